@@ -3,13 +3,24 @@
 With MEMTUNE_HOME=EMPTY_FOLDER and -D nb_execution_mode=force, notebooks are executed and shown with outputs.
 """
 
+import re
+import sys
+from importlib import import_module
+from pathlib import Path
+
+from sphinx.application import Sphinx
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # docs.generators
+
 project = "memtune"
 root_doc = "docs/index"
 include_patterns = [
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
     "CHANGELOG.md",
+    "SECURITY.md",
     "docs/*.md",
+    "docs/cluster/*.md",
     "docs/notebooks/*.ipynb",
     "docs/results/*.md",
 ]
@@ -25,3 +36,18 @@ html_static_path = ["static"]
 html_css_files = ["notebooks.css"]
 html_copy_source = False
 html_show_sphinx = False
+
+
+def insert_tables(app: Sphinx, page: str, source: list[str]) -> None:
+    """Put the tables of docs/generators/NAME.py in place of the line `<!-- generated: NAME -->`."""
+    source[0] = re.sub(
+        r"^<!-- generated: (\w+) -->$",
+        lambda found: import_module(f"docs.generators.{found[1]}").render_tables(),
+        source[0],
+        flags=re.MULTILINE,
+    )
+
+
+def setup(app: Sphinx) -> None:
+    """Called by Sphinx."""
+    app.connect("source-read", insert_tables)

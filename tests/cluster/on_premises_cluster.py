@@ -1,6 +1,6 @@
 """A cluster on premises for tests: hosts, and a client with a copy of the project.
 
-The copy is what a user has after following docs/cluster/on_premises.md: `clusters/onprem.yaml` with the placeholders
+The copy is what a user of docs/cluster/on_premises.md has: `clusters/onprem.yaml` with the placeholders
 replaced. The hosts have no internet. So this machine's environment takes the place of the one that the setup
 commands would create, and a stand-in for `uv` checks only that it would install the requirements.
 """

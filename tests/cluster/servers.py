@@ -88,7 +88,7 @@ class Secrets:
         return dict(line.split("=", 1) for line in (self.folder / "mlflow.env").read_text().splitlines())
 
     def install(self, home: Path, postgres_port: int) -> None:
-        """Write the user's two password files to their default paths, as docs/cluster/services.md describes."""
+        """Write the user's two password files to the paths of docs/cluster/services.md."""
         passwords = (self.folder / "pgpass").read_text().replace(":5432:", f":{postgres_port}:")
         credentials = (self.folder / "mlflow_credentials").read_text()
         for path, text in ((".pgpass", passwords), (".mlflow/credentials", credentials)):

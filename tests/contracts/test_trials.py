@@ -1,17 +1,14 @@
 """The contract of every file in jobs/trials/; the tests find new files themselves."""
 
-from pathlib import Path
-
 import pytest
 
-from memtune.reports.parameter_counts import (
+from docs.generators.parameter_counts import (
     PUBLISHED_COUNTS,
     PUBLISHED_PAIR_COUNTS,
     TRIALS_FOLDER,
     count_under_alternatives,
-    is_rounded_or_cut_off,
-    render_parameter_counts_page,
 )
+from memtune.results.reproduction.published_tables import is_rounded_or_cut_off
 from memtune.results.single_trial import load_trial
 
 FILES = sorted(TRIALS_FOLDER.glob("*.toml"))
@@ -19,7 +16,6 @@ CORPORA = {"ptb", "grammar", "sst", "snli", "snli_dev", "ud", "linzen", "ewt", "
 LABELLED = {"grammar_sentiment", "grammar_inference"}
 QUESTIONS = {"ewt_questions", "grammar_questions", "holmes"}
 PAPERS = ("zaremba2014", "benes2017", "yogatama2018", "merity2017")
-PAGE = Path(__file__).parents[2] / "docs" / "parameter_counts.md"
 
 each_count = pytest.mark.parametrize(
     "published", PUBLISHED_COUNTS, ids=lambda published: f"{published.trial}-{published.printed_count}M"
@@ -73,9 +69,3 @@ def test_no_alternative_model_has_a_printed_size_that_is_not_derivable(published
 def test_every_paper_preset_is_compared_with_its_printed_size_except_one_without():
     presets = {file.stem for file in FILES if file.stem.startswith(PAPERS)}
     assert presets - {published.trial for published in PUBLISHED_COUNTS} == {"zaremba2014_ptb_small"}
-
-
-def test_the_page_of_parameter_counts_is_up_to_date():
-    assert PAGE.read_text() == render_parameter_counts_page(), (
-        "python -m memtune.reports.parameter_counts > docs/parameter_counts.md"
-    )

@@ -81,15 +81,22 @@ def show(
 def new(
     name: Annotated[str, typer.Argument(help="Name of the family, such as my_memory.")],
     folder: Annotated[Path, typer.Option(help="Where the files are written.")] = Path(),
+    built_in: Annotated[
+        bool, typer.Option("--built-in", help="Add the family to the clone of memtune that runs.")
+    ] = False,
 ) -> None:
     """Write the files of a new family: a small network that passes every check, to be changed.
 
     Example: memtune model new my_memory
     """
-    from memtune.model_checks import write_new_family
+    from memtune.library import LIBRARY_ROOT
+    from memtune.model_checks import write_built_in_family, write_new_family
 
-    for path in write_new_family(name, folder):
+    written = write_built_in_family(name, LIBRARY_ROOT) if built_in else write_new_family(name, folder)
+    for path in written:
         out.print(f"wrote {path}", soft_wrap=True, highlight=False)
+    if built_in:
+        return
     out.print(f"check it with: memtune model check {folder / name}.py", soft_wrap=True, highlight=False)
 
 

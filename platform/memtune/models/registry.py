@@ -1,9 +1,9 @@
 """The registry of model families: MODELS maps the name of a family to its configuration class.
 
-A new built-in family is one import and one line of BUILT_IN. The order of the lines is the order of the
-families in `search_spaces/all_families.toml`, and so of the choices that a sampler draws from; append new
-families. Families of users' files and of packages (entry points `memtune.models`) are added while a process
-runs.
+A new built-in family is one import and one line of BUILT_IN, which `memtune model new --built-in NAME` adds.
+The order of the lines is that of `search_spaces/all_families.toml`, and so of the choices that a sampler
+draws from; append new families. Families of users' files and of packages (entry points `memtune.models`) are
+added while a process runs.
 """
 
 from typing import Annotated, overload

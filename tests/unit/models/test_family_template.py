@@ -1,6 +1,8 @@
-"""The templates of a built-in family, from which a new family starts (CONTRIBUTING.md), pass every test."""
+"""The templates of a built-in family, from which `memtune model new --built-in` starts, pass every test."""
 
 import re
+import shutil
+import subprocess
 import sys
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
@@ -9,21 +11,27 @@ from pathlib import Path
 import pytest
 import torch
 
+from memtune.errors import PluginError
+from memtune.model_checks import write_built_in_family
 from memtune.model_checks.oracle_agreement import assert_agreement
 from memtune.spaces.space_files import read_space
 from memtune.spaces.space_points import pin_point
 from tests.presence import require
 
 ROOT = Path(__file__).parents[3]
-TEMPLATES = ROOT / "docs" / "templates"
-SHARED_TEMPLATES = ROOT / "platform" / "memtune" / "model_checks" / "templates"
-"""Those that `memtune model new` uses too."""
+TEMPLATES = ROOT / "platform" / "memtune" / "model_checks" / "templates"
+PRINT_REGISTERED = """
+import tomllib
+from memtune.models import MODELS, list_families
+
+print(list_families(trained_by_gradient=True)[-1], MODELS["gated_mean"]().parameter_count(10))
+print(tomllib.load(open("search_spaces/all_families.toml", "rb"))["spaces"][-1])
+"""
 
 
 def load_template(name: str, as_module: str, monkeypatch):
     """The module of a template, under the name that it has after it is copied."""
-    folder = TEMPLATES if (TEMPLATES / name).exists() else SHARED_TEMPLATES
-    loader = SourceFileLoader(as_module, str(folder / name))
+    loader = SourceFileLoader(as_module, str(TEMPLATES / name))
     module = module_from_spec(require(spec_from_loader(as_module, loader)))
     monkeypatch.setitem(sys.modules, as_module, module)
     loader.exec_module(module)
@@ -59,7 +67,32 @@ def test_the_unit_tests_pass(monkeypatch):
 
 
 def test_the_space_is_one_of_the_family_and_holds_the_settings_of_a_paper():
-    space = read_space((SHARED_TEMPLATES / "space.toml.template").read_text(), "space.toml.template")
+    space = read_space((TEMPLATES / "space.toml.template").read_text(), "space.toml.template")
     assert space.family == "my_family"
     (point,) = space.paper_points
     assert len(pin_point(space, point, space.source)) == len(point)
+
+
+def test_one_command_adds_a_family_to_a_clone(tmp_path, monkeypatch):
+    for part in ("platform/memtune", "search_spaces"):
+        shutil.copytree(ROOT / part, tmp_path / part, ignore=shutil.ignore_patterns("__pycache__"))
+    written = write_built_in_family("gated_mean", tmp_path)
+    assert {path.relative_to(tmp_path).as_posix() for path in written} == {
+        "platform/memtune/models/families/gated_mean.py",
+        "platform/memtune/models/registry.py",
+        "search_spaces/all_families.toml",
+        "search_spaces/gated_mean.toml",
+        "tests/oracles/gated_mean.py",
+        "tests/unit/models/test_gated_mean.py",
+    }
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "platform"))
+    done = subprocess.run(
+        [sys.executable, "-c", PRINT_REGISTERED], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.splitlines() == ["gated_mean 18954", "gated_mean"], done.stderr
+
+
+def test_a_folder_that_is_no_clone_is_refused(tmp_path):
+    with pytest.raises(PluginError, match="not a clone of memtune"):
+        write_built_in_family("gated_mean", tmp_path)
+    assert list(tmp_path.iterdir()) == []

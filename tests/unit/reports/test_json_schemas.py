@@ -8,9 +8,9 @@ import pytest
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from typer.testing import CliRunner
 
+from docs.generators.reference import FIELD_UNITS, render_tables
 from memtune.cli import app
 from memtune.library import FileKind, find_packaged, list_packaged
-from memtune.reports.reference.field_reference import FIELD_UNITS, render_reference_page
 from memtune.reports.reference.json_schemas import SCHEMA_KINDS, SchemaKind, make_schema
 
 FILES: list[tuple[SchemaKind, str]] = [
@@ -25,7 +25,7 @@ def list_errors(kind: SchemaKind, text: str) -> list[Any]:
 
 
 def test_every_field_of_the_reference_has_a_meaning_and_every_number_a_unit() -> None:
-    rows = [line.split(" | ") for line in render_reference_page().splitlines() if line.startswith("| `")]
+    rows = [line.split(" | ") for line in render_tables().splitlines() if line.startswith("| `")]
     assert len(rows) > 100
     assert [row for row in rows if not row[-1].strip(" |")] == []
     numbers = [row for row in rows if row[1].startswith(("integer", "number"))]

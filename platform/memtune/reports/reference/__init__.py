@@ -1,1 +1,1 @@
-"""The fields of the files that users write: as JSON Schema for editors, and as the page docs/reference.md."""
+"""The fields of the files that users write, as JSON Schema for editors."""

@@ -1,7 +1,4 @@
-"""The page that compares our parameter counts with the published ones; a test checks that it is up to date.
-
-`python -m memtune.reports.parameter_counts > docs/parameter_counts.md` writes the page.
-"""
+"""The tables of docs/parameter_counts.md: the printed sizes of published models next to ours."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,17 +9,6 @@ from memtune.library import FileKind
 from memtune.models import NeuralLanguageModelConfig
 from memtune.results.reproduction.published_tables import is_rounded_or_cut_off
 from memtune.results.single_trial import load_trial
-
-__all__ = [
-    "PUBLISHED_COUNTS",
-    "PUBLISHED_PAIR_COUNTS",
-    "TRIALS_FOLDER",
-    "PublishedCount",
-    "PublishedPairCount",
-    "count_under_alternatives",
-    "is_rounded_or_cut_off",
-    "render_parameter_counts_page",
-]
 
 TRIALS_FOLDER = FileKind.TRIAL.folder
 PENN_TREEBANK, WIKITEXT_2 = 10_000, 33_278
@@ -119,14 +105,7 @@ PUBLISHED_PAIR_COUNTS = (
     PublishedPairCount("cheng2016_snli_deep_450", "12 d² + 7 d E", "3.4M"),
 )
 
-PAGE_HEADER = """# Parameter counts
-
-This page compares the number of parameters of the published models in `jobs/trials/`, by formula, with the
-printed number. A count is "as printed" if it equals the printed number after rounding or truncation to the
-printed digits. Beneš et al. print only the size of their medium LSTM; its width is chosen to match this size.
-The command `python -m memtune.reports.parameter_counts` writes this page.
-
-| trial | words | printed | ours | as printed | printed where |
+COUNTS_HEADER = """| trial | words | printed | ours | as printed | printed where |
 |---|---|---|---|---|---|"""
 DISCREPANCIES_HEADER = """
 ## Where the equations do not give the printed count
@@ -170,8 +149,8 @@ def count_under_alternatives(published: PublishedCount) -> dict[str, int]:
     }
 
 
-def render_parameter_counts_page() -> str:
-    """The page in Markdown: every count, and the parameters of the models that are not as printed."""
+def render_tables() -> str:
+    """Every count, and the parameters of the models that are not as printed, as Markdown."""
     rows = [_count_row(published) for published in PUBLISHED_COUNTS]
     sections = [
         _format_discrepancies(published) for published in PUBLISHED_COUNTS if not published.is_derivable
@@ -180,7 +159,7 @@ def render_parameter_counts_page() -> str:
     pairs = [_pair_row(published) for published in PUBLISHED_PAIR_COUNTS]
     return "\n".join(
         [
-            PAGE_HEADER,
+            COUNTS_HEADER,
             *rows,
             SMALL_LSTM_HEADER,
             _format_parameter_table(small),
@@ -235,7 +214,3 @@ def _format_parameter_table(published: PublishedCount) -> str:
             f"| sum | | {published.count_parameters():,} |",
         ]
     )
-
-
-if __name__ == "__main__":
-    print(render_parameter_counts_page(), end="")

@@ -1,12 +1,10 @@
-"""The page docs/reference.md: every field of studies, trials and spaces, from their JSON Schemas."""
+"""The tables of docs/reference.md: every field of studies, trials and spaces, from their JSON Schemas."""
 
 import json
 from collections.abc import Mapping
 from typing import Any
 
 from memtune.reports.reference.json_schemas import PARAMETER, PARAMETER_KINDS, make_schema
-
-__all__ = ["FIELD_UNITS", "render_reference_page"]
 
 TOKENS, EXAMPLE_TOKENS = "predicted tokens", "predicted tokens, or examples of a classifier"
 FIELD_UNITS: Mapping[str, str] = {
@@ -64,22 +62,6 @@ FIELD_UNITS: Mapping[str, str] = {
     "weight_decay": "1",
 }
 """The unit of each number, by the name of its field; "1" for a pure number."""
-PAGE_HEADER = """# Reference of fields
-
-Every field of a [study](#study), a [trial](#trial) and a [search space](#search-spaces), with its default. A
-field without a default is required. A unit of 1 is a pure number. Durations are numbers of seconds or texts
-such as "90s", "15m", "2h" or "1d"; sizes are numbers of bytes or texts such as "24GB" or "80GiB". The
-families of models and their fields are in [models.md](models.md). The command
-`python -m memtune.reports.model_reference` writes this page from the code.
-
-Editors complete and check these fields with the JSON Schema that `memtune schema study`, `trial`, `space` or
-`paper` prints. Editors that use Taplo, such as Visual Studio Code with "Even Better TOML", find it by the
-first line of a TOML file. After `memtune schema study > study.schema.json`, that line is:
-
-```
-#:schema ./study.schema.json
-```
-"""
 SPACES_HEADER = """## Search spaces
 
 A space is a TOML file with the tables of a [trial](#trial), in which any value may be a parameter, such as
@@ -102,10 +84,10 @@ TITLES = {
 """The table of a TOML file of a configuration, by its class."""
 
 
-def render_reference_page() -> str:
-    """The page as Markdown."""
+def render_tables() -> str:
+    """A table for each table of these files, as Markdown."""
     study, trial, space = make_schema("study"), make_schema("trial"), make_schema("space")
-    parts = [PAGE_HEADER, _render_section("Study", study, study)]
+    parts = [_render_section("Study", study, study)]
     parts += [_render_section(TITLES[name], study["$defs"][name], study) for name in STUDY_TABLES]
     parts += _render_union("early_stopping", study["properties"]["early_stopping"], study)
     parts += [_render_section("Trial", trial, trial)]
