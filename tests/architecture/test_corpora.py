@@ -1,11 +1,10 @@
 """Corpora are imported, stored and verified without torch; files are hashed in one module."""
 
-import ast
 import subprocess
 import sys
-from pathlib import Path
 
-SOURCE = Path(__file__).parents[2] / "platform" / "memtune"
+from tests.architecture.source import PATHS, SOURCE, find_imported_names
+
 HASHING = {"storage/digests.py", "values.py", "corpora/importing/split_assignment.py"}
 """The digest of values lies below storage; the division of a text into splits hashes lines with BLAKE2."""
 
@@ -27,12 +26,5 @@ def test_only_batching_imports_torch() -> None:
 
 
 def test_files_are_hashed_in_one_module() -> None:
-    users = {
-        str(path.relative_to(SOURCE))
-        for path in SOURCE.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Import | ast.ImportFrom)
-        for name in ([alias.name for alias in node.names] + [getattr(node, "module", None)])
-        if name == "hashlib"
-    }
+    users = {str(path.relative_to(SOURCE)) for path in PATHS if "hashlib" in find_imported_names(path)}
     assert users == HASHING

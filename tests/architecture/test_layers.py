@@ -6,13 +6,13 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).parents[2] / "platform" / "memtune"
+from tests.architecture.source import PATHS, SOURCE, Import, find_imported_names, parse
+
 LAYERS = [
     {"errors"},
     {
@@ -45,7 +45,6 @@ TORCH_FREE = ("library", "storage", "plugins", "spaces", "search", "tracking", "
 """With corpora, whose test is in test_corpora."""
 NEEDS_TORCH = "memtune.tracking.registry.pyfunc_flavor"
 """MLflow imports it to load a model."""
-MODULES = sorted(SOURCE.rglob("*.py"))
 
 
 def rank(package: str) -> int:
@@ -56,49 +55,50 @@ def find_package(path: Path) -> str:
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
-def find_imports(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}:{node.lineno} imports relatively"
-            yield node.module or ""
-
-
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
-def test_a_module_imports_only_from_layers_below_its_own_package(path: Path) -> None:
-    own = find_package(path)
-    for name in find_imports(path):
-        parts = name.split(".")
-        if parts[0] != "memtune" or len(parts) == 1 or parts[1] == own:
-            continue
-        assert rank(parts[1]) < rank(own), f"{own} imports {name}, which is not below it"
+def test_modules_import_only_from_layers_below_their_own_package() -> None:
+    imports = {
+        (str(path.relative_to(SOURCE)), name)
+        for path in PATHS
+        for name in find_imported_names(path)
+        if name.startswith("memtune.") and name.split(".")[1] != find_package(path)
+    }
+    assert {
+        (module, name)
+        for module, name in imports
+        if rank(name.split(".")[1]) >= rank(find_package(SOURCE / module))
+    } == set()
 
 
 @pytest.mark.parametrize(("library", "package"), PACKAGES_BY_LIBRARY.items())
 def test_a_library_is_imported_in_one_package(library: str, package: str) -> None:
     users = {
-        find_package(path) for path in MODULES for name in find_imports(path) if name.split(".")[0] == library
+        find_package(path)
+        for path in PATHS
+        for name in find_imported_names(path)
+        if name.split(".")[0] == library
     }
     assert users == {package}
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
-def test_a_comment_says_why_a_module_imports_within_functions(path: Path) -> None:
+def test_a_comment_says_why_a_module_imports_within_functions() -> None:
     """The first of them has it, for all."""
+    assert {
+        str(path.relative_to(SOURCE)) for path in PATHS if not explains_imports_in_functions(path)
+    } == set()
+
+
+def explains_imports_in_functions(path: Path) -> bool:
+    """Whether a comment stands above the first import within a function, if there is one."""
     lines = path.read_text().splitlines()
     kinds = ast.FunctionDef | ast.AsyncFunctionDef
-    functions = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, kinds)]
+    functions = [node for node in ast.walk(parse(path)) if isinstance(node, kinds)]
     imports = [
-        node.lineno
-        for function in functions
-        for node in ast.walk(function)
-        if isinstance(node, ast.Import | ast.ImportFrom)
+        node.lineno for function in functions for node in ast.walk(function) if isinstance(node, Import)
     ]
     above = itertools.takewhile(
         lambda line: line.lstrip().startswith("#"), reversed(lines[: min(imports, default=1) - 1])
     )
-    assert not imports or "Imported here" in " ".join(above)
+    return not imports or "Imported here" in " ".join(above)
 
 
 def test_every_imported_library_is_declared() -> None:
@@ -106,7 +106,7 @@ def test_every_imported_library_is_declared() -> None:
     project = tomllib.loads((SOURCE.parents[1] / "pyproject.toml").read_text())["project"]
     groups = [project["dependencies"], *project["optional-dependencies"].values(), ["setuptools"]]
     declared = {_normalise(re.split(r"[<>=~!\[; ]", entry)[0]) for group in groups for entry in group}
-    libraries = {name.split(".")[0] for path in MODULES for name in find_imports(path)}
+    libraries = {name.split(".")[0] for path in PATHS for name in find_imported_names(path)}
     distributions = packages_distributions()
     undeclared = {
         library
@@ -122,28 +122,22 @@ def _normalise(distribution: str) -> str:
 
 def test_no_module_but_that_of_subwords_imports_tokenizers() -> None:
     users = [
-        path.name for path in MODULES for name in find_imports(path) if name.split(".")[0] == "tokenizers"
+        path.name
+        for path in PATHS
+        for name in find_imported_names(path)
+        if name.split(".")[0] == "tokenizers"
     ]
     assert users == ["subwords.py"]
 
 
-def test_memtune_and_its_corpora_are_imported_without_tokenizers() -> None:
+def test_only_subwords_need_tokenizers_and_training_needs_neither_ray_optuna_nor_mlflow() -> None:
     program = (
         "import sys\n"
-        "sys.modules['tokenizers'] = None\n"
-        "import memtune, memtune.corpora, memtune.tracking, memtune.results.loaded_models\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=SOURCE.parent, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-
-
-def test_models_corpora_tasks_and_training_run_where_ray_optuna_and_mlflow_are_missing() -> None:
-    program = (
-        "import sys\n"
-        "for name in ('ray', 'optuna', 'mlflow'): sys.modules[name] = None\n"
+        "missing = {'tokenizers', 'ray', 'optuna', 'mlflow'}\n"
+        "sys.modules.update(dict.fromkeys(missing))\n"
         "import memtune.corpora, memtune.models, memtune.spaces, memtune.tasks, memtune.training\n"
+        "for name in missing - {'tokenizers'}: del sys.modules[name]\n"
+        "import memtune, memtune.tracking, memtune.results.loaded_models\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=SOURCE.parent, capture_output=True, text=True, check=False
@@ -154,7 +148,7 @@ def test_models_corpora_tasks_and_training_run_where_ray_optuna_and_mlflow_are_m
 def test_packages_that_compute_no_tensors_are_imported_without_torch() -> None:
     names = [
         ".".join(("memtune", *path.relative_to(SOURCE).with_suffix("").parts))
-        for path in MODULES
+        for path in PATHS
         if find_package(path) in TORCH_FREE and not path.stem.startswith("__")
     ]
     program = f"import importlib, sys\nsys.modules['torch'] = None\nnames = {names!r}\n" + (
