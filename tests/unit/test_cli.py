@@ -11,6 +11,7 @@ import typer.main
 from typer.testing import CliRunner
 
 from memtune import cli
+from memtune.errors import MemtuneError
 from memtune.settings import Settings
 
 TRIAL = """question = "Does it train?"
@@ -40,6 +41,13 @@ def read_output(*arguments: str) -> str:
     return done.stdout
 
 
+def read_error(*arguments: str) -> str:
+    """The message of the error with which `memtune ...` ends, in this process."""
+    done = CliRunner().invoke(cli.app, list(arguments))
+    assert isinstance(done.exception, MemtuneError), done.output
+    return str(done.exception)
+
+
 def list_commands(group: Any = None, path: tuple[str, ...] = ()) -> list[list[str]]:
     """The words of every command."""
     paths: list[list[str]] = []
@@ -50,18 +58,12 @@ def list_commands(group: Any = None, path: tuple[str, ...] = ()) -> list[list[st
     return paths
 
 
-@pytest.mark.parametrize("command", list_commands(), ids=" ".join)
-def test_every_command_has_help_with_an_example(command: list[str]) -> None:
-    shown = CliRunner().invoke(cli.app, [*command, "--help"])
-    assert shown.exit_code == 0
-    assert f"Example: memtune {' '.join(command)}" in " ".join(shown.output.split())
-
-
-def test_h_is_help_in_every_command() -> None:
+def test_every_command_has_help_with_an_example_under_h_too() -> None:
     for command in ([], *list_commands()):
         pages = [CliRunner().invoke(cli.app, [*command, option]) for option in ("-h", "--help")]
         assert [page.exit_code for page in pages] == [0, 0], command
         assert pages[0].output == pages[1].output
+        assert not command or f"Example: memtune {' '.join(command)}" in " ".join(pages[0].output.split())
 
 
 def test_help_in_a_pipe_is_plain_text_as_wide_as_columns(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,14 +164,12 @@ def test_one_file_is_divided_into_splits(settings: Settings, tmp_path: Path) -> 
     assert CliRunner().invoke(cli.app, wrong).exit_code == 2
 
 
-def test_an_altered_shard_is_named_and_ends_with_1(settings: Settings) -> None:
+def test_an_altered_shard_is_named(settings: Settings) -> None:
     shard = next(Path(settings.corpus_store, "tiny").rglob("train*"))
     content = bytearray(shard.read_bytes())
     content[-200] ^= 1
     shard.write_bytes(content)
-    done = run("corpus", "verify", "tiny")
-    assert done.returncode == 1
-    assert shard.name in done.stderr
+    assert shard.name in read_error("corpus", "verify", "tiny")
 
 
 def test_a_trial_is_trained_recorded_registered_compared_and_evaluated(
@@ -194,9 +194,10 @@ def test_a_trial_is_trained_recorded_registered_compared_and_evaluated(
     cached = json.loads(read_output("evaluate", "models:/tiny@champion", *options))
     assert cached["cache"] == {"size": 20, "flatness": 0.3, "weight": 0.2}
     assert cached["perplexity"] != evaluated["perplexity"]
-    wrong = run("evaluate", "models:/tiny@champion", "--tune-cache", "--cache-weight", "0.2")
-    assert wrong.returncode == 2
-    assert "leave them out" in wrong.stderr
+    options = ("--tune-cache", "--cache-weight", "0.2")
+    wrong = CliRunner().invoke(cli.app, ["evaluate", "models:/tiny@champion", *options])
+    assert wrong.exit_code == 2
+    assert "leave them out" in wrong.output
     again = read_output("train", str(file))
     assert "the champion stays" in again
     assert "was already trained to its end, 680 tokens" in again
@@ -225,7 +226,7 @@ def test_ask_compares_the_mistakes_of_two_models(settings: Settings, tmp_path: P
     file = tmp_path / "trial.toml"
     file.write_text(TRIAL)
     for seed in ("0", "1"):
-        assert run("train", str(file), "--seed", seed).returncode == 0
+        read_output("train", str(file), "--seed", seed)
     rows = json.loads(read_output("compare", "--corpus", "tiny", "--json"))
     models = ["models:/tiny/1", next(row["run_id"] for row in rows if row["seed"] == 1)]
     records = json.loads(read_output("ask", *models, "--questions", "asked", "--json"))
@@ -235,25 +236,20 @@ def test_ask_compares_the_mistakes_of_two_models(settings: Settings, tmp_path: P
     assert "5+" in shown
     assert "mistakes made by these models" in shown
     assert len((tmp_path / "answers" / "tiny-1.tsv").read_text().splitlines()) == 4
-    refused = run("ask", models[0])
-    assert refused.returncode == 1
-    assert 'corpus "tiny" has no annotations' in refused.stderr
+    assert 'corpus "tiny" has no annotations' in read_error("ask", models[0])
     (tmp_path / "labels.txt").write_text("(3 (2 a) (2 cat))\n")
     read_output("corpus", "import", "labels", "--format", "sst", "--valid", str(tmp_path / "labels.txt"))
-    unlike = CliRunner().invoke(cli.app, ["ask", *models, "--questions", "labels"])
-    assert str(unlike.exception).startswith('models:/tiny/1: corpus "labels" has sentiment, ')
+    unlike = read_error("ask", *models, "--questions", "labels")
+    assert unlike.startswith('models:/tiny/1: corpus "labels" has sentiment, ')
 
 
 def test_a_missing_gpu_is_an_error_before_anything_starts(settings: Settings, study_file: Path) -> None:
-    done = run("search", str(study_file), "--gpus-per-trial", "1")
-    assert done.returncode == 1
-    assert "--gpus-per-trial 0" in done.stderr
+    assert "--gpus-per-trial 0" in read_error("search", str(study_file), "--gpus-per-trial", "1")
+    assert not Path(settings.studies_folder).exists()
 
 
 def test_the_error_for_a_missing_champion_names_the_search_command(settings: Settings) -> None:
-    done = run("best", "--corpus", "tiny")
-    assert done.returncode == 1
-    assert "memtune search" in done.stderr
+    assert "memtune search" in read_error("best", "--corpus", "tiny")
 
 
 @pytest.mark.parametrize(
@@ -309,12 +305,9 @@ def test_reports_of_a_classifier_have_examples_and_accuracy(settings: Settings, 
     read_output("corpus", "import", "sentiment", "--format", "sst", *files)
     file = tmp_path / "trial.toml"
     file.write_text(CLASSIFIER)
-    trained = run("train", str(file))
-    assert trained.returncode == 0, trained.stderr
-    assert "evaluate it with: memtune evaluate models:/sentiment@champion\n" in trained.stdout, (
-        "no test split"
-    )
-    for text in (trained.stdout, read_output("evaluate", "models:/sentiment@champion")):
+    trained = read_output("train", str(file))
+    assert "evaluate it with: memtune evaluate models:/sentiment@champion\n" in trained, "no test split"
+    for text in (trained, read_output("evaluate", "models:/sentiment@champion")):
         assert "examples" in text
         assert "tokens" not in text
         assert "perplexity" not in text
