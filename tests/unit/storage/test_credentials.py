@@ -82,29 +82,27 @@ def test_a_uri_without_credentials_is_accepted(
 
 
 @pytest.mark.parametrize("name", URI_VARIABLES)
-@pytest.mark.parametrize("uri", WITH_CREDENTIALS)
 def test_every_setting_with_a_url_refuses_credentials(
-    name: str, uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(name, uri)
-    with pytest.raises(ConfigurationError, match=name) as refused:
-        Settings.from_environment(tmp_path)
-    assert SECRET not in str(refused.value)
+    for uri in WITH_CREDENTIALS:
+        monkeypatch.setenv(name, uri)
+        with pytest.raises(ConfigurationError, match=name) as refused:
+            Settings.from_environment(tmp_path)
+        assert SECRET not in str(refused.value)
 
 
 @pytest.mark.parametrize("open_location", [Folder.open, CorpusStore.open])
-@pytest.mark.parametrize("uri", WITH_CREDENTIALS)
-def test_a_location_with_credentials_is_not_contacted(
-    uri: str, open_location: Callable[[str], object]
-) -> None:
-    with pytest.raises(ConfigurationError) as refused:
-        open_location(uri)
-    assert SECRET not in str(refused.value)
+def test_a_location_with_credentials_is_not_contacted(open_location: Callable[[str], object]) -> None:
+    for uri in WITH_CREDENTIALS:
+        with pytest.raises(ConfigurationError) as refused:
+            open_location(uri)
+        assert SECRET not in str(refused.value)
 
 
-@pytest.mark.parametrize("uri", [uri for uri in WITH_CREDENTIALS if "://" in uri])
-def test_a_redacted_uri_has_no_credentials(uri: str) -> None:
-    assert SECRET not in redact_uri(uri)
+def test_a_redacted_uri_has_no_credentials() -> None:
+    redacted = [redact_uri(uri) for uri in WITH_CREDENTIALS if "://" in uri]
+    assert [uri for uri in redacted if SECRET in uri] == []
 
 
 def test_a_redacted_uri_keeps_host_and_path() -> None:
