@@ -5,6 +5,7 @@ import os
 import re
 import secrets
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -28,6 +29,7 @@ __all__ = [
     "list_session_processes",
     "load_resolved_study",
     "open_proposals",
+    "read_files",
     "read_outcomes",
     "run_command",
     "run_driver",
@@ -154,6 +156,17 @@ def list_processes() -> Iterator[tuple[int, int, str]]:
                 title = (folder / "cmdline").read_text(errors="replace").replace("\0", " ")
                 session = (folder / "stat").read_text().rpartition(")")[2].split()[3]
                 yield int(folder.name), int(session), title
+
+
+def read_files(folder: Path) -> dict[Path, bytes]:
+    """The files below a folder in which processes run; those that vanish meanwhile are left out."""
+    contents = {}
+    for place, _, names in os.walk(folder):
+        for path in (Path(place, name) for name in names):
+            with suppress(FileNotFoundError):
+                if stat.S_ISREG(path.lstat().st_mode):
+                    contents[path] = path.read_bytes()
+    return contents
 
 
 RAY_SCRIPT = """

@@ -9,6 +9,7 @@ import pytest
 
 from memtune.ray_backend.clusters import load_cluster
 from memtune.ray_backend.clusters.ray_commands import build_forget_command
+from tests.cluster.drivers import read_files
 from tests.cluster.hosts import Host
 from tests.cluster.on_premises_cluster import CLUSTER_FILE, OnPremisesCluster, boot_cluster
 from tests.cluster.poll import poll_until
@@ -40,8 +41,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OnPremisesClus
 def list_secrets(cluster: OnPremisesCluster, host: Host) -> list[Path]:
     """The files in a host's home and /tmp that contain the token or the password."""
     secret_values = {PASSWORD.encode(), (cluster.home / ".ray" / "auth_token").read_bytes().strip()}
-    files = (path for folder in (host.home, host.tmp) for path in folder.rglob("*"))
-    contents = {path: path.read_bytes() for path in files if path.is_file() and not path.is_symlink()}
+    contents = read_files(host.home) | read_files(host.tmp)
     return [path for path, content in contents.items() if any(value in content for value in secret_values)]
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from memtune.ray_backend.instance_cleanup import RUN_FOLDER_VARIABLE
 from memtune.settings import Settings
-from tests.cluster.drivers import Driver, list_session_processes, run_driver
+from tests.cluster.drivers import Driver, list_session_processes, read_files, run_driver
 from tests.cluster.poll import poll_until
 
 pytestmark = pytest.mark.cluster
@@ -149,10 +149,8 @@ def test_no_secret_of_the_environment_reaches_a_file(
 def find_canaries(folder: Path, canaries: dict[str, str]) -> dict[str, str]:
     """The secrets that files below a folder contain, with one of the files."""
     found: dict[str, str] = {}
-    for path in folder.rglob("*"):
-        if path.is_file() and not path.is_symlink():
-            content = path.read_bytes()
-            found |= {name: str(path) for name, canary in canaries.items() if canary.encode() in content}
+    for path, content in read_files(folder).items():
+        found |= {name: str(path) for name, canary in canaries.items() if canary.encode() in content}
     return found
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from memtune.corpora import import_corpus
 from memtune.trial_state import TrialState
-from tests.cluster.drivers import Driver, read_outcomes
+from tests.cluster.drivers import Driver, read_files, read_outcomes
 from tests.cluster.poll import poll_until
 from tests.cluster.slurm_allocation import SSH, Allocation, boot_allocation
 from tests.conftest import SENTENCES
@@ -79,9 +79,9 @@ def test_only_its_owner_can_read_the_token_and_no_command_line_or_log_has_it(
     assert len(token) == 64
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert not any(host.find_processes(token) for host in allocation.hosts)
-    logs = [path for host in allocation.hosts for path in host.tmp.rglob("*") if path.is_file()]
+    logs = {path: text for host in allocation.hosts for path, text in read_files(host.tmp).items()}
     assert logs
-    assert not [path for path in logs if token.encode() in path.read_bytes()]
+    assert not [path for path, text in logs.items() if token.encode() in text]
     assert not [line for line in [*running.lines, *running.errors] if token in line]
 
 

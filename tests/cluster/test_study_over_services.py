@@ -24,7 +24,7 @@ from memtune.settings import Settings
 from memtune.tracking import Recorder
 from memtune.tracking.mlflow_connection import check_tracking, connect
 from memtune.trial_state import TrialState
-from tests.cluster.drivers import read_outcomes, run_driver
+from tests.cluster.drivers import list_processes, read_files, read_outcomes, run_driver
 from tests.cluster.fault_table import RecordFault
 from tests.cluster.servers import MlflowServer, ObjectStore, Postgres, Secrets
 from tests.conftest import SPACE_TOML
@@ -59,7 +59,7 @@ class InterruptedStudy:
     settings: Settings
     commands: list[str]
     """The command lines of all processes while it ran."""
-    ray_files: dict[str, bytes]
+    ray_files: dict[Path, bytes]
     """The files of its Ray by path, read while it ran: they are removed at its end."""
 
 
@@ -124,7 +124,7 @@ def interrupted_study(
         line_count = len([line for line in driver.lines if "tokens" in line])
         driver.wait_for_line("tokens", line_count + 3)
         running_postgres.start()
-        commands = [path.read_text() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
+        commands = [command for _, _, command in list_processes()]
         ray_files = read_files(Path(ray))
         running_mlflow.start()
         output = driver.wait_for_success() + "".join(driver.errors)
@@ -185,23 +185,19 @@ def test_no_secret_is_in_any_record_file_or_command(
     ]
     places: dict[str, bytes] = {"the output of the driver": interrupted_study.output.encode()}
     places |= {f"command {number}": line.encode() for number, line in enumerate(interrupted_study.commands)}
-    assert any(Path(path).name.startswith("worker-") for path in interrupted_study.ray_files), "Ray's logs"
-    places |= (
+    assert any(path.name.startswith("worker-") for path in interrupted_study.ray_files), "Ray's logs"
+    files = (
         interrupted_study.ray_files
         | read_files(interrupted_study.settings.home)
         | read_files(running_mlflow.folder)
     )
+    places |= {str(path): content for path, content in files.items()}
     places |= read_objects("study") | read_objects("artifacts")
     for database in ("optuna", "mlflow"):
         places |= read_tables(running_postgres, database)
     assert len(places) > 50
     found = [place for place, content in places.items() for secret in hidden if secret.encode() in content]
     assert found == []
-
-
-def read_files(folder: Path) -> dict[str, bytes]:
-    """The content of every file in a folder, by path."""
-    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def read_objects(bucket: str) -> dict[str, bytes]:
