@@ -7,12 +7,13 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 BENCHED := docs/results/benchmarks_cpu_$(shell date +%F).md
 
-.PHONY: help install demo test test-long lint types bench lock clean
+.PHONY: help install demo check test test-long lint types pytest bench lock clean
 
 help:
 	@echo "make demo    install, import the embedded corpus, run a small search, show the leaderboard"
-	@echo "make test    install, then ruff, mypy and pytest"
-	@echo "make test-long  the tests that make test leaves out: faults of hosts, disks and clocks that take minutes"
+	@echo "make check   install, then ruff, mypy and the tests that start no process; a few minutes"
+	@echo "make test    the same, and the tests of processes, servers and clusters"
+	@echo "make test-long  the tests that make test leaves out: pages, notebooks, packages, rare faults of hosts and disks"
 	@echo "make bench   the benchmarks, one line each, and a table in docs/results"
 	@echo "make lock    update the lists of packages for nodes and services after a change of constraints.txt"
 	@echo "make clean   remove the environment and all files of the demo"
@@ -35,11 +36,19 @@ demo: $(READY)
 	@echo
 	@echo "Every trial is in MLflow:  $(BIN)/memtune ui"
 
-test: $(READY) lint types
-	$(BIN)/pytest -n 2 --dist loadscope --no-loadscope-reorder -rs
+# mypy takes one core for minutes in a fresh clone, so it runs beside the tests.
+check: lint
+	$(MAKE) -j2 types pytest MARKS="-m 'not long and not cluster'"
+
+test: lint
+	$(MAKE) -j2 types pytest
 
 test-long: $(READY)
-	$(BIN)/pytest -n 2 --dist loadscope --no-loadscope-reorder -rs -m long
+	$(MAKE) pytest MARKS="-m long"
+
+# worksteal: a module stays on one worker, with all that its fixtures made, until the other has nothing left to do.
+pytest: $(READY)
+	$(BIN)/pytest -n 2 --dist worksteal -rs $(MARKS)
 
 lint: $(READY)
 	$(BIN)/ruff check .

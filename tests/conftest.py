@@ -6,7 +6,7 @@ Tests run in parallel, one per core: torch uses one thread in each test and in i
 import os
 import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -17,6 +17,7 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+from filelock import FileLock
 
 from memtune.corpora import import_corpus
 from memtune.settings import Settings
@@ -59,15 +60,41 @@ SENTENCES = [
 
 
 @contextmanager
-def open_home(folder: Path) -> Iterator[Settings]:
-    """The settings of a home below `folder`, which is that of the block's environment."""
+def open_home(folder: Path, store: Path | None = None) -> Iterator[Settings]:
+    """The settings of a home below `folder`, which is that of the block's environment.
+
+    A copy of `store`, which is MLflow's file, is put into it before the block.
+    """
     locations = ("MEMTUNE_STORE", "MEMTUNE_STUDIES", "MEMTUNE_PROPOSALS", "MLFLOW_TRACKING_URI")
     with pytest.MonkeyPatch.context() as patch:
         for name in (*locations, "RAY_ADDRESS"):
             patch.delenv(name, raising=False)
         patch.setenv("MEMTUNE_HOME", str(folder / "home"))
         patch.setenv("MEMTUNE_CACHE", str(folder / "cache"))
-        yield Settings.from_environment()
+        settings = Settings.from_environment()
+        if store is not None:
+            install_store(settings, store)
+        yield settings
+
+
+def install_store(settings: Settings, store: Path) -> None:
+    """Copy MLflow's file into a home that has none."""
+    settings.home.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(store, settings.tracking_uri.removeprefix("sqlite:///"))
+
+
+def make_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
+    """A folder of all workers of a run, which the first one fills."""
+    folder = factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    folder /= name
+    with FileLock(f"{folder}.lock"):
+        if not (made := folder.with_suffix(".made")).exists():
+            folder.mkdir()
+            make(folder)
+            made.touch()
+    return folder
 
 
 def import_tiny_corpus(settings: Settings) -> None:
@@ -95,17 +122,13 @@ def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A file with MLflow's empty tables, whose creation takes seconds."""
     from memtune.tracking.mlflow_connection import connect, make_sqlite_uri
 
-    folder = tmp_path_factory.mktemp("store")
-    connect(make_sqlite_uri(folder))
-    return folder / "mlflow.db"
+    return make_once(tmp_path_factory, "store", lambda folder: connect(make_sqlite_uri(folder))) / "mlflow.db"
 
 
 @pytest.fixture
 def prepared_store(settings: Settings, empty_store: Path) -> None:
     """MLflow's tables exist in the home before the test."""
-    database = Path(settings.tracking_uri.removeprefix("sqlite:///"))
-    database.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(empty_store, database)
+    install_store(settings, empty_store)
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """A small study of two families with repeats in a home of its own, for tests of its report."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ from memtune.api import run_search
 from memtune.results.study.study_report import StudyReport, report_study
 from memtune.settings import Settings
 from memtune.studies.in_process_executor import InProcessExecutor
-from tests.conftest import SPACE_TOML, import_tiny_corpus, open_home
+from tests.conftest import SPACE_TOML, import_tiny_corpus, make_once, open_home
 
 HOSTILE_QUESTION = "Is </script><script>alert(1)</script><img src=x onerror=alert(2)> {{ 7 * 7 }} best?"
 """What a study file may contain: it must reach the page as text."""
@@ -43,22 +42,20 @@ seeds = 3
 """
 
 
-@contextmanager
-def run_reported_study(folder: Path) -> Iterator[Settings]:
-    """Run the study "families" on the corpus "tiny"; its home is that of the block's environment."""
+def run_reported_study(folder: Path) -> None:
+    """Run the study "families" on the corpus "tiny" in a home below `folder`."""
     with open_home(folder) as settings:
         import_tiny_corpus(settings)
         (folder / "lstm.toml").write_text(SPACE_TOML)
         (folder / "rnn.toml").write_text(RNN_TOML)
         (folder / "families.toml").write_text(STUDY_TOML)
         run_search(folder / "families.toml", settings=settings, executor=InProcessExecutor())
-        yield settings
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
-    """The home of the study, trained once for a module that imports this fixture."""
-    with run_reported_study(tmp_path_factory.mktemp("report")) as settings:
+    """The home of the study, trained once for all modules that import this fixture; tests only read it."""
+    with open_home(make_once(tmp_path_factory, "report", run_reported_study)) as settings:
         yield settings
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.cluster.image_build import ImageBuild, find_missing_rights
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
 ROOT = Path(__file__).parents[2]
 

@@ -12,6 +12,7 @@ import resource
 import signal
 import time
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 import optuna
@@ -94,7 +95,7 @@ class FaultyStudy:
     numbers: dict[str, int]
     """The number of the trial that had each fault."""
     checkpoints_at_signal: dict[str, list[list[str]]] = field(default_factory=dict)
-    """The checkpoints at each signal to a fault's trial, newest first."""
+    """The checkpoints, newest first, once each signal to a fault's trial has taken effect."""
     unsaved_seconds: float = 0.0
     """Seconds between the last checkpoint of the trial that was killed once and the kill."""
 
@@ -173,14 +174,15 @@ class FaultInjector:
             if re.search(rf"trial +{number}  failed", lines):
                 return
             starts = len(re.findall(rf"trial +{number}  running", lines))
-            unsignalled = [worker for worker in self._ray.find_trial_processes() if worker not in signalled]
-            if starts > len(signalled) and unsignalled:
-                self._send_signal(fault, unsignalled[0], FAULT_SIGNALS[fault])
-                signalled.add(unsignalled[0])
+            workers = set(self._ray.find_trial_processes()) if starts > len(signalled) else set()
+            if unsignalled := workers - signalled:
+                signalled.add(worker := unsignalled.pop())
+                self._send_signal(fault, worker, FAULT_SIGNALS[fault])
             time.sleep(0.02)
 
     def _send_signal(self, fault: str, worker: int, number: signal.Signals) -> None:
         os.kill(worker, number)
+        poll_until(lambda: is_stopped_or_ended(worker), "the effect of the signal")
         self._faulty_study.checkpoints_at_signal.setdefault(fault, []).append(
             read_index(self._get_index_path(fault))
         )
@@ -194,6 +196,13 @@ class FaultInjector:
         """The study's trials, read without the lease."""
         storage = open_study_database(self._faulty_study.settings.study_database)
         return optuna.load_study(study_name=self._study, storage=storage).trials
+
+
+def is_stopped_or_ended(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] in "TZX"
+    except OSError:
+        return True
 
 
 def read_index(index: Path) -> list[str]:
@@ -272,14 +281,15 @@ def test_a_trial_that_kills_its_worker_each_time_fails_after_three_attempts(
     assert outcome.state is TrialState.FAILED
     assert re.search(reason, str(outcome.end))
     starts = re.findall(rf"trial +{outcome.number}  running", faulty_study.output)
-    assert len(starts) == len(faulty_study.checkpoints_at_signal[fault]) == 3
-    assert faulty_study.find_resumed_checkpoints(fault) == [], "stored a checkpoint before the signal"
-    assert faulty_study.checkpoints_at_signal[fault] == [[]] * 3
+    left = faulty_study.checkpoints_at_signal[fault]
+    # Progress resets the count: on a busy machine, a worker may store a checkpoint before its signal.
+    stored = [attempt for attempt, (before, after) in enumerate(pairwise([[], *left]), 1) if after != before]
+    assert len(starts) == len(left) == max(stored, default=1) + 2
     record_fault(
         "bad configuration",
-        3,
+        len(left),
         0,
-        f'worker {fault} at its start: tried 3 times, then recorded as "{outcome.end}"',
+        f'worker {fault} at its start: tried {len(left)} times, then recorded as "{outcome.end}"',
     )
 
 

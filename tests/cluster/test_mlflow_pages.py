@@ -14,6 +14,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
@@ -27,6 +28,7 @@ from tests.conftest import SPACE_TOML, import_tiny_corpus, open_home
 
 pytestmark = [
     pytest.mark.cluster,
+    pytest.mark.long,
     pytest.mark.skipif(shutil.which("chromium") is None, reason="no browser"),
 ]
 
@@ -57,10 +59,10 @@ Read = Callable[..., str]
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
+def home(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> Iterator[Settings]:
     """The home of the three studies."""
     folder = tmp_path_factory.mktemp("pages")
-    with open_home(folder) as settings:
+    with open_home(folder, empty_store) as settings:
         import_tiny_corpus(settings)
         (folder / "lstm.toml").write_text(SPACE_TOML)
         (folder / "rnn.toml").write_text(RNN_TOML)

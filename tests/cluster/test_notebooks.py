@@ -13,7 +13,7 @@ from nbclient import NotebookClient
 
 import memtune
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
 DOCS = Path(memtune.__file__).parents[2] / "docs"
 SOURCE = Path(memtune.__file__).parents[1]

@@ -20,7 +20,7 @@ from tests.cluster.poll import TIMEOUT_SECONDS, poll_until
 from tests.cluster.servers import find_free_port
 from tests.conftest import import_tiny_corpus, open_home, write_study
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
 MODEL = "models:/tiny@champion"
 TEXTS = ["the dog sees a cat", "a cat sleeps"]
@@ -32,9 +32,9 @@ OF_ANY_NAME = json.dumps({"dataframe_split": {"columns": ["text"], "data": [[tex
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
+def home(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> Iterator[Settings]:
     folder = tmp_path_factory.mktemp("served")
-    with open_home(folder) as settings:
+    with open_home(folder, empty_store) as settings:
         import_tiny_corpus(settings)
         run_search(write_study(folder), {"budget.trials": 1}, settings=settings, executor=InProcessExecutor())
         yield settings

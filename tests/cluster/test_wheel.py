@@ -10,7 +10,7 @@ import pytest
 from memtune.library import FileKind, list_packaged
 from tests.cluster.wheel_build import run_outside
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
 SMALLER = {"1_600_000": "4_000", "400_000": "2_000", "trials = 8": "trials = 1"}
 """Changes of the study `demo` that make it a matter of seconds."""

@@ -80,6 +80,12 @@ def test_the_guide_lists_every_name_of_the_api() -> None:
     assert sorted(listed) == sorted(memtune.__all__)
 
 
+def test_every_name_that_the_guide_and_the_notebooks_use_is_one_of_the_api() -> None:
+    texts = [path.read_text() for path in (DOCS / "python.md", *(DOCS / "notebooks").glob("*.ipynb"))]
+    used = {name for text in texts for name in re.findall(r"\bmemtune\.(\w+)", text)}
+    assert used - {"models"} <= set(memtune.__all__)
+
+
 @pytest.mark.parametrize("path", sorted((DOCS / "notebooks").glob("*.ipynb")), ids=lambda path: path.name)
 def test_a_notebook_is_stored_without_outputs(path: Path) -> None:
     """Outputs hold paths and times of one machine, and every execution would change them."""

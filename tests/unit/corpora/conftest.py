@@ -87,7 +87,7 @@ def read_store_files(folder: Path) -> dict[str, bytes]:
     }
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def training_sentences() -> list[Sentence]:
     return list(generate_sentences("train"))
 

@@ -1,6 +1,7 @@
 """A study whose best models count n-grams has no sizes of networks in its texts and asks for no seeds."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -27,9 +28,11 @@ trials = 2
 
 
 @pytest.fixture(scope="module")
-def counted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[StudyResult, Settings]]:
+def counted(
+    tmp_path_factory: pytest.TempPathFactory, empty_store: Path
+) -> Iterator[tuple[StudyResult, Settings]]:
     folder = tmp_path_factory.mktemp("counted")
-    with open_home(folder) as settings:
+    with open_home(folder, empty_store) as settings:
         import_tiny_corpus(settings)
         (folder / "orders.toml").write_text(STUDY_TOML)
         yield run_search(folder / "orders.toml", settings=settings, executor=InProcessExecutor()), settings

@@ -25,10 +25,10 @@ from tests.conftest import import_tiny_corpus, open_home, write_study
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
+def home(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> Iterator[Settings]:
     """A home with a study of two trials."""
     folder = tmp_path_factory.mktemp("loaded")
-    with open_home(folder) as settings:
+    with open_home(folder, empty_store) as settings:
         import_tiny_corpus(settings)
         file = write_study(folder)
         run_search(file, {"budget.trials": 2}, settings=settings, executor=InProcessExecutor())

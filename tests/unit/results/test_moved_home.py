@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from mlflow.tracking._tracking_service import utils as tracking_service_utils
@@ -20,11 +21,11 @@ AWKWARD_NAME = "50%41 done? #1 é à"
 
 
 @pytest.fixture(scope="module")
-def original(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
+def original(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> Iterator[Settings]:
     """The settings of a home with a study of three of its four trials, before it is moved."""
     folder = tmp_path_factory.mktemp("moved") / AWKWARD_NAME
     folder.mkdir()
-    with open_home(folder) as settings:
+    with open_home(folder, empty_store) as settings:
         import_tiny_corpus(settings)
         run_search(write_study(folder), {"budget.trials": 3}, settings=settings, executor=InProcessExecutor())
         yield settings

@@ -47,9 +47,9 @@ kind = "none"
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
+def home(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> Iterator[Settings]:
     folder = tmp_path_factory.mktemp("repeated")
-    with open_home(folder) as settings:
+    with open_home(folder, empty_store) as settings:
         import_tiny_corpus(settings)
         yield settings
 

@@ -26,10 +26,10 @@ runner = CliRunner()
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
+def home(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> Iterator[Settings]:
     """A home with a champion of each corpus."""
     folder = tmp_path_factory.mktemp("tokenised")
-    with open_home(folder) as settings:
+    with open_home(folder, empty_store) as settings:
         text = folder / "text.txt"
         text.write_text("\n".join(map(" ".join, SENTENCES * 20)) + "\n")
         (folder / "space.toml").write_text(SPACE_TOML)

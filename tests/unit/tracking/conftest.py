@@ -1,4 +1,4 @@
-"""A tracking store in a sqlite file, created once and copied for every test, and a model to register."""
+"""A tracking store in a sqlite file, a copy for every test, and a model to register."""
 
 import shutil
 from pathlib import Path
@@ -12,18 +12,10 @@ from memtune.training import save_model
 from tests.unit.tracking.registered_models import VOCABULARY, make_result
 
 
-@pytest.fixture(scope="session")
-def empty_store(tmp_path_factory):
-    """A folder with a migrated, empty sqlite store; making one takes seconds."""
-    folder = tmp_path_factory.mktemp("store")
-    connect(make_sqlite_uri(folder))
-    return folder
-
-
 @pytest.fixture
 def tracking_uri(empty_store, tmp_path):
     """The URI of a fresh store."""
-    shutil.copyfile(empty_store / "mlflow.db", Path(tmp_path, "mlflow.db"))
+    shutil.copyfile(empty_store, Path(tmp_path, "mlflow.db"))
     return make_sqlite_uri(tmp_path)
 
 

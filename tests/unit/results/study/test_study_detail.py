@@ -37,10 +37,10 @@ runner = CliRunner()
 
 
 @pytest.fixture(scope="module")
-def detail(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StudyDetail]:
+def detail(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> Iterator[StudyDetail]:
     """A study of two families with twelve trials and two repeats, in a home of its own."""
     folder = tmp_path_factory.mktemp("detail")
-    with open_home(folder) as settings:
+    with open_home(folder, empty_store) as settings:
         import_tiny_corpus(settings)
         file = write_study(folder)
         file.with_name("rnn.toml").write_text(RNN_TOML)
