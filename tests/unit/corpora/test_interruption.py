@@ -82,11 +82,19 @@ POINTS = pytest.mark.parametrize("point", ["text", "shards", "manifest"])
 
 
 @POINTS
-def test_a_killed_import_leaves_no_corpus(kill_an_import, store, cache, point):
+def test_a_killed_import_leaves_no_corpus_and_the_next_one_deletes_its_files(
+    kill_an_import, import_texts, store, cache, point
+):
     kill_an_import(point)
     assert list_corpora(store) == []
     with pytest.raises(CorpusError, match='no corpus "small"'):
         open_corpus("small", store, cache)
+    manifest = import_texts().manifest
+    assert {path.name for path in (store.local_path / "small").iterdir()} == {
+        "manifest.json",
+        manifest.folder,
+    }
+    assert verify_corpus("small", store) == []
 
 
 @POINTS
@@ -94,17 +102,6 @@ def test_a_killed_import_keeps_the_old_corpus(kill_an_import, import_texts, stor
     old = import_texts().manifest
     kill_an_import(point)
     assert open_corpus("small", store, cache).digest == old.digest
-    assert verify_corpus("small", store) == []
-
-
-@POINTS
-def test_the_next_import_deletes_the_files_of_a_killed_import(kill_an_import, import_texts, store, point):
-    kill_an_import(point)
-    manifest = import_texts().manifest
-    assert {path.name for path in (store.local_path / "small").iterdir()} == {
-        "manifest.json",
-        manifest.folder,
-    }
     assert verify_corpus("small", store) == []
 
 
