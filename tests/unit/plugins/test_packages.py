@@ -90,15 +90,15 @@ def run(program: str, home: Path, *packages: Path) -> Any:
 
 
 @pytest.fixture(scope="module")
-def home(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A home with a corpus in the package's format and a study with its other plug-ins, which has run."""
+def searched(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+    """A home with a corpus in the package's format and an ended study with its other plug-ins; its results."""
     home = tmp_path_factory.mktemp("user")
     lines = ["1\tthe dog sees a cat\tx", "2\ta cat sleeps\ty", "3\tthe cat and the dog eat\tz"]
     (home / "text.tsv").write_text("".join(f"{line}\n" for line in lines * 20))
     for name, family in {"lstm.toml": "lstm", "own.toml": "decaying_mean"}.items():
         (home / name).write_text(SPACE_TOML.replace("FAMILY", family))
     (home / "study.toml").write_text(STUDY_TOML)
-    run(
+    found = run(
         """
 from memtune import import_corpus
 from memtune.api import run_search
@@ -107,17 +107,6 @@ from memtune.studies.in_process_executor import InProcessExecutor
 text = TextFile(Path("text.tsv"), "second_column")
 import_corpus("columns", {"train": text, "valid": text, "test": text}, settings.corpus_store)
 run_search("study.toml", settings=settings, executor=InProcessExecutor())
-print("null")
-""",
-        home,
-        installed,
-    )
-    return home
-
-
-def test_the_examples_of_every_kind_work_in_one_study(home: Path, installed: Path) -> None:
-    found = run(
-        """
 from memtune.search import StudyReader
 (name,) = [s for s in StudyReader(settings.study_database).list_ids()]
 stored = StudyReader(settings.study_database).read(name)
@@ -133,6 +122,16 @@ print(json.dumps({
         home,
         installed,
     )
+    return home, found
+
+
+@pytest.fixture
+def home(searched: tuple[Path, Any]) -> Path:
+    return searched[0]
+
+
+def test_the_examples_of_every_kind_work_in_one_study(searched: tuple[Path, Any]) -> None:
+    _, found = searched
     assert found["families"] == ["decaying_mean", "lstm"]
     assert found["outputs"] == ["low_rank"]
     assert found["tasks"] == ["smoothed_language_modelling"]
@@ -178,23 +177,27 @@ def test_a_bad_line_that_ends_a_format_names_the_file(home: Path, installed: Pat
 EVALUATE = """
 from memtune.errors import MemtuneError
 from memtune.results.model_evaluation import evaluate_model
-try:
-    found = evaluate_model("models:/columns@champion", settings=settings, trust_code=TRUST)
-    print(json.dumps(found.metrics.perplexity))
-except MemtuneError as error:
-    print(json.dumps(str(error)))
+answers = []
+for trust in (False, True):
+    try:
+        found = evaluate_model("models:/columns@champion", settings=settings, trust_code=trust)
+        answers.append(found.metrics.perplexity)
+    except MemtuneError as error:
+        answers.append(str(error))
+print(json.dumps(answers))
 """
+"""What an evaluation gives without consent, and then with it."""
 
 
 def test_a_model_needs_the_package_or_consent_to_the_source_that_it_carries(
     home: Path, installed: Path
 ) -> None:
-    perplexity = run(EVALUATE.replace("TRUST", "False"), home, installed)
+    perplexity, _ = run(EVALUATE, home, installed)
     assert isinstance(perplexity, float)
-    refusal = run(EVALUATE.replace("TRUST", "False"), home)
+    refusal, trusted = run(EVALUATE, home)
     assert "memtune-examples 1.0" in refusal
     assert "--trust-code" in refusal
-    assert run(EVALUATE.replace("TRUST", "True"), home) == perplexity
+    assert trusted == perplexity
 
 
 def test_another_version_of_the_package_is_another_source(
@@ -203,7 +206,7 @@ def test_another_version_of_the_package_is_another_source(
     subprocess.run(["cp", "-r", f"{installed}/.", str(tmp_path)], check=True)
     with (tmp_path / "memtune_examples" / "low_rank.py").open("a") as file:
         file.write("# changed\n")
-    assert "--trust-code" in run(EVALUATE.replace("TRUST", "False"), home, tmp_path)
+    assert "--trust-code" in run(EVALUATE, home, tmp_path)[0]
 
 
 LIST = """
@@ -216,17 +219,14 @@ print(json.dumps([names, [[e.name, e.origin, e.problem] for e in list_entries()]
 
 
 def test_families_of_packages_are_listed_and_found_with_their_space(home: Path, installed: Path) -> None:
-    before, entries, _ = run(LIST, home, installed)
-    assert "decaying_mean" not in before
-    assert any(name == "decaying_mean" and "memtune-examples 1.0" in origin for name, origin, _ in entries)
-    space = run(
-        """
+    find = """
 from memtune.studies.definition.study_loader import find_space
-print(json.dumps(find_space("decaying_mean", Path("study.toml")).name))
-""",
-        home,
-        installed,
-    )
+listed = [names, [[e.name, e.origin] for e in list_entries()]]
+print(json.dumps([*listed, find_space("decaying_mean", Path("study.toml")).name]))
+"""
+    before, entries, space = run(LIST + find, home, installed)
+    assert "decaying_mean" not in before
+    assert any(name == "decaying_mean" and "memtune-examples 1.0" in origin for name, origin in entries)
     assert space == "decaying_mean.toml"
 
 

@@ -1,10 +1,12 @@
 """A user's family in a study: compared with the LSTM, on workers, in the records, and in the registry."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from mlflow.tracking._tracking_service import utils as tracking_service_utils
 
 from memtune.api import run_search
 from memtune.errors import MissingSourceError, PluginError, StudyError
@@ -24,6 +26,7 @@ from memtune.tracking.mlflow_connection import connect
 from memtune.tracking.registry.pyfunc_flavor import load_scorer
 from memtune.training import TrialConfig
 from tests.assignments import assign_first_trial
+from tests.conftest import import_tiny_corpus, open_home
 from tests.unit.plugins.user_files import write_family, write_study
 
 FAMILY = "models:/tiny@best-my_memory"
@@ -32,26 +35,37 @@ pytestmark = pytest.mark.usefixtures("prepared_store")
 
 @pytest.fixture
 def study(tmp_path: Path) -> Path:
-    return write_study(tmp_path, marker=tmp_path / "executed")
+    return write_study(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def searched_folder(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> Path:
+    """A folder with a home in which the study has ended; the file of its family is gone."""
+    folder = tmp_path_factory.mktemp("searched")
+    study = write_study(folder, marker=folder / "executed")
+    with open_home(folder, empty_store) as settings, isolate_registries():
+        import_tiny_corpus(settings)
+        run_search(study, settings=settings, executor=InProcessExecutor())
+    (folder / "my_memory.py").unlink()
+    return folder
 
 
 @pytest.fixture
-def searched(study: Path, settings: Settings, tmp_path: Path) -> str:
-    """The id of a study that ran in a process of its own: nothing of it is loaded, its file is gone."""
-    with isolate_registries():
-        result = run_search(study, settings=settings, executor=InProcessExecutor())
-    (tmp_path / "executed").unlink()
-    (tmp_path / "my_memory.py").unlink()
+def executed(searched_folder: Path) -> Path:
+    """The file that an execution of the ended study's family makes."""
+    mark = searched_folder / "executed"
+    mark.unlink(missing_ok=True)
+    return mark
+
+
+@pytest.fixture
+def searched(searched_folder: Path, executed: Path, settings: Settings) -> str:
+    """The id of a study that another process ran in the home: nothing of it is loaded, its file is gone."""
+    shutil.copytree(searched_folder / "home", settings.home, dirs_exist_ok=True)
+    # As in a new process: MLflow remembers the folder of each run.
+    tracking_service_utils._artifact_repos_cache.clear()
     assert "my_memory" not in MODELS
-    return result.resolved.id
-
-
-def test_a_users_family_competes_with_the_built_in_ones(study: Path, settings: Settings) -> None:
-    result = run_search(study, settings=settings, executor=InProcessExecutor())
-    assert {outcome.family for outcome in result.outcomes} == {"lstm", "my_memory"}
-    own = [o.configuration["model"] for o in result.outcomes if o.family == "my_memory"]
-    (source,) = result.resolved.sources
-    assert all(model["source"] == source.digest for model in own)
+    return next((settings.home / "studies").iterdir()).name
 
 
 def test_the_source_decides_which_study_it_is(study: Path, settings: Settings) -> None:
@@ -72,16 +86,20 @@ def test_a_study_is_resumed_with_its_family(study: Path, settings: Settings) -> 
     assert len(result.outcomes) == 5
 
 
-def test_the_source_is_an_artifact_and_its_digest_a_parameter_of_the_run(
+def test_a_users_family_competes_with_the_built_in_ones_and_its_source_is_recorded(
     study: Path, settings: Settings
 ) -> None:
     result = run_search(study, settings=settings, executor=InProcessExecutor())
+    assert {outcome.family for outcome in result.outcomes} == {"lstm", "my_memory"}
+    own = [o.configuration["model"] for o in result.outcomes if o.family == "my_memory"]
+    (source,) = result.resolved.sources
+    assert all(model["source"] == source.digest for model in own)
+
     client = connect(settings.tracking_uri)
     experiment = client.get_experiment_by_name("tiny")
     assert experiment is not None
     runs = client.search_runs([experiment.experiment_id], "params.`model.family` = 'my_memory'")
     assert runs
-    (source,) = result.resolved.sources
     for run in runs:
         assert run.data.params["model.source"] == source.digest
         assert "source/my_memory.py" in [f.path for f in client.list_artifacts(run.info.run_id, "source")]
@@ -89,33 +107,33 @@ def test_the_source_is_an_artifact_and_its_digest_a_parameter_of_the_run(
 
 @pytest.mark.parametrize("open_any", [evaluate_model, load], ids=lambda function: function.__name__)
 def test_a_registered_model_needs_consent_before_its_source_is_executed(
-    open_any: Callable[..., object], searched: str, settings: Settings, tmp_path: Path
+    open_any: Callable[..., object], searched: str, settings: Settings, executed: Path
 ) -> None:
     with pytest.raises(PluginError, match=r"my_memory\.py, sha256 \w{64}, .* repeat with --trust-code"):
         open_any(FAMILY, settings=settings)
-    assert not (tmp_path / "executed").exists()
+    assert not executed.exists()
     assert open_any(FAMILY, settings=settings, trust_code=True)
-    assert (tmp_path / "executed").exists()
+    assert executed.exists()
 
 
-def test_a_scorer_needs_consent_too(searched: str, settings: Settings, tmp_path: Path) -> None:
+def test_a_scorer_needs_consent_too(searched: str, settings: Settings, executed: Path) -> None:
     cache = settings.home / "models"
     with pytest.raises(PluginError, match="trust_code=True"):
         load_scorer(settings.tracking_uri, FAMILY, cache)
-    assert not (tmp_path / "executed").exists()
+    assert not executed.exists()
     (figure,) = load_scorer(settings.tracking_uri, FAMILY, cache, trust_code=True).predict("a cat")
     assert figure < 0
 
 
 def test_a_trial_needs_consent_and_its_table_does_not(
-    searched: str, settings: Settings, tmp_path: Path
+    searched: str, settings: Settings, executed: Path
 ) -> None:
     detail = show_study(searched, settings)
     number = next(trial.number for trial in detail.trials if trial.family == "my_memory")
     assert all(trial.sizes is None for trial in detail.trials if trial.family == "my_memory")
     with pytest.raises(PluginError, match=r"my_memory\.py"):
         evaluate_model(f"{searched}#{number}", settings=settings)
-    assert not (tmp_path / "executed").exists()
+    assert not executed.exists()
     assert evaluate_model(f"{searched}#{number}", settings=settings, trust_code=True)
 
 
@@ -123,7 +141,7 @@ def test_the_models_of_built_in_families_need_no_consent(searched: str, settings
     assert evaluate_model("models:/tiny@best-lstm", settings=settings)
 
 
-def test_an_altered_source_is_refused_with_consent(searched: str, settings: Settings, tmp_path: Path) -> None:
+def test_an_altered_source_is_refused_with_consent(searched: str, settings: Settings, executed: Path) -> None:
     (stored,) = (settings.home / "studies" / searched / "sources").iterdir()
     document = json.loads(stored.read_text())
     document["files"]["my_memory.py"] += "\n# altered\n"
@@ -131,7 +149,7 @@ def test_an_altered_source_is_refused_with_consent(searched: str, settings: Sett
     number = next(t.number for t in show_study(searched, settings).trials if t.family == "my_memory")
     with pytest.raises(PluginError, match="it was altered"):
         evaluate_model(f"{searched}#{number}", settings=settings, trust_code=True)
-    assert not (tmp_path / "executed").exists()
+    assert not executed.exists()
 
 
 def test_a_configuration_without_its_source_keeps_its_identity(study: Path, settings: Settings) -> None:
