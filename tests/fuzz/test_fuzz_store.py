@@ -4,7 +4,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.fuzz.store import TARGETS
+
+pytestmark = pytest.mark.cluster
 
 INPUTS = 250
 

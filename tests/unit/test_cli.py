@@ -172,6 +172,7 @@ def test_an_altered_shard_is_named(settings: Settings) -> None:
     assert shard.name in read_error("corpus", "verify", "tiny")
 
 
+@pytest.mark.cluster
 def test_a_trial_is_trained_recorded_registered_compared_and_evaluated(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -252,6 +253,7 @@ def test_the_error_for_a_missing_champion_names_the_search_command(settings: Set
     assert "memtune search" in read_error("best", "--corpus", "tiny")
 
 
+@pytest.mark.cluster
 @pytest.mark.parametrize(
     ("command", "message"),
     [

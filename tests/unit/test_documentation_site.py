@@ -5,6 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.cluster
+
 ROOT = Path(__file__).parents[2]
 REQUEST = re.compile(
     r"<(?:script|img|iframe)[^>]*src=\"(https?:)?//|<link[^>]*rel=\"stylesheet\"[^>]*href=\"(https?:)?//"

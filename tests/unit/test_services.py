@@ -102,6 +102,7 @@ def test_mlflow_requires_authentication(place: str, compose: dict[str, Any]) -> 
     assert "mlflow server --app-name basic-auth" in command
 
 
+@pytest.mark.cluster
 @pytest.mark.parametrize("place", ["compose", "unit"])
 def test_mlflow_supports_every_option_of_its_command(
     place: str, compose: dict[str, Any], supported: dict[str, set[str]]
@@ -112,6 +113,7 @@ def test_mlflow_supports_every_option_of_its_command(
     assert options <= supported["options"]
 
 
+@pytest.mark.cluster
 def test_mlflow_supports_every_variable_of_its_environment(
     compose: dict[str, Any], supported: dict[str, set[str]], tmp_path: Path
 ) -> None:

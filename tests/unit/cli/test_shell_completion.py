@@ -111,6 +111,7 @@ OFFERED = [
 ]
 
 
+@pytest.mark.cluster
 def test_bash_gets_the_rest_of_a_name_without_slow_imports(home: Settings) -> None:
     for words, offered in OFFERED:
         found, imported = complete(*words)

@@ -11,6 +11,8 @@ import pytest
 
 from tests.unit.plugins.user_files import ROOT
 
+pytestmark = pytest.mark.cluster
+
 PACKAGE = ROOT / "docs" / "examples" / "plugins"
 PREPARE = """
 import json, os, sys
@@ -91,7 +93,7 @@ def run(program: str, home: Path, *packages: Path) -> Any:
 
 @pytest.fixture(scope="module")
 def searched(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
-    """A home with a corpus in the package's format and a study of its other plug-ins, and the trials of it."""
+    """A home with a corpus in the package's format and a study of its other plug-ins, and its trials."""
     home = tmp_path_factory.mktemp("user")
     lines = ["1\tthe dog sees a cat\tx", "2\ta cat sleeps\ty", "3\tthe cat and the dog eat\tz"]
     (home / "text.tsv").write_text("".join(f"{line}\n" for line in lines * 20))

@@ -215,6 +215,7 @@ def test_a_file_beside_it_that_workers_do_not_have_is_refused(
             load_plugin_file(file)
 
 
+@pytest.mark.cluster
 def test_importing_memtune_and_its_models_reads_no_entry_points() -> None:
     program = (
         "import importlib.metadata as m\n"

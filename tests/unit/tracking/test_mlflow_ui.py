@@ -259,6 +259,7 @@ def pages(places):
         yield served
 
 
+@pytest.mark.cluster
 def test_the_server_prints_nothing_and_answers_only_its_owner(pages, capfd):
     port = int(pages.url.rpartition(":")[2])
     assert send_request(port, pages.token, f"http://localhost:{port}") == 200
