@@ -117,7 +117,7 @@ def test_samples_are_trials_that_differ(file):
 @every_space_of_networks
 def test_every_sampled_architecture_takes_a_training_step(file):
     """The loss is finite before and after a step with the sampled optimiser, and the step changes weights."""
-    tokens_BT = torch.randint(WORDS, (3, 12), generator=torch.Generator().manual_seed(0))
+    tokens_BT = torch.randint(WORDS, (3, 7), generator=torch.Generator().manual_seed(0))
     for config in {digest(config.model): config for config in map(make_narrow, draw_samples(file))}.values():
         model = build_model(config.model, WORDS, seed=0)
         training = require(config.training)

@@ -195,8 +195,8 @@ def test_a_trial_is_trained_recorded_registered_compared_and_evaluated(
     cached = json.loads(read_output("evaluate", "models:/tiny@champion", *options))
     assert cached["cache"] == {"size": 20, "flatness": 0.3, "weight": 0.2}
     assert cached["perplexity"] != evaluated["perplexity"]
-    options = ("--tune-cache", "--cache-weight", "0.2")
-    wrong = CliRunner().invoke(cli.app, ["evaluate", "models:/tiny@champion", *options])
+    contrary = ["--tune-cache", "--cache-weight", "0.2"]
+    wrong = CliRunner().invoke(cli.app, ["evaluate", "models:/tiny@champion", *contrary])
     assert wrong.exit_code == 2
     assert "leave them out" in wrong.output
     again = read_output("train", str(file))

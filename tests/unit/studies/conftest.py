@@ -5,9 +5,16 @@ from pathlib import Path
 
 import pytest
 
+from memtune import api
 from memtune.search import Proposals
 from memtune.settings import Settings
 from memtune.studies.definition.study_loader import load_study, resolve_study
+
+
+@pytest.fixture(autouse=True)
+def without_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Studies end without their report, half of their time; tests of results and reports check it."""
+    monkeypatch.setattr(api, "_record_report", lambda study, recorder: None)
 
 
 @pytest.fixture
