@@ -73,14 +73,9 @@ def open_home(folder: Path, store: Path | None = None) -> Iterator[Settings]:
         patch.setenv("MEMTUNE_CACHE", str(folder / "cache"))
         settings = Settings.from_environment()
         if store is not None:
-            install_store(settings, store)
+            settings.home.mkdir(exist_ok=True)
+            shutil.copyfile(store, settings.tracking_uri.removeprefix("sqlite:///"))
         yield settings
-
-
-def install_store(settings: Settings, store: Path) -> None:
-    """Copy MLflow's file into a home that has none."""
-    settings.home.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(store, settings.tracking_uri.removeprefix("sqlite:///"))
 
 
 def make_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
@@ -111,8 +106,9 @@ def write_study(folder: Path) -> Path:
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> Iterator[Settings]:
-    with open_home(tmp_path) as found:
+def settings(tmp_path: Path, empty_store: Path) -> Iterator[Settings]:
+    """A home with the corpus "tiny" and without trials."""
+    with open_home(tmp_path, empty_store) as found:
         import_tiny_corpus(found)
         yield found
 
@@ -123,12 +119,6 @@ def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from memtune.tracking.mlflow_connection import connect, make_sqlite_uri
 
     return make_once(tmp_path_factory, "store", lambda folder: connect(make_sqlite_uri(folder))) / "mlflow.db"
-
-
-@pytest.fixture
-def prepared_store(settings: Settings, empty_store: Path) -> None:
-    """MLflow's tables exist in the home before the test."""
-    install_store(settings, empty_store)
 
 
 @pytest.fixture

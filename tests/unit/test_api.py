@@ -121,7 +121,6 @@ def test_overrides_change_a_copy_of_a_study(content: dict[str, Any], settings: S
     assert study.budget.trials == 4
 
 
-@pytest.mark.usefixtures("prepared_store")
 def test_a_study_of_a_program_runs_and_resumes(content: dict[str, Any], settings: Settings) -> None:
     def search(trials: int, **options: Any) -> int:
         overrides = {"budget.trials": trials}
@@ -138,7 +137,6 @@ def test_a_study_of_a_program_runs_and_resumes(content: dict[str, Any], settings
     assert search(2, resume=True) == 2
 
 
-@pytest.mark.usefixtures("prepared_store")
 def test_a_trial_of_a_program_is_trained_under_the_name_of_its_family(settings: Settings) -> None:
     trial = {"corpus": "tiny", "model": {"family": "lstm", "width": 4}, "training": {"tokens": 900}}
     trained = memtune.train(trial, {"training.tokens": 300}, settings=settings)

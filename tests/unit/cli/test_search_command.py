@@ -15,7 +15,6 @@ from memtune.studies.in_process_executor import InProcessExecutor
 from tests.unit.studies.test_interrupted_studies import lengthen_trials
 
 
-@pytest.mark.usefixtures("prepared_store")
 def test_a_driver_whose_budget_is_spent_counts_the_trials_that_earlier_drivers_left_open(
     study_file: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

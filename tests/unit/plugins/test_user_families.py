@@ -30,7 +30,6 @@ from tests.conftest import import_tiny_corpus, open_home
 from tests.unit.plugins.user_files import write_family, write_study
 
 FAMILY = "models:/tiny@best-my_memory"
-pytestmark = pytest.mark.usefixtures("prepared_store")
 
 
 @pytest.fixture

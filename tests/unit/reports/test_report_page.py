@@ -371,7 +371,6 @@ def test_a_report_is_of_a_study_or_of_a_corpus(arguments: list[str]) -> None:
     assert runner.invoke(app, ["report", *arguments]).exit_code == 2
 
 
-@pytest.mark.usefixtures("prepared_store")
 def test_a_study_of_one_trial_and_one_whose_corpus_is_gone_have_a_report(
     study_file: Path, settings: Settings
 ) -> None:

@@ -23,7 +23,6 @@ def pipe() -> StringIO:
     return StringIO()
 
 
-@pytest.mark.usefixtures("prepared_store")
 def test_a_training_prints_a_line_for_each_report(pipe: StringIO, settings: Settings) -> None:
     trained = memtune.train(TRIAL, settings=settings, console=TextConsole(file=pipe))
     lines = pipe.getvalue().splitlines()
@@ -31,7 +30,6 @@ def test_a_training_prints_a_line_for_each_report(pipe: StringIO, settings: Sett
     assert all("validation perplexity" in line for line in lines)
 
 
-@pytest.mark.usefixtures("prepared_store")
 def test_a_training_without_progress_prints_nothing(
     settings: Settings, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,8 +11,6 @@ from memtune.settings import Settings
 from memtune.studies.in_process_executor import InProcessExecutor
 from memtune.tracking import find_champion
 
-pytestmark = pytest.mark.usefixtures("prepared_store")
-
 
 def test_a_trial_without_checkpoints_leaves_the_promotion_to_the_next_best(
     study_file: Path, settings: Settings, tmp_path: Path, caplog: pytest.LogCaptureFixture

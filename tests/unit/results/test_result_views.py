@@ -123,7 +123,6 @@ def test_the_cost_by_state_adds_up_to_the_total(results: dict[str, Any]) -> None
     assert frame.loc["state", "tokens"].sum() == frame.loc["total", "tokens"]
 
 
-@pytest.mark.usefixtures("prepared_store")
 def test_a_search_returns_its_study_with_best_tables_and_figures(
     study_file: Path, settings: Settings, tmp_path: Path
 ) -> None:
@@ -170,7 +169,6 @@ def test_a_dry_run_is_a_pair_and_a_table(study_file: Path, settings: Settings) -
     assert repr(resolved) == f"ResolvedStudy({resolved.id}: tiny, 4 trials)"
 
 
-@pytest.mark.usefixtures("prepared_store")
 def test_a_training_and_its_model_print_in_a_line(settings: Settings) -> None:
     trial = {"corpus": "tiny", "model": {"family": "lstm", "width": 4}, "training": {"tokens": 600}}
     trained = memtune.train({**trial, "training": {"tokens": 600, "report_every": 300}}, settings=settings)

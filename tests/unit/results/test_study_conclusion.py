@@ -166,7 +166,6 @@ def test_a_trial_without_a_checkpoint_is_named(repeated: StudyResult, home: Sett
         elsewhere.rename(checkpoints)
 
 
-@pytest.mark.usefixtures("prepared_store")
 def test_the_conclusion_of_a_study_without_repeats_names_the_single_seed(
     study_file: Path, settings: Settings
 ) -> None:
@@ -197,7 +196,6 @@ max_state = 12
 """
 
 
-@pytest.mark.usefixtures("prepared_store")
 def test_the_best_value_within_the_limits_of_a_study_is_its_best(
     study_file: Path, settings: Settings
 ) -> None:
@@ -222,7 +220,6 @@ def test_the_best_value_within_the_limits_of_a_study_is_its_best(
     assert champion.trial in {trial.identity for trial in detail.trials if trial.number == detail.best.number}
 
 
-@pytest.mark.usefixtures("prepared_store")
 def test_a_study_whose_limits_no_configuration_meets_takes_the_best_value_and_says_so(
     study_file: Path, settings: Settings
 ) -> None:

@@ -23,8 +23,6 @@ from memtune.training import AnyTrainer
 from memtune.trial_state import Failure, FailureCause, TrialState
 from tests.assignments import assign_first_trial
 
-pytestmark = pytest.mark.usefixtures("prepared_store")
-
 LONG_REPORTS = {"training.report_every": 900, "resources.checkpoint_every": "0.0001s"}
 """One report per trial, and a checkpoint after every batch."""
 

@@ -24,8 +24,6 @@ from memtune.tracking.mlflow_connection import connect
 from memtune.training import read_checkpoint
 from memtune.trial_state import TrialState
 
-pytestmark = pytest.mark.usefixtures("prepared_store")
-
 
 def test_trials_cut_off_by_a_time_budget_continue_with_a_larger_one(
     study_file: Path, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -199,7 +199,6 @@ def test_faults_in_a_row_resume_no_paused_trial(open_resolved: Callable[..., Res
     assert not director.may_resume_later
 
 
-@pytest.mark.usefixtures("prepared_store")
 def test_paused_trials_are_shown_with_the_rules_reason_everywhere(
     open_resolved: Callable[..., ResolvedStudy], study_file: Path, settings: Settings
 ) -> None:

@@ -24,8 +24,6 @@ from tests.conftest import SENTENCES
 from tests.presence import require
 from tests.unit.studies.test_interrupted_studies import read_curves, relocate
 
-pytestmark = pytest.mark.usefixtures("prepared_store")
-
 NONE: dict[str, Any] = {"early_stopping": {"kind": "none"}}
 HALVING: dict[str, Any] = {"early_stopping": {"kind": "successive_halving", "grace": 300, "factor": 2}}
 EXTENDABLE: dict[str, Any] = {"budget__trials": 1, "training__schedule": {"kind": "constant"}}

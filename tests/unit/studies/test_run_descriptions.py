@@ -25,7 +25,7 @@ CONFIG = TrialConfig.model_validate(
 
 
 def test_an_open_study_is_described_by_its_question_its_size_and_its_command(
-    study_file: Path, settings: Settings, prepared_store: None
+    study_file: Path, settings: Settings
 ) -> None:
     resolved = resolve_study(study_file, load_study(study_file), settings)
     assert describe_open_study(resolved) == (

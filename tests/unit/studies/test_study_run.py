@@ -25,8 +25,6 @@ from memtune.training import TrialConfig
 from tests.presence import require
 from tests.unit.studies.test_result_cache import find_runs
 
-pytestmark = pytest.mark.usefixtures("prepared_store")
-
 GB = 10**9
 REPEATED: dict[str, Any] = {
     "budget.trials": 1,

@@ -35,7 +35,7 @@ RANK_5 = TrialEnd(reason=StopReason.EARLY_STOPPING, detail="rank 5 of 9")
 
 
 @pytest.fixture
-def resolved(study_file: Path, settings: Settings, prepared_store: None) -> ResolvedStudy:
+def resolved(study_file: Path, settings: Settings) -> ResolvedStudy:
     return resolve_study(study_file, load_study(study_file), settings)
 
 
@@ -306,7 +306,7 @@ def finish_trial(resolved: ResolvedStudy, opened: Proposals) -> None:
 
 
 def test_the_money_of_a_trial_has_three_digits(
-    study_file: Path, settings: Settings, prepared_store: None, client: MlflowClient
+    study_file: Path, settings: Settings, client: MlflowClient
 ) -> None:
     study_file.write_text(f"{study_file.read_text()}\n[prices]\ncpu_hour = 3600.0\n")
     priced = resolve_study(study_file, load_study(study_file), settings)
@@ -317,7 +317,7 @@ def test_the_money_of_a_trial_has_three_digits(
 
 
 def test_a_trial_whose_run_is_missing_is_recorded_with_its_money(
-    study_file: Path, settings: Settings, prepared_store: None, client: MlflowClient
+    study_file: Path, settings: Settings, client: MlflowClient
 ) -> None:
     study_file.write_text(f"{study_file.read_text()}\n[prices]\ncpu_hour = 3600.0\n")
     priced = resolve_study(study_file, load_study(study_file), settings)

@@ -1,14 +1,14 @@
 """The studies of a home: their results, stopped trials, costs and savings, and their removal."""
 
 import json
-import subprocess
+import logging
 import sys
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from memtune.cli import app
+from memtune.cli import app, main
 from memtune.errors import MemtuneError, StudyError
 from memtune.results.study.study_catalogue import compute_cost, list_studies, remove_study
 from memtune.results.study.study_detail import explain_end, show_study
@@ -211,13 +211,22 @@ def test_a_study_of_another_version_is_left_out_with_a_warning(
             compute_cost(study.id, settings)
 
 
-def test_a_warning_shows_control_characters(study: ResolvedStudy, settings: Settings) -> None:
+def test_a_warning_shows_control_characters(
+    study: ResolvedStudy,
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     path = Path(settings.studies_folder) / study.id / "study.json"
     path.write_text('{"prices": {"\\u001b[31m": 1}}')
-    command = [sys.executable, "-m", "memtune", "study", "list"]
-    shown = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    assert "\x1b" not in shown.stderr
-    assert r"\x1b[31m" in shown.stderr
+    monkeypatch.setattr(sys, "argv", ["memtune", "study", "list"])
+    monkeypatch.setattr(logging.getLogger("memtune"), "handlers", [])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert not ended.value.code
+    shown = capsys.readouterr().err
+    assert "\x1b" not in shown
+    assert r"\x1b[31m" in shown
 
 
 def test_the_reason_of_a_failure_is_shown_literally(study: ResolvedStudy, settings: Settings) -> None:

@@ -112,7 +112,6 @@ learning_rate = 1e6
 """
 
 
-@pytest.mark.usefixtures("prepared_store")
 def test_a_study_whose_trials_all_diverge_has_no_best_and_lists_them(
     study_file: Path, settings: Settings
 ) -> None:
@@ -135,7 +134,6 @@ def test_a_study_whose_trials_all_diverge_has_no_best_and_lists_them(
 
 
 @pytest.mark.skipif(not has_bfloat16_instructions(), reason="this processor has no bfloat16 instructions")
-@pytest.mark.usefixtures("prepared_store")
 def test_a_study_that_searches_in_bfloat16_is_decided_by_its_repeats_in_float32(
     study_file: Path, settings: Settings
 ) -> None:
