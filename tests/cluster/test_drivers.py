@@ -10,9 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from memtune.api import run_search
+from memtune.errors import StudyError
 from memtune.results.comparison import compare, find_champions
 from memtune.search import Outcome
 from memtune.studies.checkpoint_store import parse_tokens
+from memtune.studies.in_process_executor import InProcessExecutor
 from memtune.trial_state import TrialState
 from tests.cluster.drivers import Driver, read_outcomes, run_driver
 from tests.cluster.fault_table import RecordFault
@@ -20,6 +23,9 @@ from tests.cluster.poll import poll_until
 from tests.cluster.study_setup import CHECKPOINT_INTERVAL_TOKENS, STUDY_TOML, StudySetup, describe_outcomes
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("own_locations")]
+
+SHORT = {"budget.time": "1s"}
+"""Ends a driver that should have been refused."""
 
 
 def kill_at_line(driver: Driver, study_setup: StudySetup, pattern: str, times: int) -> dict[int, str]:
@@ -121,7 +127,7 @@ def test_a_truncated_checkpoint_is_named_and_the_trial_resumes_from_the_one_befo
 
 
 def test_a_second_driver_is_refused_with_who_holds_the_study(
-    study_setup: StudySetup, tmp_path: Path, record_fault: RecordFault
+    study_setup: StudySetup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record_fault: RecordFault
 ) -> None:
     """The second has another home folder, as on another machine."""
     study_setup.study_file.write_text(
@@ -129,14 +135,10 @@ def test_a_second_driver_is_refused_with_who_holds_the_study(
     )
     with run_driver(study_setup.study_file, environment=study_setup.environment) as first:
         first.wait_for_line("running")
-        with run_driver(
-            study_setup.study_file,
-            "--resume",
-            environment=study_setup.build_environment_without_home(tmp_path),
-        ) as second:
-            code, _, err = second.wait_for_exit()
-        assert code == 1
-        assert f"is run by process {first.process.pid} on " in err
+        for name, value in study_setup.build_environment_without_home(tmp_path).items():
+            monkeypatch.setenv(name, value)
+        with pytest.raises(StudyError, match=f"is run by process {first.process.pid} on "):
+            run_search(study_setup.study_file, SHORT, executor=InProcessExecutor(), resume=True)
     record_fault(
         "two at once",
         0,
