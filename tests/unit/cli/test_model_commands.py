@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from memtune import cli
+from memtune.model_checks import check_run
 from memtune.models import MODELS
 from memtune.plugins import isolate_registries
 from memtune.studies.definition.study_loader import load_study
@@ -15,8 +16,9 @@ from memtune.studies.definition.study_loader import load_study
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty working folder."""
+    """An empty working folder; checks compare the speed over a small vocabulary."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(check_run, "COMPARED_WORDS", 100)
     with isolate_registries():
         yield tmp_path
 
