@@ -35,7 +35,10 @@ from tests.unit.training.conftest import make_small_trial
 GradientTrainer(make_small_trial(), make_tiny_corpus(Path(sys.argv[1])))
 """
 
-pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the thresholds are those of glibc")
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the thresholds are those of glibc"),
+]
 
 
 def _measure_released_bytes(preparation: str, *arguments: str, end: str = "") -> int:

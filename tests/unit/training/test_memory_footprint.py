@@ -212,6 +212,7 @@ except TrialError as error:
 """
 
 
+@pytest.mark.cluster
 @pytest.mark.usefixtures("corpus")
 def test_the_error_for_a_too_large_batch_names_a_batch_size_that_fits(tmp_path, corpus_folder):
     message = _step_within_limits(200_000, corpus_folder, tmp_path)

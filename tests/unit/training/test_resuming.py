@@ -144,6 +144,7 @@ def test_divergence_between_two_reports_ends_paused_and_undisturbed_trials_alike
     assert _read_curve(_run_to_end(paused)) == _read_curve(_run_to_end(whole))
 
 
+@pytest.mark.cluster
 def test_a_trial_killed_during_training_resumes_with_the_same_bits(
     corpus, make_trial, tmp_path, corpus_folder
 ):
