@@ -74,7 +74,7 @@ def open_home(folder: Path, store: Path | None = None) -> Iterator[Settings]:
         settings = Settings.from_environment()
         if store is not None:
             settings.home.mkdir(exist_ok=True)
-            shutil.copyfile(store, settings.tracking_uri.removeprefix("sqlite:///"))
+            shutil.copyfile(store, settings.home / "mlflow.db")
         yield settings
 
 

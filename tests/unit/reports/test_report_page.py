@@ -394,7 +394,6 @@ kind = "none"
 """
 
 
-@pytest.mark.usefixtures("prepared_store")
 def test_a_winner_that_alone_has_all_seeds_has_a_page_without_a_runner_up(
     study_file: Path, settings: Settings
 ) -> None:
@@ -409,7 +408,6 @@ def test_a_winner_that_alone_has_all_seeds_has_a_page_without_a_runner_up(
         assert report.verdict.headline in page.list("p")
 
 
-@pytest.mark.usefixtures("prepared_store")
 def test_a_report_that_fails_leaves_the_study_complete(
     study_file: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
