@@ -252,11 +252,10 @@ def make_job_config() -> Any:
     """
     from ray.job_config import JobConfig
 
-    class SafePathConfig(JobConfig):  # type: ignore[misc]
-        def _serialize(self) -> bytes:  # which Ray annotates as str
+    class SafePathConfig(JobConfig):
+        def _serialize(self) -> str:
             self._py_driver_sys_path.clear()
-            serialized: bytes = super()._serialize()
-            return serialized
+            return super()._serialize()
 
     config = SafePathConfig()
     if not (hasattr(JobConfig, "_serialize") and hasattr(config, "_py_driver_sys_path")):
