@@ -34,10 +34,11 @@ def _format_family_row(family: str, config: type[LanguageModelConfig]) -> str:
 
 
 def _find_title(config: type[LanguageModelConfig]) -> str:
-    return _find_documentation(config).split("\n\n")[0].replace("\n", " ")
+    return find_documentation(config).split("\n\n")[0].replace("\n", " ")
 
 
-def _find_documentation(config: type[Value]) -> str:
+def find_documentation(config: type[Value]) -> str:
+    """The docstring of the module of a configuration."""
     text = sys.modules[config.__module__].__doc__
     assert text is not None, f"{config.__module__} has no docstring"
     return text.strip()
@@ -46,11 +47,11 @@ def _find_documentation(config: type[Value]) -> str:
 def _format_family_section(family: str, config: type[LanguageModelConfig]) -> str:
     paragraphs = [
         text
-        for text in _find_documentation(config).split("\n\n")[1:]
+        for text in find_documentation(config).split("\n\n")[1:]
         if not text.startswith("Shapes:")  # the letters of tensors in the code
     ]
     fields = [
-        _format_field_row(name, field)
+        format_field_row(name, field)
         for name, field in config.model_fields.items()
         if name not in SHARED_FIELDS
     ]
@@ -70,7 +71,7 @@ def _format_output_layers() -> list[str]:
         about, tied = (config.__doc__ or "").rstrip("."), "yes" if config.can_be_tied else "no"
         rows.append(f"| `{default.kind}` | {about} | {size:,} | {cost:,} | {tied} |")
         fields += [
-            f"| `{default.kind}` {_format_field_row(name, field)}"
+            f"| `{default.kind}` {format_field_row(name, field)}"
             for name, field in config.model_fields.items()
             if name != "kind"
         ]
@@ -79,11 +80,13 @@ def _format_output_layers() -> list[str]:
 
 def _format_ngram_connections() -> list[str]:
     """The description of n-gram connections and a table of their fields."""
-    head, *paragraphs = _find_documentation(MaximumEntropyConfig).split("\n\n")
-    fields = [_format_field_row(name, field) for name, field in MaximumEntropyConfig.model_fields.items()]
+    head, *paragraphs = find_documentation(MaximumEntropyConfig).split("\n\n")
+    fields = [format_field_row(name, field) for name, field in MaximumEntropyConfig.model_fields.items()]
     about = [f"## Maximum entropy\n\n{head}\n", *(f"{text}\n" for text in paragraphs)]
     return [*about, "| field | default | description |", "|---|---|---|", *fields, ""]
 
 
-def _format_field_row(name: str, field: Any) -> str:
-    return f"| `{name}` | `{field.default!r}` | {field.description} |"
+def format_field_row(name: str, field: Any) -> str:
+    """A row of a table of fields: name, default, description."""
+    default = field.default.model_dump() if isinstance(field.default, Value) else field.default
+    return f"| `{name}` | `{default!r}` | {field.description} |"

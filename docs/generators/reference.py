@@ -17,6 +17,7 @@ FIELD_UNITS: Mapping[str, str] = {
     "classes": "classes",
     "classifier_layers": "layers",
     "clip_norm": "1",
+    "cooldown": "share of the budget",
     "cpu_hour": "currency per core and hour",
     "cpu_hours": "core hours",
     "cpus_per_trial": "cores",
@@ -25,6 +26,7 @@ FIELD_UNITS: Mapping[str, str] = {
     "epochs": "epochs",
     "epsilon": "1",
     "factor": "1",
+    "final": "1",
     "first_epoch_scale": "1",
     "gpu_hour": "currency per GPU and hour",
     "gpu_hours": "GPU hours",
@@ -60,6 +62,7 @@ FIELD_UNITS: Mapping[str, str] = {
     "tokens": EXAMPLE_TOKENS,
     "trials": "trials",
     "weight_decay": "1",
+    "warmup": "share of the budget",
 }
 """The unit of each number, by the name of its field; "1" for a pure number."""
 SPACES_HEADER = """## Search spaces

@@ -288,9 +288,9 @@ def forget_schemas() -> None:
 
 
 def _resolve_schema(schema: Any, node: Any) -> Any:
-    """The schema with references followed and the null member of optional fields dropped."""
+    """The schema with references followed; of a table that may be null or a name, that of the table."""
     while True:
-        options = [option for option in node.get("anyOf", ()) if option.get("type") != "null"]
+        options = [option for option in node.get("anyOf", ()) if option.get("type") not in ("null", "string")]
         if "$ref" in node:
             node = schema["$defs"][node["$ref"].rsplit("/", 1)[-1]]
         elif len(options) == 1:

@@ -34,7 +34,7 @@ def _read_sentence(config, parameters: Parameters, words: list[int]) -> tuple[li
         window = words[max(0, t + 1 - config.memory_size) : t + 1]
         ahead = words[t + 2 : t + 2 + config.memory_size] if config.bidirectional else []
         s, p = _run_memory_block(config, parameters, h, window, ahead)
-        composed.append(_compose(config, parameters, s, h))
+        composed.append(compose(config, parameters, s, h))
         attention.append(p)
     if config.layers_above:
         composed = run_lstm_stack(parameters, "above.lstm", config.layers_above, composed)
@@ -68,7 +68,7 @@ def _get_tables(config, parameters: Parameters) -> tuple[Tensor, Tensor]:
     return M, M if config.tie_memory_output else parameters["memory.output_table.weight"]
 
 
-def _compose(config, parameters: Parameters, s: Tensor, h: Tensor) -> Tensor:
+def compose(config, parameters: Parameters, s: Tensor, h: Tensor) -> Tensor:
     match config.composition:
         case "sum":
             return s + h

@@ -32,6 +32,8 @@ WORDS = 31
 """Size of the vocabulary."""
 LONG_TEXT = 90
 """Words after which every bounded memory of the examples is full."""
+MEAN_SENTENCE = 21
+"""Words after which a state that grows with the text has its size by formula."""
 CUTS = ((1,), (2,), (9,), (24,), (3, 4), (5, 10, 15, 20))
 EXACT: dict[str, Any] = {"rtol": 1e-9, "atol": 1e-12}  # double precision: only the order of sums may differ
 FINITE_STEP = 1e-6
@@ -257,8 +259,7 @@ def check_cost_formula(config: NeuralLanguageModelConfig) -> None:
 
 def check_state_formula(config: NeuralLanguageModelConfig) -> None:
     """`state_size` is what the model carries once its memory is full."""
-    # A tape without a limit is as long as the text: 21 words, and the slot before the first one.
-    steps = 21 if getattr(config, "tape_size", 1) is None else LONG_TEXT
+    steps = MEAN_SENTENCE if config.state_grows else LONG_TEXT
     model = make_model(config)
     _, state = model.encode(draw_text(1, steps), model.initial_state(1))
     carried = sum(tensor.numel() for tensor in state.values())

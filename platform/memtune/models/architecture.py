@@ -161,6 +161,11 @@ class NeuralLanguageModelConfig(LanguageModelConfig):
         return True
 
     @property
+    def state_grows(self) -> bool:
+        """Whether the state grows with the text; `state_size` is then that after a mean sentence."""
+        return False
+
+    @property
     def hidden_width(self) -> int:
         """Width H of the hidden vectors that the output layer reads.
 

@@ -26,6 +26,7 @@ from memtune.models.families.kneser_ney import KneserNeyConfig
 from memtune.models.families.lstm import LSTMConfig
 from memtune.models.families.lstmn import LSTMNConfig
 from memtune.models.families.memory_network import MemoryNetworkConfig
+from memtune.models.families.mixer_blocks import MixerBlocksConfig
 from memtune.models.families.recurrent_memory import RecurrentMemoryConfig
 from memtune.models.families.residual_memory import ResidualMemoryConfig
 from memtune.models.families.rnn import RNNConfig
@@ -52,6 +53,7 @@ BUILT_IN: tuple[type[LanguageModelConfig], ...] = (
     AWDLSTMConfig,
     DependencyRNNConfig,
     KneserNeyConfig,
+    MixerBlocksConfig,
 )
 MODELS: ConfigRegistry[LanguageModelConfig] = ConfigRegistry(
     "model family",

@@ -20,6 +20,7 @@ from memtune.training.memory_footprint import (
 from memtune.training.optimisation.optimisers import (
     AdamConfig,
     AdamWConfig,
+    MuonConfig,
     NTASGDConfig,
     RMSpropConfig,
     SGDConfig,
@@ -29,6 +30,7 @@ from memtune.training.optimisation.schedules import (
     InverseSchedule,
     PlateauSchedule,
     StepSchedule,
+    WarmupSchedule,
 )
 from memtune.training.optimisation.training_config import TrainingConfig
 from memtune.training.optimisation.update_step import check_device
@@ -48,6 +50,7 @@ __all__ = [
     "GradientTrainer",
     "InverseSchedule",
     "MemoryEstimate",
+    "MuonConfig",
     "NTASGDConfig",
     "PlateauSchedule",
     "Progress",
@@ -58,6 +61,7 @@ __all__ = [
     "TrainingConfig",
     "TrialConfig",
     "TrialSizes",
+    "WarmupSchedule",
     "check_device",
     "compute_sizes",
     "create_trainer",

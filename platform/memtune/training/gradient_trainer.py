@@ -8,7 +8,7 @@ ends with the same bits as an uninterrupted one.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from math import ceil, inf, isfinite
+from math import inf, isfinite
 from pathlib import Path
 from typing import Self
 
@@ -78,9 +78,6 @@ class GradientTrainer:
             self._loop = TrainingLoop(
                 config.gradient_training, self._task, self.model, config.seed, self.device, rate_scales
             )
-        self._budget_tokens = config.gradient_training.tokens or ceil(
-            (config.gradient_training.epochs or 0) * self._loop.batches.epoch_tokens
-        )
         memory_footprint.reset_peak_memory(self.device)
 
     @property
@@ -155,7 +152,7 @@ class GradientTrainer:
         progress: Callable[[Progress], None] | None,
         is_stopping: Callable[[], bool],
     ) -> str | None:
-        meter = ProgressMeter(progress, self._budget_tokens)
+        meter = ProgressMeter(progress, self._loop.budget_tokens)
         return self._loop.run(interval, seconds, self._curve.valid_costs, meter, is_stopping)
 
     def _make_current_interval(self) -> ReportInterval:
@@ -171,7 +168,7 @@ class GradientTrainer:
             due = (self._loop.position.epoch + 1) * self._loop.batches.epoch_tokens
         else:
             due = (self.tokens // every + 1) * every
-        return min(due, self._budget_tokens)
+        return min(due, self._loop.budget_tokens)
 
     def _evaluate(self) -> Metrics:
         with self._loop.updater.use_evaluation_weights():
@@ -210,7 +207,7 @@ class GradientTrainer:
             problem = find_divergence(metrics, self._task.outcome_count)
         if metrics is None or problem:
             return TrialEnd(reason=StopReason.DIVERGED, detail=f"diverged: {problem}")
-        if self.tokens >= self._budget_tokens:
+        if self.tokens >= self._loop.budget_tokens:
             return TrialEnd(reason=StopReason.BUDGET)
         return find_stall(
             [*self._curve.valid_costs, metrics.cost(self._task.objective)],

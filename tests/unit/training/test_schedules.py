@@ -1,14 +1,23 @@
 """The learning rate by progress."""
 
+import math
+
 import pytest
 
+from memtune.errors import ConfigurationError
 from memtune.training.optimisation.schedules import (
     ConstantSchedule,
     InverseSchedule,
     PlateauSchedule,
     SchedulePosition,
     StepSchedule,
+    WarmupSchedule,
 )
+from memtune.values import parse
+
+
+def _list_scales_by_share(schedule, *shares: float) -> list[float]:
+    return [schedule.scale(SchedulePosition(1, 0, [], share)) for share in shares]
 
 
 def _list_scales_by_epoch(schedule, epochs: int) -> list[float]:
@@ -38,3 +47,28 @@ def test_inverse_decay_divides_by_the_updates():
     schedule = InverseSchedule(decay=0.1)
     scales = [schedule.scale(SchedulePosition(1, updates, [])) for updates in (0, 10, 90)]
     assert scales == pytest.approx([1.0, 0.5, 0.1])
+
+
+def test_a_warm_up_is_linear_and_a_cosine_falls_to_the_final_factor():
+    schedule = WarmupSchedule(warmup=0.2, cooldown=0.8, final=0.1)
+    scales = _list_scales_by_share(schedule, 0.1, 0.2, 0.4, 0.6, 1.0)
+    quarter = (1 + math.cos(math.pi / 4)) / 2
+    assert scales == pytest.approx([0.5, 1.0, 0.1 + 0.9 * quarter, 0.55, 0.1])
+
+
+def test_warm_up_stable_decay_keeps_the_rate_between_its_shares():
+    schedule = WarmupSchedule(warmup=0.1, cooldown=0.2, shape="linear", final=0.0)
+    assert _list_scales_by_share(schedule, 0.05, 0.1, 0.5, 0.8, 0.9, 1.0) == pytest.approx(
+        [0.5, 1, 1, 1, 0.5, 0]
+    )
+
+
+def test_without_warm_up_and_decay_the_rate_stays():
+    assert _list_scales_by_share(WarmupSchedule(warmup=0, cooldown=0), 0.01, 0.5, 1.0) == [1, 1, 1]
+
+
+def test_shares_of_more_than_one_budget_are_refused():
+    with pytest.raises(
+        ConfigurationError, match=r"warmup = 0\.3 and cooldown = 0\.8 are shares of one budget"
+    ):
+        parse(WarmupSchedule, {"warmup": 0.3, "cooldown": 0.8}, "test")

@@ -1,5 +1,7 @@
 """A step equals torch's clipping and optimiser, for dense gradients and gradients of rows."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -12,7 +14,7 @@ from memtune.models import (
     build_model,
     negative_log_likelihood,
 )
-from memtune.training import AdamConfig, SGDConfig, TrainingConfig
+from memtune.training import AdamConfig, AdamWConfig, MuonConfig, SGDConfig, TrainingConfig
 from memtune.training.optimisation.update_step import ModelUpdater
 from tests.presence import require
 
@@ -126,3 +128,59 @@ def test_rows_are_summed_in_the_same_order_each_time():
     assert _train(first, SGDConfig(), 0.5) == _train(second, SGDConfig(), 0.5)
     for one, other in zip(first.parameters(), second.parameters(), strict=True):
         assert torch.equal(one, other)
+
+
+BLOCKS: dict[str, Any] = {"family": "mixer_blocks", "layers": 1, "mixer": "min_gru"}
+
+
+def _update_without_gradient(optimiser: AdamWConfig | MuonConfig) -> dict[str, bool]:
+    """Which parameters a step changes when their gradients are zero: those that decay."""
+    model = _make_model(**BLOCKS)
+    before = {name: value.clone() for name, value in model.named_parameters()}
+    updater = ModelUpdater(TrainingConfig(optimiser=optimiser, epochs=1), model, torch.device("cpu"))
+    updater.step(sum((value * 0).sum() for value in model.parameters()), RATE)  # type: ignore[arg-type]
+    return {name: not torch.equal(value, before[name]) for name, value in model.named_parameters()}
+
+
+@pytest.mark.parametrize("optimiser", [AdamWConfig(weight_decay=0.1, decayed="matrices"), MuonConfig()])
+def test_weight_decay_of_matrices_leaves_norms_and_biases_out(optimiser):
+    changed = _update_without_gradient(optimiser)
+    assert {name for name, is_changed in changed.items() if not is_changed} == {
+        "norm.weight",
+        "output.bias",
+        "blocks.0.norm.weight",
+        "blocks.0.channel_norm.weight",
+        "blocks.0.head_weight_X",
+        "blocks.0.mixer.maps.gate.bias",
+        "blocks.0.mixer.maps.candidate.bias",
+    }
+
+
+def test_muon_steps_hidden_matrices_along_orthogonal_directions():
+    """All singular values of a step are of one size, and those of AdamW's parameters are not Muon's."""
+    model = _make_model(**BLOCKS)
+    before = {name: value.detach().clone() for name, value in model.named_parameters()}
+    training = TrainingConfig(optimiser=MuonConfig(weight_decay=0), clip_norm=None, epochs=1)
+    ModelUpdater(training, model, torch.device("cpu")).step(next(_iterate_losses(model)), RATE)
+    steps = {name: value.detach() - before[name] for name, value in model.named_parameters()}
+    values = torch.linalg.svdvals(steps["blocks.0.project.weight"])
+    # Five steps of Newton and Schulz bring singular values between 0.7 and 1.2.
+    assert values.min() > 0.4 * values.max()
+    # The first step of Adam has the size of the rate wherever there is a gradient.
+    assert steps["embedding.weight"].abs().max() == pytest.approx(RATE, rel=1e-3)
+
+
+def test_muon_continues_from_its_state():
+    """Two steps, and one step, its state loaded into another updater, and a second step."""
+    training = TrainingConfig(optimiser=MuonConfig(), epochs=1)
+    whole, parts = _make_model(**BLOCKS), _make_model(**BLOCKS)
+    updater = ModelUpdater(training, whole, torch.device("cpu"))
+    for _ in range(2):
+        updater.step(next(_iterate_losses(whole)), RATE)
+    first = ModelUpdater(training, parts, torch.device("cpu"))
+    first.step(next(_iterate_losses(parts)), RATE)
+    second = ModelUpdater(training, parts, torch.device("cpu"))
+    second.load_state_dict({name: value.clone() for name, value in first.state_dict().items()})
+    second.step(next(_iterate_losses(parts)), RATE)
+    for name, value in whole.named_parameters():
+        assert torch.equal(value, dict(parts.named_parameters())[name]), name

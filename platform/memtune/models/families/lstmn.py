@@ -85,6 +85,11 @@ class LSTMNConfig(NarrowEmbeddingsConfig):
         reading = self.layers * slots * 3 * self.width  # a score, a hidden state and a memory per slot
         return self._count_matrix_entries() + reading + self.output.multiply_adds(self.width, vocabulary_size)
 
+    @property
+    @override
+    def state_grows(self) -> bool:
+        return self.tape_size is None
+
     @override
     def count_activations_per_word_pair(self) -> int:
         return self.layers + 1  # the weights of each tape, and the tangents that backward recomputes

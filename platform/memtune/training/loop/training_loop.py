@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from math import ceil
 
 import torch
 from torch import Tensor
@@ -41,6 +42,8 @@ class TrainingLoop:
         self._device = device
         self._state: RecurrentState | None = None
         self.batches = EpochBatches(task, seed)
+        self.budget_tokens = config.tokens or ceil((config.epochs or 0) * self.batches.epoch_tokens)
+        """Predicted tokens of the whole trial."""
         self.updater = ModelUpdater(config, model, device, rate_scales)
         task.on_epoch_start(model, 0)
 
@@ -79,14 +82,15 @@ class TrainingLoop:
         batch = self.batches.read_current().to(self._device)
         with self.updater.autocast():
             nats, self._state = self._task.loss(self._model, batch, self._state)
-        rate = self._compute_learning_rate(valid_costs)
+        rate = self._compute_learning_rate(valid_costs, batch.token_count)
         norm = self.updater.step(nats / self._find_loss_divisor(batch), rate * batch.learning_rate_scale)
         interval.add_step(nats, norm, batch.token_count, rate)
         if self.batches.advance(batch.token_count):
             self._task.on_epoch_start(self._model, self.position.epoch)
 
-    def _compute_learning_rate(self, valid_costs: Sequence[float]) -> float:
-        at = SchedulePosition(self.position.epoch + 1, self.position.updates, valid_costs)
+    def _compute_learning_rate(self, valid_costs: Sequence[float], tokens: int) -> float:
+        share = (self.position.tokens + tokens) / self.budget_tokens
+        at = SchedulePosition(self.position.epoch + 1, self.position.updates, valid_costs, share)
         return self._config.optimiser.learning_rate * self._config.schedule.scale(at)
 
     def _find_loss_divisor(self, batch: TaskBatch) -> int:

@@ -10,9 +10,19 @@ from torch.nn import Parameter
 from typing_extensions import override
 
 from memtune.training.optimisation.averaged_sgd import AveragedSGD
+from memtune.training.optimisation.muon import OptimiserOfGroups
 from memtune.values import Value
 
-__all__ = ["AdamConfig", "AdamWConfig", "NTASGDConfig", "OptimiserConfig", "RMSpropConfig", "SGDConfig"]
+__all__ = [
+    "AdamConfig",
+    "AdamWConfig",
+    "MuonConfig",
+    "NTASGDConfig",
+    "OptimiserConfig",
+    "ParameterRole",
+    "RMSpropConfig",
+    "SGDConfig",
+]
 
 LearningRate = Annotated[
     float,
@@ -27,8 +37,11 @@ Epsilon = Annotated[float, Field(gt=0, description="Number added to the divisor 
 WeightDecay = Annotated[float, Field(ge=0, description="Strength with which weights decay towards 0.")]
 
 
+ParameterRole = Literal["hidden", "table", "vector"]
+"""A matrix of a hidden layer, another parameter of two dimensions or more, and one of one dimension: norms,
+biases, decays."""
 Parameters = Iterable[Parameter] | Iterable[dict[str, Any]]
-"""Parameters, or groups of parameters with the factor of their learning rate."""
+"""Parameters, or groups of parameters with the factor of their learning rate and their role."""
 
 
 class OptimiserBase(Value):
@@ -36,6 +49,11 @@ class OptimiserBase(Value):
 
     has_width_scaling: ClassVar[bool] = False
     """Whether `training.base_width` is defined for it."""
+
+    @property
+    def uses_roles(self) -> bool:
+        """Whether a group of parameters needs its role."""
+        return False
 
     def changes_unread_rows(self) -> bool:
         """Whether a step may change a row of a table whose gradient is zero."""
@@ -107,12 +125,24 @@ class AdamWConfig(OptimiserBase):
     """Decay of the running mean of squared gradients."""
     epsilon: Epsilon = 1e-8
     weight_decay: WeightDecay = 0.01
+    decayed: Literal["all", "matrices"] = "all"
+    """Parameters that decay: all, or "matrices", without norms, biases and decays of memories."""
+
+    @property
+    @override
+    def uses_roles(self) -> bool:
+        return self.decayed == "matrices"
 
     def build(self, parameters: Parameters) -> torch.optim.Optimizer:
         """The optimiser of these parameters."""
         betas = (self.beta1, self.beta2)
         return torch.optim.AdamW(
-            parameters, self.learning_rate, betas, self.epsilon, self.weight_decay, fused=True
+            [_leave_out_vectors(each) for each in parameters] if self.uses_roles else parameters,
+            self.learning_rate,
+            betas,
+            self.epsilon,
+            self.weight_decay,
+            fused=True,
         )
 
     def tensors_per_parameter(self) -> int:
@@ -176,6 +206,61 @@ class NTASGDConfig(OptimiserBase):
         return 1
 
 
+class MuonConfig(OptimiserBase):
+    """Muon (Jordan et al. 2024) for hidden matrices, and AdamW without decay of vectors for the rest."""
+
+    kind: Literal["muon"] = "muon"
+    learning_rate: LearningRate = 1e-3
+    momentum: Share = 0.95
+    """Share of the last step's direction that Muon keeps."""
+    beta1: Share = 0.9
+    """Decay of AdamW's running mean of gradients."""
+    beta2: Share = 0.95
+    """Decay of AdamW's running mean of squared gradients."""
+    epsilon: Epsilon = 1e-8
+    weight_decay: WeightDecay = 0.1
+
+    @property
+    @override
+    def uses_roles(self) -> bool:
+        return True
+
+    def build(self, parameters: Parameters) -> torch.optim.Optimizer:
+        """The optimiser of these groups of parameters; parameters without a role are AdamW's."""
+        listed = list(parameters)
+        groups = listed if isinstance(listed[0], dict) else [{"params": listed}]
+        return OptimiserOfGroups([self._build_group(group) for group in groups])  # type: ignore[arg-type]
+
+    def _build_group(self, group: dict[str, Any]) -> torch.optim.Optimizer:
+        if group.get("role") == "hidden":
+            return torch.optim.Muon(
+                [group],
+                self.learning_rate,
+                self.weight_decay,
+                self.momentum,
+                adjust_lr_fn="match_rms_adamw",
+            )
+        return torch.optim.AdamW(
+            [_leave_out_vectors(group)],
+            self.learning_rate,
+            (self.beta1, self.beta2),
+            self.epsilon,
+            self.weight_decay,
+            fused=True,
+        )
+
+    def tensors_per_parameter(self) -> int:
+        """Floats of optimiser state per parameter: at most those of AdamW."""
+        return 2
+
+
+def _leave_out_vectors(group: Any) -> Any:
+    """A group of vectors without weight decay; others as they are."""
+    is_vectors = isinstance(group, dict) and group.get("role") == "vector"
+    return {**group, "weight_decay": 0.0} if is_vectors else group
+
+
 OptimiserConfig = Annotated[
-    SGDConfig | AdamConfig | AdamWConfig | RMSpropConfig | NTASGDConfig, Field(discriminator="kind")
+    SGDConfig | AdamConfig | AdamWConfig | RMSpropConfig | NTASGDConfig | MuonConfig,
+    Field(discriminator="kind"),
 ]

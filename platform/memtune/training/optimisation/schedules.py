@@ -7,9 +7,10 @@ resumed trial has the same rates. Epochs are counted from 1 here, as in the pape
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Annotated, Literal
+from math import cos, pi
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from memtune.values import Value
 
@@ -20,6 +21,7 @@ __all__ = [
     "Schedule",
     "SchedulePosition",
     "StepSchedule",
+    "WarmupSchedule",
 ]
 
 
@@ -33,6 +35,8 @@ class SchedulePosition:
     """Steps taken so far."""
     valid_costs: Sequence[float]
     """Validation costs of the reports so far, oldest first; lower is better."""
+    budget_share: float = 0.0
+    """Share of the budget that is used after this step, from above 0 to 1."""
 
 
 class ConstantSchedule(Value):
@@ -92,6 +96,41 @@ class InverseSchedule(Value):
         return 1.0 / (1.0 + self.decay * position.updates)
 
 
+class WarmupSchedule(Value):
+    """The rate rises over a first share of the budget, stays, and falls over a last share.
+
+    With warmup + cooldown = 1 it is the cosine schedule of Transformers, or a linear one; with a short
+    cooldown it is warm-up, stable, decay (Hu et al. 2024, MiniCPM). The shares scale with the budget.
+    """
+
+    kind: Literal["warmup"] = "warmup"
+    warmup: float = Field(0.05, ge=0, le=1)
+    """Share of the budget over which the rate rises from 0, linearly."""
+    cooldown: float = Field(0.95, ge=0, le=1)
+    """Share of the budget over which the rate falls, at its end."""
+    shape: Literal["cosine", "linear"] = "cosine"
+    """How the rate falls."""
+    final: float = Field(0.1, ge=0, le=1)
+    """Factor of the rate at the end of the budget."""
+
+    @model_validator(mode="after")
+    def _check_shares(self) -> Self:
+        if self.warmup + self.cooldown > 1 + 1e-9:
+            raise ValueError(
+                f"warmup = {self.warmup} and cooldown = {self.cooldown} are shares of one budget; lower one"
+            )
+        return self
+
+    def scale(self, position: SchedulePosition) -> float:
+        """The factor of a position's share of the budget."""
+        share = min(position.budget_share, 1.0)
+        rise = min(1.0, share / self.warmup) if self.warmup else 1.0
+        left = min(1.0, (1 - share) / self.cooldown) if self.cooldown else 1.0
+        fall = (1 - cos(pi * left)) / 2 if self.shape == "cosine" else left
+        return rise * (self.final + (1 - self.final) * fall)
+
+
 Schedule = Annotated[
-    ConstantSchedule | StepSchedule | PlateauSchedule | InverseSchedule, Field(discriminator="kind")
+    ConstantSchedule | StepSchedule | PlateauSchedule | InverseSchedule | WarmupSchedule,
+    Field(discriminator="kind"),
 ]

@@ -10,13 +10,14 @@ from itertools import groupby
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from memtune.errors import ConfigurationError
 from memtune.models.architecture import Model
 from memtune.training.devices import has_bfloat16_instructions
 from memtune.training.optimisation.averaged_sgd import AveragedSGD
+from memtune.training.optimisation.optimisers import ParameterRole
 from memtune.training.optimisation.row_gradients import coalesce, enable_sparse_gradients, get_stored_entries
 from memtune.training.optimisation.training_config import TrainingConfig
 
@@ -38,15 +39,20 @@ class ModelUpdater:
         self._config = config
         self._device = device
         scales = dict.fromkeys((name for name, _ in model.named_parameters()), 1.0) | dict(rate_scales or {})
-        named = sorted(model.named_parameters(), key=lambda item: scales[item[0]])
+        roles = find_roles(model) if config.optimiser.uses_roles else {}
+        keys = {name: (scale, roles.get(name, "")) for name, scale in scales.items()}
+        named = sorted(model.named_parameters(), key=lambda item: keys[item[0]])
         self._names = [name for name, _ in named]
         self._parameters = [parameter for _, parameter in named]
         self._is_plain_sgd = device.type == "cpu" and not config.optimiser.changes_unread_rows()
         if self._is_plain_sgd:
             enable_sparse_gradients(model)
-        groups = groupby(named, lambda item: scales[item[0]])
+        groups = groupby(named, lambda item: keys[item[0]])
         self._optimiser = config.optimiser.build(
-            [{"params": [each for _, each in members], "rate_scale": scale} for scale, members in groups]
+            [
+                {"params": [each for _, each in members], "rate_scale": scale, "role": role}
+                for (scale, role), members in groups
+            ]
         )
         self._scaler = torch.amp.GradScaler(device.type) if config.precision == "float16" else None
         if config.compile:
@@ -152,6 +158,21 @@ class ModelUpdater:
         """Continue with the numbers that `scaler_state_dict` returned."""
         if self._scaler is not None and numbers is not None:
             self._scaler.load_state_dict(numbers)
+
+
+def find_roles(model: Model) -> dict[str, ParameterRole]:
+    """The role of every parameter, by name; matrices of the output layer are tables."""
+    hidden = {
+        f"{prefix}.{name}"
+        for prefix, module in model.named_modules()
+        if isinstance(module, nn.Linear | nn.RNNBase) and "output" not in prefix.split(".")
+        for name, parameter in module.named_parameters(recurse=False)
+        if parameter.ndim == 2
+    }
+    return {
+        name: "hidden" if name in hidden else "table" if parameter.ndim > 1 else "vector"
+        for name, parameter in model.named_parameters()
+    }
 
 
 def check_device(config: TrainingConfig, device: torch.device) -> None:

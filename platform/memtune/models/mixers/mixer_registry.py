@@ -1,0 +1,114 @@
+"""The registry of sequence mixers, and the names of published ones.
+
+A new mixer is one module, one import and one line of MIXERS; a published point of a mixer is one line of
+PRESETS.
+"""
+
+from typing import Annotated, Any
+
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import core_schema
+
+from memtune.errors import did_you_mean
+from memtune.models.mixers.attention import AttentionConfig
+from memtune.models.mixers.gated_units import HGRNConfig, MinGRUConfig, MinLSTMConfig, RGLRUConfig
+from memtune.models.mixers.matrix_memory import MatrixMemoryConfig
+from memtune.models.mixers.mesa import MesaConfig
+from memtune.models.mixers.mixer import MixerConfig
+from memtune.models.mixers.recurrent_layers import (
+    ElmanLayerConfig,
+    LSTMLayerConfig,
+    RecurrentMemoryLayerConfig,
+)
+from memtune.models.mixers.slstm import SLSTMConfig
+from memtune.plugins import ConfigRegistry
+
+MIXERS: ConfigRegistry[MixerConfig] = ConfigRegistry(
+    "mixer",
+    "memtune.mixers",
+    "kind",
+    MixerConfig,  # type: ignore[type-abstract]
+    (
+        MatrixMemoryConfig,
+        MesaConfig,
+        AttentionConfig,
+        MinGRUConfig,
+        MinLSTMConfig,
+        RGLRUConfig,
+        HGRNConfig,
+        SLSTMConfig,
+        LSTMLayerConfig,
+        ElmanLayerConfig,
+        RecurrentMemoryLayerConfig,
+    ),
+)
+"""Kind -> the configuration of a mixer."""
+
+
+def _make_memory(**fields: Any) -> MatrixMemoryConfig:
+    """A matrix memory without the parts that are not named."""
+    bare = {"keys": "plain", "decay": "none", "erase": "none", "write": "plain"}
+    return MatrixMemoryConfig(**bare | fields)
+
+
+_DELTA: dict[str, Any] = {"keys": "unit", "erase": "delta", "write": "scaled"}
+PRESETS: dict[str, MixerConfig] = {
+    "linear_attention": _make_memory(),
+    "retnet": _make_memory(decay="head", rotation="position"),
+    "mamba2": _make_memory(decay="number", write="step", skip=True),
+    "gla": _make_memory(decay="vector", decay_map="sigmoid"),
+    "mlstm": _make_memory(decay="number", decay_map="sigmoid", decay_power=1.0, write="exponential"),
+    "deltanet": _make_memory(**_DELTA),
+    "deltanet_negative": _make_memory(**_DELTA, negative_eigenvalues=True),
+    "gated_deltanet": _make_memory(**_DELTA, decay="number"),
+    "gated_deltanet_negative": _make_memory(**_DELTA, decay="number", negative_eigenvalues=True),
+    "kda": _make_memory(**_DELTA, decay="vector"),
+    "gated_deltanet2": _make_memory(keys="unit", decay="vector", erase="channel", write="channel"),
+    "deltaproduct": _make_memory(**_DELTA, steps=2, negative_eigenvalues=True),
+    "gated_deltaproduct": _make_memory(**_DELTA, decay="number", steps=2, negative_eigenvalues=True),
+    "rwkv7": _make_memory(decay="vector", decay_map="bounded", erase="own_key"),
+    "comba": _make_memory(keys="unit", decay="number", erase="closed_loop", write="scaled", read="corrected"),
+    "mesanet": MesaConfig(),
+    "mamba3": _make_memory(
+        keys="normed", decay="number", decay_map="product", write="trapezoid", rotation="data", skip=True
+    ),
+    "attention": AttentionConfig(),
+    "forgetting_attention": AttentionConfig(positions="none", forget_gate=True),
+    "path": AttentionConfig(positions="path"),
+    "path_forgetting": AttentionConfig(positions="path", forget_gate=True),
+    "min_gru": MinGRUConfig(),
+    "min_lstm": MinLSTMConfig(),
+    "rg_lru": RGLRUConfig(),
+    "hgrn": HGRNConfig(),
+    "slstm": SLSTMConfig(),
+    "lstm": LSTMLayerConfig(),
+    "rnn": ElmanLayerConfig(),
+    "recurrent_memory": RecurrentMemoryLayerConfig(),
+}
+"""Published mixers, by the name that a configuration may have in place of a table: `mixer = "kda"`."""
+
+
+class _NamedMixer:
+    """Lets a field hold a name of PRESETS in place of a table."""
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
+        return core_schema.no_info_before_validator_function(self._find, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        return {"anyOf": [{"type": "string", "enum": list(PRESETS)}, handler(schema)]}
+
+    def _find(self, value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        if value not in PRESETS:
+            raise ValueError(f'no mixer "{value}"; {did_you_mean(value, PRESETS)}')
+        return PRESETS[value]
+
+
+MixerChoice = Annotated[MixerConfig, MIXERS, _NamedMixer()]
+"""A mixer, by its table or by its name."""

@@ -1,0 +1,196 @@
+"""The LSTM, the Elman layer and the recurrent memory as mixers: old memories in the block of new ones.
+
+The cells are those of the families `lstm` and `rnn`, on the fused kernels of the device. The recurrent
+memory is an LSTM with the memory block of Tran, Bisazza and Monz (2016), section 3.1 (see the family
+recurrent_memory). Deviation: the paper's tables M and C of words are linear maps of the inputs of the block,
+which hold more than a word above the first block.
+
+Shapes: B batch, T time, D width of the block, which is also that of the layer, n slots, P inputs carried (at
+most n - 1), S = n - 1 + T.
+"""
+
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional
+from typing_extensions import override
+
+from memtune.models.layers.lstm_stack import LSTMStack, lstm_multiply_adds, lstm_parameter_count
+from memtune.models.memories.composition import (
+    CompositionKind,
+    build_composition,
+    composition_multiply_adds,
+    composition_parameter_count,
+)
+from memtune.models.memories.window_attention import (
+    compute_window_weights,
+    mask_absent_slots,
+    sum_window_values,
+)
+from memtune.models.mixers.mixer import Mixer, MixerConfig, MixerState
+
+
+class RecurrentLayerConfig(MixerConfig):
+    """A mixer that is a layer of torch."""
+
+    @override
+    def output_shape(self, width: int) -> tuple[int, int]:
+        return 1, width
+
+
+class LSTMLayerConfig(RecurrentLayerConfig):
+    """An LSTM layer (see the family lstm)."""
+
+    kind: Literal["lstm"] = "lstm"
+    forget_bias: float = Field(1.0, description="Initial input bias of the forget gates")
+
+    @override
+    def parameter_count(self, width: int) -> int:
+        return lstm_parameter_count(width, width, 1)
+
+    @override
+    def multiply_adds(self, width: int) -> int:
+        return lstm_multiply_adds(width, width, 1)
+
+    @override
+    def state_size(self, width: int) -> int:
+        return 2 * width
+
+    @override
+    def build(self, width: int, depth: float) -> "LSTMLayer":
+        return LSTMLayer(self, width)
+
+
+class LSTMLayer(Mixer):
+    """State: hidden and cell, (B, D)."""
+
+    def __init__(self, config: LSTMLayerConfig, width: int) -> None:
+        super().__init__(config, width)
+        self.forget_bias = config.forget_bias
+        self.stack = LSTMStack(width, width, 1, 0.0, "between")
+
+    @override
+    def set_constants(self) -> None:
+        self.stack.set_forget_bias(self.forget_bias)
+
+    @override
+    def initial_state(self, batch_size: int) -> MixerState:
+        return {name: self.make_zeros(batch_size, self.head_width) for name in ("hidden", "cell")}
+
+    @override
+    def forward(self, inputs_BTD: Tensor, state: MixerState) -> tuple[Tensor, MixerState]:
+        outputs_BTD, hidden_B1D, cell_B1D = self.stack(
+            inputs_BTD, state["hidden"].unsqueeze(1), state["cell"].unsqueeze(1)
+        )
+        return outputs_BTD.unsqueeze(2), {"hidden": hidden_B1D.squeeze(1), "cell": cell_B1D.squeeze(1)}
+
+
+class ElmanLayerConfig(RecurrentLayerConfig):
+    """An Elman layer with tanh units (see the family rnn)."""
+
+    kind: Literal["rnn"] = "rnn"
+
+    @override
+    def parameter_count(self, width: int) -> int:
+        return 2 * width * (width + 1)
+
+    @override
+    def multiply_adds(self, width: int) -> int:
+        return 2 * width * width
+
+    @override
+    def state_size(self, width: int) -> int:
+        return width
+
+    @override
+    def build(self, width: int, depth: float) -> "ElmanLayer":
+        return ElmanLayer(self, width)
+
+
+class ElmanLayer(Mixer):
+    """State: hidden, (B, D)."""
+
+    def __init__(self, config: ElmanLayerConfig, width: int) -> None:
+        super().__init__(config, width)
+        self.rnn = nn.RNN(width, width, batch_first=True)
+
+    @override
+    def initial_state(self, batch_size: int) -> MixerState:
+        return {"hidden": self.make_zeros(batch_size, self.head_width)}
+
+    @override
+    def forward(self, inputs_BTD: Tensor, state: MixerState) -> tuple[Tensor, MixerState]:
+        outputs_BTD, hidden_1BD = self.rnn(inputs_BTD, state["hidden"].unsqueeze(0).contiguous())
+        return outputs_BTD.unsqueeze(2), {"hidden": torch.squeeze(hidden_1BD, 0)}
+
+
+class RecurrentMemoryLayerConfig(RecurrentLayerConfig):
+    """An LSTM layer with a memory block over the last inputs."""
+
+    kind: Literal["recurrent_memory"] = "recurrent_memory"
+    memory_size: int = Field(15, ge=1, description="n: the most recent inputs, the current one included")
+    composition: CompositionKind = Field(
+        "gate", description="g(s, h) (see the field of the family recurrent_memory)"
+    )
+    forget_bias: float = Field(1.0, description="Initial input bias of the forget gates")
+
+    @override
+    def parameter_count(self, width: int) -> int:
+        memory = 2 * width * width + self.memory_size * width
+        composed = composition_parameter_count(self.composition, width)
+        return lstm_parameter_count(width, width, 1) + memory + composed
+
+    @override
+    def multiply_adds(self, width: int) -> int:
+        memory = 2 * width * width + 3 * self.memory_size * width
+        composed = composition_multiply_adds(self.composition, width)
+        return lstm_multiply_adds(width, width, 1) + memory + composed
+
+    @override
+    def state_size(self, width: int) -> int:
+        """The hidden state, the cell and the inputs before the present one."""
+        return (1 + self.memory_size) * width
+
+    @override
+    def build(self, width: int, depth: float) -> "RecurrentMemoryLayer":
+        return RecurrentMemoryLayer(self, width)
+
+
+class RecurrentMemoryLayer(Mixer):
+    """State: hidden and cell, (B, D), and the last inputs, (B, P, D)."""
+
+    def __init__(self, config: RecurrentMemoryLayerConfig, width: int) -> None:
+        super().__init__(config, width)
+        self.config = config
+        self.stack = LSTMStack(width, width, 1, 0.0, "between")
+        self.input_memory = nn.Linear(width, width, bias=False)
+        self.output_memory = nn.Linear(width, width, bias=False)
+        self.temporal_nD = nn.Parameter(torch.empty(config.memory_size, width))
+        self.composition = build_composition(config.composition, width)
+
+    @override
+    def set_constants(self) -> None:
+        self.stack.set_forget_bias(self.config.forget_bias)
+
+    @override
+    def initial_state(self, batch_size: int) -> MixerState:
+        state = {name: self.make_zeros(batch_size, self.head_width) for name in ("hidden", "cell")}
+        return {**state, "inputs": self.make_zeros(batch_size, 0, self.head_width)}
+
+    @override
+    def forward(self, inputs_BTD: Tensor, state: MixerState) -> tuple[Tensor, MixerState]:
+        hidden_BTD, last_B1D, cell_B1D = self.stack(
+            inputs_BTD, state["hidden"].unsqueeze(1), state["cell"].unsqueeze(1)
+        )
+        words, slots, history = inputs_BTD.shape[1], self.config.memory_size, state["inputs"].shape[1]
+        read_BSD = torch.cat([state["inputs"], inputs_BTD], dim=1)
+        padded_BSD = functional.pad(read_BSD, (0, 0, slots - 1 - history, 0))
+        absent_Tn = mask_absent_slots(words, slots, history, inputs_BTD.device)
+        position_BTn = (hidden_BTD @ self.temporal_nD.t()).masked_fill(absent_Tn, -torch.inf)
+        weights_XLJ = compute_window_weights(hidden_BTD, self.input_memory(padded_BSD), position_BTn)
+        context_BTD = sum_window_values(weights_XLJ, self.output_memory(padded_BSD), words)
+        after = {"hidden": last_B1D.squeeze(1), "cell": cell_B1D.squeeze(1)}
+        after["inputs"] = read_BSD[:, max(0, read_BSD.shape[1] - slots + 1) :]
+        return self.composition(context_BTD, hidden_BTD).unsqueeze(2), after

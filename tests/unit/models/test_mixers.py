@@ -1,0 +1,335 @@
+"""What is specific to the mixers of `mixer_blocks`: reductions of one to another, and cases with a known
+answer.
+
+The oracles of all mixers are compared in tests/contracts.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from memtune.errors import ConfigurationError
+from memtune.library import LIBRARY_ROOT
+from memtune.models import MixerBlocksConfig
+from memtune.models.mixers.attention import AttentionConfig
+from memtune.models.mixers.gated_units import MinGRUConfig, MinLSTMConfig, scan
+from memtune.models.mixers.matrix_memory import MatrixMemoryConfig
+from memtune.models.mixers.matrix_recurrence import MemorySteps, run_chunks, run_words
+from memtune.models.mixers.mesa import MesaConfig
+from memtune.models.mixers.mixer import Mixer, MixerConfig
+from memtune.models.mixers.mixer_registry import PRESETS
+from memtune.spaces import load_space
+from memtune.values import parse
+
+WIDTH, HEADS = 6, 2
+ALWAYS, NEVER = 1e9, -1e9
+"""Inputs of a sigmoid that is 1 or 0."""
+EXACT: dict[str, Any] = {"rtol": 1e-9, "atol": 1e-12}  # double precision: only the order of sums may differ
+
+
+class Computed(nn.Module):
+    """A map that a function computes."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, inputs_BTD: Tensor) -> Tensor:
+        return self.function(inputs_BTD)
+
+
+def make_constant(count: int, value: float) -> Computed:
+    """A map to `count` equal values."""
+    return Computed(lambda inputs_BTD: inputs_BTD.new_full((*inputs_BTD.shape[:2], count), value))
+
+
+def repeat(map_: nn.Module, count: int) -> Computed:
+    """A map whose every value is that of another map `count` times, as numbers per head become vectors."""
+    return Computed(lambda inputs_BTD: map_(inputs_BTD).repeat_interleave(count, dim=2))
+
+
+def build(config: MixerConfig, width: int = WIDTH) -> Any:
+    """A mixer in float64 whose parameters follow from their names, so that mixers share what they both
+    have.
+    """
+    mixer = config.build(width, 0.0).double()
+    for name, parameter in mixer.named_parameters():
+        generator = torch.Generator().manual_seed(sum(map(ord, name)))
+        nn.init.uniform_(parameter, -0.8, 0.8, generator)
+    return mixer
+
+
+def build_memory(**fields: Any) -> Any:
+    fields = {"keys": "unit", "decay": "none", "erase": "none", "write": "plain"} | fields
+    return build(MatrixMemoryConfig(heads=HEADS, key_ratio=1.0, **fields))
+
+
+def draw_inputs(words: int = 21, width: int = WIDTH) -> Tensor:
+    return torch.randn(2, words, width, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+
+def read(mixer: Mixer, inputs_BTD: Tensor) -> Tensor:
+    outputs_BTHV: Tensor = mixer(inputs_BTD, mixer.initial_state(len(inputs_BTD)))[0]
+    return outputs_BTHV.flatten(2)
+
+
+def assert_equal_outputs(special: Mixer, general: Mixer) -> None:
+    torch.testing.assert_close(read(special, draw_inputs()), read(general, draw_inputs()), **EXACT)
+
+
+DECAYS = ("none", "head", "number", "vector")
+
+
+@pytest.mark.parametrize("decay", DECAYS)
+@pytest.mark.parametrize("erase", ["delta", "closed_loop", "channel"])
+def test_without_strength_a_delta_rule_is_linear_attention(decay, erase):
+    delta = build_memory(decay=decay, erase=erase)
+    name = "erase" if erase == "channel" else "strength"
+    delta.maps[name] = make_constant(WIDTH if erase == "channel" else HEADS, NEVER)
+    assert_equal_outputs(build_memory(decay=decay), delta)
+
+
+def test_removal_at_rate_zero_without_a_blend_is_gated_linear_attention():
+    general = build_memory(decay="vector", decay_map="bounded", erase="own_key")
+    general.maps["erase"] = make_constant(WIDTH, NEVER)
+    general.vectors["blend"].data.zero_()
+    assert_equal_outputs(build_memory(decay="vector", decay_map="bounded"), general)
+
+
+DELTA: dict[str, Any] = {"erase": "delta", "write": "scaled"}
+
+
+def test_gated_deltanet_without_a_decay_is_deltanet():
+    gated = build_memory(**DELTA, decay="number")
+    gated.vectors["rate"].data.fill_(-torch.inf)
+    assert_equal_outputs(build_memory(**DELTA), gated)
+
+
+def test_kimi_delta_attention_with_equal_channels_is_gated_deltanet():
+    gated, vector = build_memory(**DELTA, decay="number"), build_memory(**DELTA, decay="vector")
+    vector.maps["decay"] = repeat(gated.maps["step"], WIDTH // HEADS)
+    assert_equal_outputs(gated, vector)
+
+
+def test_gated_deltanet2_with_one_strength_is_kimi_delta_attention():
+    kimi = build_memory(**DELTA, decay="vector")
+    general = build_memory(decay="vector", erase="channel", write="channel")
+    general.maps["erase"] = general.maps["write"] = repeat(kimi.maps["strength"], WIDTH // HEADS)
+    assert_equal_outputs(kimi, general)
+
+
+def test_a_householder_product_of_one_step_is_deltanet():
+    one, two = build_memory(**DELTA), build_memory(**DELTA, steps=2)
+    for name in ("key", "value"):
+        two.maps[name].weight.data[:WIDTH] = one.maps[name].weight.data
+    strength = one.maps["strength"]
+    never = make_constant(HEADS, NEVER)
+    two.maps["strength"] = Computed(lambda x: torch.cat([strength(x), never(x)], dim=2))
+    assert_equal_outputs(one, two)
+
+
+def test_comba_with_an_open_loop_and_no_correction_is_gated_deltanet():
+    general = build_memory(decay="number", erase="closed_loop", write="scaled", read="corrected")
+    general.vectors["loop"].data.fill_(ALWAYS)
+    general.vectors["correction"].data.zero_()
+    assert_equal_outputs(build_memory(**DELTA, decay="number"), general)
+
+
+def test_a_trapezoid_without_the_last_word_and_without_angles_is_a_step():
+    fields: dict[str, Any] = {"decay": "number", "decay_map": "product"}
+    general = build_memory(**fields, write="trapezoid", rotation="data")
+    general.maps["share"] = make_constant(HEADS, ALWAYS)
+    general.maps["angle"] = make_constant(HEADS, 0.0)
+    assert_equal_outputs(build_memory(**fields, write="step"), general)
+
+
+def test_a_mesa_memory_with_a_large_ridge_is_gated_linear_attention():
+    mesa = build(MesaConfig(heads=HEADS, key_ratio=1.0))
+    mesa.vectors["ridge"].data.fill_(1e12)
+    linear = build_memory(decay="number", decay_map="sigmoid", decay_power=1.0, write="scaled")
+    linear.maps["decay"], linear.maps["strength"] = mesa.maps["decay"], mesa.maps["strength"]
+    torch.testing.assert_close(read(linear, draw_inputs()), read(mesa, draw_inputs()) * 1e12, **EXACT)
+
+
+def test_exponential_inputs_of_any_size_give_finite_outputs():
+    """The read is a ratio: with all inputs larger by a number it does not change once its floor is passed."""
+    small, large = build_memory(write="exponential"), build_memory(write="exponential")
+    for memory, value in ((small, 30.0), (large, 3000.0)):
+        memory.maps["input"] = make_constant(HEADS, value)
+    torch.testing.assert_close(read(large, draw_inputs()), read(small, draw_inputs()), **EXACT)
+
+
+def test_what_was_written_at_full_strength_is_read_back():
+    memory = build_memory(**DELTA)
+    memory.maps["strength"] = make_constant(HEADS, ALWAYS)
+    memory.maps["query"] = memory.maps["key"]
+    torch.testing.assert_close(read(memory, draw_inputs()), memory.maps["value"](draw_inputs()), **EXACT)
+
+
+def test_reflections_solve_parity_at_any_length():
+    """Words are a start, zeros and ones; each one reflects the memory, which the start has set to 1."""
+    config = MatrixMemoryConfig(
+        heads=1, keys="unit", decay="none", erase="delta", write="plain", negative_eigenvalues=True
+    )
+    memory: Any = config.build(3, 0.0).double()
+    for name, weights in (
+        ("query", [[1.0, 1.0, 1.0]]),
+        ("key", [[1.0, 1.0, 1.0]]),
+        ("value", [[1.0, 0.0, 0.0]]),
+        ("strength", [[0.0, NEVER, ALWAYS]]),
+    ):
+        memory.maps[name].weight.data = torch.zeros_like(memory.maps[name].weight.data)
+        memory.maps[name].weight.data[:1] = torch.tensor(weights, dtype=torch.float64)
+    bits_T = torch.randint(2, (1000,), generator=torch.Generator().manual_seed(0))
+    words_T = torch.cat([torch.tensor([0]), bits_T + 1])
+    outputs_1TX = read(memory, nn.functional.one_hot(words_T, 3).double().unsqueeze(0))
+    is_odd_T = bits_T.cumsum(0) % 2 == 1
+    assert torch.equal(outputs_1TX[0, 1:, 0] < 0, is_odd_T)
+
+
+def draw_steps(words: int, per_word: int, channels: int, strongest: float) -> MemorySteps:
+    generator = torch.Generator().manual_seed(words)
+    shape = (2, HEADS, words * per_word)
+
+    def draw(*size: int) -> Tensor:
+        return torch.randn(*size, generator=generator, dtype=torch.float64).requires_grad_()
+
+    decays = -strongest * torch.rand(*shape, channels, generator=generator, dtype=torch.float64)
+    keys = nn.functional.normalize(draw(*shape, 3), dim=3)
+    return MemorySteps(
+        keys,
+        draw(*shape, 4),
+        draw(2, HEADS, words, 3),
+        decays.requires_grad_() if channels else None,
+        0.9 * keys,
+    )
+
+
+@pytest.mark.parametrize("words_per_chunk", [1, 2, 7, 16, 64])
+@pytest.mark.parametrize(
+    ("per_word", "channels", "strongest"),
+    [(1, 0, 0.0), (1, 1, 0.1), (2, 1, 400.0), (1, 3, 0.1), (3, 3, 400.0)],
+)
+def test_chunks_of_any_length_give_the_recurrence_and_its_gradients(
+    words_per_chunk, per_word, channels, strongest
+):
+    """Also with decays over which the products of a chunk would overflow or vanish."""
+    steps = draw_steps(20, per_word, channels, strongest)
+    memory = torch.randn(2, HEADS, 3, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    leaves = [each for each in (steps.values, steps.queries, steps.log_decays) if each is not None]
+    results = []
+    for outputs, last in (run_words(steps, memory), run_chunks(steps, memory, words_per_chunk)):
+        loss = outputs.square().sum() + last.square().sum()
+        results.append([outputs, last, *torch.autograd.grad(loss, leaves, retain_graph=True)])
+    torch.testing.assert_close(results[1], results[0], **EXACT)
+
+
+def test_strong_decays_are_finite_in_float32():
+    steps = MemorySteps(
+        *(None if each is None else each.detach().float() for each in draw_steps(64, 1, 3, 1e4))  # type: ignore[arg-type]
+    )
+    outputs, last = run_chunks(steps, torch.ones(2, HEADS, 3, 4))
+    assert outputs.isfinite().all()
+    assert last.isfinite().all()
+
+
+def test_the_scan_has_the_gradient_of_its_differences():
+    draws = [torch.rand(2, 5, 3, dtype=torch.float64, requires_grad=True) for _ in range(2)]
+    before = torch.rand(2, 3, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(scan, (*draws, before))
+
+
+def test_a_min_lstm_with_opposite_gates_is_a_min_gru():
+    gru, lstm = build(MinGRUConfig()), build(MinLSTMConfig())
+    gate = gru.maps["gate"]
+    lstm.maps["input"], lstm.maps["candidate"] = gate, gru.maps["candidate"]
+    lstm.maps["forget"] = Computed(lambda inputs_BTD: -gate(inputs_BTD))
+    assert_equal_outputs(gru, lstm)
+
+
+PLAIN = {"heads": HEADS, "positions": "none", "window": None}
+
+
+def build_attention(**fields: Any) -> Any:
+    return build(AttentionConfig(**PLAIN | fields))
+
+
+def test_householder_products_without_strength_are_attention_without_positions():
+    path = build_attention(positions="path")
+    path.maps["strength"] = make_constant(HEADS, NEVER)
+    assert_equal_outputs(build_attention(), path)
+
+
+def test_an_open_forget_gate_forgets_nothing():
+    gated = build_attention(positions="rotary", forget_gate=True)
+    gated.maps["forget"] = make_constant(HEADS, ALWAYS)
+    assert_equal_outputs(build_attention(positions="rotary"), gated)
+
+
+def test_a_closed_forget_gate_leaves_the_current_word():
+    gated = build_attention(forget_gate=True)
+    gated.maps["forget"] = make_constant(HEADS, NEVER)
+    torch.testing.assert_close(read(gated, draw_inputs()), gated.maps["value"](draw_inputs()), **EXACT)
+
+
+def test_a_window_as_long_as_the_text_is_the_whole_context():
+    whole, window = (build_attention(positions="path", window=size) for size in (None, 21))
+    assert_equal_outputs(whole, window)
+
+
+def test_a_rotation_depends_on_distances_alone():
+    """Words that repeat with a period are read alike one period later, within a window."""
+    attention = build_attention(positions="rotary", window=5)
+    outputs_BTX = read(attention, draw_inputs(7).repeat(1, 3, 1))
+    torch.testing.assert_close(outputs_BTX[:, 7:14], outputs_BTX[:, 14:], **EXACT)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_published_mixer_can_be_named(name):
+    named = parse(MixerBlocksConfig, {"mixer": name, "alternate": name}, "test")
+    assert named.mixer == named.alternate == PRESETS[name]
+    assert named.describe()["mixer"] == name
+
+
+def test_an_unknown_mixer_is_refused_with_the_nearest_name():
+    with pytest.raises(ConfigurationError, match='no mixer "delta_net"; did you mean "deltanet"'):
+        parse(MixerBlocksConfig, {"mixer": "delta_net"}, "test")
+
+
+OF_FAMILIES = {"lstm", "rnn", "recurrent_memory"}
+"""Mixers whose papers have a space of their own."""
+
+
+def test_every_published_mixer_is_a_point_of_the_space():
+    points = load_space(LIBRARY_ROOT / "search_spaces" / "mixer_blocks.toml").paper_points
+    named = {
+        name
+        for name, preset in PRESETS.items()
+        for point in points
+        if preset.kind == point["model.mixer.kind"]
+        and all(
+            getattr(preset, field.removeprefix("model.mixer.")) == value
+            for field, value in point.items()
+            if field.startswith("model.mixer.")
+        )
+    }
+    assert named == PRESETS.keys() - OF_FAMILIES
+
+
+def test_a_pattern_repeats_over_the_blocks():
+    config = MixerBlocksConfig(layers=6, pattern="mmma", mixer="min_gru")
+    assert [mixer.kind for mixer in config.mixers] == [*["min_gru"] * 3, "attention", *["min_gru"] * 2]
+
+
+def test_sizes_of_one_block_by_hand():
+    """Width 8, one head of keys of 4: the maps, the decay's rate and bias, norms, gate and projection."""
+    config = MixerBlocksConfig(width=8, layers=1, mixer=MatrixMemoryConfig(heads=1), channel_ratio=2.0)
+    maps = 8 * (4 + 4 + 8 + 1 + 1)
+    assert config.parameter_count(10) - (10 * 8 + 10 * 9 + 8) == (
+        8 + 4 * 8 + maps + 1 + 1 + 8 + 2 * 8 * 8 + 8 + 3 * 8 * 16
+    )
+    assert config.state_size() == 4 * 8 + 3 * 8
+    assert config.multiply_adds(10) - 80 == 4 * 8 + maps + 3 * 4 * 8 + 2 * 8 * 8 + 3 * 8 * 16
