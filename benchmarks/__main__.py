@@ -18,7 +18,7 @@ from pathlib import Path
 from benchmarks.side_by_side import describe_machine
 
 FOLDER = Path(__file__).parent
-NOT_BENCHMARKS = {"__init__", "__main__", "baseline_search", "side_by_side"}
+NOT_BENCHMARKS = {"__init__", "__main__", "baseline_search", "sequential_tests", "side_by_side"}
 BOUND_PATTERN = r"(?:<=|>=) [\d.]+"
 MEASURE_PATTERN = re.compile(
     r"(?P<name>.+): (?P<value>[\d.e+-]+) "

@@ -28,7 +28,7 @@ LAYERS = [
         "notebook_imports",
     },
     {"storage", "trial_state", "usage", "estimate", "library"},
-    {"settings", "plugins"},
+    {"settings", "plugins", "seed_tests"},
     {"corpora", "models", "spaces"},
     {"tasks"},
     {"training"},

@@ -1,9 +1,11 @@
 """Repeats of the best configurations under other seeds: their space, and their names."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from memtune.search import Outcome
+from memtune.seed_tests import SeedCosts
 from memtune.spaces import Branch, Group, Space, override_space
 from memtune.studies.definition.study_terms import name_alternative
 from memtune.training import TrialConfig
@@ -18,17 +20,48 @@ def select_repeated(outcomes: Iterable[Outcome], count: int, compared: str) -> l
     seed and is not repeated.
     """
     complete = [
-        outcome
-        for outcome in outcomes
-        if outcome.state is TrialState.COMPLETE
-        and outcome.value is not None
-        and outcome.config.model.is_trained_by_gradient
+        outcome for outcome in _select_complete(outcomes) if outcome.config.model.is_trained_by_gradient
     ]
     first: dict[str, Outcome] = {}
     for outcome in sorted(complete, key=_order):
         first.setdefault(name_alternative(outcome.config, compared), outcome)
     others = [outcome for outcome in complete if outcome not in first.values()]
     return [*first.values(), *sorted(others, key=_order)][:count]
+
+
+def select_alternatives(outcomes: Iterable[Outcome], compared: str, precision: str | None) -> list[Outcome]:
+    """The best complete outcome of each alternative, best first, in the precision of its repeats.
+
+    Of a single alternative these are its two best outcomes. Models that count are among them.
+    """
+    ordered = sorted(_select_complete(outcomes), key=_order)
+    first: dict[str, Outcome] = {}
+    for outcome in ordered:
+        first.setdefault(name_alternative(outcome.config, compared), outcome)
+    selected = list(first.values()) if len(first) > 1 else ordered[:2]
+    return [
+        replace(outcome, configuration=_set_precision(outcome.configuration, precision))
+        for outcome in selected
+    ]
+
+
+def collect_seed_costs(
+    alternatives: Sequence[Outcome], repeats: Iterable[Outcome], seeds: Collection[int]
+) -> dict[str, SeedCosts]:
+    """The costs of each alternative by its number: of its ended repeats under these seeds."""
+    costs: dict[str, dict[int, float | None]] = {str(outcome.number): {} for outcome in alternatives}
+    names = {outcome.config.configuration_identity: str(outcome.number) for outcome in alternatives}
+    for repeat in repeats:
+        name = names.get(repeat.config.configuration_identity)
+        if name is not None and not repeat.state.is_open and repeat.config.seed in seeds:
+            is_complete = repeat.state is TrialState.COMPLETE
+            costs[name][repeat.config.seed] = repeat.value if is_complete else None
+    counted = {
+        str(outcome.number): outcome.value
+        for outcome in alternatives
+        if outcome.value is not None and not outcome.config.model.is_trained_by_gradient
+    }
+    return {**costs, **counted}
 
 
 def make_repeat_space(
@@ -45,11 +78,8 @@ def make_repeat_space(
     """
     options: dict[str, dict[str, Any]] = {}
     for outcome in outcomes:
-        configuration, kept = dict(outcome.configuration), seeds[1:]
-        training = configuration.get("training")
-        if precision and training and training.get("precision") != precision:
-            configuration["training"], kept = {**training, "precision": precision}, seeds
-        for seed in kept:
+        configuration = _set_precision(outcome.configuration, precision)
+        for seed in seeds[1:] if configuration == outcome.configuration else seeds:
             options[f"trial {outcome.number} seed {seed}"] = {**configuration, "seed": seed}
     known = {digest(configuration) for configuration in options.values()}
     for repeat in started:
@@ -59,6 +89,14 @@ def make_repeat_space(
     key = f"repeat of {digest(options)[:8]}"
     groups = {name: _make_constants(configuration) for name, configuration in options.items()}
     return Space("repeats", Branch(key, groups, is_key_written=False))
+
+
+def _set_precision(configuration: Mapping[str, Any], precision: str | None) -> dict[str, Any]:
+    """The configuration in another precision, where one is given and the model is trained."""
+    training = configuration.get("training")
+    if not precision or not training:
+        return dict(configuration)
+    return {**configuration, "training": {**training, "precision": precision}}
 
 
 def _make_constants(configuration: Mapping[str, Any]) -> Group:
@@ -87,6 +125,12 @@ class TrialNames:
         """The name of a trial with this number among the trials, or among the repeats."""
         original = self.find_original(config)
         return f"#{number}" if original is None else f"#{original} seed {config.seed}"
+
+
+def _select_complete(outcomes: Iterable[Outcome]) -> list[Outcome]:
+    return [
+        outcome for outcome in outcomes if outcome.state is TrialState.COMPLETE and outcome.value is not None
+    ]
 
 
 def _order(outcome: Outcome) -> tuple[bool, float, int]:

@@ -110,7 +110,7 @@ def _check_trainings(path: Path | None, resolved: ResolvedStudy) -> None:
     """Raise StudyError where this machine cannot compute any trial, or any repeat, in its precision."""
     repeats = resolved.study.repeats
     samples = [resolved.sample(RandomChooser(seed)) for seed in range(DEVICE_SAMPLES)]
-    for precision in dict.fromkeys([None, repeats.precision if repeats.best else None]):
+    for precision in dict.fromkeys([None, repeats.precision if repeats.are_asked_for else None]):
         problems = [_find_device_problem(resolved, sample, precision) for sample in samples]
         if all(problems):
             raise StudyError(f"{name_place(path)}: {problems[0]}")

@@ -13,6 +13,7 @@ from memtune.library import format_argument
 from memtune.number_format import format_count
 from memtune.plugins import list_sources
 from memtune.search import Lease, Outcome, Proposals, Rule, StudyReader
+from memtune.seed_tests import SeedCosts, decide_seeds
 from memtune.storage.folder import Folder
 from memtune.studies.assignment import Assignment
 from memtune.studies.budgets.budget_monitor import BudgetMonitor, SpentBudget
@@ -23,7 +24,13 @@ from memtune.studies.definition.study_terms import describe_changed_terms
 from memtune.studies.director import Director
 from memtune.studies.executor import Executor, ExecutorRun
 from memtune.studies.result_cache import ResultCache
-from memtune.studies.seed_repeats import TrialNames, make_repeat_space, select_repeated
+from memtune.studies.seed_repeats import (
+    TrialNames,
+    collect_seed_costs,
+    make_repeat_space,
+    select_alternatives,
+    select_repeated,
+)
 from memtune.studies.stop_request import StopRequest
 from memtune.studies.trial import Trial, Watcher
 from memtune.studies.trial_records import StudyRecords
@@ -182,7 +189,7 @@ class _StudyRun:
         if resume:
             records.resume(proposals.list_outcomes())
         open_trials, repeats = self._run_trials(proposals, records), list[Outcome]()
-        if self._study.repeats.best and not (open_trials or self._stop.is_signalled):
+        if self._study.repeats.are_asked_for and not (open_trials or self._stop.is_signalled):
             # With a spent budget too: no repeat starts then, and the result names the budget.
             repeats, open_trials = self._run_repeats(proposals, records, resume)
         self._clock.tick()  # also the time of a driver whose budget is spent before a trial starts
@@ -298,6 +305,8 @@ class _StudyRun:
     ) -> tuple[list[Outcome], list[Trial]]:
         """Run the best configurations under further seeds; return their outcomes and those left open."""
         within_limits = self._resolved.list_within_limits(proposals.list_outcomes())
+        if self._study.repeats.until:
+            return self._repeat_until_decided(proposals, within_limits, records, resume)
         best = select_repeated(within_limits, self._study.repeats.best, self._study.compare)
         if not best:
             return [], []
@@ -316,6 +325,37 @@ class _StudyRun:
         phase = replace(self._make_phase(title, space.size() or 0, "seed"), names=records.names)
         interrupted = self._run_phase(phase, repeats, records, None, self._budget.watch_repeat)
         return repeats.list_outcomes(), interrupted
+
+    def _repeat_until_decided(
+        self,
+        proposals: Proposals,
+        within_limits: Sequence[Outcome],
+        records: StudyRecords,
+        resume: bool,
+    ) -> tuple[list[Outcome], list[Trial]]:
+        """Run rounds of seeds of what may be best; return all repeats and those left open."""
+        terms, first = self._study.repeats, self._study.seed
+        compared = select_alternatives(within_limits, self._study.compare, terms.precision)
+        records.names = TrialNames(proposals.list_outcomes())
+        repeats, interrupted = list(self._earlier_repeats), list[Trial]()
+        if resume:
+            records.resend(repeats)
+        known: dict[str, SeedCosts] | None = None
+        while True:
+            costs = collect_seed_costs(compared, repeats, range(first + 1, first + 1 + terms.max_seeds))
+            decision = decide_seeds(costs, terms.indifference, terms.max_seeds)
+            # Without a new result no later round has one: a budget or a signal ended it, or it was refused.
+            if interrupted or costs == known or not decision.continued:
+                return repeats, interrupted
+            known = costs
+            continued = [outcome for outcome in compared if str(outcome.number) in decision.continued]
+            seeds = range(first, first + 1 + decision.seeds)
+            space = make_repeat_space(continued, seeds, started=repeats)
+            round_proposals = self._resolved.open_proposals(self._lease.check, repeats=space)
+            title = f"{format_count(len(continued), 'configuration')} until decided, seed {decision.seeds}"
+            phase = replace(self._make_phase(title, space.size() or 0, "seed"), names=records.names)
+            interrupted = self._run_phase(phase, round_proposals, records, None, self._budget.watch_repeat)
+            repeats = round_proposals.list_outcomes()
 
     def _make_phase(self, title: str, max_trials: int, *more_fields: str) -> TrialPhase:
         manifest = self._resolved.corpus.manifest

@@ -10,14 +10,8 @@ from numpy.typing import NDArray
 from memtune.errors import CorpusError
 from memtune.estimate import Estimate, estimate_cost
 from memtune.objective import Objective
-from memtune.results.ranking.paired_tests import (
-    MAX_SEEDS,
-    MIN_PAIRED_SEEDS,
-    PairedTest,
-    compare_items,
-    compare_seeds,
-    correct_holm,
-)
+from memtune.results.ranking.paired_tests import compare_items
+from memtune.seed_tests import MAX_SEEDS, MIN_PAIRED_SEEDS, PairedTest, compare_seeds, correct_holm
 from memtune.tasks import ItemCosts
 from tests.presence import require
 

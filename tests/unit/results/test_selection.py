@@ -77,6 +77,12 @@ def test_where_a_study_repeats_configurations_only_those_with_all_seeds_compete(
     assert [found.best.name for found in ranking.configurations if not found.place] == ["c 0", "b 0"]
 
 
+def test_an_alternative_that_left_the_rounds_of_seeds_competes_with_its_three_repeats() -> None:
+    best = [make_trial(f"a {seed}", {900: 4.0}, configuration="a", seed=seed) for seed in range(9)]
+    left = [make_trial(f"b {seed}", {900: 5.0}, configuration="b", seed=seed) for seed in range(4)]
+    assert list_names(rank(*best, *left)) == ["a 0", "b 0"]
+
+
 def test_repeats_of_one_study_do_not_exclude_the_single_seeds_of_another() -> None:
     repeated = [make_trial(f"a {seed}", {900: 4.0}, configuration="a", seed=seed) for seed in range(3)]
     assert list_names(rank(*repeated, make_trial("b 0", {900: 3.0}, study="other"))) == [

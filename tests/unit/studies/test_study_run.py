@@ -149,6 +149,45 @@ def test_only_configurations_within_the_limits_of_the_champion_are_repeated(
     assert [read_width(repeat.configuration) for repeat in result.repeats] == [4]
 
 
+def run_until_decided(
+    study_file: Path, settings: Settings, terms: dict[str, Any], *, resume: bool = False
+) -> set[tuple[int, int]]:
+    """Train two widths, with seeds until one is decided; returns (width, seed) of the repeats."""
+    space = study_file.with_name("space.toml")
+    text = space.read_text().replace("{ int = [1, 2] }", "1")
+    space.write_text(text.replace("{ float = [0.1, 1.0], log = true }", "0.5"))
+    until = {"compare": "model.width", "repeats.until": "decided", "repeats.indifference": 1e-9}
+    fixed = {"sampler.kind": "grid", "budget.trials": 2, "early_stopping.kind": "none"}
+    repeats = run(study_file, settings, {**until, **fixed, **terms}, resume=resume).repeats
+    return {(read_width(repeat.configuration), int(repeat.configuration["seed"])) for repeat in repeats}
+
+
+FIRST_ROUND = {(width, seed) for width in (4, 8) for seed in (1, 2, 3)}
+
+
+def test_both_alternatives_get_the_same_seeds_up_to_the_largest_number(
+    study_file: Path, settings: Settings
+) -> None:
+    repeated = run_until_decided(study_file, settings, {"repeats.max_seeds": 4})
+    assert repeated in (FIRST_ROUND, FIRST_ROUND | {(4, 4), (8, 4)})
+
+
+def test_alternatives_within_the_indifference_get_no_more_seeds(study_file: Path, settings: Settings) -> None:
+    terms = {"repeats.indifference": 1e3}
+    assert run_until_decided(study_file, settings, terms) == FIRST_ROUND
+    assert run_until_decided(study_file, settings, terms, resume=True) == FIRST_ROUND
+
+
+def test_a_budget_that_ends_within_a_round_leaves_the_rest_of_it_to_a_resume(
+    study_file: Path, settings: Settings
+) -> None:
+    """Two trials and two of six repeats are within 3,500 tokens."""
+    terms = {"repeats.indifference": 1e3}
+    cut = run_until_decided(study_file, settings, {**terms, "budget.tokens": 3_500})
+    assert 0 < len(cut) < len(FIRST_ROUND)
+    assert run_until_decided(study_file, settings, terms, resume=True) == FIRST_ROUND
+
+
 def read_width(configuration: dict[str, Any]) -> int:
     return int(configuration["model"]["width"])
 

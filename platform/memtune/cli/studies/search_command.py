@@ -138,7 +138,7 @@ def _print_spent_budget(study: Path, result: "SearchResult") -> None:
     max_trials = result.resolved.study.budget.trials
     if result.spent_budget:
         open_trials = f"{format_count(result.open_count, 'trial')} open"
-        lacks_repeats = result.resolved.study.repeats.best and not result.repeats
+        lacks_repeats = result.resolved.study.repeats.are_asked_for and not result.repeats
         left = "no repeat started" if lacks_repeats and not result.open_count else open_trials
         warn(
             f"{result.spent_budget}; {left}; to continue, raise it under [budget] and run: "

@@ -186,7 +186,7 @@ def make_mistakes_table(found: SharedMistakes) -> Table:
 def make_mcnemar_table(found: SharedMistakes) -> Table:
     """One row for each pair of models."""
     table = _make_table(
-        "McNemar's exact test",
+        "McNemar's exact test, corrected for all pairs (Holm)",
         ("first", "second"),
         ("only first correct", "only second correct", "ties", "p"),
     )

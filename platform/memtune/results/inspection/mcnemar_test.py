@@ -12,6 +12,7 @@ import numpy as np
 from scipy.special import bdtr
 
 from memtune.errors import CorpusError
+from memtune.seed_tests import correct_holm
 from memtune.tasks import Answers
 from memtune.values import Value
 
@@ -29,12 +30,14 @@ class McNemarTest(Value):
     ties: int
     """Questions left out because a model gives several candidates the same cost."""
     p: float
-    """The two-sided p-value of equally good models."""
+    """The two-sided p-value of equally good models; of several pairs, corrected for their number (Holm)."""
 
 
 def compare_pairs(answers: Mapping[str, Answers]) -> list[McNemarTest]:
-    """The test of each pair of models, in their order."""
-    return [compare_answers(first, second, answers) for first, second in combinations(answers, 2)]
+    """The test of each pair of models, in their order, with p-values corrected for the number of pairs."""
+    tests = [compare_answers(first, second, answers) for first, second in combinations(answers, 2)]
+    corrected = correct_holm(test.p for test in tests)
+    return [test.model_copy(update={"p": p}) for test, p in zip(tests, corrected, strict=True)]
 
 
 def compare_answers(first: str, second: str, answers: Mapping[str, Answers]) -> McNemarTest:

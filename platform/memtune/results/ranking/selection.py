@@ -21,6 +21,11 @@ MAX_COST = 20.0
 """Nats per word. Guessing costs the logarithm of the vocabulary's size, and no vocabulary has e^20 words."""
 
 
+MAX_REQUIRED_SEEDS = 4
+"""The trial that was selected and three repeats, which have a mean without luck and can be tested: rounds of
+seeds leave those alternatives at fewer seeds that are worse."""
+
+
 class Trial(Protocol):
     """What the ranking needs of a trial: a trial of a study (`StudyTrial`), or a run in MLflow."""
 
@@ -218,7 +223,9 @@ def rank_trials(trials: Iterable[T]) -> Ranking[T] | None:
     full = [trial for trial in validated if has_reached(trial, tokens)]
     configurations = _group_by_configuration(full, tokens)
     required = _count_seeds_by_study(configurations)
-    has_all = [len(found.trials) == required[found.best.study] for found in configurations]
+    has_all = [
+        found.best.is_counted or len(found.trials) >= required[found.best.study] for found in configurations
+    ]
     return Ranking(
         tokens,
         _number_places(
@@ -281,11 +288,11 @@ def _collect_seeds(seeds: Sequence[T], tokens: float) -> Configuration[T]:
 
 
 def _count_seeds_by_study(configurations: Sequence[Configuration[T]]) -> dict[str, int]:
-    """The most seeds of a configuration in each study."""
+    """The seeds with which a configuration competes in each study: the most that one has, up to a limit."""
     most: dict[str, int] = {}
     for configuration in configurations:
         study = configuration.best.study
-        most[study] = max(most.get(study, 0), len(configuration.trials))
+        most[study] = min(MAX_REQUIRED_SEEDS, max(most.get(study, 0), len(configuration.trials)))
     return most
 
 

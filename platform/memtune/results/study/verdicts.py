@@ -17,27 +17,30 @@ from pydantic import ValidationError
 from memtune.errors import CorpusError, StorageError
 from memtune.number_format import format_count
 from memtune.objective import Objective
-from memtune.results.ranking.paired_tests import (
-    MAX_SEEDS,
-    MIN_PAIRED_SEEDS,
-    PairedTest,
-    compare_configurations,
-    compare_items,
-    correct_for_pairs,
-    count_equal_seeds,
-)
+from memtune.results.ranking.paired_tests import compare_configurations, compare_items, count_equal_seeds
 from memtune.results.ranking.selection import Configuration, Ranking, ShortTrial
 from memtune.results.study.study_trials import StudyTrial
 from memtune.results.study.study_view import StudyView
+from memtune.seed_tests import (
+    MAX_SEEDS,
+    MIN_PAIRED_SEEDS,
+    PairedTest,
+    SeedCosts,
+    SeedDecision,
+    correct_for_pairs,
+    decide_seeds,
+)
 from memtune.storage.folder import Folder
+from memtune.studies.definition.study_terms import Repeats
 from memtune.tasks import ItemCosts
 from memtune.values import Value, flatten
 
 DIGITS = 3
 FEW_CONFIGURATIONS_RATIO = 3
 """An alternative with fewer than a third of the configurations of another one is named."""
-Certainty = Literal["significant", "not significant", "not tested"]
+Certainty = Literal["significant", "equal", "not significant", "not tested"]
 Ranked = Configuration[StudyTrial]
+_NO_REPEATS = Repeats()
 
 
 class WinnerComparison(Value):
@@ -72,7 +75,7 @@ class WinnerComparison(Value):
     def describe_test(self, objective: Objective) -> str:
         """Whether the difference is real, in words."""
         if test := self.deciding_test:
-            answer = "yes" if self.certainty == "significant" else "not shown"
+            answer = _ANSWERS[self.certainty]
             return f"{answer}: {test.describe(objective)}"
         if self.are_both_counted:
             return "not tested: the costs of the validation items are not stored, or too few"
@@ -95,6 +98,8 @@ class Verdict(Value):
     """Whether an alternative led at equal tokens when the study ended, so that there is no winner."""
     caveats: tuple[str, ...] = ()
     """What the study does not know, a sentence each."""
+    decision: str = ""
+    """What ended the seeds of a study that repeats until decided."""
     advice: str
     """What would settle an open question; empty where it is settled."""
     comparisons: tuple[WinnerComparison, ...]
@@ -102,8 +107,8 @@ class Verdict(Value):
 
     @property
     def text(self) -> str:
-        """Headline, caveats and advice."""
-        return " ".join(filter(None, [self.headline, *self.caveats, self.advice]))
+        """Headline, decision, caveats and advice."""
+        return " ".join(filter(None, [self.headline, self.decision, *self.caveats, self.advice]))
 
 
 def judge_study(view: StudyView) -> Verdict | None:
@@ -111,7 +116,12 @@ def judge_study(view: StudyView) -> Verdict | None:
     if view.eligible is None:
         return None
     return judge_ranking(
-        view.eligible, view.objective, view.checkpoint_root, view.trials, view.terms.alternatives
+        view.eligible,
+        view.objective,
+        view.checkpoint_root,
+        view.trials,
+        view.terms.alternatives,
+        view.terms.repeats,
     )
 
 
@@ -121,10 +131,14 @@ def judge_ranking(
     checkpoint_root: str,
     trials: Sequence[StudyTrial] = (),
     expected: Sequence[str] = (),
+    repeats: Repeats = _NO_REPEATS,
 ) -> Verdict:
     """The verdict on a ranking; `trials` are all of the study, and `expected` its alternatives."""
     bests = ranking.find_bests(lambda trial: trial.alternative)
-    comparisons = _compare_all(select_compared(ranking), objective, checkpoint_root)
+    compared = select_compared(ranking)
+    indifference = repeats.indifference if repeats.until else 0.0
+    comparisons = _compare_all(compared, objective, checkpoint_root, indifference)
+    decided = _decide(compared, trials, repeats) if repeats.until else None
     leaders = [
         found
         for found in ranking.short
@@ -133,13 +147,14 @@ def judge_ranking(
     nearest = comparisons[0] if comparisons else None
     return Verdict(
         winner=ranking.winner.title,
-        headline=_write_headline(ranking, nearest, leaders, objective),
+        headline=_write_headline(ranking, nearest, leaders, objective, indifference),
         is_settled=bool(comparisons)
         and not leaders
         and all(other.certainty == "significant" for other in comparisons),
         is_undecided=bool(leaders),
         caveats=tuple(_list_caveats(bests, trials, expected)),
-        advice=_advise(ranking, comparisons, leaders),
+        decision="" if decided is None else _describe_decision(decided, objective, indifference),
+        advice=_advise(ranking, comparisons, leaders, decided),
         comparisons=comparisons,
     )
 
@@ -154,23 +169,29 @@ def select_compared(ranking: Ranking[StudyTrial]) -> list[Ranked]:
 
 
 def _compare_all(
-    compared: Sequence[Ranked], objective: Objective, checkpoint_root: str
+    compared: Sequence[Ranked], objective: Objective, checkpoint_root: str, indifference: float
 ) -> tuple[WinnerComparison, ...]:
     """The first one with each other; the tests over seeds are corrected for all pairs of them."""
+    pairs = list(combinations(range(len(compared)), 2))
     found = {
         (first, second): test
-        for first, second in combinations(range(len(compared)), 2)
-        if (test := compare_configurations(compared[first], compared[second])) is not None
+        for first, second in pairs
+        if (test := compare_configurations(compared[first], compared[second], len(pairs))) is not None
     }
     corrected = dict(zip(found, correct_for_pairs(list(found.values())), strict=True))
     return tuple(
-        _compare(compared[0], other, corrected.get((0, place)), objective, checkpoint_root)
+        _compare(compared[0], other, corrected.get((0, place)), objective, checkpoint_root, indifference)
         for place, other in enumerate(compared[1:], start=1)
     )
 
 
 def _compare(
-    winner: Ranked, other: Ranked, by_seeds: PairedTest | None, objective: Objective, checkpoint_root: str
+    winner: Ranked,
+    other: Ranked,
+    by_seeds: PairedTest | None,
+    objective: Objective,
+    checkpoint_root: str,
+    indifference: float,
 ) -> WinnerComparison:
     found = WinnerComparison(
         name=other.title,
@@ -185,6 +206,8 @@ def _compare(
     )
     if test := found.deciding_test:
         certainty: Certainty = "significant" if test.is_significant else "not significant"
+        if certainty == "not significant" and not found.are_both_counted and test.is_within(indifference):
+            certainty = "equal"
         return found.model_copy(update={"certainty": certainty})
     return found
 
@@ -271,6 +294,7 @@ def _write_headline(
     nearest: WinnerComparison | None,
     leaders: Sequence[ShortTrial[StudyTrial]],
     objective: Objective,
+    indifference: float,
 ) -> str:
     winner = ranking.winner
     figure = objective.format_cost(winner.estimate.cost, DIGITS)
@@ -289,7 +313,43 @@ def _write_headline(
         return f"{text}; the other configurations of full length have fewer seeds, so none ranks with it."
     if nearest is None:
         return f"{text}; no other configuration has full length, so nothing compares with it."
+    if nearest.certainty == "equal":
+        within = _format_indifference(indifference, objective)
+        return f"{text}, but {nearest.name} is equal within {within}."
     return f"{text}, {_describe_margin(nearest, objective)}{_describe_certainty(nearest)}."
+
+
+def _decide(compared: Sequence[Ranked], trials: Sequence[StudyTrial], repeats: Repeats) -> SeedDecision:
+    """The decision on which the study's driver stopped its seeds, or which it has not reached."""
+    costs: dict[str, SeedCosts] = {}
+    for found in compared:
+        ended = [
+            trial.seed
+            for trial in trials
+            if trial.is_repeat and trial.configuration == found.best.configuration and not trial.state.is_open
+        ]
+        known = found.cost_by_seed
+        by_seed = {seed: known.get(seed) for seed in ended}
+        costs[found.title] = found.estimate.cost if found.best.is_counted else by_seed
+    return decide_seeds(costs, repeats.indifference, repeats.max_seeds)
+
+
+def _describe_decision(decided: SeedDecision, objective: Objective, indifference: float) -> str:
+    names, seeds = " and ".join(decided.remaining), format_count(decided.seeds, "seed")
+    within = _format_indifference(indifference, objective)
+    if decided.end is None:
+        return f"The study ended before its seeds decided: {names} may be best."
+    sentences = {
+        "separated": f"{names} was better than all others after {seeds}, corrected for looks and pairs.",
+        "equal": f"After {seeds} {names} are equal within {within}.",
+        "max_seeds": f"After {seeds}, all that [repeats] allows, {names} may be best.",
+        "unstable": "Fewer than two alternatives have enough seeds that did not fail.",
+    }
+    return sentences[decided.end]
+
+
+def _format_indifference(indifference: float, objective: Objective) -> str:
+    return f"{abs(objective.compute_gain(indifference)):.2g} {objective.short_margin_unit}"
 
 
 def _describe_margin(comparison: WinnerComparison, objective: Objective) -> str:
@@ -299,6 +359,12 @@ def _describe_margin(comparison: WinnerComparison, objective: Objective) -> str:
     return text
 
 
+_ANSWERS: dict[Certainty, str] = {
+    "significant": "yes",
+    "equal": "no, equal within the indifference",
+    "not significant": "not shown",
+    "not tested": "not tested",
+}
 _CERTAINTY = {
     "significant": ", and the difference is significant",
     "not significant": ", but the difference is not significant: seeds alone can explain it",
@@ -321,6 +387,7 @@ def _describe_certainty(comparison: WinnerComparison) -> str:
 
 _ADVICE_FOR_COUNTED: dict[Certainty, str] = {
     "significant": "",
+    "equal": "",
     "not significant": "To find out, compare them on more validation text.",
     "not tested": "To find out, run the study with --resume, which compares their validation items.",
 }
@@ -330,9 +397,12 @@ def _advise(
     ranking: Ranking[StudyTrial],
     comparisons: Sequence[WinnerComparison],
     leaders: Sequence[ShortTrial[StudyTrial]],
+    decided: SeedDecision | None,
 ) -> str:
-    """What would decide; empty where every difference is decided."""
-    if leaders:
+    """What would decide; empty where every difference is decided, and where no seed is left."""
+    if decided is not None and decided.end is not None and not leaders:
+        return ""
+    if leaders or decided is not None:
         return "To find out, raise the budget and run the study with --resume."
     open_ones = [other for other in comparisons if other.certainty != "significant"]
     if not open_ones:

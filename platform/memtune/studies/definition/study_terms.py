@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
 from memtune.search import ObjectiveName
+from memtune.seed_tests import MAX_SEEDS, MIN_PAIRED_SEEDS
 from memtune.storage.folder import Folder
 from memtune.toml_text import locate_field
 from memtune.training import TrialConfig, TrialSizes
@@ -223,6 +224,37 @@ class Repeats(Value):
     precision: Literal["float32", "bfloat16", "float16"] | None = Field(
         default=None, description="of the repeats; default: that of the search"
     )
+    until: Literal["decided"] | None = Field(
+        default=None,
+        description="seeds go to the alternatives that may be best until one is, instead of best and seeds",
+    )
+    indifference: PositiveNumber = Field(
+        default=0.005,
+        description="with until: differences within it are equal; nats per token, or share of wrong answers",
+    )
+    max_seeds: int = Field(
+        default=MAX_SEEDS,
+        ge=MIN_PAIRED_SEEDS,
+        le=MAX_SEEDS,
+        description="with until: seeds of a configuration, the search's own not included",
+    )
+
+    @property
+    def are_asked_for(self) -> bool:
+        """Whether the study repeats anything."""
+        return self.best > 0 or self.until is not None
+
+    @model_validator(mode="after")
+    def _check_until(self) -> Self:
+        unused = ("best", "seeds") if self.until else ("indifference", "max_seeds")
+        for name in unused:
+            if getattr(self, name) != type(self).model_fields[name].default:
+                fix = "it repeats the best of each alternative" if self.until else "they need until"
+                raise ValueError(
+                    f'{name} has no effect {"with" if self.until else "without"} until = "decided": {fix}; '
+                    f"remove {name}{'' if self.until else ', or add until'}"
+                )
+        return self
 
 
 class StoredTerms(Value):
@@ -235,6 +267,7 @@ class StoredTerms(Value):
     prices: Prices | None = None
     objectives: tuple[ObjectiveName, ...] = ("value",)
     champion: ChampionLimits = ChampionLimits()
+    repeats: Repeats = Repeats()
     compare: str = "model.family"
     alternatives: tuple[str, ...] = ()
     """The alternatives that the spaces hold; empty in studies of earlier versions."""

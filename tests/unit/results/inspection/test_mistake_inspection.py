@@ -5,7 +5,7 @@ from math import comb
 import pytest
 
 from memtune.errors import CorpusError
-from memtune.results.inspection.mcnemar_test import compare_answers
+from memtune.results.inspection.mcnemar_test import compare_answers, compare_pairs
 from memtune.results.inspection.shared_mistakes import find_shared_mistakes
 from memtune.results.question_answers import ModelAnswers
 from tests.unit.results.test_error_overlap import make_answers
@@ -67,6 +67,19 @@ def test_models_are_named_by_their_family_and_have_totals() -> None:
         (first, third),
         ("stack_lstm", third),
     ]
+
+
+def test_p_values_of_three_pairs_are_corrected_for_their_number() -> None:
+    """Ten questions won by one model alone have p = 0.002; the smallest of three counts three times."""
+    answers = {
+        "a": make_answers("++++++++++"),
+        "b": make_answers("----------"),
+        "c": make_answers("+++++++++-"),
+    }
+    found = {(test.first, test.second): test.p for test in compare_pairs(answers)}
+    assert found["a", "b"] == pytest.approx(3 * compute_p(10, 0))
+    assert found["b", "c"] == pytest.approx(2 * compute_p(9, 0))
+    assert found["a", "c"] == 1.0
 
 
 def test_different_questions_are_refused() -> None:

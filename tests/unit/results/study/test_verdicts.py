@@ -11,6 +11,7 @@ from memtune.results.ranking.selection import Ranking, rank_trials
 from memtune.results.study.study_trials import StudyTrial
 from memtune.results.study.verdicts import Verdict, judge_ranking, write_stored_costs
 from memtune.storage.folder import Folder
+from memtune.studies.definition.study_terms import Repeats
 from memtune.tasks import ItemCosts
 from memtune.training import TrialConfig
 from memtune.trial_state import TrialState
@@ -168,6 +169,31 @@ def test_equal_costs_of_several_seeds_of_models_that_count_prove_nothing(tmp_pat
     assert ranking is not None
     (found,) = judge_ranking(ranking, Objective.PERPLEXITY, str(tmp_path)).comparisons
     assert (found.by_seeds, found.certainty) == (None, "not tested")
+
+
+@pytest.mark.parametrize(
+    ("gaps", "headline", "decision"),
+    [
+        ([0.5, 0.52, 0.51], "the difference is significant", "was better than all others after 3 seeds"),
+        ([1e-4, -1e-4, 0.0], "but rnn #1 is equal within 0.5 %", "lstm #0 and rnn #1 are equal within 0.5 %"),
+        ([0.1, -0.1, 0.02], "is not significant", "The study ended before its seeds decided"),
+    ],
+)
+def test_a_verdict_says_how_rounds_of_seeds_ended(
+    gaps: list[float], headline: str, decision: str, tmp_path: Path
+) -> None:
+    trials = []
+    for number, (family, shifts) in enumerate({"lstm": [0.0] * 3, "rnn": gaps}.items()):
+        costs = [4.0 + number, *(4.0 + shift for shift in shifts)]
+        trials += [
+            make_trial(family, number, seed, cost).model_copy(update={"is_repeat": seed > 0})
+            for seed, cost in enumerate(costs)
+        ]
+    ranking, repeats = require(rank_trials(trials)), Repeats(until="decided")
+    verdict = judge_ranking(ranking, Objective.PERPLEXITY, str(tmp_path), trials, repeats=repeats)
+    assert headline in verdict.headline
+    assert decision in verdict.text
+    assert bool(verdict.advice) == ("ended before" in decision)
 
 
 def test_of_a_single_alternative_its_two_best_configurations_are_compared(tmp_path: Path) -> None:

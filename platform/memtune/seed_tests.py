@@ -1,0 +1,267 @@
+"""Tests of configurations over equal seeds, and the decision which of them need more seeds.
+
+The t-test takes the differences between trainings under equal seeds: it says whether two configurations
+differ.
+
+Seeds may be added until a difference is decided, so the t-test is corrected for looking after every seed
+from the third to the last of MAX_SEEDS: Jennison and Turnbull (2000), "Group Sequential Methods with
+Applications to Clinical Trials", chapters 7 and 9. The p-value after n seeds is p * MAX_SEEDS / n of the
+t-test, read in the distribution of its smallest value over all looks without a difference
+(`benchmarks.sequential_tests` simulates it). Later looks take more of the level than early ones.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations
+from statistics import fmean, stdev
+from typing import Literal
+
+import numpy as np
+from scipy.special import stdtr, stdtrit
+
+from memtune.estimate import CONFIDENCE_LEVEL
+from memtune.objective import Objective
+from memtune.values import Value
+
+MIN_PAIRED_SEEDS, MAX_SEEDS = 3, 30
+NULL_QUANTILES = (
+    (1e-5, 6.35e-5),
+    (1.55e-5, 1e-4),
+    (8.56e-5, 5e-4),
+    (1.82e-4, 1e-3),
+    (4.83e-4, 2.5e-3),
+    (1.034e-3, 5e-3),
+    (2.243e-3, 1e-2),
+    (4.009e-3, 1.67e-2),
+    (6.368e-3, 2.5e-2),
+    (1.411e-2, 5e-2),
+    (3.210e-2, 0.1),
+    (7.523e-2, 0.2),
+    (0.12634, 0.3),
+    (0.25167, 0.5),
+    (1.0, 1.0),
+)
+"""(smallest p * MAX_SEEDS / n over all looks, share of studies without a difference that have a smaller one):
+from 2,000,000 simulated studies with `python -m benchmarks.sequential_tests null`."""
+
+
+class PairedTest(Value):
+    """The difference between two costs, first minus second: a negative one is in favour of the first."""
+
+    method: Literal["sign test of differences", "paired t-test"]
+    pairs: int
+    unit: Literal["sentences", "questions", "examples", "seeds"]
+    difference: float
+    """Nats per predicted token, or share of wrong answers."""
+    low: float
+    """The lower bound of the difference's 95 % interval."""
+    high: float
+    p: float
+    """The two-sided p-value of no difference, after all corrections."""
+    correction: str = ""
+    """What the p-value is corrected for: repeated looks, and the number of pairs."""
+
+    @property
+    def is_significant(self) -> bool:
+        """Whether the difference is significant at 5 %."""
+        return self.p < 1 - CONFIDENCE_LEVEL
+
+    def is_within(self, indifference: float) -> bool:
+        """Whether the whole interval is within this difference of costs."""
+        return -indifference <= self.low and self.high <= indifference
+
+    def describe(self, objective: Objective) -> str:
+        """The difference in the unit of the figure, with its interval and p.
+
+        >>> test.describe(Objective.PERPLEXITY)
+        'perplexity 6.2 % lower (95 % interval 3.1 % to 9.0 %), p = 0.004, paired t-test over 5 seeds'
+        """
+        gain = objective.compute_gain(self.difference)
+        p = "p < 0.001" if self.p < 0.001 else f"p = {self.p:.3f}"
+        direction = objective.direction if gain >= 0 else objective.opposite_direction
+        return (
+            f"{objective} {abs(gain):.1f} {objective.short_margin_unit} {direction} "
+            f"({self.describe_interval(objective)}), {p}, {self.method} over {self.pairs:,} {self.unit}"
+            f"{f', corrected for {self.correction}' if self.correction else ''}"
+        )
+
+    def describe_interval(self, objective: Objective) -> str:
+        """The interval of the size of the difference, such as `95 % interval 3.1 % to 9.0 %`."""
+        bounds = sorted(objective.compute_gain(cost) for cost in (self.low, self.high))
+        if objective.compute_gain(self.difference) < 0:
+            bounds = [-bounds[1], -bounds[0]]
+        low, high = (f"{bound:.1f} {objective.short_margin_unit}" for bound in bounds)
+        return f"95 % interval {low} to {high}"
+
+
+def compare_seeds(
+    first: Mapping[int, float], second: Mapping[int, float], pairs: int = 1
+) -> PairedTest | None:
+    """The t-test of two configurations by their costs under equal seeds; None for fewer than three seeds.
+
+    p-value and interval hold for every number of seeds at once, the interval also for `pairs` of them.
+    Seeds after the first MAX_SEEDS are not used.
+    """
+    gaps = [first[seed] - second[seed] for seed in first if seed in second][:MAX_SEEDS]
+    count = len(gaps)
+    if count < MIN_PAIRED_SEEDS:
+        return None
+    center, error = fmean(gaps), stdev(gaps) / math.sqrt(count)
+    statistic = math.inf if error == 0 else abs(center) / error
+    p = 1.0 if center == 0 else correct_for_looks(2 * float(stdtr(count - 1, -statistic)), count)
+    level = find_look_level((1 - CONFIDENCE_LEVEL) / pairs, count)
+    half = float(stdtrit(count - 1, 1 - level / 2)) * error
+    return PairedTest(
+        method="paired t-test",
+        pairs=count,
+        unit="seeds",
+        difference=center,
+        low=center - half,
+        high=center + half,
+        p=p,
+        correction="repeated looks",
+    )
+
+
+def correct_for_looks(p: float, seeds: int) -> float:
+    """The p-value of a t-test after so many seeds, corrected for a look after each of MAX_SEEDS."""
+    smallest, share = np.array(NULL_QUANTILES).T
+    scaled = p * MAX_SEEDS / seeds
+    if scaled < smallest[0]:
+        return float(scaled * share[0] / smallest[0])
+    return float(np.exp(np.interp(np.log(scaled), np.log(smallest), np.log(share))))
+
+
+def find_look_level(level: float, seeds: int) -> float:
+    """The level of the t-test after so many seeds at which all looks together have the given level."""
+    smallest, share = np.array(NULL_QUANTILES).T
+    if level < share[0]:
+        return float(level * smallest[0] / share[0] * seeds / MAX_SEEDS)
+    scaled = np.exp(np.interp(np.log(level), np.log(share), np.log(smallest)))
+    return float(scaled * seeds / MAX_SEEDS)
+
+
+def correct_for_pairs(tests: Sequence[PairedTest]) -> list[PairedTest]:
+    """The tests with p-values corrected for their number.
+
+    Holm (1979), "A Simple Sequentially Rejective Multiple Test Procedure".
+    """
+    if len(tests) < 2:
+        return list(tests)
+    corrected = correct_holm([test.p for test in tests])
+    return [
+        test.model_copy(
+            update={
+                "p": p,
+                "correction": " and ".join(filter(None, [test.correction, f"{len(tests)} pairs"])),
+            }
+        )
+        for test, p in zip(tests, corrected, strict=True)
+    ]
+
+
+def correct_holm(values: Iterable[float]) -> list[float]:
+    """Holm's p-values, in the order of the given ones."""
+    ps = list(values)
+    order = sorted(range(len(ps)), key=lambda place: ps[place])
+    corrected, highest = [0.0] * len(ps), 0.0
+    for rank, place in enumerate(order):
+        highest = max(highest, min(1.0, (len(ps) - rank) * ps[place]))
+        corrected[place] = highest
+    return corrected
+
+
+SeedCosts = Mapping[int, float | None] | float
+"""Costs by seed, None for a training that ended without one; the one cost of a model that counts."""
+
+
+class SeedDecision(Value):
+    """Whether seeds have decided which alternative is best."""
+
+    continued: tuple[str, ...] = ()
+    """The alternatives that need another seed; empty at the end."""
+    seeds: int
+    """The seeds that each of these should have; at the end, those of the last look."""
+    remaining: tuple[str, ...]
+    """Those that may be best."""
+    end: Literal["separated", "equal", "max_seeds", "unstable"] | None = None
+    """The best is significantly better than all others; the intervals of all remaining pairs are within the
+    indifference; no seed is left; or fewer than two alternatives have results. None before the end."""
+
+
+def decide_seeds(costs: Mapping[str, SeedCosts], indifference: float, max_seeds: int) -> SeedDecision:
+    """Which alternatives to train under one more seed, by the looks after each seed of all that remain.
+
+    An alternative remains while it is not significantly worse than the one with the lowest mean, corrected
+    for all looks and all pairs. Looks are repeated from the first on the seeds of each round, in the order of
+    their numbers, so that the decision does not depend on the order in which trainings end. An alternative
+    of which more than half of three or more seeds have no result is left out. `indifference` is in nats per
+    token, or a share of wrong answers.
+    """
+    remaining = tuple(costs)
+    for seeds in range(MIN_PAIRED_SEEDS, max_seeds + 1):
+        lacking = tuple(name for name in remaining if _count_seeds(costs[name], seeds) < seeds)
+        if lacking:
+            return SeedDecision(continued=lacking, seeds=seeds, remaining=remaining)
+        stable = {
+            name: found
+            for name, given in costs.items()
+            if (found := _select_results(given, seeds)) is not None
+        }
+        if len(stable) < 2:
+            return SeedDecision(seeds=seeds, remaining=tuple(stable), end="unstable")
+        remaining, are_equal = _look(stable, indifference)
+        if len(remaining) == 1 or are_equal:
+            end: Literal["separated", "equal"] = "separated" if len(remaining) == 1 else "equal"
+            return SeedDecision(seeds=seeds, remaining=remaining, end=end)
+    return SeedDecision(seeds=max_seeds, remaining=remaining, end="max_seeds")
+
+
+def _count_seeds(costs: SeedCosts, most: int) -> int:
+    return min(most, len(costs)) if isinstance(costs, Mapping) else most
+
+
+def _select_results(costs: SeedCosts, seeds: int) -> dict[int, float] | float | None:
+    """The results of the first seeds; None where more than half of them have none."""
+    if not isinstance(costs, Mapping):
+        return costs
+    first = sorted(costs)[:seeds]
+    results = {seed: cost for seed in first if (cost := costs[seed]) is not None}
+    return results if 2 * len(results) >= len(first) else None
+
+
+def _look(
+    results: Mapping[str, dict[int, float] | float], indifference: float
+) -> tuple[tuple[str, ...], bool]:
+    """The alternatives that may be best, and whether all their pairs are within the indifference."""
+    pairs = list(combinations(results, 2))
+    tests = {pair: _compare_results(*(results[name] for name in pair), len(pairs)) for pair in pairs}
+    # A pair that cannot be tested yet counts in the correction. Two models that count differ exactly.
+    holm = correct_holm([1.0 if test is None else test.p for test in tests.values()])
+    p_by_pair = dict(zip(tests, holm, strict=True))
+    best = min(results, key=lambda name: _average(results[name]))
+
+    def may_be_best(name: str) -> bool:
+        pair = (best, name) if (best, name) in p_by_pair else (name, best)
+        if not any(isinstance(results[each], dict) for each in pair):
+            return results[name] == results[best]
+        return p_by_pair[pair] >= 1 - CONFIDENCE_LEVEL
+
+    remaining = tuple(name for name in results if name == best or may_be_best(name))
+    return remaining, all(
+        (test := tests[pair]) is not None and test.is_within(indifference)
+        for pair in combinations(remaining, 2)
+    )
+
+
+def _compare_results(
+    first: dict[int, float] | float, second: dict[int, float] | float, pairs: int
+) -> PairedTest | None:
+    if isinstance(first, dict):
+        other = second if isinstance(second, dict) else dict.fromkeys(first, second)
+        return compare_seeds(first, other, pairs)
+    return compare_seeds(dict.fromkeys(second, first), second, pairs) if isinstance(second, dict) else None
+
+
+def _average(results: dict[int, float] | float) -> float:
+    return fmean(results.values()) if isinstance(results, dict) else results

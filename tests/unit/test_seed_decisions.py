@@ -1,0 +1,76 @@
+"""Seeds go to the alternatives that may be best, until the best is separated or all that remain are equal."""
+
+import numpy as np
+
+from memtune.seed_tests import SeedCosts, SeedDecision, decide_seeds
+
+INDIFFERENCE = 0.005
+
+
+def draw_costs(means: dict[str, float], seeds: int, deviation: float = 0.01) -> dict[str, SeedCosts]:
+    random = np.random.default_rng(0)
+    return {
+        name: {seed: mean + float(random.normal(0, deviation)) for seed in range(1, seeds + 1)}
+        for name, mean in means.items()
+    }
+
+
+def test_the_first_round_has_the_seeds_that_a_test_needs() -> None:
+    expected = SeedDecision(continued=("a", "b"), seeds=3, remaining=("a", "b"))
+    assert decide_seeds({"a": {}, "b": {}}, INDIFFERENCE, 30) == expected
+
+
+def test_an_alternative_that_is_significantly_worse_leaves_and_the_others_continue() -> None:
+    costs = draw_costs({"a": 4.0, "b": 4.003, "bad": 9.0}, 4)
+    found = decide_seeds(costs, 1e-6, 30)
+    assert (found.continued, found.seeds, found.end) == (("a", "b"), 5, None)
+
+
+def test_a_separated_best_ends_the_seeds() -> None:
+    found = decide_seeds(draw_costs({"a": 4.0, "b": 5.0, "c": 6.0}, 6), INDIFFERENCE, 30)
+    assert (found.end, found.remaining, found.continued) == ("separated", ("a",), ())
+
+
+def test_alternatives_within_the_indifference_end_as_equal() -> None:
+    found = decide_seeds(draw_costs({"a": 4.0, "b": 4.0}, 12, 1e-4), INDIFFERENCE, 30)
+    assert (found.end, found.remaining) == ("equal", ("a", "b"))
+    assert found.seeds < 12
+
+
+def test_seeds_end_at_their_largest_number() -> None:
+    found = decide_seeds(draw_costs({"a": 4.0, "b": 4.0}, 5), 1e-6, 5)
+    assert (found.end, found.seeds, found.remaining) == ("max_seeds", 5, ("a", "b"))
+
+
+def test_a_round_is_completed_before_it_decides() -> None:
+    """A driver that was killed within a round continues with the seeds that the round lacks."""
+    costs = draw_costs({"a": 4.0, "b": 4.003}, 5)
+    costs["b"] = dict.fromkeys(range(1, 5), 4.0)
+    found = decide_seeds(costs, 1e-6, 30)
+    assert (found.continued, found.seeds) == (("b",), 5)
+
+
+def test_later_results_do_not_change_an_earlier_end() -> None:
+    costs = draw_costs({"a": 4.0, "b": 5.0}, 30)
+    first = decide_seeds(costs, INDIFFERENCE, 30)
+    reversed_costs: dict[str, SeedCosts] = {
+        name: dict(reversed(found.items())) for name, found in costs.items() if isinstance(found, dict)
+    }
+    assert decide_seeds(reversed_costs, INDIFFERENCE, 30) == first
+    assert first.seeds < 30
+
+
+def test_a_model_that_counts_takes_part_and_gets_no_seed() -> None:
+    costs: dict[str, SeedCosts] = {"lstm": {}, "counts": 4.0, "counts worse": 4.1}
+    assert decide_seeds(costs, INDIFFERENCE, 30).continued == ("lstm",)
+    costs["lstm"] = {seed: 5.0 + seed / 100 for seed in range(1, 6)}
+    found = decide_seeds(costs, INDIFFERENCE, 30)
+    assert (found.end, found.remaining) == ("separated", ("counts",))
+
+
+def test_an_alternative_of_which_most_seeds_fail_leaves() -> None:
+    costs = draw_costs({"a": 4.0, "b": 4.5}, 3)
+    costs["diverging"] = {1: None, 2: 3.0, 3: None}
+    found = decide_seeds(costs, INDIFFERENCE, 30)
+    assert "diverging" not in found.remaining
+    assert decide_seeds({"a": costs["a"], "d": {1: None, 2: None, 3: None}}, 1.0, 30).end == "unstable"
