@@ -345,7 +345,8 @@ class _StudyRun:
             costs = collect_seed_costs(compared, repeats, range(first + 1, first + 1 + terms.max_seeds))
             decision = decide_seeds(costs, terms.indifference, terms.max_seeds)
             # Without a new result no later round has one: a budget or a signal ended it, or it was refused.
-            if interrupted or costs == known or not decision.continued:
+            is_over = interrupted or self._stop.is_signalled or costs == known
+            if is_over or not decision.continued:
                 return repeats, interrupted
             known = costs
             continued = [outcome for outcome in compared if str(outcome.number) in decision.continued]
