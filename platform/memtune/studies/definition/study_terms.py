@@ -230,7 +230,7 @@ class Repeats(Value):
     )
     indifference: PositiveNumber = Field(
         default=0.005,
-        description="with until: differences within it are equal; nats per token, or share of wrong answers",
+        description="with until: differences within it are equal; 0.005 is 0.5 % of perplexity",
     )
     max_seeds: int = Field(
         default=MAX_SEEDS,
