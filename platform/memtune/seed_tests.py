@@ -235,7 +235,7 @@ def _look(
 ) -> tuple[tuple[str, ...], bool]:
     """The alternatives that may be best, and whether all their pairs are within the indifference."""
     pairs = list(combinations(results, 2))
-    tests = {pair: _compare_results(*(results[name] for name in pair), len(pairs)) for pair in pairs}
+    tests = {pair: _compare_results(results[pair[0]], results[pair[1]], len(pairs)) for pair in pairs}
     # A pair that cannot be tested yet counts in the correction. Two models that count differ exactly.
     holm = correct_holm([1.0 if test is None else test.p for test in tests.values()])
     p_by_pair = dict(zip(tests, holm, strict=True))
