@@ -19,7 +19,7 @@ from memtune.search import (
     SamplerConfig,
     StorageUnavailableError,
 )
-from memtune.search.database import outage_buffer, postgresql_connection
+from memtune.search.database import outage_buffer, study_database
 from memtune.spaces import read_space
 from memtune.trial_state import StopReason, TrialEnd, TrialState
 from memtune.values import digest
@@ -158,10 +158,8 @@ def test_reports_during_an_outage_of_postgresql_are_stored_after_it(
 @pytest.fixture
 def short_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Connections with a short timeout for answers."""
-    monkeypatch.setattr(postgresql_connection, "ANSWER_TIMEOUT_SECONDS", 0.5)
-    monkeypatch.setitem(
-        postgresql_connection.CONNECTION_OPTIONS, "connect_timeout", 2
-    )  # the minimum of libpq
+    monkeypatch.setattr(study_database, "ANSWER_TIMEOUT_SECONDS", 0.5)
+    monkeypatch.setitem(study_database.CONNECTION_OPTIONS, "connect_timeout", 2)  # the minimum of libpq
 
 
 @pytest.mark.usefixtures("short_answers")

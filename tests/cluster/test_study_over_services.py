@@ -19,7 +19,7 @@ from memtune.errors import TrackingError
 from memtune.results.comparison import compare, find_champions
 from memtune.results.model_evaluation import evaluate_model
 from memtune.search import Outcome
-from memtune.search.database.postgresql_connection import ANSWER_TIMEOUT_SECONDS
+from memtune.search.database.study_database import ANSWER_TIMEOUT_SECONDS
 from memtune.settings import Settings
 from memtune.tracking import Recorder
 from memtune.tracking.mlflow_connection import check_tracking, connect

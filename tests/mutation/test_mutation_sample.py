@@ -6,7 +6,7 @@ from tests.mutation.__main__ import draw_sample, get_module
 
 MUTANTS = [
     *(f"memtune.search.proposals.xǁProposalsǁask__mutmut_{number}" for number in range(90)),
-    *(f"memtune.search.samplers.sobol.x__draw__mutmut_{number}" for number in range(8)),
+    *(f"memtune.search.samplers.joint_space.x__draw__mutmut_{number}" for number in range(8)),
     "memtune.search.warm_start.x_read__mutmut_1",
 ]
 

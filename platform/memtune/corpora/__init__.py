@@ -14,11 +14,17 @@ from memtune.corpora.importing.vocabulary_selection import spell_word
 from memtune.corpora.sources.locations import parse_location
 from memtune.corpora.store.annotations import ANNOTATION_KINDS
 from memtune.corpora.store.corpus import Corpus, Split, list_corpora, open_corpus
-from memtune.corpora.store.corpus_edits import remove_corpus, rename_corpus
-from memtune.corpora.store.corpus_inspection import CorpusDescription, describe_corpus, verify_corpus
+from memtune.corpora.store.corpus_inspection import (
+    CorpusDescription,
+    TextUnits,
+    count_text_units,
+    describe_corpus,
+    remove_corpus,
+    rename_corpus,
+    verify_corpus,
+)
 from memtune.corpora.store.corpus_store import CorpusStore
 from memtune.corpora.store.manifest import ImportOptions, Manifest
-from memtune.corpora.store.text_units import TextUnits, count_text_units
 from memtune.corpora.store.vocabulary import EOS, UNK, Vocabulary
 from memtune.corpora.store.word_vectors import VectorFile, Vectors
 from memtune.corpora.tokenisation.corpus_text import export_text, iterate_sentences, sample_sentences

@@ -7,11 +7,17 @@ is part of every configuration that uses it. Source that comes from storage is e
 
 from memtune.plugins.config_registry import ConfigRegistry
 from memtune.plugins.object_registry import ObjectRegistry
-from memtune.plugins.plugin_files import load_plugin_file, load_plugin_files
 from memtune.plugins.plugin_registry import PluginRegistry, find_installed_file, isolate_registries
 from memtune.plugins.plugin_source import PluginSource
 from memtune.plugins.source_modules import list_sources, load_source
-from memtune.plugins.source_store import SourceStore, load_sources, parse_sources, run_with_sources
+from memtune.plugins.source_store import (
+    SourceStore,
+    load_plugin_file,
+    load_plugin_files,
+    load_sources,
+    parse_sources,
+    run_with_sources,
+)
 
 __all__ = [
     "ConfigRegistry",

@@ -1,10 +1,11 @@
 """The console that memtune prints to: users' texts appear literally, without markup or escape sequences."""
 
 import json as json_module
+import math
 import os
 import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from io import TextIOWrapper
 from typing import Any
@@ -13,9 +14,23 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from memtune.reports.json_values import replace_non_finite
+__all__ = ["TextConsole", "replace_non_finite", "show_control_characters"]
 
-__all__ = ["TextConsole", "show_control_characters"]
+
+def replace_non_finite(data: Any) -> Any:
+    """The data with None for every number that is not finite, such as the perplexity of a diverged trial.
+
+    >>> replace_non_finite({"perplexity": float("inf"), "tokens": [10, float("nan")]})
+    {'perplexity': None, 'tokens': [10, None]}
+    """
+    if isinstance(data, Mapping):
+        return {name: replace_non_finite(value) for name, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [replace_non_finite(value) for value in data]
+    if isinstance(data, float) and not math.isfinite(data):
+        return None
+    return data
+
 
 CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 """C0 and C1 control characters except tab and newline: a terminal would act on them."""

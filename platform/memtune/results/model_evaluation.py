@@ -10,8 +10,7 @@ from memtune.corpora.batching.protocols import Protocol
 from memtune.data_frames import make_frame, render_table
 from memtune.errors import ConfigurationError
 from memtune.models.architecture import Model
-from memtune.results.evaluation.other_texts import read_other_text
-from memtune.results.evaluation.word_log_probabilities import write_word_log_probabilities
+from memtune.results.evaluation.other_texts import read_other_text, write_word_log_probabilities
 from memtune.results.model_sources import open_model
 from memtune.settings import Settings
 from memtune.tasks import CacheGrid, ContinuousCache, Metrics, tune_cache

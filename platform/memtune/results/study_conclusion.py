@@ -7,10 +7,9 @@ import torch
 
 from memtune.errors import CheckpointError, CorpusError, StorageError
 from memtune.estimate import Estimate
-from memtune.results.descriptions.registry_descriptions import StudyAnswer
 from memtune.results.promotion import register_trial_model, wait_for_records
 from memtune.results.ranking.selection import Configuration, Ranking
-from memtune.results.study.study_description import DIGITS, describe_answer, describe_conclusion
+from memtune.results.study.study_description import DIGITS, StudyAnswer, describe_answer, describe_conclusion
 from memtune.results.study.study_trials import StudyTrial
 from memtune.results.study.study_view import StudyView
 from memtune.results.study.verdicts import (

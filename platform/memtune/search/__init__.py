@@ -4,8 +4,14 @@ from memtune.search.database.outage_buffer import StorageUnavailableError
 from memtune.search.database.study_lease import Holder, Lease
 from memtune.search.early_stopping import RULES, AnyEarlyStopping, EarlyStopping, Rule
 from memtune.search.importance import MIN_IMPORTANCE_TRIALS, MIN_PARAMETER_TRIALS, ParameterImportance
-from memtune.search.objectives import DEFAULT_OBJECTIVES, SIZE_UNITS, ObjectiveName, compute_coordinate
-from memtune.search.outcomes import Outcome, Proposal
+from memtune.search.outcomes import (
+    DEFAULT_OBJECTIVES,
+    SIZE_UNITS,
+    ObjectiveName,
+    Outcome,
+    Proposal,
+    compute_coordinate,
+)
 from memtune.search.proposals import Proposals
 from memtune.search.samplers import (
     MULTI_OBJECTIVE_KINDS,

@@ -34,10 +34,9 @@ from memtune.spaces.choosers import Chooser, PinnedChooser, RandomChooser, Scala
 from memtune.spaces.parameters import Categorical, Constant, FittedSize, Integer, Real, SizeKind
 from memtune.spaces.space import MeasureSize, Space, combine_spaces
 from memtune.spaces.space_files import list_space_files, load_space, load_spaces, read_space
-from memtune.spaces.space_overrides import override_space
 from memtune.spaces.space_points import adapt_point, pin_point
 from memtune.spaces.space_tree import Branch, Group, Parameter
-from memtune.spaces.space_validation import check_space
+from memtune.spaces.space_validation import check_space, override_space
 
 __all__ = [
     "Branch",

@@ -5,7 +5,7 @@ The only package that imports MLflow. It does so on first use.
 
 from memtune.tracking.code_version import read_code_version
 from memtune.tracking.mlflow_connection import check_tracking, is_server, make_sqlite_uri
-from memtune.tracking.mlflow_ui import ServedPages, serve_pages
+from memtune.tracking.mlflow_ui import ServedPages, find_running_pages, serve_pages
 from memtune.tracking.registry.evaluation_records import (
     RecordedEvaluation,
     find_evaluation,
@@ -26,12 +26,10 @@ from memtune.tracking.registry.model_versions import (
 )
 from memtune.tracking.registry.registered_model import DownloadedModel, load_registered
 from memtune.tracking.registry.text_rules import TextReader, TextRules, find_text_rules
-from memtune.tracking.running_pages import find_running_pages
-from memtune.tracking.runs.conclusion_records import record_conclusion
 from memtune.tracking.runs.leaderboard import LeaderboardRow, find_varying_parameters, read_leaderboard
 from memtune.tracking.runs.recorder import Recorder
 from memtune.tracking.runs.run_commands import NO_STUDY
-from memtune.tracking.runs.run_deletion import delete_study_runs
+from memtune.tracking.runs.run_deletion import delete_study_runs, record_conclusion
 from memtune.tracking.runs.run_entries import CorpusInput
 from memtune.tracking.runs.run_writer import DrawFigures
 from memtune.tracking.runs.split_accesses import count_test_accesses, record_test_access

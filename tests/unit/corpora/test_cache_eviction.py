@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from memtune.corpora import CorpusStore, open_corpus
-from memtune.corpora.store.cache_eviction import evict, read_byte_limit
+from memtune.corpora.store.node_cache import evict, read_byte_limit
 from memtune.errors import ConfigurationError
 from tests.presence import require
 
@@ -18,7 +18,7 @@ SIZE = 1000
 USER = """
 import sys
 from pathlib import Path
-from memtune.corpora.store.cache_eviction import acquire_shared_lock
+from memtune.corpora.store.node_cache import acquire_shared_lock
 acquire_shared_lock(Path(sys.argv[1]))
 print("held", flush=True)
 sys.stdin.read()

@@ -17,8 +17,7 @@ from memtune.corpora.grammar import (
     mean_tokens,
     next_word_probabilities,
 )
-from memtune.corpora.grammar.derivation import parse_words
-from memtune.corpora.grammar.entropy import compute_moments
+from memtune.corpora.grammar.derivation import compute_moments, parse_words
 from memtune.corpora.grammar.lexicon import PARTNERS
 from memtune.corpora.grammar.productions import PARTNER, SENTENCE, Production, Symbol, list_productions
 from memtune.errors import CorpusError

@@ -10,7 +10,7 @@ import pytest
 from memtune.errors import StorageError
 from memtune.estimate import Estimate
 from memtune.objective import Objective
-from memtune.reports.report_page import vega_bundle
+from memtune.reports.report_page import page
 from memtune.reports.report_page.chart_files import draw_svg, write_figure
 from memtune.reports.report_page.chart_parts import FamilyScales, StudyChart, plot_rows
 from memtune.reports.report_page.trade_off_charts import draw_trials
@@ -133,7 +133,7 @@ def test_the_script_of_pages_is_bundled_once_per_machine(
     monkeypatch.setenv("MEMTUNE_CACHE", str(tmp_path))
     bundled = iter(["a </script> b"])
     monkeypatch.setattr("vl_convert.javascript_bundle", lambda _: next(bundled))
-    load = vega_bundle.load_vega.__wrapped__
+    load = page.load_vega.__wrapped__
     assert load() == load() == "a <\\/script> b"
 
 
@@ -143,7 +143,7 @@ def test_a_script_that_others_may_have_written_is_bundled_again(
     monkeypatch.setenv("MEMTUNE_CACHE", str(tmp_path))
     bundled = iter(["first", "second"])
     monkeypatch.setattr("vl_convert.javascript_bundle", lambda _: next(bundled))
-    load = vega_bundle.load_vega.__wrapped__
+    load = page.load_vega.__wrapped__
     load()
     (file,) = tmp_path.rglob("*.js")
     file.chmod(0o666)

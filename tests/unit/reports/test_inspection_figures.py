@@ -9,12 +9,16 @@ from matplotlib.figure import Figure
 
 from memtune.errors import ConfigurationError
 from memtune.objective import Objective
-from memtune.reports.inspection.attention_figures import draw_examples, draw_pair_counts, draw_positions
+from memtune.reports.inspection.attention_figures import (
+    draw_dependencies,
+    draw_examples,
+    draw_link_arcs,
+    draw_pair_counts,
+    draw_positions,
+)
 from memtune.reports.inspection.curve_figures import draw_accuracies, draw_parameter, draw_trajectories
-from memtune.reports.inspection.dependency_figure import draw_dependencies
 from memtune.reports.inspection.figure_files import make_figure, save_figure
-from memtune.reports.inspection.link_figures import draw_link_arcs
-from memtune.reports.inspection.mistake_figure import draw_mistakes
+from memtune.reports.inspection.stack_figures import draw_mistakes
 from memtune.results.error_overlap import OverlapRegion
 from memtune.results.inspection.attention.attended_pairs import AttendedPairs
 from memtune.results.inspection.attention.attention_links import Link, SentenceLinks

@@ -2,7 +2,7 @@
 
 import pytest
 
-from memtune.reports.live.remaining_time import PaceMeter
+from memtune.reports.live.live_display import PaceMeter
 from memtune.search import Outcome
 from memtune.trial_state import TrialState
 from tests.unit.reports.test_live_display import make_trial

@@ -26,10 +26,9 @@ from memtune.reports.report_page.chart_parts import (
     resolve_colours,
 )
 from memtune.reports.report_page.page import FOLDER, digest_script, embed_json, render_page
-from memtune.reports.report_page.page_content import describe_page
+from memtune.reports.report_page.page_content import describe_page, list_families
 from memtune.reports.report_page.parameter_axes import make_axis
 from memtune.reports.report_page.parameter_charts import draw_parallel_coordinates
-from memtune.reports.report_page.study_charts import list_families
 from memtune.results.study.study_report import StudyReport, report_corpus, report_study
 from memtune.settings import Settings
 from memtune.studies.in_process_executor import InProcessExecutor

@@ -161,7 +161,7 @@ class TestBetweenTwoReports:
         monkeypatch: pytest.MonkeyPatch,
         tokens: list[int],
     ) -> None:
-        monkeypatch.setattr("memtune.search.database.crash_safe_journal.MISSING_LIMIT_SECONDS", 0.0)
+        monkeypatch.setattr("memtune.search.database.study_database.MISSING_LIMIT_SECONDS", 0.0)
         with pytest.raises(StudyError, match="was deleted"):
             run_until(Path(settings.study_database.removeprefix("journal://")).unlink)
         assert tokens[-1] < 900

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from memtune.tracking.runs import delivery_queue
-from memtune.tracking.runs.delivery_queue import DeliveryQueue
+from memtune.tracking.runs import recorder as recorder_module
+from memtune.tracking.runs.recorder import DeliveryQueue
 
 
 class Receiver:
@@ -98,10 +98,10 @@ def test_closing_ends_the_thread_if_nothing_can_be_delivered(receiver):
 
 
 def test_a_refusal_by_the_database_is_repeated_and_then_dropped(receiver, monkeypatch):
-    monkeypatch.setattr(delivery_queue, "FIRST_PAUSE_SECONDS", 0.001)
-    monkeypatch.setattr(delivery_queue, "MAX_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(recorder_module, "FIRST_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(recorder_module, "MAX_PAUSE_SECONDS", 0.001)
     queue = DeliveryQueue(receiver.deliver, lambda error: False, lambda error: isinstance(error, KeyError))
-    receiver.failures = [KeyError("refused")] * (delivery_queue.MAX_DOUBTFUL_ATTEMPTS + 1)
+    receiver.failures = [KeyError("refused")] * (recorder_module.MAX_DOUBTFUL_ATTEMPTS + 1)
     queue.put("a", 1, 2)
     assert queue.flush(10)
     assert receiver.arrived == [("a", 2)]

@@ -58,7 +58,7 @@ def compare(
         out.print_json(data=[row.model_dump(mode="json") for row in rows])
         return
     if csv:
-        from memtune.reports.trials.leaderboard_csv import format_leaderboard_csv
+        from memtune.reports.trials.trial_tables import format_leaderboard_csv
 
         typer.echo(format_leaderboard_csv(rows, found.ideal_perplexity), nl=False)
         return
@@ -91,7 +91,7 @@ def _compare_tokenisations(corpora: list[str], protocol: str | None, json: bool)
     if json:
         out.print_json(data=[row.model_dump(mode="json") for row in rows])
         return
-    from memtune.reports.tokenisation_table import make_tokenisation_table
+    from memtune.reports.trials.trial_tables import make_tokenisation_table
 
     out.print(make_tokenisation_table(rows))
 

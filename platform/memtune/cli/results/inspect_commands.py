@@ -229,7 +229,7 @@ def relations(
 
     Example: memtune inspect relations models:/ptb@champion --corpus ud --max-steps 3
     """
-    from memtune.reports.inspection.dependency_figure import draw_dependencies
+    from memtune.reports.inspection.attention_figures import draw_dependencies
     from memtune.reports.inspection.inspection_tables import make_dependencies_table
     from memtune.results.inspection.attention.dependency_attention import average_dependencies
     from memtune.results.inspection.inspected_model import inspect_model
@@ -257,8 +257,8 @@ def links(
 
     Example: memtune inspect links models:/ptb@champion --text "the company said it will" --out links.svg
     """
+    from memtune.reports.inspection.attention_figures import draw_link_arcs, draw_link_matrix
     from memtune.reports.inspection.inspection_tables import make_links_table
-    from memtune.reports.inspection.link_figures import draw_link_arcs, draw_link_matrix
     from memtune.results.inspection.attention.attention_links import find_links
     from memtune.results.inspection.inspected_model import inspect_model
 
@@ -327,7 +327,7 @@ def mistakes(
     Example: memtune inspect mistakes models:/ptb/1 models:/ptb/2 --questions linzen --out mistakes.svg
     """
     from memtune.reports.inspection.inspection_tables import make_mcnemar_table, make_mistakes_table
-    from memtune.reports.inspection.mistake_figure import draw_mistakes
+    from memtune.reports.inspection.stack_figures import draw_mistakes
     from memtune.results.inspection.shared_mistakes import find_shared_mistakes
     from memtune.results.question_answers import ask
 

@@ -1,6 +1,11 @@
 """The embedded corpus: a probabilistic grammar of English, its sentences, and gold data for every task."""
 
-from memtune.corpora.grammar.derivation import LONGEST_SENTENCE_WORDS, SHORTEST_SENTENCE_WORDS
+from memtune.corpora.grammar.derivation import (
+    LONGEST_SENTENCE_WORDS,
+    SHORTEST_SENTENCE_WORDS,
+    entropy,
+    mean_tokens,
+)
 from memtune.corpora.grammar.embedded_corpus import (
     SPLIT_SIZES,
     Sentence,
@@ -12,7 +17,6 @@ from memtune.corpora.grammar.embedded_corpus import (
     next_word_probabilities,
     stream_sentences,
 )
-from memtune.corpora.grammar.entropy import entropy, mean_tokens
 from memtune.corpora.grammar.lexicon import WORDS
 
 __all__ = [

@@ -1,18 +1,22 @@
 """Reading the sources of an import: words are counted, annotations spooled, bytes hashed."""
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from memtune.arguments import check_type, describe_value
 from memtune.corpora.blocks.example_blocks import Example, make_blocks
-from memtune.corpora.blocks.text_blocks import BadLineError, Block, Format, TextFile
+from memtune.corpora.blocks.text_blocks import SENTENCE_END, BadLineError, Block, Format, TextFile
 from memtune.corpora.formats import FORMATS
 from memtune.corpora.importing.annotation_tables import AnnotationTables
 from memtune.corpora.importing.data_sets import DataSet
-from memtune.corpora.importing.plugin_blocks import check_plugin_blocks
 from memtune.corpora.importing.split_assignment import Division, divide_block
 from memtune.corpora.importing.word_counts import SplitCounter
 from memtune.corpora.sources.line_reader import LineReader
@@ -23,12 +27,15 @@ from memtune.corpora.sources.source_file import (
     get_pipe_identity,
     list_source_files,
 )
+from memtune.corpora.store.annotations import ANNOTATION_KINDS
 from memtune.corpora.store.manifest import SPLITS, FileRecord, SourceRecord
-from memtune.errors import ArgumentError, CorpusError, did_you_mean
+from memtune.errors import ArgumentError, CorpusError, MemtuneError, PluginError, did_you_mean
+from memtune.plugins import PluginSource
+from memtune.plugins.source_modules import describe_error
 from memtune.storage.digests import ContentDigest
 from memtune.values import Value, digest, parse
 
-__all__ = ["ProgressCallback", "Source", "SourceReader", "check_sources"]
+__all__ = ["ProgressCallback", "Source", "SourceReader", "check_plugin_blocks", "check_sources"]
 
 ProgressCallback = Callable[[int, int | None, str], None]
 """Called with bytes read, total bytes (None if unknown) and the split."""
@@ -294,3 +301,60 @@ def _count_bytes_read(reader: LineReader) -> int:
 def _digest_source(reader: LineReader) -> str:
     """SHA-256 of the file, or the digest of the digests of the files of a folder."""
     return digest([each.sha256 for each in reader.companions]) if reader.is_folder else reader.sha256
+
+
+def check_plugin_blocks(
+    read: Callable[[], Iterable[Block]], name: str, source: PluginSource
+) -> Iterator[Block]:
+    """The blocks that a package's format reads.
+
+    Raises PluginError for an error of its code and for a block that is none: unchecked, its words would be
+    counted wrongly.
+    """
+    blocks: Iterator[Block] | None = None
+    while True:
+        try:
+            with redirect_stdout(sys.stderr):  # what it prints is not part of a command's output
+                blocks = iter(read()) if blocks is None else blocks
+                block = next(blocks)
+        except StopIteration:
+            return
+        except (MemtuneError, BadLineError):
+            raise
+        except (Exception, SystemExit) as error:
+            raise PluginError(f'{source}: the text format "{name}" fails: {describe_error(error)}') from error
+        if problem := _find_problem(block):
+            raise PluginError(f'{source}: the text format "{name}" yields {problem}')
+        yield block
+
+
+def _find_problem(block: object) -> str | None:
+    """What is wrong with a block; None for one that follows the interface."""
+    if not isinstance(block, Block):
+        return f"{type(block).__name__} instead of a Block"
+    if not isinstance(block.words, pa.Array) or not pa.types.is_string(block.words.type):
+        return "words that are not an Arrow array of strings"
+    if block.words.null_count:
+        return "words that are null"
+    lengths = block.lengths
+    if not isinstance(lengths, np.ndarray) or lengths.dtype != np.int32 or lengths.ndim != 1:
+        return "lengths of sentences that are not an array of int32"
+    if (lengths < 1).any():
+        return "lengths of sentences below 1"
+    ends = np.cumsum(lengths, dtype=np.int64) - 1
+    if (ends[-1] + 1 if len(ends) else 0) != len(block.words):
+        return f"{len(block.words)} words for sentences of {lengths.sum()} words"
+    is_end = pc.equal(block.words, SENTENCE_END).to_numpy(zero_copy_only=False)
+    if not np.array_equal(np.flatnonzero(is_end), ends):
+        return "sentences that do not end in SENTENCE_END, or have it between their words"
+    if unknown := set(block.annotations) - set(ANNOTATION_KINDS):
+        return f"annotations of unknown kinds: {', '.join(sorted(map(str, unknown)))}"
+    return next(filter(None, map(_find_table_problem, block.annotations.items())), None)
+
+
+def _find_table_problem(annotation: tuple[str, object]) -> str | None:
+    kind, rows = annotation
+    schema = ANNOTATION_KINDS[kind].input_schema
+    if isinstance(rows, pa.RecordBatch) and rows.schema.equals(schema):
+        return None
+    return f'annotations "{kind}" that are not a RecordBatch with the columns {", ".join(schema.names)}'

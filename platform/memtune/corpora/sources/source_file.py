@@ -13,8 +13,12 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import IO, Any
 
-from memtune.corpora.sources.compression import find_codec, read_decompressed
-from memtune.corpora.sources.file_signatures import SIGNATURE_BYTES, refuse_binary_signature
+from memtune.corpora.sources.file_signatures import (
+    SIGNATURE_BYTES,
+    find_codec,
+    read_decompressed,
+    refuse_binary_signature,
+)
 from memtune.corpora.sources.locations import (
     Location,
     RemoteFile,

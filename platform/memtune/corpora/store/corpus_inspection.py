@@ -1,6 +1,8 @@
 """Verifying and describing a corpus of a store."""
 
+import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +17,23 @@ from memtune.corpora.store.content_checks import (
 )
 from memtune.corpora.store.corpus import Corpus, open_corpus
 from memtune.corpora.store.corpus_store import CorpusStore
-from memtune.corpora.store.manifest import Manifest, StoredFile
+from memtune.corpora.store.manifest import Manifest, StoredFile, check_name
+from memtune.corpora.store.node_cache import resolve_cache_folder
 from memtune.errors import CorpusError, StorageError
 from memtune.storage.digests import hash_bytes
 from memtune.storage.regular_files import read_at_most
 from memtune.values import Value
 
-__all__ = ["CorpusDescription", "LengthSummary", "describe_corpus", "verify_corpus"]
+__all__ = [
+    "CorpusDescription",
+    "LengthSummary",
+    "TextUnits",
+    "count_text_units",
+    "describe_corpus",
+    "remove_corpus",
+    "rename_corpus",
+    "verify_corpus",
+]
 
 
 def verify_corpus(name: str, store: str | Path | CorpusStore | None = None) -> list[str]:
@@ -115,3 +127,105 @@ def _summarise_lengths(lengths: Any) -> LengthSummary:
         percentile_95=float(percentile_95),
         longest=int(lengths.max()),
     )
+
+
+_CHUNK_BYTES = 2**20
+
+
+def remove_corpus(name: str, store: str | Path | CorpusStore, cache: Path | None = None) -> Manifest:
+    """Remove a corpus from a store; returns its manifest. Raises CorpusError for an unknown name."""
+    place = CorpusStore.open(store)
+    with place.lock(check_name(name), resolve_cache_folder(cache)):
+        manifest = place.read_manifest(name)
+        place.remove(manifest)
+    return manifest
+
+
+def rename_corpus(
+    name: str, new_name: str, store: str | Path | CorpusStore, cache: Path | None = None
+) -> Manifest:
+    """Give a corpus another name; its digest stays. Returns the new manifest.
+
+    The files are copied, verified, and removed under the old name at the end. Raises CorpusError for an
+    unknown name, for one that exists, and for damaged files.
+    """
+    place, cache = CorpusStore.open(store), resolve_cache_folder(cache)
+    with place.lock(check_name(new_name), cache):
+        manifest = place.read_manifest(name)
+        if place.find_manifest(new_name) is not None:
+            raise CorpusError(
+                f'{place.uri} already has a corpus "{new_name}"; remove it, or choose another name'
+            )
+        renamed = manifest.model_copy(update={"name": new_name})
+        try:
+            place.create_folder(new_name, manifest.folder)
+            for file in manifest.files:
+                _copy_file(place, manifest, new_name, file)
+            place.commit(renamed)
+        except BaseException:
+            place.clean(new_name, None, obsolete=manifest.folder)
+            raise
+    remove_corpus(name, place, cache)
+    return renamed
+
+
+def _copy_file(store: CorpusStore, manifest: Manifest, new_name: str, file: StoredFile) -> None:
+    with store.open_file(manifest.name, file.path) as source, store.create_file(new_name, file.path) as sink:
+        while (data := source.read(_CHUNK_BYTES)) and sink.content.bytes <= file.bytes:
+            sink.write(data)
+    if (sink.content.sha256, sink.content.bytes) != (file.sha256, file.bytes):
+        raise CorpusError(
+            f"{store.uri}: {manifest.name}/{file.path} was truncated or altered; import {manifest.name} "
+            "again with replace"
+        )
+
+
+@dataclass(frozen=True)
+class TextUnits:
+    """The size of a text in tokens, `<eos>` included, words, UTF-8 bytes and sentences.
+
+    `lost` counts the words or other tokens that became `<unk>`, whose bytes a model does not predict.
+    """
+
+    tokens: int
+    words: int
+    bytes: int
+    sentences: int
+    lost: int = 0
+
+    def compute_bits_per_byte(self, loss: float) -> float:
+        """Bits per byte of a loss in nats per token, lower is better; a lower bound where words are lost."""
+        return loss * self.tokens / self.bytes / math.log(2)
+
+    def compute_word_perplexity(self, loss: float) -> float:
+        """Perplexity per word of a loss in nats per token.
+
+        The end of a sentence counts as a word, so that a model of words has its perplexity per token.
+        """
+        return _exponentiate(loss * self.tokens / (self.words + self.sentences))
+
+    def compute_byte_perplexity(self, loss: float) -> float:
+        """Perplexity per byte of a loss in nats per token."""
+        return _exponentiate(loss * self.tokens / self.bytes)
+
+
+def _exponentiate(nats: float) -> float:
+    return math.exp(nats) if nats < 700 else math.inf  # exp overflows float64 above 709
+
+
+def count_text_units(corpus: Corpus, split: str) -> TextUnits:
+    """The units of a split.
+
+    For corpora of earlier versions they are counted from its words, `<unk>` as it is written.
+    """
+    summary = corpus.manifest.splits[split]
+    if summary.words is not None and summary.bytes is not None:
+        return TextUnits(summary.tokens, summary.words, summary.bytes, summary.sentences, summary.oov_tokens)
+    text = corpus[split]
+    ids = text.read_tokens(0, text.token_count)
+    sizes = np.array([len(token.encode()) for token in corpus.vocabulary.tokens])
+    sizes[0] = 0
+    full = int(np.count_nonzero(text.lengths > 1))
+    words = text.token_count - text.sentence_count
+    content = int(sizes[ids].sum()) + words - full + text.sentence_count
+    return TextUnits(text.token_count, words, content, text.sentence_count, summary.oov_tokens)

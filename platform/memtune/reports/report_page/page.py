@@ -7,24 +7,66 @@ what it inserts, embedded JSON has no "<", and charts take texts as data only. T
 
 import base64
 import json
+import os
+import stat
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import jinja2
+import vl_convert
 from markupsafe import Markup
 
+from memtune.corpora.store.node_cache import resolve_cache_folder
 from memtune.objective import Objective
 from memtune.reports.family_marks import COLOURS, DARK_COLOURS, FamilyMark, assign_marks
-from memtune.reports.json_values import replace_non_finite
 from memtune.reports.report_page.chart_parts import make_config
 from memtune.reports.report_page.page_content import PageContent, describe_page
-from memtune.reports.report_page.vega_bundle import load_vega
+from memtune.reports.text_console import replace_non_finite
 from memtune.results.study.study_report import CorpusReport, StudyReport
 from memtune.storage.digests import hash_bytes
+from memtune.values import digest
 
-__all__ = ["embed_json", "render_page"]
+__all__ = ["embed_json", "load_vega", "render_page"]
+
+SNIPPET = "window.vegaEmbed = vegaEmbed;"
+
+
+@cache
+def load_vega() -> str:
+    """Vega, Vega-Lite and Vega-Embed as a script that an HTML page can hold.
+
+    vl-convert bundles them in about 2 s, so the cache (MEMTUNE_CACHE) keeps the result. Without a writable
+    cache each process bundles them again.
+    """
+    file = resolve_cache_folder() / "vega" / f"{digest(version('vl-convert-python'), SNIPPET)[:16]}.js"
+    with suppress(OSError):
+        if _is_own(file):
+            return file.read_text(encoding="utf-8")
+    bundle = str(vl_convert.javascript_bundle(SNIPPET))
+    # An HTML parser ends a script at this text anywhere; within a JavaScript text both are equal.
+    bundle = bundle.replace("</script", "<\\/script").replace("<!--", "<\\!--")
+    with suppress(OSError):
+        _store(bundle, file)
+    return bundle
+
+
+def _is_own(file: Path) -> bool:
+    """Whether nobody else can have written a file: a cache may be shared, and pages run what it holds."""
+    state = file.lstat()
+    return stat.S_ISREG(state.st_mode) and state.st_uid == os.getuid() and not state.st_mode & 0o022
+
+
+def _store(bundle: str, file: Path) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    temporary = file.with_suffix(f".{os.getpid()}")
+    temporary.write_text(bundle, encoding="utf-8")
+    temporary.chmod(0o644)
+    temporary.replace(file)
+
 
 FOLDER = Path(__file__).parent
 NON_JSON = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}

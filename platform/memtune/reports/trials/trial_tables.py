@@ -1,6 +1,8 @@
 """Tables of trials: the leaderboard of a corpus, the spread over seeds, samples of a space."""
 
+import csv
 from collections.abc import Collection, Iterable, Sequence
+from io import StringIO
 
 from pydantic import ValidationError
 from rich import box
@@ -11,13 +13,38 @@ from memtune.models import MODELS
 from memtune.number_format import format_count
 from memtune.objective import Objective
 from memtune.reports.trials.trial_descriptions import describe_trial, format_fields, format_key_parameters
+from memtune.results.comparison import describe_row
 from memtune.results.study.study_view import StudyView
+from memtune.results.tokenisation_comparison import TokenisationRow
 from memtune.tasks import TASKS, LanguageModellingConfig, TaskConfig
 from memtune.tracking import NO_STUDY, LeaderboardRow, find_varying_parameters
 from memtune.training import TrialConfig
 from memtune.trial_state import StopReason
 
-__all__ = ["make_families_table", "make_leaderboard_table", "make_sample_table", "make_spread_table"]
+__all__ = [
+    "format_leaderboard_csv",
+    "make_families_table",
+    "make_leaderboard_table",
+    "make_sample_table",
+    "make_spread_table",
+    "make_tokenisation_table",
+]
+
+
+def format_leaderboard_csv(rows: Sequence[LeaderboardRow], ideal: float | None) -> str:
+    """One line per trial under a header, in the order of the rows, with the columns of `describe_row`.
+
+    The recorded parameters follow by their dotted names. A value that a trial lacks is empty.
+    """
+    records = [describe_row(row, ideal) for row in rows]
+    parameters = sorted({name for row in rows for name in row.parameters})
+    written = StringIO()
+    writer = csv.DictWriter(written, [*(records[0] if records else ()), *parameters], lineterminator="\n")
+    writer.writeheader()
+    for row, record in zip(rows, records, strict=True):
+        writer.writerow(record | row.parameters)
+    return written.getvalue()
+
 
 DIGITS = 3
 MODEL_PREFIX, TRAINING_PREFIX = "model.", "training."
@@ -246,4 +273,36 @@ def make_sample_table(
     table.add_column("parameters", justify="right")
     for config in samples:
         table.add_row(describe_trial(config, searched_fields), f"{config.parameter_count(vocabulary_size):,}")
+    return table
+
+
+def make_tokenisation_table(rows: Sequence[TokenisationRow]) -> Table:
+    """One row per corpus: its best trial in bits per byte, per word and per token."""
+    table = Table(title="validation, bits per byte compare; perplexities per token do not")
+    for name in (
+        "corpus",
+        "tokens",
+        "vocabulary",
+        "best trial",
+        "bits per byte",
+        "per byte",
+        "per word",
+        "per token",
+    ):
+        is_number = name in ("vocabulary", "bits per byte", "per byte", "per word", "per token")
+        table.add_column(name, justify="right" if is_number else "left")
+    for row in rows:
+        bound = "at least " if row.lost_share else ""
+        table.add_row(
+            row.corpus,
+            row.tokens,
+            f"{row.vocabulary:,}",
+            f"{row.family} {row.name.removeprefix(f'{row.family} ')}",
+            f"{bound}{row.bits_per_byte:.4f}",
+            f"{row.byte_perplexity:.3f}",
+            f"{row.word_perplexity:.2f}",
+            f"{row.token_perplexity:.3f}",
+        )
+    if any(row.lost_share for row in rows):
+        table.caption = "at least: words that became <unk> are counted as bytes, but not predicted"
     return table

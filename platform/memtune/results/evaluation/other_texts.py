@@ -1,15 +1,69 @@
 """Another text of the store in the tokens of a model's vocabulary."""
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from memtune.corpora import Corpus, Split, TextUnits, iterate_sentences, open_corpus
+from memtune.corpora.batching.protocols import Protocol
 from memtune.corpora.store.shards import ShardArrays
-from memtune.errors import CorpusError
+from memtune.errors import CorpusError, StorageError
+from memtune.models.architecture import Model
+from memtune.tasks import compute_token_nats
 from memtune.tracking import TextReader, find_text_rules
 
-__all__ = ["OtherText", "make_reader", "read_other_text"]
+__all__ = ["OtherText", "make_reader", "number_words", "read_other_text", "write_word_log_probabilities"]
+
+WORD_STARTS = ("_", "Ġ", "▁")
+"""How a character and a subword begin that stand for the blank before a word."""
+SCHEMA = pa.schema(
+    {"sentence": pa.int32(), "word": pa.int32(), "token": pa.string(), "log_probability": pa.float64()}
+)
+
+
+def write_word_log_probabilities(
+    model: Model, corpus: Corpus, protocol: Protocol, split: str, path: Path, device: str = "cpu"
+) -> int:
+    """Write one row per predicted token, in the order of the text; returns the number of rows.
+
+    Columns: `sentence` and `word` count from 0, `<eos>` counts as the last word; the rows of one word, if its
+    tokens are characters or subwords, have the same numbers. `log_probability` is in nats. Raises
+    ConfigurationError for a classifier and for trees.
+    """
+    purpose = "a table of the words' probabilities"
+    reader, plan = (
+        model.require_language_model(purpose),
+        protocol.require_text(purpose).text_plan(corpus[split]),
+    )
+    ids, nats = compute_token_nats(reader, plan, device)
+    tokens = corpus.vocabulary.decode(ids)
+    is_end = ids == 0
+    sentence = np.concatenate([[0], np.cumsum(is_end)[:-1]])
+    columns = [
+        pa.array(sentence.astype(np.int32)),
+        pa.array(number_words(tokens, is_end, corpus.manifest.tokeniser is None)),
+        pa.array(tokens, pa.string()),
+        pa.array(-nats),
+    ]
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.Table.from_arrays(columns, schema=SCHEMA), path)
+    except OSError as error:
+        raise StorageError(f"cannot write {path}: {error.strerror}") from None
+    return len(tokens)
+
+
+def number_words(tokens: list[str], is_end: np.ndarray, are_words: bool) -> np.ndarray:
+    """The index of each token's word within its sentence, (tokens,) int32."""
+    begins = np.array([are_words or token.startswith(WORD_STARTS) for token in tokens]) | is_end
+    first = np.concatenate([[True], is_end[:-1]])
+    steps = np.cumsum(begins & ~first)
+    sentence_starts = np.maximum.accumulate(np.where(first, np.arange(len(tokens)), 0))
+    numbers: np.ndarray = (steps - steps[sentence_starts]).astype(np.int32)
+    return numbers
 
 
 @dataclass(frozen=True)

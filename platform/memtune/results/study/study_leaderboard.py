@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from memtune.estimate import Estimate
 from memtune.results.ranking.selection import Configuration, ShortTrial
-from memtune.results.study.pareto import find_front
+from memtune.results.study.study_front import find_front
 from memtune.results.study.study_trials import StudyTrial
 from memtune.results.study.study_view import StudyView
 from memtune.search import SIZE_UNITS, compute_coordinate

@@ -1,28 +1,187 @@
-"""Opens a study's database: a sqlite file, a PostgreSQL database, or a journal file."""
+"""Opens a study's database: a sqlite file, a PostgreSQL database, or a journal file.
+
+The network shows that a machine is down. It does not show that a server is stopped or that its disk hangs,
+because the operating system still acknowledges packets. So the client also measures how long no data arrives.
+
+A killed writer or a full disk may leave an incomplete line, which would make the journal unreadable. And
+Optuna creates the file again when it was deleted under a running study: the driver would write into an empty
+journal, and every result of the study would be lost without an error.
+"""
 
 import math
+import os
 import re
+import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import optuna
+import psycopg
 from alembic.runtime.migration import MigrationContext
 from optuna.exceptions import StorageInternalError
+from optuna.storages.journal import JournalFileBackend
+from psycopg.abc import RV, PQGen
 from sqlalchemy import Connection, create_engine, inspect
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
-from memtune.errors import StorageError
+from memtune.errors import StorageError, StudyError
 from memtune.retry import retry
-from memtune.search.compatibility import add_read_cache
-from memtune.search.database.crash_safe_journal import CrashSafeJournal
+from memtune.search.compatibility import JournalLock, add_read_cache
 from memtune.search.database.outage_buffer import describe_cause
 from memtune.storage.path_uris import JOURNAL_PREFIX, SQLITE_PREFIX, find_path
 
-__all__ = ["JOURNAL_PREFIX", "find_max_tokens", "open_study_database", "redact_url"]
+__all__ = [
+    "ANSWER_TIMEOUT_SECONDS",
+    "JOURNAL_PREFIX",
+    "MISSING_LIMIT_SECONDS",
+    "CrashSafeJournal",
+    "find_max_tokens",
+    "make_connector",
+    "open_study_database",
+    "redact_url",
+]
+
+MISSING_LIMIT_SECONDS = 30.0
+"""Seconds that the file may be missing, as while a network file system is remounted; then it is deleted."""
+
+MAX_SHOWN_CHARACTERS = 80
+
+
+class CrashSafeJournal(JournalFileBackend):
+    """The journal at a path, created when it is new.
+
+    Reading and writing raise FileNotFoundError while the file is missing, which an outage buffer treats as an
+    unavailable storage, and StudyError once it counts as deleted or is shorter than it was.
+    """
+
+    def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
+        """Open the journal and cut off an incomplete last line.
+
+        Raises StorageError for anything but a file: a device never ends, and a pipe never answers.
+        """
+        if path.exists() and not path.is_file():
+            raise StorageError(f"the journal of studies {path} is not a regular file; name another path")
+        self._journal_path, self._own_lock, self._clock = path, JournalLock(str(path)), clock
+        super().__init__(str(path), self._own_lock)
+        self._missing_since: float | None = None
+        self._min_size = 0
+        self._cut_incomplete_line()
+        self._may_have_incomplete_line = False
+
+    def read_logs(self, log_number_from: int) -> Generator[dict[str, Any], None, None]:
+        """The changes from a number on. Raises StudyError for a line that Optuna did not write."""
+        self._check_file()
+        try:
+            for change in super().read_logs(log_number_from):
+                if not (isinstance(change, dict) and isinstance(change.get("op_code"), int)):
+                    raise self._make_damage_error(f"a change is {str(change)[:MAX_SHOWN_CHARACTERS]}")
+                yield change
+        except (ValueError, RecursionError) as error:  # also numbers over 4,300 digits, and deep brackets
+            raise self._make_damage_error(str(error)) from None
+
+    def append_logs(self, logs: list[dict[str, Any]]) -> None:
+        """Add changes, each as a whole line or not at all."""
+        self._check_file()
+        if self._may_have_incomplete_line:
+            self._cut_incomplete_line()
+        self._may_have_incomplete_line = True
+        super().append_logs(logs)
+        # The larger one, because a file that is deleted between the check and the write is created anew.
+        self._min_size = max(self._min_size, self._journal_path.stat().st_size)
+        self._may_have_incomplete_line = False
+
+    def _make_damage_error(self, reason: str) -> StudyError:
+        return StudyError(f"the journal of studies {self._journal_path} is damaged: {reason}; restore it")
+
+    def _check_file(self) -> None:
+        """Raise unless the file holds at least what this process has written to it."""
+        try:
+            size = self._journal_path.stat().st_size
+        except FileNotFoundError:
+            self._check_missing_time()
+            raise
+        self._missing_since = None
+        if size < self._min_size:  # not the inode, which some network file systems change
+            raise StudyError(
+                f"the study's journal {self._journal_path} has {size:,} bytes, and had {self._min_size:,}: "
+                "it was replaced or truncated while the study was running; restore it and continue with "
+                "--resume"
+            )
+
+    def _check_missing_time(self) -> None:
+        if self._missing_since is None:
+            self._missing_since = self._clock()
+        if self._clock() - self._missing_since >= MISSING_LIMIT_SECONDS:
+            raise StudyError(
+                f"the study's journal {self._journal_path} was deleted while the study was running; "
+                "restore it and continue with --resume, or start the study again"
+            ) from None
+
+    def _cut_incomplete_line(self) -> None:
+        self._own_lock.acquire()
+        try:
+            with self._journal_path.open("r+b") as file:
+                size = end = file.seek(0, os.SEEK_END)
+                while end > 0 and not _is_line_end(file, end):
+                    end -= 1
+                if end < size:
+                    file.truncate(end)
+                self._min_size = min(self._min_size, end)
+        finally:
+            self._own_lock.release()
+
+
+def _is_line_end(file: BinaryIO, position: int) -> bool:
+    file.seek(position - 1)
+    return file.read(1) == b"\n"
+
+
+ANSWER_TIMEOUT_SECONDS = 10.0
+"""Seconds without data in the middle of an answer, after which the connection is closed."""
+CONNECTION_OPTIONS = {"connect_timeout": 5, "tcp_user_timeout": 10_000, "keepalives_idle": 10}
+"""How soon libpq detects that a machine is down (seconds, milliseconds, seconds); the driver is blocked
+meanwhile. Without `tcp_user_timeout` an open connection hangs for a quarter of an hour."""
+POLL_SECONDS = 0.1
+"""Seconds between two reads of the clock while no data arrives."""
+
+
+class TimeoutConnection(psycopg.Connection[Any]):
+    """A connection that closes itself when the server sends no data in the middle of an answer."""
+
+    def wait(self, gen: PQGen[RV], interval: float = POLL_SECONDS, timeout: float | None = None) -> RV:
+        """The result of a query's steps. Raises psycopg.OperationalError after the timeout."""
+        return super().wait(self._close_on_timeout(gen), interval, timeout)
+
+    def _close_on_timeout(self, steps: PQGen[RV]) -> PQGen[RV]:
+        """The steps unchanged; psycopg resumes them every `interval` seconds while no data arrives."""
+        last = time.monotonic()
+        try:
+            wanted = next(steps)
+            while True:
+                ready = yield wanted
+                now = time.monotonic()
+                if ready:
+                    last = now
+                elif now - last >= ANSWER_TIMEOUT_SECONDS:
+                    self.close()
+                    raise psycopg.OperationalError(f"the server sent nothing for {now - last:.0f} s")
+                wanted = steps.send(ready)
+        except StopIteration as end:
+            found: RV = end.value
+            return found
+
+
+def make_connector(url: URL) -> Callable[[], TimeoutConnection]:
+    """A function that connects to the database of a URL of the dialect "postgresql+psycopg"."""
+    dialect = url.get_dialect()(dbapi=psycopg)  # type: ignore[call-arg]
+    arguments, options = dialect.create_connect_args(url)
+    limited: dict[str, Any] = {**options, **CONNECTION_OPTIONS}
+    return lambda: TimeoutConnection.connect(*arguments, **limited)
+
 
 POSTGRESQL_PREFIX = "postgresql"
 LOCK_TIMEOUT_SECONDS = 60
@@ -140,7 +299,7 @@ class _TableCreation:
 
 def _open_postgresql(url: URL) -> optuna.storages.BaseStorage:
     # Imported here: psycopg is needed for PostgreSQL only.
-    from memtune.search.database.postgresql_connection import make_connector
+    from memtune.search.database.study_database import make_connector
 
     options = {"pool_pre_ping": True, "creator": make_connector(url)}
     return _open_database(url.render_as_string(hide_password=False), options)

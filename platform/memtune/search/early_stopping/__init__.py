@@ -4,9 +4,16 @@ from typing import Annotated
 
 from memtune.plugins import ConfigRegistry
 from memtune.search.early_stopping.hyperband import Hyperband, HyperbandConfig
-from memtune.search.early_stopping.no_early_stopping import NoEarlyStopping, NoEarlyStoppingConfig
 from memtune.search.early_stopping.pause_and_promotion import Promotion, PromotionConfig
-from memtune.search.early_stopping.rule import CONTINUE, Action, Decision, EarlyStopping, Rule
+from memtune.search.early_stopping.rule import (
+    CONTINUE,
+    Action,
+    Decision,
+    EarlyStopping,
+    NoEarlyStopping,
+    NoEarlyStoppingConfig,
+    Rule,
+)
 from memtune.search.early_stopping.successive_halving import SuccessiveHalving, SuccessiveHalvingConfig
 
 __all__ = [

@@ -9,12 +9,20 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import ClassVar, Self
+from typing import ClassVar, Literal, Self
 
 from memtune.search.outcomes import Outcome
 from memtune.values import Value
 
-__all__ = ["CONTINUE", "Action", "Decision", "EarlyStopping", "Rule"]
+__all__ = [
+    "CONTINUE",
+    "Action",
+    "Decision",
+    "EarlyStopping",
+    "NoEarlyStopping",
+    "NoEarlyStoppingConfig",
+    "Rule",
+]
 
 
 class Action(StrEnum):
@@ -92,3 +100,28 @@ class EarlyStopping(Value, ABC):
     def get_problem(self, trial_tokens: int) -> str | None:
         """Why the rule has no effect on trials of `trial_tokens`, or None."""
         return None
+
+
+class NoEarlyStoppingConfig(EarlyStopping):
+    """Every trial trains on its whole budget."""
+
+    kind: Literal["none"] = "none"
+
+    def make_rule(self, trial_tokens: int) -> "NoEarlyStopping":
+        """A rule that stops no trial."""
+        return NoEarlyStopping()
+
+    def describe(self) -> str:
+        """The rule in a few words."""
+        return "no early stopping"
+
+
+class NoEarlyStopping(Rule):
+    """Continues every trial."""
+
+    def decide(self, number: int, family: str, tokens: int, value: float) -> Decision:
+        """Continue."""
+        return CONTINUE
+
+    def replay(self, outcomes: Iterable[Outcome]) -> None:
+        """There is no state."""

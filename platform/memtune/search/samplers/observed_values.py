@@ -1,18 +1,24 @@
-"""The values with which trials that did not run to their end count for a sampler."""
+"""The values with which trials that did not run to their end count for a sampler.
+
+The storage of a study is the same with one objective and with several: the other objectives follow from the
+configuration and the usage of a trial, which it holds. Samplers see copies of trials that have them.
+"""
 
 import math
 from collections.abc import Callable, Sequence
 from copy import copy
+from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 
 from memtune.search.compatibility import read_sampler_attributes
-from memtune.search.optuna_trials import REFUSAL_KEY
+from memtune.search.optuna_trials import REFUSAL_KEY, read_outcome
+from memtune.search.outcomes import Outcome
 from memtune.search.samplers.joint_space import JointSpace
 
-__all__ = ["complete_trials", "extrapolate_stopped"]
+__all__ = ["MultiObjective", "attach_objectives", "complete_trials", "extrapolate_stopped"]
 
 
 def extrapolate_stopped(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
@@ -104,3 +110,41 @@ def _make_estimate(trials: Sequence[FrozenTrial]) -> Callable[[FrozenTrial, floa
         return value + changes[tokens]
 
     return estimate
+
+
+@dataclass(frozen=True)
+class MultiObjective:
+    """Objectives that are better the lower they are."""
+
+    count: int
+    measure: Callable[[Outcome], Sequence[float]]
+    """The objectives of a complete trial; infinite where one is unknown."""
+
+
+def attach_objectives(trials: Sequence[FrozenTrial], objectives: MultiObjective) -> list[FrozenTrial]:
+    """The trials, complete ones with all objectives.
+
+    A refused configuration that counts as complete has the worst value in every objective: a model that is
+    too small must not look good. An unknown objective is the worst one too.
+    """
+    complete = [trial for trial in trials if trial.state is TrialState.COMPLETE]
+    measured = {
+        trial.number: objectives.measure(read_outcome(trial))
+        for trial in complete
+        if REFUSAL_KEY not in trial.user_attrs
+    }
+    worst = [
+        max((value for value in column if math.isfinite(value)), default=0.0)
+        for column in zip(*measured.values(), strict=True)
+    ] or [0.0] * objectives.count
+    return [_attach(trial, measured.get(trial.number, worst), worst) for trial in trials]
+
+
+def _attach(trial: FrozenTrial, values: Sequence[float], worst: Sequence[float]) -> FrozenTrial:
+    if trial.state is not TrialState.COMPLETE:
+        return trial
+    attached = copy(trial)
+    attached.values = [
+        value if math.isfinite(value) else bound for value, bound in zip(values, worst, strict=True)
+    ]
+    return attached

@@ -1,15 +1,36 @@
 """The sampler of a study, as its file defines it."""
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Literal, Self
 
+from optuna.samplers import BaseSampler
 from pydantic import Field, model_validator
 
 from memtune.errors import did_you_mean
-from memtune.search.samplers.sampler_plugins import SAMPLERS
+from memtune.plugins import ObjectRegistry
 from memtune.spaces import Scalar
 from memtune.values import Value
 
-__all__ = ["SamplerConfig"]
+__all__ = ["SAMPLERS", "MakeSampler", "SamplerConfig", "SamplerRequest"]
+
+
+@dataclass(frozen=True)
+class SamplerRequest:
+    """One ask of a study, for a sampler of a package."""
+
+    seed: int
+    """Of this ask: a sampler made with it proposes the same when the study is resumed."""
+    options: Mapping[str, Scalar]
+    """`[sampler.options]` of the study."""
+
+
+MakeSampler = Callable[[SamplerRequest], BaseSampler]
+"""A new sampler of Optuna; it learns from the study's trials through Optuna and keeps no state."""
+
+SAMPLERS: ObjectRegistry[MakeSampler] = ObjectRegistry("sampler", "memtune.samplers", callable, {})
+"""Kind in a study file -> the sampler of a package; the built-in ones are in `sampler_factory`."""
+
 
 BUILT_IN_KINDS = ("tpe", "random", "qmc", "gp", "nsga2", "grid")
 

@@ -11,17 +11,19 @@ from optuna.samplers import BaseSampler, GPSampler, RandomSampler, TPESampler
 from optuna.trial import FrozenTrial, TrialState
 
 from memtune.errors import SpaceError
-from memtune.search.samplers.joint_space import JointSpace
-from memtune.search.samplers.objective_values import MultiObjective, attach_objectives
-from memtune.search.samplers.observed_values import complete_trials, extrapolate_stopped
+from memtune.search.samplers.joint_space import JointSpace, SobolSampler
+from memtune.search.samplers.observed_values import (
+    MultiObjective,
+    attach_objectives,
+    complete_trials,
+    extrapolate_stopped,
+)
 from memtune.search.samplers.restricted_sampler import (
     BranchSampler,
     JointSampler,
     OrderedNsga2Sampler,
 )
-from memtune.search.samplers.sampler_config import SamplerConfig
-from memtune.search.samplers.sampler_plugins import SAMPLERS, SamplerRequest
-from memtune.search.samplers.sobol import SobolSampler
+from memtune.search.samplers.sampler_config import SAMPLERS, SamplerConfig, SamplerRequest
 from memtune.spaces import Space
 from memtune.values import digest
 

@@ -5,8 +5,7 @@ from math import comb
 import pytest
 
 from memtune.errors import CorpusError
-from memtune.results.inspection.mcnemar_test import compare_answers, compare_pairs
-from memtune.results.inspection.shared_mistakes import find_shared_mistakes
+from memtune.results.inspection.shared_mistakes import compare_answers, compare_pairs, find_shared_mistakes
 from memtune.results.question_answers import ModelAnswers
 from tests.unit.results.test_error_overlap import make_answers
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from optuna._hypervolume import compute_hypervolume as compute_with_optuna
 
-from memtune.results.study.pareto import compute_hypervolume, find_front
+from memtune.results.study.study_front import compute_hypervolume, find_front
 
 coordinates = st.integers(0, 12).map(float)
 

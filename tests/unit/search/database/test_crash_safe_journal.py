@@ -9,7 +9,7 @@ import pytest
 from memtune.errors import StorageError, StudyError
 from memtune.search import Lease, Proposals
 from memtune.search.compatibility import JournalLock
-from memtune.search.database.crash_safe_journal import MISSING_LIMIT_SECONDS, CrashSafeJournal
+from memtune.search.database.study_database import MISSING_LIMIT_SECONDS, CrashSafeJournal
 
 CHANGE = {"op_code": 1}
 
@@ -86,7 +86,7 @@ def test_a_driver_between_two_reports_finds_that_its_journal_was_deleted(
     proposals.ask()
     Path(storage.removeprefix("journal://")).unlink()
     proposals.check()
-    monkeypatch.setattr("memtune.search.database.crash_safe_journal.MISSING_LIMIT_SECONDS", 0.0)
+    monkeypatch.setattr("memtune.search.database.study_database.MISSING_LIMIT_SECONDS", 0.0)
     with pytest.raises(StudyError, match="was deleted"):
         proposals.list_outcomes()
 
@@ -94,7 +94,7 @@ def test_a_driver_between_two_reports_finds_that_its_journal_was_deleted(
 def test_a_driver_whose_lease_file_was_deleted_ends_with_that_error(
     storage: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("memtune.search.database.crash_safe_journal.MISSING_LIMIT_SECONDS", 0.0)
+    monkeypatch.setattr("memtune.search.database.study_database.MISSING_LIMIT_SECONDS", 0.0)
 
     def lose_lease_file() -> None:
         with Lease(storage, "s", heartbeat_seconds=600.0) as lease:

@@ -9,8 +9,8 @@ import pytest
 from psycopg.pq import PGconn
 from psycopg.waiting import Ready, Wait
 
-from memtune.search.database import postgresql_connection
-from memtune.search.database.postgresql_connection import TimeoutConnection
+from memtune.search.database import study_database
+from memtune.search.database.study_database import TimeoutConnection
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def never_answer() -> Generator[Wait, Ready | int, None]:
 def test_a_connection_without_data_is_closed_after_the_timeout(
     connection: TimeoutConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgresql_connection, "ANSWER_TIMEOUT_SECONDS", 0.3)
+    monkeypatch.setattr(study_database, "ANSWER_TIMEOUT_SECONDS", 0.3)
     with pytest.raises(psycopg.OperationalError, match="the server sent nothing for 0 s"):
         connection.wait(never_answer())
     assert connection.closed
@@ -47,6 +47,6 @@ def test_a_connection_without_data_is_closed_after_the_timeout(
 def test_a_long_answer_is_received_while_data_arrive(
     connection: TimeoutConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgresql_connection, "ANSWER_TIMEOUT_SECONDS", 0.3)
+    monkeypatch.setattr(study_database, "ANSWER_TIMEOUT_SECONDS", 0.3)
     assert connection.wait(answer_after(0.6)) == "answer"
     connection.close()

@@ -3,7 +3,7 @@ import pytest
 
 from memtune.search.early_stopping import Action, Promotion, PromotionConfig, SuccessiveHalving
 from memtune.search.early_stopping import SuccessiveHalvingConfig as Config
-from memtune.search.early_stopping.family_comparison import compute_lower_bound, is_leading
+from memtune.search.early_stopping.rungs import compute_lower_bound, is_leading
 
 
 def test_the_bound_of_a_known_case():

@@ -20,7 +20,7 @@ from memtune.corpora.blocks.record_texts import (
     make_record_blocks,
 )
 from memtune.corpora.blocks.text_blocks import Block, Format
-from memtune.corpora.sources.compression import check_expansion
+from memtune.corpora.sources.file_signatures import check_expansion
 from memtune.corpora.sources.line_reader import LineReader
 from memtune.errors import CorpusError
 
