@@ -5,7 +5,7 @@
 
 Costs of seeds are normal with a deviation of 1. The alternatives of a study train under the same seeds, whose
 costs are independent. Studies are simulated side by side with NumPy; before a table is printed, the ends of
-some are compared with those of `memtune.seed_tests.decide_seeds`.
+some are compared with those of `memtune.seed_statistics.decide_seeds`.
 """
 
 import argparse
@@ -17,13 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtr, stdtrit
 
-from memtune.estimate import estimate_cost
-from memtune.seed_tests import (
+from memtune.seed_statistics import (
     MAX_SEEDS,
     MIN_PAIRED_SEEDS,
     NULL_QUANTILES,
     SeedCosts,
     decide_seeds,
+    estimate_cost,
     find_look_level,
 )
 

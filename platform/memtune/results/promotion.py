@@ -2,9 +2,9 @@
 
 from memtune.corpora import Corpus
 from memtune.errors import TrackingError
-from memtune.estimate import Estimate
 from memtune.plugins import list_sources
 from memtune.results.study.study_description import StudyAnswer, describe_promotion
+from memtune.seed_statistics import Estimate
 from memtune.settings import Settings
 from memtune.storage.scratch_folder import open_scratch_folder
 from memtune.studies.checkpoint_store import Checkpoints

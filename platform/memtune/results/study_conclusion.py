@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from memtune.errors import CheckpointError, CorpusError, StorageError
-from memtune.estimate import Estimate
 from memtune.results.promotion import register_trial_model, wait_for_records
 from memtune.results.ranking.selection import Configuration, Ranking
 from memtune.results.study.study_description import DIGITS, StudyAnswer, describe_answer, describe_conclusion
@@ -19,6 +18,7 @@ from memtune.results.study.verdicts import (
     select_compared,
     write_stored_costs,
 )
+from memtune.seed_statistics import Estimate
 from memtune.storage.folder import Folder
 from memtune.studies.checkpoint_store import Checkpoints
 from memtune.studies.definition.resolved_study import ResolvedStudy

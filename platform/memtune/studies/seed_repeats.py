@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from memtune.search import Outcome
-from memtune.seed_tests import SeedCosts
+from memtune.seed_statistics import SeedCosts
 from memtune.spaces import Branch, Group, Space, override_space
 from memtune.studies.definition.study_terms import name_alternative
 from memtune.training import TrialConfig

@@ -13,7 +13,7 @@ from memtune.library import format_argument
 from memtune.number_format import format_count
 from memtune.plugins import list_sources
 from memtune.search import Lease, Outcome, Proposals, Rule, StudyReader
-from memtune.seed_tests import SeedCosts, decide_seeds
+from memtune.seed_statistics import SeedCosts, decide_seeds
 from memtune.storage.folder import Folder
 from memtune.studies.assignment import Assignment
 from memtune.studies.budgets.budget_monitor import BudgetMonitor, SpentBudget

@@ -8,12 +8,12 @@ import altair as alt
 import pytest
 
 from memtune.errors import StorageError
-from memtune.estimate import Estimate
 from memtune.objective import Objective
 from memtune.reports.report_page import page
 from memtune.reports.report_page.chart_files import draw_svg, write_figure
 from memtune.reports.report_page.chart_parts import FamilyScales, StudyChart, plot_rows
 from memtune.reports.report_page.trade_off_charts import draw_trials
+from memtune.seed_statistics import Estimate
 from memtune.tracking import LeaderboardRow
 from memtune.trial_state import StopReason, TrialEnd, TrialState
 

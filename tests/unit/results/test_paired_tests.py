@@ -8,10 +8,17 @@ import pytest
 from numpy.typing import NDArray
 
 from memtune.errors import CorpusError
-from memtune.estimate import Estimate, estimate_cost
 from memtune.objective import Objective
 from memtune.results.ranking.paired_tests import compare_items
-from memtune.seed_tests import MAX_SEEDS, MIN_PAIRED_SEEDS, PairedTest, compare_seeds, correct_holm
+from memtune.seed_statistics import (
+    MAX_SEEDS,
+    MIN_PAIRED_SEEDS,
+    Estimate,
+    PairedTest,
+    compare_seeds,
+    correct_holm,
+    estimate_cost,
+)
 from memtune.tasks import ItemCosts
 from tests.presence import require
 

@@ -15,7 +15,7 @@ from scipy.special import bdtr
 from memtune.errors import CorpusError
 from memtune.results.error_overlap import OverlapRegion, count_overlap
 from memtune.results.question_answers import ModelAnswers
-from memtune.seed_tests import correct_holm
+from memtune.seed_statistics import correct_holm
 from memtune.tasks import Answers
 from memtune.values import Value
 

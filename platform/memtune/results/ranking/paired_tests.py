@@ -15,9 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memtune.errors import CorpusError
-from memtune.estimate import CONFIDENCE_LEVEL
 from memtune.results.ranking.selection import Configuration, Trial
-from memtune.seed_tests import PairedTest, compare_seeds
+from memtune.seed_statistics import CONFIDENCE_LEVEL, PairedTest, compare_seeds
 from memtune.tasks import ItemCosts
 
 MIN_ITEMS = 6

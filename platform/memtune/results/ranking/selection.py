@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
-from memtune.estimate import Estimate, estimate_cost
 from memtune.number_format import format_count
 from memtune.objective import Objective
+from memtune.seed_statistics import Estimate, estimate_cost
 from memtune.trial_state import TrialState
 
 LENGTH_TOLERANCE = 0.01

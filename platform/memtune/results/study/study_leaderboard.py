@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from memtune.estimate import Estimate
 from memtune.results.ranking.selection import Configuration, ShortTrial
 from memtune.results.study.study_front import find_front
 from memtune.results.study.study_trials import StudyTrial
 from memtune.results.study.study_view import StudyView
 from memtune.search import SIZE_UNITS, compute_coordinate
+from memtune.seed_statistics import Estimate
 from memtune.studies.trial_records import format_value
 from memtune.training import TrialConfig, TrialSizes
 from memtune.usage import add_usages

@@ -21,7 +21,7 @@ from memtune.results.ranking.paired_tests import compare_configurations, compare
 from memtune.results.ranking.selection import Configuration, Ranking, ShortTrial
 from memtune.results.study.study_trials import StudyTrial
 from memtune.results.study.study_view import StudyView
-from memtune.seed_tests import (
+from memtune.seed_statistics import (
     MAX_SEEDS,
     MIN_PAIRED_SEEDS,
     PairedTest,

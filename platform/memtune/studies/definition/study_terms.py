@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
 from memtune.search import ObjectiveName
-from memtune.seed_tests import MAX_SEEDS, MIN_PAIRED_SEEDS
+from memtune.seed_statistics import MAX_SEEDS, MIN_PAIRED_SEEDS
 from memtune.storage.folder import Folder
 from memtune.toml_text import locate_field
 from memtune.training import TrialConfig, TrialSizes

@@ -18,9 +18,9 @@ from pydantic import ValidationError, field_validator
 from safetensors import SafetensorError, safe_open
 
 from memtune.errors import TrackingError
-from memtune.estimate import Estimate
 from memtune.objective import Objective
 from memtune.plugins import PluginSource, parse_sources
+from memtune.seed_statistics import Estimate
 from memtune.storage.digests import hash_file
 from memtune.tracking.registry.text_rules import TextRules
 from memtune.values import Value

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memtune.errors import TrackingError
-from memtune.estimate import Estimate
 from memtune.plugins import PluginSource
+from memtune.seed_statistics import Estimate
 from memtune.storage.scratch_folder import open_scratch_folder
 from memtune.tracking.code_version import read_code_version
 from memtune.tracking.mlflow_connection import (

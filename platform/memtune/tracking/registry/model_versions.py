@@ -10,8 +10,8 @@ from pydantic import ConfigDict, Field, FiniteFloat, ValidationError, computed_f
 
 from memtune.data_frames import make_frame, render_table
 from memtune.errors import TrackingError, did_you_mean
-from memtune.estimate import Estimate
 from memtune.objective import Objective
+from memtune.seed_statistics import Estimate
 from memtune.tracking.compatibility import MODEL_VERSIONS_TAG
 from memtune.tracking.mlflow_connection import (
     connect,

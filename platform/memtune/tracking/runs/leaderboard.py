@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, computed_field
 
-from memtune.estimate import Estimate
 from memtune.objective import Objective
+from memtune.seed_statistics import Estimate
 from memtune.tracking.mlflow_connection import connect, translate_mlflow_errors
 from memtune.tracking.runs import run_store
 from memtune.tracking.runs.run_commands import (

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from memtune.estimate import Estimate
 from memtune.results.study.study_leaderboard import (
     LeaderboardEntry,
     StudyLeaderboard,
     compare_quantities,
     join_leaderboards,
 )
+from memtune.seed_statistics import Estimate
 from memtune.training import TrialSizes
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from memtune.seed_tests import SeedCosts, SeedDecision, decide_seeds
+from memtune.seed_statistics import SeedCosts, SeedDecision, decide_seeds
 
 INDIFFERENCE = 0.005
 
