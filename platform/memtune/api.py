@@ -1,7 +1,7 @@
 """Studies as one call: the driver with Ray as its executor, the live display, and the registry."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rich.console import Console
@@ -20,7 +20,7 @@ from memtune.studies.definition.resolved_study import ResolvedStudy
 from memtune.studies.definition.study_loader import StudySource, open_study
 from memtune.studies.executor import Executor
 from memtune.studies.study_check import check_study
-from memtune.studies.study_run import Conclusion, StudyHooks, TrialPhase, run_study
+from memtune.studies.study_run import Conclusion, StudyHooks, StudyResult, TrialPhase, run_study
 from memtune.tracking import Recorder
 
 __all__ = ["run_search"]
@@ -86,10 +86,31 @@ def run_search(
         )
 
     hooks = StudyHooks(watch, _conclude, output.print, draw_trial_figures)
-    run = run_study(
-        path, resolved, executor or RayExecutor(address, output.print), hooks, resume=resume, reuse=reuse
-    )
-    return SearchResult(**vars(run))
+
+    def run(resume: bool) -> StudyResult:
+        runs_trials = executor or RayExecutor(address, output.print)
+        return run_study(path, resolved, runs_trials, hooks, resume=resume, reuse=reuse)
+
+    def notify(message: str) -> None:
+        output.print(message, soft_wrap=True, highlight=False)  # a path that can be copied
+
+    return SearchResult(**vars(_resume_after_losses(run, resume, notify)))
+
+
+def _resume_after_losses(
+    run: Callable[[bool], StudyResult], resume: bool, notify: Callable[[str], object]
+) -> StudyResult:
+    """Run a study; resume it whenever its private Ray instance has died, unless no trial progressed since."""
+    before, result = None, run(resume)
+    while loss := result.executor_loss:
+        progress = [result.outcomes, result.repeats]
+        if not loss.can_restart or progress == before:
+            end = "it also died before, and no trial has reported since; " if loss.can_restart else ""
+            notify(f"{loss}; {end}the study stays open")
+            break
+        notify(f"{loss}; the study resumes on a new instance")
+        before, result = progress, run(True)
+    return result
 
 
 def _conclude(study: ResolvedStudy, recorder: Recorder) -> Conclusion | None:

@@ -15,6 +15,7 @@ __all__ = [
     "ClusterError",
     "ConfigurationError",
     "CorpusError",
+    "ExecutorLostError",
     "MemtuneError",
     "MissingSourceError",
     "PluginError",
@@ -68,6 +69,15 @@ class SpaceError(ConfigurationError):
 
 class StudyError(MemtuneError):
     """A study cannot be found, started or continued."""
+
+
+class ExecutorLostError(StudyError):
+    """What runs the trials of a study has died; they stay open, each at its last checkpoint."""
+
+    def __init__(self, message: str, *, can_restart: bool) -> None:
+        """`can_restart` says whether this driver may start what has died again."""
+        super().__init__(message)
+        self.can_restart = can_restart
 
 
 class ClusterError(MemtuneError):

@@ -212,11 +212,18 @@ def list_instance_processes(folder: Path) -> dict[int, str]:
 
 
 def assert_cleanup(driver: Driver, folder: Path) -> None:
-    """Kill the driver, and check that its processes and its folder disappear within CLEANUP_SECONDS."""
+    """Kill the driver, and check that its processes and its folder disappear within CLEANUP_SECONDS.
+
+    Processes of its session count too: a title may have replaced the variable of an instance's process.
+    """
     assert list_instance_processes(folder), "no process to end"
     driver.kill()
     killed = time.monotonic()
-    poll_until(lambda: not list_instance_processes(folder), "the end of an instance", CLEANUP_SECONDS)
+    poll_until(
+        lambda: not list_instance_processes(folder) and not list(list_session_processes(driver.process.pid)),
+        "the end of an instance",
+        CLEANUP_SECONDS,
+    )
     print(f"no process {time.monotonic() - killed:.2f} s after the kill")
     poll_until(lambda: not folder.exists(), "the removal of a run folder", CLEANUP_SECONDS)
     assert not list_instance_processes(folder), "the cleanup started a process"

@@ -33,6 +33,9 @@ Private instances and Tune:
   has no type of node.
 - `_private.node.Node`: ray.init always starts a dashboard, an autoscaler and a log monitor, each of which
   takes a second of a core, and listens on every interface. Fallback: Ray's own node.
+- `_private.worker._global_node` has the processes of a private instance, the socket of this node's raylet
+  (which is in the raylet's command line) and the folder of the logs: Ray does not tell a driver that its
+  raylet or GCS has died. Fallback: the driver waits, as Ray does.
 - `tune.execution.class_cache` gives workers a runtime environment with variables of the driver, AWS keys
   among them, which Ray's agent logs. For an environment Ray also starts new workers (seconds for each trial)
   instead of the prestarted ones. There is no fallback: without the two names, Tune is not run, because keys
@@ -57,6 +60,7 @@ import io
 import logging
 import os
 import re
+import select
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from importlib import import_module
@@ -74,6 +78,7 @@ __all__ = [
     "UPLOAD_LOGGERS",
     "WORKER_DIED_TEXT",
     "ClusterConfigError",
+    "NodeProcesses",
     "complete_cluster_config",
     "delete_shared_key",
     "forward_no_variables",
@@ -325,6 +330,48 @@ def _make_lean_node(original: Any) -> Any:
             """Start nothing that forwards logs."""
 
     return LeanNode
+
+
+class NodeProcesses:
+    """The processes of Ray on which the connected driver depends."""
+
+    def __init__(self) -> None:
+        from ray._private import worker
+
+        node: Any = getattr(worker, "_global_node", None)
+        infos = getattr(node, "all_processes", {})
+        self._started = {name: info.process for name, found in infos.items() for info in found}
+        self.gcs_address = str(getattr(node, "gcs_address", ""))
+        self.logs = Path(node.get_logs_dir_path() if hasattr(node, "get_logs_dir_path") else "")
+        name = getattr(node, "raylet_socket_name", None)
+        self._raylet = None if self.is_private or not name else _open_process(f"--raylet_socket_name={name}")
+
+    @property
+    def is_private(self) -> bool:
+        """Whether this process has started them."""
+        return bool(self._started)
+
+    def find_dead(self) -> str | None:
+        """The name of one that has ended, such as "raylet"; None while all run."""
+        for name, process in self._started.items():
+            if process.poll() is not None:
+                return str(name)
+        has_ended = self._raylet is not None and select.select([self._raylet], [], [], 0)[0]
+        return "raylet" if has_ended else None
+
+    def close(self) -> None:
+        """Close the handle of another user's process."""
+        if self._raylet is not None:
+            os.close(self._raylet)
+
+
+def _open_process(word: str) -> int | None:
+    """A handle of the process with this word in its command line; None where the system has no handles."""
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError, AttributeError):
+            if word.encode() in entry.read_bytes().split(b"\0"):
+                return os.pidfd_open(int(entry.parent.name))
+    return None
 
 
 def forward_no_variables() -> None:

@@ -64,13 +64,26 @@ def watch_for_late_processes(folder: Path) -> None:
 
 
 def _find_processes(folder: Path) -> Iterator[int]:
-    """Processes that were started with the instance's variable; a dead one has an empty environment."""
-    variable = f"{RUN_FOLDER_VARIABLE}={folder}".encode()
-    for entry in Path("/proc").glob("[0-9]*/environ"):
-        process = int(entry.parent.name)
+    """Processes that were started with the instance's variable; a dead one has an empty environment.
+
+    Those to which Ray has given a title may have lost it, because a title is written over the environment.
+    They have a log of the instance open, as the driver has, which has no such title.
+    """
+    for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # another user's, or ended meanwhile
-            if process != os.getpid() and variable in entry.read_bytes().split(b"\0"):
-                yield process
+            if int(entry.name) != os.getpid() and (_has_variable(entry, folder) or _has_title(entry, folder)):
+                yield int(entry.name)
+
+
+def _has_variable(entry: Path, folder: Path) -> bool:
+    return f"{RUN_FOLDER_VARIABLE}={folder}".encode() in (entry / "environ").read_bytes().split(b"\0")
+
+
+def _has_title(entry: Path, folder: Path) -> bool:
+    """Whether Ray has given the process a title, and it has a file of the instance's session open."""
+    return (entry / "cmdline").read_bytes().startswith(b"ray::") and any(
+        os.readlink(file).startswith(f"{folder}/ray/") for file in (entry / "fd").iterdir()
+    )
 
 
 def main() -> None:

@@ -15,6 +15,7 @@ from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
 from memtune.ray_backend.cluster_nodes import SlotPlanner
+from memtune.ray_backend.node_watch import NodeWatch
 from memtune.ray_backend.stop_notice import StopNotice
 from memtune.ray_backend.worker_failures import read_last_failure
 from memtune.search import StorageUnavailableError
@@ -54,9 +55,11 @@ class DirectorHandle:
         director: Director | None = None,
         make_assignment: AssignmentFactory | None = None,
         stop: StopRequest | None = None,
+        watch: NodeWatch | None = None,
     ) -> None:
-        """All are None only in an unpickled handle."""
+        """Without a `watch` the death of Ray's processes is not noticed."""
         self._director, self._make_assignment, self._stop = director, make_assignment, stop
+        self._watch = watch
         self.cut_off: set[int] = set()
         """Numbers of the trials that a stop of the run has left open."""
 
@@ -74,6 +77,11 @@ class DirectorHandle:
     def is_stopping(self) -> bool:
         """Whether the run should end."""
         return self._stop is not None and self._stop.is_set
+
+    def check_node(self) -> None:
+        """End the run if Ray has died on this node or on the head."""
+        if self._watch is not None:
+            self._watch.check()
 
     def next_assignment(self) -> Assignment | None:
         """The assignment of the next trial; None when no trial is left to start."""
@@ -217,6 +225,7 @@ class DirectedCallback(tune.Callback):
 
         Raises StudyError when this driver lost the study or its storage was deleted.
         """
+        self._handle.check_node()
         self._handle.director.check()
         if self._handle.is_stopping:
             self._advance_stop(trials)
@@ -264,7 +273,8 @@ class DirectedCallback(tune.Callback):
             self._handle.director.on_ended(number)
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: object) -> None:
-        """The trial failed more often than it is retried."""
+        """The trial failed more often than it is retried, unless its worker ended with Ray."""
+        self._handle.check_node()
         number = get_trial_number(trial)
         self._monitor.remove(number)
         if self._stop_deadline is not None:

@@ -13,6 +13,7 @@ from ray import tune
 
 from memtune.ray_backend.cluster_nodes import SlotPlanner
 from memtune.ray_backend.compatibility import forward_no_variables, is_in_notebook, raise_callback_errors
+from memtune.ray_backend.node_watch import watch_node
 from memtune.ray_backend.stop_notice import StopNotice
 from memtune.ray_backend.trial_actor import TrialActor, request_resources
 from memtune.ray_backend.tune_adapters import (
@@ -38,19 +39,22 @@ def run_trials(run: ExecutorRun, folder: Path) -> None:
 
     Tune's own files go to `folder`. At a stop the workers have 5 s to store a checkpoint and end. As many
     trials are open at once as fit on the cluster after its autoscaler has added all the nodes it may, and all
-    of them request their resources at once. Raises StudyError when no node can hold a trial.
+    of them request their resources at once. Raises StudyError when no node can hold a trial, and
+    ExecutorLostError when Ray has died on this node or on the head.
     """
-    slots = SlotPlanner(run.resources.cpus_per_trial, run.average_gpus, run.resources.max_concurrent)
     os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(MAX_PENDING_TRIALS)
     os.environ["TUNE_DISABLE_SIGINT_HANDLER"] = "1"
-    handle, stopper = DirectorHandle(run.director, run.make_assignment, run.stop), RunStopper()
     forward_no_variables()
     with (
         tempfile.TemporaryDirectory(prefix="tune-", dir=folder) as scratch,
         _restore_signal_handler(),
         raise_callback_errors(),
         StopNotice() as notice,
+        watch_node() as watch,
     ):
+        watch.check()
+        slots = SlotPlanner(run.resources.cpus_per_trial, run.average_gpus, run.resources.max_concurrent)
+        handle, stopper = DirectorHandle(run.director, run.make_assignment, run.stop, watch), RunStopper()
         monitor = HeartbeatMonitor(run.resources.report_timeout)
         tune.Tuner(
             tune.with_resources(TrialActor, request_resources),
@@ -76,6 +80,7 @@ def run_trials(run: ExecutorRun, folder: Path) -> None:
         ).fit()
     # Tune's objects call Ray when they are collected, which fails if Ray has been shut down before.
     gc.collect()
+    watch.raise_loss()
 
 
 @contextmanager

@@ -42,7 +42,8 @@ class Executor(Protocol):
     def run_trials(self, run: ExecutorRun) -> None:
         """Run trials until the director has no more, or `run.stop` is set.
 
-        Calls the director's `on_...` methods one at a time. Raises StudyError when no node can hold a trial.
+        Calls the director's `on_...` methods one at a time. Raises StudyError when no node can hold a trial,
+        and ExecutorLostError when what runs the trials has died.
         """
 
     def close(self) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from memtune.errors import StorageError, StudyError, TrackingError
+from memtune.errors import ExecutorLostError, StorageError, StudyError, TrackingError
 from memtune.library import format_argument
 from memtune.number_format import format_count
 from memtune.plugins import list_sources
@@ -103,6 +103,8 @@ class StudyResult:
     """Whether a signal, or a fault of a node, ended the run."""
     fault: str | None = None
     """What a node or a storage could not do, so that the study stopped; None where nothing stopped it."""
+    executor_loss: ExecutorLostError | None = None
+    """Why the run ended where what runs the trials has died; None otherwise."""
     conclusion: Conclusion | None = None
     """None for a study that was interrupted or in which no trial with a validation has a checkpoint."""
     is_recorded: bool = True
@@ -155,6 +157,7 @@ class _StudyRun:
         self._gpu_bytes: int | None = None
         self._spent_budget: SpentBudget | None = None
         self._fault: str | None = None
+        self._executor_loss: ExecutorLostError | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -189,15 +192,13 @@ class _StudyRun:
         if resume:
             records.resume(proposals.list_outcomes())
         open_trials, repeats = self._run_trials(proposals, records), list[Outcome]()
-        if self._study.repeats.are_asked_for and not (open_trials or self._stop.is_signalled):
+        if self._study.repeats.are_asked_for and not (open_trials or self._must_end):
             # With a spent budget too: no repeat starts then, and the result names the budget.
             repeats, open_trials = self._run_repeats(proposals, records, resume)
         self._clock.tick()  # also the time of a driver whose budget is spent before a trial starts
         proposals.flush()
         disconnecting = self._disconnect()
-        is_interrupted = bool(
-            self._stop.is_signalled or self._fault or (open_trials and not self._spent_budget)
-        )
+        is_interrupted = bool(self._must_end or self._fault or (open_trials and not self._spent_budget))
         result = StudyResult(
             self._resolved,
             proposals.list_outcomes(),
@@ -206,6 +207,7 @@ class _StudyRun:
             self._spent_budget,
             is_interrupted,
             self._fault,
+            self._executor_loss,
         )
         records.record_cost(self._compute_cost(result, proposals.read_seconds_spent()))
         conclusion = None
@@ -223,6 +225,10 @@ class _StudyRun:
             raise kind(
                 f"{error}; the trials are stored: to register the best model, run the study with --resume"
             ) from error
+
+    @property
+    def _must_end(self) -> bool:
+        return self._stop.is_signalled or self._executor_loss is not None
 
     def _start_recorder(self, proposals: Proposals) -> Recorder:
         """Open the recorder and connect the executor at the same time: each takes seconds."""
@@ -379,13 +385,20 @@ class _StudyRun:
             if not director.is_finished and not self._budget.is_spent():
                 self._connect()
                 with self._stop.catch_signals(self._hooks.notify):
-                    self._executor.run_trials(self._make_trial_run(director))
+                    self._run_until_lost(director)
                 self._clock.tick()
             open_trials = director.interrupt()
             self._fault = director.fault
             if open_trials or not director.is_finished:
                 self._spent_budget = self._budget.find_spent()
             return open_trials
+
+    def _run_until_lost(self, director: Director) -> None:
+        try:
+            self._executor.run_trials(self._make_trial_run(director))
+        except ExecutorLostError as loss:
+            if not self._stop.is_signalled:  # a stop ends the run anyway
+                self._executor_loss = loss.with_traceback(None)  # which would keep the run's objects alive
 
     def _find_seconds_left(self) -> float | None:
         budget = self._study.budget.time

@@ -34,6 +34,7 @@ from memtune.ray_backend.compatibility import (
     UPLOAD_LOGGERS,
     WORKER_DIED_TEXT,
     ClusterConfigError,
+    NodeProcesses,
     complete_cluster_config,
     forward_no_variables,
     has_shared_key,
@@ -242,6 +243,20 @@ def test_rays_start_takes_a_folder_and_settings_of_these_names() -> None:
     assert all(f'"{name}"' in inspect.getsource(worker.init) for name in ("_temp_dir", "_system_config"))
     program = (Path(ray.__file__).parent / "core" / "src" / "ray" / "raylet" / "raylet").read_bytes()
     assert [name for name in START_SETTINGS | PRESTART_SETTINGS if name.encode() not in program] == []
+
+
+def test_rays_node_has_its_processes_its_socket_and_its_logs() -> None:
+    source = inspect.getsource(node.Node)
+    names = ("self.all_processes", "def raylet_socket_name", "def gcs_address", "def get_logs_dir_path")
+    assert [name for name in names if name not in source] == []
+    assert "--raylet_socket_name=" in inspect.getsource(services.start_raylet)
+    assert hasattr(worker, "_global_node")
+
+
+def test_without_rays_node_no_death_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(worker, "_global_node")
+    processes = NodeProcesses()
+    assert (processes.find_dead(), processes.is_private) == (None, False)
 
 
 def test_the_store_of_rays_head_takes_keys_in_a_namespace() -> None:

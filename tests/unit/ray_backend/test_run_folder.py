@@ -1,6 +1,7 @@
 """Run folders: their modes, and their removal with their processes."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -111,6 +112,16 @@ def test_the_cleanup_outlives_the_stop_signals_that_a_job_sends_to_all_descendan
         driver.kill()
     wait_for_end(cleanup)
     assert not folder.exists()
+
+
+def test_a_process_whose_title_has_replaced_its_environment_is_ended() -> None:
+    driver, folder, _ = start_driver()
+    (folder / "ray").mkdir()
+    with (folder / "ray" / "agent.log").open("w") as log:
+        agent = subprocess.Popen(["ray::Agent", "1000"], executable=shutil.which("sleep"), env={}, stdout=log)
+    with driver:
+        driver.kill()
+    assert agent.wait(60) == -signal.SIGKILL
 
 
 def test_a_process_that_a_killed_driver_had_forked_and_that_starts_late_is_ended(tmp_path: Path) -> None:

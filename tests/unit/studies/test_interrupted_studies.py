@@ -9,6 +9,7 @@ import pytest
 from mlflow import MlflowClient
 
 from memtune.api import run_search
+from memtune.errors import ExecutorLostError
 from memtune.results.study.study_catalogue import compute_cost
 from memtune.results.study.study_detail import show_study
 from memtune.settings import Settings
@@ -20,6 +21,7 @@ from memtune.studies.executor import ExecutorRun
 from memtune.studies.in_process_executor import InProcessExecutor
 from memtune.studies.stop_request import StopRequest
 from memtune.studies.study_run import StudyResult
+from memtune.studies.trial_worker import TrialWorker
 from memtune.tracking.mlflow_connection import connect
 from memtune.training import read_checkpoint
 from memtune.trial_state import TrialState
@@ -189,6 +191,52 @@ def test_a_signal_after_the_last_trial_leaves_the_repeats_and_the_conclusion_to_
     resumed = run_search(study_file, terms, settings=settings, executor=InProcessExecutor(), resume=True)
     assert len(resumed.repeats) == 1
     assert resumed.conclusion is not None
+
+
+class MortalExecutor(InProcessExecutor):
+    """Dies a number of times, each time in the middle of a trial, before a report or after one."""
+
+    def __init__(self, deaths: int, reports: int, *, can_restart: bool = True) -> None:
+        self._deaths, self._reports, self._can_restart = deaths, reports, can_restart
+
+    def run_trials(self, run: ExecutorRun) -> None:
+        if self._deaths == 0:
+            super().run_trials(run)
+            return
+        self._deaths -= 1
+        trial = run.director.take_next_trial()
+        assert trial is not None
+        worker, number = TrialWorker(run.make_assignment(trial)), trial.proposal.number
+        run.director.on_started(number)
+        for _ in range(self._reports):
+            run.director.on_worker_report(number, worker.step(lambda: False))
+        raise ExecutorLostError("the executor has died", can_restart=self._can_restart)
+
+
+def test_a_study_resumes_by_itself_where_what_runs_its_trials_dies_and_can_start_again(
+    study_file: Path, settings: Settings, tmp_path: Path
+) -> None:
+    result = run_search(study_file, settings=settings, executor=MortalExecutor(2, reports=1))
+    assert (result.is_interrupted, result.executor_loss, len(result.outcomes)) == (False, None, 4)
+    undisturbed = run_search(
+        study_file, settings=relocate(settings, tmp_path / "undisturbed"), executor=InProcessExecutor()
+    )
+    assert read_curves(result) == read_curves(undisturbed)
+    assert read_recorded_curves(result, settings) == read_curves(result)
+
+
+@pytest.mark.parametrize(("deaths", "can_restart"), [(2, True), (1, False)])
+def test_a_study_stays_open_where_what_runs_its_trials_dies_without_progress_or_for_good(
+    study_file: Path, settings: Settings, deaths: int, can_restart: bool
+) -> None:
+    executor = MortalExecutor(deaths, reports=0, can_restart=can_restart)
+    result = run_search(study_file, settings=settings, executor=executor)
+    assert result.is_interrupted
+    assert str(result.executor_loss) == "the executor has died"
+    assert [outcome.state for outcome in result.outcomes] == [TrialState.RUNNING]
+    assert result.conclusion is None
+    resumed = run_search(study_file, settings=settings, executor=executor, resume=True)
+    assert (len(resumed.outcomes), resumed.open_trials, resumed.is_interrupted) == (4, [], False)
 
 
 def lengthen_trials(study_file: Path, trials: int = 2) -> None:

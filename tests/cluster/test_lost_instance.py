@@ -1,0 +1,148 @@
+"""Processes of Ray that are killed while a study runs: it resumes by itself, or stops and can be resumed."""
+
+import os
+import re
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from memtune.search import Outcome
+from memtune.settings import Settings
+from memtune.trial_state import TrialState
+from tests.cluster.drivers import (
+    Driver,
+    list_processes,
+    list_session_processes,
+    read_outcomes,
+    run_driver,
+    start_ray_instance,
+)
+from tests.cluster.poll import poll_until
+from tests.cluster.study_setup import describe_outcomes
+from tests.conftest import import_tiny_corpus, open_home, write_study
+
+pytestmark = pytest.mark.cluster
+
+NOTICE_SECONDS = 30.0
+CLEANUP_SECONDS = 5.0
+LENGTHS = "checkpoint_every = '0.5s'\nmax_concurrent = 1\n"
+
+
+def write_long_study(folder: Path, tokens: int = 150_000) -> Path:
+    """Two trials with three reports each, of about a second between two."""
+    path = write_study(folder)
+    text = path.read_text().replace("900", str(tokens)).replace("300", str(tokens // 3))
+    path.write_text(f"{text.replace('trials = 4', 'trials = 2')}\n[resources]\n{LENGTHS}")
+    return path
+
+
+@pytest.fixture(scope="module")
+def node_cache(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """A cache for all studies: a node multiplies matrices with the backend that its cache names."""
+    return {"MEMTUNE_CACHE": str(tmp_path_factory.mktemp("cache"))}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory, node_cache: dict[str, str]) -> list[Outcome]:
+    """The trials of the study without a kill."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    with open_home(folder) as settings:
+        import_tiny_corpus(settings)
+        study = write_long_study(folder)
+        with run_driver(study, environment=node_cache) as driver:
+            driver.wait_for_success()
+        return read_outcomes(study, settings)
+
+
+@pytest.fixture
+def environment(node_cache: dict[str, str]) -> Iterator[dict[str, str]]:
+    """A temporary folder with a path short enough for Ray's sockets."""
+    with TemporaryDirectory(prefix="mt-", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        yield {"TMPDIR": folder, "RAY_TMPDIR": "", **node_cache}
+
+
+def kill_process(session: int, title: str) -> None:
+    """Kill the process of a session with these words in its command line."""
+    (found,) = [pid for pid, leader, words in list_processes() if leader == session and title in words]
+    os.kill(found, signal.SIGKILL)
+
+
+def wait_for_no_process(driver: Driver) -> None:
+    poll_until(
+        lambda: not list(list_session_processes(driver.process.pid)),
+        "the end of an instance",
+        CLEANUP_SECONDS,
+    )
+
+
+@pytest.mark.parametrize(
+    "title",
+    [
+        "raylet/raylet",
+        "gcs_server",
+        "ray::RuntimeEnvAgent",
+        pytest.param("ray::DashboardAgent", marks=pytest.mark.long),
+    ],
+)
+def test_a_search_resumes_by_itself_after_a_process_of_its_instance_is_killed(
+    title: str,
+    tmp_path: Path,
+    settings: Settings,
+    environment: dict[str, str],
+    undisturbed: list[Outcome],
+) -> None:
+    study = write_long_study(tmp_path)
+    with run_driver(study, environment=environment) as driver:
+        driver.wait_for_line(r"running .* tokens")
+        kill_process(driver.process.pid, title)
+        killed = time.monotonic()
+        line = driver.wait_for_line("; the study resumes on a new instance")
+        assert time.monotonic() - killed < NOTICE_SECONDS
+        driver.wait_for_success()
+        wait_for_no_process(driver)
+    found = re.search(r"has died; its logs are in (\S+);", line)
+    assert found, line
+    assert (Path(found[1]) / "raylet.out").exists()
+    assert Path(found[1]).parent.stat().st_mode & 0o777 == 0o700
+    assert describe_outcomes(read_outcomes(study, settings)) == describe_outcomes(undisturbed)
+    left = Path(environment["TMPDIR"]).glob(f"memtune-{os.geteuid()}/*")
+    assert [path.name for path in left] == ["lock"]
+
+
+def test_a_search_whose_instances_die_without_progress_stops_and_can_be_resumed(
+    tmp_path: Path, settings: Settings, environment: dict[str, str]
+) -> None:
+    study = write_long_study(tmp_path, 900_000_000)
+    with run_driver(study, environment=environment) as driver:
+        for times in (1, 2):
+            driver.wait_for_line(" running ", times)
+            kill_process(driver.process.pid, "raylet/raylet")
+        code, out, err = driver.wait_for_exit(NOTICE_SECONDS)
+        wait_for_no_process(driver)
+    assert code == 1
+    assert "it also died before, and no trial has reported since" in out
+    assert "to resume: memtune search" in " ".join((out + err).split())
+    (outcome,) = read_outcomes(study, settings)
+    assert outcome.state is TrialState.RUNNING
+
+
+@pytest.mark.parametrize("title", ["raylet/raylet", "gcs_server"])
+def test_a_search_on_a_cluster_stops_and_says_which_process_died(
+    title: str, tmp_path: Path, settings: Settings
+) -> None:
+    study = write_long_study(tmp_path, 900_000_000)
+    with start_ray_instance(cores=2) as instance:
+        with run_driver(study, environment=instance.environment) as driver:
+            driver.wait_for_line(" running ")
+            kill_process(instance.session, title)
+            code, out, err = driver.wait_for_exit(NOTICE_SECONDS)
+        os.killpg(instance.session, signal.SIGKILL)
+    assert code == 1
+    assert f"Ray's process {Path(title).name}" in " ".join((out + err).split())
+    assert "Traceback" not in out + err
+    (outcome,) = read_outcomes(study, settings)
+    assert outcome.state is TrialState.RUNNING
