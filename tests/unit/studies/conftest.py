@@ -14,7 +14,7 @@ from memtune.studies.definition.study_loader import load_study, resolve_study
 @pytest.fixture(autouse=True)
 def without_report(monkeypatch: pytest.MonkeyPatch) -> None:
     """Studies end without their report, half of their time; tests of results and reports check it."""
-    monkeypatch.setattr(api, "_record_report", lambda study, recorder: None)
+    monkeypatch.setattr(api, "_record_report", lambda study, view, recorder: None)
 
 
 @pytest.fixture
