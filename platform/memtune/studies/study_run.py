@@ -351,7 +351,7 @@ class _StudyRun:
             costs = collect_seed_costs(compared, repeats, range(first + 1, first + 1 + terms.max_seeds))
             decision = decide_seeds(costs, terms.indifference, terms.max_seeds)
             # Without a new result no later round has one: a budget or a signal ended it, or it was refused.
-            is_over = interrupted or self._stop.is_signalled or costs == known
+            is_over = interrupted or self._must_end or costs == known
             if is_over or not decision.continued:
                 return repeats, interrupted
             known = costs
