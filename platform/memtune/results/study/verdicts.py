@@ -406,12 +406,14 @@ def _advise(
         return "To find out, raise the budget and run the study with --resume."
     open_ones = [other for other in comparisons if other.certainty != "significant"]
     if not open_ones:
-        return _ADVISE_REPEATS if not comparisons and len(ranking.configurations) > 1 else ""
+        return _ADVICE_FOR_ONE if not comparisons and len(ranking.configurations) > 1 else ""
     nearest = open_ones[0]
     if nearest.are_both_counted:
         return _ADVICE_FOR_COUNTED[nearest.certainty]
-    if nearest.certainty == "not tested":
-        advice = _ADVISE_REPEATS
+    if len(ranking.find_bests(lambda trial: trial.alternative)) > 1:
+        advice = _ADVICE_FOR_SEVERAL
+    elif nearest.certainty == "not tested":
+        advice = _ADVICE_FOR_ONE
     else:
         advice = (
             f"To find out, raise seeds under [repeats] to {min(MAX_SEEDS, 2 * nearest.seeds) + 1} in the "
@@ -422,7 +424,10 @@ def _advise(
     return advice
 
 
-_ADVISE_REPEATS = (
+_ADVICE_FOR_SEVERAL = (
+    'To find out, add [repeats] with until = "decided" to the study\'s file and run it with --resume.'
+)
+_ADVICE_FOR_ONE = (
     f"To find out, add [repeats] with best = 2 and seeds = {MIN_PAIRED_SEEDS + 1} or more to the study's "
     "file and run it with --resume."
 )

@@ -55,18 +55,18 @@ def rank(costs: dict[str, list[float]]) -> Ranking[StudyTrial]:
         (
             {"lstm": [4.0, 4.5, 4.2], "rnn": [4.4, 4.1, 4.3]},
             "but the difference is not significant: seeds alone can explain it.",
-            "raise seeds under [repeats] to 7",
+            'add [repeats] with until = "decided"',
         ),
         (
             {"lstm": [4.0], "rnn": [4.5]},
             "lstm #0 is best with a validation perplexity of 54.598, 39.3 % better than rnn #1; too few "
             "seeds tell whether the difference is real.",
-            "add [repeats] with best = 2 and seeds = 4 or more",
+            'add [repeats] with until = "decided"',
         ),
         (
             {"lstm": [4.0, 4.01, 4.02], "rnn": [4.5, 4.52]},
             "39.3 % better than rnn #1; too few seeds tell whether the difference is real.",
-            "add [repeats] with best = 2 and seeds = 4 or more",
+            'add [repeats] with until = "decided"',
         ),
         (
             {"lstm": [4.0]},
@@ -150,7 +150,7 @@ def test_an_open_question_about_two_models_that_count_is_not_answered_by_repeats
 def test_a_model_that_counts_leaves_the_seeds_to_the_other_model(tmp_path: Path) -> None:
     verdict = judge_ranking(rank({"kneser_ney": [4.0], "rnn": [4.5]}), Objective.PERPLEXITY, str(tmp_path))
     assert "too few seeds tell" in verdict.headline
-    assert verdict.advice.startswith("To find out, add [repeats] with best = 2 and seeds = 4 or more")
+    assert verdict.advice.startswith('To find out, add [repeats] with until = "decided"')
     assert verdict.advice.endswith("kneser_ney #0 learns by counting: the seeds are those of the other.")
 
 
@@ -200,6 +200,7 @@ def test_of_a_single_alternative_its_two_best_configurations_are_compared(tmp_pa
     ranking = rank_trials([make_trial("lstm", number, 0, 4.0 + number) for number in range(3)])
     verdict = judge_ranking(require(ranking), Objective.PERPLEXITY, str(tmp_path))
     assert [other.name for other in verdict.comparisons] == ["lstm #1"]
+    assert "add [repeats] with best = 2 and seeds = 4 or more" in verdict.advice
 
 
 def test_an_alternative_that_led_when_the_study_ended_leaves_it_undecided(tmp_path: Path) -> None:
