@@ -21,9 +21,8 @@ from memtune.models import (
     build_model,
     negative_log_likelihood,
 )
-from memtune.training.optimisation.row_gradients import enable_sparse_gradients
 from memtune.training.optimisation.training_config import TrainingConfig
-from memtune.training.optimisation.update_step import ModelUpdater
+from memtune.training.optimisation.update_step import ModelUpdater, enable_sparse_gradients
 from tests.oracles.lstm import compute_lstm_logits
 from tests.oracles.recurrent_memory import compute_recurrent_memory_logits
 

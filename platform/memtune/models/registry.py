@@ -4,12 +4,18 @@ A new built-in family is one import and one line of BUILT_IN, which `memtune mod
 The order of the lines is that of `search_spaces/all_families.toml`, and so of the choices that a sampler
 draws from; append new families. Families of users' files and of packages (entry points `memtune.models`) are
 added while a process runs.
+
+Tables, curves and identities of such trials need no source. Its sizes and its model do, and executing stored
+source takes the user's consent.
 """
 
-from typing import Annotated, overload
+from typing import Annotated, Any, ClassVar, NoReturn, overload
 
 import torch
+from pydantic import ConfigDict
+from typing_extensions import override
 
+from memtune.errors import MissingSourceError
 from memtune.models.architecture import (
     LanguageModel,
     LanguageModelConfig,
@@ -32,10 +38,55 @@ from memtune.models.families.residual_memory import ResidualMemoryConfig
 from memtune.models.families.rnn import RNNConfig
 from memtune.models.families.scrn import SCRNConfig
 from memtune.models.families.stack_lstm import StackLSTMConfig
-from memtune.models.unloaded_family import UnloadedFamilyConfig
 from memtune.plugins import ConfigRegistry
 
-__all__ = ["MODELS", "ModelConfig", "build_model", "list_families"]
+__all__ = ["MODELS", "ModelConfig", "UnloadedFamilyConfig", "build_model", "list_families"]
+
+
+class UnloadedFamilyConfig(LanguageModelConfig):
+    """The fields as they were stored; every method that needs the family raises MissingSourceError."""
+
+    model_config = ConfigDict(extra="allow")
+
+    is_trained_by_gradient: ClassVar[bool] = True
+    is_loaded: ClassVar[bool] = False
+    source: str
+    """SHA-256 of the source that defines the family."""
+
+    @override
+    def require_network(self, purpose: str) -> NeuralLanguageModelConfig:
+        self._refuse()
+
+    @override
+    def build(self, vocabulary_size: int) -> LanguageModel:
+        self._refuse()
+
+    @override
+    def parameter_count(self, vocabulary_size: int) -> int:
+        self._refuse()
+
+    @override
+    def multiply_adds(self, vocabulary_size: int) -> int:
+        self._refuse()
+
+    @override
+    def state_size(self) -> int:
+        self._refuse()
+
+    @override
+    def describe(self) -> dict[str, str | int | float]:
+        """The stored fields that are texts and numbers."""
+        hidden = {"family", "source", "initial_range"}
+        fields: dict[str, Any] = self.model_dump(mode="json", exclude=hidden)
+        return {name: value for name, value in fields.items() if isinstance(value, str | int | float)}
+
+    @override
+    def describe_output(self) -> dict[str, str | int | float]:
+        return {}
+
+    def _refuse(self) -> NoReturn:
+        raise MissingSourceError("model family", self.family, self.source)
+
 
 BUILT_IN: tuple[type[LanguageModelConfig], ...] = (
     LSTMConfig,

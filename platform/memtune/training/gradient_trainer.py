@@ -17,7 +17,7 @@ from torch import Tensor
 from memtune.corpora.store.corpus import Corpus
 from memtune.errors import CheckpointError
 from memtune.models.architecture import Model
-from memtune.tasks import Metrics, open_task, perplexity
+from memtune.tasks import Metrics, build_model, open_task, perplexity
 from memtune.training import memory_footprint
 from memtune.training.checkpoint import (
     Checkpoint,
@@ -33,19 +33,28 @@ from memtune.training.end_conditions import find_divergence, find_stall, never_s
 from memtune.training.loop.progress_meter import ProgressMeter
 from memtune.training.loop.random_states import RandomStates
 from memtune.training.loop.report_interval import ReportInterval
-from memtune.training.loop.training_loop import TrainingLoop
-from memtune.training.loop.training_session import TrainingSession
+from memtune.training.loop.training_loop import TrainingLoop, TrainingSession
 from memtune.training.optimisation.freed_memory import keep_freed_memory
 from memtune.training.optimisation.matmul_backend import select_backend
+from memtune.training.optimisation.width_scaling import find_rate_scales, rescale_initial_values
 from memtune.training.trial_config import TrialConfig
 from memtune.training.trial_curve import TrialCurve
-from memtune.training.trial_model import build_trial_model
 from memtune.training.trial_report import Progress, Report
 from memtune.training.weight_files import copy_weights, load_weights
 from memtune.trial_state import StopReason, TrialEnd
 from memtune.usage import Usage, UsageMeter
 
-__all__ = ["GradientTrainer"]
+__all__ = ["GradientTrainer", "build_trial_model"]
+
+
+def build_trial_model(config: TrialConfig, vocabulary_size: int) -> tuple[Model, dict[str, float]]:
+    """The model, and the factors of learning rates by parameter; there are none without a base width."""
+    model = build_model(config.task, config.model, vocabulary_size, config.seed)
+    if config.base_model is None:
+        return model, {}
+    base = build_model(config.task, config.base_model, vocabulary_size, config.seed)
+    rescale_initial_values(model, base)
+    return model, find_rate_scales(model, base)
 
 
 class GradientTrainer:

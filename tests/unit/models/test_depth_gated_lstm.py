@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from memtune.models import DepthGatedLSTMConfig, build_model, logits
-from memtune.models.layers.depth_gate import run_depth_gated_layer
+from memtune.models.families.depth_gated_lstm import run_depth_gated_layer
 from tests.low_precision import autocast_to_bfloat16
 
 WORDS = 23

@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from memtune.errors import ConfigurationError
-from memtune.models.families.kneser_ney import KneserNey, KneserNeyConfig
-from memtune.models.ngram_counts import ABSENT, sort_with_positions
+from memtune.models.families.kneser_ney import ABSENT, KneserNey, KneserNeyConfig, sort_with_positions
 from tests.oracles.kneser_ney import ReferenceKneserNey
 
 VOCABULARY = 30

@@ -10,8 +10,8 @@ from torch.nn import functional
 from memtune.errors import ConfigurationError
 from memtune.models import MODELS, NeuralLanguageModelConfig
 from memtune.training import TrialConfig
+from memtune.training.gradient_trainer import build_trial_model
 from memtune.training.optimisation.update_step import ModelUpdater
-from memtune.training.trial_model import build_trial_model
 from memtune.values import parse
 
 WORDS, ROWS, TIME = 50, 8, 12

@@ -11,9 +11,20 @@ where a is the count at the highest order and, below, the number of different wo
 is the probability that the discounts remove from c.
 
 Shapes: B batch, T time, P earlier words (n - 2, at least one), V vocabulary, N n-grams of one order.
+
+Chen and Goodman (1998), "An Empirical Study of Smoothing Techniques for Language Modeling", sections 3 and 4;
+Heafield et al. (2013), "Scalable Modified Kneser-Ney Language Model Estimation", for the adjusted counts of
+n-grams at a sentence's start and the discounts of sparse orders.
+
+The number of an n-gram is the index of its key among the N sorted keys of its order. The key is first word *
+size + number of the (n - 1)-gram of the other words, where `size` is the number of (n - 1)-grams. All counts
+are therefore bincounts of numbers over all tokens.
+
+Shapes: T tokens, V vocabulary, N n-grams of one order.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from typing import Literal, Self
 
@@ -25,11 +36,189 @@ from torch import Tensor, nn
 from torch.nn import functional
 from typing_extensions import override
 
+from memtune.errors import ConfigurationError
 from memtune.models.architecture import CountingConfig, LanguageModel, RecurrentState
 from memtune.models.memories.recent_words import keep_recent_words, make_empty_words
-from memtune.models.ngram_counts import ABSENT, SmoothedNgrams, estimate_kneser_ney
 
-__all__ = ["KneserNey", "KneserNeyConfig"]
+__all__ = [
+    "ABSENT",
+    "KneserNey",
+    "KneserNeyConfig",
+    "SmoothedNgrams",
+    "estimate_kneser_ney",
+    "sort_with_positions",
+]
+
+Integers = npt.NDArray[np.integer]
+Floats = npt.NDArray[np.float64]
+
+SPARSE_DISCOUNTS = (0.5, 1.0, 1.5)
+"""D(1), D(2), D(3+) of an order too sparse for an estimate: the defaults of lmplz --discount_fallback."""
+
+ABSENT = -1
+"""The number of an n-gram that does not occur or that would begin before the start of the text."""
+
+
+@dataclass(frozen=True)
+class SmoothedNgrams:
+    """The n-grams of one order that occur in the text.
+
+    keys (N,) in ascending order; gain (N,): discounted count / sum of the context's counts; backoff (N of the
+    order below,): the probability that each of those, as a context, leaves to the order below; 1 if it is no
+    context.
+    """
+
+    keys: npt.NDArray[np.int64]
+    gain: Floats
+    backoff: Floats
+    discounts: tuple[float, float, float]
+
+
+def estimate_kneser_ney(
+    tokens: Integers, starts: Integers, order: int, vocabulary_size: int
+) -> Iterator[SmoothedNgrams]:
+    """The orders 1 to `order` of a text of token ids (T,); `starts` are the positions of its sentences.
+
+    A start sign with id V precedes each sentence. It is context and never predicted. Raises
+    ConfigurationError for an empty text, ids outside the vocabulary, and positions that do not begin with 0
+    or do not ascend.
+    """
+    text = _insert_start_signs(tokens, starts, vocabulary_size)
+    history = _iterate_shifted_words(text, order, vocabulary_size)
+    number_T = next(history)
+    counts = _count_unigrams(number_T, vocabulary_size)
+    for word_T in history:
+        longer, number_T = _extend_ngrams(word_T, number_T, len(counts.keys), vocabulary_size)
+        preceded = np.bincount(longer.keys % len(counts.keys), minlength=len(counts.keys))
+        yield _smooth(counts, np.where(counts.is_initial, counts.occurrences, preceded))
+        counts = longer
+    yield _smooth(counts, counts.occurrences)
+
+
+def _insert_start_signs(tokens: Integers, starts: Integers, vocabulary_size: int) -> npt.NDArray[np.int32]:
+    if not len(tokens):
+        raise ConfigurationError("kneser_ney: the text is empty; give at least one token")
+    if not 0 <= tokens.min() <= tokens.max() < vocabulary_size:
+        raise ConfigurationError(
+            f"kneser_ney: token ids must be from 0 to {vocabulary_size - 1}, got {tokens.min()} to "
+            f"{tokens.max()}; was the text encoded with another vocabulary?"
+        )
+    if not len(starts) or starts[0] != 0 or (np.diff(starts) <= 0).any() or starts[-1] >= len(tokens):
+        raise ConfigurationError(
+            f"kneser_ney: starts must ascend from 0 and stay below the {len(tokens)} tokens, got {starts}"
+        )
+    return np.insert(np.asarray(tokens, dtype=np.int32), starts, vocabulary_size)
+
+
+def _iterate_shifted_words(text: Integers, order: int, start: int) -> Iterator[Integers]:
+    """The text itself, then the word 1, 2, ... order - 1 before each position; ABSENT before a start sign."""
+    column_T = text
+    yield column_T
+    for _ in range(order - 1):
+        before_T = np.empty_like(column_T)
+        before_T[0], before_T[1:] = ABSENT, column_T[:-1]
+        before_T[text == start] = ABSENT
+        column_T = before_T
+        yield column_T
+
+
+@dataclass(frozen=True)
+class NgramCounts:
+    """The counts of the n-grams of one order in the text.
+
+    keys, occurrences and context_indices (N,): the key, the count and the number of the context among
+    `context_count`; is_initial (N,): whether the n-gram begins with the start sign, so nothing precedes it.
+    """
+
+    keys: npt.NDArray[np.int64]
+    occurrences: Integers
+    context_indices: Integers
+    context_count: int
+    is_initial: npt.NDArray[np.bool_]
+
+
+def _count_unigrams(text: Integers, vocabulary_size: int) -> NgramCounts:
+    """Counts of every word of the vocabulary, also of absent words; the start sign has count 0."""
+    keys = np.arange(vocabulary_size + 1)
+    seen = np.bincount(text, minlength=len(keys))
+    seen[vocabulary_size] = 0
+    return NgramCounts(keys, seen, np.zeros_like(keys), 1, keys == vocabulary_size)
+
+
+def _extend_ngrams(
+    word_T: Integers, number_T: Integers, size: int, vocabulary_size: int
+) -> tuple[NgramCounts, Integers]:
+    """The n-grams that are one word longer, and the number of such an n-gram at each position (T,).
+
+    `number_T` is the number, among `size`, of the n-gram that ends at each position; `word_T` is the word
+    before that n-gram.
+    """
+    key_T, position_T = sort_with_positions(_encode_keys(word_T, number_T, size))
+    begins = np.flatnonzero(np.diff(key_T, prepend=ABSENT))
+    keys, seen = key_T[begins], np.diff(begins, append=len(key_T))
+    longer_T = np.full(len(word_T), ABSENT, dtype=np.int32)
+    longer_T[position_T] = np.repeat(np.arange(len(keys), dtype=np.int32), seen)
+    context = number_T[position_T[begins] - 1]
+    return NgramCounts(keys, seen, context, size, keys >= vocabulary_size * size), longer_T
+
+
+def _encode_keys(word_T: Integers, number_T: Integers, size: int) -> npt.NDArray[np.int64]:
+    """Keys of the n-grams of a word and the n-gram after it, one of `size`; ABSENT if either is ABSENT."""
+    key_T = np.asarray(np.multiply(word_T, size, dtype=np.int64) + number_T, dtype=np.int64)
+    key_T[np.minimum(word_T, number_T) < 0] = ABSENT
+    return key_T
+
+
+def sort_with_positions(
+    key_T: npt.NDArray[np.int64],
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The keys that are not ABSENT, sorted, and the position of each; overwrites `key_T`.
+
+    If key and position fit into one integer, sorting these integers is several times faster than argsort.
+    """
+    bits = len(key_T).bit_length()
+    if int(key_T.max()).bit_length() + bits > 63:
+        position_T = np.argsort(key_T)
+        present = np.searchsorted(key_T, 0, sorter=position_T)
+        return key_T[position_T[present:]], position_T[present:]
+    key_T <<= bits
+    key_T |= np.arange(len(key_T))
+    key_T.sort()
+    present_K = key_T[np.searchsorted(key_T, 0) :]
+    return present_K >> bits, present_K & ((1 << bits) - 1)
+
+
+def _smooth(counts: NgramCounts, adjusted: Integers) -> SmoothedNgrams:
+    discounts = _estimate_discounts(adjusted)
+    taken = np.array((0.0, *discounts)).take(adjusted, mode="clip")
+    total = np.bincount(counts.context_indices, weights=adjusted, minlength=counts.context_count)
+    lost = np.bincount(counts.context_indices, weights=taken, minlength=counts.context_count)
+    used = total > 0
+    gain = (adjusted - taken) / np.where(used, total, 1.0)[counts.context_indices]
+    backoff = np.where(used, lost / np.where(used, total, 1.0), 1.0)
+    return SmoothedNgrams(counts.keys, gain, backoff, discounts)
+
+
+def _estimate_discounts(adjusted: Integers) -> tuple[float, float, float]:
+    """D(1), D(2), D(3+) from how many n-grams have each count: Chen and Goodman (1998), equation 26."""
+    _, once, twice, thrice, four_times = (
+        int(number) for number in np.bincount(np.minimum(adjusted, 5), minlength=6)[:5]
+    )
+    # The paper does not say what to do where a count is missing. These are the rules of KenLM's lmplz
+    # (lm/builder/adjust_counts.cc): n1, n2 and n3 are divisors, so none may be 0; n4 = 0 gives D(3+) = 3; a
+    # discount below 0 or above its count replaces all three.
+    if not (once and twice and thrice):
+        return SPARSE_DISCOUNTS
+    share = once / (once + 2 * twice)
+    estimates = (
+        1 - 2 * share * twice / once,
+        2 - 3 * share * thrice / twice,
+        3 - 4 * share * four_times / thrice,
+    )
+    if any(not 0 <= discount <= count for count, discount in enumerate(estimates, start=1)):
+        return SPARSE_DISCOUNTS
+    return estimates
+
 
 BOUNDARY_ID = 0
 """The id of `<eos>`, which is also the input before the first word of a text."""

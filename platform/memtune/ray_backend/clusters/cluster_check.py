@@ -17,9 +17,11 @@ from memtune.ray_backend.clusters.rules.on_premises_rules import (
     find_unresolved_ray_commands,
     find_unverified_workers,
 )
-from memtune.ray_backend.clusters.rules.placeholder_rules import find_placeholders
-from memtune.ray_backend.clusters.rules.provider_rules import find_unknown_provider_fields
-from memtune.ray_backend.clusters.rules.schema_rules import find_schema_violations
+from memtune.ray_backend.clusters.rules.provider_rules import (
+    find_placeholders,
+    find_schema_violations,
+    find_unknown_provider_fields,
+)
 from memtune.ray_backend.clusters.rules.upload_rules import (
     find_large_uploads,
     find_missing_mounts,

@@ -11,13 +11,15 @@ from typing import Any
 
 from memtune.errors import ClusterError, ConfigurationError, CorpusError, StorageError
 from memtune.library import FileKind, find_file
-from memtune.ray_backend.jobs.job_environment import (
+from memtune.ray_backend.jobs.job_package import (
     HOME_ON_HEAD,
+    StudyFiles,
     build_job_environment,
+    collect_study_files,
     find_local_secrets,
     find_unset_locations,
+    write_package,
 )
-from memtune.ray_backend.jobs.job_package import StudyFiles, collect_study_files, write_package
 from memtune.ray_backend.jobs.job_server import STUDY_KEY, Job, JobServer
 from memtune.settings import Settings
 from memtune.storage.scratch_folder import open_scratch_folder

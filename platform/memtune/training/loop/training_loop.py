@@ -1,22 +1,55 @@
 """The steps of a trial: batches, loss, learning rate and update, with the state that they change."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from math import ceil
 
 import torch
 from torch import Tensor
 
+from memtune.errors import TrialError
 from memtune.models.architecture import Model, RecurrentState
 from memtune.tasks import AnyTask, TaskBatch
 from memtune.training.loop.epoch_batches import EpochBatches, Position
 from memtune.training.loop.progress_meter import ProgressMeter
+from memtune.training.loop.random_states import RandomStates
 from memtune.training.loop.report_interval import ReportInterval
 from memtune.training.optimisation.schedules import SchedulePosition
 from memtune.training.optimisation.training_config import TrainingConfig
 from memtune.training.optimisation.update_step import ModelUpdater
 
-__all__ = ["TrainingLoop"]
+__all__ = ["TrainingLoop", "TrainingSession"]
+
+
+class TrainingSession:
+    """Runs blocks of training under the trial's own random states and adds up their time.
+
+    An exception that leaves a block (also KeyboardInterrupt) may leave the weights in the middle of a step,
+    so the session refuses all later blocks.
+    """
+
+    def __init__(self, random_states: RandomStates) -> None:
+        self.random_states = random_states
+        self.elapsed_seconds = 0.0
+        self._is_interrupted = False
+
+    @contextmanager
+    def run_block(self) -> Iterator[None]:
+        """Context of a block; raises TrialError after an interruption."""
+        self.check_uninterrupted()
+        self._is_interrupted = True
+        started = time.perf_counter()
+        with self.random_states.use_states():
+            yield
+        self.elapsed_seconds += time.perf_counter() - started
+        self._is_interrupted = False
+
+    def check_uninterrupted(self) -> None:
+        """Raise TrialError if a block was interrupted; its weights may be in the middle of a step."""
+        if self._is_interrupted:
+            raise TrialError("training was interrupted in the middle of a step; restore the last checkpoint")
+
 
 GPU_CHECK_STEPS = 50
 """Steps between two checks for NaN on a GPU. Each check makes the host wait for the GPU."""

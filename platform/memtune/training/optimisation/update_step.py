@@ -2,6 +2,10 @@
 
 On a CPU the step of plain SGD is one addition for each parameter: it updates only the rows of embedding
 tables that were read, and clipping scales the learning rate in place of the gradient.
+
+A dense gradient of a table has V rows to fill, to measure and to add, although a batch of N tokens reads at
+most N of them. An optimiser that does not change rows with a gradient of zero (plain SGD) gives the same
+result with the rows that were read.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,10 +22,29 @@ from memtune.models.architecture import Model
 from memtune.training.devices import has_bfloat16_instructions
 from memtune.training.optimisation.averaged_sgd import AveragedSGD
 from memtune.training.optimisation.optimisers import ParameterRole
-from memtune.training.optimisation.row_gradients import coalesce, enable_sparse_gradients, get_stored_entries
 from memtune.training.optimisation.training_config import TrainingConfig
 
-__all__ = ["ModelUpdater", "check_device"]
+__all__ = ["ModelUpdater", "check_device", "coalesce", "enable_sparse_gradients", "get_stored_entries"]
+
+
+def enable_sparse_gradients(model: nn.Module) -> None:
+    """Make every embedding table return a sparse gradient with one row per token.
+
+    A table that another layer shares, such as a tied output layer, still has a dense gradient: their sum.
+    """
+    for module in model.modules():
+        if isinstance(module, nn.Embedding):
+            module.sparse = True
+
+
+def coalesce(gradient: Tensor) -> Tensor:
+    """A gradient with one entry per row: the sum over the tokens that read the row, in their order."""
+    return gradient.coalesce() if gradient.is_sparse else gradient
+
+
+def get_stored_entries(gradient: Tensor) -> Tensor:
+    """The entries of a coalesced gradient that may differ from zero."""
+    return gradient.values() if gradient.is_sparse else gradient
 
 
 class ModelUpdater:

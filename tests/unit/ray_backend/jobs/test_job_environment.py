@@ -3,7 +3,7 @@
 import pytest
 
 from memtune.errors import ConfigurationError
-from memtune.ray_backend.jobs.job_environment import (
+from memtune.ray_backend.jobs.job_package import (
     build_job_environment,
     find_local_secrets,
     find_unset_locations,

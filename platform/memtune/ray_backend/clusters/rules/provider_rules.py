@@ -3,10 +3,20 @@
 The names are those that the node providers of Ray 2.60 read.
 """
 
+import re
+from collections.abc import Iterator
+from typing import Any
+
 from memtune.errors import did_you_mean
 from memtune.ray_backend.clusters.cluster_file import ClusterFile, Finding
+from memtune.ray_backend.compatibility import ClusterConfigError, validate_cluster_config
 
-__all__ = ["FIELDS_BY_PROVIDER", "find_unknown_provider_fields"]
+__all__ = [
+    "FIELDS_BY_PROVIDER",
+    "find_placeholders",
+    "find_schema_violations",
+    "find_unknown_provider_fields",
+]
 
 COMMON_FIELDS = {
     "type",
@@ -41,3 +51,48 @@ def find_unknown_provider_fields(cluster: ClusterFile) -> list[Finding]:
         for name in cluster.provider
         if name not in known
     ]
+
+
+PLACEHOLDER = re.compile(r"EDIT-[\w-]+|\b(?:192\.0\.2|198\.51\.100|203\.0\.113)\.\d{1,3}\b")
+"""The addresses are those that RFC 5737 reserves for documentation."""
+
+
+def find_placeholders(cluster: ClusterFile) -> list[Finding]:
+    """One finding of kind "edit" for each entry that still holds a placeholder."""
+    return [
+        Finding(
+            rule="edit",
+            where=where,
+            problem=f"{found[0]} is a placeholder",
+            fix="replace it with your value; the comment next to it explains which",
+            kind="edit",
+        )
+        for where, text in _iterate_strings(cluster.config, "")
+        if (found := PLACEHOLDER.search(text))
+    ]
+
+
+def _iterate_strings(node: Any, where: str) -> Iterator[tuple[str, str]]:
+    """Every string below a node, with its dotted name."""
+    if isinstance(node, str):
+        yield where, node
+        return
+    entries = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    for name, value in entries:
+        yield from _iterate_strings(value, f"{where}.{name}" if where else str(name))
+
+
+def find_schema_violations(cluster: ClusterFile) -> list[Finding]:
+    """At most one finding: Ray stops at the first violation."""
+    try:
+        validate_cluster_config(cluster.config)
+    except ClusterConfigError as error:
+        return [
+            Finding(
+                rule="schema",
+                where=error.entry,
+                problem=f"Ray refuses it: {error.problem}",
+                fix="write the entry as in cluster.yaml, clusters/gcp.yaml or clusters/onprem.yaml",
+            )
+        ]
+    return []
