@@ -23,8 +23,6 @@ from memtune.studies.study_check import check_study
 from memtune.studies.study_run import Conclusion, StudyHooks, StudyResult, TrialPhase, run_study
 from memtune.tracking import Recorder
 
-__all__ = ["run_search"]
-
 log = logging.getLogger(__name__)
 
 REPORT_FILE, FIGURE_FOLDER = "report.html", "figures"

@@ -2,8 +2,6 @@
 
 from memtune.errors import ArgumentError
 
-__all__ = ["CORPUS_NAME", "check_type", "describe_value"]
-
 CORPUS_NAME = 'the name of a corpus, such as "ptb"'
 """What a message says that a corpus is given by."""
 MAX_SHOWN_CHARACTERS = 60

@@ -4,8 +4,6 @@ import html
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-__all__ = ["ResultList", "make_frame", "render_table"]
-
 T = TypeVar("T")
 
 MAX_ROWS = 20

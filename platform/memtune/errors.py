@@ -9,29 +9,6 @@ import os
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-__all__ = [
-    "ArgumentError",
-    "CheckpointError",
-    "ClusterError",
-    "ConfigurationError",
-    "CorpusError",
-    "ExecutorLostError",
-    "MemtuneError",
-    "MissingSourceError",
-    "PluginError",
-    "SpaceError",
-    "StorageError",
-    "StudyError",
-    "TrackingError",
-    "TrialError",
-    "WorkerError",
-    "did_you_mean",
-    "explain_system_error",
-    "is_environment_fault",
-    "suggest_nearest",
-]
-
-
 FIX_BY_ERRNO = {
     errno.ENOSPC: "free space there",
     errno.EDQUOT: "free space there, or raise the quota",

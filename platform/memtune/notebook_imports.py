@@ -5,8 +5,6 @@ import sys
 import warnings
 from importlib import import_module
 
-__all__ = ["silence_widget_hints"]
-
 
 def silence_widget_hints() -> None:
     """Import tqdm without its warning, and set Ray's log of missing widgets to warnings.

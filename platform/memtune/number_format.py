@@ -1,7 +1,5 @@
 """Counts as text, in one format for all messages."""
 
-__all__ = ["format_count", "format_parameters", "format_short_count"]
-
 SHORT_UNITS = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 

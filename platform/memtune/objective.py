@@ -11,8 +11,6 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import Literal
 
-__all__ = ["Objective"]
-
 
 class Objective(StrEnum):
     """What compares the trials of a task. Stored by value: another value makes stored studies unreadable."""

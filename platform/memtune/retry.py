@@ -8,8 +8,6 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-__all__ = ["Backoff", "retry"]
-
 T = TypeVar("T")
 
 

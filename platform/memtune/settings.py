@@ -11,14 +11,6 @@ from memtune.storage.credentials import refuse_credentials
 from memtune.storage.path_uris import JOURNAL_PREFIX, SQLITE_PREFIX, make_path_uri
 from memtune.values import UserValue
 
-__all__ = [
-    "LOCATION_VARIABLES",
-    "URI_VARIABLES",
-    "Settings",
-    "bypass_proxy_for_loopback",
-    "explain_proxy",
-]
-
 LOCATION_VARIABLES = ("MEMTUNE_STORE", "MEMTUNE_STUDIES", "MEMTUNE_PROPOSALS", "MLFLOW_TRACKING_URI")
 """The environment variables of locations that may be in shared storage or on a server."""
 URI_VARIABLES = (

@@ -9,15 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-__all__ = [
-    "STOP_SIGNALS",
-    "interrupt_on_stop_signals",
-    "is_ignored",
-    "keep_handlers",
-    "release_closed_terminal",
-    "start_processes_without",
-]
-
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 OUTPUTS = (1, 2)
 

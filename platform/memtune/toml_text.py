@@ -11,8 +11,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ["find_line", "format_toml", "locate_field", "parse_toml", "read_toml_text"]
-
 TOML_FIXES = {
     "Cannot declare": "write all fields of a table below one header",
     "Cannot overwrite a value": "keep one of the two",

@@ -4,8 +4,6 @@ from enum import StrEnum
 
 from memtune.values import Value
 
-__all__ = ["Failure", "FailureCause", "StopReason", "TrialEnd", "TrialState"]
-
 
 class TrialState(StrEnum):
     """The state of a trial. Stored by value: renaming a member's value makes stored studies unreadable."""

@@ -7,8 +7,6 @@ from pydantic import Field
 
 from memtune.values import Value
 
-__all__ = ["NodeSeconds", "Usage", "UsageMeter", "add_usages"]
-
 
 class NodeSeconds(Value):
     """Reserved cores and GPUs on nodes of one type, times the seconds for which they were reserved."""

@@ -14,8 +14,6 @@ from pydantic_core.core_schema import CoreSchema, no_info_before_validator_funct
 
 from memtune.errors import ConfigurationError, did_you_mean
 
-__all__ = ["Place", "UserValue", "Value", "digest", "flatten", "forget_schemas", "parse", "parse_json"]
-
 T = TypeVar("T")
 Place = str | Callable[[str], str]
 """Where data come from, in messages; a function returns it for a field by its dotted name."""

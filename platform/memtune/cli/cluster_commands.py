@@ -7,8 +7,6 @@ import typer
 from memtune.cli.terminal import AsJson, ClusterPath, Yes, err, out
 from memtune.number_format import format_count
 
-__all__ = ["app"]
-
 app = typer.Typer(help="Check, launch, query and stop a cluster that a file describes.", no_args_is_help=True)
 
 

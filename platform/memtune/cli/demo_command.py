@@ -6,8 +6,6 @@ from memtune.cli.corpora.corpus_commands import corpus_demo
 from memtune.cli.results.compare_command import compare
 from memtune.cli.studies.search_command import Trials, search
 
-__all__ = ["demo"]
-
 DEMO = "demo"
 """The packaged study on the embedded corpus."""
 

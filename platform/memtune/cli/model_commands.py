@@ -10,8 +10,6 @@ from rich.text import Text
 from memtune.cli.terminal import AsJson, ModelName, TrustCode, out
 from memtune.number_format import format_count, format_parameters
 
-__all__ = ["app"]
-
 app = typer.Typer(
     help="Model families: list, show, start and check one of your own; export a trained model.",
     no_args_is_help=True,

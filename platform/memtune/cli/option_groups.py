@@ -6,8 +6,6 @@ from functools import wraps
 from inspect import Parameter, signature
 from typing import Any, get_type_hints
 
-__all__ = ["expand_option_groups"]
-
 
 def expand_option_groups(command: Callable[..., None]) -> Callable[..., None]:
     """The command, with each dataclass parameter replaced by one parameter for each field of the dataclass.

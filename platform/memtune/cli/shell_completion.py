@@ -15,18 +15,6 @@ from pathlib import Path
 from memtune.library import FileKind, list_packaged
 from memtune.storage.path_uris import SQLITE_PREFIX, find_path, make_path_uri
 
-__all__ = [
-    "answer_bash",
-    "complete_corpus",
-    "complete_model",
-    "complete_packaged_study",
-    "complete_paper",
-    "complete_study",
-    "complete_study_file",
-    "complete_trial_file",
-    "join_words_of_bash",
-]
-
 MANIFEST_FILE, STUDY_FILE = "manifest.json", "study.json"
 ALIASES = "SELECT 'models:/' || name || '@' || alias FROM registered_model_aliases"
 TRIALS = """

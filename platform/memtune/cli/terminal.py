@@ -17,29 +17,6 @@ from memtune.reports.text_console import TextConsole, show_control_characters
 if TYPE_CHECKING:
     from memtune.tracking import CorpusPages, PromotionResult
 
-__all__ = [
-    "AsJson",
-    "ClusterPath",
-    "CorpusName",
-    "CorpusStoreOption",
-    "Device",
-    "LogConsole",
-    "ModelName",
-    "ModelNames",
-    "QuestionCorpus",
-    "QuestionTask",
-    "SplitName",
-    "TrustCode",
-    "Yes",
-    "err",
-    "open_progress_bar",
-    "out",
-    "print_pages",
-    "print_promotion",
-    "resolve_corpus_store",
-    "warn",
-]
-
 out = TextConsole()
 err = TextConsole(stderr=True)
 

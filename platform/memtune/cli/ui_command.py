@@ -11,8 +11,6 @@ from memtune.errors import MemtuneError
 if TYPE_CHECKING:
     from memtune.tracking import CorpusPages, ServedPages
 
-__all__ = ["ui"]
-
 
 def ui(port: Annotated[int, typer.Option(min=1, max=65535, help="Port on this machine.")] = 5000) -> None:
     """Serve MLflow's pages over the records of your searches, for you alone, on this machine.

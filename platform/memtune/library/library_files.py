@@ -7,17 +7,6 @@ from pathlib import Path
 
 from memtune.errors import StudyError, did_you_mean
 
-__all__ = [
-    "LIBRARY_ROOT",
-    "FileKind",
-    "copy_packaged",
-    "find_file",
-    "find_packaged",
-    "format_argument",
-    "list_packaged",
-    "read_question",
-]
-
 _INSTALLED_ROOT = Path(__file__).parent / "files"
 LIBRARY_ROOT = _INSTALLED_ROOT if _INSTALLED_ROOT.is_dir() else Path(__file__).parents[3]
 """The folder that has the folders of the library: of the installed package, or the source tree."""

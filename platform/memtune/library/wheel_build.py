@@ -8,8 +8,6 @@ from pathlib import Path
 
 from setuptools.command.build_py import build_py
 
-__all__ = ["BuildWithLibrary"]
-
 FOLDERS = ("search_spaces", "jobs/studies", "jobs/trials", "jobs/papers")
 """Folders of the source tree whose TOML files become package data, under their own paths."""
 PACKAGE_FOLDER = "memtune/library/files"

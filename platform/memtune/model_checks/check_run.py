@@ -17,8 +17,6 @@ from memtune.plugins import load_plugin_file
 from memtune.plugins.source_modules import describe_error
 from memtune.values import parse
 
-__all__ = ["CheckResult", "check_family", "find_family", "list_examples"]
-
 FLOAT64_TOLERANCE = 1e-9
 """The order of sums changes results by 1e-12 in long texts; an error in an equation by more than 1e-4."""
 FLOAT32_TOLERANCE = 1e-5

@@ -11,15 +11,6 @@ from memtune.models import MODELS, LanguageModelConfig
 from memtune.plugins.source_modules import SOURCE_FIELD
 from memtune.values import Value, parse
 
-__all__ = [
-    "FamilyDescription",
-    "FamilyEntry",
-    "FamilyField",
-    "FamilySizes",
-    "describe_family",
-    "list_entries",
-]
-
 BUILT_IN = "built in"
 
 

@@ -26,8 +26,6 @@ from memtune.models import (
 )
 from memtune.training.weight_files import load_model, save_model
 
-__all__ = ["CHECKS", "WORDS", "Check", "draw_text", "has_dropout", "make_model"]
-
 WORDS = 31
 """Size of the vocabulary."""
 LONG_TEXT = 90

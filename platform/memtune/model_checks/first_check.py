@@ -14,8 +14,6 @@ from memtune.plugins import list_sources
 from memtune.plugins.source_modules import describe_error
 from memtune.training import TrialConfig
 
-__all__ = ["check_new_families", "find_formula_problem"]
-
 WORDS, ROWS, STEPS = 23, 2, 5
 
 

@@ -18,8 +18,6 @@ from memtune.models import (
 )
 from memtune.spaces import FittedSize
 
-__all__ = ["StepComparison", "compare_with_lstm"]
-
 ROWS, STEPS = 20, 35
 REPEATS = 5
 

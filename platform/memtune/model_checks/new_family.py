@@ -8,8 +8,6 @@ from pathlib import Path
 from memtune.errors import PluginError
 from memtune.models import MODELS
 
-__all__ = ["write_built_in_family", "write_new_family"]
-
 NAME_PATTERN = re.compile(r"[a-z][a-z0-9_]*")
 TEMPLATES = {
     "family.py.template": "{name}.py",

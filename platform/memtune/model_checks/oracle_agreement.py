@@ -7,8 +7,6 @@ from torch import Tensor
 
 from memtune.models import NeuralLanguageModel, logits, negative_log_likelihood
 
-__all__ = ["Oracle", "assert_agreement", "assert_near", "assert_same_gradients"]
-
 Oracle = Callable[..., list[list[Tensor]]]
 """logits[b][t], vectors over the vocabulary, from a configuration, parameters in float64 and words."""
 ROUNDING = 1e-15

@@ -9,8 +9,6 @@ from torch import Tensor
 from memtune.model_checks.oracle_agreement import Oracle
 from memtune.models import NeuralLanguageModel, NeuralLanguageModelConfig, build_model
 
-__all__ = ["EXAMPLE_SIZE", "OracleCase", "keep_initial_weights"]
-
 EXAMPLE_SIZE = {"width": 8, "initial_range": 0.5}
 """Fields of most examples: small models, with wide initial values so that an error changes the result."""
 

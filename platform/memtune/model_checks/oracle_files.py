@@ -15,8 +15,6 @@ from memtune.model_checks.oracle_agreement import Oracle
 from memtune.plugins import load_source
 from memtune.plugins.plugin_source import read_source_file
 
-__all__ = ["OracleFile", "load_oracle"]
-
 
 @dataclass(frozen=True)
 class OracleFile:

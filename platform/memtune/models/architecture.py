@@ -26,20 +26,6 @@ from memtune.models.outputs.output_config import NoOutputConfig, OutputConfig, S
 from memtune.models.outputs.output_layer import OutputLayer
 from memtune.values import Value
 
-__all__ = [
-    "CountingConfig",
-    "LanguageModel",
-    "LanguageModelConfig",
-    "Model",
-    "NeuralLanguageModel",
-    "NeuralLanguageModelConfig",
-    "RecurrentState",
-    "TreeReader",
-    "WindowLanguageModel",
-    "logits",
-    "negative_log_likelihood",
-]
-
 RecurrentState = dict[str, Tensor]
 """The state of a model between two pieces of a text; the first dimension of every tensor is the batch."""
 

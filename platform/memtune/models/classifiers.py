@@ -25,14 +25,6 @@ from memtune.models.layers.pooling import Spans, average_spans
 from memtune.models.outputs.output_config import NoOutputConfig, SoftmaxConfig
 from memtune.values import Value
 
-__all__ = [
-    "Classifier",
-    "ClassifierConfig",
-    "PairClassifier",
-    "SentenceClassifier",
-    "strip_output_layer",
-]
-
 
 class ClassifierConfig(Value):
     """ReLU layers as wide as the body below a linear layer; every layer has a bias."""

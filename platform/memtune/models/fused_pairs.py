@@ -34,8 +34,6 @@ from memtune.models.memories.memory_tape import run_memory_tape
 from memtune.models.memories.source_attention import attend_to_source
 from memtune.values import Value
 
-__all__ = ["FusedPairClassifier", "PairReadingConfig"]
-
 MEAN_PREMISE_WORDS = 14
 """Words of a mean premise of the corpus of section 5.3, whose hypotheses have about 8."""
 

@@ -25,13 +25,6 @@ from memtune.models.outputs.hashed_ngrams import Slices, hash_contexts
 from memtune.models.outputs.output_layer import OutputLayer, SoftmaxOutput
 from memtune.values import Value
 
-__all__ = [
-    "MaximumEntropyConfig",
-    "MaximumEntropyLanguageModel",
-    "NgramConnections",
-    "add_ngram_connections",
-]
-
 
 class MaximumEntropyConfig(Value):
     """Hashed n-gram connections from the last words to the output layer."""

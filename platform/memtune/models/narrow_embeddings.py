@@ -6,8 +6,6 @@ from pydantic import Field, model_validator
 
 from memtune.models.architecture import NeuralLanguageModelConfig
 
-__all__ = ["NarrowEmbeddingsConfig"]
-
 
 class NarrowEmbeddingsConfig(NeuralLanguageModelConfig):
     """A family with a separate width of the embeddings; tied tables need embeddings as wide as the layers."""

@@ -40,8 +40,6 @@ from memtune.models.families.scrn import SCRNConfig
 from memtune.models.families.stack_lstm import StackLSTMConfig
 from memtune.plugins import ConfigRegistry
 
-__all__ = ["MODELS", "ModelConfig", "UnloadedFamilyConfig", "build_model", "list_families"]
-
 
 class UnloadedFamilyConfig(LanguageModelConfig):
     """The fields as they were stored; every method that needs the family raises MissingSourceError."""

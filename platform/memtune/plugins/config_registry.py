@@ -22,8 +22,6 @@ from memtune.plugins.plugin_source import PluginSource
 from memtune.plugins.source_modules import SOURCE_FIELD, describe_error, remember_source
 from memtune.values import Value, forget_schemas
 
-__all__ = ["ConfigRegistry"]
-
 ConfigT = TypeVar("ConfigT", bound=Value)
 NAME_PATTERN = re.compile(r"[a-z][a-z0-9_]{0,59}")
 """Of a plug-in; its length is limited because names of files and aliases of models contain it."""

@@ -11,8 +11,6 @@ from memtune.errors import PluginError
 from memtune.plugins.plugin_source import MAX_SOURCE_BYTES, PluginSource, make_source, read_source_text
 from memtune.plugins.source_modules import describe_error
 
-__all__ = ["InstalledPlugin", "find_module_folder", "list_names", "load"]
-
 
 @dataclass(frozen=True)
 class InstalledPlugin:

@@ -11,8 +11,6 @@ from memtune.plugins.plugin_registry import PluginRegistry
 from memtune.plugins.plugin_source import PluginSource
 from memtune.plugins.source_modules import remember_source
 
-__all__ = ["ObjectRegistry"]
-
 T = TypeVar("T")
 
 

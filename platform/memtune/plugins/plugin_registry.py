@@ -15,8 +15,6 @@ from memtune.plugins import installed_plugins
 from memtune.plugins.plugin_source import PluginSource
 from memtune.plugins.source_modules import forget_sources, list_loaded_digests
 
-__all__ = ["PluginRegistry", "find_installed_file", "isolate_registries", "list_entries", "register_module"]
-
 T = TypeVar("T")
 
 _registries: "list[PluginRegistry[object]]" = []

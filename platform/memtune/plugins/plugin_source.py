@@ -11,8 +11,6 @@ from memtune.storage.digests import hash_bytes
 from memtune.storage.regular_files import open_regular_file
 from memtune.values import Value, digest
 
-__all__ = ["MAX_SOURCE_BYTES", "PluginSource", "make_source", "read_source_file", "read_source_text"]
-
 MAX_SOURCE_BYTES = 2**20
 """Of all files of one plug-in; a family has some thousand lines at most, and every trial carries it."""
 SHOWN_DIGITS = 12

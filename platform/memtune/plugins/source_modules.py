@@ -24,16 +24,6 @@ from typing_extensions import override
 from memtune.errors import PluginError
 from memtune.plugins.plugin_source import PluginSource
 
-__all__ = [
-    "describe_error",
-    "forget_sources",
-    "list_loaded_digests",
-    "list_sources",
-    "load_source",
-    "remember_source",
-    "unload_source",
-]
-
 MODULE_PREFIX = "memtune_plugin_"
 MODULE_DIGITS = 16
 SOURCE_FILE = re.compile(r"<[0-9a-f]{16}>/")

@@ -13,16 +13,6 @@ from memtune.plugins.plugin_source import PluginSource, read_source_file
 from memtune.plugins.source_modules import list_loaded_digests, load_source, unload_source
 from memtune.storage.folder import Folder
 
-__all__ = [
-    "SOURCES_FOLDER",
-    "SourceStore",
-    "load_plugin_file",
-    "load_plugin_files",
-    "load_sources",
-    "parse_sources",
-    "run_with_sources",
-]
-
 
 def load_plugin_files(names: Iterable[str], folder: Path) -> tuple[PluginSource, ...]:
     """Load the files that a study or a trial lists, by paths relative to a folder.

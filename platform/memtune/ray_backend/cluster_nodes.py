@@ -12,8 +12,6 @@ from memtune.errors import StudyError
 from memtune.ray_backend.compatibility import read_autoscaling_config
 from memtune.studies.capacity import RESOURCE_TOLERANCE, Capacity, NodeType, parse_capacity
 
-__all__ = ["SlotPlanner", "find_autoscaling_config", "find_smallest_gpu_bytes"]
-
 NODE_TIMEOUT_SECONDS = 60.0
 REFRESH_INTERVAL_SECONDS = 10.0
 REST_SECONDS = 600.0

@@ -72,31 +72,6 @@ import yaml
 
 from memtune.errors import MemtuneError, StudyError
 
-__all__ = [
-    "LOW_MEMORY_PATTERN",
-    "NODE_TYPE_VARIABLE",
-    "UPLOAD_LOGGERS",
-    "WORKER_DIED_TEXT",
-    "ClusterConfigError",
-    "NodeProcesses",
-    "complete_cluster_config",
-    "delete_shared_key",
-    "forward_no_variables",
-    "has_shared_key",
-    "import_dashboard_modules",
-    "is_in_notebook",
-    "is_start_timeout",
-    "iterate_packaged_files",
-    "make_job_config",
-    "put_shared_key",
-    "raise_callback_errors",
-    "read_autoscaling_config",
-    "reset_token_cache",
-    "start_instance",
-    "use_lean_node",
-    "validate_cluster_config",
-]
-
 KEY_NAMESPACE = "memtune"
 PathPredicate = Callable[[Path], bool]
 RAY_LOG_PREFIX = re.compile(r"[\d-]+ [\d:,]+\s+(?:PANIC|ERR|WARN|INFO) \S+\.py:\d+ -- ")

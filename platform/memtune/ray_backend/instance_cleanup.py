@@ -17,8 +17,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["ORDERLY_END", "RUN_FOLDER_VARIABLE", "clean_up", "end_processes"]
-
 ORDERLY_END = b"end"
 """What a driver writes into the pipe when it has ended its instance itself."""
 

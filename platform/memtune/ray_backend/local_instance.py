@@ -15,8 +15,6 @@ from memtune.ray_backend.private_token import set_environment, use_private_token
 from memtune.retry import Backoff, retry
 from memtune.stop_signals import start_processes_without
 
-__all__ = ["run_local_instance"]
-
 RETRY_SECONDS = 60.0
 """Ray gives up when a process of its takes 15 s to start, as on a busy machine; so long it is tried again."""
 

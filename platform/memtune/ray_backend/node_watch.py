@@ -19,8 +19,6 @@ import ray
 from memtune.errors import ExecutorLostError
 from memtune.ray_backend.compatibility import NodeProcesses
 
-__all__ = ["NodeWatch", "watch_node"]
-
 POLL_SECONDS = 1.0
 MAX_REFUSALS = 10
 """Polls in a row at which a cluster's GCS may refuse a connection: a head with a database restarts it.

@@ -10,8 +10,6 @@ from pathlib import Path
 
 from memtune.ray_backend.compatibility import reset_token_cache
 
-__all__ = ["protect_default_token", "set_environment", "use_private_token"]
-
 OWNER_ONLY_MODE = 0o600
 log = logging.getLogger(__name__)
 

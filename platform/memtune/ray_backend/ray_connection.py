@@ -22,8 +22,6 @@ from memtune.ray_backend.private_token import protect_default_token
 from memtune.ray_backend.run_folder import open_run_folder
 from memtune.stop_signals import keep_handlers
 
-__all__ = ["connect_ray"]
-
 ANSWER_SECONDS = 10.0
 """Seconds in which a cluster has to answer; ray.init alone tries for minutes without a message."""
 HTTP2_START = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])

@@ -6,8 +6,6 @@ from pathlib import Path
 
 from memtune.studies.executor import ExecutorRun
 
-__all__ = ["RayExecutor"]
-
 
 class RayExecutor:
     """Runs trials on a private Ray instance of this machine or on an existing cluster.

@@ -22,8 +22,6 @@ from memtune.ray_backend import instance_cleanup
 from memtune.ray_backend.instance_cleanup import ORDERLY_END, clean_up
 from memtune.stop_signals import STOP_SIGNALS, start_processes_without
 
-__all__ = ["open_run_folder"]
-
 OWNER_ONLY_MODE = 0o700
 MAX_PATH_BYTES = 35
 """103 for a socket, less "/ray/session_<26 characters>_<pid>/sockets/plasma_store"."""

@@ -10,8 +10,6 @@ from contextlib import suppress
 
 from memtune.ray_backend.compatibility import delete_shared_key, has_shared_key, put_shared_key
 
-__all__ = ["StopNotice", "StopWatcher"]
-
 POLL_SECONDS = 0.3
 """Seconds between two looks of a worker at the notice."""
 

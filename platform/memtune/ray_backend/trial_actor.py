@@ -18,8 +18,6 @@ with pause_gc():
     from memtune.studies.assignment import Assignment
     from memtune.studies.trial_worker import TrialWorker
 
-__all__ = ["TrialActor", "request_resources"]
-
 NODE_ID_LABEL = "ray.io/node-id"
 """Ray gives every node this label."""
 

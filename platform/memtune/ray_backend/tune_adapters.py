@@ -27,16 +27,6 @@ from memtune.studies.trial import Trial
 from memtune.studies.trial_worker import WorkerReport
 from memtune.trial_state import StopReason, TrialEnd
 
-__all__ = [
-    "MAX_RETRIES",
-    "DirectedCallback",
-    "DirectedScheduler",
-    "DirectedSearcher",
-    "DirectorHandle",
-    "RunStopper",
-    "SilentReporter",
-]
-
 MAX_RETRIES = 2
 """Consecutive failures of a trial that are retried; a failure after further progress counts as the first."""
 AssignmentFactory = Callable[[Trial], Assignment]

@@ -28,8 +28,6 @@ from memtune.ray_backend.tune_adapters import (
 from memtune.studies.executor import ExecutorRun
 from memtune.studies.heartbeat_monitor import HeartbeatMonitor
 
-__all__ = ["run_trials"]
-
 MAX_PENDING_TRIALS = 10_000
 """Lifts Tune's own limit on trials that wait for a node: the searcher limits the open trials."""
 

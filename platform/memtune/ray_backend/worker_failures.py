@@ -5,8 +5,6 @@ from pathlib import Path
 
 from memtune.ray_backend.compatibility import LOW_MEMORY_PATTERN, WORKER_DIED_TEXT
 
-__all__ = ["read_last_failure"]
-
 FAILURE_HEADER_PATTERN = re.compile(r"^Failure # \d+ .*$", re.MULTILINE)
 WORKER_DIED_MESSAGE = "the worker process died: it crashed, or was killed"
 MAX_REASON_CHARACTERS = 300

@@ -9,8 +9,6 @@ from memtune.results.error_overlap import OverlapRegion
 from memtune.results.question_answers import ModelAnswers
 from memtune.tasks import Answers
 
-__all__ = ["group_answers", "make_answers_table", "make_overlap_table", "write_overlap_png"]
-
 MAX_ATTRACTORS = 5
 
 

@@ -6,8 +6,6 @@ from rich.table import Table
 
 from memtune.corpora import FORMATS, CorpusDescription, Manifest
 
-__all__ = ["list_format_rows", "make_corpus_description_table", "make_corpus_table", "make_formats_table"]
-
 
 def list_format_rows() -> Iterator[tuple[str, str, str, str]]:
     """For each format: name, summary, annotations, and options with their defaults."""

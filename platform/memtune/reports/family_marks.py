@@ -7,8 +7,6 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-__all__ = ["COLOURS", "DARK_COLOURS", "SHAPES", "FamilyMark", "assign_marks"]
-
 Point = tuple[float, float]
 Polygon = tuple[Point, ...]
 """Corners within the square from -1 to 1, with y upwards."""

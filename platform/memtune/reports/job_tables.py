@@ -7,8 +7,6 @@ from rich.table import Table
 
 from memtune.ray_backend.jobs.job_server import Job
 
-__all__ = ["make_job_table"]
-
 
 def make_job_table(jobs: Iterable[Job], now: float) -> Table:
     """One row per job: study, status, start in local time, duration until its end or `now` (Unix seconds)."""

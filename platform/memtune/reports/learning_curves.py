@@ -12,8 +12,6 @@ from memtune.reports.text_console import show_control_characters
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["draw_accuracy_by_perplexity", "draw_learning_curve", "draw_trial_figures"]
-
 MIN_DRAWN_POINTS = 5
 """Reports that a figure needs. Drawing takes 0.1 to 0.6 s, more than everything else that is recorded of a
 trial, and MLflow itself draws the metrics of shorter trials."""

@@ -10,8 +10,6 @@ from memtune.results.reproduction.published_tables import PublishedTable, ScaleN
 from memtune.results.reproduction.table_run import ReproducedRow, RowState
 from memtune.toml_text import format_toml
 
-__all__ = ["format_reproduction_page", "make_reproduction_table"]
-
 COLUMNS = (
     "row",
     "parameters",

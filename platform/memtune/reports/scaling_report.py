@@ -13,8 +13,6 @@ from memtune.results.study.scaling_laws import Prediction, ScalingReport
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["describe_answer", "draw_scaling", "make_scaling_figure", "make_scaling_table"]
-
 SURE_SHARE = 0.95
 UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 

@@ -6,8 +6,6 @@ from memtune.reports.answer_tables import group_answers
 from memtune.results.question_answers import ModelAnswers
 from memtune.results.seed_spread import SeedSpread, compute_mean_deviation
 
-__all__ = ["SPREAD_HEADER", "format_answer_spread", "format_spread_row"]
-
 SPREAD_HEADER = (
     "| trial | parameters | best epoch | validation by seed | mean | test by seed | mean |\n"
     "|---|---|---|---|---|---|---|"

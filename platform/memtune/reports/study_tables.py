@@ -11,23 +11,6 @@ from memtune.results.study.study_detail import ReportedTrial, StudyDetail
 from memtune.search import SIZE_UNITS, ObjectiveName
 from memtune.studies.budgets.study_cost import CostRow, StudyCost
 
-__all__ = [
-    "MIN_SHOWN_IMPORTANCE",
-    "describe_best",
-    "describe_reference",
-    "describe_spending",
-    "format_objective",
-    "format_states",
-    "make_comparison_table",
-    "make_cost_table",
-    "make_ended_table",
-    "make_family_best_table",
-    "make_front_table",
-    "make_importance_table",
-    "make_progress_table",
-    "make_study_list_table",
-]
-
 DIGITS = 3
 MAX_IMPROVEMENTS, MAX_PARAMETERS = 12, 15
 """Rows of the terminal's tables; `--json` has all."""

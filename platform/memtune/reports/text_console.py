@@ -14,8 +14,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["TextConsole", "replace_non_finite", "show_control_characters"]
-
 
 def replace_non_finite(data: Any) -> Any:
     """The data with None for every number that is not finite, such as the perplexity of a diverged trial.

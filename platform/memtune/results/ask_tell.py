@@ -27,8 +27,6 @@ from memtune.trial_state import StopReason, TrialEnd, TrialState
 from memtune.usage import Usage
 from memtune.values import Value, flatten
 
-__all__ = ["AskTell", "OpenTrial", "TellResult", "open_ask_tell"]
-
 FLUSH_SECONDS = 60.0
 MAX_TOKENS = 10**14
 """The tokens of all trials together are a step of MLflow too, which has 63 bits: enough for 92,000 trials."""

@@ -11,8 +11,6 @@ from memtune.errors import CorpusError
 from memtune.tasks import Answers
 from memtune.values import Value
 
-__all__ = ["OverlapRegion", "count_overlap"]
-
 
 class OverlapRegion(Value):
     """Questions that these models, and no other model of the comparison, answered wrongly."""

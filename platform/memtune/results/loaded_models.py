@@ -22,8 +22,6 @@ from memtune.tracking import TextReader, TextRules, find_text_rules, is_trial_na
 from memtune.training import TrialConfig, load_model, open_device
 from memtune.values import parse
 
-__all__ = ["GenerationOptions", "LoadedModel", "ScoredSentence", "generate", "load", "score", "write_tokens"]
-
 EOS, UNK = "<eos>", "<unk>"
 
 

@@ -17,8 +17,6 @@ from memtune.tasks import CacheGrid, ContinuousCache, Metrics, tune_cache
 from memtune.tracking import record_evaluation
 from memtune.training import evaluate
 
-__all__ = ["EvaluationResult", "evaluate_model"]
-
 
 @dataclass(frozen=True)
 class EvaluationResult:

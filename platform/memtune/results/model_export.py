@@ -12,8 +12,6 @@ from memtune.storage.scratch_folder import open_scratch_folder
 from memtune.tracking import find_text_rules, is_trial_name, load_registered, write_run_package
 from memtune.training import save_model
 
-__all__ = ["export_model"]
-
 
 def export_model(
     name: str, folder: Path, settings: Settings | None = None, *, trust_code: bool = False

@@ -27,8 +27,6 @@ from memtune.training import (
 )
 from memtune.values import parse
 
-__all__ = ["SINGLE_TRIALS_FOLDER", "TrainedModel", "check_model_name", "open_model"]
-
 SINGLE_TRIALS_FOLDER = "single"
 """The folder of trials without a study, where studies have theirs."""
 

@@ -11,12 +11,6 @@ from memtune.studies.checkpoint_store import Checkpoints
 from memtune.tracking import ModelResult, PromotionResult, Recorder, find_text_rules, register_if_better
 from memtune.training import CheckpointRecord, find_best_report, load_best_model, read_checkpoint, save_model
 
-__all__ = [
-    "make_model_result",
-    "register_trial_model",
-    "wait_for_records",
-]
-
 STALL_SECONDS = 120
 """Seconds without any progress after which the tracking store counts as unavailable."""
 

@@ -11,8 +11,6 @@ from memtune.settings import Settings
 from memtune.tasks import QUESTION_TASKS, Answers, QuestionTaskConfig
 from memtune.values import parse
 
-__all__ = ["ModelAnswers", "ask"]
-
 
 @dataclass(frozen=True)
 class ModelAnswers:

@@ -17,8 +17,6 @@ from memtune.models import NeuralLanguageModel, logits
 from memtune.results.model_sources import open_model
 from memtune.settings import Settings
 
-__all__ = ["MergedPerplexity", "compute_merged_perplexity"]
-
 
 @dataclass(frozen=True)
 class MergedPerplexity:

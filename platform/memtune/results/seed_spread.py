@@ -13,8 +13,6 @@ from memtune.storage.scratch_folder import open_scratch_folder
 from memtune.tracking import record_test_access
 from memtune.training import GradientTrainer, evaluate, load_best_model
 
-__all__ = ["SeedFigures", "SeedSpread", "compute_mean_deviation", "train_seeds"]
-
 
 @dataclass(frozen=True)
 class SeedFigures:

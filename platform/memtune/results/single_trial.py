@@ -36,17 +36,6 @@ from memtune.training import AnyTrainer, Progress, Report, TrialConfig, create_t
 from memtune.trial_state import StopReason, TrialEnd, TrialState
 from memtune.values import Place, Value, parse
 
-__all__ = [
-    "TrainResult",
-    "TrialFile",
-    "TrialSource",
-    "load_trial",
-    "open_checkpoints",
-    "open_trial",
-    "parse_trial",
-    "train_trial",
-]
-
 TrialSource = str | Path | Mapping[str, Any]
 """A trial as users give it: a TOML file or the name of a packaged trial, or the content of such a file."""
 

@@ -11,8 +11,6 @@ from memtune.settings import Settings
 from memtune.tracking import LeaderboardRow
 from memtune.values import Value
 
-__all__ = ["TokenisationRow", "compare_tokenisations"]
-
 
 class TokenisationRow(Value):
     """The best trial of one corpus, in units that do not depend on its tokens."""

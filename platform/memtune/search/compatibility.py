@@ -17,14 +17,6 @@ import optuna
 from optuna.storages.journal import JournalFileSymlinkLock
 from optuna.trial import FrozenTrial, TrialState
 
-__all__ = [
-    "JournalLock",
-    "RestrictedStudy",
-    "add_read_cache",
-    "read_sampler_attributes",
-    "suppress_optuna_messages",
-]
-
 
 class RestrictedStudy:
     """A study that shows a sampler the given trials only.

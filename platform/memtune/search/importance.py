@@ -20,8 +20,6 @@ from memtune.search.optuna_trials import select_started
 from memtune.search.samplers.observed_values import extrapolate_stopped
 from memtune.values import Value
 
-__all__ = ["MIN_IMPORTANCE_TRIALS", "MIN_PARAMETER_TRIALS", "ParameterImportance", "rank_parameters"]
-
 MIN_IMPORTANCE_TRIALS = 10
 """Trials below which no importance is computed."""
 MIN_PARAMETER_TRIALS = 5

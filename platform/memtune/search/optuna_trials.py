@@ -12,27 +12,6 @@ from memtune.search.outcomes import Outcome, Proposal
 from memtune.trial_state import TrialEnd, TrialState
 from memtune.usage import Usage
 
-__all__ = [
-    "CONFIGURATION_KEY",
-    "DUPLICATE_OF_KEY",
-    "END_KEY",
-    "IDENTITY_KEY",
-    "INITIAL_POINTS_KEY",
-    "INTERRUPTED_KEY",
-    "PAUSE_KEY",
-    "REFUSAL_KEY",
-    "SECONDS_SPENT_KEY",
-    "STATES",
-    "USAGE_KEY",
-    "is_paused",
-    "is_rejected",
-    "present_to_sampler",
-    "read_outcome",
-    "read_proposal",
-    "read_seconds_spent",
-    "select_started",
-]
-
 CONFIGURATION_KEY = "configuration"
 IDENTITY_KEY = "identity"
 """Written last: a trial without an identity is incomplete."""

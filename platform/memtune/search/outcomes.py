@@ -18,8 +18,6 @@ from memtune.values import parse
 if TYPE_CHECKING:
     from memtune.training import TrialConfig
 
-__all__ = ["DEFAULT_OBJECTIVES", "SIZE_UNITS", "ObjectiveName", "Outcome", "Proposal", "compute_coordinate"]
-
 ObjectiveName = Literal["value", "parameters", "multiply_adds", "state", "memory", "tokens_per_second"]
 
 DEFAULT_OBJECTIVES: tuple[ObjectiveName, ...] = ("value", "parameters")

@@ -15,8 +15,6 @@ from optuna.trial import FrozenTrial, TrialState
 from memtune.search.optuna_trials import IDENTITY_KEY, is_rejected, present_to_sampler
 from memtune.spaces import Scalar
 
-__all__ = ["History", "TrialWindow"]
-
 MAX_BEST_TRIALS = 100
 """Four times the trials that TPE models as good, which are 25 at most."""
 MAX_NEWEST_TRIALS = 300

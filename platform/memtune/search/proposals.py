@@ -23,8 +23,6 @@ from memtune.spaces import MeasureSize, Scalar, Space
 from memtune.trial_state import StopReason, TrialEnd
 from memtune.usage import Usage
 
-__all__ = ["Proposals"]
-
 
 class Proposals:
     """The trials of one study, found again under the same name in the same storage.

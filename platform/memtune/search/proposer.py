@@ -21,8 +21,6 @@ from memtune.search.trial_store import TrialStore
 from memtune.spaces import MeasureSize, PinnedChooser, RandomChooser, Scalar, Space
 from memtune.values import digest
 
-__all__ = ["Candidates", "Proposer"]
-
 MAX_CONSECUTIVE_REJECTIONS = 20
 """Rejections in a row after which the sampler is not asked any more."""
 MIN_FAMILY_TRIALS = 2

@@ -13,8 +13,6 @@ from memtune.search.importance import ParameterImportance, rank_parameters
 from memtune.search.optuna_trials import read_outcome, read_seconds_spent, select_started
 from memtune.search.outcomes import Outcome
 
-__all__ = ["REPEATS_SUFFIX", "StoredStudy", "StudyReader"]
-
 REPEATS_SUFFIX = "-repeats"
 """A study's repeats are a separate Optuna study with this suffix."""
 DRIVERS_SUFFIX = ".drivers"

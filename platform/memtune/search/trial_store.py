@@ -30,8 +30,6 @@ from memtune.search.optuna_trials import (
 from memtune.search.outcomes import Proposal
 from memtune.spaces import Scalar
 
-__all__ = ["TrialStore"]
-
 
 class TrialStore:
     """One study of an Optuna storage, created when it is new.

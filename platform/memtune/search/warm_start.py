@@ -13,8 +13,6 @@ from memtune.spaces import Scalar, Space, adapt_point
 from memtune.trial_state import TrialState
 from memtune.values import flatten
 
-__all__ = ["list_warm_start_points", "select_best_points"]
-
 BEST_PER_FAMILY = 3
 
 

@@ -5,8 +5,6 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Protocol, TypeVar
 
-__all__ = ["Chooser", "PinnedChooser", "RandomChooser", "Scalar"]
-
 T = TypeVar("T")
 Scalar = str | int | float | bool | None
 

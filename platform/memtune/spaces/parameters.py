@@ -8,18 +8,6 @@ from typing import Any, Literal
 from memtune.errors import SpaceError
 from memtune.spaces.choosers import Chooser, Scalar
 
-__all__ = [
-    "FIT_PREFIX",
-    "SIZE_NOUNS",
-    "Categorical",
-    "Constant",
-    "FittedSize",
-    "Integer",
-    "Leaf",
-    "Real",
-    "SizeKind",
-]
-
 MAX_FITTED_VALUE = 2**24
 """Largest power of two that `FittedSize.solve` tries."""
 SizeKind = Literal["parameters", "multiply_adds", "state"]

@@ -9,8 +9,6 @@ from memtune.spaces.choosers import Chooser, Scalar
 from memtune.spaces.parameters import Constant, FittedSize, SizeKind
 from memtune.spaces.space_tree import Branch, Group, Parameter
 
-__all__ = ["FAMILY_FIELD", "MeasureSize", "Space", "combine_spaces"]
-
 FAMILY_FIELD = "model.family"
 
 MeasureSize = Callable[[Mapping[str, Any], SizeKind], int]

@@ -26,8 +26,6 @@ from memtune.spaces.space_tree import Branch, Group, Node, count_fitted, join_na
 from memtune.toml_text import locate_field, parse_toml, read_toml_text
 from memtune.values import flatten
 
-__all__ = ["list_space_files", "load_space", "load_spaces", "read_space", "read_tree"]
-
 FITS: Mapping[str, SizeKind] = {f"{FIT_PREFIX}{kind}": kind for kind in SIZE_NOUNS}
 LEAF_OPTIONS: Mapping[str, tuple[str, ...]] = {
     "int": ("step", "log"),

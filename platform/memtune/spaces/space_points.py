@@ -18,8 +18,6 @@ from memtune.spaces.space import FAMILY_FIELD, Space
 from memtune.spaces.space_tree import Parameter
 from memtune.values import flatten
 
-__all__ = ["adapt_point", "find_nearest_value", "pin_point"]
-
 
 def pin_point(space: Space, point: Mapping[str, Scalar], where: str) -> dict[str, Scalar]:
     """The parameters of a space, by name, that give the fields of a point their values.

@@ -8,8 +8,6 @@ from typing import Any, TypeAlias
 from memtune.spaces.choosers import Chooser, Scalar
 from memtune.spaces.parameters import Categorical, FittedSize, Leaf
 
-__all__ = ["Branch", "Group", "Node", "Parameter", "count_fitted", "join_name"]
-
 Node: TypeAlias = "Leaf | Group | Branch"
 
 

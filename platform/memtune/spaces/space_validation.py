@@ -12,8 +12,6 @@ from memtune.spaces.space_files import read_tree
 from memtune.spaces.space_tree import Branch, Group, Node
 from memtune.values import Place, parse
 
-__all__ = ["check_space", "override_space"]
-
 SAMPLES_PER_VALUE = 20
 """Samples per value; a value may be invalid only together with some values of other fields."""
 

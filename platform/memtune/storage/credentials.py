@@ -10,8 +10,6 @@ from urllib.parse import unquote, urlsplit
 
 from memtune.errors import ConfigurationError
 
-__all__ = ["redact_uri", "refuse_credentials"]
-
 SECRET_WORDS = (
     "password", "passwd", "passphrase", "secret", "token", "accesskey", "apikey", "accountkey", "sharedkey",
     "clientkey", "privatekey", "credential", "signature", "sessionid", "bearer",

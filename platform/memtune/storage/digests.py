@@ -4,8 +4,6 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-__all__ = ["ContentDigest", "HashingSink", "hash_bytes", "hash_file", "hash_stream"]
-
 CHUNK_BYTES = 2**20
 
 

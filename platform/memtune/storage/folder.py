@@ -22,8 +22,6 @@ from memtune.storage.digests import HashingSink
 from memtune.storage.regular_files import open_regular_file, read_at_most
 from memtune.values import parse_json
 
-__all__ = ["MAX_DOCUMENT_BYTES", "PARTIAL_SUFFIX", "Folder", "MissingFileError", "open_filesystem"]
-
 MAX_ATTEMPTS = 12
 """Requests to an object store before one fails: pauses double from 1 s to 20 s, each shortened at random, so
 that between one and three minutes pass. That outlasts a store that is overloaded or restarted."""

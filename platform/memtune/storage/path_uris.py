@@ -8,8 +8,6 @@ import re
 from pathlib import Path
 from urllib.parse import unquote
 
-__all__ = ["JOURNAL_PREFIX", "SQLITE_PREFIX", "find_path", "make_path_uri"]
-
 SQLITE_PREFIX = "sqlite:///"
 JOURNAL_PREFIX = "journal://"
 

@@ -11,8 +11,6 @@ from typing import Any, BinaryIO
 
 from memtune.errors import StorageError
 
-__all__ = ["check_inside", "open_regular_file", "read_at_most"]
-
 CHUNK_BYTES = 2**20
 
 

@@ -14,8 +14,6 @@ from pathlib import Path
 
 from memtune.errors import StorageError, explain_system_error
 
-__all__ = ["open_scratch_folder"]
-
 PREFIX = "memtune-scratch-"
 OPEN_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 

@@ -14,8 +14,6 @@ from memtune.training import AnyTrainer, TrialConfig, create_trainer, measure_av
 from memtune.usage import UsageMeter
 from memtune.values import Value
 
-__all__ = ["Assignment", "restore_or_create_trainer"]
-
 
 def _dump_config(config: object) -> object:
     return config.model_dump(mode="json") if isinstance(config, TrialConfig) else config

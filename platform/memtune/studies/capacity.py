@@ -9,8 +9,6 @@ from typing import Any
 
 from memtune.values import Value
 
-__all__ = ["RESOURCE_TOLERANCE", "Capacity", "NodeType", "parse_capacity"]
-
 RESOURCE_TOLERANCE = 1e-9
 """Rounding error of a quotient of resources."""
 

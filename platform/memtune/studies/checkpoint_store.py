@@ -30,8 +30,6 @@ from memtune.training import (
 )
 from memtune.usage import UsageMeter
 
-__all__ = ["Checkpoints"]
-
 log = logging.getLogger(__name__)
 INDEX_FILE = "latest.json"
 CHECKPOINT_NAME_PATTERN = re.compile(r"\d{1,20}-[0-9a-f]{1,32}")

@@ -16,8 +16,6 @@ from memtune.training import Report, TrialConfig
 from memtune.trial_state import StopReason, TrialEnd, TrialState
 from memtune.usage import Usage
 
-__all__ = ["Director", "Records"]
-
 MAX_FAULTS = 3
 """Faults of the environment in a row, without further training, after which a trial stops its study."""
 CHECK_INTERVAL_SECONDS = 10.0

@@ -14,8 +14,6 @@ from memtune.studies.director import Director
 from memtune.studies.stop_request import StopRequest
 from memtune.studies.trial import Trial
 
-__all__ = ["Executor", "ExecutorRun"]
-
 
 @dataclass(frozen=True)
 class ExecutorRun:

@@ -7,8 +7,6 @@ or waited for its storage, therefore does not expire its workers.
 import time
 from collections.abc import Callable
 
-__all__ = ["HeartbeatMonitor"]
-
 MAX_STEP_SECONDS = 1.0
 """Seconds by which the clock advances at most between two checks."""
 

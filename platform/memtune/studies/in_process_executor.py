@@ -4,8 +4,6 @@ from memtune.studies.executor import ExecutorRun
 from memtune.studies.trial import Trial
 from memtune.studies.trial_worker import TrialWorker
 
-__all__ = ["InProcessExecutor"]
-
 
 class InProcessExecutor:
     """Trains each trial to its end before it starts the next. Exceptions of a trial end the study."""

@@ -25,8 +25,6 @@ from memtune.trial_state import StopReason, TrialState
 from memtune.usage import Usage
 from memtune.values import digest, parse
 
-__all__ = ["ResultCache"]
-
 log = logging.getLogger(__name__)
 
 

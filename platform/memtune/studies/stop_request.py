@@ -8,8 +8,6 @@ from types import FrameType
 
 from memtune.stop_signals import STOP_SIGNALS, is_ignored, release_closed_terminal
 
-__all__ = ["STOPPING_MESSAGE", "STOP_SECONDS", "StopRequest"]
-
 STOP_SECONDS = 5.0
 """Seconds in which the workers of a run store a checkpoint and end; those that take longer are killed."""
 STOPPING_MESSAGE = "stopping: trials store a checkpoint; press Ctrl-C again to end at once"

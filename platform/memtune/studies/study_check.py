@@ -20,8 +20,6 @@ from memtune.tracking import check_tracking
 from memtune.training import TrialConfig, check_device
 from memtune.values import flatten
 
-__all__ = ["DryRun", "check_study", "dry_run"]
-
 DRY_RUN_SAMPLES = 5
 DEVICE_SAMPLES = 20
 """Configurations of which one must be trainable on this machine."""

@@ -38,15 +38,6 @@ from memtune.tracking import DrawFigures, PromotionResult, Recorder, check_track
 from memtune.training import TrialConfig
 from memtune.values import parse
 
-__all__ = [
-    "Conclusion",
-    "StudyHooks",
-    "StudyResult",
-    "TrialPhase",
-    "make_assignment",
-    "run_study",
-]
-
 FLUSH_SECONDS = 60.0
 
 

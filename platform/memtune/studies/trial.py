@@ -8,8 +8,6 @@ from memtune.training import Report, TrialConfig
 from memtune.trial_state import TrialEnd, TrialState
 from memtune.usage import Usage
 
-__all__ = ["Trial", "Watcher"]
-
 
 @dataclass
 class Trial:

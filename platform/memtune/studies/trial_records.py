@@ -27,15 +27,6 @@ from memtune.trial_state import TrialState
 from memtune.usage import Usage
 from memtune.values import flatten
 
-__all__ = [
-    "StudyRecords",
-    "collect_trial_files",
-    "collect_trial_parameters",
-    "describe_trial_run",
-    "make_corpus_input",
-    "make_trial_tags",
-]
-
 log = logging.getLogger(__name__)
 
 

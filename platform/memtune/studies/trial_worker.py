@@ -19,8 +19,6 @@ from memtune.trial_state import Failure, FailureCause
 from memtune.usage import Usage, UsageMeter
 from memtune.values import Value
 
-__all__ = ["TrialWorker", "WorkerReport"]
-
 MAX_UNSAVED_SECONDS = 10.0
 """A checkpoint is stored before a validation that follows on longer training: a worker that is told to stop
 has seconds for it, and a validation that takes longer would lose that training each time."""

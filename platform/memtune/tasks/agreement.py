@@ -25,8 +25,6 @@ from memtune.models.architecture import LanguageModel, RecurrentState
 from memtune.objective import Objective
 from memtune.tasks.questions import Answers, QuestionTask, QuestionTaskConfig, batch_by_length
 
-__all__ = ["Agreement", "AgreementConfig"]
-
 Context = Literal["sentence", "text"]
 CHUNK_TOKENS = 256
 """Tokens of a text in one forward pass."""

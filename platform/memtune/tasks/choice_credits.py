@@ -16,8 +16,6 @@ from math import inf
 
 from torch import Tensor
 
-__all__ = ["count_best_candidates", "credit_choices"]
-
 
 def credit_choices(costs_QC: Tensor, answers_Q: Tensor) -> Tensor:
     """Credit of each question, (Q,) float64: 1 / k where the correct candidate is among the k best, else 0.

@@ -32,16 +32,6 @@ from memtune.tasks.language_modelling import perplexity
 from memtune.tasks.pretrained_embeddings import PretrainedVectors
 from memtune.tasks.task import Metrics, Task
 
-__all__ = [
-    "Classification",
-    "Examples",
-    "IntArray",
-    "LabelledBatch",
-    "count_words",
-    "find_annotated_splits",
-    "pad_words",
-]
-
 IntArray = NDArray[np.int64]
 
 SORTING_POOL_BATCHES = 64

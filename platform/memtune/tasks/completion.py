@@ -26,8 +26,6 @@ from memtune.objective import Objective
 from memtune.tasks.questions import Answers, QuestionTask, QuestionTaskConfig, batch_by_length
 from memtune.tasks.tree_language_modelling import nats_by_sentence
 
-__all__ = ["Completion", "CompletionConfig"]
-
 UnknownWords = Literal["count", "skip"]
 
 

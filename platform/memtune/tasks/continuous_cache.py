@@ -29,8 +29,6 @@ from memtune.tasks.language_modelling import perplexity
 from memtune.tasks.task import Metrics
 from memtune.values import UserValue
 
-__all__ = ["CacheGrid", "ContinuousCache", "evaluate_with_cache", "tune_cache"]
-
 BLOCK_WORDS = 256
 """Smallest number of words in a block; one matrix product compares a block with all cache slots."""
 

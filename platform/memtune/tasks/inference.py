@@ -30,8 +30,6 @@ from memtune.tasks.classification import (
 from memtune.tasks.pretrained_embeddings import find_pretrained_vectors
 from memtune.tasks.task import TaskConfig
 
-__all__ = ["InferenceConfig"]
-
 CLASS_COUNT = 3
 PURPOSE = 'task.kind = "inference"'
 """What needs a network, in the error for a family without one."""

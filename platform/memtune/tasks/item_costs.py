@@ -15,8 +15,6 @@ from memtune.corpora.batching.protocols import Plan
 from memtune.corpora.batching.treebank import BOUNDARY
 from memtune.models.architecture import LanguageModel, RecurrentState
 
-__all__ = ["ItemCosts", "compute_sentence_costs", "compute_text_nats", "compute_token_nats"]
-
 
 @dataclass(frozen=True)
 class ItemCosts:

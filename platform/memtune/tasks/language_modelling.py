@@ -24,8 +24,6 @@ from memtune.tasks.item_costs import ItemCosts, compute_sentence_costs
 from memtune.tasks.task import Metrics, Task, TaskConfig
 from memtune.tasks.tree_language_modelling import TreeLanguageModelling
 
-__all__ = ["LanguageModelling", "LanguageModellingConfig", "TextTaskConfig", "perplexity"]
-
 
 def perplexity(loss: float) -> float:
     """exp of nats per token, lower is better; infinite where exp overflows."""

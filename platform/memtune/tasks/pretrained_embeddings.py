@@ -20,8 +20,6 @@ from memtune.corpora.store.word_vectors import Vectors
 from memtune.errors import ConfigurationError
 from memtune.models.classifiers import Classifier
 
-__all__ = ["PretrainedVectors", "find_pretrained_vectors"]
-
 
 @dataclass(frozen=True)
 class PretrainedVectors:

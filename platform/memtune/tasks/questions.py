@@ -34,8 +34,6 @@ from memtune.tasks.item_costs import ItemCosts
 from memtune.tasks.language_modelling import LanguageModellingConfig, TextTaskConfig
 from memtune.tasks.task import AnyTask, Metrics, Task, TaskPlan
 
-__all__ = ["Answers", "QuestionTask", "QuestionTaskConfig"]
-
 CONFIDENCE_LEVEL = 0.95
 BATCH_TOKENS = 4096
 """Largest number of tokens in a batch of questions, padding included."""

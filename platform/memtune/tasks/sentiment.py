@@ -33,8 +33,6 @@ from memtune.tasks.classification import (
 from memtune.tasks.pretrained_embeddings import find_pretrained_vectors
 from memtune.tasks.task import TaskConfig
 
-__all__ = ["SentimentConfig"]
-
 MEAN_SENTENCE_WORDS = 19
 """Mean number of words in a sentence (section 5.2)."""
 CLASS_BY_LABEL = {5: (0, 1, 2, 3, 4), 2: (0, 0, -1, 1, 1)}

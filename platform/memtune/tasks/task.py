@@ -19,8 +19,6 @@ from memtune.objective import Objective
 from memtune.tasks.item_costs import ItemCosts
 from memtune.values import Value
 
-__all__ = ["AnyTask", "Metrics", "Task", "TaskBatch", "TaskConfig", "TaskPlan", "build_model", "open_task"]
-
 
 class Metrics(Value):
     """Results of an evaluation."""

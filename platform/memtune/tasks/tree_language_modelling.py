@@ -20,8 +20,6 @@ from memtune.objective import Objective
 from memtune.tasks.item_costs import ItemCosts
 from memtune.tasks.task import Metrics, Task
 
-__all__ = ["TreeLanguageModelling", "nats_by_sentence"]
-
 
 class TreeLanguageModelling(Task[LanguageModel, TreeBatch]):
     """A corpus with trees: its batches, their loss, and the metrics of a split.

@@ -5,8 +5,6 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-__all__ = ["read_code_version"]
-
 
 @cache
 def read_code_version() -> str:

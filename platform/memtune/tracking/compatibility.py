@@ -19,31 +19,6 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.store.artifact.artifact_repo import ArtifactRepository
 
-__all__ = [
-    "BROWSER_SETTINGS",
-    "DATABASE_LOGGER",
-    "DATABASE_REFUSAL_CODE",
-    "EXPERIMENT_KIND",
-    "EXPERIMENT_KIND_TAG",
-    "LOCATION_COLUMNS",
-    "MODEL_VERSIONS_TAG",
-    "OLD_IMPORT_WARNINGS",
-    "START_FRAGMENT",
-    "build_charts",
-    "build_server_environment",
-    "encode_shared_view",
-    "format_comparison_fragment",
-    "format_experiment_fragment",
-    "format_shared_view_tag",
-    "format_version_fragment",
-    "is_unreachable",
-    "load_client_class",
-    "load_server_application",
-    "open_repository_of",
-    "read_pages_version",
-    "register_repository",
-]
-
 BROWSER_SETTINGS = {
     "mlflow.assistant.fab.autoOpenedOnFirstLoad_v1": "true",
     "mlflow.workflowType_v1": '"machine_learning"',

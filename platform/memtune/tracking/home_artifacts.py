@@ -18,14 +18,6 @@ from memtune.tracking.compatibility import LOCATION_COLUMNS, open_repository_of
 if TYPE_CHECKING:
     from mlflow.store.artifact.artifact_repo import ArtifactRepository
 
-__all__ = [
-    "SERVER_SCHEMES",
-    "find_local_folder",
-    "make_locations_relative",
-    "make_relative_location",
-    "open_repository",
-]
-
 SCHEME = "mlflow-artifacts"
 SERVER_SCHEMES = (SCHEME, "http", "https")
 """The schemes of locations whose files a server sends."""

@@ -42,17 +42,6 @@ if TYPE_CHECKING:
     from mlflow.entities import Experiment
     from mlflow.tracking import MlflowClient
 
-__all__ = [
-    "check_tracking",
-    "connect",
-    "ensure_experiment",
-    "is_server",
-    "make_experiment_name",
-    "make_sqlite_uri",
-    "set_experiment_kind",
-    "translate_mlflow_errors",
-]
-
 T = TypeVar("T")
 
 PERMANENT_ERROR_CODES = {

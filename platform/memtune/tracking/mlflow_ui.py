@@ -27,8 +27,6 @@ from memtune.tracking.compatibility import OLD_IMPORT_WARNINGS, build_server_env
 from memtune.tracking.mlflow_connection import check_sqlite_file, find_sqlite_path, is_server
 from memtune.tracking.ui_server import LISTENING_FD_VARIABLE, TOKEN_VARIABLE
 
-__all__ = ["ServedPages", "find_running_pages", "serve_pages", "start_server"]
-
 ADDRESS_PATTERN = re.compile(r"(?P<url>http://127\.0\.0\.1:(?P<port>\d{1,5}))/\?token=\S+\s*")
 MAX_ADDRESS_BYTES = 500
 SOCKETS = Path("/proc/net/tcp")

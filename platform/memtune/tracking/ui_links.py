@@ -40,15 +40,6 @@ from memtune.tracking.runs.run_commands import (
 if TYPE_CHECKING:
     from mlflow.entities import Run
 
-__all__ = [
-    "LOCAL_PAGES_URL",
-    "CorpusPages",
-    "link_corpora",
-    "link_corpus",
-    "make_comparison_link",
-    "make_version_link",
-]
-
 LOCAL_PAGES_URL = "http://127.0.0.1:5000"
 MODELS_COLUMN = "attributes.`Models`"
 NAME_COLUMN = "attributes.`Run Name`"

@@ -19,8 +19,6 @@ from urllib.parse import parse_qs, parse_qsl, urlencode
 
 from memtune.tracking.compatibility import BROWSER_SETTINGS, START_FRAGMENT, load_server_application
 
-__all__ = ["LISTENING_FD_VARIABLE", "TOKEN_VARIABLE", "OwnerOnly"]
-
 TOKEN_VARIABLE = "MEMTUNE_UI_TOKEN"
 LISTENING_FD_VARIABLE = "MEMTUNE_UI_LISTENING_FD"
 

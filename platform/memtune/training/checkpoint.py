@@ -44,19 +44,6 @@ from memtune.training.weight_files import (
 from memtune.usage import Usage
 from memtune.values import Value, digest
 
-__all__ = [
-    "Checkpoint",
-    "CheckpointRecord",
-    "join_groups",
-    "load_best_model",
-    "make_record",
-    "read_checkpoint",
-    "read_record",
-    "read_trial_checkpoint",
-    "split_groups",
-    "write_checkpoint",
-]
-
 SCHEMA_VERSION = 3
 TensorFile = Literal["model.safetensors", "best.safetensors", "learner.safetensors"]
 MODEL_FILE: TensorFile = "model.safetensors"

@@ -29,8 +29,6 @@ from memtune.training.weight_files import copy_weights, load_weights
 from memtune.trial_state import StopReason, TrialEnd
 from memtune.usage import Usage, UsageMeter
 
-__all__ = ["CountingTrainer"]
-
 CHUNK_TOKENS = 2**20
 """Tokens of the training text in one batch."""
 

@@ -12,8 +12,6 @@ import torch
 
 from memtune.errors import ConfigurationError
 
-__all__ = ["describe_environment", "has_bfloat16_instructions", "open_device"]
-
 
 def open_device(name: str) -> torch.device:
     """The device "cpu", "cuda" or "cuda:1", which computes float32 in full precision from now on.

@@ -5,8 +5,6 @@ from collections.abc import Sequence
 from memtune.tasks import Metrics
 from memtune.trial_state import StopReason, TrialEnd
 
-__all__ = ["find_divergence", "find_stall", "never_stop"]
-
 DIVERGENCE_FACTOR = 10
 """A trial diverges above this multiple of the perplexity of chance, which is the number of outcomes."""
 

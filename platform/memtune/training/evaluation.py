@@ -11,8 +11,6 @@ from memtune.models.architecture import Model
 from memtune.tasks import ContinuousCache, LanguageModellingConfig, Metrics, TaskConfig, evaluate_with_cache
 from memtune.training.weight_files import load_model
 
-__all__ = ["evaluate"]
-
 
 def evaluate(
     model: Model | Path,

@@ -44,8 +44,6 @@ from memtune.training.weight_files import copy_weights, load_weights
 from memtune.trial_state import StopReason, TrialEnd
 from memtune.usage import Usage, UsageMeter
 
-__all__ = ["GradientTrainer", "build_trial_model"]
-
 
 def build_trial_model(config: TrialConfig, vocabulary_size: int) -> tuple[Model, dict[str, float]]:
     """The model, and the factors of learning rates by parameter; there are none without a base width."""

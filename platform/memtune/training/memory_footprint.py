@@ -23,22 +23,6 @@ from memtune.training.optimisation.freed_memory import return_freed_memory
 from memtune.training.trial_config import TrialConfig
 from memtune.values import Value
 
-__all__ = [
-    "MemoryEstimate",
-    "estimate_memory",
-    "explain_memory_errors",
-    "explain_out_of_memory",
-    "find_largest_batch",
-    "find_longest_row",
-    "get_resident_unit",
-    "is_out_of_memory",
-    "measure_available_bytes",
-    "measure_free_bytes",
-    "measure_peak_bytes",
-    "measure_resident_bytes",
-    "reset_peak_memory",
-]
-
 FLOAT32_BYTES = 4
 ACTIVATIONS_PER_OUTPUT = 3
 """Tensors kept for each output of a matrix product: the output, its non-linearity and a gradient."""

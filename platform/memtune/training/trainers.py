@@ -9,8 +9,6 @@ from memtune.training.gradient_trainer import GradientTrainer
 from memtune.training.trial_config import TrialConfig
 from memtune.usage import UsageMeter
 
-__all__ = ["AnyTrainer", "create_trainer", "restore_trainer"]
-
 AnyTrainer = GradientTrainer | CountingTrainer
 
 

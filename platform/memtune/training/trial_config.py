@@ -13,8 +13,6 @@ from memtune.tasks import AnyTaskConfig, LanguageModellingConfig
 from memtune.training.optimisation.training_config import TrainingConfig
 from memtune.values import Value, digest
 
-__all__ = ["TrialConfig"]
-
 
 class TrialConfig(Value):
     """One trial."""

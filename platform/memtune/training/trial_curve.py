@@ -6,8 +6,6 @@ from torch import Tensor
 
 from memtune.training.trial_report import Report, find_best_report
 
-__all__ = ["TrialCurve"]
-
 
 class TrialCurve:
     """The reports, oldest first, the best report, and the weights of the best report."""

@@ -7,8 +7,6 @@ from memtune.objective import Objective
 from memtune.trial_state import StopReason, TrialEnd
 from memtune.values import Value
 
-__all__ = ["Progress", "Report", "find_best_report"]
-
 
 class Report(Value):
     """State of a trial at a milestone. A figure that is not finite is None."""

@@ -5,8 +5,6 @@ from memtune.training.memory_footprint import estimate_memory, find_longest_row
 from memtune.training.trial_config import TrialConfig
 from memtune.values import Value
 
-__all__ = ["TrialSizes", "compute_sizes"]
-
 
 class TrialSizes(Value):
     """What a model takes, whatever it has learnt."""

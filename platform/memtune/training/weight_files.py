@@ -22,21 +22,6 @@ from memtune.storage.regular_files import open_regular_file
 from memtune.tasks import AnyTaskConfig, LanguageModellingConfig, TaskConfig, build_model
 from memtune.values import Value
 
-__all__ = [
-    "MAX_DESCRIPTION_BYTES",
-    "check_environment",
-    "check_size",
-    "check_tensor_file",
-    "copy_weights",
-    "hash_file",
-    "load_model",
-    "load_weights",
-    "read_small_file",
-    "read_tensors",
-    "save_model",
-    "write_tensors",
-]
-
 WEIGHTS_FILE = "model.safetensors"
 DESCRIPTION_FILE = "model.json"
 MAX_DESCRIPTION_BYTES = 2**26

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     )
 
 
-__all__ = ["app"]
-
 app = typer.Typer(
     help="Import texts as corpora; list, show, verify, export, rename and remove corpora.",
     no_args_is_help=True,

@@ -13,8 +13,6 @@ from memtune.cli.terminal import CorpusStoreOption, open_progress_bar, out, reso
 if TYPE_CHECKING:
     from memtune.corpora import Division, ImportOptions, ImportResult, Source, TextFile, VectorFile
 
-__all__ = ["FormatName", "FormatOptions", "Replace", "corpus_import", "parse_format_options", "print_import"]
-
 SPLITS = ("train", "valid", "test")
 MAX_SHARE_DIGITS = 9
 

@@ -9,8 +9,6 @@ from memtune.cli.shell_completion import complete_corpus
 from memtune.cli.terminal import CorpusStoreOption, SplitName, Yes, out, resolve_corpus_store
 from memtune.reports.text_console import show_control_characters
 
-__all__ = ["corpus_export", "corpus_remove", "corpus_rename", "corpus_sample"]
-
 CorpusName = Annotated[str, typer.Argument(help="Name of the corpus.", autocompletion=complete_corpus)]
 
 

@@ -5,8 +5,6 @@ from typing import Annotated, Literal
 
 import typer
 
-__all__ = ["schema"]
-
 
 def schema(
     kind: Annotated[Literal["study", "trial", "space", "paper"], typer.Argument(help="The kind of file.")],

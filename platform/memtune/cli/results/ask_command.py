@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from memtune.tasks import Answers
 
 
-__all__ = ["ask"]
-
-
 def ask(
     models: ModelNames,
     questions: QuestionCorpus = None,

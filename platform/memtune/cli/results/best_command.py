@@ -8,8 +8,6 @@ from memtune.cli.shell_completion import complete_corpus
 from memtune.cli.terminal import AsJson, out
 from memtune.number_format import format_count
 
-__all__ = ["best", "describe_accesses"]
-
 
 def best(
     corpus: Annotated[

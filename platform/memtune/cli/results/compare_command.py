@@ -10,8 +10,6 @@ from memtune.cli.shell_completion import complete_corpus, complete_study
 from memtune.cli.terminal import AsJson, out, print_pages
 from memtune.number_format import format_count
 
-__all__ = ["compare"]
-
 WIDE_CHARACTERS = 120
 """From this width on, a trial of a pipe takes one line; a narrower line would break names and numbers."""
 NARROW_CHARACTERS = 80

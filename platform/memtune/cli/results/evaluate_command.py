@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from memtune.results.model_evaluation import EvaluationResult
     from memtune.tasks import ContinuousCache
 
-__all__ = ["evaluate"]
-
 
 def evaluate(
     model: ModelName,

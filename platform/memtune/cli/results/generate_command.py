@@ -8,8 +8,6 @@ import typer
 from memtune.cli.terminal import Device, ModelName, TrustCode, warn
 from memtune.reports.text_console import show_control_characters
 
-__all__ = ["generate"]
-
 END_OF_SENTENCE = "<eos>"
 INCOMPLETE = "\ufffd"
 """Ends a text whose last character lacks bytes."""

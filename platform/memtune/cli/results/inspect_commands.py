@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from memtune.results.inspection.inspected_text import TextChoice
     from memtune.values import Value
 
-__all__ = ["app"]
-
 app = typer.Typer(
     help="What trained models do with their memory: the figures of the papers, with tables and JSON.",
     no_args_is_help=True,

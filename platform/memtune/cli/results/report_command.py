@@ -12,8 +12,6 @@ from memtune.errors import ConfigurationError
 if TYPE_CHECKING:
     from memtune.results.study.study_report import CorpusReport, StudyReport
 
-__all__ = ["report"]
-
 DEFAULT_FILE = Path("report.html")
 
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from memtune.ray_backend.jobs.job_submission import Submission
 
 
-__all__ = ["app", "submit"]
-
 app = typer.Typer(help="List, follow, stop and resume the jobs of a cluster.")
 
 Address = Annotated[

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from memtune.results.reproduction.table_run import ReproducedRow
     from memtune.training import Progress, Report, TrialConfig
 
-__all__ = ["reproduce"]
-
 
 def reproduce(
     paper: Annotated[

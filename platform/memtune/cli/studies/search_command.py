@@ -13,16 +13,6 @@ from memtune.number_format import format_count
 if TYPE_CHECKING:
     from memtune.results.study.study_detail import SearchResult
 
-__all__ = [
-    "GpusPerTrial",
-    "NoCache",
-    "StudyFile",
-    "TimeBudget",
-    "Trials",
-    "collect_overrides",
-    "search",
-]
-
 StudyFile = Annotated[
     Path,
     typer.Argument(

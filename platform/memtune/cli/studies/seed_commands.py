@@ -8,8 +8,6 @@ import typer
 from memtune.cli.shell_completion import complete_model
 from memtune.cli.terminal import ModelName, SplitName, TrustCode, out
 
-__all__ = ["app", "rare_words"]
-
 MAX_SEED_DIGITS = 18
 """A seed is below 2^63."""
 app = typer.Typer(help="Mean and deviation over seeds, as Markdown tables.", no_args_is_help=True)

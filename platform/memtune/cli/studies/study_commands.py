@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from memtune.results.study.study_detail import StudyDetail
     from memtune.studies.definition.resolved_study import ResolvedStudy
 
-__all__ = ["app"]
-
 app = typer.Typer(
     help="Studies: new, list, show, cost, remove; ask and tell for programs.", no_args_is_help=True
 )

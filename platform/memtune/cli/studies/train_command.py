@@ -14,9 +14,6 @@ if TYPE_CHECKING:
     from memtune.results.single_trial import TrainResult
 
 
-__all__ = ["train"]
-
-
 def train(
     trial: Annotated[
         Path,

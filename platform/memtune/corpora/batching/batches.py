@@ -16,8 +16,6 @@ from torch import Tensor
 
 from memtune.corpora.batching.treebank import BOUNDARY, send_to_device
 
-__all__ = ["Batch", "Plan", "Positions", "shift_targets"]
-
 Positions = NDArray[np.int64]
 
 

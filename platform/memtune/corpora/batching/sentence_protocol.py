@@ -18,8 +18,6 @@ from memtune.corpora.store.corpus import Split
 from memtune.errors import ConfigurationError
 from memtune.values import Value
 
-__all__ = ["LENGTH_FIELDS", "SentenceProtocol"]
-
 LENGTH_FIELDS = frozenset({"min_length", "max_length"})
 """Fields that only `variant = "tran2016"` has."""
 

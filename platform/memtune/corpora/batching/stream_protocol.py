@@ -15,8 +15,6 @@ from memtune.corpora.batching.treebank import BOUNDARY
 from memtune.corpora.store.corpus import Split
 from memtune.values import Value
 
-__all__ = ["StreamProtocol"]
-
 EVALUATION_STREAM_TOKENS = 256
 """Tokens per batch of an evaluation, which has one row."""
 

@@ -13,8 +13,6 @@ from memtune.corpora.batching.treebank import Positions, Treebank, TreeBatch
 from memtune.errors import ConfigurationError, CorpusError
 from memtune.values import Value
 
-__all__ = ["TreePlan", "TreeProtocol"]
-
 EVALUATION_BATCH_WORDS = 2048
 """Words in a batch of an evaluation: enough for matrix products at full speed."""
 

@@ -19,8 +19,6 @@ from memtune.corpora.store.corpus import Corpus, Split
 from memtune.corpora.store.vocabulary import UNK
 from memtune.errors import CorpusError
 
-__all__ = ["BOUNDARY", "TreeBatch", "Treebank", "send_to_device"]
-
 BOUNDARY = 0
 """The id of `<eos>`: it ends every sentence, precedes the first word and is the parent of each root."""
 MISSING = -1

@@ -3,8 +3,6 @@
 import re
 from collections.abc import Iterator
 
-__all__ = ["split_clitics", "split_sentences", "tokenise", "unescape_treebank_word"]
-
 _TREEBANK_ESCAPES = {
     "-LRB-": "(",
     "-RRB-": ")",

@@ -13,8 +13,6 @@ from memtune.corpora.sources.line_reader import LineReader
 from memtune.corpora.store.annotations import ANNOTATION_KINDS
 from memtune.errors import CorpusError
 
-__all__ = ["Example", "make_blocks", "make_sentence_blocks", "parse_blocks"]
-
 T = TypeVar("T")
 
 _EXAMPLES_PER_BLOCK = 8192

@@ -10,8 +10,6 @@ from memtune.corpora.blocks.example_blocks import make_sentence_blocks
 from memtune.corpora.blocks.text_blocks import Block, FormatOptions
 from memtune.errors import CorpusError
 
-__all__ = ["ProseOptions", "finish_sentence", "make_prose_blocks", "split_paragraphs", "tokenise_sentence"]
-
 _SEPARATOR_LINE = re.compile(r"[\W_]*")
 _HYPHENATED_LINE_END = re.compile(r"(?<=\w)-$")
 _FINAL_SIGNS = (".", "!", "?")

@@ -12,14 +12,6 @@ from memtune.corpora.blocks.prose import ProseOptions, make_prose_blocks, split_
 from memtune.corpora.blocks.text_blocks import BadLineError, Block, FormatOptions, shorten, split_lines
 from memtune.errors import CorpusError
 
-__all__ = [
-    "RecordOptions",
-    "describe_missing_column",
-    "extract_text",
-    "iterate_text_columns",
-    "make_record_blocks",
-]
-
 _BLOCK_CHARACTERS = 2**22
 _SHOWN_NAMES = 10
 _MAX_TEXT_BYTES = 2**22

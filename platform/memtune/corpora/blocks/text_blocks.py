@@ -16,17 +16,6 @@ from memtune.corpora.sources.line_reader import LineReader
 from memtune.corpora.sources.locations import Location
 from memtune.values import Value
 
-__all__ = [
-    "SENTENCE_END",
-    "BadLineError",
-    "Block",
-    "Format",
-    "TextFile",
-    "parse_number",
-    "shorten",
-    "split_lines",
-]
-
 SENTENCE_END = "\0"
 """Ends each sentence in blocks of words; no text contains it, because NUL bytes are refused."""
 

@@ -23,8 +23,6 @@ from memtune.corpora.sources.line_reader import LineReader
 from memtune.corpora.store.vocabulary import EOS
 from memtune.errors import CorpusError
 
-__all__ = ["FORMAT", "UNKNOWN_ATTRACTORS"]
-
 UNKNOWN_ATTRACTORS = -1
 """Stored if a source does not have the number of attractors."""
 

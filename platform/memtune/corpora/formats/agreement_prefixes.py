@@ -17,8 +17,6 @@ from memtune.corpora.blocks.text_blocks import BadLineError, Block, Format, Form
 from memtune.corpora.formats.agreement_lines import UNKNOWN_ATTRACTORS
 from memtune.corpora.sources.line_reader import LineReader
 
-__all__ = ["FORMAT"]
-
 _SINGULAR_LABELS = ("VBZ", "sing", "singular")
 _PLURAL_LABELS = ("VBP", "plur", "plural")
 

@@ -12,8 +12,6 @@ from memtune.corpora.blocks.text_blocks import BadLineError, Block, Format, Form
 from memtune.corpora.sources.line_reader import LineReader
 from memtune.errors import CorpusError
 
-__all__ = ["FORMAT", "DependencyTree", "drop_punctuation", "read_parsed_sentences"]
-
 PUNCTUATION_RELATION = "punct"
 
 _COLUMN_COUNT = 10

@@ -18,8 +18,6 @@ from memtune.corpora.sources.line_reader import LineReader
 from memtune.corpora.sources.source_file import list_source_files
 from memtune.errors import CorpusError
 
-__all__ = ["FORMAT"]
-
 _HEADER_END = re.compile(
     r"\*END\s*\*?\s*THE SMALL PRINT!|\*\*\*\s*START OF TH(?:E|IS) PROJECT GUTENBERG", re.IGNORECASE
 )

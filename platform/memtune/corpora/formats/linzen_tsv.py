@@ -22,8 +22,6 @@ from memtune.corpora.blocks.text_blocks import BadLineError, Block, Format, Form
 from memtune.corpora.sources.line_reader import LineReader
 from memtune.errors import CorpusError
 
-__all__ = ["FORMAT"]
-
 _REQUIRED_COLUMNS = ("orig_sentence", "verb", "verb_index", "n_diff_intervening")
 _TAG_COLUMN = "pos_sentence"
 _SINGULAR, _PLURAL = "VBZ", "VBP"

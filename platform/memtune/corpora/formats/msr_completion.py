@@ -27,8 +27,6 @@ from memtune.corpora.formats.conllu import drop_punctuation, read_parsed_sentenc
 from memtune.corpora.sources.line_reader import LineReader
 from memtune.errors import CorpusError
 
-__all__ = ["FORMAT"]
-
 # Possessive quantifiers: without them a long row of spaces without a bracket takes quadratic time.
 _CANDIDATE_PATTERN = re.compile(r"\s*+(\d++)([a-z])\)\s++([^\[\]]*+)\[([^\[\]]*+)\]([^\[\]]*+)")
 _FINAL_SIGNS = (".", "!", "?")

@@ -11,8 +11,6 @@ from memtune.corpora.blocks.prose import ProseOptions, make_prose_blocks, split_
 from memtune.corpora.blocks.text_blocks import Block, Format
 from memtune.corpora.sources.line_reader import LineReader
 
-__all__ = ["FORMAT"]
-
 
 class PlainProseOptions(ProseOptions):
     """Those of prose; `paragraphs` end at blank lines or at every line."""

@@ -13,8 +13,6 @@ from memtune.corpora.blocks.text_blocks import Block, Format, split_lines
 from memtune.corpora.sources.line_reader import LineReader
 from memtune.values import Value
 
-__all__ = ["FORMAT"]
-
 _BLANK_LINE_REASON = 'a blank line; format "text" skips those, "wikitext" counts an <eos> for each'
 
 

@@ -18,8 +18,6 @@ from memtune.corpora.sources.line_reader import LineReader
 from memtune.corpora.tokenisation.tokeniser import name_byte, name_character
 from memtune.errors import CorpusError
 
-__all__ = ["FORMAT"]
-
 _MAX_LINE_TOKENS = 2**23
 _LINE_FEED = ord("\n")
 _BLANKS = (0x09, 0x0B, 0x0C, 0x0D, 0x20)

@@ -18,8 +18,6 @@ from memtune.corpora.store.annotations import INFERENCE_LABELS
 from memtune.errors import CorpusError
 from memtune.values import Value
 
-__all__ = ["FORMAT", "LABELS", "NO_LABEL", "count_unlabelled", "make_pair"]
-
 _FIELDS = ("gold_label", "sentence1_binary_parse", "sentence2_binary_parse")
 _PLAIN_FIELDS = ("label", "premise", "hypothesis")
 NO_LABEL = ("-", "-1")

@@ -12,8 +12,6 @@ from memtune.corpora.formats.snli import LABELS, NO_LABEL, count_unlabelled, mak
 from memtune.corpora.sources.line_reader import LineReader
 from memtune.values import Value
 
-__all__ = ["FORMAT"]
-
 _COLUMN_COUNT = 3
 
 

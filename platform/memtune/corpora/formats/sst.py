@@ -15,8 +15,6 @@ from memtune.corpora.sources.line_reader import LineReader
 from memtune.corpora.store.annotations import SENTIMENT_LABELS
 from memtune.values import Value
 
-__all__ = ["FORMAT"]
-
 _LABELS = [str(label) for label in range(len(SENTIMENT_LABELS))]
 # An opening bracket with its label, a closing bracket, or a leaf, which may contain a no-break space.
 _TREE_TOKEN_PATTERN = re.compile(r"\(\s*([^\s()]*)|(\))|([^ \t()]+)")

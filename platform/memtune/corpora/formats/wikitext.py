@@ -10,8 +10,6 @@ from memtune.corpora.blocks.text_blocks import Block, Format, split_lines
 from memtune.corpora.sources.line_reader import LineReader
 from memtune.values import Value
 
-__all__ = ["FORMAT"]
-
 
 def _read(reader: LineReader, _: Value) -> Iterator[Block]:
     """Every line is a sentence, a blank one too."""

@@ -32,8 +32,6 @@ from memtune.corpora.grammar.lexicon import (
     Lexicon,
 )
 
-__all__ = ["SPLIT_SIZES", "generate_questions"]
-
 SPLIT_SIZES = {"valid": 1_000, "test": 1_000}
 """Number of questions in each split."""
 

@@ -31,21 +31,6 @@ import numpy.typing as npt
 from memtune.corpora.grammar.lexicon import PARTNERS, Lexicon
 from memtune.corpora.grammar.productions import PARTNER, SENTENCE, Production, Symbol, list_productions
 
-__all__ = [
-    "LONGEST_SENTENCE_WORDS",
-    "SHORTEST_SENTENCE_WORDS",
-    "Choice",
-    "Derivation",
-    "Moments",
-    "SymbolExpansion",
-    "compute_moments",
-    "entropy",
-    "expand_symbol",
-    "mean_tokens",
-    "parse_words",
-    "sample_derivation",
-]
-
 LONGEST_SENTENCE_WORDS = 40
 """Number of words of the longest sentence, without the sentence end."""
 

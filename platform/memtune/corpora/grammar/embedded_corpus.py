@@ -23,18 +23,6 @@ from memtune.corpora.store.corpus_store import CorpusStore
 from memtune.corpora.store.manifest import ImportOptions
 from memtune.errors import CorpusError, did_you_mean
 
-__all__ = [
-    "SPLIT_SIZES",
-    "Sentence",
-    "VerbAgreement",
-    "generate_sentences",
-    "ideal_perplexity",
-    "import_grammar",
-    "log_probability",
-    "next_word_probabilities",
-    "stream_sentences",
-]
-
 SPLIT_SIZES = {"train": 60_000, "valid": 3_000, "test": 3_000}
 """Sentences of each split."""
 

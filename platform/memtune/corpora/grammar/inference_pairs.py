@@ -27,8 +27,6 @@ from memtune.corpora.grammar.embedded_corpus import Sentence, log_probability, s
 from memtune.corpora.grammar.lexicon import NOUNS
 from memtune.corpora.store.annotations import INFERENCE_LABELS
 
-__all__ = ["SPLIT_SIZES", "Pair", "generate_examples", "generate_pairs"]
-
 SPLIT_SIZES = {"train": 12_000, "valid": 1_200, "test": 1_200}
 """Number of pairs in each split."""
 

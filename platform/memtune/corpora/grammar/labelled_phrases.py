@@ -18,8 +18,6 @@ from memtune.corpora.blocks.example_blocks import Example
 from memtune.corpora.grammar.embedded_corpus import Sentence, stream_sentences
 from memtune.corpora.store.annotations import SENTIMENT_LABELS
 
-__all__ = ["SPLIT_SIZES", "generate_examples", "label_phrases", "score_word"]
-
 SPLIT_SIZES = {"train": 10_000, "valid": 1_000, "test": 1_000}
 """Number of sentences in each split."""
 

@@ -11,32 +11,6 @@ from functools import cached_property
 from itertools import accumulate
 from math import fsum
 
-__all__ = [
-    "ADJECTIVES",
-    "ADVERBS",
-    "BRACKETS",
-    "CATEGORIES",
-    "COMMA",
-    "COORDINATORS",
-    "DETERMINERS",
-    "INTRANSITIVE",
-    "MEETING",
-    "NAMES",
-    "NOUNS",
-    "NUMBERS",
-    "OPENERS",
-    "OTHER_FORM",
-    "PARTNERS",
-    "PREPOSITIONS",
-    "REPORTING",
-    "SEPARABLE",
-    "SUBORDINATORS",
-    "THAT",
-    "TRANSITIVE",
-    "WORDS",
-    "Lexicon",
-]
-
 CATEGORIES = ("people", "animals", "machines", "plants")
 NUMBERS = ("singular", "plural")
 

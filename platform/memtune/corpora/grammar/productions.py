@@ -41,8 +41,6 @@ from memtune.corpora.grammar.lexicon import (
     Lexicon,
 )
 
-__all__ = ["PARTNER", "SENTENCE", "Production", "Symbol", "list_productions"]
-
 PARTNER = "<partner>"
 """Placeholder for `word` of a symbol in `then`: the derivation replaces it by the partner of the production's
 word."""

@@ -10,8 +10,6 @@ from memtune.corpora.store.corpus_store import CorpusStore
 from memtune.corpora.store.manifest import ImportOptions
 from memtune.errors import CorpusError, did_you_mean
 
-__all__ = ["TASKS", "import_grammar_task"]
-
 _TaskGenerator = tuple[Mapping[str, int], Callable[[str], Iterable[Example]]]
 _TASK_GENERATORS: Mapping[str, _TaskGenerator] = {
     "completion": (completion_questions.SPLIT_SIZES, completion_questions.generate_questions),

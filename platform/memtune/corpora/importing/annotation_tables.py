@@ -22,8 +22,6 @@ from memtune.corpora.store.manifest import AnnotationFile, AnnotationRecord
 from memtune.errors import CorpusError
 from memtune.storage.digests import HashingSink
 
-__all__ = ["AnnotationTables"]
-
 _MAX_LABELS = 2**15  # label indices are stored as int16
 
 

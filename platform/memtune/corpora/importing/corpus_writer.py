@@ -27,8 +27,6 @@ from memtune.corpora.store.word_vectors import VectorFile, Vectors
 from memtune.corpora.tokenisation.tokeniser import Tokeniser
 from memtune.errors import CorpusError, StorageError
 
-__all__ = ["CorpusWriter"]
-
 
 @dataclass(frozen=True)
 class CorpusWriter:

@@ -19,8 +19,6 @@ from memtune.corpora.blocks.record_texts import (
 from memtune.corpora.blocks.text_blocks import BadLineError, Block
 from memtune.errors import ArgumentError, CorpusError
 
-__all__ = ["DataSet", "find_splits"]
-
 _BATCH_ROWS = 1024
 _SPLIT_BY_NAME = {
     "train": "train",

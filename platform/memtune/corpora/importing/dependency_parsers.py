@@ -20,8 +20,6 @@ from memtune.corpora.sources.source_file import SourceFile
 from memtune.errors import CorpusError, did_you_mean
 from memtune.values import parse
 
-__all__ = ["PARSERS", "ParsedSentence", "format_conllu", "parse_file"]
-
 _SENTENCES_PER_CALL = 256
 
 

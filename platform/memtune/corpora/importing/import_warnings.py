@@ -16,8 +16,6 @@ from memtune.corpora.importing.word_counts import SplitCounter
 from memtune.corpora.store.manifest import ImportOptions
 from memtune.number_format import format_count
 
-__all__ = ["find_text_warnings"]
-
 Hashes = npt.NDArray[np.uint64]
 
 MAX_TYPE_SHARE = 0.04

@@ -48,8 +48,6 @@ from memtune.corpora.store.word_vectors import VectorFile, Vectors, read_vectors
 from memtune.corpora.tokenisation.token_choice import parse_token_choice
 from memtune.errors import CorpusError
 
-__all__ = ["OOV_WARNING_RATE", "ImportResult", "import_corpus"]
-
 OOV_WARNING_RATE = 0.2
 """Share of a valid or test split's words outside the vocabulary above which an import warns."""
 RECORD_NAME = re.compile(r"\.(jsonl|csv)(\.(gz|bz2|zst|xz))?$", re.IGNORECASE)

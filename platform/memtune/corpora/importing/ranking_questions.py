@@ -17,8 +17,6 @@ from memtune.corpora.store.manifest import ImportOptions
 from memtune.corpora.store.vocabulary import EOS, UNK
 from memtune.errors import CorpusError
 
-__all__ = ["generate_ranking_questions", "import_ranking_questions"]
-
 DISTRACTOR_COUNT = 4
 NEIGHBOURS_PER_SIDE = 10
 """Distractors are drawn from this many words before and after the answer in the frequency ranking."""

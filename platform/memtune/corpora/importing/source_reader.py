@@ -35,8 +35,6 @@ from memtune.plugins.source_modules import describe_error
 from memtune.storage.digests import ContentDigest
 from memtune.values import Value, digest, parse
 
-__all__ = ["ProgressCallback", "Source", "SourceReader", "check_plugin_blocks", "check_sources"]
-
 ProgressCallback = Callable[[int, int | None, str], None]
 """Called with bytes read, total bytes (None if unknown) and the split."""
 

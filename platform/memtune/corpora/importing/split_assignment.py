@@ -20,8 +20,6 @@ from memtune.corpora.store.annotations import ANNOTATION_KINDS
 from memtune.corpora.store.manifest import SPLITS
 from memtune.errors import CorpusError
 
-__all__ = ["Division", "divide_block"]
-
 _DIGEST_BYTES = 8
 
 

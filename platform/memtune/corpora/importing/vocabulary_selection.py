@@ -19,8 +19,6 @@ from memtune.corpora.store.manifest import ImportOptions
 from memtune.corpora.store.vocabulary import EOS, UNK, Vocabulary
 from memtune.errors import CorpusError
 
-__all__ = ["INVISIBLE_PATTERN", "VocabularySelection", "select_vocabulary", "spell_word", "spell_words"]
-
 _QUESTION_WORDS = "questions'"
 """Key next to the split names for the counts of the words in annotation columns; error messages show it."""
 

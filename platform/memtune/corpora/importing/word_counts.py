@@ -20,8 +20,6 @@ import pyarrow.compute as pc
 from memtune.corpora.blocks.text_blocks import SENTENCE_END, Block
 from memtune.corpora.sources.spool import create_temporary_file, translate_spool_errors
 
-__all__ = ["SplitCounter", "WordTable"]
-
 _MERGE_THRESHOLD_BYTES = 8 * 2**20
 
 

@@ -12,8 +12,6 @@ import pyarrow as pa
 
 from memtune.errors import CorpusError
 
-__all__ = ["SIGNATURE_BYTES", "check_expansion", "find_codec", "read_decompressed", "refuse_binary_signature"]
-
 _CODECS = ((b"\x1f\x8b", "gzip"), (b"\xfd7zXZ\0", "xz"), (b"\x28\xb5\x2f\xfd", "zstd"))
 # "BZh" alone may start a text: the level and the mark of a block, or of the end, follow.
 _BZIP2 = re.compile(rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)")

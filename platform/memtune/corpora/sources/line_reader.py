@@ -13,8 +13,6 @@ from memtune.corpora.sources.source_file import SourceFile
 from memtune.errors import CorpusError
 from memtune.storage.digests import ContentDigest
 
-__all__ = ["LineReader"]
-
 BAD_ENTRIES = "bad entries"
 """The reason under which skipped entries that break their format are counted."""
 

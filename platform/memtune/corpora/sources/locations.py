@@ -14,8 +14,6 @@ from memtune.errors import CorpusError
 from memtune.storage.credentials import redact_uri, refuse_credentials
 from memtune.storage.folder import open_filesystem
 
-__all__ = ["Location", "RemoteFile", "find_local_files", "is_pattern", "list_folder_files", "parse_location"]
-
 Location = Path | str
 """A local path, or a URI as text."""
 

@@ -30,8 +30,6 @@ from memtune.corpora.sources.locations import (
 from memtune.corpora.sources.spool import create_temporary_file, translate_spool_errors
 from memtune.errors import CorpusError, suggest_nearest
 
-__all__ = ["SourceFile", "SourceKind", "find_kind", "get_pipe_identity", "list_source_files"]
-
 _STANDARD_INPUT = Path("-")
 _COPY_BYTES = 2**20
 

@@ -7,8 +7,6 @@ from typing import IO
 
 from memtune.errors import StorageError
 
-__all__ = ["create_temporary_file", "translate_spool_errors"]
-
 
 @contextmanager
 def translate_spool_errors() -> Iterator[None]:

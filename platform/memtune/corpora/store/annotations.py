@@ -24,17 +24,6 @@ from memtune.corpora.store.manifest import AnnotationRecord
 from memtune.errors import CorpusError, did_you_mean
 from memtune.storage.digests import ContentDigest
 
-__all__ = [
-    "ANNOTATION_KINDS",
-    "SENTIMENT_LABELS",
-    "AnnotationKind",
-    "Annotations",
-    "TableDigest",
-    "digest_table",
-    "map_annotations",
-    "read_annotation_table",
-]
-
 SENTIMENT_LABELS = ("very negative", "negative", "neutral", "positive", "very positive")
 INFERENCE_LABELS = ("entailment", "neutral", "contradiction")
 

@@ -15,8 +15,6 @@ import pyarrow as pa
 from memtune.errors import CorpusError
 from memtune.storage.digests import HashingSink
 
-__all__ = ["map_file", "read_batch", "read_table", "write_batch"]
-
 MAGIC = b"ARROW1"
 FOOTER_BATCHES, MESSAGE_HEADER, BATCH_COMPRESSION = 3, 2, 3
 """Field numbers of the tables Footer, Message and RecordBatch (Arrow's File.fbs and Message.fbs)."""

@@ -28,8 +28,6 @@ from memtune.errors import CorpusError
 from memtune.storage.digests import hash_bytes
 from memtune.values import digest, parse_json
 
-__all__ = ["MAX_TOKENISER_BYTES", "ContentSummary", "compute_content_digest", "find_content_problems"]
-
 CONTENT_VERSION = 1
 
 Numbers = npt.NDArray[np.integer[Any]]

@@ -24,8 +24,6 @@ from memtune.corpora.store.word_vectors import Vectors
 from memtune.errors import CorpusError, StorageError, did_you_mean
 from memtune.values import digest
 
-__all__ = ["Corpus", "Split", "list_corpora", "open_corpus"]
-
 
 class Split:
     """The tokens of one split: one stream of sentences, each ending with `<eos>`, over all its shards."""

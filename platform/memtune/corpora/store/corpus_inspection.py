@@ -24,17 +24,6 @@ from memtune.storage.digests import hash_bytes
 from memtune.storage.regular_files import read_at_most
 from memtune.values import Value
 
-__all__ = [
-    "CorpusDescription",
-    "LengthSummary",
-    "TextUnits",
-    "count_text_units",
-    "describe_corpus",
-    "remove_corpus",
-    "rename_corpus",
-    "verify_corpus",
-]
-
 
 def verify_corpus(name: str, store: str | Path | CorpusStore | None = None) -> list[str]:
     """Read every byte of a corpus and list its problems, file by file; [] for a valid corpus.

@@ -21,8 +21,6 @@ from memtune.settings import Settings
 from memtune.storage.digests import HashingSink, hash_bytes
 from memtune.storage.folder import Folder, MissingFileError
 
-__all__ = ["MANIFEST_NAME", "CorpusStore", "describe_file"]
-
 MANIFEST_NAME = "manifest.json"
 
 _ABANDONED_SECONDS = 24 * 3600

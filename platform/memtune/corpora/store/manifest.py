@@ -10,25 +10,6 @@ from memtune.arguments import CORPUS_NAME, check_type
 from memtune.errors import CorpusError
 from memtune.values import UserValue, Value
 
-__all__ = [
-    "SCHEMA_VERSION",
-    "SPLITS",
-    "AnnotationFile",
-    "AnnotationRecord",
-    "FileRecord",
-    "ImportOptions",
-    "Manifest",
-    "ShardRecord",
-    "SourceRecord",
-    "SplitSummary",
-    "StoredFile",
-    "TokeniserRecord",
-    "VectorsRecord",
-    "VocabularyRecord",
-    "check_name",
-    "parse_manifest",
-]
-
 SCHEMA_VERSION = 3
 """3: tokenisers, and the words and bytes of each split."""
 SPLITS = ("train", "valid", "test")

@@ -30,8 +30,6 @@ from memtune.storage.digests import ContentDigest, hash_stream
 from memtune.storage.regular_files import check_inside, open_regular_file
 from memtune.values import digest, parse_json
 
-__all__ = ["acquire_shared_lock", "ensure_verified", "evict", "read_byte_limit", "resolve_cache_folder"]
-
 _CHUNK_BYTES = 2**20
 _CHECKS_VERSION = 3
 """Raised when a check is added, so that files verified without it are verified again."""

@@ -18,16 +18,6 @@ from memtune.corpora.store.manifest import ShardRecord
 from memtune.errors import CorpusError
 from memtune.storage.digests import ContentDigest
 
-__all__ = [
-    "Ids",
-    "ShardArrays",
-    "ShardWriter",
-    "SplitDigest",
-    "choose_id_type",
-    "map_shard",
-    "view_shard",
-]
-
 Ids = npt.NDArray[np.integer[Any]]
 """Ids as stored in shards: uint16 or int32."""
 

@@ -18,8 +18,6 @@ from memtune.corpora.store.arrow_files import map_file, read_batch
 from memtune.errors import CorpusError
 from memtune.storage.digests import hash_bytes
 
-__all__ = ["EOS", "UNK", "Vocabulary"]
-
 SCHEMA = pa.schema({"token": pa.string(), "count": pa.int64()})
 EOS = "<eos>"
 UNK = "<unk>"

@@ -22,8 +22,6 @@ from memtune.corpora.store.vocabulary import Vocabulary
 from memtune.errors import CorpusError
 from memtune.storage.digests import hash_bytes
 
-__all__ = ["VectorFile", "Vectors", "read_vectors"]
-
 _PROGRESS_LINES = 10_000
 
 

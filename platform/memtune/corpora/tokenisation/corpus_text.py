@@ -14,8 +14,6 @@ from memtune.corpora.store.corpus import Corpus
 from memtune.corpora.tokenisation.tokeniser_kinds import make_tokeniser
 from memtune.errors import StorageError
 
-__all__ = ["ExportFormat", "export_text", "iterate_sentences", "sample_sentences"]
-
 ExportFormat = Literal["text", "jsonl", "parquet"]
 
 _SUFFIXES = {"text": ".txt", "jsonl": ".jsonl", "parquet": ".parquet"}

@@ -19,8 +19,6 @@ from memtune.corpora.store.vocabulary import EOS, UNK
 from memtune.corpora.tokenisation.tokeniser import Tokeniser
 from memtune.errors import CorpusError
 
-__all__ = ["SubwordTokeniser", "train_subwords"]
-
 _SCORE_DIGITS = 6
 _STEP = 0.0001
 _MAX_TOKEN_ID = 2**22

@@ -7,8 +7,6 @@ from typing import Literal
 
 from memtune.errors import CorpusError
 
-__all__ = ["TokenChoice", "parse_token_choice"]
-
 _TRAINED = re.compile(r"(bpe|unigram):([0-9]{1,7})")
 _MIN_SIZE, _MAX_SIZE = 300, 500_000
 

@@ -10,16 +10,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Literal
 
-__all__ = [
-    "BLANK",
-    "ByteTokeniser",
-    "CharacterTokeniser",
-    "Tokeniser",
-    "TokeniserKind",
-    "name_byte",
-    "name_character",
-]
-
 TokeniserKind = Literal["characters", "bytes", "subwords"]
 
 BLANK = "_"

@@ -3,8 +3,6 @@
 from memtune.corpora.tokenisation.tokeniser import ByteTokeniser, CharacterTokeniser, Tokeniser, TokeniserKind
 from memtune.errors import CorpusError
 
-__all__ = ["make_tokeniser"]
-
 
 def make_tokeniser(kind: TokeniserKind, document: str) -> Tokeniser:
     """The tokeniser of a stored document. Raises CorpusError for one that `tokenizers` cannot read."""

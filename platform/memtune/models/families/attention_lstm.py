@@ -35,8 +35,6 @@ from memtune.models.memories.window_attention import (
     sum_window_values,
 )
 
-__all__ = ["AttentionLSTMConfig", "AttentionLSTMLanguageModel"]
-
 ScoreKind = Literal["additive", "bilinear", "printed"]
 
 

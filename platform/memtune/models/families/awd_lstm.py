@@ -27,8 +27,6 @@ from memtune.models.layers.initializers import initialise_uniform
 from memtune.models.layers.lstm_stack import lstm_multiply_adds, lstm_parameter_count, run_fused_lstm
 from memtune.models.layers.regularisation import apply_mask, draw_dropout_mask
 
-__all__ = ["AWDLSTMConfig", "AWDLSTMLanguageModel"]
-
 
 class AWDLSTMConfig(NeuralLanguageModelConfig):
     """An AWD-LSTM; the defaults are the released settings for Penn Treebank."""

@@ -32,8 +32,6 @@ from memtune.models.layers.shared_fields import InitialRange
 from memtune.models.layers.tree_levels import Trees, compute_label_features, run_tree_levels
 from memtune.models.maximum_entropy import MaximumEntropyConfig, add_ngram_connections
 
-__all__ = ["DependencyRNNConfig", "DependencyRNNLanguageModel"]
-
 
 class DependencyRNNConfig(NeuralLanguageModelConfig):
     """A dependency recurrent network; the defaults have neither labels nor n-grams of ancestors."""

@@ -36,13 +36,6 @@ from memtune.models.layers.lstm_stack import DropoutPlacement
 from memtune.models.layers.shared_fields import Dropout, ForgetBias, InitialRange, TieOutput
 from memtune.models.narrow_embeddings import NarrowEmbeddingsConfig
 
-__all__ = [
-    "DepthGatedLSTMConfig",
-    "DepthGatedLSTMLanguageModel",
-    "apply_gate_weight",
-    "run_depth_gated_layer",
-]
-
 sigmoid_backward, tanh_backward = torch.ops.aten.sigmoid_backward, torch.ops.aten.tanh_backward
 
 

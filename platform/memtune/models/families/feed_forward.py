@@ -24,8 +24,6 @@ from memtune.models.layers.initializers import initialise_uniform
 from memtune.models.layers.shared_fields import InitialRange
 from memtune.models.memories.recent_words import keep_recent_words
 
-__all__ = ["FeedForwardConfig", "FeedForwardLanguageModel"]
-
 
 class FeedForwardConfig(NeuralLanguageModelConfig):
     """A feed-forward n-gram network; the defaults have about 2M parameters on Penn Treebank."""

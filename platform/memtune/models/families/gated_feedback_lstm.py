@@ -41,8 +41,6 @@ from memtune.models.layers.lstm_stack import DropoutPlacement
 from memtune.models.layers.shared_fields import Dropout, ForgetBias, InitialRange, TieOutput
 from memtune.models.narrow_embeddings import NarrowEmbeddingsConfig
 
-__all__ = ["GatedFeedbackLSTMConfig", "GatedFeedbackLSTMLanguageModel", "run_gated_feedback"]
-
 sigmoid_backward, tanh_backward = torch.ops.aten.sigmoid_backward, torch.ops.aten.tanh_backward
 
 

@@ -40,15 +40,6 @@ from memtune.errors import ConfigurationError
 from memtune.models.architecture import CountingConfig, LanguageModel, RecurrentState
 from memtune.models.memories.recent_words import keep_recent_words, make_empty_words
 
-__all__ = [
-    "ABSENT",
-    "KneserNey",
-    "KneserNeyConfig",
-    "SmoothedNgrams",
-    "estimate_kneser_ney",
-    "sort_with_positions",
-]
-
 Integers = npt.NDArray[np.integer]
 Floats = npt.NDArray[np.float64]
 

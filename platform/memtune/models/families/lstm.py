@@ -25,8 +25,6 @@ from memtune.models.layers.shared_fields import TieOutput, VariationalDropout
 from memtune.models.maximum_entropy import NgramConnections, add_ngram_connections
 from memtune.models.narrow_embeddings import NarrowEmbeddingsConfig
 
-__all__ = ["LSTMConfig", "LSTMLanguageModel"]
-
 
 class LSTMConfig(NarrowEmbeddingsConfig):
     """An LSTM language model; the defaults are the one-layer baseline of Tran et al. (2016), table 2."""

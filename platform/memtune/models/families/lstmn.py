@@ -26,8 +26,6 @@ from memtune.models.memories.memory_tape import TapeWeights, run_memory_tape
 from memtune.models.memories.memory_traces import AttentionTrace, MemoryTrace
 from memtune.models.narrow_embeddings import NarrowEmbeddingsConfig
 
-__all__ = ["LSTMNConfig", "LSTMNLanguageModel", "LSTMNLayer"]
-
 MEAN_SLOTS_PER_WORD = 11
 """Slots read per word where the tape has no limit: half of the mean sentence of 21 words (section 5.1)."""
 

@@ -35,8 +35,6 @@ from memtune.models.memories.window_attention import (
     sum_window_values,
 )
 
-__all__ = ["MemoryNetworkConfig", "MemoryNetworkLanguageModel"]
-
 INITIAL_QUERY_VALUE = 0.1
 """Every unit of u^1 (section 5): a language model has no question."""
 

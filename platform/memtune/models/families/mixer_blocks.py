@@ -33,8 +33,6 @@ from memtune.models.mixers.matrix_memory import MatrixMemoryConfig
 from memtune.models.mixers.mixer import MixerConfig
 from memtune.models.mixers.mixer_registry import PRESETS, MixerChoice
 
-__all__ = ["MixerBlocksConfig", "MixerBlocksLanguageModel"]
-
 NORM_EPSILON = 1e-5
 Norm = Literal["rms", "layer", "none"]
 Gate = Literal["none", "sigmoid", "silu"]

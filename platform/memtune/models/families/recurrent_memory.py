@@ -40,8 +40,6 @@ from memtune.models.memories.memory_traces import AttentionTrace, MemoryTrace
 from memtune.models.memories.recent_words import keep_recent_words, make_empty_words
 from memtune.models.memories.window_attention import mask_absent_slots
 
-__all__ = ["BidirectionalMemoryBlock", "RecurrentMemoryConfig", "RecurrentMemoryLanguageModel"]
-
 BOUNDARY_ID = 0
 """The id of padding and of the end of a sentence; slots with it after the current word are masked."""
 

@@ -33,8 +33,6 @@ from memtune.models.architecture import NeuralLanguageModelConfig, RecurrentStat
 from memtune.models.layers.initializers import initialise_uniform
 from memtune.models.memories.recent_words import keep_recent_words
 
-__all__ = ["ResidualMemoryConfig", "ResidualMemoryLanguageModel"]
-
 BATCH_NORM_MOMENTUM = 0.01
 """Weight of a batch in the running mean and variance; the paper gives none. With torch's default of 0.1, a
 few short batches under the sentence protocol change them so much that validation diverges."""

@@ -30,8 +30,6 @@ from memtune.models.layers.shared_fields import Dropout, InitialRange, TieOutput
 from memtune.models.maximum_entropy import NgramConnections, add_ngram_connections
 from memtune.models.narrow_embeddings import NarrowEmbeddingsConfig
 
-__all__ = ["RNNConfig", "RNNLanguageModel"]
-
 Activation = Literal["tanh", "sigmoid", "relu"]
 
 

@@ -27,8 +27,6 @@ from typing_extensions import override
 from memtune.models.architecture import NeuralLanguageModel, NeuralLanguageModelConfig, RecurrentState
 from memtune.models.layers.initializers import initialise_uniform
 
-__all__ = ["SCRNConfig", "SCRNLanguageModel"]
-
 STEPS_PER_BLOCK = 64
 """Longest piece of a text that one Toeplitz matrix filters: its cost grows with the square."""
 

@@ -26,8 +26,6 @@ from memtune.models.memories.discrete_stack import DiscreteStack, StackDecisions
 from memtune.models.memories.memory_traces import MemoryTrace, StackUse
 from memtune.models.memories.stack_policy import policy_multiply_adds, policy_parameter_count
 
-__all__ = ["StackLSTMConfig", "StackLSTMLanguageModel"]
-
 
 class StackLSTMConfig(NeuralLanguageModelConfig):
     """A stack-augmented LSTM; the defaults are the paper's multipop stack, without its dropout."""

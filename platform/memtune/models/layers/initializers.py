@@ -3,8 +3,6 @@
 import torch
 from torch import nn
 
-__all__ = ["initialise_uniform"]
-
 
 @torch.no_grad()
 def initialise_uniform(module: nn.Module, bound: float) -> None:

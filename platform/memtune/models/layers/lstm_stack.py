@@ -22,15 +22,6 @@ from memtune.models.layers.regularisation import (
     run_lstm_steps,
 )
 
-__all__ = [
-    "DropoutPlacement",
-    "LSTMStack",
-    "StackDropoutPlacement",
-    "lstm_multiply_adds",
-    "lstm_parameter_count",
-    "run_fused_lstm",
-]
-
 DropoutPlacement = Literal["between", "after"]
 """Dropout on the input of every layer except the first, or on the output of every layer."""
 StackDropoutPlacement = Literal["between", "after", "around"]

@@ -8,8 +8,6 @@ from typing import NamedTuple, Self
 import torch
 from torch import Tensor
 
-__all__ = ["Spans", "average_spans"]
-
 
 class Spans(NamedTuple):
     """Words `start` to `stop` - 1 of a row, all int64; a span holds at least one word."""

@@ -21,16 +21,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-__all__ = [
-    "LayerMasks",
-    "Regularisation",
-    "apply_mask",
-    "apply_zoneout",
-    "draw_dropout_mask",
-    "run_lstm_steps",
-    "select_step_mask",
-]
-
 
 @dataclass(frozen=True)
 class LayerMasks:

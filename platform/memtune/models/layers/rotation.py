@@ -6,8 +6,6 @@ Shapes: K numbers of a vector, P pairs; leading dimensions are free.
 import torch
 from torch import Tensor
 
-__all__ = ["list_speeds", "rotate"]
-
 LONGEST_PERIOD = 10_000.0
 """Words over 2 pi of the slowest pair of a long vector (section 3.2.2)."""
 

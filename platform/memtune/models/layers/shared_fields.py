@@ -4,17 +4,6 @@ from typing import Annotated
 
 from pydantic import Field
 
-__all__ = [
-    "CandidateDropout",
-    "Dropout",
-    "ForgetBias",
-    "InitialRange",
-    "InputForgetBias",
-    "LayerDropout",
-    "TieOutput",
-    "VariationalDropout",
-]
-
 Dropout = Annotated[float, Field(ge=0, lt=1, description="Probability that a value is dropped")]
 LayerDropout = Annotated[
     float,

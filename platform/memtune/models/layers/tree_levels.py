@@ -20,8 +20,6 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-__all__ = ["Trees", "collect_ancestor_words", "compute_label_features", "run_tree_levels"]
-
 
 class Trees(Protocol):
     """Trees of words. Level 0 holds the boundary of sentences, the parent of every root."""

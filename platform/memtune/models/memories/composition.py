@@ -14,14 +14,6 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-__all__ = [
-    "CompositionKind",
-    "LinearCombination",
-    "build_composition",
-    "composition_multiply_adds",
-    "composition_parameter_count",
-]
-
 CompositionKind = Literal["sum", "projected_sum", "gate", "gate_biased"]
 
 

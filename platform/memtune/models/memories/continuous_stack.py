@@ -29,16 +29,6 @@ from typing_extensions import override
 from memtune.models.memories.memory_traces import StackAction
 from memtune.models.memories.stack_policy import OUTCOMES, POP, PUSH, SINGLE_ACTIONS, STAY, StackPolicy
 
-__all__ = [
-    "ContinuousStack",
-    "LastPop",
-    "StackMixture",
-    "StackTrace",
-    "build_outcome_effects",
-    "build_pop_credits",
-    "trace_steps",
-]
-
 LastPop = Literal["renormalise", "stay"]
 """After K pops, which empty the stack: "renormalise" leaves POP out of the softmax, "stay" adds its
 probability to STAY."""

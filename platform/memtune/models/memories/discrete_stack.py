@@ -21,8 +21,6 @@ from typing_extensions import override
 from memtune.models.memories.memory_traces import StackAction
 from memtune.models.memories.stack_policy import OUTCOMES, SINGLE_ACTIONS, StackPolicy
 
-__all__ = ["DiscreteStack", "StackDecisions", "compute_reinforce_loss"]
-
 
 class StackDecisions(NamedTuple):
     """The actions of a stack over a text and their results."""

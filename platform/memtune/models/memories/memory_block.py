@@ -19,8 +19,6 @@ from memtune.models.memories.window_attention import (
     sum_window_values,
 )
 
-__all__ = ["MemoryBlock", "TemporalAlignment", "TemporalTables"]
-
 TemporalTables = Literal["none", "keys", "both"]
 """What temporal tables are added to: nothing, the input memories M (equation 2), or both M and C."""
 TemporalAlignment = Literal["right", "left"]

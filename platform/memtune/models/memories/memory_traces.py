@@ -8,8 +8,6 @@ from typing import Literal, NamedTuple
 
 from torch import Tensor
 
-__all__ = ["AttentionTrace", "MemoryTrace", "StackAction", "StackUse"]
-
 MemoryTrace = Literal["attention", "stack"]
 """The kinds of traces; a family's configuration lists those that its networks have."""
 

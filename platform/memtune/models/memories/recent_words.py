@@ -6,8 +6,6 @@ Shapes: B batch, K words.
 import torch
 from torch import Tensor
 
-__all__ = ["keep_recent_words", "make_empty_words"]
-
 
 def make_empty_words(batch_size: int, device: torch.device) -> Tensor:
     """The words before the start of a text: none, (B, 0)."""

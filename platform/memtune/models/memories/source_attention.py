@@ -18,8 +18,6 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-__all__ = ["attend_to_source"]
-
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]  # it would unroll the loop for each length
 def attend_to_source(

@@ -12,17 +12,6 @@ from torch import Tensor, nn
 
 from memtune.models.memories.memory_traces import StackAction
 
-__all__ = [
-    "OUTCOMES",
-    "POP",
-    "PUSH",
-    "SINGLE_ACTIONS",
-    "STAY",
-    "StackPolicy",
-    "policy_multiply_adds",
-    "policy_parameter_count",
-]
-
 OUTCOMES = ("stay", "push", "pop")
 STAY, PUSH, POP = range(len(OUTCOMES))
 SINGLE_ACTIONS = tuple(StackAction(name, int(name == "pop"), name == "push") for name in OUTCOMES)

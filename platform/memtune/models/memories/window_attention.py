@@ -14,15 +14,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-__all__ = [
-    "arrange_window_slots",
-    "compute_banded_weights",
-    "compute_linear_window_weights",
-    "compute_window_weights",
-    "mask_absent_slots",
-    "sum_window_values",
-]
-
 STEPS_PER_BLOCK = 64
 
 

@@ -20,8 +20,6 @@ from typing_extensions import override
 
 from memtune.models.outputs.output_layer import OutputLayer, SoftmaxOutput
 
-__all__ = ["AdaptiveOutput", "compute_projected_widths"]
-
 
 def compute_projected_widths(width: int, clusters: int, factor: int) -> list[int]:
     """The projected width of each cluster: `width` / `factor`^i for cluster i, and at least 1."""

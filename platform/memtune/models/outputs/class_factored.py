@@ -25,8 +25,6 @@ from memtune.models.outputs.hashed_ngrams import Slices, locate_slice_entries
 from memtune.models.outputs.output_layer import OutputLayer, SoftmaxOutput, find_product_type, select_leaves
 from memtune.models.outputs.word_classes import ClassMass, compute_class_borders, compute_zipf_counts
 
-__all__ = ["ClassFactoredOutput"]
-
 
 class ClassFactoredOutput(OutputLayer):
     """A softmax over classes of words, and one over the words of each class."""

@@ -17,8 +17,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-__all__ = ["Slices", "add_slices", "add_to_slices", "hash_contexts", "locate_slice_entries"]
-
 BOUNDARY_ID = 0
 """The word before the start of a text: the boundary of sentences."""
 HASH_MULTIPLIER = 6364136223846793005

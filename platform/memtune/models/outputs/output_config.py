@@ -26,16 +26,6 @@ from memtune.models.outputs.word_classes import (
 from memtune.plugins import ConfigRegistry
 from memtune.values import Value
 
-__all__ = [
-    "OUTPUTS",
-    "AdaptiveConfig",
-    "ClassFactoredConfig",
-    "NoOutputConfig",
-    "OutputConfig",
-    "OutputLayerConfig",
-    "SoftmaxConfig",
-]
-
 
 class OutputLayerConfig(Value, ABC):
     """The configuration of an output layer: it builds the layer and computes its size and cost.

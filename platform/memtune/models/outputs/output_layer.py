@@ -22,16 +22,6 @@ from typing_extensions import override
 from memtune.errors import ConfigurationError
 from memtune.models.outputs.hashed_ngrams import Slices, add_slices, add_to_slices
 
-__all__ = [
-    "NoOutput",
-    "OutputLayer",
-    "SoftmaxOutput",
-    "compute_chunked_loss",
-    "find_chunk_rows",
-    "find_product_type",
-    "select_leaves",
-]
-
 # The logits of a chunk should fit into the cache, but a matrix product of fewer than 64 rows loses more time
 # than the cache saves.
 MAX_CHUNK_LOGITS = {"cpu": 7_000_000, "cuda": 100_000_000}

@@ -13,8 +13,6 @@ from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from typing import Literal
 
-__all__ = ["ClassMass", "compute_class_borders", "compute_range_shares", "compute_zipf_counts"]
-
 ClassMass = Literal["frequency", "square_root"]
 
 

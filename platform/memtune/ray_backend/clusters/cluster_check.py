@@ -29,8 +29,6 @@ from memtune.ray_backend.clusters.rules.upload_rules import (
 )
 from memtune.ray_backend.clusters.rules.version_rules import Versions, find_version_mismatches
 
-__all__ = ["check_cluster", "collect_findings"]
-
 RULES = (
     find_unknown_provider_fields,
     find_wrong_gpu_counts,

@@ -10,8 +10,6 @@ import yaml
 from memtune.errors import ConfigurationError
 from memtune.values import Value
 
-__all__ = ["ClusterFile", "Finding", "find_project_folder", "load_cluster"]
-
 
 class Finding(Value):
     """One problem of a cluster file, and its fix."""

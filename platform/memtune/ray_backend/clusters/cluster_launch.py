@@ -29,8 +29,6 @@ from memtune.ray_backend.clusters.ray_commands import (
 from memtune.ray_backend.clusters.rules.version_rules import Versions
 from memtune.ray_backend.clusters.token_file import ensure_token, find_token_file
 
-__all__ = ["format_findings", "forward_dashboard", "get_cluster_status", "launch_cluster", "stop_cluster"]
-
 POLL_SECONDS = 5.0
 """Seconds between two queries of a cluster that is starting."""
 

@@ -14,8 +14,6 @@ from memtune.ray_backend.clusters.ray_commands import (
 from memtune.ray_backend.compatibility import ClusterConfigError, complete_cluster_config
 from memtune.values import Value
 
-__all__ = ["ClusterStatus", "count_min_nodes", "extract_status_report", "parse_node_counts", "query_status"]
-
 LOG_LINE_START = re.compile(r"^(?:\x1b\[\d*m)*\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+\s", re.MULTILINE)
 """The start of a line that Ray's commands log."""
 

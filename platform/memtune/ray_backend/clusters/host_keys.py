@@ -13,17 +13,6 @@ from pathlib import Path
 from memtune.errors import ClusterError
 from memtune.ray_backend.clusters.cluster_file import ClusterFile
 
-__all__ = [
-    "KNOWN_HOSTS_ON_HEAD",
-    "SSH_FOLDER",
-    "SSH_PATH_ON_NODES",
-    "HostKeyError",
-    "build_ssh_environment",
-    "find_known_hosts_file",
-    "find_refused_hosts",
-    "forget_host_keys",
-]
-
 SSH_FOLDER = Path(__file__).parent / "bin"
 """Holds the program `ssh` that verifies host keys."""
 SSH_PATH_ON_NODES = "~/.memtune-node/bin/ssh"

@@ -14,20 +14,6 @@ from memtune.ray_backend.clusters.host_keys import (
     find_known_hosts_file,
 )
 
-__all__ = [
-    "build_dashboard_command",
-    "build_down_command",
-    "build_forget_command",
-    "build_head_command",
-    "build_ray_environment",
-    "build_status_command",
-    "build_stop_workers_command",
-    "build_up_command",
-    "build_workers_command",
-    "describe_changed_head_key",
-    "describe_changed_worker_key",
-]
-
 RAY_COMMAND = (sys.executable, "-m", "ray.scripts.scripts")
 SSH_KEY_ON_HEAD = "~/ray_bootstrap_key.pem"
 """Where `ray up` puts the key with which the head connects to its workers."""

@@ -7,8 +7,6 @@ from pathlib import Path
 from memtune.errors import StorageError
 from memtune.ray_backend.clusters.cluster_file import ClusterFile
 
-__all__ = ["ensure_token", "find_token_file", "read_token"]
-
 OWNER_ONLY_MODE = 0o600
 
 

@@ -26,18 +26,6 @@ from memtune.studies.definition.study import Study
 from memtune.studies.definition.study_loader import find_space
 from memtune.values import Value
 
-__all__ = [
-    "FORWARDED_VARIABLES",
-    "HOME_ON_HEAD",
-    "SOURCE_FOLDER",
-    "StudyFiles",
-    "build_job_environment",
-    "collect_study_files",
-    "find_local_secrets",
-    "find_unset_locations",
-    "write_package",
-]
-
 HOME_ON_HEAD = "~/.memtune"
 """Default folder of a job's records on the head; Ray deletes the job's working folder."""
 FORWARDED_VARIABLES = (

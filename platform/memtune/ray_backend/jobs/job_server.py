@@ -23,8 +23,6 @@ from memtune.values import Value
 if TYPE_CHECKING:
     from ray.job_submission import JobSubmissionClient
 
-__all__ = ["DEFAULT_ADDRESS", "STUDY_KEY", "Job", "JobServer", "resolve_server_address"]
-
 DEFAULT_ADDRESS = "http://127.0.0.1:8265"
 STUDY_KEY = "memtune_study"
 """The key of the study's name in a job's metadata."""

@@ -27,8 +27,6 @@ from memtune.studies.definition.study import Study
 from memtune.studies.definition.study_loader import check_spaces, load_study, resolve_study
 from memtune.values import Value, parse
 
-__all__ = ["Submission", "prepare_resumption", "prepare_submission", "submit"]
-
 FILES_KEY, OPTIONS_KEY = "memtune_files", "memtune_terms"
 CLI_OPTIONS = {
     "budget.trials": "--trials",

@@ -17,16 +17,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = [
-    "draw_dependencies",
-    "draw_examples",
-    "draw_link_arcs",
-    "draw_link_matrix",
-    "draw_pair_counts",
-    "draw_positions",
-    "draw_samples",
-]
-
 CHARACTER_INCHES = 0.095
 MAX_WIDTH_INCHES = 16.0
 

@@ -9,8 +9,6 @@ from memtune.errors import ConfigurationError, StorageError
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["DARK", "LIGHT", "draw_matplotlib_svg", "make_figure", "save_figure"]
-
 SUFFIXES = (".svg", ".png", ".pdf")
 DARK, LIGHT = "#1f4e79", "#c9d8e8"
 """Two blues that differ in lightness, so that they differ in print and for every eye."""

@@ -16,23 +16,6 @@ from memtune.results.inspection.shared_mistakes import SharedMistakes
 from memtune.results.inspection.stack_statistics import StackStatistics
 from memtune.results.inspection.trial_reports import TrialReports
 
-__all__ = [
-    "make_accuracies_table",
-    "make_dependencies_table",
-    "make_distances_table",
-    "make_examples_table",
-    "make_links_table",
-    "make_mcnemar_table",
-    "make_mistakes_table",
-    "make_pairs_table",
-    "make_parameter_table",
-    "make_positions_table",
-    "make_samples_table",
-    "make_stack_actions_table",
-    "make_stack_steps_table",
-]
-
-
 MAX_POSITIONS = 30
 
 

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["draw_mistakes", "draw_sentence_stack", "draw_stack_statistics"]
-
 MAX_REGIONS = 24
 
 

@@ -21,8 +21,6 @@ from memtune.studies.trial import Trial
 from memtune.tasks import LanguageModellingConfig, TaskConfig
 from memtune.trial_state import TrialState
 
-__all__ = ["LiveDisplay", "Pace", "PaceMeter", "format_duration"]
-
 MEASURED_STATES = (TrialState.COMPLETE, TrialState.STOPPED)
 """States whose trials show how long a trial of this study is; a failed trial does not."""
 

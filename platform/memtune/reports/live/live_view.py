@@ -15,8 +15,6 @@ from rich.live import Live
 
 from memtune.reports.text_console import TextConsole
 
-__all__ = ["LiveView", "NotebookDisplay", "render_as_html"]
-
 REFRESH_SECONDS = 0.5
 COLUMNS = 110
 """Characters of a line: what fits between the margins of a notebook's page."""

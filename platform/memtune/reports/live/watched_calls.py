@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from memtune.settings import Settings
     from memtune.training import Progress, Report
 
-__all__ = ["LineDisplay", "format_progress", "format_report", "import_corpus", "train"]
-
 MEGABYTE = 1_000_000
 
 

@@ -22,8 +22,6 @@ from memtune.results.reproduction.published_tables import Paper
 from memtune.studies.definition.study import Study
 from memtune.training import TrialConfig
 
-__all__ = ["PARAMETER", "PARAMETER_KINDS", "SCHEMA_KINDS", "SchemaKind", "describe_field", "make_schema"]
-
 
 def describe_field(config: type[BaseModel], name: str) -> str:
     """The description of a field, else the docstring below it, in one line; "" without both."""

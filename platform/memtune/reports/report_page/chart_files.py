@@ -9,8 +9,6 @@ import vl_convert
 from memtune.errors import StorageError
 from memtune.reports.report_page.chart_parts import MUTED, StudyChart, make_config, resolve_colours
 
-__all__ = ["SUFFIXES", "draw_svg", "write_figure", "write_figures", "write_picture"]
-
 WIDTH, WIDE_WIDTH = 420, 600
 """Pixels, without axes and legend: 72 to the inch, as in PDF."""
 CHARACTER_PIXELS = 5.0

@@ -11,32 +11,6 @@ import altair as alt
 from memtune.objective import Objective
 from memtune.reports.family_marks import COLOURS, assign_marks
 
-__all__ = [
-    "HOLLOW_SIZE",
-    "INK",
-    "LIGHT_COLOURS",
-    "MARK_SIZE",
-    "MUTED",
-    "SEED_SIZE",
-    "FamilyScales",
-    "Row",
-    "StudyChart",
-    "choose_labels",
-    "choose_scale",
-    "choose_ticks",
-    "describe_drawn_limit",
-    "divide",
-    "draw_ideal",
-    "draw_ring",
-    "figure_format",
-    "find_drawn_limit",
-    "is_drawable",
-    "make_config",
-    "name_value",
-    "plot_rows",
-    "resolve_colours",
-]
-
 INK, MUTED, RULE, PAPER = "var(--ink)", "var(--muted)", "var(--rule)", "var(--paper)"
 """Colours of the page as CSS variables, so that charts follow its theme without being drawn again."""
 LIGHT_COLOURS = {

@@ -26,8 +26,6 @@ from memtune.results.study.study_detail import StudyDetail
 from memtune.results.study.study_trials import StudyTrial
 from memtune.trial_state import TrialState
 
-__all__ = ["draw_learning_curves", "draw_progress"]
-
 
 def draw_learning_curves(detail: StudyDetail, ideal: float | None, scales: FamilyScales) -> StudyChart | None:
     """Validation against tokens: a line for each trial and each seed, hollow ends where a trial was stopped.

@@ -22,8 +22,6 @@ from memtune.reports.report_page.chart_parts import (
 )
 from memtune.results.study.study_leaderboard import LeaderboardEntry, StudyLeaderboard
 
-__all__ = ["choose_ideal", "draw_seeds", "select_drawn"]
-
 MAX_ROWS = 20
 MAX_IDEAL_FACTOR = 1.6
 """From this multiple of the ideal on, it is beyond the axis."""

@@ -30,8 +30,6 @@ from memtune.results.study.study_report import CorpusReport, StudyReport
 from memtune.storage.digests import hash_bytes
 from memtune.values import digest
 
-__all__ = ["embed_json", "load_vega", "render_page"]
-
 SNIPPET = "window.vegaEmbed = vegaEmbed;"
 
 

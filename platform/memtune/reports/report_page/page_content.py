@@ -22,15 +22,6 @@ from memtune.results.study.study_trials import StudyTrial
 from memtune.search import MIN_IMPORTANCE_TRIALS, MIN_PARAMETER_TRIALS
 from memtune.trial_state import TrialState
 
-__all__ = [
-    "ChartSection",
-    "PageContent",
-    "describe_page",
-    "list_corpus_sections",
-    "list_families",
-    "list_sections",
-]
-
 
 class ChartSection(NamedTuple):
     """Charts under one heading."""

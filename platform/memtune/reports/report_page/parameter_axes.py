@@ -7,16 +7,6 @@ from typing import Any, NamedTuple, TypeGuard
 
 from memtune.reports.report_page.chart_parts import choose_ticks, divide
 
-__all__ = [
-    "ABSENT_PLACE",
-    "ParameterAxis",
-    "drop_overlapping",
-    "format_level",
-    "make_axis",
-    "name_fields",
-    "read_field",
-]
-
 ABSENT_PLACE = -0.25
 """Where an axis shows trials whose model does not have the parameter."""
 LOGARITHMIC_RATIO = 8.0

@@ -33,8 +33,6 @@ from memtune.results.study.study_trials import StudyTrial
 from memtune.search import MIN_PARAMETER_TRIALS
 from memtune.trial_state import TrialState
 
-__all__ = ["draw_importance", "draw_parallel_coordinates", "draw_slices"]
-
 MAX_BARS, MAX_SLICES, MAX_AXES = 15, 6, 8
 MIN_IMPORTANCE = 0.005
 BAR_PIXELS, AXIS_PIXELS = 40, 52

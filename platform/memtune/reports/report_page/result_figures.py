@@ -15,8 +15,6 @@ from memtune.results.study.scaling_laws import ScalingReport
 from memtune.results.study.study_detail import SearchResult, StudyDetail
 from memtune.settings import Settings
 
-__all__ = ["Figure", "Figures", "draw_figures"]
-
 
 @dataclass(frozen=True, repr=False)
 class Figure:

@@ -39,8 +39,6 @@ from memtune.search import SIZE_UNITS
 from memtune.tracking import LeaderboardRow
 from memtune.trial_state import TrialState
 
-__all__ = ["draw_hypervolume", "draw_trade_offs", "draw_trials"]
-
 STRIP_PIXELS = 24
 COUNTED_REMARK = " Lines with names are models that count: they have no parameters and read the text once."
 OTHER_SIZE, OTHER_OPACITY = 30, 0.55

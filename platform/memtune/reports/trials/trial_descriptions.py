@@ -6,8 +6,6 @@ from memtune.models import LanguageModelConfig
 from memtune.training import TrialConfig
 from memtune.values import flatten
 
-__all__ = ["describe_trial", "format_fields", "format_key_parameters", "format_searched_fields"]
-
 
 def format_key_parameters(config: LanguageModelConfig) -> str:
     """The fields that distinguish two models of a family, as `name=value` words with three digits."""

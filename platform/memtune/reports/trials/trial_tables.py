@@ -21,15 +21,6 @@ from memtune.tracking import NO_STUDY, LeaderboardRow, find_varying_parameters
 from memtune.training import TrialConfig
 from memtune.trial_state import StopReason
 
-__all__ = [
-    "format_leaderboard_csv",
-    "make_families_table",
-    "make_leaderboard_table",
-    "make_sample_table",
-    "make_spread_table",
-    "make_tokenisation_table",
-]
-
 
 def format_leaderboard_csv(rows: Sequence[LeaderboardRow], ideal: float | None) -> str:
     """One line per trial under a header, in the order of the rows, with the columns of `describe_row`.

@@ -15,8 +15,6 @@ from memtune.models.architecture import Model
 from memtune.tasks import compute_token_nats
 from memtune.tracking import TextReader, find_text_rules
 
-__all__ = ["OtherText", "make_reader", "number_words", "read_other_text", "write_word_log_probabilities"]
-
 WORD_STARTS = ("_", "Ġ", "▁")
 """How a character and a subword begin that stand for the blank before a word."""
 SCHEMA = pa.schema(

@@ -13,8 +13,6 @@ from memtune.models.memories.memory_traces import MemoryTrace
 from memtune.results.model_sources import TrainedModel, open_model
 from memtune.settings import Settings
 
-__all__ = ["InspectedModel", "inspect_model"]
-
 
 @dataclass(frozen=True)
 class InspectedModel:

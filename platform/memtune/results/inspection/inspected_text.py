@@ -16,8 +16,6 @@ from memtune.results.evaluation.other_texts import make_reader, read_other_text
 from memtune.results.inspection.inspected_model import InspectedModel
 from memtune.values import Value
 
-__all__ = ["InspectedSentence", "TextChoice", "WordTree", "read_sentences"]
-
 MISSING = -1
 
 

@@ -15,8 +15,6 @@ from memtune.spaces import Scalar
 from memtune.trial_state import TrialState
 from memtune.values import Value, flatten
 
-__all__ = ["ParameterCurves", "ParameterTrial", "collect_parameter_curves"]
-
 
 class ParameterTrial(Value):
     """A trial of the study, and its value of the parameter."""

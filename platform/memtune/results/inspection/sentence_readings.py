@@ -22,8 +22,6 @@ from memtune.models.memories.memory_traces import StackAction
 from memtune.results.inspection.inspected_model import InspectedModel
 from memtune.results.inspection.inspected_text import InspectedSentence, TextChoice, read_sentences
 
-__all__ = ["NO_WORD", "SentenceAttention", "SentenceReading", "SentenceStack", "read_attention", "read_stack"]
-
 BATCH_SENTENCES = 16
 MAX_EARLIER_WORDS = 1000
 """Words kept of a text that is read on across sentences: more than any memory in use holds."""

@@ -10,8 +10,6 @@ from memtune.results.inspection.inspected_text import TextChoice
 from memtune.results.inspection.sentence_readings import SentenceStack, read_stack
 from memtune.values import Value
 
-__all__ = ["ActionProbability", "SentenceStackUse", "StackStep", "describe_stack_use"]
-
 
 class ActionProbability(Value):
     """The probability of one action at one word."""

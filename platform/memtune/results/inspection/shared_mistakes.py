@@ -19,15 +19,6 @@ from memtune.seed_statistics import correct_holm
 from memtune.tasks import Answers
 from memtune.values import Value
 
-__all__ = [
-    "McNemarTest",
-    "ModelMistakes",
-    "SharedMistakes",
-    "compare_answers",
-    "compare_pairs",
-    "find_shared_mistakes",
-]
-
 
 class McNemarTest(Value):
     """The questions on which two models differ."""

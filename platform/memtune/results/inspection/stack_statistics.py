@@ -13,8 +13,6 @@ from memtune.results.inspection.inspected_text import TextChoice
 from memtune.results.inspection.sentence_readings import read_stack
 from memtune.values import Value
 
-__all__ = ["ActionCount", "PeakBin", "StackStatistics", "count_stack_actions"]
-
 PEAK_BINS = 20
 
 

@@ -10,14 +10,6 @@ from memtune.tracking import NO_STUDY, find_trial_run, is_trial_name, load_regis
 from memtune.training import read_checkpoint
 from memtune.values import Value
 
-__all__ = [
-    "ReportPoint",
-    "TrialReports",
-    "read_accuracy_reports",
-    "read_checkpoint_reports",
-    "read_trial_reports",
-]
-
 
 class ReportPoint(Value):
     """The figures of one report; None where it has none."""

@@ -17,19 +17,6 @@ from memtune.results.single_trial import TrialFile, parse_trial
 from memtune.studies.definition.toml_files import read_toml
 from memtune.values import Value, parse
 
-__all__ = [
-    "Paper",
-    "PublishedRow",
-    "PublishedTable",
-    "Scale",
-    "ScaleName",
-    "has_printed_size",
-    "is_rounded_or_cut_off",
-    "load_paper",
-    "select_rows",
-    "select_tables",
-]
-
 ScaleName = Literal["paper", "cpu", "tiny"]
 UNITS = {"k": 1_000, "M": 1_000_000}
 

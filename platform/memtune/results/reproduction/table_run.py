@@ -24,8 +24,6 @@ from memtune.training import Progress, Report, TrialConfig
 from memtune.training.checkpoint import read_record
 from memtune.values import Value
 
-__all__ = ["ReproducedRow", "RowHooks", "RowState", "reproduce_table"]
-
 CLOSE_PERCENT, CLOSE_POINTS = 2.0, 1.0
 """Differences of perplexity, relative, and of accuracy, in points, that other seeds make as well."""
 

@@ -21,15 +21,6 @@ from memtune.errors import StorageError
 from memtune.retry import Backoff, retry
 from memtune.search.compatibility import suppress_optuna_messages
 
-__all__ = [
-    "OUTAGE_LIMIT_SECONDS",
-    "OutageBuffer",
-    "StorageUnavailableError",
-    "convert_outage_errors",
-    "describe_cause",
-    "is_unavailable",
-]
-
 OUTAGE_LIMIT_SECONDS = 600.0
 """Seconds that a storage may be unavailable: a restart, a managed database's failover and a reboot of its
 machine take less, and a cluster keeps idle workers for about as long."""

@@ -29,8 +29,6 @@ from memtune.search.database.outage_buffer import convert_outage_errors, is_unav
 from memtune.search.database.study_database import JOURNAL_PREFIX, open_study_database, redact_url
 from memtune.values import Value
 
-__all__ = ["Holder", "Lease"]
-
 HEARTBEAT_SECONDS = 4.0
 """Seconds between two heartbeats of a holder."""
 LEASE_TIMEOUT_SECONDS = 20.0

@@ -18,8 +18,6 @@ from memtune.search.early_stopping.rungs import RungConfig
 from memtune.search.early_stopping.successive_halving import SuccessiveHalving, SuccessiveHalvingConfig
 from memtune.search.outcomes import Outcome
 
-__all__ = ["Hyperband", "HyperbandConfig", "make_bracket_order"]
-
 
 class HyperbandConfig(RungConfig):
     """Brackets of successive halving with first rungs after grace, grace * factor, ... tokens."""

@@ -14,16 +14,6 @@ from typing import ClassVar, Literal, Self
 from memtune.search.outcomes import Outcome
 from memtune.values import Value
 
-__all__ = [
-    "CONTINUE",
-    "Action",
-    "Decision",
-    "EarlyStopping",
-    "NoEarlyStopping",
-    "NoEarlyStoppingConfig",
-    "Rule",
-]
-
 
 class Action(StrEnum):
     """What a trial does after a report."""

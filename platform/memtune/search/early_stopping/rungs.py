@@ -23,17 +23,6 @@ from pydantic import Field
 from memtune.search.early_stopping.rule import EarlyStopping
 from memtune.search.outcomes import Outcome
 
-__all__ = [
-    "MAX_VALUES",
-    "PROTECTED_TRIALS",
-    "Rung",
-    "RungConfig",
-    "RungRank",
-    "Rungs",
-    "compute_lower_bound",
-    "is_leading",
-]
-
 CONFIDENCE = 0.95
 MIN_VALUES = 3
 MAX_VALUES = 4

@@ -28,8 +28,6 @@ from memtune.search.early_stopping.rungs import RungConfig, Rungs
 from memtune.search.outcomes import Outcome
 from memtune.trial_state import TrialState
 
-__all__ = ["SuccessiveHalving", "SuccessiveHalvingConfig"]
-
 
 class SuccessiveHalvingConfig(RungConfig):
     """A trial that reaches a rung continues or is stopped permanently."""

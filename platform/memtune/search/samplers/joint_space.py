@@ -18,8 +18,6 @@ from optuna.trial import FrozenTrial
 
 from memtune.spaces import Categorical, Integer, Real, Scalar, Space
 
-__all__ = ["JointSpace"]
-
 
 class JointSpace:
     """The parameters of a space that have at least two values, in the order of its file.

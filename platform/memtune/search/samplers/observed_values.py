@@ -18,8 +18,6 @@ from memtune.search.optuna_trials import REFUSAL_KEY, read_outcome
 from memtune.search.outcomes import Outcome
 from memtune.search.samplers.joint_space import JointSpace
 
-__all__ = ["MultiObjective", "attach_objectives", "complete_trials", "extrapolate_stopped"]
-
 
 def extrapolate_stopped(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
     """The trials, those stopped early as complete ones with an extrapolated final value.

@@ -10,8 +10,6 @@ from optuna.trial import FrozenTrial
 from memtune.search.compatibility import RestrictedStudy
 from memtune.search.samplers.joint_space import JointSpace
 
-__all__ = ["BranchSampler", "JointSampler", "OrderedNsga2Sampler", "RestrictedSampler"]
-
 
 class RestrictedSampler(optuna.samplers.BaseSampler):
     """A sampler of a joint space that learns from the given trials only."""

@@ -12,8 +12,6 @@ from memtune.plugins import ObjectRegistry
 from memtune.spaces import Scalar
 from memtune.values import Value
 
-__all__ = ["SAMPLERS", "MakeSampler", "SamplerConfig", "SamplerRequest"]
-
 
 @dataclass(frozen=True)
 class SamplerRequest:

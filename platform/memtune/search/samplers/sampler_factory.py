@@ -27,8 +27,6 @@ from memtune.search.samplers.sampler_config import SAMPLERS, SamplerConfig, Samp
 from memtune.spaces import Space
 from memtune.values import digest
 
-__all__ = ["MULTI_OBJECTIVE_KINDS", "SamplerFactory", "check_sampler"]
-
 MULTI_OBJECTIVE_KINDS = ("tpe", "nsga2", "random", "qmc", "grid")
 """Samplers that can have several objectives."""
 

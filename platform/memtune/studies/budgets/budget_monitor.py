@@ -13,8 +13,6 @@ from memtune.studies.trial import Trial
 from memtune.trial_state import TrialState
 from memtune.usage import Usage, add_usages
 
-__all__ = ["BudgetMonitor", "SpentBudget", "count_trials_since_best"]
-
 
 @dataclass(frozen=True)
 class SpentBudget:

@@ -5,8 +5,6 @@ import time
 from memtune.search import Proposals
 from memtune.studies.trial import Trial
 
-__all__ = ["StudyClock"]
-
 STORE_INTERVAL_SECONDS = 5.0
 """Seconds between two writes of the time; a killed driver loses the time since the last one."""
 

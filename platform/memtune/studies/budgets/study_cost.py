@@ -10,8 +10,6 @@ from memtune.trial_state import StopReason
 from memtune.usage import Usage, add_usages
 from memtune.values import Value
 
-__all__ = ["CostRow", "StudyCost", "compute_study_cost"]
-
 
 class CostRow(Value):
     """What a group of trials has spent."""

@@ -11,8 +11,6 @@ from memtune.studies.trial import Trial
 from memtune.trial_state import TrialState
 from memtune.usage import Usage
 
-__all__ = ["StudyProgress"]
-
 COUNTED_STATES = (
     TrialState.RUNNING,
     TrialState.COMPLETE,

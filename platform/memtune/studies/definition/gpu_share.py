@@ -5,8 +5,6 @@ together. A share is 1/n, where n is how many times the trial's memory fits the 
 itself to its share.
 """
 
-__all__ = ["CUDA_CONTEXT_BYTES", "compute_gpu_bytes", "compute_gpu_share", "compute_tensor_fraction"]
-
 CUDA_CONTEXT_BYTES = 700 * 2**20
 """GPU memory of a process before its first tensor: CUDA's context and the libraries' workspaces."""
 MEMORY_MARGIN_FACTOR = 1.25

@@ -51,8 +51,6 @@ from memtune.training import (
 )
 from memtune.values import digest, parse
 
-__all__ = ["ResolvedStudy", "make_trial_config"]
-
 CHANGEABLE_TERMS = {"budget", "prices", "resources", "repeats", "champion", "compare", "name", "question"}
 """Terms that may differ between the runs of one study."""
 BUDGET_SAMPLES = 200

@@ -13,8 +13,6 @@ from memtune.search import MULTI_OBJECTIVE_KINDS, AnyEarlyStopping, ObjectiveNam
 from memtune.studies.definition.study_terms import Budget, ChampionLimits, Prices, Repeats, Resources
 from memtune.values import UserValue, Value, flatten
 
-__all__ = ["Point", "Study", "copy_as_toml"]
-
 MAX_DEPTH = 100
 MAX_NAME_CHARACTERS = 100
 """As of a corpus. With a digest it names folders and runs, whose names have at most 250 characters."""

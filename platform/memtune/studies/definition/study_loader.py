@@ -39,8 +39,6 @@ from memtune.toml_text import locate_field
 from memtune.training import TrialConfig
 from memtune.values import parse
 
-__all__ = ["StudySource", "check_spaces", "find_space", "load_study", "open_study", "resolve_study"]
-
 StudySource = str | Path | Mapping[str, Any] | Study
 """A study as users give it: a TOML file, the name of a packaged one, the content of a file, or a value."""
 

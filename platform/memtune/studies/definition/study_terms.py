@@ -17,21 +17,6 @@ from memtune.training import TrialConfig, TrialSizes
 from memtune.usage import NodeSeconds, Usage
 from memtune.values import Value, flatten, parse
 
-__all__ = [
-    "TERMS_FILE",
-    "Budget",
-    "ChampionLimits",
-    "GpuShare",
-    "Price",
-    "Prices",
-    "Repeats",
-    "Resources",
-    "StoredTerms",
-    "describe_changed_terms",
-    "name_alternative",
-    "read_stored_terms",
-]
-
 TERMS_FILE = "study.json"
 """In a study's folder: its terms as the last driver stored them."""
 

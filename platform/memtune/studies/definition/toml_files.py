@@ -11,15 +11,6 @@ from memtune.toml_text import parse_toml, read_toml_text
 if TYPE_CHECKING:
     from memtune.plugins import PluginSource
 
-__all__ = [
-    "check_document",
-    "find_folder",
-    "load_listed_models",
-    "name_place",
-    "override_fields",
-    "read_toml",
-]
-
 
 def check_document(path: Path, required_names: Collection[str]) -> None:
     """Raise StudyError where `read_toml` does, and for a missing name."""

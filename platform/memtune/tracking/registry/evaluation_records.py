@@ -8,8 +8,6 @@ from memtune.tracking.registry.model_versions import RegisteredVersion
 from memtune.tracking.runs.run_commands import NO_STUDY, ROLE_TAG, STUDY_TAG, TRIAL_TAG
 from memtune.tracking.runs.run_store import find_runs
 
-__all__ = ["RecordedEvaluation", "find_evaluation", "record_evaluation"]
-
 
 @dataclass(frozen=True)
 class RecordedEvaluation:

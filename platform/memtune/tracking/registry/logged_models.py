@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from mlflow.entities import LoggedModel, Run
     from mlflow.tracking import MlflowClient
 
-__all__ = ["download_model", "log_model"]
-
 CONTENT_TAG = "memtune.content"
 """The digest of the package's card."""
 MODEL_TYPE = "language model"

@@ -25,18 +25,6 @@ from memtune.storage.digests import hash_file
 from memtune.tracking.registry.text_rules import TextRules
 from memtune.values import Value
 
-__all__ = [
-    "ModelCard",
-    "ModelResult",
-    "check_files",
-    "check_package",
-    "read_card",
-    "read_sources",
-    "read_text_rules",
-    "read_vocabulary",
-    "write_package",
-]
-
 SCHEMA_VERSION = 4
 """2: the card covers MLmodel, which names the code that MLflow runs. Packages of version 1 load through
 memtune, which does not read their MLmodel. 3: text.json; older packages split text at blanks and keep

@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from mlflow.entities import Run
     from mlflow.tracking import MlflowClient
 
-__all__ = ["PromotionResult", "register_if_better", "write_run_package"]
-
 PREVIOUS_ALIAS = "previous"
 
 

@@ -27,16 +27,6 @@ if TYPE_CHECKING:
     from mlflow.entities.model_registry import ModelVersion
     from mlflow.tracking import MlflowClient
 
-__all__ = [
-    "CHAMPION_ALIAS",
-    "RegisteredVersion",
-    "describe_registered",
-    "find_champion",
-    "list_champions",
-    "make_label_suffix",
-    "require_registered",
-]
-
 CHAMPION_ALIAS = "champion"
 FAMILY_ALIAS = "best"
 

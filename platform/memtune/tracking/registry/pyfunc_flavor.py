@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-__all__ = ["SentenceScorer", "describe_package", "load_scorer"]
-
 SENTENCE_COLUMN = "sentence"
 MAX_NAMED_WORDS = 5
 NO_TIME = "1970-01-01 00:00:00.000000"

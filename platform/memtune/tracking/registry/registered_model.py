@@ -31,8 +31,6 @@ from memtune.tracking.registry.text_rules import TextRules
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
 
-__all__ = ["DownloadedModel", "load_registered"]
-
 T = TypeVar("T")
 
 

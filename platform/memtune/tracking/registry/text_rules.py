@@ -9,8 +9,6 @@ from memtune.corpora.blocks.prose import ProseOptions, finish_sentence, tokenise
 from memtune.errors import TrackingError
 from memtune.values import Value
 
-__all__ = ["ReadText", "TextReader", "TextRules", "find_text_rules"]
-
 EOS, UNK = "<eos>", "<unk>"
 RAW_FORMAT = "raw"
 MAX_CAPITALISED_SHARE = 0.02

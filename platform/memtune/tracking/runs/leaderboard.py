@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from mlflow.entities import Run
     from mlflow.tracking import MlflowClient
 
-__all__ = ["LeaderboardRow", "find_varying_parameters", "read_leaderboard"]
-
 log = logging.getLogger(__name__)
 
 SIZE_PARAMETERS = ("parameters", "multiply_adds")

@@ -50,8 +50,6 @@ from memtune.trial_state import TrialEnd, TrialState
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
 
-__all__ = ["DeliveryQueue", "Recorder"]
-
 Key = TypeVar("Key", bound=Hashable)
 Message = TypeVar("Message")
 

@@ -11,20 +11,6 @@ from memtune.objective import Objective
 from memtune.tracking.runs.run_entries import CorpusInput
 from memtune.trial_state import TrialEnd, TrialState
 
-__all__ = [
-    "NO_STUDY",
-    "DrawCurve",
-    "EndRun",
-    "LogReport",
-    "ReconcileRuns",
-    "RunActions",
-    "RunCommand",
-    "RunKey",
-    "StartRun",
-    "WriteFiles",
-    "read_objective",
-]
-
 NO_STUDY = "alone"
 """The study under which trials without a study are recorded."""
 STUDY_TAG = "memtune.study"

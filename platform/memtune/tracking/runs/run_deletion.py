@@ -14,8 +14,6 @@ from memtune.tracking.runs.run_commands import (
     TRIAL_TAG,
 )
 
-__all__ = ["delete_study_runs", "record_conclusion"]
-
 
 def delete_study_runs(tracking_uri: str, corpus: str, study: str) -> int:
     """Delete the runs of a study and its trials, as MLflow's own pages do; return their number.

@@ -15,8 +15,6 @@ from memtune.values import Value, flatten
 if TYPE_CHECKING:
     from mlflow.entities import DatasetInput, Metric, Param, RunTag
 
-__all__ = ["CorpusInput", "format_parameter", "parse_parameter", "read_report_numbers", "read_report_texts"]
-
 MAX_PARAMETER_CHARACTERS = 6000
 MAX_TAG_CHARACTERS = 8000
 MAX_DIGEST_CHARACTERS = 36

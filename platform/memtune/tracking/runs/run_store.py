@@ -28,23 +28,6 @@ if TYPE_CHECKING:
     from mlflow.entities import Metric, Param, Run
     from mlflow.tracking import MlflowClient
 
-__all__ = [
-    "LoggedValues",
-    "PendingEntries",
-    "RecordedTrial",
-    "describe_end",
-    "describe_status",
-    "drop_end_tags",
-    "find_runs",
-    "has_validation_beyond",
-    "list_recorded",
-    "merge_runs",
-    "read_logged_values",
-    "reconcile_runs",
-    "replace_run",
-    "set_final_status",
-]
-
 T = TypeVar("T")
 
 LoggedValues = dict[str, dict[int, float]]

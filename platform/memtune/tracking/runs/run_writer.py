@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from mlflow.entities import Run
     from mlflow.tracking import MlflowClient
 
-__all__ = ["DrawFigures", "RunWriter"]
-
 Points = Sequence[tuple[int, float]]
 DrawFigures = Callable[[str, Objective, Mapping[str, Points]], dict[str, bytes]]
 """Draws the figures of a trial, as PNG files by name, from its name, its objective and its metrics: (tokens

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from mlflow.entities import Run
     from mlflow.tracking import MlflowClient
 
-__all__ = ["count_run_accesses", "count_test_accesses", "record_test_access"]
-
 TEST_ACCESSES = "test_accesses"
 """The metric, and the role of the run for accesses without a recorded model."""
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from mlflow.entities import Run
     from mlflow.tracking import MlflowClient
 
-__all__ = ["TrialRun", "find_trial_run", "is_trial_name"]
-
 RUN_ID_PATTERN = re.compile(r"[0-9a-f]{32}")
 TRIAL_PATTERN = re.compile(r"(?P<study>[A-Za-z0-9][A-Za-z0-9._-]*)#(?P<number>\d+(?: seed \d+)?)")
 

@@ -5,8 +5,6 @@ from pydantic import Field
 from memtune.tasks import AnyTask, TaskBatch
 from memtune.values import Value
 
-__all__ = ["EpochBatches", "Position"]
-
 
 class Position(Value):
     """Progress of a trial in its data."""

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from memtune.training.loop.report_interval import ReportInterval
 from memtune.training.trial_report import Progress
 
-__all__ = ["ProgressMeter"]
-
 PROGRESS_SECONDS = 0.25
 """Shortest time between two updates."""
 

@@ -8,8 +8,6 @@ from torch import Tensor
 
 from memtune.values import digest
 
-__all__ = ["RandomStates"]
-
 
 class RandomStates:
     """Random states for dropout: one for each kind of device, derived from a seed."""

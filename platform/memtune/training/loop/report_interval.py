@@ -11,8 +11,6 @@ from torch import Tensor
 
 from memtune.values import Value
 
-__all__ = ["IntervalRecord", "ReportInterval"]
-
 
 class IntervalRecord(Value):
     """The part of an interval that a checkpoint's record holds; its sums are tensors in another file."""

@@ -19,8 +19,6 @@ from memtune.training.optimisation.schedules import SchedulePosition
 from memtune.training.optimisation.training_config import TrainingConfig
 from memtune.training.optimisation.update_step import ModelUpdater
 
-__all__ = ["TrainingLoop", "TrainingSession"]
-
 
 class TrainingSession:
     """Runs blocks of training under the trial's own random states and adds up their time.

@@ -13,8 +13,6 @@ from torch import Tensor
 from torch.nn import Parameter
 from typing_extensions import override
 
-__all__ = ["AveragedSGD"]
-
 AVERAGE_KEY = "average"
 STEPS_KEY = "averaged_steps"
 

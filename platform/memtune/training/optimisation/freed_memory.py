@@ -8,8 +8,6 @@ largest step until it returns it.
 import ctypes
 from functools import cache
 
-__all__ = ["keep_freed_memory", "return_freed_memory"]
-
 # Names and numbers of glibc's malloc.h; the value is the largest that mallopt's int holds.
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 UNREACHED_BYTES = 2**31 - 1

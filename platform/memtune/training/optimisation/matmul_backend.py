@@ -24,8 +24,6 @@ from torch import Tensor
 from memtune.corpora.store.node_cache import resolve_cache_folder
 from memtune.values import Value, digest
 
-__all__ = ["MatmulBackend", "probe_backends", "select_backend", "store_backend"]
-
 MAX_RELATIVE_ERROR = 1e-5
 """Largest relative error of a product, by norm: float32 gives up to 1e-6 here, bfloat16 2e-3."""
 MIN_SPEEDUP = 1.2

@@ -13,17 +13,6 @@ from memtune.training.optimisation.averaged_sgd import AveragedSGD
 from memtune.training.optimisation.muon import OptimiserOfGroups
 from memtune.values import Value
 
-__all__ = [
-    "AdamConfig",
-    "AdamWConfig",
-    "MuonConfig",
-    "NTASGDConfig",
-    "OptimiserConfig",
-    "ParameterRole",
-    "RMSpropConfig",
-    "SGDConfig",
-]
-
 LearningRate = Annotated[
     float,
     Field(

@@ -14,16 +14,6 @@ from pydantic import Field, model_validator
 
 from memtune.values import Value
 
-__all__ = [
-    "ConstantSchedule",
-    "InverseSchedule",
-    "PlateauSchedule",
-    "Schedule",
-    "SchedulePosition",
-    "StepSchedule",
-    "WarmupSchedule",
-]
-
 
 @dataclass(frozen=True)
 class SchedulePosition:

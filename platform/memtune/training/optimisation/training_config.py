@@ -8,8 +8,6 @@ from memtune.training.optimisation.optimisers import OptimiserConfig, SGDConfig
 from memtune.training.optimisation.schedules import ConstantSchedule, Schedule
 from memtune.values import Value
 
-__all__ = ["TrainingConfig"]
-
 MAX_EPOCHS = 1e9
 """More would be an infinite number of tokens for some corpora."""
 

@@ -24,8 +24,6 @@ from memtune.training.optimisation.averaged_sgd import AveragedSGD
 from memtune.training.optimisation.optimisers import ParameterRole
 from memtune.training.optimisation.training_config import TrainingConfig
 
-__all__ = ["ModelUpdater", "check_device", "coalesce", "enable_sparse_gradients", "get_stored_entries"]
-
 
 def enable_sparse_gradients(model: nn.Module) -> None:
     """Make every embedding table return a sparse gradient with one row per token.

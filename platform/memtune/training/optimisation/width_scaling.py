@@ -23,8 +23,6 @@ from torch import nn
 
 from memtune.models.outputs.output_layer import SoftmaxOutput
 
-__all__ = ["find_rate_scales", "rescale_initial_values"]
-
 
 class ParameterKind(Enum):
     """How a parameter's shape depends on the width."""

@@ -24,8 +24,6 @@ from memtune.corpora.sources.file_signatures import check_expansion
 from memtune.corpora.sources.line_reader import LineReader
 from memtune.errors import CorpusError
 
-__all__ = ["ARROW", "PARQUET"]
-
 _BATCH_ROWS = 1024
 _BATCH_BYTES = 2**26
 _PARQUET_MAGIC, _ARROW_MAGIC, _STREAM_MAGIC = b"PAR1", b"ARROW1", b"\xff\xff\xff\xff"

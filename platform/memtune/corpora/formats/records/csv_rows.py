@@ -8,8 +8,6 @@ from memtune.corpora.blocks.text_blocks import Block, Format
 from memtune.corpora.sources.line_reader import LineReader
 from memtune.errors import CorpusError
 
-__all__ = ["FORMAT"]
-
 _MAX_FIELD_CHARACTERS = 2**22
 _DELIMITERS = {"tab": "\t", "comma": ",", "semicolon": ";"}
 

@@ -8,8 +8,6 @@ from memtune.corpora.blocks.record_texts import RecordOptions, extract_text, mak
 from memtune.corpora.blocks.text_blocks import BadLineError, Block, Format
 from memtune.corpora.sources.line_reader import LineReader
 
-__all__ = ["FORMAT", "parse_json_line"]
-
 
 def parse_json_line(line: str) -> Any:
     """The value of a line of JSON. Raises BadLineError."""

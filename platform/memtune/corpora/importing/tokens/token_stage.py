@@ -33,20 +33,6 @@ from memtune.errors import CorpusError
 if TYPE_CHECKING:
     from memtune.corpora.tokenisation.subwords import SubwordTokeniser
 
-__all__ = [
-    "CountedTokens",
-    "check_choice",
-    "check_tokens",
-    "choose_tokeniser",
-    "count_text_bytes",
-    "count_units",
-    "has_raw_text",
-    "select_tokens",
-    "set_raw_units",
-    "split_into_tokens",
-    "split_words",
-]
-
 Numbers = npt.NDArray[np.int32]
 
 _SENTENCES_PER_CALL = 1024

@@ -9,14 +9,6 @@ import re
 
 from memtune.ray_backend.clusters.cluster_file import ClusterFile, Finding
 
-__all__ = [
-    "TOKEN_PATH_ON_NODES",
-    "find_exposed_dashboard",
-    "find_exposed_token",
-    "find_missing_ssh_user",
-    "find_missing_token",
-]
-
 TOKEN_PATH_ON_NODES = "~/.ray/auth_token"
 TOKEN_MODE = re.compile(r"\bRAY_AUTH_MODE=token\b")
 DASHBOARD_HOST = re.compile(r"--dashboard-host[= ](\S+)")

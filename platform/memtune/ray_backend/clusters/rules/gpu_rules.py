@@ -10,8 +10,6 @@ from typing import Any
 from memtune.errors import did_you_mean
 from memtune.ray_backend.clusters.cluster_file import ClusterFile, Finding
 
-__all__ = ["find_unknown_instance_types", "find_wrong_gpu_counts"]
-
 SINGLE_GPU_SIZES = ("xlarge", "2xlarge", "4xlarge", "8xlarge", "16xlarge")
 GPUS_BY_INSTANCE_TYPE = {
     **{f"{family}.{size}": 1 for family in ("g4dn", "g5", "g6", "g6e") for size in SINGLE_GPU_SIZES},

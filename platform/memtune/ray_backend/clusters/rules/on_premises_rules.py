@@ -10,14 +10,6 @@ import re
 from memtune.ray_backend.clusters.cluster_file import ClusterFile, Finding
 from memtune.ray_backend.clusters.host_keys import SSH_PATH_ON_NODES
 
-__all__ = [
-    "find_ambiguous_addresses",
-    "find_autoscaler_v2",
-    "find_head_among_workers",
-    "find_unresolved_ray_commands",
-    "find_unverified_workers",
-]
-
 HEAD_START_COMMANDS, WORKER_START_COMMANDS = "head_start_ray_commands", "worker_start_ray_commands"
 AUTOSCALER_V1 = re.compile(r"\bRAY_enable_autoscaler_v2=0\b")
 NODE_IP_OPTION = re.compile(r"--node-ip-address[= ](\S+)")

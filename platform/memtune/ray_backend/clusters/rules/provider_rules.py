@@ -11,13 +11,6 @@ from memtune.errors import did_you_mean
 from memtune.ray_backend.clusters.cluster_file import ClusterFile, Finding
 from memtune.ray_backend.compatibility import ClusterConfigError, validate_cluster_config
 
-__all__ = [
-    "FIELDS_BY_PROVIDER",
-    "find_placeholders",
-    "find_schema_violations",
-    "find_unknown_provider_fields",
-]
-
 COMMON_FIELDS = {
     "type",
     "use_internal_ips",

@@ -6,14 +6,6 @@ from pathlib import Path
 from memtune.ray_backend.clusters.cluster_file import ClusterFile, Finding
 from memtune.ray_backend.compatibility import iterate_packaged_files
 
-__all__ = [
-    "MAX_UPLOAD_BYTES",
-    "count_package_bytes",
-    "find_large_uploads",
-    "find_missing_mounts",
-    "find_shadowed_standard_library",
-]
-
 MAX_UPLOAD_BYTES = 100 * 2**20
 """Bytes; the job server refuses a larger package (DASHBOARD_CLIENT_MAX_SIZE in Ray)."""
 

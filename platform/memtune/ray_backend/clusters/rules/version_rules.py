@@ -12,8 +12,6 @@ from typing import NamedTuple
 from memtune.ray_backend.clusters.cluster_file import ClusterFile, Finding
 from memtune.values import Value
 
-__all__ = ["Versions", "find_version_mismatches"]
-
 RAY_VERSION = re.compile(r"(?<![\w-])ray(?:\[[\w,\-]+\])?==([\w.]+)")
 PYTHON_VERSION = re.compile(r"(?:--python[= ]|\bpython=|\bpython)(3\.\d+)")
 IMAGE_VERSIONS = re.compile(r"ray(?:-ml)?:([\d.]+)(?:-py(3)(\d+))?")

@@ -19,8 +19,6 @@ from memtune.results.inspection.inspected_text import TextChoice
 from memtune.results.inspection.sentence_readings import read_attention
 from memtune.values import Value
 
-__all__ = ["AttendedPair", "AttendedPairs", "PairDistance", "count_attended_pairs", "count_cooccurrences"]
-
 CHUNK_TOKENS = 2**20
 DISTANT_WORDS = 7
 """The paper's distant words are more than six positions to the left."""

@@ -12,8 +12,6 @@ from memtune.results.inspection.inspected_text import TextChoice
 from memtune.results.inspection.sentence_readings import SentenceAttention, read_attention
 from memtune.values import Value
 
-__all__ = ["AttentionExample", "NextWord", "find_distant_examples"]
-
 NEXT_WORDS = 5
 DISTANT_WORDS = 7
 """The paper's distant words are more than six positions to the left."""

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from memtune.errors import ConfigurationError
 from memtune.results.inspection.sentence_readings import SentenceAttention
 
-__all__ = ["find_most_attended", "select_layer"]
-
 
 def select_layer(reading: SentenceAttention, layer: int | None) -> NDArray[np.float64]:
     """weights_Tn of a layer, counted from 1; None is the last. Raises ConfigurationError for another one."""

@@ -10,8 +10,6 @@ from memtune.results.inspection.inspected_text import TextChoice
 from memtune.results.inspection.sentence_readings import SentenceAttention, read_attention
 from memtune.values import Value
 
-__all__ = ["AttentionLinks", "Link", "SentenceLinks", "find_links"]
-
 
 class Link(Value):
     """Attention of one word to another."""

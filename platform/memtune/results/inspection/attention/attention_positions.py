@@ -10,8 +10,6 @@ from memtune.results.inspection.inspected_text import TextChoice
 from memtune.results.inspection.sentence_readings import NO_WORD, read_attention
 from memtune.values import Value
 
-__all__ = ["AttentionPositions", "PositionMean", "average_positions"]
-
 
 class PositionMean(Value):
     """The attention to one position."""

@@ -9,8 +9,6 @@ from memtune.results.inspection.inspected_text import TextChoice
 from memtune.results.inspection.sentence_readings import NO_WORD, SentenceAttention, read_attention
 from memtune.values import Value
 
-__all__ = ["AttendedWord", "AttentionSample", "list_attended_words", "sample_attention"]
-
 
 class AttendedWord(Value):
     """A word in a slot, and its weight."""

@@ -17,8 +17,6 @@ from memtune.results.inspection.inspected_text import TextChoice, WordTree
 from memtune.results.inspection.sentence_readings import SentenceAttention, read_attention
 from memtune.values import Value
 
-__all__ = ["ALL", "DependencyAttention", "DistanceMean", "PathAttention", "average_dependencies", "find_path"]
-
 ALL = "ALL"
 """The name of the mean over all pairs of words."""
 DISTANCE_BINS = ((1, 1), (2, 2), (3, 3), (4, 4), (5, 5), (6, 7), (8, 10), (11, 15))
