@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from memtune.reports.reference.json_schemas import PARAMETER, PARAMETER_KINDS, make_schema
+from memtune.reports.json_schemas import PARAMETER, PARAMETER_KINDS, make_schema
 
 TOKENS, EXAMPLE_TOKENS = "predicted tokens", "predicted tokens, or examples of a classifier"
 FIELD_UNITS: Mapping[str, str] = {

@@ -19,7 +19,6 @@ from rich.text import Text
 from memtune.cli import cluster_commands, model_commands
 from memtune.cli.corpora import corpus_commands
 from memtune.cli.demo_command import demo
-from memtune.cli.reference.schema_command import schema
 from memtune.cli.results import inspect_commands
 from memtune.cli.results.ask_command import ask
 from memtune.cli.results.best_command import best
@@ -27,6 +26,7 @@ from memtune.cli.results.compare_command import compare
 from memtune.cli.results.evaluate_command import evaluate
 from memtune.cli.results.generate_command import generate
 from memtune.cli.results.report_command import report
+from memtune.cli.schema_command import schema
 from memtune.cli.shell_completion import answer_bash
 from memtune.cli.studies import job_commands, seed_commands, study_commands
 from memtune.cli.studies.reproduce_command import reproduce

@@ -14,8 +14,8 @@ from memtune.arguments import check_type
 from memtune.errors import ConfigurationError
 from memtune.models.architecture import LanguageModel, Model
 from memtune.number_format import format_parameters
-from memtune.results.evaluation.other_texts import number_words
 from memtune.results.model_sources import check_model_name, open_model
+from memtune.results.other_texts import number_words
 from memtune.settings import Settings
 from memtune.tasks import compute_text_nats
 from memtune.tracking import TextReader, TextRules, find_text_rules, is_trial_name, load_registered

@@ -10,8 +10,8 @@ from memtune.corpora.batching.protocols import Protocol
 from memtune.data_frames import make_frame, render_table
 from memtune.errors import ConfigurationError
 from memtune.models.architecture import Model
-from memtune.results.evaluation.other_texts import read_other_text, write_word_log_probabilities
 from memtune.results.model_sources import open_model
+from memtune.results.other_texts import read_other_text, write_word_log_probabilities
 from memtune.settings import Settings
 from memtune.tasks import CacheGrid, ContinuousCache, Metrics, tune_cache
 from memtune.tracking import record_evaluation

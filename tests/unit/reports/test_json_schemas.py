@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from docs.generators.reference import FIELD_UNITS, render_tables
 from memtune.cli import app
 from memtune.library import FileKind, find_packaged, list_packaged
-from memtune.reports.reference.json_schemas import SCHEMA_KINDS, SchemaKind, make_schema
+from memtune.reports.json_schemas import SCHEMA_KINDS, SchemaKind, make_schema
 
 FILES: list[tuple[SchemaKind, str]] = [
     (kind, name) for kind in SCHEMA_KINDS for name in list_packaged(FileKind[kind.upper()])

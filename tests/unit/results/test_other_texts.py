@@ -15,7 +15,7 @@ from memtune.corpora import (
     open_corpus,
 )
 from memtune.errors import CorpusError
-from memtune.results.evaluation.other_texts import read_other_text
+from memtune.results.other_texts import read_other_text
 
 SPLITS = ("train", "valid", "test")
 TEXT = "the cat sleeps\na dog sees the cat\n"

@@ -20,7 +20,7 @@ from memtune.corpora.importing.corpus_writer import CorpusWriter
 from memtune.corpora.importing.import_warnings import find_text_warnings
 from memtune.corpora.importing.source_reader import ProgressCallback, Source, SourceReader, check_sources
 from memtune.corpora.importing.split_assignment import Division
-from memtune.corpora.importing.tokens.token_stage import (
+from memtune.corpora.importing.token_stage import (
     check_choice,
     check_tokens,
     count_units,

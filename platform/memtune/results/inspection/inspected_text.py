@@ -12,8 +12,8 @@ from pydantic import Field
 from memtune.corpora import Corpus, open_corpus
 from memtune.corpora.store.vocabulary import UNK
 from memtune.errors import ConfigurationError, CorpusError
-from memtune.results.evaluation.other_texts import make_reader, read_other_text
 from memtune.results.inspection.inspected_model import InspectedModel
+from memtune.results.other_texts import make_reader, read_other_text
 from memtune.values import Value
 
 MISSING = -1

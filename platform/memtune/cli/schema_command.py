@@ -14,6 +14,6 @@ def schema(
     Example: memtune schema study > study.schema.json
     """
     # Imported here: torch loads for seconds, which --help need not wait for.
-    from memtune.reports.reference.json_schemas import make_schema
+    from memtune.reports.json_schemas import make_schema
 
     typer.echo(json.dumps(make_schema(kind), indent=2, ensure_ascii=False))

@@ -1,1 +1,0 @@
-"""`memtune schema`: the fields of the files that users write."""

@@ -1,1 +1,0 @@
-"""From counted words to the tokens of a corpus."""

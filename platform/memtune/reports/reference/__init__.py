@@ -1,1 +1,0 @@
-"""The fields of the files that users write, as JSON Schema for editors."""

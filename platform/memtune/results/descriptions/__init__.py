@@ -1,1 +1,0 @@
-"""What MLflow's pages say of studies and registered models, as Markdown."""

@@ -1,1 +1,0 @@
-"""Evaluation beyond a corpus's own tokens: words, bytes, other texts, and corpora of other tokens."""
