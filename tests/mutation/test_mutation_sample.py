@@ -14,18 +14,18 @@ MUTANTS = [
 def test_a_mutant_names_its_module():
     assert sorted({get_module(name) for name in MUTANTS}) == [
         "search.proposals",
-        "search.samplers.sobol",
+        "search.samplers.joint_space",
         "search.warm_start",
     ]
 
 
 def test_modules_are_in_the_sample_in_proportion_and_none_is_left_out():
     counts = Counter(map(get_module, draw_sample(MUTANTS, size=20, seed=0)))
-    assert counts == {"search.proposals": 18, "search.samplers.sobol": 3, "search.warm_start": 1}
+    assert counts == {"search.proposals": 18, "search.samplers.joint_space": 3, "search.warm_start": 1}
 
 
 def test_a_module_can_be_in_the_sample_as_a_whole():
-    sample = draw_sample(MUTANTS, size=1, seed=0, whole=["search.samplers.sobol"])
+    sample = draw_sample(MUTANTS, size=1, seed=0, whole=["search.samplers.joint_space"])
     assert set(MUTANTS[90:98]) < set(sample)
 
 
