@@ -42,7 +42,7 @@ STUDIES = {
     "a tie": Known(
         [("lstm", 4.0), ("rnn", 4.0)],
         {0: [4.01, 4.03, 3.98], 1: [4.02, 3.99, 4.02]},
-        ["the difference is not significant", "To find out, raise seeds"],
+        ["the difference is not significant", "To find out, add [repeats] with until"],
     ),
     "a tie that rounds of seeds end": Known(
         [("lstm", 4.0), ("rnn", 4.0)],
