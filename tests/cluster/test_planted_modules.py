@@ -223,7 +223,7 @@ def test_no_command_imports_a_module_of_the_working_folder(
 
 
 def test_the_server_of_the_pages_imports_no_module_of_the_working_folder(
-    shared: Path, markers: Path, prepared_store: None
+    shared: Path, markers: Path, settings: Settings
 ) -> None:
     port = find_free_port()
     command = [sys.executable, "-P", "-m", "memtune.cli", "ui", "--port", str(port)]
@@ -240,7 +240,9 @@ def test_the_server_of_the_pages_imports_no_module_of_the_working_folder(
     assert server.returncode == 0
 
 
-def test_python_m_memtune_imports_nothing_more_from_the_working_folder(shared: Path, markers: Path) -> None:
+def test_python_m_memtune_imports_nothing_more_from_the_working_folder(
+    shared: Path, markers: Path, settings: Settings
+) -> None:
     """Python itself looks there first, for memtune and for what it needs to find memtune."""
     finder = [sys.executable, "-P", "-c", "import runpy, sys; print(*sys.modules)"]
     taken = subprocess.run(finder, capture_output=True, text=True, check=True).stdout.split()

@@ -120,7 +120,7 @@ def test_the_page_answers_and_draws_every_chart_without_an_error(
     ):
         assert heading in text
     for entry in report.leaderboard.entries:
-        assert f"{entry.figure:,.2f}" in text
+        assert f"{entry.figure:,.3f}" in text
 
 
 @pytest.mark.long

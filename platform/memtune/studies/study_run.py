@@ -160,10 +160,11 @@ class _StudyRun:
             self._executor.close()
 
     def run(self, resume: bool, reuse: bool) -> StudyResult:
-        stored = StudyReader(self._resolved.settings.study_database)
+        stored, recorder = StudyReader(self._resolved.settings.study_database), None
         if not stored.has_begun(self._resolved.id):
             if resume:
                 raise StudyError(self._explain_missing_study())
+            recorder = self._start_recorder(connects=True)  # nothing is stored without a tracking store
             self._resolved.store_terms()  # before the study exists, so that whoever sees it finds them
         proposals = self._resolved.open_proposals(self._lease.check)
         self._clock = StudyClock(proposals)
@@ -176,7 +177,9 @@ class _StudyRun:
         self._budget.add_outcomes(self._earlier_repeats, are_repeats=True)
         self._stop = StopRequest(self._budget.is_spent)
         self._check_progress(proposals, resume)
-        recorder = self._start_recorder(proposals)
+        if recorder is None:
+            has_trials_left = len(proposals.list_finished()) < self._study.budget.trials
+            recorder = self._start_recorder(connects=has_trials_left and not self._budget.is_spent())
         self._resolved.store_terms()
         self._records = records = StudyRecords(recorder, self._resolved)
         self._cache = self._open_cache() if reuse else None
@@ -221,11 +224,10 @@ class _StudyRun:
     def _must_end(self) -> bool:
         return self._stop.is_signalled or self._executor_loss is not None
 
-    def _start_recorder(self, proposals: Proposals) -> Recorder:
-        """Open the recorder and connect the executor at the same time: each takes seconds."""
+    def _start_recorder(self, *, connects: bool) -> Recorder:
+        """Open the recorder, and connect the executor at the same time: each takes seconds."""
         opening = self._background.submit(self._open_recorder)
-        has_trials_left = len(proposals.list_finished()) < self._study.budget.trials
-        if has_trials_left and not self._budget.is_spent():
+        if connects:
             self._connect()
         return opening.result()
 

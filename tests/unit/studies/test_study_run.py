@@ -266,7 +266,7 @@ class FailingExecutor(InProcessExecutor):
         raise StudyError("no node has a core")
 
 
-def test_a_study_whose_start_failed_is_known_by_its_terms_and_hides_no_other(
+def test_a_study_whose_start_failed_was_never_there_and_hides_no_other(
     study_file: Path, settings: Settings
 ) -> None:
     changed = {"training.tokens": 600}
@@ -275,13 +275,12 @@ def test_a_study_whose_start_failed_is_known_by_its_terms_and_hides_no_other(
 
     def look() -> None:
         done = CliRunner().invoke(app, ["study", "show", started])
-        seen.append(done.output)
+        seen.append(str(done.exception))
 
     with pytest.raises(StudyError, match="no node has a core"):
         run(study_file, settings, changed, FailingExecutor(look))
-    assert "Does a second layer help?" in seen[0]
-    assert "corpus tiny, trials: none; 0 tokens" in seen[0]
-    assert open_view("layers", settings).id == started
+    assert seen[0].startswith(f'no one study "{started}"')
+    assert StudyReader(settings.study_database).list_ids() == []
     finished = run(study_file, settings, {"budget.trials": 1})
     assert open_view("layers", settings).id == finished.resolved.id
     assert len(run(study_file, settings, {**changed, "budget.trials": 1}).outcomes) == 1
