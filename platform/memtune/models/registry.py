@@ -5,8 +5,8 @@ The order of the lines is that of `search_spaces/all_families.toml`, and so of t
 draws from; append new families. Families of users' files and of packages (entry points `memtune.models`) are
 added while a process runs.
 
-Tables, curves and identities of such trials need no source. Its sizes and its model do, and executing stored
-source takes the user's consent.
+Tables, curves and identities of trials of a family that is not loaded need no source. Its sizes and its model
+do, and executing stored source takes the user's consent.
 """
 
 from typing import Annotated, Any, ClassVar, NoReturn, overload

@@ -180,7 +180,7 @@ class _StudyRun:
         if recorder is None:
             has_trials_left = len(proposals.list_finished()) < self._study.budget.trials
             recorder = self._start_recorder(connects=has_trials_left and not self._budget.is_spent())
-        self._resolved.store_terms()
+            self._resolved.store_terms()  # which may have changed since the last driver
         self._records = records = StudyRecords(recorder, self._resolved)
         self._cache = self._open_cache() if reuse else None
         if resume:

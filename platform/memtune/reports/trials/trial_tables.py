@@ -14,6 +14,7 @@ from memtune.number_format import format_count
 from memtune.objective import Objective
 from memtune.reports.trials.trial_descriptions import describe_trial, format_fields, format_key_parameters
 from memtune.results.comparison import describe_row
+from memtune.results.ranking.selection import ShortTrial
 from memtune.results.study.study_view import StudyView
 from memtune.results.tokenisation_comparison import TokenisationRow
 from memtune.tasks import TASKS, LanguageModellingConfig, TaskConfig
@@ -222,14 +223,15 @@ def make_families_table(view: StudyView, title: str, searched_fields: Collection
     for name in ("parameters", unit, f"validation {objective}", "seeds", "trials"):
         table.add_column(name, justify="right", overflow="fold")
     for found in view.family_bests:
-        best, why = found.best, found.explain(objective, DIGITS)
+        best = found.best
+        figure = found.estimate.format(objective, DIGITS)
         tried = {trial.configuration for trial in view.trials if trial.curve and trial.family == best.family}
         table.add_row(
             best.reference,
             describe_trial(best.config, searched_fields),
             f"{best.sizes.parameters:,}" if best.sizes else "",
             f"{best.tokens:,}",
-            why if why.startswith("ended early") else found.estimate.format(objective, DIGITS),
+            found.explain(objective, DIGITS) if isinstance(found, ShortTrial) else figure,
             str(found.estimate.seeds),
             str(len(tried)),
         )
