@@ -77,8 +77,12 @@ def test_a_probe_restores_the_setting():
     assert MKLDNN.matmul.fp32_precision == before
 
 
+@pytest.mark.parametrize("before", ["none", "bf16"])
 @pytest.mark.parametrize(("found", "uses_onednn"), [(FAST, True), (SLOW, False)])
-def test_the_measured_backend_is_selected(monkeypatch, found, uses_onednn):
+def test_the_measured_backend_is_selected_whatever_the_process_used_before(
+    monkeypatch, found, uses_onednn, before
+):
+    MKLDNN.matmul.fp32_precision = before
     monkeypatch.setattr(matmul_backend, "probe_backends", lambda: found)
     assert select_backend() == found
     assert _uses_onednn() == uses_onednn

@@ -49,8 +49,7 @@ def select_backend() -> MatmulBackend:
     """Select this node's kernels in this process; measures them if the node's cache has no result."""
     folder = resolve_cache_folder()
     backend = _load_cached_backend(folder) or store_backend(probe_backends(), folder)
-    if backend.kernels == "onednn":
-        _set_matmul_precision("bf16")
+    _set_matmul_precision("bf16" if backend.kernels == "onednn" else "none")
     return backend
 
 
