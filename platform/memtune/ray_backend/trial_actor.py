@@ -47,8 +47,9 @@ class TrialActor(tune.Trainable):
         assert self._stop is not None, "setup comes first"
         report = self._worker.step(self._stop.is_stopping)
         return {
-            "report": report.model_dump_json(),  # as text, because Tune flattens what a scheduler gets
+            "report": report.model_dump_json(),  # as text, because Tune flattens the results that it keeps
             "tokens": report.tokens,
+            "environment_fault": report.environment_fault,
             "done": report.is_finished,
             "node_id": get_runtime_context().get_node_id(),
         }

@@ -1,7 +1,7 @@
 """Ray Tune's extension points, implemented by calls to the study's director.
 
-Tune asks the searcher for trials, the scheduler whether a trial continues, and informs the callback about
-workers. The three adapters hold no decisions of their own.
+Tune asks the searcher for trials, shows the stopper each report, and informs the callback about workers. The
+three adapters hold no decisions of their own.
 """
 
 import logging
@@ -11,7 +11,6 @@ from typing import Any
 
 import ray
 from ray import tune
-from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
 from memtune.ray_backend.cluster_nodes import SlotPlanner
@@ -50,6 +49,8 @@ class DirectorHandle:
         """Without a `watch` the death of Ray's processes is not noticed."""
         self._director, self._make_assignment, self._stop = director, make_assignment, stop
         self._watch = watch
+        self.numbers: dict[str, int] = {}
+        """The study's number of each trial, by Tune's id."""
         self.cut_off: set[int] = set()
         """Numbers of the trials that a stop of the run has left open."""
 
@@ -73,11 +74,14 @@ class DirectorHandle:
         if self._watch is not None:
             self._watch.check()
 
-    def next_assignment(self) -> Assignment | None:
-        """The assignment of the next trial; None when no trial is left to start."""
+    def next_assignment(self, trial_id: str) -> Assignment | None:
+        """The assignment of the next trial, which has this id in Tune; None when none is left to start."""
         assert self._make_assignment is not None
         trial = self.director.take_next_trial()
-        return None if trial is None else self._make_assignment(trial)
+        if trial is None:
+            return None
+        self.numbers[trial_id] = trial.proposal.number
+        return self._make_assignment(trial)
 
 
 class DirectedSearcher(Searcher):
@@ -101,7 +105,7 @@ class DirectedSearcher(Searcher):
         if not self._slots.has_slot(self._open_gpus.values()):
             return None
         try:
-            assignment = self._handle.next_assignment()
+            assignment = self._handle.next_assignment(trial_id)
         except StorageUnavailableError as outage:
             return Searcher.FINISHED if outage.permanent else None  # type: ignore[return-value]
         if assignment is None:
@@ -127,35 +131,27 @@ class DirectedSearcher(Searcher):
         """Restore nothing."""
 
 
-class DirectedScheduler(FIFOScheduler):
-    """Stops the trials that the director stops."""
+class DirectedStopper(tune.Stopper):
+    """Forwards each report to the director, and ends the trials that the director ends, and the run.
+
+    Tune asks its stopper about every report, and its scheduler only about those after which a worker would
+    go on.
+    """
 
     def __init__(self, handle: DirectorHandle) -> None:
-        """Trials start in the order in which the searcher suggests them."""
-        super().__init__()  # type: ignore[no-untyped-call]
+        """One stopper serves one run."""
         self._handle = handle
-
-    def on_trial_result(self, tune_controller: object, trial: Any, result: dict[str, Any]) -> str:
-        """Forward the report to the director; continue or stop the trial as it decides.
-
-        A stop of the run ends the worker after its report, which comes with a checkpoint.
-        """
-        continues = self._handle.director.on_worker_report(get_trial_number(trial), read_report(result))
-        if continues and self._handle.is_stopping:
-            self._handle.cut_off.add(get_trial_number(trial))
-            continues = False
-        return str(TrialScheduler.CONTINUE if continues else TrialScheduler.STOP)
-
-
-class RunStopper(tune.Stopper):
-    """Ends Tune's run once its workers have ended or been killed after a stop."""
-
-    def __init__(self) -> None:
         self.has_ended = False
+        """Whether the run's workers have ended, or been killed, after a stop."""
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
-        """Stop no trial by itself."""
-        return False
+        """Whether the trial ends with this report. After a stop of the run it does, and stays open."""
+        number, report = self._handle.numbers[trial_id], WorkerReport.model_validate_json(result["report"])
+        continues = self._handle.director.on_worker_report(number, report)
+        if continues and not report.is_finished and self._handle.is_stopping:
+            self._handle.cut_off.add(number)
+            return True
+        return not continues
 
     def stop_all(self) -> bool:
         """Whether the run has ended."""
@@ -182,7 +178,7 @@ class DirectedCallback(tune.Callback):
         slots: SlotPlanner,
         monitor: HeartbeatMonitor,
         notice: StopNotice,
-        stopper: RunStopper,
+        stopper: DirectedStopper,
     ) -> None:
         """One callback serves one run."""
         self._handle, self._slots, self._monitor = handle, slots, monitor
@@ -222,18 +218,22 @@ class DirectedCallback(tune.Callback):
         for expired in self._monitor.find_expired_trials():
             self._monitor.remove(expired)
             # The number of a resumed trial occurs several times; its last run is the live one.
-            trial = [trial for trial in trials if get_trial_number(trial) == expired][-1]
+            trial = [trial for trial in trials if self._number(trial) == expired][-1]
             if actor := trial.temporary_state.ray_actor:
                 log.warning("trial %d: %s; its worker is killed", expired, self._describe_expiry())
                 self._expired_numbers.add(expired)
                 ray.kill(actor)
+
+    def _number(self, trial: Any) -> int:
+        """The study's number of a Tune trial."""
+        return self._handle.numbers[trial.trial_id]
 
     def _describe_expiry(self) -> str:
         return f"its worker sent no report for {self._monitor.timeout_seconds:,.0f} s"
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: object) -> None:
         """A worker starts the trial."""
-        number = get_trial_number(trial)
+        number = self._number(trial)
         self._monitor.start(number)
         self._expired_numbers.discard(number)
         self._handle.director.on_started(number)
@@ -241,22 +241,17 @@ class DirectedCallback(tune.Callback):
     def on_trial_result(
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: object
     ) -> None:
-        """Forward the report; the scheduler does not see the last one.
-
-        Progress resets the count of failures: a trial of days may lose many nodes.
-        """
-        number, report = get_trial_number(trial), read_report(result)
-        if self._monitor.record_heartbeat(number, report.tokens):
+        """Progress resets the count of failures: a trial of days may lose many nodes."""
+        if self._monitor.record_heartbeat(self._number(trial), result["tokens"]):
             trial.run_metadata.num_failures = 0
-        self._handle.director.on_worker_report(number, report)
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: object) -> None:
         """The trial ended or was stopped, unless a stop of the run or a fault has left it open."""
-        number = get_trial_number(trial)
+        number = self._number(trial)
         self._monitor.remove(number)
         if number in self._handle.cut_off:
             return
-        if (fault := read_report(trial.last_result).environment_fault) is not None:
+        if (fault := trial.last_result["environment_fault"]) is not None:
             self._slots.rest(trial.last_result["node_id"])
             self._handle.director.on_environment_fault(number, fault)
         else:
@@ -265,7 +260,7 @@ class DirectedCallback(tune.Callback):
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: object) -> None:
         """The trial failed more often than it is retried, unless its worker ended with Ray."""
         self._handle.check_node()
-        number = get_trial_number(trial)
+        number = self._number(trial)
         self._monitor.remove(number)
         if self._stop_deadline is not None:
             return
@@ -276,16 +271,6 @@ class DirectedCallback(tune.Callback):
 
     def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: object) -> None:
         """The trial's worker failed; another one will run the trial."""
-        self._monitor.remove(get_trial_number(trial))
+        self._monitor.remove(self._number(trial))
         if self._stop_deadline is None:
-            self._handle.director.on_worker_lost(get_trial_number(trial))
-
-
-def read_report(result: dict[str, Any]) -> WorkerReport:
-    """The worker's report in a Tune result; an empty report where Tune made the result itself."""
-    return WorkerReport.model_validate_json(result.get("report", "{}"))
-
-
-def get_trial_number(trial: Any) -> int:
-    """The study's number of a Tune trial."""
-    return Assignment.model_validate_json(trial.config["assignment"]).number
+            self._handle.director.on_worker_lost(self._number(trial))

@@ -19,10 +19,9 @@ from memtune.ray_backend.trial_actor import TrialActor, request_resources
 from memtune.ray_backend.tune_adapters import (
     MAX_RETRIES,
     DirectedCallback,
-    DirectedScheduler,
     DirectedSearcher,
+    DirectedStopper,
     DirectorHandle,
-    RunStopper,
     SilentReporter,
 )
 from memtune.studies.executor import ExecutorRun
@@ -52,13 +51,13 @@ def run_trials(run: ExecutorRun, folder: Path) -> None:
     ):
         watch.check()
         slots = SlotPlanner(run.resources.cpus_per_trial, run.average_gpus, run.resources.max_concurrent)
-        handle, stopper = DirectorHandle(run.director, run.make_assignment, run.stop, watch), RunStopper()
+        handle = DirectorHandle(run.director, run.make_assignment, run.stop, watch)
+        stopper = DirectedStopper(handle)
         monitor = HeartbeatMonitor(run.resources.report_timeout)
         tune.Tuner(
             tune.with_resources(TrialActor, request_resources),
             tune_config=tune.TuneConfig(
                 search_alg=DirectedSearcher(handle, slots, notice.key),
-                scheduler=DirectedScheduler(handle),
                 num_samples=-1,
                 reuse_actors=True,
                 trial_name_creator=lambda trial: str(trial.trial_id),

@@ -22,7 +22,7 @@ from memtune.studies.definition.resolved_study import ResolvedStudy
 from memtune.studies.director import Director, Records
 from memtune.studies.trial_records import StudyRecords
 from memtune.tracking import Recorder, check_tracking
-from memtune.training import Report
+from memtune.training import Report, make_report
 from memtune.trial_state import StopReason, TrialEnd, TrialState
 from memtune.usage import Usage
 from memtune.values import Value, flatten
@@ -194,9 +194,7 @@ class AskTell:
         epoch_tokens = self._resolved.task.epoch_tokens
         last = max(curve, default=0)
         return [
-            _make_report(
-                tokens, cost, tokens / epoch_tokens, self._objective, end if tokens == last else None
-            )
+            make_report(tokens, cost, self._objective, tokens / epoch_tokens, end if tokens == last else None)
             for tokens, cost in curve.items()
         ]
 
@@ -222,27 +220,4 @@ def _describe(proposal: Proposal, curve: dict[int, float]) -> OpenTrial:
         identity=proposal.identity,
         configuration=proposal.configuration,
         curve=curve,
-    )
-
-
-def _make_report(
-    tokens: int, cost: float, epoch: float, objective: Objective, end: TrialEnd | None
-) -> Report:
-    """A report that has the validation and nothing else; a cost that is not finite is a divergence."""
-    is_accuracy, is_finite = objective is Objective.ACCURACY, math.isfinite(cost)
-    return Report(
-        tokens=tokens,
-        epoch=epoch,
-        train_loss=None,
-        train_perplexity=None,
-        valid_loss=cost if is_finite and not is_accuracy else None,
-        valid_perplexity=math.exp(min(cost, 700.0)) if is_finite and not is_accuracy else None,
-        gradient_norm=None,
-        learning_rate=None,
-        tokens_per_second=0.0,
-        seconds=0.0,
-        peak_memory_bytes=0,
-        end=end if is_finite else TrialEnd(reason=StopReason.DIVERGED, detail=f"the value is {cost}"),
-        objective=objective,
-        valid_accuracy=1 - cost if is_finite and is_accuracy else None,
     )

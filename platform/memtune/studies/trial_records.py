@@ -1,7 +1,6 @@
 """Records of a study's trials in the tracking store."""
 
 import logging
-import math
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,6 @@ from typing import Any
 from memtune.corpora import Corpus
 from memtune.errors import CheckpointError, StorageError
 from memtune.number_format import format_count
-from memtune.objective import Objective
 from memtune.plugins import list_sources
 from memtune.search import Outcome
 from memtune.settings import Settings
@@ -22,7 +20,7 @@ from memtune.studies.trial import Trial
 from memtune.tracking import CorpusInput, Recorder
 from memtune.tracking.runs.run_commands import MONEY_METRIC
 from memtune.tracking.runs.run_store import RecordedTrial
-from memtune.training import Report, TrialConfig
+from memtune.training import Report, TrialConfig, make_report
 from memtune.trial_state import TrialState
 from memtune.usage import Usage
 from memtune.values import flatten
@@ -90,7 +88,10 @@ class StudyRecords:
         reports = select_recorded_reports(self._read_curve(outcome), outcome)
         validated = {report.tokens for report in reports}
         missing = {tokens: cost for tokens, cost in outcome.curve.items() if tokens not in validated}
-        self._recorder.log_reports(outcome.identity, make_reports(missing, config.task.objective))
+        objective = config.task.objective
+        self._recorder.log_reports(
+            outcome.identity, [make_report(tokens, cost, objective) for tokens, cost in missing.items()]
+        )
         self._recorder.log_reports(outcome.identity, reports)
         end = outcome.end or (reports[-1].end if reports else None)
         figures = self._compute_cost(outcome.usage)
@@ -210,16 +211,6 @@ def select_recorded_reports(curve: Sequence[Report], outcome: Outcome) -> list[R
     """
     failed = outcome.state is TrialState.FAILED
     return [report for report in curve if report.tokens in outcome.curve or (failed and report.cost is None)]
-
-
-def make_reports(costs: Mapping[int, float], objective: Objective) -> list[dict[str, float]]:
-    """Reports with the validation figures that follow from costs by tokens."""
-    if objective is Objective.ACCURACY:
-        return [{"tokens": tokens, "valid_accuracy": 1 - cost} for tokens, cost in costs.items()]
-    return [
-        {"tokens": tokens, "valid_loss": cost, "valid_perplexity": math.exp(cost)}
-        for tokens, cost in costs.items()
-    ]
 
 
 def collect_trial_files(config: TrialConfig) -> dict[str, bytes | str | Path]:

@@ -1,8 +1,9 @@
 """The work of one worker on one trial: train to the next report or checkpoint, store it, report the curve.
 
-An executor calls `TrialWorker.step` until the report says that the trial is finished. Every report carries
-the whole curve, so that a report lost with a driver arrives again with the next one. Reports also come
-between two milestones, after each checkpoint, which lets the driver distinguish slow workers from dead ones.
+An executor calls `TrialWorker.step` until the report says that the trial is finished. The first report of a
+worker carries the whole curve of its checkpoint, so that a report lost with a driver arrives again. Reports
+also come between two milestones, after each checkpoint, which lets the driver distinguish slow workers from
+dead ones.
 """
 
 import errno
@@ -32,7 +33,7 @@ class WorkerReport(Value):
     """What a worker reports after a step."""
 
     reports: tuple[Report, ...] = ()
-    """The trial's whole curve."""
+    """The new points of the trial's curve; all of them in the first report of a worker."""
     tokens: int = 0
     """Predicted tokens trained on so far, also between two reports."""
     usage: Usage | None = None
@@ -61,7 +62,7 @@ class TrialWorker:
         self._assignment = assignment
         self._checkpoints = Checkpoints(assignment.checkpoint_root, assignment.identity)
         self._trainer: AnyTrainer | None = None
-        self._restored_tokens = 0
+        self._restored_tokens = self._sent_reports = 0
 
     def step(self, is_stopping: Callable[[], bool] = lambda: False) -> WorkerReport:
         """Train until the next report or checkpoint is due, or `is_stopping()`, and store a checkpoint.
@@ -82,8 +83,10 @@ class TrialWorker:
                 remarks = tuple(self._checkpoints.remarks)
                 return WorkerReport(remarks=remarks, failure=failure, is_finished=True)
         is_finished = self._trainer is not None and self._trainer.is_finished
+        curve = self._trainer.curve if self._trainer else ()
+        new, self._sent_reports = tuple(curve[self._sent_reports :]), len(curve)
         return WorkerReport(
-            reports=tuple(self._trainer.curve) if self._trainer else (),
+            reports=new,
             tokens=self._trainer.tokens if self._trainer else 0,
             usage=self._trainer.usage if self._trainer else None,
             remarks=tuple(self._checkpoints.remarks),

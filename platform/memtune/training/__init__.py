@@ -36,7 +36,7 @@ from memtune.training.optimisation.training_config import TrainingConfig
 from memtune.training.optimisation.update_step import check_device
 from memtune.training.trainers import AnyTrainer, create_trainer, restore_trainer
 from memtune.training.trial_config import TrialConfig
-from memtune.training.trial_report import Progress, Report, find_best_report
+from memtune.training.trial_report import Progress, Report, find_best_report, make_report
 from memtune.training.trial_sizes import TrialSizes, compute_sizes
 from memtune.training.weight_files import load_model, save_model
 
@@ -72,6 +72,7 @@ __all__ = [
     "find_longest_row",
     "load_best_model",
     "load_model",
+    "make_report",
     "measure_available_bytes",
     "open_device",
     "read_checkpoint",

@@ -1,7 +1,9 @@
 """Reports of a trial at its milestones, and its progress between reports."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from memtune.objective import Objective
 from memtune.trial_state import StopReason, TrialEnd
@@ -9,31 +11,31 @@ from memtune.values import Value
 
 
 class Report(Value):
-    """State of a trial at a milestone. A figure that is not finite is None."""
+    """State of a trial at a milestone. A figure that is not finite is None, and an unknown one is not set."""
 
     tokens: int
     """Predicted tokens trained on so far, over all restarts."""
-    epoch: float
+    epoch: float = 0.0
     """`tokens` in passes over the training split."""
-    train_loss: float | None
+    train_loss: float | None = None
     """Nats per token since the previous report, each token under the weights of its step."""
-    train_perplexity: float | None
+    train_perplexity: float | None = None
     """exp(train_loss)."""
-    valid_loss: float | None
+    valid_loss: float | None = None
     """Nats per token of the validation split; None when the trial diverged before validation."""
-    valid_perplexity: float | None
+    valid_perplexity: float | None = None
     """exp(valid_loss)."""
-    gradient_norm: float | None
+    gradient_norm: float | None = None
     """Mean norm before clipping over the steps since the previous report."""
-    learning_rate: float | None
+    learning_rate: float | None = None
     """Learning rate of the last step, before the batch's own scale; None without steps."""
-    tokens_per_second: float
+    tokens_per_second: float = 0.0
     """Training speed since the previous report, without evaluation."""
-    seconds: float
+    seconds: float = 0.0
     """Seconds of training and evaluation so far, over all restarts."""
-    peak_memory_bytes: int
+    peak_memory_bytes: int = 0
     """Peak memory so far: of the whole process on a CPU, of the tensors on a GPU."""
-    end: TrialEnd | None
+    end: TrialEnd | None = None
     """Why the trial ended; None while it trains."""
 
     objective: Objective = Objective.PERPLEXITY
@@ -64,6 +66,20 @@ class Report(Value):
     def is_finished(self) -> bool:
         """Whether the trial has ended."""
         return self.end is not None
+
+
+def make_report(
+    tokens: int, cost: float, objective: Objective, epoch: float | None = None, end: TrialEnd | None = None
+) -> Report:
+    """A report of a validation and nothing else; a cost that is not finite is a divergence."""
+    known: dict[str, Any] = {"tokens": tokens, "objective": objective}
+    known |= {} if epoch is None else {"epoch": epoch}
+    if not math.isfinite(cost):
+        return Report(**known, end=TrialEnd(reason=StopReason.DIVERGED, detail=f"the value is {cost}"))
+    if objective is Objective.ACCURACY:
+        return Report(**known, valid_accuracy=1 - cost, end=end)
+    # exp() of more overflows.
+    return Report(**known, valid_loss=cost, valid_perplexity=math.exp(min(cost, 700.0)), end=end)
 
 
 def find_best_report(curve: Sequence[Report]) -> Report | None:

@@ -1,30 +1,23 @@
-"""Tune's callback and searcher: ends of workers with their search, and the end of a search."""
+"""Tune's callback, searcher and stopper: ends of workers with their search, and the end of a search."""
 
 from types import SimpleNamespace
 from unittest.mock import create_autospec
 
 import pytest
-from ray.tune.schedulers import TrialScheduler
 from ray.tune.search import Searcher
-from ray.tune.utils import flatten_dict
 
 from memtune.ray_backend.cluster_nodes import SlotPlanner
 from memtune.ray_backend.stop_notice import StopNotice
 from memtune.ray_backend.tune_adapters import (
     DirectedCallback,
-    DirectedScheduler,
     DirectedSearcher,
+    DirectedStopper,
     DirectorHandle,
-    RunStopper,
 )
-from memtune.studies.assignment import Assignment
 from memtune.studies.director import Director
 from memtune.studies.heartbeat_monitor import HeartbeatMonitor
 from memtune.studies.stop_request import StopRequest
 from memtune.studies.trial_worker import WorkerReport
-from memtune.training import TrialConfig
-
-CONFIG = {"model": {"family": "lstm", "width": 4}, "training": {"tokens": 900}}
 
 
 class LocalNotice(StopNotice):
@@ -34,26 +27,21 @@ class LocalNotice(StopNotice):
         """Send nothing."""
 
 
-def make_tune_trial() -> SimpleNamespace:
-    """Tune's trial of trial 3."""
-    assignment = Assignment(
-        number=3,
-        identity="0123456789abcdef",
-        config=TrialConfig.model_validate(CONFIG),
-        corpus="tiny",
-        corpus_digest="0" * 64,
-        corpus_store="store",
-        checkpoint_root="checkpoints",
-    )
-    return SimpleNamespace(config={"assignment": assignment.model_dump_json()}, error_file=None)
+TUNE_TRIAL = SimpleNamespace(trial_id="a", error_file=None)
+
+
+def make_handle(director, *, is_stopping: bool = False) -> DirectorHandle:
+    """A handle that has started trial 3 as Tune's trial "a"."""
+    handle = DirectorHandle(director, stop=StopRequest(lambda: is_stopping))
+    handle.numbers["a"] = 3
+    return handle
 
 
 @pytest.mark.parametrize("ended", [False, True])
 def test_the_end_of_a_worker_with_its_search_is_not_a_failure_of_its_trial(ended: bool) -> None:
-    trial = make_tune_trial()
-    director = create_autospec(Director, instance=True)
-    handle = DirectorHandle(director, stop=StopRequest(lambda: ended))
-    stopper = RunStopper()
+    director, trial = create_autospec(Director, instance=True), TUNE_TRIAL
+    handle = make_handle(director, is_stopping=ended)
+    stopper = DirectedStopper(handle)
     callback = DirectedCallback(
         handle, create_autospec(SlotPlanner, instance=True), HeartbeatMonitor(60.0), LocalNotice(), stopper
     )
@@ -66,15 +54,22 @@ def test_the_end_of_a_worker_with_its_search_is_not_a_failure_of_its_trial(ended
 
 @pytest.mark.parametrize("continues", [False, True])
 def test_a_trial_ends_with_the_report_at_which_its_study_ends_it(continues: bool) -> None:
-    """Tune flattens what the scheduler gets."""
     report = WorkerReport(tokens=300, remarks=("one",))
     director = create_autospec(Director, instance=True)
     director.on_worker_report.return_value = continues
-    scheduler = DirectedScheduler(DirectorHandle(director))
-    result = flatten_dict({"report": report.model_dump_json(), "config": {"a": 1}})
-    decision = scheduler.on_trial_result(None, make_tune_trial(), result)
-    assert decision == (TrialScheduler.CONTINUE if continues else TrialScheduler.STOP)
+    ends = DirectedStopper(make_handle(director))("a", {"report": report.model_dump_json()})
+    assert ends is not continues
     director.on_worker_report.assert_called_once_with(3, report)
+
+
+@pytest.mark.parametrize("is_finished", [False, True])
+def test_a_stop_of_the_run_leaves_a_trial_open_unless_its_worker_is_done(is_finished: bool) -> None:
+    director = create_autospec(Director, instance=True)
+    director.on_worker_report.return_value = True
+    handle = make_handle(director, is_stopping=True)
+    report = WorkerReport(tokens=300, is_finished=is_finished)
+    ends = DirectedStopper(handle)("a", {"report": report.model_dump_json()})
+    assert (ends, handle.cut_off) == ((False, set()) if is_finished else (True, {3}))
 
 
 @pytest.mark.parametrize("may_resume_later", [False, True])

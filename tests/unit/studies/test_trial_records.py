@@ -22,7 +22,7 @@ from memtune.studies.seed_repeats import TrialNames, make_repeat_space
 from memtune.studies.study_run import make_assignment
 from memtune.studies.trial import Trial
 from memtune.studies.trial_records import StudyRecords
-from memtune.studies.trial_worker import TrialWorker, WorkerReport
+from memtune.studies.trial_worker import TrialWorker
 from memtune.tracking import Recorder
 from memtune.tracking.mlflow_connection import connect
 from memtune.tracking.runs.run_commands import VALIDATED_TOKENS_TAG
@@ -56,12 +56,13 @@ def open_records(resolved: ResolvedStudy) -> Iterator[tuple[Recorder, StudyRecor
         yield recorder, StudyRecords(recorder, resolved)
 
 
-def train(resolved: ResolvedStudy, trial: Trial) -> WorkerReport:
-    """Train a trial to its end, with checkpoints; the worker's last report, which has the whole curve."""
-    worker = TrialWorker(make_assignment(resolved, trial))
-    while not (report := worker.step()).is_finished:
+def train(resolved: ResolvedStudy, trial: Trial) -> tuple[Report, ...]:
+    """Train a trial to its end, with checkpoints, and return its curve."""
+    assignment = make_assignment(resolved, trial)
+    worker = TrialWorker(assignment)
+    while not worker.step().is_finished:
         pass
-    return report
+    return TrialWorker(assignment).step().reports
 
 
 def start(director: Director) -> Trial:
@@ -76,7 +77,7 @@ def run_to_end(resolved: ResolvedStudy, opened: Proposals, records: StudyRecords
     director = Director(opened, records, max_trials=count)
     for _ in range(count):
         trial = start(director)
-        director.on_reports(trial.proposal.number, train(resolved, trial).reports)
+        director.on_reports(trial.proposal.number, train(resolved, trial))
         director.on_ended(trial.proposal.number)
 
 
@@ -99,7 +100,7 @@ def record_beyond_database(
     """Record three reports of a trial, of which the study database takes only one."""
     director = Director(opened, records, max_trials=1)
     trial = start(director)
-    reports = train(resolved, trial).reports
+    reports = train(resolved, trial)
     director.on_reports(trial.proposal.number, reports[:1])
     records.report(trial, reports[1:])
     return trial, reports
@@ -132,12 +133,12 @@ def test_a_worker_beyond_the_rung_that_stops_its_trial_adds_nothing_to_either_st
     with open_records(resolved) as (_, records):
         director = Director(opened, records, max_trials=1, rule=rule)
         trial = start(director)
-        report = train(resolved, trial)
-        assert len(report.reports) == 3
-        assert not director.on_reports(trial.proposal.number, report.reports)
+        curve = train(resolved, trial)
+        assert len(curve) == 3
+        assert not director.on_reports(trial.proposal.number, curve)
         director.on_ended(trial.proposal.number)
     (outcome,) = opened.list_finished()
-    assert list(outcome.curve) == [report.reports[0].tokens]
+    assert list(outcome.curve) == [curve[0].tokens]
     assert read_curve(client, outcome) == pytest.approx(outcome.curve)
 
 
@@ -187,7 +188,7 @@ def test_files_of_killed_workers_are_deleted_when_the_resumed_trial_ends(
     opened = open_proposals()
     with open_records(resolved) as (_, records):
         trial = start(Director(opened, records, max_trials=1))
-        reports = train(resolved, trial).reports
+        reports = train(resolved, trial)
     folder = Path(resolved.checkpoint_root, trial.proposal.identity)
     kept = sorted(folder.iterdir())
     (folder / "000000099999-ab").mkdir()

@@ -55,16 +55,24 @@ def truncate_text(text: str, length: int) -> str:
 
 
 def read_report_numbers(report: object) -> tuple[int, dict[str, float]]:
-    """(tokens seen, every other number of the report by name); flags, texts, missing values are left out."""
-    fields = report.model_dump() if isinstance(report, BaseModel) else dict(report)  # type: ignore[call-overload]
+    """(tokens seen, every other number of the report by name); flags, texts, unset values are left out."""
+    fields = _read_fields(report)
     tokens = int(fields.pop("tokens"))
     return tokens, {name: float(value) for name, value in fields.items() if _is_number(value)}
 
 
 def read_report_texts(report: object) -> dict[str, str]:
     """Every text of the report by name; the reason of an end is recorded with the end."""
-    fields = report.model_dump() if isinstance(report, BaseModel) else dict(report)  # type: ignore[call-overload]
-    return {name: text for name, text in fields.items() if isinstance(text, str) and name != "reason"}
+    return {
+        name: text
+        for name, text in _read_fields(report).items()
+        if isinstance(text, str) and name != "reason"
+    }
+
+
+def _read_fields(report: object) -> dict[str, Any]:
+    """What the report says; a figure that it does not know is not recorded as its default."""
+    return report.model_dump(exclude_unset=True) if isinstance(report, BaseModel) else dict(report)  # type: ignore[call-overload]
 
 
 def _is_number(value: object) -> bool:
