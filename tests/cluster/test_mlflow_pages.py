@@ -138,7 +138,7 @@ def test_the_command_names_the_best_model_its_margin_its_size_and_its_cost(serve
         r"[\d.]+k? parameters",
         r"core h,",
         "EUR",
-        r"runner-up is (lstm|rnn) #\d",
+        r"better than (lstm|rnn) #\d",
     ):
         assert re.search(answer, line), line
 

@@ -25,6 +25,8 @@ def make_study_list_table(studies: Sequence[StudySummary]) -> Table:
         if study.best is not None:
             figure = study.objective.format_figure(study.best.figure, DIGITS)
             best = f"{study.best.name} {study.objective} {figure}"
+        if study.is_undecided:
+            best = f"undecided: {best}"
         activity = "" if study.last_activity is None else f"{study.last_activity:%Y-%m-%d %H:%M}"
         table.add_row(study.id, study.corpus, format_states(study), best, describe_spending(study), activity)
     return table
@@ -36,12 +38,11 @@ def describe_spending(study: StudySummary) -> str:
     return f"{study.tokens:,} tokens, {study.cpu_hours:.2f} core h{gpu}"
 
 
-def describe_best(study: StudySummary) -> str:
-    """The best configuration in words: its mean over seeds with the interval, or that one seed decided."""
-    if study.best is None:
+def describe_answer(detail: StudyDetail) -> str:
+    """The verdict in words, and the rule by which the study chooses its best configuration."""
+    if detail.verdict is None:
         return "no trial has a finite validation"
-    found = study.best.estimate.describe(study.objective, DIGITS)
-    return f"best: {study.best.name}, validation {study.objective} {found}; chosen by: {study.champion_rule}"
+    return f"{detail.verdict.text} Chosen by: {detail.summary.champion_rule}."
 
 
 def make_family_best_table(detail: StudyDetail) -> Table:

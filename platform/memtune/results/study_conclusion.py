@@ -52,12 +52,12 @@ def conclude_study(study: ResolvedStudy, view: StudyView, recorder: Recorder) ->
     for found in view.family_bests:
         if found.family != eligible.winner.family:
             _register(study, found.best, found.estimate, None)
-    statements = (verdict.text, *tests)
-    if study.study.champion.is_set:
-        statements = (f"{eligible.winner.title} is the study's best: {view.champion_rule}", *statements)
+    rule = f"{eligible.winner.title} is the study's best: {view.champion_rule}"
+    rules = (rule,) if study.study.champion.is_set else ()
+    statements = (*rules, verdict.text, *tests)
     _log_figures(view, recorder, eligible.winner, verdict)
-    description = describe_conclusion(view, answer, statements, promotion)
-    _record(view, eligible.winner, statements, description)
+    description = describe_conclusion(view, answer, (*rules, *tests), promotion)
+    _record(view, verdict, statements, description)
     return Conclusion(promotion, statements)
 
 
@@ -161,12 +161,12 @@ def _log_figures(
     recorder.log_study_figures(figures, sum(outcome.usage.tokens for outcome in view.stored.trials))
 
 
-def _record(
-    view: StudyView, winner: Configuration[StudyTrial], statements: Sequence[str], description: str
-) -> None:
+def _record(view: StudyView, verdict: Verdict, statements: Sequence[str], description: str) -> None:
     """Store the conclusion on the runs of the study and of its trials."""
+    winner = view.best
+    assert winner is not None, "a study with a verdict has a best configuration"
     tags = {
-        "winner": winner.best.name,
+        "winner": f"undecided: {winner.best.name}" if verdict.is_undecided else winner.best.name,
         "winner_trial": winner.best.identity,
         "winner_figure": winner.estimate.describe(view.objective, DIGITS),
         "tests": "\n".join(statements),

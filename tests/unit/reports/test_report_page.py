@@ -326,7 +326,7 @@ def test_the_command_writes_the_page_the_figures_and_the_values(
     assert (figures / "leaderboard.pdf").read_bytes().startswith(b"%PDF")
     printed = runner.invoke(app, ["report", "families", "--json"])
     values = json.loads(printed.output)
-    assert values["verdict"]["headline"] == (report.verdict and report.verdict.headline)
+    assert values["detail"]["verdict"]["headline"] == (report.verdict and report.verdict.headline)
     assert not (tmp_path / "report.html").exists()
 
 
@@ -446,6 +446,7 @@ def test_a_study_without_a_validation_says_so(report: StudyReport) -> None:
             "detail": report.detail.model_copy(
                 update={
                     "summary": report.detail.summary.model_copy(update={"best": None}),
+                    "verdict": None,
                     "families": (),
                     "progress": (),
                     "importance": (),
@@ -454,7 +455,6 @@ def test_a_study_without_a_validation_says_so(report: StudyReport) -> None:
                     "trials": (),
                 }
             ),
-            "verdict": None,
             "leaderboard": report.leaderboard.model_copy(
                 update={"tokens": None, "entries": (), "trade_offs": ()}
             ),

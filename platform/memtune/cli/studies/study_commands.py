@@ -109,7 +109,7 @@ def _print_detail(detail: "StudyDetail") -> None:
         f"{tables.describe_spending(summary)}",
         highlight=False,
     )
-    out.print(tables.describe_best(summary), highlight=False, soft_wrap=True)
+    out.print(tables.describe_answer(detail), highlight=False, soft_wrap=True)
     for make_table in (
         tables.make_family_best_table,
         tables.make_progress_table,

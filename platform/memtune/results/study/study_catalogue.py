@@ -10,6 +10,7 @@ from memtune.number_format import format_count
 from memtune.objective import Objective
 from memtune.results.study.study_leaderboard import DIGITS, LeaderboardEntry, make_entry
 from memtune.results.study.study_view import StudyView, list_views, open_view
+from memtune.results.study.verdicts import find_leaders
 from memtune.search import Lease, StudyReader
 from memtune.settings import Settings
 from memtune.storage.folder import Folder
@@ -30,6 +31,8 @@ class StudySummary(Value):
     objective: Objective
     trials: dict[TrialState, int]
     best: LeaderboardEntry | None
+    is_undecided: bool = False
+    """Whether an open trial leads at equal tokens, so that the best one is no winner."""
     champion_rule: str
     """How the best one is chosen."""
     tokens: int
@@ -107,6 +110,7 @@ def summarise_study(view: StudyView) -> StudySummary:
         objective=view.objective,
         trials=dict(Counter(outcome.state for outcome in view.stored.outcomes)),
         best=None if view.best is None else make_entry(view, view.best, has_sizes=False),
+        is_undecided=view.eligible is not None and bool(find_leaders(view.eligible)),
         champion_rule=view.champion_rule,
         tokens=sum(outcome.usage.tokens for outcome in trials),
         cpu_hours=sum(outcome.usage.cpu_seconds for outcome in trials) / 3600,

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Sequence
 
 from memtune.corpora import Corpus
 from memtune.number_format import format_parameters
-from memtune.objective import Objective
 from memtune.results.ranking.selection import Configuration
 from memtune.results.study.study_leaderboard import LeaderboardEntry, make_entry
 from memtune.results.study.study_trials import StudyTrial
@@ -108,7 +107,7 @@ def describe_conclusion(
         [
             f"**Question.** {answer.question}",
             f"**Answer.** {answer.answer}",
-            "\n".join(f"- {statement}" for statement in statements),
+            *(["\n".join(f"- {statement}" for statement in statements)] if statements else []),
             describe_champion(promotion),
             "#### The best trial of each family",
             make_family_table(view),
@@ -121,7 +120,7 @@ def describe_conclusion(
 
 
 def describe_answer(view: StudyView, verdict: Verdict, winner: Configuration[StudyTrial]) -> str:
-    """The best model, by how much, at what size and cost; then the runner-up, the interval and the ideal.
+    """The best model, by how much, at what size and cost; then the verdict, and the ideal.
 
     In this order and in short forms, because MLflow's pages show the first line: in a window of 1,000 pixels
     that is LINE_CHARACTERS.
@@ -129,28 +128,14 @@ def describe_answer(view: StudyView, verdict: Verdict, winner: Configuration[Stu
     objective, entry = view.objective, make_entry(view, winner)
     other = verdict.comparisons[0] if verdict.comparisons else None
     first = [
-        f"**{winner.title}**: {objective} {_format_short(objective, entry.figure)}",
+        f"**{winner.title}**: {objective} {objective.format_figure(entry.figure, DIGITS)}",
         *([f"margin {other.margin:.1f} {objective.margin_unit}"] if other else []),
         format_parameters(entry.sizes.parameters if entry.sizes else 0, is_short=True),
         _describe_usage(view, entry),
     ]
-    second = f"The runner-up is {other.name} with {_format_short(objective, other.figure)}. " if other else ""
-    third = f"Validation {objective} {_describe_estimate(winner, objective)}"
     above = entry.above_ideal
-    distance = "" if above is None else f", {100 * above:,.1f} % above the ideal perplexity"
-    answer = f"{', '.join(first)}. {second}{third}{distance}."
-    return f"{verdict.headline} {answer}" if verdict.is_undecided else answer
-
-
-def _describe_estimate(winner: Configuration[StudyTrial], objective: Objective) -> str:
-    """The figure with its interval; of a model that counts, that it has one figure under every seed."""
-    if winner.best.is_counted:
-        return f"{winner.estimate.format(objective, DIGITS)} (a model that counts has it under every seed)"
-    return winner.estimate.describe(objective, DIGITS)
-
-
-def _format_short(objective: Objective, figure: float) -> str:
-    return f"{objective.scale * figure:.4g}{objective.unit}"
+    ideal = "" if above is None else f" {100 * above:,.1f} % above the ideal perplexity."
+    return f"{'Undecided. ' if verdict.is_undecided else ''}{', '.join(first)}. {verdict.text}{ideal}"
 
 
 def _describe_usage(view: StudyView, entry: LeaderboardEntry) -> str:

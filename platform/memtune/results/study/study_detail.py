@@ -15,6 +15,7 @@ from memtune.results.study.study_front import StudyFront, find_study_front
 from memtune.results.study.study_leaderboard import DIGITS, LeaderboardEntry, make_entry
 from memtune.results.study.study_trials import StudyTrial
 from memtune.results.study.study_view import StudyView, open_view
+from memtune.results.study.verdicts import Verdict, judge_study
 from memtune.search import ParameterImportance
 from memtune.settings import Settings
 from memtune.studies.study_run import StudyResult
@@ -69,6 +70,8 @@ class StudyDetail(Value):
     """A study in detail: what `memtune study show` prints, draws and writes as JSON."""
 
     summary: StudySummary
+    verdict: Verdict | None
+    """The answer; None before the first validation."""
     families: tuple[LeaderboardEntry, ...]
     """The best configuration of each family, best first; those without full length last."""
     progress: tuple[ProgressPoint, ...]
@@ -180,6 +183,7 @@ def describe_study(view: StudyView) -> StudyDetail:
     """A study in detail."""
     return StudyDetail(
         summary=summarise_study(view),
+        verdict=judge_study(view),
         families=tuple(make_entry(view, found) for found in view.family_bests),
         progress=tuple(_trace_progress(view)),
         importance=tuple(view.stored.rank_parameters()),

@@ -15,7 +15,7 @@ from memtune.results.study.study_leaderboard import (
     make_leaderboard,
 )
 from memtune.results.study.study_view import StudyView, list_views, open_view
-from memtune.results.study.verdicts import Verdict, judge_study
+from memtune.results.study.verdicts import Verdict
 from memtune.settings import Settings
 from memtune.studies.budgets.study_cost import StudyCost
 from memtune.tracking import RegisteredVersion
@@ -31,14 +31,17 @@ class StudyReport(Value):
     """What `memtune study show --json` prints."""
     cost: StudyCost | None
     """What `memtune study cost --json` prints; None where the corpus is not in the store any more."""
-    verdict: Verdict | None
-    """None before the first validation."""
     leaderboard: StudyLeaderboard
     ideal: float | None
     """The validation perplexity that no model can beat, where it is known."""
     label: str
     """Protocol and task: figures compare only under one label."""
     provenance: Provenance
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """The answer; None before the first validation."""
+        return self.detail.verdict
 
 
 def report_study(study: str, settings: Settings | None = None, now: datetime | None = None) -> StudyReport:
@@ -58,7 +61,6 @@ def make_report(view: StudyView, now: datetime | None = None) -> StudyReport:
         written=now or datetime.now(UTC),
         detail=describe_study(view),
         cost=cost,
-        verdict=judge_study(view),
         leaderboard=make_leaderboard(view),
         ideal=view.ideal,
         label=view.label,

@@ -33,6 +33,7 @@ from memtune.seed_statistics import (
 from memtune.storage.folder import Folder
 from memtune.studies.definition.study_terms import Repeats
 from memtune.tasks import ItemCosts
+from memtune.trial_state import TrialState
 from memtune.values import Value, flatten
 
 DIGITS = 3
@@ -139,11 +140,7 @@ def judge_ranking(
     indifference = repeats.indifference if repeats.until else 0.0
     comparisons = _compare_all(compared, objective, checkpoint_root, indifference)
     decided = _decide(compared, trials, repeats) if repeats.until else None
-    leaders = [
-        found
-        for found in ranking.short
-        if found.best.state.is_open and found.cost < found.leader_cost and not found.best.is_repeat
-    ]
+    leaders = find_leaders(ranking)
     nearest = comparisons[0] if comparisons else None
     return Verdict(
         winner=ranking.winner.title,
@@ -157,6 +154,23 @@ def judge_ranking(
         advice=_advise(ranking, comparisons, leaders, decided),
         comparisons=comparisons,
     )
+
+
+def find_leaders(ranking: Ranking[StudyTrial]) -> list[ShortTrial[StudyTrial]]:
+    """The open and paused trials that lead those of full length at equal tokens: with one, nothing is decided.
+
+    Among several alternatives those of the winner's own are left out: they change nothing about which is best.
+    """
+    own = ranking.winner.best.alternative
+    is_alone = len(ranking.find_bests(lambda trial: trial.alternative)) == 1
+    return [
+        found
+        for found in ranking.short
+        if (found.best.state.is_open or found.best.state is TrialState.PAUSED)
+        and found.cost < found.leader_cost
+        and not found.best.is_repeat
+        and (is_alone or found.best.alternative != own)
+    ]
 
 
 def select_compared(ranking: Ranking[StudyTrial]) -> list[Ranked]:
@@ -257,7 +271,7 @@ def _list_caveats(
     if unstable:
         yield f"Unstable: {', '.join(unstable)}."
     if names := _find_unequal_settings(searched):
-        yield f"The alternatives also differ in what was fixed: {', '.join(names)}."
+        yield f"The alternatives also differ in what they did not vary: {', '.join(names)}."
 
 
 def _has_full_length(found: Configuration[StudyTrial] | ShortTrial[StudyTrial] | None) -> bool:
@@ -265,20 +279,17 @@ def _has_full_length(found: Configuration[StudyTrial] | ShortTrial[StudyTrial] |
 
 
 def _find_unequal_settings(trials: Sequence[StudyTrial]) -> list[str]:
-    """The fields that every alternative has and none searches, with different values."""
+    """The fields of which two alternatives have one value each, which differ."""
     settings: dict[str, dict[str, set[str]]] = {}
     for trial in trials:
         if trial.is_counted:
             continue
         for name, value in flatten(_select_shared(trial)):
             settings.setdefault(name, {}).setdefault(trial.alternative, set()).add(str(value))
-    alternatives = {trial.alternative for trial in trials if not trial.is_counted}
     return [
         name
         for name, by_alternative in settings.items()
-        if by_alternative.keys() == alternatives
-        and all(len(values) == 1 for values in by_alternative.values())
-        and len(set().union(*by_alternative.values())) > 1
+        if len({tuple(values) for values in by_alternative.values() if len(values) == 1}) > 1
     ]
 
 

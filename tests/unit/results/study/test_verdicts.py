@@ -250,7 +250,7 @@ def test_a_setting_that_was_fixed_differently_for_an_alternative_is_named(tmp_pa
         require(rank_trials(trials)), Objective.PERPLEXITY, str(tmp_path), trials, ["lstm", "rnn"]
     )
     assert verdict.caveats == (
-        "The alternatives also differ in what was fixed: training.optimiser.learning_rate.",
+        "The alternatives also differ in what they did not vary: training.optimiser.learning_rate.",
     )
 
 
