@@ -9,6 +9,7 @@ import torch
 
 from memtune.corpora import Corpus, Example, ImportOptions, import_corpus, open_corpus
 from memtune.corpora.batching.protocols import SentenceProtocol
+from memtune.corpora.probes import import_probe
 from memtune.tasks import TASKS, TaskConfig, build_model, open_task
 from memtune.training import GradientTrainer, TrialConfig, evaluate, load_model, save_model
 from memtune.values import parse
@@ -37,7 +38,9 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "agreement": {"context": "text", "objective": "perplexity"},
     "sentiment": {"classes": 2, "phrases": "all"},
     "inference": {"fusion": "deep"},
+    "probe": {"reads_last_state": True},
 }
+ROWS = "probe-dyck-rows-60-evaluated-20-length-8-depth-6"
 MODEL = {"family": "lstmn", "width": 6, "initial_range": 0.5}
 TRAINING = {"tokens": 40, "report_every": 20, "optimiser": {"kind": "adam", "learning_rate": 0.02}}
 
@@ -45,12 +48,18 @@ each_task = pytest.mark.parametrize("kind", TASKS)
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tasks")
     examples = [make_labelled_example(index, words) for index, words in enumerate(TEXT)]
     splits = {"train": examples, "valid": examples[:21], "test": examples[21:30]}
-    import_corpus("asked", splits, folder / "store", ImportOptions(vocabulary="all"))
-    return open_corpus("asked", folder / "store", folder / "cache")
+    import_corpus("asked", splits, folder, ImportOptions(vocabulary="all"))
+    import_probe(ROWS, folder)
+    return folder
+
+
+@pytest.fixture
+def corpus(kind: str, store: Path, tmp_path: Path) -> Corpus:
+    return open_corpus(ROWS if kind == "probe" else "asked", store, tmp_path / "cache")
 
 
 def make_trial(kind: str, **changes: Any) -> TrialConfig:

@@ -1,4 +1,4 @@
-"""Classifier heads over the body of a family, for phrases of a sentence or for pairs of sentences.
+"""Classifier heads over the body of a family: for phrases of a sentence, pairs of sentences, and answers.
 
 Cheng, Dong and Lapata (2016), "Long Short-Term Memory-Networks for Machine Reading", sections 5.2 and 5.3:
 the hidden states of the words are averaged, the means of two sentences are concatenated, and ReLU layers
@@ -168,6 +168,45 @@ class PairClassifier(Classifier):
         hidden_PTH = _encode(self.readers[0], torch.cat(words))
         means_PH = average_spans(hidden_PTH, Spans.from_lengths(torch.cat([premises_B, hypotheses_B])))
         return list(means_PH.chunk(2))
+
+
+class AnswerClassifier(Classifier):
+    """A classifier of answers within a row of words, by the vocabulary.
+
+    An answer is read from the state after its word. With `reads_last_state` all answers of a row are read
+    from the state after its last word, plus the sinusoids of their places (Vaswani et al. 2017, section 3.5).
+    """
+
+    def __init__(
+        self,
+        config: NeuralLanguageModelConfig,
+        vocabulary_size: int,
+        head: ClassifierConfig,
+        reads_last_state: bool,
+    ) -> None:
+        super().__init__()
+        self.config, self.vocabulary_size, self.reads_last_state = config, vocabulary_size, reads_last_state
+        self.readers = nn.ModuleList([strip_output_layer(config).build(vocabulary_size)])
+        self.head = head.build(config.hidden_width, config.hidden_width)
+
+    @override
+    def forward(self, words_BT: Tensor, last_B: Tensor, rows_N: Tensor, places_N: Tensor) -> Tensor:
+        """logits_NV of the answers at places of rows; `last_B` is the place of each row's last word."""
+        hidden_BTH = _encode(self.readers[0], words_BT)
+        if self.reads_last_state:
+            states_NH = hidden_BTH[rows_N, last_B[rows_N]] + _make_sinusoids(places_N, hidden_BTH)
+        else:
+            states_NH = hidden_BTH[rows_N, places_N]
+        logits_NV: Tensor = self.head(states_NH)
+        return logits_NV
+
+
+def _make_sinusoids(places_N: Tensor, hidden_BTH: Tensor) -> Tensor:
+    """Sine and cosine of places at geometric wavelengths, as wide as the hidden vectors and of their type."""
+    width = hidden_BTH.shape[2]
+    columns_H = torch.arange(width, device=places_N.device)
+    angles_NH = places_N[:, None] / 10_000 ** ((columns_H // 2) * 2 / width)
+    return torch.where(columns_H % 2 == 0, angles_NH.sin(), angles_NH.cos()).to(hidden_BTH.dtype)
 
 
 def _encode(reader: nn.Module, words_BT: Tensor) -> Tensor:

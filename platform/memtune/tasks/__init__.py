@@ -9,6 +9,7 @@ from memtune.tasks.continuous_cache import CacheGrid, ContinuousCache, evaluate_
 from memtune.tasks.inference import InferenceConfig
 from memtune.tasks.item_costs import ItemCosts, compute_text_nats, compute_token_nats
 from memtune.tasks.language_modelling import LanguageModelling, LanguageModellingConfig, perplexity
+from memtune.tasks.probe import ProbeConfig, ProbeTask
 from memtune.tasks.questions import Answers, QuestionTask, QuestionTaskConfig
 from memtune.tasks.sentiment import SentimentConfig
 from memtune.tasks.task import AnyTask, Metrics, Task, TaskBatch, TaskConfig, TaskPlan, build_model, open_task
@@ -31,6 +32,8 @@ __all__ = [
     "LanguageModelling",
     "LanguageModellingConfig",
     "Metrics",
+    "ProbeConfig",
+    "ProbeTask",
     "QuestionTask",
     "QuestionTaskConfig",
     "SentimentConfig",
@@ -55,7 +58,7 @@ TASKS: ConfigRegistry[TaskConfig] = ConfigRegistry(
     "memtune.tasks",
     "kind",
     TaskConfig,  # type: ignore[type-abstract]
-    (LanguageModellingConfig, *QUESTION_CONFIGS, SentimentConfig, InferenceConfig),
+    (LanguageModellingConfig, *QUESTION_CONFIGS, SentimentConfig, InferenceConfig, ProbeConfig),
 )
 """Task kind -> its configuration."""
 AnyTaskConfig = Annotated[TaskConfig, TASKS]

@@ -231,11 +231,7 @@ def find_annotated_splits(corpus: Corpus, kind: str, protocol: Protocol) -> list
     Raises CorpusError when `train` or `valid` has none, and ConfigurationError for a protocol that does not
     read complete sentences.
     """
-    if not protocol.reads_sentences or protocol.drops_sentences:
-        raise ConfigurationError(
-            f"{kind} classifies whole sentences, each read from its start; set protocol.kind = "
-            f'"sentence" with variant = "complete"'
-        )
+    require_whole_sentences(kind, protocol)
     splits = list(corpus.annotations.get(kind, {}))
     for split in ("train", "valid"):
         if split not in splits:
@@ -244,6 +240,15 @@ def find_annotated_splits(corpus: Corpus, kind: str, protocol: Protocol) -> list
                 f"labels (memtune corpus import --help lists the formats)"
             )
     return splits
+
+
+def require_whole_sentences(kind: str, protocol: Protocol) -> None:
+    """Raise ConfigurationError for a protocol that does not read complete sentences."""
+    if not protocol.reads_sentences or protocol.drops_sentences:
+        raise ConfigurationError(
+            f"{kind} classifies whole sentences, each read from its start; set protocol.kind = "
+            f'"sentence" with variant = "complete"'
+        )
 
 
 def count_words(split: Split, sentences: IntArray) -> IntArray:

@@ -96,6 +96,25 @@ def corpus_demo(
     print_import(imported)
 
 
+@app.command("probe")
+def corpus_probe(
+    names: Annotated[
+        list[str], typer.Argument(help="Probes or sets, with settings: mqar, mqar-pairs-16, state, ...")
+    ],
+    store: CorpusStoreOption = None,
+    replace: Replace = False,
+) -> None:
+    """Draw the rows of probes as corpora probe-NAME, for studies with task.kind = "probe".
+
+    Example: memtune corpus probe mqar parity-length-64
+    """
+    from memtune.corpora.probes import PREFIX, import_probe
+
+    for name in names:
+        imported = import_probe(f"{PREFIX}{name}", resolve_corpus_store(store), replace=replace)
+        print_import(imported)
+
+
 @app.command("questions")
 def corpus_questions(
     corpus: Annotated[

@@ -74,7 +74,12 @@ def stream_sentences(seed: int) -> Iterator[Sentence]:
     """Yields sentences without end; one seed gives the same sentences on every machine."""
     rng = random.Random(seed)
     while True:
-        yield _make_sentence(sample_derivation(rng))
+        yield draw_sentence(rng)
+
+
+def draw_sentence(rng: random.Random) -> Sentence:
+    """The next sentence of a random stream."""
+    return _make_sentence(sample_derivation(rng))
 
 
 @cache

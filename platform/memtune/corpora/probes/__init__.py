@@ -1,0 +1,27 @@
+"""Probes: rows with known answers, which ask what a memory can hold."""
+
+from memtune.corpora.probes.probe_corpora import (
+    PREFIX,
+    PROBES,
+    SETS,
+    TESTED_LENGTHS,
+    Probe,
+    import_probe,
+    name_corpus,
+    parse_corpus_name,
+    select_probes,
+)
+from memtune.corpora.probes.recall import UNASKED
+
+__all__ = [
+    "PREFIX",
+    "PROBES",
+    "SETS",
+    "TESTED_LENGTHS",
+    "UNASKED",
+    "Probe",
+    "import_probe",
+    "name_corpus",
+    "parse_corpus_name",
+    "select_probes",
+]

@@ -1,0 +1,281 @@
+"""The registry of probes, and the corpora of their rows.
+
+A sentence of a probe's corpus is a row: its inputs, then as many answers, UNASKED where nothing is asked.
+The rows of a corpus are drawn from its name, and no two of them have equal inputs, in whatever split. A
+corpus has the name `probe-NAME`, or `probe-NAME-SETTING-VALUE...` for other settings, such as
+`probe-mqar-pairs-16`.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from random import Random
+
+from memtune.corpora.importing.importer import ImportResult, import_corpus
+from memtune.corpora.probes import recall, states
+from memtune.corpora.probes.recall import UNASKED, Row
+from memtune.corpora.store.corpus_store import CorpusStore
+from memtune.corpora.store.manifest import ImportOptions
+from memtune.errors import CorpusError, did_you_mean
+
+Number = int | float
+PREFIX = "probe-"
+EVALUATED_ROWS = 1_280
+"""Rows of validation, and of each length of the test split, unless a corpus sets `evaluated`."""
+TESTED_LENGTHS = (1, 2, 4)
+"""Lengths of the test rows of a probe that tests longer ones, by the trained length."""
+MAX_DRAWS_PER_ROW = 200
+"""A row is drawn again where it equals an earlier one, and where a sentence of the grammar asks nothing."""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A question with known answers. Its ceiling is 1: a solver made by hand answers every asked word.
+
+    settings: what `draw` takes by name, and `rows` of the training split; they fit a CPU. published: the
+    settings of the source, where they are others. references: mixers that are known to solve it. solved: the
+    accuracy from which a reference counts as having solved it.
+    """
+
+    draw: Callable[..., Row | None]
+    settings: Mapping[str, Number]
+    published: Mapping[str, Number] = field(default_factory=dict)
+    source: str = ""
+    references: tuple[str, ...] = ("attention",)
+    solved: float = 0.9
+    tests_longer: bool = False
+    """Whether the test split also has rows of twice and four times the trained length; they ask beyond it."""
+    reads_last_state: bool = False
+    """Whether all answers are read from the state after the last input."""
+
+    @property
+    def known_settings(self) -> dict[str, Number]:
+        """What a corpus may set, with the values of one that does not."""
+        return {**self.settings, "evaluated": EVALUATED_ROWS}
+
+    def draw_rows(self, name: str, changes: Mapping[str, Number]) -> Iterator[tuple[str, Row]]:
+        """Split and row, for all rows; the name of the corpus is their seed.
+
+        Raises CorpusError where the settings allow too few different rows.
+        """
+        settings = self.known_settings | changes
+        rows, evaluated = int(settings.pop("rows")), int(settings.pop("evaluated"))
+        lengths = [settings["length"] * times for times in TESTED_LENGTHS] if self.tests_longer else [None]
+        seen: set[str] = set()
+        for split, count in (("train", rows), ("valid", evaluated), ("test", evaluated)):
+            for length in lengths if split == "test" else lengths[:1]:
+                own = settings if length is None else settings | {"length": length}
+                trained = 0 if length in (None, settings.get("length")) else int(settings["length"])
+                draw = partial(self.draw, Random(f"{name} {split} {length}"), split == "train", **own)
+                for inputs, answers in _draw_different(draw, count, seen, name):
+                    yield split, (inputs, [UNASKED] * trained + answers[trained:])
+
+
+def _draw_different(draw: Callable[[], Row | None], count: int, seen: set[str], name: str) -> Iterator[Row]:
+    left = count * MAX_DRAWS_PER_ROW
+    while count and left:
+        left -= 1
+        row = draw()
+        if row is None or (key := " ".join(row[0])) in seen:
+            continue
+        seen.add(key)
+        count -= 1
+        yield row
+    if count:
+        raise CorpusError(f"{name} has too few different rows; make its rows longer, or `rows` fewer")
+
+
+_MAD = "MAD, athms/mad-lab"
+_WORDS = "jopetty/word-problem"
+_GRAMMAR = "memtune's grammar"
+_STATE_REFERENCES = ("slstm", "lstm")
+_GRAMMAR_REFERENCES = ("attention", "lstm")
+PROBES: dict[str, Probe] = {
+    "mqar": Probe(
+        recall.draw_mqar,
+        {"length": 64, "pairs": 8, "keys": 64, "values": 64, "rows": 20_000},
+        {"pairs": 4, "keys": 4_096, "values": 4_096, "rows": 100_000},
+        "zoology, figure 2",
+    ),
+    "in_context_recall": Probe(
+        recall.draw_context_recall,
+        {"length": 64, "vocabulary": 16, "rows": 12_800},
+        {"length": 128},
+        _MAD,
+    ),
+    "noisy_recall": Probe(
+        recall.draw_context_recall,
+        {"length": 64, "vocabulary": 32, "noise": 0.2, "noise_words": 16, "rows": 12_800},
+        {"length": 128},
+        _MAD,
+    ),
+    "fuzzy_recall": Probe(
+        recall.draw_fuzzy_recall,
+        {"length": 64, "vocabulary": 16, "longest": 3, "rows": 12_800},
+        {"length": 128},
+        _MAD,
+        references=("path", "attention"),
+        solved=0.5,  # no mixer solves it: the best published mean is 0.65
+    ),
+    "selective_copying": Probe(
+        recall.draw_selective_copying,
+        {"length": 64, "copied": 8, "vocabulary": 16, "rows": 12_800},
+        {"length": 256, "copied": 16},
+        _MAD,
+        references=("path", "attention"),
+    ),
+    "compression": Probe(
+        recall.draw_compression,
+        {"length": 16, "vocabulary": 16, "rows": 12_800},
+        {"length": 32},
+        _MAD,
+        references=("mlstm",),
+        solved=0.4,  # no mixer solves it: the best published mean is 0.49
+        reads_last_state=True,
+    ),
+    "memorisation": Probe(
+        recall.draw_memorisation,
+        {"length": 32, "vocabulary": 256, "rows": 256},
+        source=_MAD,
+        references=("mlstm",),
+    ),
+    "induction": Probe(
+        recall.draw_induction,
+        {"length": 32, "vocabulary": 16, "rows": 12_800},
+        {"length": 256},
+        "Mamba, table 2",
+        tests_longer=True,
+    ),
+    "parity": Probe(
+        partial(states.draw_sums, modulus=2),
+        {"length": 32, "rows": 4_096},
+        {"length": 40},
+        "Deletang et al. (2023)",
+        _STATE_REFERENCES,
+        tests_longer=True,
+    ),
+    "modular_arithmetic": Probe(
+        partial(states.draw_arithmetic, modulus=5),
+        {"length": 32, "rows": 12_800},
+        {"length": 40},
+        "Deletang et al. (2023)",
+        _STATE_REFERENCES,
+        tests_longer=True,
+    ),
+    "s3": Probe(
+        partial(states.draw_products, objects=3),
+        {"length": 32, "rows": 12_800},
+        {"length": 128},
+        "DeltaProduct",
+        _STATE_REFERENCES,
+        tests_longer=True,
+    ),
+    "s5": Probe(
+        partial(states.draw_products, objects=5),
+        {"length": 16, "rows": 51_200},
+        {},
+        _WORDS,
+        _STATE_REFERENCES,
+        tests_longer=True,
+    ),
+    "a5": Probe(
+        partial(states.draw_products, objects=5, even=1),
+        {"length": 16, "rows": 51_200},
+        {},
+        _WORDS,
+        _STATE_REFERENCES,
+        tests_longer=True,
+    ),
+    "z60": Probe(
+        partial(states.draw_sums, modulus=60),
+        {"length": 16, "rows": 51_200},
+        {},
+        _WORDS,
+        _STATE_REFERENCES,
+        tests_longer=True,
+    ),
+    "dyck": Probe(
+        states.draw_dyck,
+        {"length": 32, "kinds": 2, "depth": 3, "rows": 12_800},
+        {"length": 84},
+        "Hewitt et al. (2020)",
+        _STATE_REFERENCES,
+        tests_longer=True,
+    ),
+    "agreement": Probe(states.draw_agreement, {"rows": 6_400}, {}, _GRAMMAR, _GRAMMAR_REFERENCES),
+    "brackets": Probe(states.draw_bracket, {"rows": 6_400}, {}, _GRAMMAR, _GRAMMAR_REFERENCES),
+    "names": Probe(states.draw_name, {"rows": 6_400}, {}, _GRAMMAR, _GRAMMAR_REFERENCES),
+}
+"""Name -> probe."""
+SETS: dict[str, tuple[str, ...]] = {
+    "mad": (
+        "compression",
+        "fuzzy_recall",
+        "in_context_recall",
+        "memorisation",
+        "noisy_recall",
+        "selective_copying",
+    ),
+    "recall": ("mqar", "induction", "in_context_recall", "selective_copying"),
+    "state": ("parity", "modular_arithmetic", "s3", "s5", "a5", "z60", "dyck"),
+    "language": ("agreement", "brackets", "names"),
+    "all": tuple(PROBES),
+}
+"""Name -> the probes that are asked together."""
+
+
+def select_probes(name: str) -> tuple[str, ...]:
+    """The probes of a set, or the one of a name. Raises CorpusError that suggests the nearest name."""
+    if name not in {**SETS, **PROBES}:
+        raise CorpusError(f'no probe or set "{name}"; {did_you_mean(name, [*SETS, *PROBES])}')
+    return SETS.get(name, (name,))
+
+
+def name_corpus(probe: str, settings: Mapping[str, Number] | None = None) -> str:
+    """The name of the corpus of a probe, or of a set."""
+    return "-".join([f"{PREFIX}{probe}", *(f"{name}-{value}" for name, value in (settings or {}).items())])
+
+
+def parse_corpus_name(corpus: str) -> tuple[str, dict[str, Number]]:
+    """Probe or set and settings of the name of a corpus. Raises CorpusError for any other name."""
+    name, *parts = corpus.removeprefix(PREFIX).split("-")
+    probes = select_probes(name)
+    known = {} if name in SETS else PROBES[probes[0]].known_settings
+    changes: dict[str, Number] = {}
+    for setting, value in zip(parts[::2], [*parts[1::2], ""], strict=False):
+        if setting not in known or not value.replace(".", "", 1).isdecimal():
+            raise CorpusError(
+                f'"{corpus}" is not a corpus of the probe {name}: after its name come settings with numbers, '
+                f"such as {name_corpus(name, dict(list(known.items())[:1]))}; its settings are "
+                f"{', '.join(known) or 'none, because it is a set'}"
+            )
+        changes[setting] = type(known[setting])(value)
+    return name, changes
+
+
+def import_probe(
+    corpus: str, store: str | Path | CorpusStore | None = None, *, replace: bool = False
+) -> ImportResult:
+    """Draw the rows of a probe's corpus, by its name, into a store.
+
+    The corpus of a set has the rows of all its probes that are asked word by word, whose words start with the
+    probe's name. Raises CorpusError for the name of no probe, and the errors of `import_corpus`.
+    """
+    name, changes = parse_corpus_name(corpus)
+    sentences: dict[str, list[list[str]]] = {"train": [], "valid": [], "test": []}
+    for probe in select_probes(name):
+        if name in SETS and PROBES[probe].reads_last_state:
+            continue
+        prefix = f"{probe}:" if name in SETS else ""
+        for split, (inputs, answers) in PROBES[probe].draw_rows(f"{corpus} {probe}", changes):
+            words = [word if word == UNASKED else f"{prefix}{word}" for word in (*inputs, *answers)]
+            sentences[split].append(words)
+    return import_corpus(
+        corpus,
+        sentences,
+        store,
+        ImportOptions(vocabulary="all", unknown="refuse"),
+        licence="drawn by memtune",
+        replace=replace,
+    )

@@ -1,0 +1,139 @@
+"""Rows of probes that ask for what was read before: recall, copying, compression and memorisation.
+
+The six tasks of MAD are those of Poli et al. (2024), "Mechanistic Design and Scaling of Hybrid
+Architectures"; MQAR is that of Arora et al. (2023), "Zoology". Each function draws one row: its inputs, and
+at each input the word that is asked after it, or UNASKED.
+"""
+
+from collections.abc import Sequence
+from random import Random
+
+UNASKED = "_"
+BLANK = "."
+Row = tuple[list[str], list[str]]
+"""Inputs and answers, of one length."""
+
+
+def draw_mqar(
+    random: Random, is_training: bool, *, length: int, pairs: int, keys: int, values: int
+) -> Row | None:
+    """Pairs of key and value, then each key again at any place among blanks, where its value is asked."""
+    value_by_key = {f"k{key}": f"v{random.randrange(values)}" for key in random.sample(range(keys), pairs)}
+    inputs = [word for pair in value_by_key.items() for word in pair] + [BLANK] * (length - 2 * pairs)
+    answers = [UNASKED] * length
+    for place, (key, value) in zip(
+        random.sample(range(2 * pairs, length), pairs), value_by_key.items(), strict=True
+    ):
+        inputs[place], answers[place] = key, value
+    return inputs, answers
+
+
+def draw_context_recall(
+    random: Random,
+    is_training: bool,
+    *,
+    length: int,
+    vocabulary: int,
+    noise: float = 0.0,
+    noise_words: int = 0,
+) -> Row | None:
+    """Pairs of key and value; where a key comes again, its value is asked. The last pair is a repetition.
+
+    A share `noise` of the pairs are two of `noise_words` other words, which belong to the vocabulary.
+    """
+    keys, values = _halve(vocabulary - noise_words)
+    known: dict[str, str] = {}
+    words, asked = [], []
+    pairs = length // 2
+    first = random.randrange(pairs - 1)  # is a pair, so that the last key has been read
+    for pair in range(pairs):
+        if pair not in (first, pairs - 1) and random.random() < noise:
+            words += [f"n{random.randrange(noise_words)}" for _ in range(2)]
+            asked += [False, False]
+            continue
+        key = random.choice(list(known) if pair == pairs - 1 else keys)
+        asked += [False, key in known]
+        words += [key, known.setdefault(key, random.choice(values))]
+    return _ask_next_words(words, asked, is_training)
+
+
+def draw_fuzzy_recall(
+    random: Random, is_training: bool, *, length: int, vocabulary: int, longest: int
+) -> Row | None:
+    """As recall, with keys and values of 1 to `longest` different words; keys of a test have `longest`."""
+    keys, values = _halve(vocabulary - 1)
+
+    def draw_key() -> tuple[str, ...]:
+        return tuple(random.sample(keys, random.randint(1, longest) if is_training else longest))
+
+    value_by_key: dict[tuple[str, ...], list[str]] = {}
+
+    def read_pair(key: tuple[str, ...]) -> list[str]:
+        return value_by_key.setdefault(key, random.sample(values, random.randint(1, longest)))
+
+    repeated = draw_key()
+    room = length + 1 - 2 * (len(repeated) + len(read_pair(repeated)))
+    order = [repeated]
+    while (key := draw_key()) and (size := len(key) + len(read_pair(key))) <= room:
+        order.append(key)
+        room -= size
+    random.shuffle(order)
+    words, asked, seen = ["pad"] * room, [False] * room, set[tuple[str, ...]]()
+    for key in [*order, repeated]:
+        words += [*key, *value_by_key[key]]
+        asked += [False] * len(key) + [key in seen] * len(value_by_key[key])
+        seen.add(key)
+    return _ask_next_words(words, asked, is_training)
+
+
+def draw_selective_copying(
+    random: Random, is_training: bool, *, length: int, copied: int, vocabulary: int
+) -> Row | None:
+    """Words scattered among blanks; after the word `copy` they are asked in their order."""
+    words = [f"w{random.randrange(vocabulary - 2)}" for _ in range(copied)]
+    inputs = [BLANK] * length
+    inputs[length - copied - 1] = "copy"
+    for place, word in zip(sorted(random.sample(range(length - copied - 1), copied)), words, strict=True):
+        inputs[place] = word
+    return inputs, [UNASKED] * (length - copied) + words
+
+
+def draw_compression(random: Random, is_training: bool, *, length: int, vocabulary: int) -> Row | None:
+    """Random words and a last one; all of them are asked, in MAD from the state after the last alone."""
+    words = [*(f"w{random.randrange(vocabulary - 1)}" for _ in range(length - 1)), "end"]
+    return words, list(words)
+
+
+def draw_memorisation(random: Random, is_training: bool, *, length: int, vocabulary: int) -> Row | None:
+    """Keys, each before a word at which its value is asked: one map of keys to values for all rows."""
+    keys, values = _halve(vocabulary - 1)
+    Random(vocabulary).shuffle(values)
+    chosen = [random.randrange(len(keys)) for _ in range(length // 2)]
+    inputs = [word for key in chosen for word in (keys[key], "value?")]
+    return inputs, [word for key in chosen for word in (UNASKED, values[key])]
+
+
+def draw_induction(random: Random, is_training: bool, *, length: int, vocabulary: int) -> Row | None:
+    """Random words and one mark; the last word is the mark again, and what followed the first is asked.
+
+    Olsson et al. (2022), "In-context Learning and Induction Heads", as in Gu and Dao (2023), "Mamba".
+    """
+    inputs = [f"w{random.randrange(vocabulary - 1)}" for _ in range(length - 1)] + ["mark"]
+    place = random.randrange(length - 2)
+    inputs[place] = "mark"
+    return inputs, [UNASKED] * (length - 1) + [inputs[place + 1]]
+
+
+def _halve(vocabulary: int) -> tuple[list[str], list[str]]:
+    """Keys and values: half of the words each, and one more value of an odd number."""
+    keys = vocabulary // 2
+    return [f"k{word}" for word in range(keys)], [f"v{word}" for word in range(vocabulary - keys)]
+
+
+def _ask_next_words(words: Sequence[str], asked: Sequence[bool], is_training: bool) -> Row:
+    """A row that asks for the next word: everywhere in training, as MAD does, else where it is determined."""
+    answers = [
+        word if is_training or is_asked else UNASKED
+        for word, is_asked in zip(words[1:], asked[1:], strict=True)
+    ]
+    return list(words[:-1]), answers

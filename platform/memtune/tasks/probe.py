@@ -1,0 +1,154 @@
+"""Probes: a model answers rows of words whose answers are known.
+
+A row is a sentence of the corpus: its inputs, then as many answers, of which UNASKED are not counted
+(`memtune.corpora.probes`). A linear layer over the body's states classifies the answers by the vocabulary.
+
+Shapes: E rows, B rows of a batch, T inputs of its longest row, N answers.
+"""
+
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+import torch
+from pydantic import Field
+from typing_extensions import override
+
+from memtune.corpora.batching.protocols import Protocol
+from memtune.corpora.probes import UNASKED
+from memtune.corpora.store.corpus import Corpus, Split
+from memtune.errors import ConfigurationError, CorpusError
+from memtune.models.architecture import LanguageModelConfig
+from memtune.models.classifiers import AnswerClassifier, ClassifierConfig, strip_output_layer
+from memtune.objective import Objective
+from memtune.tasks.classification import (
+    Classification,
+    Examples,
+    IntArray,
+    LabelledBatch,
+    pad_words,
+    require_whole_sentences,
+)
+from memtune.tasks.task import TaskConfig
+
+PURPOSE = 'task.kind = "probe"'
+"""What needs a network, in the error for a family without one."""
+ROWS_READ_AT_ONCE = 1_024
+
+
+class ProbeConfig(TaskConfig):
+    """Answer rows with known answers."""
+
+    kind: Literal["probe"] = "probe"
+    objective: Literal[Objective.ACCURACY] = Objective.ACCURACY
+    """The figure that compares trials of the task."""
+    prediction_unit = "examples"
+    reads_last_state: bool = Field(
+        False,
+        description="Whether two layers read all answers from the state after a row's last word, as in MAD's "
+        "compression",
+    )
+
+    @property
+    @override
+    def label(self) -> str:
+        return "probe of the last state" if self.reads_last_state else "probe"
+
+    def make_head(self, vocabulary_size: int) -> ClassifierConfig:
+        """The classifier over states."""
+        return ClassifierConfig(classes=vocabulary_size, layers=2 if self.reads_last_state else 0)
+
+    @override
+    def build(self, model: LanguageModelConfig, vocabulary_size: int) -> AnswerClassifier:
+        body = model.require_network(PURPOSE)
+        if body.reads_ahead:
+            raise ConfigurationError(
+                f'a probe asks after each word, and this family = "{body.family}" reads ahead; choose a '
+                "configuration that reads from left to right"
+            )
+        return AnswerClassifier(body, vocabulary_size, self.make_head(vocabulary_size), self.reads_last_state)
+
+    @override
+    def parameter_count(self, model: LanguageModelConfig, vocabulary_size: int) -> int:
+        body, head = model.require_network(PURPOSE), self.make_head(vocabulary_size)
+        width = body.hidden_width
+        return strip_output_layer(body).parameter_count(vocabulary_size) + head.parameter_count(width, width)
+
+    @override
+    def multiply_adds(self, model: LanguageModelConfig, vocabulary_size: int) -> int:
+        body, head = model.require_network(PURPOSE), self.make_head(vocabulary_size)
+        return strip_output_layer(body).multiply_adds(1) + head.multiply_adds(
+            body.hidden_width, body.hidden_width
+        )
+
+    @override
+    def is_evaluable(self, corpus: Corpus, protocol: Protocol, split: str) -> bool:
+        return split in corpus.splits and UNASKED in corpus.vocabulary
+
+    @override
+    def open(self, corpus: Corpus, protocol: Protocol) -> "ProbeTask":
+        require_whole_sentences(self.kind, protocol)
+        if UNASKED not in corpus.vocabulary:
+            raise CorpusError(
+                f'the corpus "{corpus.name}" has no rows of a probe; draw some: memtune corpus probe mqar'
+            )
+        return ProbeTask(corpus, protocol.batch_size)
+
+
+class ProbeTask(Classification):
+    """The rows of a corpus: their batches, their loss, and the accuracy of a split, also by length."""
+
+    def __init__(self, corpus: Corpus, batch_size: int) -> None:
+        unasked = corpus.vocabulary.get_id(UNASKED)
+        self.rows = {split: _Rows(corpus[split], unasked) for split in corpus.splits}
+        answers = len(self.rows["valid"].answer_ids)
+        super().__init__(self.rows["train"], self.rows, answers, batch_size)
+
+    def compute_accuracy_by_length(
+        self, model: AnswerClassifier, split: str, device: str | torch.device = "cpu"
+    ) -> dict[int, float]:
+        """The share of right answers by the number of inputs of their rows, ascending."""
+        costs_N = self.compute_item_costs(model, split, device).costs_I
+        lengths_N = self.rows[split].sort_label_lengths()
+        lengths, firsts = np.unique(lengths_N, return_index=True)
+        bounds = [*firsts.tolist(), len(costs_N)]
+        return {
+            int(length): 1 - float(costs_N[first:stop].mean())
+            for length, (first, stop) in zip(lengths, pairwise(bounds), strict=True)
+        }
+
+
+class _Rows(Examples):
+    """The rows of a split. Raises CorpusError for a row whose inputs and answers differ in number."""
+
+    def __init__(self, split: Split, unasked: int) -> None:
+        self._split, self._unasked = split, unasked
+        words_E = split.lengths.astype(np.int64) - 1
+        if (words_E % 2).any() or not words_E.all():
+            raise CorpusError(f"a row of {split.name} has not as many answers as inputs; draw the rows again")
+        self.lengths_E2 = np.stack([words_E // 2, np.zeros_like(words_E)], axis=1)
+        asked, answers = [], set[int]()
+        for start in range(0, len(words_E), ROWS_READ_AT_ONCE):
+            batch = self.batch(np.arange(start, min(start + ROWS_READ_AT_ONCE, len(words_E))))
+            asked.append(np.bincount(batch.arguments[2].numpy(), minlength=batch.rows))
+            answers.update(batch.labels_N.tolist())
+        self._asked_E = np.concatenate(asked)
+        self.answer_ids = frozenset(answers)
+        self.label_count = int(self._asked_E.sum())
+
+    def sort_label_lengths(self) -> IntArray:
+        """The length of each answer's row in the order of an evaluation, which reads short rows first."""
+        return np.sort(np.repeat(self.lengths_E2[:, 0], self._asked_E))
+
+    @override
+    def batch(self, indices: IntArray) -> LabelledBatch:
+        words_BS, counts_B = pad_words(self._split, indices)
+        lengths_B = counts_B // 2
+        columns_T = torch.arange(int(lengths_B.max()))
+        is_input_BT = columns_T < lengths_B[:, None]
+        answer_places_BT = torch.where(is_input_BT, lengths_B[:, None] + columns_T, 0)
+        answers_BT = words_BS.gather(1, answer_places_BT)
+        is_asked_BT = is_input_BT & (answers_BT != self._unasked)
+        rows_N, places_N = is_asked_BT.nonzero(as_tuple=True)
+        arguments = (words_BS[:, : len(columns_T)], lengths_B - 1, rows_N, places_N)
+        return LabelledBatch(arguments, answers_BT[is_asked_BT], len(indices))

@@ -1,0 +1,120 @@
+"""Probes as a task: what a batch asks, accuracy by length, and what is refused."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from memtune.corpora import Corpus, import_corpus, open_corpus
+from memtune.corpora.probes import import_probe
+from memtune.errors import ConfigurationError, CorpusError
+from memtune.models.classifiers import AnswerClassifier
+from memtune.tasks import ProbeConfig, ProbeTask, build_model, open_task
+from memtune.training import TrialConfig
+from memtune.values import parse
+
+ROWS = [
+    ["a", "b", "_", "x"],  # inputs a b, answers _ x
+    ["a", "c", "b", "a", "y", "_", "x", "_"],
+    ["c", "z"],
+]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("probes")
+    for name, sentences in (("rows", ROWS), ("text", [["a", "b"]]), ("odd", [["a", "b", "_"]])):
+        import_corpus(name, {"train": sentences, "valid": sentences, "test": sentences}, folder)
+    return folder
+
+
+@pytest.fixture
+def rows(store: Path) -> Corpus:
+    return open_corpus("rows", store)
+
+
+def make_trial(**model: Any) -> TrialConfig:
+    model = {"family": "lstm", "width": 4} | model
+    given = {"task": {"kind": "probe"}, "model": model, "training": {"epochs": 1}}
+    config: TrialConfig = parse(TrialConfig, given, "trial")
+    return config
+
+
+def open_rows(corpus: Corpus) -> ProbeTask:
+    config = make_trial()
+    task = open_task(config.task, corpus, config.protocol)
+    assert isinstance(task, ProbeTask)
+    return task
+
+
+def build_probed(config: TrialConfig, corpus: Corpus) -> AnswerClassifier:
+    model = build_model(config.task, config.model, len(corpus.vocabulary), seed=0)
+    assert isinstance(model, AnswerClassifier)
+    return model
+
+
+def test_a_batch_asks_at_the_places_of_the_answers_and_nowhere_else(rows):
+    task = open_rows(rows)
+    batch = task.rows["train"].batch(np.array([0, 1, 2]))
+    words_BT, last_B, rows_N, places_N = batch.arguments
+    names = rows.vocabulary.tokens
+    assert [
+        [names[word] for word in row[:length]] for row, length in zip(words_BT, (2, 4, 1), strict=True)
+    ] == [
+        ["a", "b"],
+        ["a", "c", "b", "a"],
+        ["c"],
+    ]
+    assert last_B.tolist() == [1, 3, 0]
+    asked = zip(rows_N.tolist(), places_N.tolist(), (names[label] for label in batch.labels_N), strict=True)
+    assert list(asked) == [(0, 1, "x"), (1, 0, "y"), (1, 2, "x"), (2, 0, "z")]
+    assert task.epoch_tokens == 4
+    assert task.outcome_count == 3
+
+
+def test_the_accuracy_of_a_split_is_that_of_its_lengths(rows):
+    task, config = open_rows(rows), make_trial()
+    model = build_probed(config, rows)
+    output = model.head[-1]
+    assert isinstance(output, torch.nn.Linear)
+    with torch.no_grad():  # the model always answers x
+        output.weight.zero_()
+        output.bias.copy_(torch.eye(len(rows.vocabulary))[rows.vocabulary.get_id("x")])
+    assert task.compute_accuracy_by_length(model, "test") == {1: 0.0, 2: 1.0, 4: 0.5}
+    assert task.evaluate(model, "test").accuracy == 0.5
+
+
+def test_answers_from_the_last_state_depend_on_their_places(rows):
+    config = parse(ProbeConfig, {"reads_last_state": True}, "task")
+    model = build_model(config, make_trial().model, len(rows.vocabulary), seed=0)
+    words_BT, last_B = torch.tensor([[1, 2, 3]]), torch.tensor([2])
+    first, second = model(words_BT, last_B, torch.tensor([0, 0]), torch.tensor([0, 1]))
+    assert not torch.allclose(first, second)
+    changed = model(torch.tensor([[2, 2, 3]]), last_B, torch.tensor([0]), torch.tensor([0]))
+    assert not torch.allclose(first, changed[0])
+
+
+@pytest.mark.parametrize(
+    ("corpus", "problem"),
+    [("text", 'corpus "text" has no rows of a probe'), ("odd", "has not as many answers as inputs")],
+)
+def test_a_corpus_without_rows_is_refused(corpus, problem, store):
+    with pytest.raises(CorpusError, match=problem):
+        open_rows(open_corpus(corpus, store))
+
+
+def test_a_model_that_reads_ahead_is_refused():
+    config = make_trial(family="recurrent_memory", memory_size=3, bidirectional=True)
+    with pytest.raises(ConfigurationError, match="reads ahead; choose a configuration that reads from left"):
+        config.task.build(config.model, 4)
+
+
+def test_the_rows_of_a_longer_test_are_told_apart(store):
+    import_probe("probe-parity-rows-40-evaluated-8-length-16", store)
+    corpus = open_corpus("probe-parity-rows-40-evaluated-8-length-16", store)
+    model = build_probed(make_trial(), corpus)
+    task = open_rows(corpus)
+    assert set(task.compute_accuracy_by_length(model, "test")) == {16, 32, 64}
+    assert set(task.compute_accuracy_by_length(model, "valid")) == {16}
