@@ -64,10 +64,9 @@ best --corpus tiny
 evaluate models:/tiny@champion
 generate models:/tiny@champion --tokens 3
 ask models:/tiny@champion
-rare-words models:/tiny@champion
+evaluate models:/tiny@champion --rare-words 5
 model export models:/tiny@champion model
-seeds train trial.toml --seeds 0
-seeds ask models:/tiny@champion
+train trial.toml --seed 0 --seed 1
 reproduce tran2016 --table ptb --row '5-gram Kneser-Ney' --scale tiny --corpus tiny
 inspect positions models:/tiny@champion
 inspect samples models:/tiny@champion

@@ -16,21 +16,17 @@ from typing import Annotated, NoReturn
 import typer
 from rich.text import Text
 
-from memtune.cli import cluster_commands, model_commands
-from memtune.cli.corpora import corpus_commands
-from memtune.cli.demo_command import demo
+from memtune.cli import cluster_commands, corpus_commands, model_commands
 from memtune.cli.results import inspect_commands
 from memtune.cli.results.ask_command import ask
-from memtune.cli.results.best_command import best
-from memtune.cli.results.compare_command import compare
+from memtune.cli.results.compare_command import best, compare
 from memtune.cli.results.evaluate_command import evaluate
 from memtune.cli.results.generate_command import generate
 from memtune.cli.results.report_command import report
-from memtune.cli.schema_command import schema
 from memtune.cli.shell_completion import answer_bash
-from memtune.cli.studies import job_commands, seed_commands, study_commands
+from memtune.cli.studies import job_commands, study_commands
 from memtune.cli.studies.reproduce_command import reproduce
-from memtune.cli.studies.search_command import search
+from memtune.cli.studies.search_command import demo, search
 from memtune.cli.studies.train_command import train
 from memtune.cli.terminal import LogConsole, err, out
 from memtune.cli.ui_command import ui
@@ -62,25 +58,12 @@ app.add_typer(cluster_commands.app, name="cluster")
 app.add_typer(inspect_commands.app, name="inspect")
 app.add_typer(job_commands.app, name="jobs")
 app.add_typer(model_commands.app, name="model")
-app.add_typer(seed_commands.app, name="seeds")
 app.add_typer(study_commands.app, name="study")
 for command in (
-    demo,
-    train,
-    search,
-    job_commands.submit,
-    compare,
-    report,
-    best,
-    evaluate,
-    generate,
-    ask,
-    reproduce,
-    schema,
-    ui,
+    *(demo, train, search, job_commands.submit, compare, report, best),
+    *(evaluate, generate, ask, reproduce, study_commands.schema, ui),
 ):
     app.command()(command)
-app.command("rare-words")(seed_commands.rare_words)
 
 
 def set_summaries(group: typer.Typer) -> None:

@@ -23,14 +23,14 @@ def cluster_check(file: ClusterPath, json: AsJson = False) -> None:
     faults = [finding for finding in findings if finding.kind == "fault"]
     edits = [finding for finding in findings if finding.kind == "edit"]
     if json:
-        out.print_json(data=[finding.model_dump() for finding in findings])
+        out.print_json(data=findings)
     elif faults:
-        err.print(format_findings(faults), soft_wrap=True, highlight=False)
+        err.print(format_findings(faults), soft_wrap=True)
     else:
         out.print(f"{file}: no faults", soft_wrap=True)
     if edits and not json:
         text = f"edit these values before a launch:\n{format_findings(edits)}"
-        out.print(text, soft_wrap=True, highlight=False)
+        out.print(text, soft_wrap=True)
     if faults:
         raise typer.Exit(1)
 
@@ -55,7 +55,7 @@ def cluster_up(
     )
     nodes = format_count(status.node_count, "node")
     out.print(f"the cluster is up with {nodes}; to submit studies, keep this command running:")
-    out.print(f"    memtune cluster dashboard {file}", soft_wrap=True, highlight=False)
+    out.print(f"    memtune cluster dashboard {file}", soft_wrap=True)
 
 
 @app.command("status")
@@ -70,7 +70,7 @@ def cluster_status(file: ClusterPath, json: AsJson = False) -> None:
     if json:
         out.print_json(status.model_dump_json(exclude={"report"}))
         return
-    out.print(status.report, soft_wrap=True, highlight=False)
+    out.print(status.report, soft_wrap=True)
     out.print(f"{format_count(status.node_count, 'node')}; minimum {status.min_nodes}")
 
 

@@ -28,7 +28,7 @@ def list_families(json: AsJson = False) -> None:
 
     entries = list_entries()
     if json:
-        out.print_json(data=[entry.model_dump() for entry in entries])
+        out.print_json(data=entries)
         return
     table = Table()
     for column in ("family", "description", "from"):
@@ -53,7 +53,7 @@ def show(
 
     found = describe_family(find_family(family), width, words)
     if json:
-        out.print_json(data=found.model_dump())
+        out.print_json(data=found)
         return
     out.print(Text(f"{found.name} ({found.origin})", "bold"), soft_wrap=True)
     out.print(Text(f"{found.title}\n\n{found.equations}\n"), soft_wrap=True)
@@ -92,10 +92,10 @@ def new(
 
     written = write_built_in_family(name, LIBRARY_ROOT) if built_in else write_new_family(name, folder)
     for path in written:
-        out.print(f"wrote {path}", soft_wrap=True, highlight=False)
+        out.print(f"wrote {path}", soft_wrap=True)
     if built_in:
         return
-    out.print(f"check it with: memtune model check {folder / name}.py", soft_wrap=True, highlight=False)
+    out.print(f"check it with: memtune model check {folder / name}.py", soft_wrap=True)
 
 
 @app.command()

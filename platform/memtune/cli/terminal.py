@@ -93,7 +93,7 @@ def print_pages(pages: "CorpusPages", tracking_uri: str) -> None:
 
     served = find_running_pages(tracking_uri)
     for title, link in pages.list_titled_links():
-        out.print(f"{title}: {link}", soft_wrap=True, highlight=False)
+        out.print(f"{title}: {link}", soft_wrap=True)
     if served and pages.trials.startswith(f"{served}/"):
         out.print(
             "`memtune ui` serves these pages now, in a browser that has opened the address it has printed",

@@ -38,12 +38,12 @@ def _print_links(pages: "ServedPages", corpora: "Sequence[CorpusPages]") -> None
     # A token in a log file would be readable to whoever reads the log.
     add_token = pages.add_token if out.is_terminal else str
     address = pages.address if out.is_terminal else f"the address in {pages.address_file}"
-    out.print(f"open {address}", soft_wrap=True, highlight=False)
+    out.print(f"open {address}", soft_wrap=True)
     if corpora and not out.is_terminal:
         out.print("the browser needs that address first; then these open")
     for corpus in corpora:
         answer = f": {corpus.answer}" if corpus.answer else ""
-        out.print(f"corpus {corpus.corpus}{answer}", soft_wrap=True, highlight=False, markup=False)
+        out.print(f"corpus {corpus.corpus}{answer}", soft_wrap=True)
         for title, link in corpus.list_titled_links():
-            out.print(f"  {title}: {add_token(link)}", soft_wrap=True, highlight=False)
+            out.print(f"  {title}: {add_token(link)}", soft_wrap=True)
     out.print("MLflow takes some seconds to start; stop it with Ctrl-C")

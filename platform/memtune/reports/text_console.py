@@ -15,16 +15,18 @@ from rich.table import Table
 from rich.text import Text
 
 
-def replace_non_finite(data: Any) -> Any:
-    """The data with None for every number that is not finite, such as the perplexity of a diverged trial.
+def make_json_data(data: Any) -> Any:
+    """The data as JSON has them: mappings for pydantic's values, None for numbers that are not finite.
 
-    >>> replace_non_finite({"perplexity": float("inf"), "tokens": [10, float("nan")]})
+    >>> make_json_data({"perplexity": float("inf"), "tokens": [10, float("nan")]})
     {'perplexity': None, 'tokens': [10, None]}
     """
+    if hasattr(data, "model_dump"):
+        data = data.model_dump(mode="json")
     if isinstance(data, Mapping):
-        return {name: replace_non_finite(value) for name, value in data.items()}
+        return {name: make_json_data(value) for name, value in data.items()}
     if isinstance(data, list | tuple):
-        return [replace_non_finite(value) for value in data]
+        return [make_json_data(value) for value in data]
     if isinstance(data, float) and not math.isfinite(data):
         return None
     return data
@@ -81,7 +83,7 @@ class TextConsole(Console):
         So it is for an output that is not in UTF-8. JSON has no infinity, which a diverged trial may have for
         a cost: it is printed as null.
         """
-        content = replace_non_finite(data if json is None else json_module.loads(json))
+        content = make_json_data(data if json is None else json_module.loads(json))
         has_controls = C1_CHARACTERS.search(json_module.dumps(content, ensure_ascii=False)) is not None
         is_ascii = has_controls or not self.encoding.startswith("utf")
         super().print_json(data=content, ensure_ascii=is_ascii, **options)

@@ -12,6 +12,7 @@ from memtune.errors import StudyError
 from memtune.library import FileKind, find_file
 from memtune.model_checks.first_check import check_new_families
 from memtune.plugins import SourceStore, list_sources
+from memtune.results.model_evaluation import evaluate_model
 from memtune.results.model_sources import SINGLE_TRIALS_FOLDER
 from memtune.results.promotion import register_trial_model, wait_for_records
 from memtune.settings import Settings
@@ -31,7 +32,14 @@ from memtune.studies.trial_records import (
     make_trial_tags,
 )
 from memtune.toml_text import locate_field
-from memtune.tracking import NO_STUDY, DrawFigures, PromotionResult, Recorder, check_tracking
+from memtune.tracking import (
+    NO_STUDY,
+    DrawFigures,
+    PromotionResult,
+    Recorder,
+    check_tracking,
+    find_evaluation,
+)
 from memtune.training import AnyTrainer, Progress, Report, TrialConfig, create_trainer
 from memtune.trial_state import StopReason, TrialEnd, TrialState
 from memtune.values import Place, Value, parse
@@ -63,6 +71,7 @@ class TrainResult:
     """What `tokens` counts, such as tokens or examples."""
     has_test_split: bool
     """Whether the corpus has a test split for such a trial."""
+    corpus: str
 
     def curves(self) -> Any:
         """A pandas data frame with a row for each report."""
@@ -168,7 +177,27 @@ def train_trial(
         promotion,
         unit=config.task.prediction_unit,
         has_test_split=config.task.is_evaluable(corpus, config.protocol, "test"),
+        corpus=corpus.name,
     )
+
+
+def read_test_figure(
+    trained: TrainResult, settings: Settings, device: str
+) -> tuple[str | None, float | None]:
+    """The run of a training and the test figure of its best weights, which are recorded at the first reading.
+
+    None for a training without a recorded run and for a corpus without a test split.
+    """
+    objective = trained.curve[-1].objective
+    recorded = find_evaluation(settings.tracking_uri, trained.corpus, trained.identity)
+    if recorded is None:
+        return None, None
+    if objective in recorded.figures:
+        return recorded.run_id, recorded.figures[objective]
+    if not trained.has_test_split:
+        return recorded.run_id, None
+    metrics = evaluate_model(recorded.run_id, "test", device=device, settings=settings).metrics
+    return recorded.run_id, objective.compute_figure(metrics.cost(objective))
 
 
 def open_checkpoints(trial: TrialConfig, corpus: Corpus, settings: Settings) -> Checkpoints:

@@ -1,11 +1,10 @@
-"""`memtune compare`: the trials of a corpus, or the best trials of several tokenisations."""
+"""`memtune compare` and `memtune best`: the trials of a corpus, and its champions."""
 
 import shlex
 from typing import Annotated
 
 import typer
 
-from memtune.cli.results.best_command import describe_accesses
 from memtune.cli.shell_completion import complete_corpus, complete_study
 from memtune.cli.terminal import AsJson, out, print_pages
 from memtune.number_format import format_count
@@ -53,7 +52,7 @@ def compare(
     found = compare_trials(corpus, protocol, study, settings)
     rows = found.rows[:top]
     if json:
-        out.print_json(data=[row.model_dump(mode="json") for row in rows])
+        out.print_json(data=rows)
         return
     if csv:
         from memtune.reports.trials.trial_tables import format_leaderboard_csv
@@ -76,7 +75,7 @@ def compare(
         write_figure(chart, corpus, found.figure_path)
         out.print(f"figure: {found.figure_path}", soft_wrap=True)
     print_pages(found.pages, settings.tracking_uri)
-    out.print(describe_accesses(found.test_accesses))
+    out.print(_describe_accesses(found.test_accesses))
     for other in found.other_protocols:
         _print_compare_hint(corpus, study, other)
 
@@ -87,7 +86,7 @@ def _compare_tokenisations(corpora: list[str], protocol: str | None, json: bool)
 
     rows = compare_tokenisations(corpora, protocol)
     if json:
-        out.print_json(data=[row.model_dump(mode="json") for row in rows])
+        out.print_json(data=rows)
         return
     from memtune.reports.trials.trial_tables import make_tokenisation_table
 
@@ -101,5 +100,45 @@ def _print_compare_hint(corpus: str, study: str | None, protocol: str) -> None:
     out.print(
         f"trials under another protocol do not compare with these: memtune compare {options}",
         soft_wrap=True,
-        highlight=False,
     )
+
+
+def best(
+    corpus: Annotated[
+        str | None, typer.Option(help="One corpus; default: all.", autocompletion=complete_corpus)
+    ] = None,
+    json: AsJson = False,
+) -> None:
+    """The champions of each corpus, one for each protocol and task, as the registry holds them.
+
+    Example: memtune best --corpus ptb
+    """
+    from memtune.results.comparison import count_accesses, find_champions
+
+    found = find_champions(corpus)
+    accesses = count_accesses(found)
+    if json:
+        records = [
+            champion.model_dump(mode="json") | {"test_accesses": accesses[champion.corpus]}
+            for champion in found
+        ]
+        out.print_json(data=records)
+        return
+    for champion in found:
+        out.print(
+            f"models:/{champion.corpus}@{champion.alias} is version {champion.version}: {champion.family}, "
+            f"{champion.summary}, protocol {champion.protocol}, {_describe_origin(champion.study)}; "
+            f"{_describe_accesses(accesses[champion.corpus])}",
+            soft_wrap=True,
+        )
+
+
+def _describe_accesses(count: int) -> str:
+    """How often the models of a corpus have read a test split, in words."""
+    return f"test split read {format_count(count, 'time')} by models of this corpus"
+
+
+def _describe_origin(study: str) -> str:
+    from memtune.tracking import NO_STUDY
+
+    return "from memtune train" if study == NO_STUDY else f"study {study}"

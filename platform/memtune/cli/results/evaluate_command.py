@@ -50,6 +50,13 @@ def evaluate(
     tune_cache: Annotated[
         bool, typer.Option("--tune-cache", help="Choose flatness and weight on the validation split.")
     ] = False,
+    rare_words: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="Count words that training has at most this often as <unk>, as a smaller vocabulary does.",
+        ),
+    ] = None,
     json: AsJson = False,
 ) -> None:
     """Evaluate a registered model or a trial on a split of its corpus, or score sentences.
@@ -65,10 +72,15 @@ def evaluate(
     cache = _parse_cache(options, tune_cache) if options or tune_cache else None
     if sentences is not None and (cache or corpus or words):
         raise typer.BadParameter("--sentences goes without --corpus, --words and a cache; leave them out")
+    if rare_words is not None and (cache or corpus or words or sentences):
+        raise typer.BadParameter("--rare-words goes with --split and --trust-code; leave the others out")
     # Before torch is imported, which takes seconds and hundreds of megabytes.
     require_registered(Settings.from_environment().tracking_uri, model)
     if sentences is not None:
         _score_sentences(sentences, model, device, trust_code, json)
+        return
+    if rare_words is not None:
+        _merge_rare_words(model, split, rare_words, trust_code, json)
         return
     from memtune.results.model_evaluation import evaluate_model
 
@@ -98,6 +110,24 @@ def _score_sentences(file: Path, model: str, device: str, trust_code: bool, json
         typer.echo(show_control_characters(f"{each.log_probability:.4f}\t{each.sentence}\t{words}"))
         if each.unknown_words:
             warn(f"the model does not know {', '.join(each.unknown_words)} and reads <unk> instead")
+
+
+def _merge_rare_words(model: str, split: str, max_count: int, trust_code: bool, json: bool) -> None:
+    """Print the perplexity with the whole vocabulary, and with its rare words as <unk>."""
+    from memtune.results.rare_words import compute_merged_perplexity
+    from memtune.settings import Settings
+
+    found = compute_merged_perplexity(
+        model, split, max_count, Settings.from_environment(), trust_code=trust_code
+    )
+    if json:
+        out.print_json(data=asdict(found))
+        return
+    out.print(
+        f"{model} on {split}: perplexity {found.full:.2f} over {found.vocabulary_size:,} words, "
+        f"{found.merged:.2f} with {found.rare_words:,} rare words as <unk>",
+        soft_wrap=True,
+    )
 
 
 def _summarise_evaluation(found: "EvaluationResult", split: str) -> dict[str, Any]:

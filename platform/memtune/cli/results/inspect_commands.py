@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.table import Table
 
+    from memtune.results.inspection.inspected_model import InspectedModel
     from memtune.results.inspection.inspected_text import TextChoice
     from memtune.values import Value
 
@@ -75,6 +76,12 @@ class TextOptions:
 
         return TextChoice(split=self.split, corpus=self.corpus, text=self.text, sentences=self.sentences)
 
+    def open_model(self, name: str, trace: "Literal['attention', 'stack']") -> "InspectedModel":
+        """A model that has this trace of its memory."""
+        from memtune.results.inspection.inspected_model import inspect_model
+
+        return inspect_model(name, trace, device=self.device, trust_code=self.trust_code)
+
 
 @dataclass(frozen=True)
 class OutputOptions:
@@ -93,9 +100,7 @@ class OutputOptions:
         if self.figure is not None:
             save_figure(draw(), self.figure)
         if self.json:
-            values = found if isinstance(found, list) else [found]
-            records = [value.model_dump(mode="json") for value in values]
-            out.print_json(data=records if isinstance(found, list) else records[0])
+            out.print_json(data=found)
             return
         for table in make_tables():
             out.print(table)
@@ -113,15 +118,9 @@ def positions(models: ModelNames, text: TextOptions, output: OutputOptions, laye
     from memtune.reports.inspection.attention_figures import draw_positions
     from memtune.reports.inspection.inspection_tables import make_positions_table
     from memtune.results.inspection.attention.attention_positions import average_positions
-    from memtune.results.inspection.inspected_model import inspect_model
 
     choice = text.to_choice()
-    found = [
-        average_positions(
-            inspect_model(name, "attention", device=text.device, trust_code=text.trust_code), choice, layer
-        )
-        for name in models
-    ]
+    found = [average_positions(text.open_model(name, "attention"), choice, layer) for name in models]
     output.show(found, lambda: [make_positions_table(found)], lambda: draw_positions(found))
 
 
@@ -142,9 +141,8 @@ def samples(
     from memtune.reports.inspection.attention_figures import draw_samples
     from memtune.reports.inspection.inspection_tables import make_samples_table
     from memtune.results.inspection.attention.attention_samples import sample_attention
-    from memtune.results.inspection.inspected_model import inspect_model
 
-    inspected = inspect_model(model, "attention", device=text.device, trust_code=text.trust_code)
+    inspected = text.open_model(model, "attention")
     found = sample_attention(inspected, text.to_choice(), words, seed, layer)
     title = f"{inspected.name}: attention before {len(found)} sampled words"
     output.show(found, lambda: [make_samples_table(found, title)], lambda: draw_samples(found, title))
@@ -170,9 +168,8 @@ def examples(
     from memtune.reports.inspection.attention_figures import draw_examples
     from memtune.reports.inspection.inspection_tables import make_examples_table
     from memtune.results.inspection.attention.attention_examples import find_distant_examples
-    from memtune.results.inspection.inspected_model import inspect_model
 
-    inspected = inspect_model(model, "attention", device=text.device, trust_code=text.trust_code)
+    inspected = text.open_model(model, "attention")
     found = find_distant_examples(inspected, text.to_choice(), count, min_distance, max_rank, layer)
     title = f"{inspected.name}: most attention to a word at least {min_distance} words before"
     output.show(found, lambda: [make_examples_table(found, title)], lambda: draw_examples(found, title))
@@ -199,9 +196,8 @@ def pairs(
     from memtune.reports.inspection.attention_figures import draw_pair_counts
     from memtune.reports.inspection.inspection_tables import make_distances_table, make_pairs_table
     from memtune.results.inspection.attention.attended_pairs import count_attended_pairs
-    from memtune.results.inspection.inspected_model import inspect_model
 
-    inspected = inspect_model(model, "attention", device=text.device, trust_code=text.trust_code)
+    inspected = text.open_model(model, "attention")
     found = count_attended_pairs(inspected, text.to_choice(), min_distance, window, layer)
     output.show(
         found,
@@ -230,9 +226,8 @@ def relations(
     from memtune.reports.inspection.attention_figures import draw_dependencies
     from memtune.reports.inspection.inspection_tables import make_dependencies_table
     from memtune.results.inspection.attention.dependency_attention import average_dependencies
-    from memtune.results.inspection.inspected_model import inspect_model
 
-    inspected = inspect_model(model, "attention", device=text.device, trust_code=text.trust_code)
+    inspected = text.open_model(model, "attention")
     found = average_dependencies(inspected, text.to_choice(), max_steps, min_pairs, layer)
     output.show(found, lambda: [make_dependencies_table(found, rows)], lambda: draw_dependencies(found, rows))
 
@@ -258,9 +253,8 @@ def links(
     from memtune.reports.inspection.attention_figures import draw_link_arcs, draw_link_matrix
     from memtune.reports.inspection.inspection_tables import make_links_table
     from memtune.results.inspection.attention.attention_links import find_links
-    from memtune.results.inspection.inspected_model import inspect_model
 
-    inspected = inspect_model(model, "attention", device=text.device, trust_code=text.trust_code)
+    inspected = text.open_model(model, "attention")
     found = find_links(inspected, text.to_choice(), first)
     (sentence,) = found.sentences
     title = f"{found.model}: {found.family}"
@@ -282,10 +276,9 @@ def stack_actions(model: ModelName, text: TextOptions, output: OutputOptions) ->
     """
     from memtune.reports.inspection.inspection_tables import make_stack_actions_table
     from memtune.reports.inspection.stack_figures import draw_stack_statistics
-    from memtune.results.inspection.inspected_model import inspect_model
     from memtune.results.inspection.stack_statistics import count_stack_actions
 
-    inspected = inspect_model(model, "stack", device=text.device, trust_code=text.trust_code)
+    inspected = text.open_model(model, "stack")
     found = count_stack_actions(inspected, text.to_choice())
     output.show(found, lambda: [make_stack_actions_table(found)], lambda: draw_stack_statistics(found))
 
@@ -301,10 +294,9 @@ def stack_sentence(
     """
     from memtune.reports.inspection.inspection_tables import make_stack_steps_table
     from memtune.reports.inspection.stack_figures import draw_sentence_stack
-    from memtune.results.inspection.inspected_model import inspect_model
     from memtune.results.inspection.sentence_stacks import describe_stack_use
 
-    inspected = inspect_model(model, "stack", device=text.device, trust_code=text.trust_code)
+    inspected = text.open_model(model, "stack")
     found = describe_stack_use(inspected, text.to_choice(), first)
     output.show(found, lambda: [make_stack_steps_table(found)], lambda: draw_sentence_stack(found[0]))
 

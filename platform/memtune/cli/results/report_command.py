@@ -45,7 +45,7 @@ def report(
         raise typer.BadParameter("needs a STUDY, or --corpus with the name of a corpus")
     found = _read(study, corpus)
     if json:
-        out.print_json(data=found.model_dump(mode="json"))
+        out.print_json(data=found)
     target = file or (None if json else DEFAULT_FILE)
     if target is not None or figures is not None:
         _write(found, target, figures, is_quiet=json)
@@ -93,4 +93,4 @@ def _write(
         messages.append(f"figures in {figures}: {', '.join(path.name for path in written) or 'none'}")
     if not is_quiet:
         for message in messages:
-            out.print(message, soft_wrap=True, highlight=False)
+            out.print(message, soft_wrap=True)

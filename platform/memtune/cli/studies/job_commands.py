@@ -178,4 +178,4 @@ def _print_jobs(address: str | None, json: bool) -> None:
 
 
 def _print_message(message: str) -> None:
-    out.print(message, soft_wrap=True, highlight=False)
+    out.print(message, soft_wrap=True)

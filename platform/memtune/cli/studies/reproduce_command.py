@@ -77,7 +77,7 @@ def reproduce(
         if not json:
             out.print(make_reproduction_table(one, found, scale))
     if json:
-        out.print_json(data=[row.model_dump(mode="json") for row in rows])
+        out.print_json(data=rows)
     if write_to is not None and pages:
         write_to.write_text("\n".join(pages), encoding="utf-8")
     if not pages:

@@ -1,10 +1,12 @@
-"""`memtune search`: run a study with this process as the driver."""
+"""`memtune search` and `memtune demo`: run a study with this process as the driver."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from memtune.cli.corpus_commands import corpus_demo
+from memtune.cli.results.compare_command import compare
 from memtune.cli.shell_completion import complete_study, complete_study_file
 from memtune.cli.terminal import out, print_pages, print_promotion, warn
 from memtune.gc_pause import pause_gc
@@ -93,6 +95,19 @@ def search(
     _print_result(study, result)
 
 
+def demo(trials: Trials = None) -> None:
+    """Import the embedded corpus, run the study `demo` on it here, and show the leaderboard.
+
+    It takes minutes and needs neither files nor a network. `memtune study new demo` copies the study; in that
+    folder, this command runs the copy.
+
+    Example: memtune demo
+    """
+    corpus_demo()
+    search(Path("demo"), trials=trials)
+    compare("grammar", study="demo")
+
+
 def _print_result(study: Path, result: "SearchResult") -> None:
     """Print the tables of a run, and how it ended. Raises Exit with code 1 after an interruption."""
     # Imported here: these modules import PyTorch; `search` has loaded it.
@@ -112,7 +127,7 @@ def _print_result(study: Path, result: "SearchResult") -> None:
         if result.repeats:
             out.print(make_spread_table(result.view, searched))
     for statement in result.conclusion.statements if result.conclusion else ():
-        out.print(statement, soft_wrap=True, highlight=False)
+        out.print(statement, soft_wrap=True)
     print_promotion(result.promotion, resolved.has_test_split)
     if result.is_recorded:
         uri = resolved.settings.tracking_uri
@@ -139,7 +154,6 @@ def _print_spent_budget(study: Path, result: "SearchResult") -> None:
             f"budget.trials is reached: {max_trials:,}; to continue with more: memtune search {study} "
             f"--resume --trials {2 * max_trials}",
             soft_wrap=True,
-            highlight=False,
         )
 
 
@@ -168,19 +182,17 @@ def _dry_run(study: Path, overrides: dict[str, Any], json: bool) -> None:
 
     resolved, samples = dry_run(study, overrides)
     if json:
-        sampled = [sample.model_dump(mode="json") for sample in samples]
-        record = {"id": resolved.id, "study": resolved.study.model_dump(mode="json"), "samples": sampled}
-        out.print_json(data=record)
+        out.print_json(data={"id": resolved.id, "study": resolved.study, "samples": samples})
         return
     study_config, sample = resolved.study, samples[0]
     size = resolved.space.size()
     points = "infinitely many configurations" if size is None else format_count(size, "configuration")
     early_stopping = resolved.early_stopping.describe()
-    out.print(f"study {resolved.id}: {study_config.question}", highlight=False)
+    out.print(f"study {resolved.id}: {study_config.question}")
     spaces = ", ".join(study_config.spaces)
-    out.print(f"corpus {study_config.corpus}, {sample.label}, spaces {spaces}", highlight=False)
+    out.print(f"corpus {study_config.corpus}, {sample.label}, spaces {spaces}")
     trials = f"{format_count(study_config.budget.trials, 'trial')} of {points}"
     length = f"{resolved.trial_tokens:,} {sample.task.prediction_unit} each"
-    out.print(f"{trials}, {length}, sampler {study_config.sampler.kind}, {early_stopping}", highlight=False)
+    out.print(f"{trials}, {length}, sampler {study_config.sampler.kind}, {early_stopping}")
     out.print(make_sample_table(samples, resolved.vocabulary_size, resolved.searched_fields))
     out.print("nothing was started")

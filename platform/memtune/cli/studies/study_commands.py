@@ -1,7 +1,8 @@
-"""`memtune study ...`: copies of packaged studies, and the studies of a home."""
+"""`memtune study ...` and `memtune schema`: files of studies, and the studies of a home."""
 
+from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -43,12 +44,10 @@ def new(
     if name is None:
         for known in list_packaged(FileKind.STUDY):
             question = read_question(find_packaged(FileKind.STUDY, known))
-            out.print(f"{known}: {question}", highlight=False, soft_wrap=True)
+            out.print(f"{known}: {question}", soft_wrap=True)
         return
     copy = copy_packaged(FileKind.STUDY, name, path)
-    out.print(
-        f"wrote {copy}; check it with: memtune search {copy} --dry-run", highlight=False, soft_wrap=True
-    )
+    out.print(f"wrote {copy}; check it with: memtune search {copy} --dry-run", soft_wrap=True)
 
 
 @app.command("list")
@@ -63,7 +62,7 @@ def list_all(json: AsJson = False) -> None:
 
     found = list_studies()
     if json:
-        out.print_json(data=[study.model_dump(mode="json") for study in found])
+        out.print_json(data=found)
     elif not found:
         out.print("no study yet; run: memtune search STUDY.toml")
     else:
@@ -92,7 +91,7 @@ def show(
         return
     detail = show_study(study)
     if json:
-        out.print_json(data=detail.model_dump(mode="json"))
+        out.print_json(data=detail)
     else:
         _print_detail(detail)
     if figures is not None:
@@ -103,13 +102,12 @@ def _print_detail(detail: "StudyDetail") -> None:
     from memtune.reports import study_tables as tables
 
     summary = detail.summary
-    out.print(f"study {summary.id}: {summary.question}", highlight=False, soft_wrap=True)
+    out.print(f"study {summary.id}: {summary.question}", soft_wrap=True)
     out.print(
         f"corpus {summary.corpus or 'unknown'}, trials: {tables.format_states(summary) or 'none'}; "
         f"{tables.describe_spending(summary)}",
-        highlight=False,
     )
-    out.print(tables.describe_answer(detail), highlight=False, soft_wrap=True)
+    out.print(tables.describe_answer(detail), soft_wrap=True)
     for make_table in (
         tables.make_family_best_table,
         tables.make_progress_table,
@@ -132,7 +130,7 @@ def _write_figures(study: str, folder: Path, json: bool) -> None:
     write_figures(content.charts, content.subject, folder)
     if not json:
         names = ", ".join(chart.name for chart in content.charts) or "none"
-        out.print(f"figures in {folder}: {names}", highlight=False, soft_wrap=True)
+        out.print(f"figures in {folder}: {names}", soft_wrap=True)
 
 
 def _print_reason(study: str, number: int, json: bool) -> None:
@@ -141,12 +139,9 @@ def _print_reason(study: str, number: int, json: bool) -> None:
 
     end, compared = explain_end(study, number)
     if json:
-        trials = [trial.model_dump(mode="json") for trial in compared]
-        out.print_json(data={"end": end.model_dump(mode="json"), "compared": trials})
+        out.print_json(data={"end": end, "compared": compared})
         return
-    out.print(
-        f"trial {number}, {end.family}, {end.state.value}: {end.reason}", highlight=False, soft_wrap=True
-    )
+    out.print(f"trial {number}, {end.family}, {end.state.value}: {end.reason}", soft_wrap=True)
     if compared:
         out.print(make_comparison_table(compared, number, end.tokens))
 
@@ -162,14 +157,13 @@ def cost(study: StudyName, json: AsJson = False) -> None:
 
     found = compute_cost(study)
     if json:
-        out.print_json(data=found.model_dump(mode="json"))
+        out.print_json(data=found)
         return
     out.print(make_cost_table(found))
-    out.print(f"drivers have run it for {found.seconds:,.0f} s", highlight=False)
+    out.print(f"drivers have run it for {found.seconds:,.0f} s")
     out.print(
         f"early stopping saved {found.saved_tokens:,} of {found.full_tokens:,} tokens at full length "
         f"({found.saved_share:.1%})",
-        highlight=False,
     )
 
 
@@ -189,10 +183,10 @@ def scaling(
 
     report = extrapolate_study(study, factor)
     if json:
-        out.print_json(data=report.model_dump(mode="json"))
+        out.print_json(data=report)
     else:
         out.print(make_scaling_table(report))
-        out.print(describe_answer(report), highlight=False, soft_wrap=True)
+        out.print(describe_answer(report), soft_wrap=True)
     if figure is not None:
         draw_scaling(report, figure)
 
@@ -217,7 +211,7 @@ def remove(
         typer.confirm(f"delete study {found.id} with {content}{with_runs}?", abort=True)
     removed = remove_study(found.id, with_runs=runs)
     deleted = f", {format_count(removed.runs, 'run')} in MLflow" if removed.runs is not None else ""
-    out.print(f"deleted study {found.id}: {content}{deleted}", highlight=False, soft_wrap=True)
+    out.print(f"deleted study {found.id}: {content}{deleted}", soft_wrap=True)
 
 
 @app.command()
@@ -242,13 +236,10 @@ def ask(
     with open_ask_tell(_resolve(study)) as session:
         found = session.list_open() if open_trials else [session.ask(given)]
     if json:
-        records = [trial.model_dump(mode="json") for trial in found]
-        out.print_json(data=records if open_trials else records[0])
+        out.print_json(data=found if open_trials else found[0])
         return
     for trial in found:
-        out.print(
-            f"trial {trial.number}: {trial.configuration}", highlight=False, soft_wrap=True, markup=False
-        )
+        out.print(f"trial {trial.number}: {trial.configuration}", soft_wrap=True)
 
 
 @app.command()
@@ -274,10 +265,23 @@ def tell(
     with open_ask_tell(_resolve(study)) as session:
         told = session.tell(number, tokens, value, is_complete=complete, error=failed)
     if json:
-        out.print_json(data=told.model_dump(mode="json"))
+        out.print_json(data=told)
         return
     reason = "" if told.end is None else f": {told.end}"
-    out.print(f"trial {told.number} is {told.state.value}{reason}", highlight=False, soft_wrap=True)
+    out.print(f"trial {told.number} is {told.state.value}{reason}", soft_wrap=True)
+
+
+def schema(
+    kind: Annotated[Literal["study", "trial", "space", "paper"], typer.Argument(help="The kind of file.")],
+) -> None:
+    """Print the JSON Schema of a kind of file, with which editors complete and check its fields.
+
+    Example: memtune schema study > study.schema.json
+    """
+    # Imported here: torch loads for seconds, which --help need not wait for.
+    from memtune.reports.json_schemas import make_schema
+
+    typer.echo(dumps(make_schema(kind), indent=2, ensure_ascii=False))
 
 
 def _resolve(study: Path) -> "ResolvedStudy":

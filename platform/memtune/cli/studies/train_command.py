@@ -1,5 +1,7 @@
 """`memtune train`: one configuration, trained here."""
 
+import statistics
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,13 +28,18 @@ def train(
         str | None,
         typer.Option(help="Train on this corpus instead of the file's.", autocompletion=complete_corpus),
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Use this seed instead of the file's.")] = None,
+    seed: Annotated[
+        list[int] | None,
+        typer.Option(help="Use this seed instead of the file's. Several give their mean and deviation."),
+    ] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads of torch; default: its own.")] = None,
     device: Device = "cpu",
 ) -> None:
     """Train one configuration here, recorded like a trial; a second call resumes it.
 
-    Example: memtune train jobs/trials/tran2016_ptb_rm.toml --seed 1
+    With several seeds, the mean and the standard deviation of validation and test follow.
+
+    Example: memtune train jobs/trials/tran2016_ptb_rm.toml --seed 0 --seed 1
     """
     # Imported here: torch loads for seconds, which --help and refused options need not wait for.
     from memtune.library import FileKind, find_file
@@ -47,13 +54,17 @@ def train(
 
     if threads:
         torch.set_num_threads(threads)
-    overrides = {name: value for name, value in (("corpus", corpus), ("seed", seed)) if value is not None}
-    try:
-        trained = train_trial(file, overrides, device=device, console=out)
-    except KeyboardInterrupt:
-        warn("stopped; the same command resumes from the last checkpoint")
-        raise typer.Exit(1) from None
-    _print_trained(file, trained)
+    fixed: dict[str, object] = {} if corpus is None else {"corpus": corpus}
+    trained = []
+    for overrides in [{**fixed, "seed": number} for number in seed or ()] or [fixed]:
+        try:
+            trained.append(train_trial(file, overrides, device=device, console=out))
+        except KeyboardInterrupt:
+            warn("stopped; the same command resumes from the last checkpoint")
+            raise typer.Exit(1) from None
+        _print_trained(file, trained[-1])
+    if len(trained) > 1:
+        _print_spread(trained, device)
 
 
 def _print_trained(file: Path, trained: "TrainResult") -> None:
@@ -66,3 +77,21 @@ def _print_trained(file: Path, trained: "TrainResult") -> None:
     figure = f"{best.objective} {best.objective.format_cost(best.cost or 0.0, 3)}"
     out.print(f"best: validation {figure} at {best.tokens:,} {trained.unit}")
     print_promotion(trained.promotion, trained.has_test_split)
+
+
+def _print_spread(trained: "Sequence[TrainResult]", device: str) -> None:
+    """Print mean and sample standard deviation over seeds; the test split is read once for each model."""
+    from memtune.results.single_trial import read_test_figure
+    from memtune.settings import Settings
+
+    bests = [each.best for each in trained if each.best is not None and each.best.cost is not None]
+    objective = bests[0].objective
+    figures = {"validation": [objective.compute_figure(best.cost or 0.0) for best in bests]}
+    if trained[0].has_test_split:
+        settings = Settings.from_environment()
+        read = [read_test_figure(each, settings, device)[1] for each in trained]
+        figures["test"] = [figure for figure in read if figure is not None]
+    for split, values in figures.items():
+        mean, deviation = statistics.mean(values), statistics.stdev(values)
+        shown = (f"{objective.scale * value:.2f}" for value in (mean, deviation))
+        out.print(f"{split} {objective} of {len(values)} seeds: {' ± '.join(shown)}{objective.unit}")

@@ -9,12 +9,10 @@ import base64
 import json
 import os
 import stat
-from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import jinja2
 import vl_convert
@@ -25,7 +23,7 @@ from memtune.objective import Objective
 from memtune.reports.family_marks import COLOURS, DARK_COLOURS, FamilyMark, assign_marks
 from memtune.reports.report_page.chart_parts import make_config
 from memtune.reports.report_page.page_content import PageContent, describe_page
-from memtune.reports.text_console import replace_non_finite
+from memtune.reports.text_console import make_json_data
 from memtune.results.study.study_report import CorpusReport, StudyReport
 from memtune.storage.digests import hash_bytes
 from memtune.values import digest
@@ -90,7 +88,7 @@ def render_page(report: StudyReport | CorpusReport, content: PageContent | None 
             style=Markup((FOLDER / "report_page.css").read_text(encoding="utf-8")),
             colours=list(zip(COLOURS, DARK_COLOURS, strict=True)),
             charts=embed_json({"config": make_config(has_legend=False), "charts": charts}),
-            values=embed_json(report.model_dump(mode="json")),
+            values=embed_json(report),
             vega=Markup(vega),
             script=Markup(script),
             digests=" ".join(f"'sha256-{digest_script(text)}'" for text in (vega, script)),
@@ -98,9 +96,9 @@ def render_page(report: StudyReport | CorpusReport, content: PageContent | None 
     )
 
 
-def embed_json(data: Mapping[str, Any]) -> Markup:
+def embed_json(data: object) -> Markup:
     """JSON that no HTML parser takes for markup; values that are not JSON, such as infinity, become null."""
-    text = json.dumps(replace_non_finite(data), separators=(",", ":"), allow_nan=False)
+    text = json.dumps(make_json_data(data), separators=(",", ":"), allow_nan=False)
     for character, escape in NON_JSON.items():
         text = text.replace(character, escape)
     return Markup(text)

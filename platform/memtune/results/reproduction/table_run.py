@@ -10,16 +10,15 @@ from pydantic import Field
 from memtune.corpora import Corpus, open_corpus
 from memtune.errors import CorpusError, MemtuneError
 from memtune.objective import Objective
-from memtune.results.model_evaluation import evaluate_model
 from memtune.results.reproduction.published_tables import (
     PublishedRow,
     PublishedTable,
     ScaleName,
     has_printed_size,
 )
-from memtune.results.single_trial import TrainResult, TrialFile, open_checkpoints, train_trial
+from memtune.results.single_trial import TrialFile, open_checkpoints, read_test_figure, train_trial
 from memtune.settings import Settings
-from memtune.tracking import DrawFigures, find_evaluation
+from memtune.tracking import DrawFigures
 from memtune.training import Progress, Report, TrialConfig
 from memtune.training.checkpoint import read_record
 from memtune.values import Value
@@ -182,7 +181,8 @@ def _train_row(
         reason = f"no finite validation: {trained.curve[-1].end}"
         return found.model_copy(update={"state": RowState.FAILED, "reason": reason})
     valid = _scale_figure(found.objective, found.objective.compute_figure(trained.best.cost))
-    run_id, test = _read_test(corpus.name, trained, found.objective, settings, device)
+    run_id, read = read_test_figure(trained, settings, device)
+    test = None if read is None else _scale_figure(found.objective, read)
     last = trained.curve[-1]
     compared = (test, row.test) if test is not None and row.test is not None else (valid, row.valid)
     difference = _compute_difference(found.objective, *compared)
@@ -215,21 +215,6 @@ def _train_row(
 def _read_environment(file: TrialFile, corpus: Corpus, settings: Settings) -> dict[str, str]:
     with open_checkpoints(file.trial, corpus, settings).open_newest() as folder:
         return read_record(folder).versions
-
-
-def _read_test(
-    experiment: str, trained: TrainResult, objective: Objective, settings: Settings, device: str
-) -> tuple[str | None, float | None]:
-    """The run of a trial and its test figure, from the records where it was read before."""
-    recorded = find_evaluation(settings.tracking_uri, experiment, trained.identity)
-    if recorded is None:
-        return None, None
-    if objective in recorded.figures:
-        return recorded.run_id, _scale_figure(objective, recorded.figures[objective])
-    if not trained.has_test_split:
-        return recorded.run_id, None
-    metrics = evaluate_model(recorded.run_id, "test", device=device, settings=settings).metrics
-    return recorded.run_id, _scale_figure(objective, objective.compute_figure(metrics.cost(objective)))
 
 
 def _scale_figure(objective: Objective, figure: float) -> float:

@@ -1,4 +1,4 @@
-"""`memtune seeds`, `memtune rare-words` and `memtune corpus questions` on small corpora."""
+"""`memtune train` under several seeds, `evaluate --rare-words` and `corpus questions` on small corpora."""
 
 import re
 from pathlib import Path
@@ -10,6 +10,7 @@ from memtune import cli
 from memtune.corpora import import_corpus
 from memtune.errors import CorpusError
 from memtune.settings import Settings
+from memtune.tracking import count_test_accesses
 
 TRIAL = """corpus = "tiny"
 
@@ -30,21 +31,23 @@ def trial_file(tmp_path: Path) -> Path:
     return path
 
 
-def test_seeds_train_prints_one_value_per_seed_and_their_mean(settings: Settings, trial_file: Path) -> None:
-    done = CliRunner().invoke(cli.app, ["seeds", "train", str(trial_file), "--seeds", "0,1"])
+def test_training_under_several_seeds_prints_mean_and_deviation_of_both_splits(
+    settings: Settings, trial_file: Path
+) -> None:
+    done = CliRunner().invoke(cli.app, ["train", str(trial_file), "--seed", "0", "--seed", "1"])
     assert done.exit_code == 0, done.output
-    name, _, _, valid, mean, _, _ = (cell.strip() for cell in done.stdout.splitlines()[-1].split("|")[1:-1])
-    values = [float(value) for value in valid.split()]
-    assert name == "small"
+    values = [float(found) for found in re.findall(r"best: validation perplexity ([\d.]+)", done.output)]
     assert len(set(values)) == 2
-    assert float(mean.split(" ± ")[0]) == pytest.approx(sum(values) / 2, abs=0.01)
+    spread = re.findall(r"(validation|test) perplexity of 2 seeds: ([\d.]+) ± ([\d.]+)", done.output)
+    assert [split for split, _, _ in spread] == ["validation", "test"]
+    assert float(spread[0][1]) == pytest.approx(sum(values) / 2, abs=0.01)
+    assert float(spread[0][2]) == pytest.approx(abs(values[0] - values[1]) / 2**0.5, abs=0.01)
 
 
-@pytest.mark.parametrize("seeds", ["one", "0," + "9" * 5_000])
-def test_seeds_that_are_not_numbers_are_wrong_usage(trial_file: Path, seeds: str) -> None:
-    done = CliRunner().invoke(cli.app, ["seeds", "train", str(trial_file), "--seeds", seeds])
-    assert done.exit_code == 2
-    assert "0,1,2" in done.output
+def test_the_test_split_is_read_once_for_each_seed(settings: Settings, trial_file: Path) -> None:
+    for _ in range(2):
+        CliRunner().invoke(cli.app, ["train", str(trial_file), "--seed", "0", "--seed", "1"])
+    assert count_test_accesses(settings.tracking_uri, "tiny") == 2
 
 
 @pytest.fixture
@@ -57,7 +60,7 @@ def registered(settings: Settings, trial_file: Path) -> str:
 
 def run_rare_words(model: str, max_count: int) -> tuple[float, float]:
     """The perplexities over the full vocabulary, and with rare words as <unk>."""
-    done = CliRunner().invoke(cli.app, ["rare-words", model, "--max-count", str(max_count)])
+    done = CliRunner().invoke(cli.app, ["evaluate", model, "--rare-words", str(max_count)])
     assert done.exit_code == 0, done.output
     full, merged = re.findall(r"([\d.]+) (?:over|with)", done.output)
     return float(full), float(merged)
@@ -72,6 +75,11 @@ def test_with_every_word_rare_the_merged_perplexity_is_one(registered: str) -> N
     full, merged = run_rare_words(registered, 1_000_000)
     assert full > 1
     assert merged == 1.0
+
+
+def test_rare_words_do_not_go_with_another_text(registered: str) -> None:
+    command = ["evaluate", registered, "--rare-words", "5", "--corpus", "other"]
+    assert CliRunner().invoke(cli.app, command).exit_code == 2
 
 
 def test_questions_about_a_text_are_imported_by_seed_and_limit(settings: Settings) -> None:

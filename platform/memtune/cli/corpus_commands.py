@@ -1,11 +1,11 @@
-"""`memtune corpus ...`: import texts as corpora; list, show and verify corpora."""
+"""`memtune corpus ...`: import texts as corpora, look at them, and change them."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from memtune.cli.corpora.import_command import (
+from memtune.cli.import_command import (
     FormatName,
     FormatOptions,
     Replace,
@@ -13,29 +13,28 @@ from memtune.cli.corpora.import_command import (
     parse_format_options,
     print_import,
 )
-from memtune.cli.corpora.store_commands import corpus_export, corpus_remove, corpus_rename, corpus_sample
 from memtune.cli.shell_completion import complete_corpus
-from memtune.cli.terminal import AsJson, CorpusName, CorpusStoreOption, out, resolve_corpus_store, warn
+from memtune.cli.terminal import (
+    AsJson,
+    CorpusName,
+    CorpusStoreOption,
+    SplitName,
+    Yes,
+    out,
+    resolve_corpus_store,
+    warn,
+)
 from memtune.errors import CorpusError
+from memtune.reports.text_console import show_control_characters
 
 if TYPE_CHECKING:
-    from memtune.corpora import (
-        CorpusDescription,
-    )
-
+    from memtune.corpora import CorpusDescription
 
 app = typer.Typer(
     help="Import texts as corpora; list, show, verify, export, rename and remove corpora.",
     no_args_is_help=True,
 )
 app.command("import")(corpus_import)
-for name, command in (
-    ("remove", corpus_remove),
-    ("rename", corpus_rename),
-    ("export", corpus_export),
-    ("sample", corpus_sample),
-):
-    app.command(name)(command)
 
 
 @app.command("formats")
@@ -193,7 +192,7 @@ def corpus_show(
 
     description = describe_corpus(name, resolve_corpus_store(store))
     if json:
-        out.print_json(description.model_dump_json())
+        out.print_json(data=description)
         return
     for part in (description, description.joined):
         if part:
@@ -212,6 +211,74 @@ def corpus_verify(name: CorpusName, store: CorpusStoreOption = None) -> None:
     if problems:
         raise CorpusError("\n".join([*problems, f'import "{name}" again with --replace']))
     out.print(f"{name} is intact: every file, count and digest matches its manifest")
+
+
+@app.command("remove")
+def corpus_remove(name: CorpusName, store: CorpusStoreOption = None, yes: Yes = False) -> None:
+    """Remove a corpus from the store; models that were trained on it can no longer be evaluated.
+
+    Example: memtune corpus remove novels --yes
+    """
+    from memtune.corpora import remove_corpus
+
+    if not yes:
+        typer.confirm(f"remove {name} from {resolve_corpus_store(store)}?", abort=True)
+    removed = remove_corpus(name, resolve_corpus_store(store))
+    out.print(f"{name} is removed, {removed.bytes / 1e6:,.1f} MB")
+
+
+@app.command("rename")
+def corpus_rename(
+    name: CorpusName,
+    new_name: Annotated[str, typer.Argument(help="Its new name.")],
+    store: CorpusStoreOption = None,
+) -> None:
+    """Rename a corpus; its digest stays. Trials and models keep the old name and look for it.
+
+    Example: memtune corpus rename novels novels_cased
+    """
+    from memtune.corpora import rename_corpus
+
+    renamed = rename_corpus(name, new_name, resolve_corpus_store(store))
+    out.print(f"{name} is now {new_name}, digest {renamed.digest[:12]}")
+
+
+@app.command("export")
+def corpus_export(
+    name: CorpusName,
+    folder: Annotated[Path, typer.Argument(help="Folder for one file per split.")],
+    format: Annotated[
+        Literal["text", "jsonl", "parquet"], typer.Option(help="Format of the files.")
+    ] = "text",
+    store: CorpusStoreOption = None,
+) -> None:
+    """Write the sentences of a corpus to files, one per split, as text with one sentence per line.
+
+    Example: memtune corpus export ptb texts --format parquet
+    """
+    from memtune.corpora import export_text, open_corpus
+
+    for path in export_text(open_corpus(name, resolve_corpus_store(store)), folder, format):
+        out.print(str(path), soft_wrap=True)
+
+
+@app.command("sample")
+def corpus_sample(
+    name: CorpusName,
+    split: SplitName = "train",
+    sentences: Annotated[int, typer.Option(min=1, help="Number of sentences.")] = 10,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed chooses the same sentences.")] = 0,
+    store: CorpusStoreOption = None,
+) -> None:
+    """Print some sentences of a split, chosen at random, with their numbers.
+
+    Example: memtune corpus sample ptb --split valid --sentences 5
+    """
+    from memtune.corpora import open_corpus, sample_sentences
+
+    corpus = open_corpus(name, resolve_corpus_store(store))
+    for number, sentence in sample_sentences(corpus, split, sentences, seed):
+        out.print(f"{number}: {show_control_characters(sentence)}", soft_wrap=True)
 
 
 def _print_description(description: "CorpusDescription") -> None:

@@ -1,1 +1,0 @@
-"""`memtune corpus ...`: importing, looking at and changing corpora."""
