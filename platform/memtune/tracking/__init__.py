@@ -6,11 +6,6 @@ The only package that imports MLflow. It does so on first use.
 from memtune.tracking.code_version import read_code_version
 from memtune.tracking.mlflow_connection import check_tracking, is_server, make_sqlite_uri
 from memtune.tracking.mlflow_ui import ServedPages, find_running_pages, serve_pages
-from memtune.tracking.registry.evaluation_records import (
-    RecordedEvaluation,
-    find_evaluation,
-    record_evaluation,
-)
 from memtune.tracking.registry.model_package import ModelCard, ModelResult
 from memtune.tracking.registry.model_registry import (
     PromotionResult,
@@ -27,19 +22,26 @@ from memtune.tracking.registry.model_versions import (
 from memtune.tracking.registry.registered_model import DownloadedModel, load_registered
 from memtune.tracking.registry.text_rules import TextReader, TextRules, find_text_rules
 from memtune.tracking.runs.leaderboard import LeaderboardRow, find_varying_parameters, read_leaderboard
+from memtune.tracking.runs.recorded_runs import (
+    RecordedEvaluation,
+    TrialRun,
+    count_test_accesses,
+    delete_study_runs,
+    find_evaluation,
+    find_trial_run,
+    is_trial_name,
+    record_conclusion,
+    record_evaluation,
+    record_test_access,
+)
 from memtune.tracking.runs.recorder import Recorder
-from memtune.tracking.runs.run_commands import NO_STUDY
-from memtune.tracking.runs.run_deletion import delete_study_runs, record_conclusion
-from memtune.tracking.runs.run_entries import CorpusInput
+from memtune.tracking.runs.run_commands import NO_STUDY, CorpusInput
 from memtune.tracking.runs.run_writer import DrawFigures
-from memtune.tracking.runs.split_accesses import count_test_accesses, record_test_access
-from memtune.tracking.runs.trial_runs import TrialRun, find_trial_run, is_trial_name
 from memtune.tracking.ui_links import (
     LOCAL_PAGES_URL,
     CorpusPages,
     link_corpora,
     link_corpus,
-    make_comparison_link,
     make_version_link,
 )
 
@@ -77,7 +79,6 @@ __all__ = [
     "link_corpus",
     "list_champions",
     "load_registered",
-    "make_comparison_link",
     "make_sqlite_uri",
     "make_version_link",
     "read_code_version",

@@ -42,7 +42,7 @@ shows no versions."""
 START_FRAGMENT = "#/experiments"
 """The page of all corpora, with their descriptions.
 
-Reason: the addresses of pages are not documented, here and in the two functions on fragments below. Fallback:
+Reason: the addresses of pages are not documented, here and in the functions on fragments below. Fallback:
 MLflow's first page, from which the same tables are reached by hand."""
 
 DATABASE_REFUSAL_CODE = "BAD_REQUEST"
@@ -346,12 +346,6 @@ def load_server_application() -> Any:
 
     _make_folders_of_decoded_paths()
     return app
-
-
-def format_comparison_fragment(quoted_runs: str, quoted_experiments: str) -> str:
-    """The address, after the server's, of the page that compares runs; both lists are JSON, URL-quoted."""
-    query = f"runs={quoted_runs}&experiments={quoted_experiments}&workflowType=machine_learning"
-    return f"/#/compare-runs?{query}"
 
 
 def is_unreachable(error: BaseException) -> bool:

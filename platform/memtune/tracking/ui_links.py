@@ -1,6 +1,5 @@
-"""Links into MLflow's pages: the trials of a corpus as a table and as charts, and some runs compared."""
+"""Links into MLflow's pages: the trials of a corpus as a table and as charts."""
 
-import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -44,26 +43,6 @@ LOCAL_PAGES_URL = "http://127.0.0.1:5000"
 MODELS_COLUMN = "attributes.`Models`"
 NAME_COLUMN = "attributes.`Run Name`"
 CREATED_COLUMN = "runDateAndNestInfo"
-COLUMN_PIXELS = {
-    CREATED_COLUMN: 28,
-    f"metrics.`{RANKING_METRIC}`": 60,
-    f"metrics.`{ABOVE_IDEAL_METRIC}`": 60,
-    f"params.`{SIZE_PARAMETER}`": 82,
-    f"tags.`{STATUS_TAG}`": 72,
-    f"metrics.`{TOKENS_METRIC}`": 80,
-    f"metrics.`{HOURS_METRIC}`": 84,
-    f"metrics.`{MONEY_METRIC}`": 90,
-    f"tags.`{RANK_TAG}`": 120,
-    f"tags.`{STUDY_TAG}`": 190,
-    MODELS_COLUMN: 150,
-}
-ANSWER_PIXELS = 658
-"""Of the name and everything up to the hours: what a window of 1,000 pixels shows beside the boxes for
-selection and a scroll bar."""
-ANSWER_PIXELS_WITH_MONEY = 716
-"""The same up to the money, of which such a window shows the first digits."""
-DETAIL_COLUMNS = (f"tags.`{RANK_TAG}`", f"tags.`{STUDY_TAG}`", MODELS_COLUMN)
-"""Columns that need a wider window."""
 TRAINING_PREFIX = "training."
 """Starts the names of parameters that a model has which learns by gradients, not by counting."""
 CHARTED_PREFIXES = ("model.", TRAINING_PREFIX)
@@ -195,17 +174,12 @@ def build_table(view: _View, conditions: Mapping[str, str], run_ids: Sequence[st
     if run_ids:
         filters.append(f"attributes.run_id IN ({', '.join(repr(run_id) for run_id in run_ids)})")
     columns = list_columns(view)
-    widths = {column: COLUMN_PIXELS[column] for column in [CREATED_COLUMN, *columns]}
-    others = [pixels for column, pixels in widths.items() if column not in DETAIL_COLUMNS]
-    room = ANSWER_PIXELS_WITH_MONEY if view.has_prices else ANSWER_PIXELS
-    widths[NAME_COLUMN] = room - sum(others)
     return {
         "searchFilter": " AND ".join(filters),
         "orderByKey": f"metrics.`{RANKING_METRIC}`",
         "orderByAsc": view.objective.direction == "lower",
         "selectedColumns": columns,
         "columnOrder": [NAME_COLUMN, CREATED_COLUMN, *columns],
-        "columnWidths": widths,
     }
 
 
@@ -218,7 +192,9 @@ def list_columns(view: _View) -> list[str]:
         f"params.`{SIZE_PARAMETER}`",
         f"tags.`{STATUS_TAG}`",
         *(f"metrics.`{name}`" for name in used),
-        *DETAIL_COLUMNS,
+        f"tags.`{RANK_TAG}`",
+        f"tags.`{STUDY_TAG}`",
+        MODELS_COLUMN,
     ]
 
 
@@ -271,18 +247,6 @@ def _find_usual_label(runs: Sequence["Run"]) -> str:
 
 def _make_suffix(text: str | None) -> str:
     return "" if not text else "-" + re.sub(r"[^\w.]+", "-", text).strip("-")
-
-
-def make_comparison_link(
-    tracking_uri: str, corpus: str, run_ids: Sequence[str], pages_url: str | None = None
-) -> str:
-    """A link to the page that compares these runs; `pages_url` as in `link_corpus`."""
-    with translate_mlflow_errors(tracking_uri):
-        experiment_id = _find_experiment_id(tracking_uri, corpus)
-    runs, experiments = (quote(json.dumps(ids)) for ids in (list(run_ids), [experiment_id]))
-    return find_pages_url(tracking_uri, pages_url) + compatibility.format_comparison_fragment(
-        runs, experiments
-    )
 
 
 def make_version_link(model: str, version: int | str) -> str:

@@ -90,41 +90,9 @@ def test_a_refusal_by_the_database_has_this_code(client):
     assert caught.value.error_code == compatibility.DATABASE_REFUSAL_CODE
 
 
-def read_scripts():
-    """The scripts of MLflow's pages."""
-    import mlflow
-
-    folder = Path(mlflow.__file__).parent / "server" / "js" / "build" / "static" / "js"
-    return "".join(path.read_text(encoding="utf-8", errors="replace") for path in folder.glob("*.js"))
-
-
-def test_the_pages_read_the_views_that_memtune_writes():
-    """Named views, their columns and charts, and the entries of a browser's storage."""
-    scripts = read_scripts()
-    for part in (
-        '"mlflow.sharedViewState."',
-        "Invalid saved-view envelope",
-        '"deflate;"',
-        '"selectedColumns","columnOrder","columnWidths"',
-        '"compareRunCharts","compareRunSections"',
-        "runDateAndNestInfo",
-        'SHOWALL="SHOW_ALL"',
-        '"mlflow.assistant.fab.autoOpenedOnFirstLoad",version:1',
-        '"mlflow.workflowType",version:1',
-        'MACHINE_LEARNING="machine_learning"',
-    ):
-        assert part in scripts, part
-
-
 CHARTS: dict[str, Any] = compatibility.build_charts(
     "perplexity", "best_validation", "parameters", ["model.width"], "lower"
 )
-
-
-def test_the_pages_know_the_kind_of_memtunes_experiments():
-    scripts = read_scripts()
-    assert f'"{compatibility.EXPERIMENT_KIND_TAG}"' in scripts
-    assert f'CUSTOM_MODEL_DEVELOPMENT="{compatibility.EXPERIMENT_KIND}"' in scripts
 
 
 def test_a_view_is_stored_in_the_form_of_mlflows_pages():
@@ -133,15 +101,6 @@ def test_a_view_is_stored_in_the_form_of_mlflows_pages():
     state = stored.pop("state").removeprefix("deflate;")
     assert stored == {"name": "all trials", "createdAt": 0, "updatedAt": 0}
     assert json.loads(zlib.decompress(base64.b64decode(state))) == {**table, **CHARTS}
-
-
-def test_the_pages_read_every_field_of_charts_and_sections():
-    """A field that the pages do not know would be ignored, such as how many runs a chart has."""
-    scripts = read_scripts()
-    fields = {
-        name for part in ("compareRunCharts", "compareRunSections") for row in CHARTS[part] for name in row
-    }
-    assert [name for name in sorted(fields | CHARTS.keys()) if name not in scripts] == []
 
 
 def test_a_view_opens_with_memtunes_charts_alone():

@@ -9,7 +9,7 @@ import urllib.request
 import zlib
 from pathlib import Path
 from typing import Any, cast
-from urllib.parse import parse_qs, unquote
+from urllib.parse import parse_qs
 
 import pytest
 
@@ -20,12 +20,10 @@ from memtune.tracking import (
     compatibility,
     link_corpora,
     link_corpus,
-    make_comparison_link,
     make_sqlite_uri,
     serve_pages,
 )
 from memtune.tracking.mlflow_ui import ServedPages, _end_group, _write_private, start_server
-from memtune.trial_state import TrialState
 from tests.cluster.poll import poll_until
 
 TOKEN = "t" * 43
@@ -70,22 +68,6 @@ def test_the_distance_to_the_ideal_is_shown_where_it_is_known(tracking_uri, clie
         recorder.start_trial("a", "trial", {}, tags)
     columns = read_view(client, link_corpus(tracking_uri, "ptb").trials)["selectedColumns"]
     assert ("metrics.`above_ideal_percent`" in columns) is is_shown
-
-
-@pytest.mark.parametrize("ideal", [{"ideal_perplexity": "20.5"}, {}])
-@pytest.mark.parametrize(("money", "cost_pixels"), [({"spent_money": 0.5}, 30), ({}, 0)])
-def test_a_window_of_1000_pixels_shows_every_column_up_to_the_cost(
-    tracking_uri, client, ideal, money, cost_pixels
-):
-    with Recorder(tracking_uri, "ptb") as recorder:
-        recorder.start_trial("a", "trial", {}, ideal)
-        recorder.finish_trial("a", TrialState.COMPLETE, figures=money)
-    view = read_view(client, link_corpus(tracking_uri, "ptb").trials)
-    widths, hours = view["columnWidths"], view["columnOrder"].index("metrics.`hours`")
-    used = sum(widths[column] for column in view["columnOrder"][: hours + 1])
-    # The table has 746 pixels, its first column 73, its scroll bar 15, and the first digits of money need 30.
-    assert 0 <= 746 - 73 - 15 - cost_pixels - used <= 10
-    assert 130 <= widths["attributes.`Run Name`"] <= 260
 
 
 def test_a_view_by_accuracy_has_the_highest_first(tracking_uri, client):
@@ -198,15 +180,9 @@ def test_every_corpus_with_trials_has_links(recorded, client):
     assert [link.partition("#")[0] for _, link in pages.list_titled_links()] == ["http://127.0.0.1:5001/"] * 3
 
 
-def test_a_comparison_names_its_runs(recorded):
-    link = make_comparison_link(recorded, "ptb", ["r1", "r2"], pages_url="http://127.0.0.1:5001")
-    assert link.startswith("http://127.0.0.1:5001/#/compare-runs?")
-    assert 'runs=["r1", "r2"]' in unquote(link)
-
-
 def test_a_corpus_without_records_has_no_page(tracking_uri):
     with pytest.raises(TrackingError, match='corpus "nothing"'):
-        make_comparison_link(tracking_uri, "nothing", [])
+        link_corpus(tracking_uri, "nothing")
 
 
 def test_pages_of_a_tracking_server_need_no_second_server():

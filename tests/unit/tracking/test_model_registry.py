@@ -16,7 +16,7 @@ from memtune.tracking import (
     list_champions,
     register_if_better,
 )
-from memtune.tracking.registry import logged_models
+from memtune.tracking.registry import model_registry
 from tests.presence import require
 from tests.unit.tracking.registered_models import VOCABULARY, make_result, read_versions_by_alias
 
@@ -178,8 +178,6 @@ def test_the_better_of_two_studies_that_finish_at_once_is_champion(
     register, monkeypatch, client, interrupted_step, aliases
 ):
     """The second study, with the better model, registers it while the first is in the middle."""
-    from memtune.tracking.registry import model_registry
-
     step = getattr(model_registry, interrupted_step)
 
     def register_better_first(*arguments):
@@ -200,7 +198,6 @@ def test_the_better_of_two_studies_that_finish_at_once_is_champion(
 
 def test_an_interrupted_registration_is_completed_by_the_next_one(register, monkeypatch, client):
     """The process dies after it has created the version and before the promotion."""
-    from memtune.tracking.registry import model_registry
 
     def die(*arguments):
         raise KeyboardInterrupt
@@ -232,8 +229,6 @@ def test_a_model_whose_logging_was_interrupted_is_completed_and_one_output_of_it
 
 
 def test_a_registration_is_retried_after_a_transient_error(register, monkeypatch, client):
-    from memtune.tracking.registry import model_registry
-
     promote, errors = model_registry._promote, [OSError("unavailable"), OSError("unavailable")]
 
     def fail_twice(*arguments):
@@ -267,7 +262,7 @@ def test_an_interrupted_registration_logs_the_figures_of_its_model_once(register
         raise TrackingError("interrupted")
 
     with monkeypatch.context() as patch:
-        patch.setattr(logged_models, "_link_to_run", interrupt)
+        patch.setattr(model_registry, "_link_to_run", interrupt)
         with pytest.raises(TrackingError, match="interrupted"):
             register(5.0)
     decision = register(5.0)

@@ -1,7 +1,5 @@
 """Recorded runs are found by name, deleted by study, and take conclusions, evaluations and test accesses."""
 
-from urllib.parse import unquote
-
 import pytest
 from mlflow.tracking import MlflowClient
 
@@ -14,7 +12,6 @@ from memtune.tracking import (
     find_trial_run,
     is_trial_name,
     link_corpus,
-    make_comparison_link,
     read_code_version,
     record_conclusion,
     record_evaluation,
@@ -213,14 +210,3 @@ def test_a_link_without_a_study_shows_all_trials_of_the_corpus(recorded):
     link = link_corpus(recorded, "ptb", pages_url="http://pages:80/").trials
     assert link.startswith("http://pages:80/#/experiments/")
     assert link.endswith("viewStateShareKey=memtune")
-
-
-def test_a_link_compares_runs(recorded, client):
-    experiment = client.get_experiment_by_name("ptb")
-    link = make_comparison_link(recorded, "ptb", ["r1", "r2"])
-    assert unquote(link) == (
-        'http://127.0.0.1:5000/#/compare-runs?runs=["r1", "r2"]'
-        f'&experiments=["{experiment.experiment_id}"]&workflowType=machine_learning'
-    )
-    with pytest.raises(TrackingError, match='nothing is recorded for corpus "another"'):
-        make_comparison_link(recorded, "another", [])

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memtune.tracking.runs.run_entries import (
+from memtune.tracking.runs.run_store import (
     format_parameter,
     parse_parameter,
     read_report_numbers,

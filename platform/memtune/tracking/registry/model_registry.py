@@ -9,6 +9,9 @@
 
 A result replaces the holder of an alias if its validation is better, if it is the newer conclusion of the
 same study, or if the holder was trained on another text of this name.
+
+A logged model holds the package, with the run that made it and its figures on a dataset. A version points to
+it, so that MLflow's pages compare versions by their parameters and figures.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +30,7 @@ from memtune.tracking.mlflow_connection import (
     retry_while_unavailable,
     translate_mlflow_errors,
 )
-from memtune.tracking.registry import logged_models, model_versions
+from memtune.tracking.registry import model_versions
 from memtune.tracking.registry.model_package import ModelResult, digest_card, write_package
 from memtune.tracking.registry.model_versions import (
     CHAMPION_ALIAS,
@@ -41,10 +44,14 @@ from memtune.tracking.runs.run_commands import NO_STUDY, RunKey
 from memtune.values import Value
 
 if TYPE_CHECKING:
-    from mlflow.entities import Run
+    from mlflow.entities import LoggedModel, Run
     from mlflow.tracking import MlflowClient
 
 PREVIOUS_ALIAS = "previous"
+CONTENT_TAG = "memtune.content"
+"""Of a logged model: the digest of its package's card."""
+MODEL_TYPE = "language model"
+MAX_PARAMETER_CHARACTERS = 500
 
 
 class PromotionResult(Value):
@@ -190,7 +197,7 @@ def _upload(client: "MlflowClient", package: _Package, offered_as: str) -> Regis
             package.sources,
         )
         content = digest_card(folder)
-        model = logged_models.log_model(client, run, result, content, folder)
+        model = _log_model(client, run, result, content, folder)
     estimate = result.estimate or Estimate(cost=result.cost)
     candidate = RegisteredVersion(
         corpus=result.corpus,
@@ -264,3 +271,85 @@ def _promote(client: "MlflowClient", candidate: RegisteredVersion, alias: str) -
             candidate.corpus, f"{PREVIOUS_ALIAS}{dash}{label}", str(before.version)
         )
     client.set_registered_model_alias(candidate.corpus, alias, str(candidate.version))
+
+
+def _log_model(
+    client: "MlflowClient", run: "Run", result: ModelResult, content: str, folder: Path
+) -> "LoggedModel":
+    """Log the package in `folder` as a model of the run; one that has this content already is completed."""
+    model = _find_model(client, run, content) or client.create_logged_model(
+        run.info.experiment_id,
+        _make_name(run.info.run_name),
+        run.info.run_id,
+        {CONTENT_TAG: content, "memtune.protocol": result.label, "memtune.study": result.study},
+        _collect_parameters(run),
+        MODEL_TYPE,
+    )
+    if str(model.status) != "READY":
+        client.log_model_artifacts(model.model_id, str(folder))
+        _log_figures(client, run, result, model)
+        _link_to_run(client, run, model.model_id)
+        model = client.finalize_logged_model(model.model_id, "READY")
+    return model
+
+
+def _find_model(client: "MlflowClient", run: "Run", content: str) -> "LoggedModel | None":
+    """The model of this content, perhaps incomplete: a registration may have been interrupted."""
+    found = client.search_logged_models(
+        [run.info.experiment_id], f"tags.`{CONTENT_TAG}` = '{content}'", max_results=1
+    )
+    return found[0] if found else None
+
+
+def _make_name(name: str) -> str:
+    """A model's name, which may not hold some signs of a run's."""
+    return "".join("-" if sign in "/:.%\"'" else sign for sign in name)
+
+
+def _collect_parameters(run: "Run") -> dict[str, str]:
+    """The parameters of the model's run, so that pages compare both by the same names and values."""
+    return {
+        name: run_store.truncate_text(text, MAX_PARAMETER_CHARACTERS)
+        for name, text in run.data.params.items()
+    }
+
+
+def _log_figures(client: "MlflowClient", run: "Run", result: ModelResult, model: "LoggedModel") -> None:
+    """Log the figures of the weights and of their configuration on the dataset that the run read.
+
+    They have the time of the model, because a registration that was interrupted logs them again, and MLflow
+    keeps one of two equal metrics of one time.
+    """
+    from mlflow.entities import Metric
+
+    figures = {f"model_valid_{result.objective}": result.objective.compute_figure(result.cost)}
+    if result.trial_cost is not None:
+        figures[f"model_weights_valid_{result.objective}"] = result.objective.compute_figure(
+            result.trial_cost
+        )
+    given = run.inputs.dataset_inputs if run.inputs else []
+    name, digest = (given[0].dataset.name, given[0].dataset.digest) if given else (None, None)
+    step = int(result.metrics.get("tokens", 0))
+    metrics = [
+        Metric(
+            figure,
+            value,
+            model.creation_timestamp,
+            step,
+            model_id=model.model_id,
+            dataset_name=name,
+            dataset_digest=digest,
+            run_id=run.info.run_id,
+        )
+        for figure, value in figures.items()
+    ]
+    client.log_batch(run.info.run_id, metrics=metrics)
+
+
+def _link_to_run(client: "MlflowClient", run: "Run", model_id: str) -> None:
+    """Make the model an output of its run."""
+    from mlflow.entities import LoggedModelOutput
+
+    known = run.outputs.model_outputs if run.outputs else []
+    if model_id not in [output.model_id for output in known]:
+        client.log_outputs(run.info.run_id, [LoggedModelOutput(model_id, 0)])

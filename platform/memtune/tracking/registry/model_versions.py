@@ -19,8 +19,8 @@ from memtune.tracking.mlflow_connection import (
     make_experiment_name,
     translate_mlflow_errors,
 )
+from memtune.tracking.runs.recorded_runs import find_trial_run, is_trial_name
 from memtune.tracking.runs.run_commands import NOTE_TAG
-from memtune.tracking.runs.trial_runs import find_trial_run, is_trial_name
 from memtune.values import Value
 
 if TYPE_CHECKING:

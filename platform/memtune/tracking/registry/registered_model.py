@@ -1,7 +1,7 @@
 """Registered models: downloaded to a cache, verified against the registry, ready to be loaded."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -12,7 +12,6 @@ from memtune.storage.scratch_folder import open_scratch_folder
 from memtune.tracking.home_artifacts import find_local_folder
 from memtune.tracking.mlflow_connection import connect, translate_mlflow_errors
 from memtune.tracking.registry import model_versions
-from memtune.tracking.registry.logged_models import download_model
 from memtune.tracking.registry.model_package import (
     CARD_FILE,
     MAX_TEXT_BYTES,
@@ -29,6 +28,7 @@ from memtune.tracking.registry.model_versions import RegisteredVersion
 from memtune.tracking.registry.text_rules import TextRules
 
 if TYPE_CHECKING:
+    from mlflow.entities import FileInfo
     from mlflow.tracking import MlflowClient
 
 T = TypeVar("T")
@@ -95,25 +95,42 @@ def _download(client: "MlflowClient", tracking_uri: str, version: RegisteredVers
 
 
 def _fetch(client: "MlflowClient", tracking_uri: str, version: RegisteredVersion, folder: Path) -> Path:
-    """Download the files of a version into a new folder; returns where they are."""
+    """Download the files of a version into a new folder; returns where they are.
+
+    Raises TrackingError before copying what is not a package: a device or a pipe would never end. MLflow
+    follows links in a local folder, so those are checked here; elsewhere a listing has to do.
+    """
+    # Imported here: MLflow loads for seconds; see mlflow_connection.
+    from mlflow.artifacts import download_artifacts
+
     folder.mkdir()
     if version.model_id is not None:
-        return download_model(client, tracking_uri, version.model_id, folder)
-    if version.path is None:
+        location = client.get_logged_model(version.model_id).artifact_location
+        local = find_local_folder(tracking_uri, location)
+    elif version.path is not None:
+        location = client.get_run(version.run_id).info.artifact_uri
+        run_folder = find_local_folder(tracking_uri, location)
+        local = run_folder and run_folder / version.path
+    else:
         raise TrackingError(f"{version.uri} has neither the tag model_id nor path; register the model again")
-    _check_source(client, tracking_uri, version)
-    return Path(client.download_artifacts(version.run_id, version.path, str(folder)))
-
-
-def _check_source(client: "MlflowClient", tracking_uri: str, version: RegisteredVersion) -> None:
-    """Raise TrackingError before copying what is not a package; see `download_model`."""
-    location = client.get_run(version.run_id).info.artifact_uri
-    local = find_local_folder(tracking_uri, location)
     if local is not None:
-        check_package(local / str(version.path))
-        return
-    for file in client.list_artifacts(version.run_id, version.path):
-        name = file.path.rpartition("/")[2]
+        check_package(local)
+    else:
+        _check_listing(client, version)
+    if version.path is not None and version.model_id is None:
+        return Path(client.download_artifacts(version.run_id, version.path, str(folder)))
+    return Path(download_artifacts(artifact_uri=location, dst_path=str(folder), tracking_uri=tracking_uri))
+
+
+def _check_listing(client: "MlflowClient", version: RegisteredVersion) -> None:
+    """Raise TrackingError for files on a server that are not those of a package."""
+    files: Sequence[FileInfo] = (
+        client.list_artifacts(version.run_id, version.path)
+        if version.model_id is None
+        else client.list_logged_model_artifacts(version.model_id)
+    )
+    for file in files:
+        name = file.path.rpartition("/")[2] if version.model_id is None else file.path
         is_too_large = name != WEIGHTS_FILE and (file.file_size or 0) > MAX_TEXT_BYTES
         if file.is_dir or name not in PACKAGE_FILES or is_too_large:
             raise TrackingError(f"{version.uri} holds {name}, which is not part of a registered model")

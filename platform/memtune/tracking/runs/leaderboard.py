@@ -11,6 +11,7 @@ from memtune.objective import Objective
 from memtune.seed_statistics import Estimate
 from memtune.tracking.mlflow_connection import connect, translate_mlflow_errors
 from memtune.tracking.runs import run_store
+from memtune.tracking.runs.recorded_runs import count_run_accesses
 from memtune.tracking.runs.run_commands import (
     NO_STUDY,
     REASON_TAG,
@@ -21,8 +22,6 @@ from memtune.tracking.runs.run_commands import (
     TRIAL_TAG,
     read_objective,
 )
-from memtune.tracking.runs.run_entries import parse_parameter
-from memtune.tracking.runs.split_accesses import count_run_accesses
 from memtune.trial_state import StopReason, TrialEnd, TrialState
 from memtune.values import Value
 
@@ -138,7 +137,10 @@ def _build_row_or_warn(client: "MlflowClient", run: "Run") -> LeaderboardRow | N
 
 
 def _build_row(client: "MlflowClient", run: "Run") -> LeaderboardRow:
-    tags, parameters = run.data.tags, {n: parse_parameter(text) for n, text in run.data.params.items()}
+    tags, parameters = (
+        run.data.tags,
+        {n: run_store.parse_parameter(text) for n, text in run.data.params.items()},
+    )
     datasets = run.inputs.dataset_inputs if run.inputs else []
     objective = read_objective(tags)
     curve = _read_curve(client, run, objective)

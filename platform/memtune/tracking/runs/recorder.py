@@ -33,6 +33,7 @@ from memtune.tracking.mlflow_connection import (
 from memtune.tracking.runs.run_commands import (
     CODE_TAG,
     NO_STUDY,
+    CorpusInput,
     DrawCurve,
     EndRun,
     LogReport,
@@ -42,7 +43,6 @@ from memtune.tracking.runs.run_commands import (
     StartRun,
     WriteFiles,
 )
-from memtune.tracking.runs.run_entries import CorpusInput
 from memtune.tracking.runs.run_store import RecordedTrial
 from memtune.tracking.runs.run_writer import DrawFigures, RunWriter
 from memtune.trial_state import TrialEnd, TrialState

@@ -1,15 +1,15 @@
 """The recorder's commands as values on their way to the store, and the tags by which runs are found.
 
-A command carries itself out on a RunActions, so a new command touches no code that queues or retries.
+`RunWriter` carries them out. Repeating a command that failed half-way changes nothing twice.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from memtune.objective import Objective
-from memtune.tracking.runs.run_entries import CorpusInput
 from memtune.trial_state import TrialEnd, TrialState
+from memtune.values import Value
 
 NO_STUDY = "alone"
 """The study under which trials without a study are recorded."""
@@ -63,11 +63,14 @@ class RunKey:
         return {STUDY_TAG: self.study, ROLE_TAG: "trial", TRIAL_TAG: self.trial}
 
 
-class RunCommand(Protocol):
-    """One change to a run. Repeating a command that failed half-way changes nothing twice."""
+class CorpusInput(Value):
+    """The corpus that a trial trains on, as lineage: its store, its digest, and its counts per split."""
 
-    def execute(self, actions: "RunActions", key: RunKey) -> None:
-        """Carry the command out on the run of `key`. Raises what the store raises."""
+    name: str
+    digest: str
+    store: str
+    vocabulary_size: int
+    splits: dict[str, dict[str, int]]
 
 
 @dataclass(frozen=True)
@@ -84,10 +87,6 @@ class StartRun:
     description: str = ""
     """Markdown for the pages."""
 
-    def execute(self, actions: "RunActions", key: RunKey) -> None:
-        """Create or reopen the run."""
-        actions.start_run(key, self)
-
 
 @dataclass(frozen=True)
 class LogReport:
@@ -96,10 +95,6 @@ class LogReport:
     time_ms: int
     report: object
 
-    def execute(self, actions: "RunActions", key: RunKey) -> None:
-        """Log the report's numbers and texts."""
-        actions.log_report(key, self)
-
 
 @dataclass(frozen=True)
 class WriteFiles:
@@ -107,18 +102,10 @@ class WriteFiles:
 
     contents: dict[str, bytes]
 
-    def execute(self, actions: "RunActions", key: RunKey) -> None:
-        """Store the files."""
-        actions.write_files(key, self.contents)
-
 
 @dataclass(frozen=True)
 class DrawCurve:
     """The figures of a trial and its best validation value, from all reports so far."""
-
-    def execute(self, actions: "RunActions", key: RunKey) -> None:
-        """Draw and store the figures and the best value."""
-        actions.draw_curve(key)
 
 
 @dataclass(frozen=True)
@@ -133,10 +120,6 @@ class EndRun:
     figures: Mapping[str, float] = field(default_factory=dict)
     """Figures of the whole trial, such as the money that it cost."""
 
-    def execute(self, actions: "RunActions", key: RunKey) -> None:
-        """Set the run's final status."""
-        actions.end_run(key, self)
-
 
 @dataclass(frozen=True)
 class ReconcileRuns:
@@ -145,31 +128,8 @@ class ReconcileRuns:
     state_by_trial: dict[str, TrialState]
     time_ms: int
 
-    def execute(self, actions: "RunActions", key: RunKey) -> None:
-        """Make the store's runs agree with these states."""
-        actions.reconcile(key, self)
 
-
-class RunActions(Protocol):
-    """What commands need of the store."""
-
-    def start_run(self, key: RunKey, command: StartRun) -> None:
-        """Create the run, or reopen the run of this key."""
-
-    def log_report(self, key: RunKey, command: LogReport) -> None:
-        """Log the numbers and texts of a report that the store does not hold."""
-
-    def write_files(self, key: RunKey, contents: dict[str, bytes]) -> None:
-        """Store artifacts by relative path."""
-
-    def draw_curve(self, key: RunKey) -> None:
-        """Store the figures and the best validation value of the run."""
-
-    def end_run(self, key: RunKey, command: EndRun) -> None:
-        """Set the run's final status."""
-
-    def reconcile(self, key: RunKey, command: ReconcileRuns) -> None:
-        """Make all runs of the key's study agree with the study database."""
+RunCommand = StartRun | LogReport | WriteFiles | DrawCurve | EndRun | ReconcileRuns
 
 
 def read_objective(tags: Mapping[str, str]) -> Objective:

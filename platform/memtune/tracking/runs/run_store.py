@@ -1,12 +1,18 @@
-"""Runs in the store: searches by tag, batches of entries, final status, merging of duplicate runs."""
+"""Runs in the store: searches by tag, batches of entries, final status, merging of duplicate runs.
 
+Parameters are written as JSON (`true`, `0.1`, `null`; text unchanged), so that `parse_parameter` returns a
+typed value. A report's step is its number of tokens seen; its texts become tags, the last of each.
+"""
+
+import json
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import BaseModel
 
 from memtune.storage.scratch_folder import open_scratch_folder
-from memtune.tracking.runs import run_entries
 from memtune.tracking.runs.run_commands import (
     NOTE_TAG,
     PARENT_TAG,
@@ -19,13 +25,16 @@ from memtune.tracking.runs.run_commands import (
     TOKENS_METRIC,
     TRIAL_TAG,
     VALIDATED_TOKENS_TAG,
+    CorpusInput,
     EndRun,
+    ReconcileRuns,
     RunKey,
 )
 from memtune.trial_state import TrialState
+from memtune.values import flatten
 
 if TYPE_CHECKING:
-    from mlflow.entities import Metric, Param, Run
+    from mlflow.entities import DatasetInput, Metric, Param, Run, RunTag
     from mlflow.tracking import MlflowClient
 
 T = TypeVar("T")
@@ -44,6 +53,12 @@ RUN_STATUS = {
 END_TAGS = (STOP_REASON_TAG, REASON_TAG, VALIDATED_TOKENS_TAG)
 """Tags of an ended run, each where there is something to say."""
 MAX_STATUS_CHARACTERS = 200
+MAX_PARAMETER_CHARACTERS = 6000
+MAX_TAG_CHARACTERS = 8000
+MAX_DIGEST_CHARACTERS = 36
+METRICS_PER_BATCH, PARAMETERS_PER_BATCH = 800, 100
+"""MLflow accepts 1,000 entries per request, at most 100 of them parameters and 100 tags."""
+TRUNCATION_MARK = "... (truncated)"
 VALIDATION_METRICS = ("valid_loss", "valid_accuracy")
 
 
@@ -80,9 +95,9 @@ class PendingEntries:
 
     def send(self, client: "MlflowClient", run_id: str) -> None:
         """Write everything, in as few requests as MLflow's limits allow."""
-        parameters = list(chunks(self.parameters, run_entries.PARAMETERS_PER_BATCH))
-        metrics = list(chunks(self.metrics, run_entries.METRICS_PER_BATCH))
-        tags = [run_entries.to_tags(self.tags)] if self.tags else []
+        parameters = list(chunks(self.parameters, PARAMETERS_PER_BATCH))
+        metrics = list(chunks(self.metrics, METRICS_PER_BATCH))
+        tags = [to_tags(self.tags)] if self.tags else []
         for number in range(max(len(parameters), len(metrics), len(tags))):
             client.log_batch(
                 run_id,
@@ -222,17 +237,10 @@ def merge_runs(client: "MlflowClient", runs: Sequence["Run"]) -> "Run":
     return kept
 
 
-def reconcile_runs(
-    client: "MlflowClient",
-    experiment_id: str,
-    study: str,
-    state_by_trial: dict[str, TrialState],
-    time_ms: int,
-) -> None:
+def reconcile_runs(client: "MlflowClient", experiment_id: str, study: str, command: ReconcileRuns) -> None:
     """Make the store agree with the resumed study: one run per trial, and RUNNING only for running trials.
 
-    `state_by_trial` has the state of each ended trial by identity; any other run in status RUNNING becomes
-    KILLED.
+    A run in status RUNNING of a trial that has not ended becomes KILLED.
     """
     parents = find_runs(client, experiment_id, RunKey(study).tags())
     parent = merge_runs(client, parents).info.run_id if parents else None
@@ -243,7 +251,7 @@ def reconcile_runs(
         run = merge_runs(client, runs)
         if parent is not None and run.data.tags.get(PARENT_TAG) != parent:
             client.set_tag(run.info.run_id, PARENT_TAG, parent)
-        _correct_status(client, run, state_by_trial.get(identity), time_ms)
+        _correct_status(client, run, command.state_by_trial.get(identity), command.time_ms)
 
 
 def _correct_status(client: "MlflowClient", run: "Run", state: TrialState | None, time_ms: int) -> None:
@@ -262,3 +270,91 @@ def _correct_status(client: "MlflowClient", run: "Run", state: TrialState | None
 def chunks(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     """`items` in pieces of at most `size`."""
     return (items[start : start + size] for start in range(0, len(items), size))
+
+
+def format_parameter(value: object) -> str:
+    """`value` as MLflow stores it; texts longer than MLflow's limit end with a mark."""
+    text = value if isinstance(value, str) else json.dumps(value, default=str)
+    return truncate_text(text, MAX_PARAMETER_CHARACTERS)
+
+
+def parse_parameter(text: str) -> Any:
+    """The typed value of a stored parameter; text that is not JSON stays text."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def truncate_text(text: str, length: int) -> str:
+    """`text` within `length` characters, its end replaced by a mark when it was longer."""
+    return text if len(text) <= length else text[: length - len(TRUNCATION_MARK)] + TRUNCATION_MARK
+
+
+def read_report_numbers(report: object) -> tuple[int, dict[str, float]]:
+    """(tokens seen, every other number of the report by name); flags, texts, unset values are left out."""
+    fields = _read_fields(report)
+    tokens = int(fields.pop("tokens"))
+    return tokens, {name: float(value) for name, value in fields.items() if _is_number(value)}
+
+
+def read_report_texts(report: object) -> dict[str, str]:
+    """Every text of the report by name; the reason of an end is recorded with the end."""
+    return {
+        name: text
+        for name, text in _read_fields(report).items()
+        if isinstance(text, str) and name != "reason"
+    }
+
+
+def _read_fields(report: object) -> dict[str, Any]:
+    """What the report says; a figure that it does not know is not recorded as its default."""
+    return report.model_dump(exclude_unset=True) if isinstance(report, BaseModel) else dict(report)  # type: ignore[call-overload]
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def to_metrics(reports: Iterable[tuple[int, object]]) -> Iterator["Metric"]:
+    """One metric per number of every (time in milliseconds, report)."""
+    # Imported here: MLflow loads for seconds; see mlflow_connection.
+    from mlflow.entities import Metric
+
+    for timestamp, report in reports:
+        step, fields = read_report_numbers(report)
+        for name, value in fields.items():
+            yield Metric(name, value, timestamp, step)
+
+
+def to_params(nested: Mapping[str, Any]) -> list["Param"]:
+    """The leaves of a configuration by dotted name, without those that are None.
+
+    None says that a run does not have the field, such as epochs where tokens end a training.
+    """
+    from mlflow.entities import Param
+
+    leaves = ((name, value) for name, value in flatten(nested) if value is not None)
+    return [Param(name, format_parameter(value)) for name, value in leaves]
+
+
+def to_tags(named: Mapping[str, object]) -> list["RunTag"]:
+    """Tags as given, cut to MLflow's limit."""
+    from mlflow.entities import RunTag
+
+    return [RunTag(name, truncate_text(str(value), MAX_TAG_CHARACTERS)) for name, value in named.items()]
+
+
+def to_dataset_input(corpus: CorpusInput) -> "DatasetInput":
+    """The corpus as an input of a run; MLflow's digest holds 36 characters, the source all of it."""
+    from mlflow.entities import Dataset, DatasetInput, InputTag
+
+    dataset = Dataset(
+        name=corpus.name,
+        digest=corpus.digest[:MAX_DIGEST_CHARACTERS],
+        source_type="memtune",
+        source=json.dumps({"uri": corpus.store, "corpus": corpus.name, "digest": corpus.digest}),
+        schema=json.dumps({"vocabulary_size": corpus.vocabulary_size}),
+        profile=json.dumps(corpus.splits),
+    )
+    return DatasetInput(dataset, [InputTag("mlflow.data.context", "train")])

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from memtune.objective import Objective
 from memtune.tracking.mlflow_connection import ensure_experiment
-from memtune.tracking.runs import run_entries, run_store
+from memtune.tracking.runs import run_store
 from memtune.tracking.runs.run_commands import (
     ABOVE_IDEAL_METRIC,
     HOURS_METRIC,
@@ -27,12 +27,14 @@ from memtune.tracking.runs.run_commands import (
     STATE_TAG,
     STATUS_TAG,
     TOKENS_METRIC,
+    DrawCurve,
     EndRun,
     LogReport,
     ReconcileRuns,
     RunCommand,
     RunKey,
     StartRun,
+    WriteFiles,
     read_objective,
 )
 from memtune.trial_state import TrialState
@@ -107,20 +109,35 @@ class RunWriter:
     def _execute_together(self, key: RunKey, commands: Sequence[RunCommand]) -> None:
         try:
             for command in commands:
-                command.execute(self, key)
+                self._carry_out(key, command)
             self._send_pending(key)
         except Exception:
             if run := self._open_runs.get(key):
                 run.is_stale, run.pending, run.texts = True, run_store.PendingEntries(), {}
             raise
 
-    def ensure_experiment_id(self) -> str:
+    def _carry_out(self, key: RunKey, command: RunCommand) -> None:
+        match command:
+            case StartRun():
+                self._start_run(key, command)
+            case LogReport():
+                self._log_report(key, command)
+            case WriteFiles():
+                self._find_open_run(key).pending.files |= command.contents
+            case DrawCurve():
+                self._draw_curve(key)
+            case EndRun():
+                self._end_run(key, command)
+            case ReconcileRuns():
+                run_store.reconcile_runs(self._client, self._ensure_experiment_id(), key.study, command)
+
+    def _ensure_experiment_id(self) -> str:
         """The experiment's id in the store, which creates it when needed."""
         if self._experiment_id is None:
             self._experiment_id = ensure_experiment(self._client, self._tracking_uri, self._experiment)
         return self._experiment_id
 
-    def start_run(self, key: RunKey, command: StartRun) -> None:
+    def _start_run(self, key: RunKey, command: StartRun) -> None:
         """Create the run, or find it and set it to running with what the store holds of it."""
         tags = {**command.tags, **key.tags()}
         parent = self._open_runs.get(RunKey(key.study)) if key.trial is not None else None
@@ -148,12 +165,12 @@ class RunWriter:
         # MLflow refuses to change a parameter.
         known = run.data.params
         opened.pending.parameters += [
-            parameter for parameter in run_entries.to_params(command.parameters) if parameter.key not in known
+            parameter for parameter in run_store.to_params(command.parameters) if parameter.key not in known
         ]
         if found:
             opened.pending.tags |= tags
         if command.dataset is not None:
-            self._client.log_inputs(opened.run_id, [run_entries.to_dataset_input(command.dataset)])
+            self._client.log_inputs(opened.run_id, [run_store.to_dataset_input(command.dataset)])
 
     def _drop_surplus(self, run: "Run", max_tokens: int | None) -> "Run":
         """The run without validations beyond `max_tokens`, of a worker that outlived its driver."""
@@ -163,26 +180,26 @@ class RunWriter:
 
     def list_recorded(self, study: str) -> dict[str, run_store.RecordedTrial]:
         """The trials of a study whose end the store holds, by identity."""
-        return run_store.list_recorded(self._client, self.ensure_experiment_id(), study)
+        return run_store.list_recorded(self._client, self._ensure_experiment_id(), study)
 
     def _find_runs(self, key: RunKey) -> list["Run"]:
         if key.study in self._new_studies and key not in self._attempted:
             return []
-        return run_store.find_runs(self._client, self.ensure_experiment_id(), key.tags())
+        return run_store.find_runs(self._client, self._ensure_experiment_id(), key.tags())
 
     def _create_run(self, key: RunKey, command: StartRun, tags: dict[str, str]) -> "Run":
         is_first_attempt = key not in self._attempted
         self._attempted.add(key)
-        cut = {tag.key: tag.value for tag in run_entries.to_tags(tags)}
-        run = self._client.create_run(self.ensure_experiment_id(), command.time_ms, cut, command.name)
+        cut = {tag.key: tag.value for tag in run_store.to_tags(tags)}
+        run = self._client.create_run(self._ensure_experiment_id(), command.time_ms, cut, command.name)
         if key.trial is None and is_first_attempt:
             self._new_studies.add(key.study)
         return run
 
-    def log_report(self, key: RunKey, command: LogReport) -> None:
+    def _log_report(self, key: RunKey, command: LogReport) -> None:
         """Add the numbers that the store lacks and the texts that are new to the pending batch."""
         run = self._read_open_run(key)
-        metrics = list(run_entries.to_metrics([(command.time_ms, command.report)]))
+        metrics = list(run_store.to_metrics([(command.time_ms, command.report)]))
         for metric in metrics:
             if key.trial is None:
                 self._replace_metric(run, metric.key, metric.step, metric.value, metric.timestamp)
@@ -190,7 +207,7 @@ class RunWriter:
                 self._add_metric(run, metric.key, metric.step, metric.value, metric.timestamp)
         if metrics and key.trial is not None:
             self._add_table_metrics(run, metrics[0].step, command.time_ms)
-        texts = run_entries.read_report_texts(command.report).items()
+        texts = run_store.read_report_texts(command.report).items()
         new = {f"memtune.{name}": text for name, text in texts if run.texts.get(f"memtune.{name}") != text}
         run.texts |= new
         run.pending.tags |= new
@@ -212,11 +229,7 @@ class RunWriter:
             distance = round_figure(100 * (best / run.ideal - 1))
             self._replace_metric(run, ABOVE_IDEAL_METRIC, step, distance, time_ms)
 
-    def write_files(self, key: RunKey, contents: dict[str, bytes]) -> None:
-        """Add files to the pending batch."""
-        self._find_open_run(key).pending.files |= contents
-
-    def draw_curve(self, key: RunKey) -> None:
+    def _draw_curve(self, key: RunKey) -> None:
         """Add the figures and the best validation value to the pending batch."""
         run = self._read_open_run(key)
         metrics = {name: sorted(values.items()) for name, values in run.values.items()}
@@ -232,7 +245,7 @@ class RunWriter:
             best = run.objective.choose_best([value for _, value in reached])
             self._log_best(run, reached[-1][0], best, round(1000 * time.time()))
 
-    def end_run(self, key: RunKey, command: EndRun) -> None:
+    def _end_run(self, key: RunKey, command: EndRun) -> None:
         """Send what is pending, then set the run's final status."""
         run = self._read_open_run(key)
         tokens = max((step for values in run.values.values() for step in values), default=0)
@@ -246,12 +259,6 @@ class RunWriter:
         run_store.set_final_status(self._client, run.run_id, command)
         if key.trial is not None:  # the study's run stays, as the parent of trials
             del self._open_runs[key]
-
-    def reconcile(self, key: RunKey, command: ReconcileRuns) -> None:
-        """Make all runs of the study agree with the study database."""
-        run_store.reconcile_runs(
-            self._client, self.ensure_experiment_id(), key.study, command.state_by_trial, command.time_ms
-        )
 
     def _add_metric(self, run: _OpenRun, name: str, step: int, value: float, time_ms: int) -> None:
         # Imported here: MLflow loads for seconds; see mlflow_connection.
@@ -285,7 +292,7 @@ class RunWriter:
     def _find_open_run(self, key: RunKey) -> _OpenRun:
         """The open run; one that has ended is read from the store. Raises LookupError when there is none."""
         if key not in self._open_runs:
-            found = run_store.find_runs(self._client, self.ensure_experiment_id(), key.tags())
+            found = run_store.find_runs(self._client, self._ensure_experiment_id(), key.tags())
             if not found:
                 raise LookupError(f"the store holds no run of {key}; it was deleted")
             info, tags = found[0].info, found[0].data.tags

@@ -1,0 +1,294 @@
+"""What users do with the runs of trials: find them by name, record evaluations and conclusions, delete them.
+
+A trial's name is `STUDY#7`, `STUDY#7 seed 1` for a repeat, or the id of a run in MLflow.
+
+Each access to a test split is one entry in the history of a metric, so none is lost or counted twice. An
+access with a recorded model is on its run. Others are on a run of their own, one for each corpus.
+"""
+
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pydantic import ConfigDict, Field, ValidationError
+
+from memtune.errors import TrackingError
+from memtune.tracking.mlflow_connection import (
+    connect,
+    ensure_experiment,
+    find_sqlite_path,
+    make_experiment_name,
+    translate_mlflow_errors,
+)
+from memtune.tracking.runs import run_store
+from memtune.tracking.runs.run_commands import (
+    BEST_OF_FAMILY_TAG,
+    CODE_TAG,
+    FIGURE_TAG,
+    NO_STUDY,
+    NOTE_TAG,
+    NUMBER_TAG,
+    RANK_TAG,
+    ROLE_TAG,
+    STUDY_NAME_TAG,
+    STUDY_TAG,
+    TRIAL_TAG,
+    VALIDATED_TOKENS_TAG,
+)
+from memtune.values import Value
+
+if TYPE_CHECKING:
+    from mlflow.entities import Run
+    from mlflow.tracking import MlflowClient
+
+    from memtune.tracking.registry.model_versions import RegisteredVersion
+
+TEST_ACCESSES = "test_accesses"
+"""The metric, and the role of the run for accesses without a recorded model."""
+NO_CONCLUSION = {RANK_TAG: "", FIGURE_TAG: "", BEST_OF_FAMILY_TAG: ""}
+"""The tags of a trial of which the last conclusion says nothing."""
+RUN_ID_PATTERN = re.compile(r"[0-9a-f]{32}")
+TRIAL_PATTERN = re.compile(r"(?P<study>[A-Za-z0-9][A-Za-z0-9._-]*)#(?P<number>\d+(?: seed \d+)?)")
+
+
+class TrialRun(Value):
+    """A recorded trial."""
+
+    model_config = ConfigDict(strict=False)  # tags are texts
+
+    run_id: str
+    corpus: str
+    """The name of the run's experiment."""
+    study: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    trial: str = Field(pattern=r"^[A-Za-z0-9]+$")
+    """The trial's identity, which names its checkpoints. Study and trial become parts of a path, and whoever
+    can write to the tracking store chooses them: so their form is checked."""
+    label: str
+    max_tokens: int | None
+    """Tokens at its last recorded validation; None while it is open."""
+    reused_from: str = ""
+    """The trial of another study that has trained it; empty for one that was trained in its own."""
+    code: str = ""
+    """The version of the code that recorded it, with the commit of a checkout; empty in old records."""
+
+
+def is_trial_name(text: str) -> bool:
+    """Whether a text has the form of a trial's name or of a run's id."""
+    return bool(RUN_ID_PATTERN.fullmatch(text) or TRIAL_PATTERN.fullmatch(text))
+
+
+def find_trial_run(tracking_uri: str, text: str) -> TrialRun:
+    """The trial with a name or a run's id; a study is named by its id, or by its name if that is unique.
+
+    Raises TrackingError where there is no such trial, or several.
+    """
+    database = find_sqlite_path(tracking_uri)
+    if database is not None and not database.exists():
+        raise TrackingError(
+            f"no trial {text}: {database} does not exist; set MEMTUNE_HOME to where it was trained"
+        )
+    client = connect(tracking_uri)
+    with translate_mlflow_errors(tracking_uri):
+        found = _find_runs(client, text)
+        if len(found) != 1:
+            several = ", ".join(sorted(run.data.tags[STUDY_TAG] for run in found))
+            problem = (
+                f"several studies have it: {several}" if found else "the tracking store has no such trial"
+            )
+            raise TrackingError(
+                f"no trial {text}: {problem}; memtune compare --json lists trials with run_id"
+            )
+        (run,) = found
+        experiment = client.get_experiment(run.info.experiment_id)
+    return _read_trial_run(run, experiment.name)
+
+
+def _read_trial_run(run: "Run", corpus: str) -> TrialRun:
+    """The trial of a run. Raises TrackingError for tags that memtune does not write."""
+    tags = run.data.tags
+    fields = {
+        "run_id": run.info.run_id,
+        "corpus": corpus,
+        "study": tags.get(STUDY_TAG),
+        "trial": tags.get(TRIAL_TAG),
+        "label": tags.get("memtune.protocol", ""),
+        "max_tokens": tags.get(VALIDATED_TOKENS_TAG) or None,
+        "reused_from": tags.get("memtune.reused_from", ""),
+        "code": tags.get(CODE_TAG, ""),
+    }
+    try:
+        return TrialRun.model_validate(fields)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        raise TrackingError(
+            f"run {run.info.run_id} has no {problem['loc'][0]} that memtune writes: {problem['msg']}"
+        ) from None
+
+
+def _find_runs(client: "MlflowClient", text: str) -> list["Run"]:
+    named = TRIAL_PATTERN.fullmatch(text)
+    if named is None:
+        return [run for run in [_get_run(client, text)] if run and run.data.tags.get(ROLE_TAG) == "trial"]
+    tags = {ROLE_TAG: "trial", NUMBER_TAG: named["number"]}
+    experiments = [experiment.experiment_id for experiment in client.search_experiments()]
+    for study_tag in (STUDY_TAG, STUDY_NAME_TAG):
+        with_study = {**tags, study_tag: named["study"]}
+        found = [
+            run for experiment in experiments for run in run_store.find_runs(client, experiment, with_study)
+        ]
+        if found:
+            return found
+    return []
+
+
+def _get_run(client: "MlflowClient", run_id: str) -> "Run | None":
+    # Imported here: MLflow loads for seconds; see mlflow_connection.
+    from mlflow.exceptions import MlflowException
+
+    try:
+        return client.get_run(run_id)
+    except MlflowException as error:
+        if error.error_code == "RESOURCE_DOES_NOT_EXIST":
+            return None
+        raise
+
+
+@dataclass(frozen=True)
+class RecordedEvaluation:
+    """The run of a trial, and what an evaluation has recorded with it."""
+
+    run_id: str
+    figures: dict[str, float]
+    """By name without the split, such as `perplexity`; empty before the evaluation."""
+
+
+def find_evaluation(
+    tracking_uri: str, experiment: str, trial: str, split: str = "test"
+) -> RecordedEvaluation | None:
+    """The evaluation of a trial without a study, by the trial's identity; None for a trial without a run."""
+    client = connect(tracking_uri)
+    with translate_mlflow_errors(tracking_uri):
+        found = client.get_experiment_by_name(experiment)
+        tags = {ROLE_TAG: "trial", STUDY_TAG: NO_STUDY, TRIAL_TAG: trial}
+        runs = run_store.find_runs(client, found.experiment_id, tags) if found else []
+    if not runs:
+        return None
+    metrics, prefix = runs[-1].data.metrics, f"{split}_"
+    figures = {name.removeprefix(prefix): value for name, value in metrics.items() if name.startswith(prefix)}
+    return RecordedEvaluation(runs[-1].info.run_id, figures)
+
+
+def record_evaluation(
+    tracking_uri: str,
+    run_id: str,
+    name: str,
+    metrics: Mapping[str, float],
+    version: "RegisteredVersion | None" = None,
+) -> None:
+    """Record an evaluation's figures on the model's run as metrics, and on its version as tags.
+
+    `name` is the split, with everything else that the figures depend on: `test` gives `test_perplexity`.
+    The same model has the same figures, so a repeated call changes nothing. Raises TrackingError when the
+    store does not answer.
+    """
+    client = connect(tracking_uri)
+    with translate_mlflow_errors(tracking_uri):
+        known = client.get_run(run_id).data.metrics
+        for figure, value in metrics.items():
+            if version is not None:
+                place = version.corpus, str(version.version)
+                client.set_model_version_tag(*place, f"{name}_{figure}", str(value))
+            if f"{name}_{figure}" not in known:
+                client.log_metric(run_id, f"{name}_{figure}", float(value))
+
+
+def record_test_access(tracking_uri: str, corpus: str, run_id: str | None = None) -> None:
+    """Record one access to a test split of a corpus, with the run of the model that reads it.
+
+    Raises TrackingError when the store does not answer.
+    """
+    client = connect(tracking_uri)
+    with translate_mlflow_errors(tracking_uri):
+        run_id = run_id or _find_own_run(client, tracking_uri, corpus)
+        count = len(client.get_metric_history(run_id, TEST_ACCESSES)) + 1
+        client.log_metric(run_id, TEST_ACCESSES, count, round(1000 * time.time()), count)
+
+
+def count_test_accesses(tracking_uri: str, corpus: str) -> int:
+    """The accesses to test splits by models of a corpus."""
+    client = connect(tracking_uri)
+    with translate_mlflow_errors(tracking_uri):
+        experiment = client.get_experiment_by_name(corpus)
+        if experiment is None:
+            return 0
+        page = client.search_runs(
+            [experiment.experiment_id], f"metrics.{TEST_ACCESSES} > 0", max_results=50_000
+        )
+        return sum(count_run_accesses(client, run) for run in page)
+
+
+def count_run_accesses(client: "MlflowClient", run: "Run") -> int:
+    """The accesses to test splits by the model of a run."""
+    if TEST_ACCESSES not in run.data.metrics:
+        return 0
+    return len(client.get_metric_history(run.info.run_id, TEST_ACCESSES))
+
+
+def _find_own_run(client: "MlflowClient", tracking_uri: str, corpus: str) -> str:
+    """The corpus's run for accesses without a recorded model."""
+    experiment, tags = ensure_experiment(client, tracking_uri, corpus), {ROLE_TAG: TEST_ACCESSES}
+    found = run_store.find_runs(client, experiment, tags)
+    run = (
+        found[0] if found else client.create_run(experiment, tags=tags, run_name="accesses to the test split")
+    )
+    return str(run.info.run_id)
+
+
+def delete_study_runs(tracking_uri: str, corpus: str, study: str) -> int:
+    """Delete the runs of a study and its trials, as MLflow's own pages do; return their number.
+
+    `mlflow gc` removes deleted runs permanently.
+    """
+    client = connect(tracking_uri)
+    with translate_mlflow_errors(tracking_uri):
+        experiment = client.get_experiment_by_name(make_experiment_name(corpus))
+        found = (
+            run_store.find_runs(client, experiment.experiment_id, {STUDY_TAG: study}) if experiment else []
+        )
+        for run in found:
+            client.delete_run(run.info.run_id)
+    return len(found)
+
+
+def record_conclusion(
+    tracking_uri: str,
+    corpus: str,
+    study: str,
+    tags: Mapping[str, str],
+    tags_by_trial: Mapping[str, Mapping[str, str]],
+    description: str,
+) -> None:
+    """Store a study's conclusion; it replaces an earlier one. Tags are stored as `memtune.<name>`.
+
+    `tags_by_trial` has tags by the trial's identity: `rank`, `figure`, `best_of_family`. `description` is
+    Markdown. Raises TrackingError when the store does not answer.
+    """
+    client = connect(tracking_uri)
+    with translate_mlflow_errors(tracking_uri):
+        experiment = client.get_experiment_by_name(corpus)
+        runs = run_store.find_runs(client, experiment.experiment_id, {STUDY_TAG: study}) if experiment else []
+        for run in runs:
+            known = run.data.tags
+            if known[ROLE_TAG] == "study":
+                written = {**_name_tags(tags), NOTE_TAG: description}
+            else:
+                earlier = {name: value for name, value in NO_CONCLUSION.items() if known.get(name)}
+                written = earlier | _name_tags(tags_by_trial.get(known.get(TRIAL_TAG, ""), {}))
+            if written:
+                client.log_batch(run.info.run_id, tags=run_store.to_tags(written))
+
+
+def _name_tags(tags: Mapping[str, str]) -> dict[str, str]:
+    return {f"memtune.{name}": value for name, value in tags.items()}
