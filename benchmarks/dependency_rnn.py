@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.side_by_side import compare_times, describe_machine, make_refusal
-from memtune.corpora import grammar
+from memtune.corpora.grammar.embedded_corpus import generate_sentences
 from memtune.model_checks.oracle_agreement import assert_near, assert_same_gradients
 from memtune.models import ClassFactoredConfig, DependencyRNNConfig, build_model
 from memtune.models.families.dependency_rnn import DependencyRNNLanguageModel
@@ -70,7 +70,7 @@ def require_agreement(config: DependencyRNNConfig) -> None:
 
 def make_sentences(count: int, words: int) -> list[Sentence]:
     """Trees of the grammar with words from a vocabulary of `words` types."""
-    heads = [list(sentence.heads) for sentence in grammar.generate_sentences("train", count)]
+    heads = [list(sentence.heads) for sentence in generate_sentences("train", count)]
     places = sum(map(len, heads))
     shares = torch.tensor(compute_zipf_counts(words - 1))
     drawn = torch.multinomial(shares, places, True, generator=torch.Generator().manual_seed(0))

@@ -35,7 +35,7 @@ import ray
 from benchmarks.side_by_side import format_measure
 from memtune.api import run_search
 from memtune.corpora import open_corpus
-from memtune.corpora.grammar import import_grammar
+from memtune.corpora.grammar.embedded_corpus import import_grammar
 from memtune.ray_backend.ray_connection import connect_ray
 from memtune.ray_backend.ray_executor import RayExecutor
 from memtune.settings import Settings

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.side_by_side import format_measure
-from memtune.corpora.grammar import import_grammar
+from memtune.corpora.grammar.embedded_corpus import import_grammar
 from memtune.reports.learning_curves import draw_trial_figures
 from memtune.settings import Settings
 from memtune.studies.definition.resolved_study import ResolvedStudy

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         open_corpus,
         verify_corpus,
     )
-    from memtune.corpora.grammar import import_grammar
+    from memtune.corpora.grammar.embedded_corpus import import_grammar
     from memtune.errors import MemtuneError
     from memtune.reports.live.watched_calls import import_corpus, train
     from memtune.reports.report_page.result_figures import draw_figures
@@ -99,7 +99,7 @@ _MODULE_BY_NAME = {
     "extrapolate_study": "memtune.results.study.scaling_laws",
     "evaluate": "memtune.results.model_evaluation",
     "generate": "memtune.results.loaded_models",
-    "import_grammar": "memtune.corpora.grammar",
+    "import_grammar": "memtune.corpora.grammar.embedded_corpus",
     "list_studies": "memtune.results.study.study_catalogue",
     "load": "memtune.results.loaded_models",
     "GenerationOptions": "memtune.results.loaded_models",

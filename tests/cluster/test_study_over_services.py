@@ -14,7 +14,7 @@ from psycopg import sql
 from pyarrow import fs
 
 from memtune.corpora import import_corpus
-from memtune.corpora.grammar import generate_sentences
+from memtune.corpora.grammar.embedded_corpus import generate_sentences
 from memtune.errors import TrackingError
 from memtune.results.comparison import compare, find_champions
 from memtune.results.model_evaluation import evaluate_model

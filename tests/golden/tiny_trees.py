@@ -5,8 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
-from memtune.corpora import Corpus, Example, ImportOptions, Split, grammar, import_corpus, open_corpus
+from memtune.corpora import Corpus, Example, ImportOptions, Split, import_corpus, open_corpus
 from memtune.corpora.batching.treebank import Treebank
+from memtune.corpora.grammar.embedded_corpus import generate_sentences
 from memtune.corpora.store.shards import ShardArrays
 
 Sentence = tuple[list[int], list[int], list[int]]
@@ -61,7 +62,7 @@ def make_tree_corpus(folder: Path, sentences: dict[str, int] | None = None) -> C
     By default it has 40 training and 10 validation sentences. Words that occur once are `<unk>`.
     """
     drawn = {
-        split: list(grammar.generate_sentences(split, count))
+        split: list(generate_sentences(split, count))
         for split, count in (sentences or SENTENCES_PER_SPLIT).items()
     }
     examples = {

@@ -83,7 +83,7 @@ def corpus_demo(
 
     Example: memtune corpus demo --task completion
     """
-    from memtune.corpora.grammar import import_grammar
+    from memtune.corpora.grammar.embedded_corpus import import_grammar
     from memtune.corpora.grammar.task_corpora import import_grammar_task
 
     if task is None:

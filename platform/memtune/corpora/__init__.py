@@ -3,8 +3,7 @@
 `memtune.corpora.batching.protocols`, which makes batches, is not imported here because only it needs torch.
 """
 
-from memtune.corpora.blocks.example_blocks import Example
-from memtune.corpora.blocks.text_blocks import TextFile
+from memtune.corpora.blocks.text_blocks import Example, TextFile
 from memtune.corpora.formats import FORMATS
 from memtune.corpora.importing.data_sets import DataSet, find_splits
 from memtune.corpora.importing.importer import ImportResult, import_corpus
@@ -28,7 +27,7 @@ from memtune.corpora.store.manifest import ImportOptions, Manifest
 from memtune.corpora.store.vocabulary import EOS, UNK, Vocabulary
 from memtune.corpora.store.word_vectors import VectorFile, Vectors
 from memtune.corpora.tokenisation.corpus_text import export_text, iterate_sentences, sample_sentences
-from memtune.corpora.tokenisation.tokeniser_kinds import make_tokeniser
+from memtune.corpora.tokenisation.tokeniser import make_tokeniser
 
 __all__ = [
     "ANNOTATION_KINDS",

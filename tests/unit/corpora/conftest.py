@@ -8,7 +8,7 @@ import pytest
 from pyarrow import fs
 
 from memtune.corpora import CorpusStore, ImportOptions, ImportResult, TextFile, import_corpus
-from memtune.corpora.grammar import Sentence, generate_sentences
+from memtune.corpora.grammar.embedded_corpus import Sentence, generate_sentences
 from memtune.storage.folder import Folder
 
 REPOSITORY = Path(__file__).parents[3]

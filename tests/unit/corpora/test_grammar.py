@@ -7,18 +7,20 @@ from math import exp, inf, log, sqrt
 import numpy as np
 import pytest
 
-from memtune.corpora.grammar import (
+from memtune.corpora.grammar.derivation import (
     LONGEST_SENTENCE_WORDS,
-    WORDS,
+    compute_moments,
     entropy,
+    mean_tokens,
+    parse_words,
+)
+from memtune.corpora.grammar.embedded_corpus import (
     generate_sentences,
     ideal_perplexity,
     log_probability,
-    mean_tokens,
     next_word_probabilities,
 )
-from memtune.corpora.grammar.derivation import compute_moments, parse_words
-from memtune.corpora.grammar.lexicon import PARTNERS
+from memtune.corpora.grammar.lexicon import PARTNERS, WORDS
 from memtune.corpora.grammar.productions import PARTNER, SENTENCE, Production, Symbol, list_productions
 from memtune.errors import CorpusError
 from tests.presence import require

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from memtune.corpora import open_corpus
-from memtune.corpora.grammar import WORDS, Sentence, generate_sentences, log_probability
 from memtune.corpora.grammar.completion_questions import generate_questions
 from memtune.corpora.grammar.derivation import parse_words
+from memtune.corpora.grammar.embedded_corpus import Sentence, generate_sentences, log_probability
 from memtune.corpora.grammar.inference_pairs import generate_pairs
 from memtune.corpora.grammar.labelled_phrases import generate_examples, label_phrases, score_word
+from memtune.corpora.grammar.lexicon import WORDS
 from memtune.corpora.grammar.task_corpora import TASKS, import_grammar_task
 from memtune.errors import CorpusError
 from tests.presence import require

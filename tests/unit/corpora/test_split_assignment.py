@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from memtune.corpora import Division, ImportOptions, TextFile, import_corpus, open_corpus, verify_corpus
-from memtune.corpora.blocks.example_blocks import Example, make_blocks
+from memtune.corpora.blocks.text_blocks import Example, make_blocks
 from memtune.corpora.importing.split_assignment import divide_block
 from memtune.errors import CorpusError
 from tests.unit.corpora.formats.conftest import read_sentences

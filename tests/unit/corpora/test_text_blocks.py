@@ -4,8 +4,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from memtune.corpora.blocks.example_blocks import make_sentence_blocks
-from memtune.corpora.blocks.text_blocks import SENTENCE_END, BadLineError, parse_number, split_lines
+from memtune.corpora.blocks.text_blocks import (
+    SENTENCE_END,
+    BadLineError,
+    make_sentence_blocks,
+    parse_number,
+    split_lines,
+)
 from memtune.corpora.sources.line_reader import LineReader
 from memtune.errors import CorpusError
 

@@ -14,9 +14,12 @@ from memtune.corpora import ImportOptions, TextFile, import_corpus, open_corpus,
 from memtune.corpora.importing.vocabulary_selection import spell_word
 from memtune.corpora.tokenisation import subwords
 from memtune.corpora.tokenisation.subwords import SubwordTokeniser, train_subwords
-from memtune.corpora.tokenisation.token_choice import parse_token_choice
-from memtune.corpora.tokenisation.tokeniser import ByteTokeniser, CharacterTokeniser
-from memtune.corpora.tokenisation.tokeniser_kinds import make_tokeniser
+from memtune.corpora.tokenisation.tokeniser import (
+    ByteTokeniser,
+    CharacterTokeniser,
+    make_tokeniser,
+    parse_token_choice,
+)
 from memtune.errors import CorpusError
 from tests.unit.corpora.conftest import TRAIN, read_store_files
 

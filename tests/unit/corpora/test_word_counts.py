@@ -2,8 +2,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from memtune.corpora.blocks.example_blocks import make_sentence_blocks
-from memtune.corpora.blocks.text_blocks import SENTENCE_END
+from memtune.corpora.blocks.text_blocks import SENTENCE_END, make_sentence_blocks
 from memtune.corpora.importing.word_counts import SplitCounter, WordTable
 
 TEXT = [

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
-from memtune.corpora import Example, ImportOptions, grammar, import_corpus
+from memtune.corpora import Example, ImportOptions, import_corpus
+from memtune.corpora.grammar.embedded_corpus import generate_sentences
 from memtune.corpora.store.word_vectors import VectorFile
 from memtune.results.reproduction.published_tables import PublishedTable
 from memtune.settings import Settings
@@ -31,14 +32,14 @@ def import_small_corpora(settings: Settings, table: PublishedTable, vectors: Vec
 
 def _make_lines(split: str, count: int) -> Iterator[Example]:
     """Lines of the grammar's text, all of one length."""
-    words = [word for sentence in grammar.generate_sentences(split, 2 * count) for word in sentence.words]
+    words = [word for sentence in generate_sentences(split, 2 * count) for word in sentence.words]
     for place in range(min(count, len(words) // WORDS_PER_LINE)):
         yield Example([words[WORDS_PER_LINE * place : WORDS_PER_LINE * (place + 1)]], {})
 
 
 def _make_annotated(split: str, count: int) -> Iterator[Example]:
     """Two sentences that differ in one word, with trees and the annotations of all other tasks."""
-    for index, sentence in enumerate(grammar.generate_sentences(split, count)):
+    for index, sentence in enumerate(generate_sentences(split, count)):
         words, last = list(sentence.words), len(sentence.words) - 1
         other = [*words[:last], "other"]
         tree = (sentence.heads, sentence.relations)

@@ -18,6 +18,7 @@ from memtune.errors import ConfigurationError, CorpusError, StudyError
 from memtune.library import FileKind, list_packaged
 from memtune.objective import Objective
 from memtune.reports.reproduction_tables import format_reproduction_page
+from memtune.results import single_trial
 from memtune.results.reproduction import table_run
 from memtune.results.reproduction.published_tables import (
     PublishedRow,
@@ -175,7 +176,7 @@ def test_a_trained_row_is_not_trained_again_and_its_test_split_is_read_once(
     def refuse(*arguments: object, **options: object) -> None:
         raise AssertionError("the test split is read again")
 
-    monkeypatch.setattr(table_run, "evaluate_model", refuse)
+    monkeypatch.setattr(single_trial, "evaluate_model", refuse)
     steps: list[str] = []
     hooks = RowHooks(on_report=lambda row, trial, report: steps.append(row.name))
     again = list(reproduce_table(TABLE, "cpu", settings, hooks=hooks))

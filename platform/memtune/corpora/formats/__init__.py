@@ -1,48 +1,44 @@
-"""Text formats, one module each: they parse the lines of a file into sentences and annotations."""
+"""Text formats: they parse the lines of a file into sentences and annotations."""
 
 from collections.abc import Mapping
 
 from memtune.corpora.blocks.text_blocks import BadLineError, Block, Format, split_lines
 from memtune.corpora.formats import (
-    agreement_lines,
-    agreement_prefixes,
+    agreement,
+    column_files,
     conllu,
-    gutenberg,
     linzen_tsv,
     msr_completion,
-    plain_prose,
-    ptb,
+    prose_texts,
     raw,
+    records,
+    sentence_lines,
     snli,
-    snli_tsv,
     sst,
-    text,
-    wikitext,
 )
-from memtune.corpora.formats.records import column_files, csv_rows, json_lines
 from memtune.corpora.sources.line_reader import LineReader
 from memtune.plugins import ObjectRegistry
 
 __all__ = ["FORMATS", "BadLineError", "Block", "Format", "LineReader", "split_lines"]
 
 _BUILT_IN: Mapping[str, Format] = {
-    "text": text.FORMAT,
-    "ptb": ptb.FORMAT,
-    "wikitext": wikitext.FORMAT,
-    "prose": plain_prose.FORMAT,
+    "text": sentence_lines.TEXT,
+    "ptb": sentence_lines.PTB,
+    "wikitext": sentence_lines.WIKITEXT,
+    "prose": prose_texts.PROSE,
     "raw": raw.FORMAT,
-    "jsonl": json_lines.FORMAT,
-    "csv": csv_rows.FORMAT,
+    "jsonl": records.JSON_LINES,
+    "csv": records.CSV,
     "parquet": column_files.PARQUET,
     "arrow": column_files.ARROW,
-    "gutenberg": gutenberg.FORMAT,
+    "gutenberg": prose_texts.GUTENBERG,
     "msr-completion": msr_completion.FORMAT,
-    "agreement": agreement_lines.FORMAT,
-    "agreement-prefix": agreement_prefixes.FORMAT,
+    "agreement": agreement.AGREEMENT,
+    "agreement-prefix": agreement.AGREEMENT_PREFIX,
     "linzen-tsv": linzen_tsv.FORMAT,
     "sst": sst.FORMAT,
-    "snli": snli.FORMAT,
-    "snli-tsv": snli_tsv.FORMAT,
+    "snli": snli.SNLI,
+    "snli-tsv": snli.SNLI_TSV,
     "conllu": conllu.FORMAT,
 }
 FORMATS: ObjectRegistry[Format] = ObjectRegistry(

@@ -7,8 +7,15 @@ A tree has one root and no cycle; edges may cross. Whitespace within a form beco
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
-from memtune.corpora.blocks.example_blocks import Example, parse_blocks
-from memtune.corpora.blocks.text_blocks import BadLineError, Block, Format, FormatOptions, parse_number
+from memtune.corpora.blocks.text_blocks import (
+    BadLineError,
+    Block,
+    Example,
+    Format,
+    FormatOptions,
+    parse_blocks,
+    parse_number,
+)
 from memtune.corpora.sources.line_reader import LineReader
 from memtune.errors import CorpusError
 

@@ -17,8 +17,15 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from memtune.corpora.blocks.example_blocks import Example, parse_blocks
-from memtune.corpora.blocks.text_blocks import BadLineError, Block, Format, FormatOptions, parse_number
+from memtune.corpora.blocks.text_blocks import (
+    BadLineError,
+    Block,
+    Example,
+    Format,
+    FormatOptions,
+    parse_blocks,
+    parse_number,
+)
 from memtune.corpora.sources.line_reader import LineReader
 from memtune.errors import CorpusError
 

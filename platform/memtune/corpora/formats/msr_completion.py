@@ -20,9 +20,16 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
-from memtune.corpora.blocks.english_words import split_clitics
-from memtune.corpora.blocks.example_blocks import Example, parse_blocks
-from memtune.corpora.blocks.text_blocks import BadLineError, Block, Format, FormatOptions, parse_number
+from memtune.corpora.blocks.prose import split_clitics
+from memtune.corpora.blocks.text_blocks import (
+    BadLineError,
+    Block,
+    Example,
+    Format,
+    FormatOptions,
+    parse_blocks,
+    parse_number,
+)
 from memtune.corpora.formats.conllu import drop_punctuation, read_parsed_sentences
 from memtune.corpora.sources.line_reader import LineReader
 from memtune.errors import CorpusError

@@ -1,18 +1,18 @@
-"""SNLI: one pair of sentences per line, as published or as JSON with `premise`, `hypothesis` and `label`.
+"""Pairs of sentences with a label, one a line: SNLI as published, as JSON, or as three columns.
 
 Bowman et al. (2015), "A large annotated corpus for learning natural language inference". The published files
 are `.jsonl`, or `.txt` with TAB-separated columns, and their words are those of the binary parse. JSON of
-Hugging Face has plain sentences, which are split as prose is. Pairs without an agreed label (`-` or -1) are
-left out and counted.
+Hugging Face has `premise`, `hypothesis` and `label`, plain sentences, which are split as prose is. The format
+`snli-tsv` is premise TAB hypothesis TAB 0, 1 or 2 (entailment, neutral, contradiction), words separated by
+whitespace. Pairs without an agreed label (`-` or -1) are left out and counted.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
-from memtune.corpora.blocks.english_words import tokenise, unescape_treebank_word
-from memtune.corpora.blocks.example_blocks import Example, parse_blocks
-from memtune.corpora.blocks.text_blocks import BadLineError, Block, Format
-from memtune.corpora.formats.records.json_lines import parse_json_line
+from memtune.corpora.blocks.prose import tokenise, unescape_treebank_word
+from memtune.corpora.blocks.text_blocks import BadLineError, Block, Example, Format, parse_blocks
+from memtune.corpora.formats.records import parse_json_line
 from memtune.corpora.sources.line_reader import LineReader
 from memtune.corpora.store.annotations import INFERENCE_LABELS
 from memtune.errors import CorpusError
@@ -100,8 +100,36 @@ def _split_parse(parse: str) -> list[str]:
     return [unescape_treebank_word(part) for part in parse.split() if part not in ("(", ")")]
 
 
-FORMAT = Format(
+SNLI = Format(
     _read,
     "SNLI as published, .jsonl or .txt, or JSON Lines with premise, hypothesis and label",
+    annotations=("inference",),
+)
+
+
+_COLUMN_COUNT = 3
+
+
+def _read_tsv(reader: LineReader, _: Value) -> Iterator[Block]:
+    lines = ((number, line) for number, line in reader.read_lines() if line.strip())
+    return parse_blocks(reader, lines, partial(_parse_row, reader))
+
+
+def _parse_row(reader: LineReader, line: str) -> Example | None:
+    columns = line.split("\t")
+    if len(columns) != _COLUMN_COUNT:
+        raise BadLineError(f"{len(columns)} TAB-separated columns instead of {_COLUMN_COUNT}")
+    premise, hypothesis, label = columns
+    if label.strip() in NO_LABEL:
+        count_unlabelled(reader)
+        return None
+    if label.strip() not in LABELS:
+        raise BadLineError(f'the label "{label}" is none of 0, 1, 2')
+    return make_pair(premise.split(), hypothesis.split(), LABELS[label.strip()])
+
+
+SNLI_TSV = Format(
+    _read_tsv,
+    "premise TAB hypothesis TAB label: 0 entailment, 1 neutral, 2 contradiction",
     annotations=("inference",),
 )

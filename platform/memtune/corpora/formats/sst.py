@@ -8,9 +8,8 @@ Socher et al. (2013), "Recursive Deep Models for Semantic Compositionality Over 
 import re
 from collections.abc import Iterator
 
-from memtune.corpora.blocks.english_words import unescape_treebank_word
-from memtune.corpora.blocks.example_blocks import Example, parse_blocks
-from memtune.corpora.blocks.text_blocks import BadLineError, Block, Format, shorten
+from memtune.corpora.blocks.prose import unescape_treebank_word
+from memtune.corpora.blocks.text_blocks import BadLineError, Block, Example, Format, parse_blocks, shorten
 from memtune.corpora.sources.line_reader import LineReader
 from memtune.corpora.store.annotations import SENTIMENT_LABELS
 from memtune.values import Value

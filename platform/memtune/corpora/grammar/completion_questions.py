@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from functools import cache
 from math import inf
 
-from memtune.corpora.blocks.example_blocks import Example
+from memtune.corpora.blocks.text_blocks import Example
 from memtune.corpora.grammar.embedded_corpus import (
     Sentence,
     generate_sentences,

@@ -15,7 +15,7 @@ from itertools import islice
 from math import exp, inf
 from pathlib import Path
 
-from memtune.corpora.blocks.example_blocks import Example
+from memtune.corpora.blocks.text_blocks import Example
 from memtune.corpora.grammar.derivation import Derivation, parse_words, sample_derivation
 from memtune.corpora.grammar.lexicon import NAMES, NOUNS, NUMBERS, OTHER_FORM, WORDS
 from memtune.corpora.importing.importer import ImportResult, import_corpus

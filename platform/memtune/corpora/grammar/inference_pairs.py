@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import TypeVar
 
-from memtune.corpora.blocks.example_blocks import Example
+from memtune.corpora.blocks.text_blocks import Example
 from memtune.corpora.grammar.derivation import parse_words
 from memtune.corpora.grammar.embedded_corpus import Sentence, log_probability, stream_sentences
 from memtune.corpora.grammar.lexicon import NOUNS

@@ -14,7 +14,7 @@ The clause after "doubts" or "suspects" contributes the negative of its score. T
 from collections.abc import Iterator
 from itertools import islice
 
-from memtune.corpora.blocks.example_blocks import Example
+from memtune.corpora.blocks.text_blocks import Example
 from memtune.corpora.grammar.embedded_corpus import Sentence, stream_sentences
 from memtune.corpora.store.annotations import SENTIMENT_LABELS
 

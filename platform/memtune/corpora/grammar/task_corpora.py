@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from memtune.corpora.blocks.example_blocks import Example
+from memtune.corpora.blocks.text_blocks import Example
 from memtune.corpora.grammar import completion_questions, inference_pairs, labelled_phrases
 from memtune.corpora.importing.importer import ImportResult, import_corpus
 from memtune.corpora.store.corpus_store import CorpusStore

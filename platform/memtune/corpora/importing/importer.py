@@ -45,7 +45,7 @@ from memtune.corpora.store.manifest import (
 from memtune.corpora.store.node_cache import resolve_cache_folder
 from memtune.corpora.store.vocabulary import UNK
 from memtune.corpora.store.word_vectors import VectorFile, Vectors, read_vectors
-from memtune.corpora.tokenisation.token_choice import parse_token_choice
+from memtune.corpora.tokenisation.tokeniser import parse_token_choice
 from memtune.errors import CorpusError
 
 OOV_WARNING_RATE = 0.2

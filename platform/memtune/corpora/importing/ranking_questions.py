@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-from memtune.corpora.blocks.example_blocks import Example
+from memtune.corpora.blocks.text_blocks import Example
 from memtune.corpora.importing.importer import import_corpus
 from memtune.corpora.store.corpus import Corpus, open_corpus
 from memtune.corpora.store.manifest import ImportOptions

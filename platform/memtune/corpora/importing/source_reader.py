@@ -12,8 +12,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from memtune.arguments import check_type, describe_value
-from memtune.corpora.blocks.example_blocks import Example, make_blocks
-from memtune.corpora.blocks.text_blocks import SENTENCE_END, BadLineError, Block, Format, TextFile
+from memtune.corpora.blocks.text_blocks import (
+    SENTENCE_END,
+    BadLineError,
+    Block,
+    Example,
+    Format,
+    TextFile,
+    make_blocks,
+)
 from memtune.corpora.formats import FORMATS
 from memtune.corpora.importing.annotation_tables import AnnotationTables
 from memtune.corpora.importing.data_sets import DataSet

@@ -26,8 +26,7 @@ from memtune.corpora.importing.word_counts import SplitCounter, WordTable
 from memtune.corpora.sources.line_reader import LineReader
 from memtune.corpora.store.manifest import ImportOptions
 from memtune.corpora.store.word_vectors import VectorFile
-from memtune.corpora.tokenisation.token_choice import TokenChoice
-from memtune.corpora.tokenisation.tokeniser import ByteTokeniser, CharacterTokeniser, Tokeniser
+from memtune.corpora.tokenisation.tokeniser import ByteTokeniser, CharacterTokeniser, TokenChoice, Tokeniser
 from memtune.errors import CorpusError
 
 if TYPE_CHECKING:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -66,10 +67,8 @@ class LineReader:
     @property
     def size_bytes(self) -> int | None:
         """Bytes of the source; None for a pipe. Raises CorpusError for a file that cannot be read."""
-        try:
+        with self._translate_errors():
             return self._source.size_bytes
-        except OSError as error:
-            raise CorpusError(f"cannot read {self.name}: {error.strerror}") from None
 
     @property
     def sha256(self) -> str:
@@ -88,24 +87,19 @@ class LineReader:
 
     def read_blocks(self) -> Iterator[pa.Array]:
         """Yields Arrow strings, one per line with its line feed. Raises CorpusError if not UTF-8."""
-        try:
-            for data in self._cut_at_line_ends(self._source.read_chunks(self._block_bytes)):
-                lines = self._decode_lines(data)
-                yield lines
-                self._block_start_byte += len(data)
-                self._block_start_line += len(lines)
-        except OSError as error:
-            raise CorpusError(f"cannot read {self.name}: {error.strerror}") from None
+        for data in self._cut_at_line_ends(self.read_chunks()):
+            lines = self._decode_lines(data)
+            yield lines
+            self._block_start_byte += len(data)
+            self._block_start_line += len(lines)
 
     def read_chunks(self) -> Iterator[bytes]:
         """Yields the content, hashed but not checked. Raises CorpusError for a binary file."""
-        try:
+        with self._translate_errors():
             for data in self._source.read_chunks(self._block_bytes):
                 self._content.add(data)
                 self.bytes_read += len(data)
                 yield data
-        except OSError as error:
-            raise CorpusError(f"cannot read {self.name}: {error.strerror}") from None
 
     def read_content(self, max_bytes: int, fix: str) -> bytes:
         """The bytes of the whole file. Raises CorpusError for a binary or a larger file, with a fix."""
@@ -130,15 +124,13 @@ class LineReader:
 
     def open_binary(self) -> IO[bytes]:
         """The whole content, hashed, as a file with random access; for formats that are not text."""
-        try:
+        with self._translate_errors():
             file = self._source.open_binary()
             while data := file.read(self._block_bytes):
                 self._content.add(data)
                 self.bytes_read += len(data)
             file.seek(0)
-        except OSError as error:
-            raise CorpusError(f"cannot read {self.name}: {error.strerror}") from None
-        return file
+            return file
 
     def open_companion(self, path: Location, role: str = "the file") -> "LineReader":
         """A reader of a file that belongs to this one. Raises CorpusError for a folder or a missing file."""
@@ -174,11 +166,16 @@ class LineReader:
                 f"{_MAX_BAD_SHARE:.0%}; the last one: {self._last_bad}"
             )
 
+    @contextmanager
+    def _translate_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise CorpusError(f"cannot read {self.name}: {error.strerror}") from None
+
     def _cut_at_line_ends(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
         rest = b""
         for chunk in chunks:
-            self._content.add(chunk)
-            self.bytes_read += len(chunk)
             data = rest + chunk
             cut = data.rfind(b"\n") + 1
             rest = data[cut:]

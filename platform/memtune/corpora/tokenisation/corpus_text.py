@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from memtune.corpora.store.corpus import Corpus
-from memtune.corpora.tokenisation.tokeniser_kinds import make_tokeniser
+from memtune.corpora.tokenisation.tokeniser import make_tokeniser
 from memtune.errors import StorageError
 
 ExportFormat = Literal["text", "jsonl", "parquet"]

@@ -6,9 +6,14 @@ printable ASCII is `<0xE9>`. The text of a sentence is its words joined by one b
 """
 
 import json
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
+
+from memtune.errors import CorpusError
 
 TokeniserKind = Literal["characters", "bytes", "subwords"]
 
@@ -80,3 +85,65 @@ _BYTE_BY_TOKEN = {name_byte(byte): bytes([byte]) for byte in range(256)}
 
 def _spell(token: str) -> str:
     return {BLANK: " ", _LITERAL_UNDERSCORE: "_"}.get(token, token)
+
+
+def make_tokeniser(kind: TokeniserKind, document: str) -> Tokeniser:
+    """The tokeniser of a stored document. Raises CorpusError for one that `tokenizers` cannot read."""
+    if kind == "characters":
+        return CharacterTokeniser()
+    if kind == "bytes":
+        return ByteTokeniser()
+    if kind == "subwords":
+        # Imported here: only texts of subwords need `tokenizers`, and `import memtune` loads without it.
+        from memtune.corpora.tokenisation.subwords import SubwordTokeniser
+
+        return SubwordTokeniser(document)
+    raise CorpusError(f'no tokeniser "{kind}"; update memtune')
+
+
+_TRAINED = re.compile(r"(bpe|unigram):([0-9]{1,7})")
+_MIN_SIZE, _MAX_SIZE = 300, 500_000
+
+
+@dataclass(frozen=True)
+class TokenChoice:
+    """Words, characters, bytes, subwords that are trained to a size, or those of a tokenizer.json."""
+
+    kind: Literal["words", "characters", "bytes", "bpe", "unigram", "file"]
+    size: int = 0
+    path: Path | None = None
+
+    @property
+    def has_subwords(self) -> bool:
+        """Whether a tokeniser determines the whole vocabulary."""
+        return self.kind in ("bpe", "unigram", "file")
+
+
+_SIMPLE = {
+    "words": TokenChoice("words"),
+    "characters": TokenChoice("characters"),
+    "bytes": TokenChoice("bytes"),
+}
+
+
+def parse_token_choice(text: str) -> TokenChoice:
+    """The choice that `words`, `characters`, `bytes`, `bpe:8000`, `unigram:8000` or FILE.json names.
+
+    Raises CorpusError for any other text.
+    """
+    if text in _SIMPLE:
+        return _SIMPLE[text]
+    found = _TRAINED.fullmatch(text)
+    if found:
+        size = int(found[2])
+        if not _MIN_SIZE <= size <= _MAX_SIZE:
+            raise CorpusError(
+                f"--tokens {text}: the size must be from {_MIN_SIZE} (256 of them are bytes) to "
+                f"{_MAX_SIZE:,}, got {size:,}"
+            )
+        return TokenChoice("bpe" if found[1] == "bpe" else "unigram", size)
+    if text.endswith(".json"):
+        return TokenChoice("file", path=Path(text))
+    raise CorpusError(
+        f"--tokens {text} is none of words, characters, bytes, bpe:8000, unigram:8000 and FILE.json"
+    )

@@ -7,8 +7,7 @@ from time import process_time
 import pytest
 
 from memtune.corpora import TextFile, import_corpus, open_corpus
-from memtune.corpora.blocks.english_words import split_clitics, split_sentences, tokenise
-from memtune.corpora.blocks.prose import split_paragraphs
+from memtune.corpora.blocks.prose import split_clitics, split_paragraphs, split_sentences, tokenise
 from memtune.errors import CorpusError
 from tests.fuzz.time_limit import limit_time
 from tests.unit.corpora.formats.conftest import read_sentences
@@ -216,6 +215,6 @@ def test_a_pipe_among_the_books_is_refused(tmp_path, store):
 
 
 def test_a_book_that_is_too_long_to_be_held_in_memory_is_refused(import_books, monkeypatch):
-    monkeypatch.setattr("memtune.corpora.formats.gutenberg._MAX_BOOK_BYTES", 100)
+    monkeypatch.setattr("memtune.corpora.formats.prose_texts._MAX_BOOK_BYTES", 100)
     with pytest.raises(CorpusError, match="has more than 100 bytes; give a folder with one file"):
         import_books({"old.txt": OLD})

@@ -1,7 +1,7 @@
-"""Number agreement as two files of corresponding lines: sentences, and a question about each.
+"""Number agreement: two files of corresponding lines, or prefixes of sentences.
 
-`NAME.text` has one sentence per line, which may end in `<eos>`. `NAME.gold`, or the file of the option
-`gold`, has TAB-separated columns of one of two kinds:
+The format `agreement`: `NAME.text` has one sentence per line, which may end in `<eos>`. `NAME.gold`, or the
+file of the option `gold`, has TAB-separated columns of one of two kinds:
 
 - The questions of Linzen et al. (2016) as prepared for Gulordava et al. (2018) have four: the position of the
   verb from 0, its right form, its wrong form and the number of attractors. The sentence has the right form.
@@ -9,6 +9,12 @@
   hierarchically", have eleven or twelve. The position is the fourth, the forms are the seventh and eighth.
   Only the words before the position matter: the word in place may be neither form. The attractors are in
   `NAME.tab`, or in the file of the option `table`: a TSV with a header and two rows per question.
+
+The format `agreement-prefix` has one question per line: label of the number, TAB, words before the verb. This
+is the simplified data of Linzen et al. (2016) (`numpred.test`), which StackNN (Hao et al. 2018) reads. The
+labels are VBZ or VBP, sing or plur, or singular or plural. The file has no verb, so every question compares
+the two forms of one verb, those of the options `singular` and `plural`. The form that the label names is
+stored as the last word of the sentence.
 """
 
 import csv
@@ -16,9 +22,19 @@ import os
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Self
 
-from memtune.corpora.blocks.example_blocks import Example, parse_blocks
-from memtune.corpora.blocks.text_blocks import BadLineError, Block, Format, FormatOptions, parse_number
+from pydantic import Field, model_validator
+
+from memtune.corpora.blocks.text_blocks import (
+    BadLineError,
+    Block,
+    Example,
+    Format,
+    FormatOptions,
+    parse_blocks,
+    parse_number,
+)
 from memtune.corpora.sources.line_reader import LineReader
 from memtune.corpora.store.vocabulary import EOS
 from memtune.errors import CorpusError
@@ -142,9 +158,55 @@ def _make_example(words: list[str], verb: int, right: str, wrong: str, attractor
     return Example([words], {"agreement": [(0, verb, right, wrong, attractors)]})
 
 
-FORMAT = Format(
+AGREEMENT = Format(
     _read,
     "number agreement: sentences in NAME.text, verbs and their other forms in NAME.gold",
     annotations=("agreement",),
     options=AgreementOptions,
+)
+
+
+_SINGULAR_LABELS = ("VBZ", "sing", "singular")
+_PLURAL_LABELS = ("VBP", "plur", "plural")
+
+
+class PrefixOptions(FormatOptions):
+    """`singular` and `plural` are the forms to compare; `attractors` is their number for the whole file, as
+    in `numpred.test.5`, where it is known.
+    """
+
+    singular: str = "is"
+    plural: str = "are"
+    attractors: int | None = Field(None, ge=0, le=2**31 - 1)
+
+    @model_validator(mode="after")
+    def _require_two_words(self) -> Self:
+        if len(self.singular.split()) != 1 or len(self.plural.split()) != 1 or self.singular == self.plural:
+            raise ValueError("singular and plural must be two different words, such as is and are")
+        return self
+
+
+def _read_prefixes(reader: LineReader, options: PrefixOptions) -> Iterator[Block]:
+    lines = ((number, line) for number, line in reader.read_lines() if line.strip())
+    return parse_blocks(reader, lines, partial(_parse_prefix, options))
+
+
+def _parse_prefix(options: PrefixOptions, line: str) -> Example:
+    label, _, prefix = line.partition("\t")
+    words = prefix.split()
+    forms = options.singular.strip(), options.plural.strip()
+    if label.strip() not in (*_SINGULAR_LABELS, *_PLURAL_LABELS):
+        raise BadLineError(f'the label "{label}" is none of {", ".join(_SINGULAR_LABELS + _PLURAL_LABELS)}')
+    if not words:
+        raise BadLineError("no words after the label and a TAB")
+    right, wrong = forms if label.strip() in _SINGULAR_LABELS else reversed(forms)
+    attractors = UNKNOWN_ATTRACTORS if options.attractors is None else options.attractors
+    return Example([[*words, right]], {"agreement": [(0, len(words), right, wrong, attractors)]})
+
+
+AGREEMENT_PREFIX = Format(
+    _read_prefixes,
+    "number agreement by prefixes: VBZ or VBP, a TAB and the words before the verb",
+    annotations=("agreement",),
+    options=PrefixOptions,
 )

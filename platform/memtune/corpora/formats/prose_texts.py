@@ -1,22 +1,46 @@
-"""Project Gutenberg's plain texts: one file, or every file of a folder, without headers and licences.
+"""Prose, of which sentences and words are made by `blocks.prose`: raw text, and books of Project Gutenberg.
 
-A text starts after the line `*END*THE SMALL PRINT!` of old files or `*** START OF` of newer ones, and stops
-before `*** END OF` or `End of Project Gutenberg`. Paragraphs are split into sentences and sentences into
-words by `blocks.prose`. Case is kept. Clitics stay with their words unless the option `clitics` splits
-them. Emphasis (`_so_`) and rows of signs are removed. A file that is not UTF-8 is read as Latin-1, and the
-import notes it.
+In raw prose, such as a web page's text, a blank line ends a paragraph; with the option `paragraphs=lines`
+every line is one.
+
+A book of Project Gutenberg is one file, or every file of a folder, without headers and licences. Its text
+starts after the line `*END*THE SMALL PRINT!` of old files or `*** START OF` of newer ones, and stops before
+`*** END OF` or `End of Project Gutenberg`. Case is kept. Clitics stay with their words unless the option
+`clitics` splits them. Emphasis (`_so_`) and rows of signs are removed. A file that is not UTF-8 is read as
+Latin-1, and the import notes it.
 """
 
 import re
 from collections.abc import Iterator
 from fnmatch import fnmatch
 from pathlib import Path
+from typing import Literal
 
 from memtune.corpora.blocks.prose import ProseOptions, make_prose_blocks, split_paragraphs
 from memtune.corpora.blocks.text_blocks import Block, Format
 from memtune.corpora.sources.line_reader import LineReader
 from memtune.corpora.sources.source_file import list_source_files
 from memtune.errors import CorpusError
+
+
+class PlainProseOptions(ProseOptions):
+    """Those of prose; `paragraphs` end at blank lines or at every line."""
+
+    paragraphs: Literal["blank-lines", "lines"] = "blank-lines"
+
+
+def _read_prose(reader: LineReader, options: PlainProseOptions) -> Iterator[Block]:
+    lines = (line for _, line in reader.read_lines())
+    paragraphs = lines if options.paragraphs == "lines" else split_paragraphs(lines, reader.name)
+    return make_prose_blocks(paragraphs, options)
+
+
+PROSE = Format(
+    _read_prose,
+    "raw prose: paragraphs are split into sentences, and sentences into words",
+    options=PlainProseOptions,
+)
+
 
 _HEADER_END = re.compile(
     r"\*END\s*\*?\s*THE SMALL PRINT!|\*\*\*\s*START OF TH(?:E|IS) PROJECT GUTENBERG", re.IGNORECASE
@@ -38,9 +62,9 @@ class GutenbergOptions(ProseOptions):
     files: str = "*.txt"
 
 
-def _read(reader: LineReader, options: GutenbergOptions) -> Iterator[Block]:
+def _read_gutenberg(reader: LineReader, options: GutenbergOptions) -> Iterator[Block]:
     if not reader.is_folder:
-        yield from _make_blocks(_strip_header_and_footer(_read_lines(reader, reader)), options)
+        yield from _make_blocks(_strip_header_and_footer(_read_book(reader, reader)), options)
         return
     paths = [Path(path) for path in list_source_files(reader.path)]
     chosen = [path for path in paths if fnmatch(path.name.lower(), options.files.lower())]
@@ -50,7 +74,7 @@ def _read(reader: LineReader, options: GutenbergOptions) -> Iterator[Block]:
         )
     whole = []
     for path in chosen:
-        lines = _read_lines(reader, reader.open_companion(path))
+        lines = _read_book(reader, reader.open_companion(path))
         body = _strip_header_and_footer(lines)
         if len(body) == len(lines):
             whole.append(path.name)
@@ -62,7 +86,7 @@ def _read(reader: LineReader, options: GutenbergOptions) -> Iterator[Block]:
         )
 
 
-def _read_lines(reader: LineReader, file: LineReader) -> list[str]:
+def _read_book(reader: LineReader, file: LineReader) -> list[str]:
     """The lines of a book."""
     content = file.read_content(
         _MAX_BOOK_BYTES, "give a folder with one file for each book, or import it with --format prose"
@@ -87,8 +111,8 @@ def _strip_header_and_footer(lines: list[str]) -> list[str]:
     return lines[start : min((number for number in stops if number > start), default=len(lines))]
 
 
-FORMAT = Format(
-    _read,
+GUTENBERG = Format(
+    _read_gutenberg,
     "Project Gutenberg: a book or a folder of books without headers, split into sentences and words",
     options=GutenbergOptions,
     reads_folders=True,

@@ -1,1 +1,0 @@
-"""Formats whose records hold texts in a named field."""
