@@ -9,7 +9,6 @@ from memtune.ray_backend.clusters.rules.access_rules import (
     find_missing_ssh_user,
     find_missing_token,
 )
-from memtune.ray_backend.clusters.rules.gpu_rules import find_unknown_instance_types, find_wrong_gpu_counts
 from memtune.ray_backend.clusters.rules.on_premises_rules import (
     find_ambiguous_addresses,
     find_autoscaler_v2,
@@ -21,6 +20,7 @@ from memtune.ray_backend.clusters.rules.provider_rules import (
     find_placeholders,
     find_schema_violations,
     find_unknown_provider_fields,
+    find_wrong_gpu_counts,
 )
 from memtune.ray_backend.clusters.rules.upload_rules import (
     find_large_uploads,
@@ -32,7 +32,6 @@ from memtune.ray_backend.clusters.rules.version_rules import Versions, find_vers
 RULES = (
     find_unknown_provider_fields,
     find_wrong_gpu_counts,
-    find_unknown_instance_types,
     find_missing_token,
     find_exposed_token,
     find_missing_ssh_user,

@@ -1,6 +1,8 @@
-"""The rule about names under `provider:`: Ray's schema accepts any, and Ray ignores an unknown one silently.
+"""Rules about the provider and its node types.
 
-The names are those that the node providers of Ray 2.60 read.
+Ray's schema accepts any name under `provider:`, and Ray ignores an unknown one silently. The names are those
+that the node providers of Ray 2.60 read. The autoscaler starts nodes by the declared number of GPUs alone:
+with too many, trials wait for a node that can never hold them; with none, no node starts.
 """
 
 import re
@@ -44,6 +46,34 @@ def find_unknown_provider_fields(cluster: ClusterFile) -> list[Finding]:
         for name in cluster.provider
         if name not in known
     ]
+
+
+def find_wrong_gpu_counts(cluster: ClusterFile) -> list[Finding]:
+    """Node types whose `resources.GPU` is not an integer, or not that of their machine in the file."""
+    findings = []
+    for name, node_type in cluster.node_types.items():
+        resources, machine = node_type.get("resources"), node_type.get("node_config")
+        declared = resources.get("GPU", 0) if isinstance(resources, dict) else 0
+        actual = _count_gpus(machine) if isinstance(machine, dict) else None
+        if not isinstance(declared, int) or isinstance(declared, bool):
+            problem = f"{declared!r} is not an integer"
+            fix = "write an integer; for a share of a GPU, set gpus_per_trial under [resources] in the study"
+        elif actual not in (None, declared):
+            problem = f"{declared} declared, the machine has {actual}"
+            fix = f"write GPU: {actual}, or name another machine"
+        else:
+            continue
+        where = f"available_node_types.{name}.resources.GPU"
+        findings.append(Finding(rule="gpus", where=where, problem=problem, fix=fix))
+    return findings
+
+
+def _count_gpus(machine: dict[str, Any]) -> int | None:
+    """Google's accelerators, or the number in a name such as a2-highgpu-4g; None without both."""
+    if accelerators := machine.get("guestAccelerators"):
+        return sum(int(accelerator.get("acceleratorCount", 0)) for accelerator in accelerators)
+    named = re.search(r"-(\d+)g(?:-\w+)?$", str(machine.get("machineType", "")))
+    return int(named[1]) if named else None
 
 
 PLACEHOLDER = re.compile(r"EDIT-[\w-]+|\b(?:192\.0\.2|198\.51\.100|203\.0\.113)\.\d{1,3}\b")
