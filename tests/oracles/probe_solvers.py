@@ -9,7 +9,7 @@ from operator import add, mul, sub
 
 import numpy as np
 
-from memtune.corpora.grammar import next_word_probabilities
+from memtune.corpora.grammar.embedded_corpus import next_word_probabilities
 from memtune.corpora.grammar.lexicon import OTHER_FORM, PARTNERS
 from memtune.corpora.probes.recall import Row
 

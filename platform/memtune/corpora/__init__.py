@@ -26,8 +26,12 @@ from memtune.corpora.store.corpus_store import CorpusStore
 from memtune.corpora.store.manifest import ImportOptions, Manifest
 from memtune.corpora.store.vocabulary import EOS, UNK, Vocabulary
 from memtune.corpora.store.word_vectors import VectorFile, Vectors
-from memtune.corpora.tokenisation.corpus_text import export_text, iterate_sentences, sample_sentences
-from memtune.corpora.tokenisation.tokeniser import make_tokeniser
+from memtune.corpora.tokenisation.corpus_text import (
+    export_text,
+    iterate_sentences,
+    make_tokeniser,
+    sample_sentences,
+)
 
 __all__ = [
     "ANNOTATION_KINDS",

@@ -17,6 +17,7 @@ from memtune.tracking.registry.model_versions import (
     describe_registered,
     find_champion,
     list_champions,
+    record_evaluation,
     require_registered,
 )
 from memtune.tracking.registry.registered_model import DownloadedModel, load_registered
@@ -31,7 +32,6 @@ from memtune.tracking.runs.recorded_runs import (
     find_trial_run,
     is_trial_name,
     record_conclusion,
-    record_evaluation,
     record_test_access,
 )
 from memtune.tracking.runs.recorder import Recorder

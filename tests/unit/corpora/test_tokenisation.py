@@ -13,11 +13,11 @@ from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 from memtune.corpora import ImportOptions, TextFile, import_corpus, open_corpus, verify_corpus
 from memtune.corpora.importing.vocabulary_selection import spell_word
 from memtune.corpora.tokenisation import subwords
+from memtune.corpora.tokenisation.corpus_text import make_tokeniser
 from memtune.corpora.tokenisation.subwords import SubwordTokeniser, train_subwords
 from memtune.corpora.tokenisation.tokeniser import (
     ByteTokeniser,
     CharacterTokeniser,
-    make_tokeniser,
     parse_token_choice,
 )
 from memtune.errors import CorpusError

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 
 from memtune.corpora.blocks.text_blocks import BadLineError, Block, Format, split_lines
 from memtune.corpora.formats import (
-    agreement,
     column_files,
     conllu,
     linzen_tsv,
     msr_completion,
+    number_agreement,
     prose_texts,
     raw,
     records,
@@ -33,8 +33,8 @@ _BUILT_IN: Mapping[str, Format] = {
     "arrow": column_files.ARROW,
     "gutenberg": prose_texts.GUTENBERG,
     "msr-completion": msr_completion.FORMAT,
-    "agreement": agreement.AGREEMENT,
-    "agreement-prefix": agreement.AGREEMENT_PREFIX,
+    "agreement": number_agreement.AGREEMENT,
+    "agreement-prefix": number_agreement.AGREEMENT_PREFIX,
     "linzen-tsv": linzen_tsv.FORMAT,
     "sst": sst.FORMAT,
     "snli": snli.SNLI,

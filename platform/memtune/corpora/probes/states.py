@@ -9,8 +9,7 @@ from functools import cache
 from itertools import accumulate, permutations
 from random import Random
 
-from memtune.corpora.grammar import next_word_probabilities
-from memtune.corpora.grammar.embedded_corpus import draw_sentence
+from memtune.corpora.grammar.embedded_corpus import draw_sentence, next_word_probabilities
 from memtune.corpora.grammar.lexicon import BRACKETS, NAMES, PARTNERS
 from memtune.corpora.probes.recall import UNASKED, Row
 

@@ -87,20 +87,6 @@ def _spell(token: str) -> str:
     return {BLANK: " ", _LITERAL_UNDERSCORE: "_"}.get(token, token)
 
 
-def make_tokeniser(kind: TokeniserKind, document: str) -> Tokeniser:
-    """The tokeniser of a stored document. Raises CorpusError for one that `tokenizers` cannot read."""
-    if kind == "characters":
-        return CharacterTokeniser()
-    if kind == "bytes":
-        return ByteTokeniser()
-    if kind == "subwords":
-        # Imported here: only texts of subwords need `tokenizers`, and `import memtune` loads without it.
-        from memtune.corpora.tokenisation.subwords import SubwordTokeniser
-
-        return SubwordTokeniser(document)
-    raise CorpusError(f'no tokeniser "{kind}"; update memtune')
-
-
 _TRAINED = re.compile(r"(bpe|unigram):([0-9]{1,7})")
 _MIN_SIZE, _MAX_SIZE = 300, 500_000
 

@@ -1,4 +1,4 @@
-"""What users do with the runs of trials: find them by name, record evaluations and conclusions, delete them.
+"""What users do with the runs of trials: find them by name, record accesses and conclusions, delete them.
 
 A trial's name is `STUDY#7`, `STUDY#7 seed 1` for a repeat, or the id of a run in MLflow.
 
@@ -42,8 +42,6 @@ from memtune.values import Value
 if TYPE_CHECKING:
     from mlflow.entities import Run
     from mlflow.tracking import MlflowClient
-
-    from memtune.tracking.registry.model_versions import RegisteredVersion
 
 TEST_ACCESSES = "test_accesses"
 """The metric, and the role of the run for accesses without a recorded model."""
@@ -178,30 +176,6 @@ def find_evaluation(
     metrics, prefix = runs[-1].data.metrics, f"{split}_"
     figures = {name.removeprefix(prefix): value for name, value in metrics.items() if name.startswith(prefix)}
     return RecordedEvaluation(runs[-1].info.run_id, figures)
-
-
-def record_evaluation(
-    tracking_uri: str,
-    run_id: str,
-    name: str,
-    metrics: Mapping[str, float],
-    version: "RegisteredVersion | None" = None,
-) -> None:
-    """Record an evaluation's figures on the model's run as metrics, and on its version as tags.
-
-    `name` is the split, with everything else that the figures depend on: `test` gives `test_perplexity`.
-    The same model has the same figures, so a repeated call changes nothing. Raises TrackingError when the
-    store does not answer.
-    """
-    client = connect(tracking_uri)
-    with translate_mlflow_errors(tracking_uri):
-        known = client.get_run(run_id).data.metrics
-        for figure, value in metrics.items():
-            if version is not None:
-                place = version.corpus, str(version.version)
-                client.set_model_version_tag(*place, f"{name}_{figure}", str(value))
-            if f"{name}_{figure}" not in known:
-                client.log_metric(run_id, f"{name}_{figure}", float(value))
 
 
 def record_test_access(tracking_uri: str, corpus: str, run_id: str | None = None) -> None:
