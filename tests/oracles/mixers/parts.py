@@ -42,12 +42,13 @@ def softplus(x: Tensor) -> Tensor:
 
 
 def make_rotation(angles: Tensor, width: int) -> Tensor:
-    """The matrix that turns channels i and P + i by angle i."""
+    """The matrix that turns channels 2i and 2i + 1 by angle i."""
     pairs = len(angles)
     rows = [[torch.zeros(()).double() for _ in range(width)] for _ in range(width)]
     for i, angle in enumerate(angles):
-        rows[i][i] = rows[pairs + i][pairs + i] = angle.cos()
-        rows[i][pairs + i], rows[pairs + i][i] = -angle.sin(), angle.sin()
+        first, second = 2 * i, 2 * i + 1
+        rows[first][first] = rows[second][second] = angle.cos()
+        rows[first][second], rows[second][first] = -angle.sin(), angle.sin()
     for i in range(2 * pairs, width):
         rows[i][i] = torch.ones(()).double()
     return torch.stack([torch.stack(row) for row in rows])
