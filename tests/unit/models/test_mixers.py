@@ -333,3 +333,43 @@ def test_sizes_of_one_block_by_hand():
     )
     assert config.state_size() == 4 * 8 + 3 * 8
     assert config.multiply_adds(10) - 80 == 4 * 8 + maps + 3 * 4 * 8 + 2 * 8 * 8 + 3 * 8 * 16
+
+
+BARE: dict[str, Any] = {"convolution": 0, "head_norm": False, "output_gate": "none"}
+
+
+@pytest.mark.parametrize(
+    ("billions", "width", "layers", "inner"),
+    [(6.7, 4096, 32, 11008), (13.0, 5120, 40, 13824), (32.5, 6656, 60, 17920), (65.2, 8192, 80, 22016)],
+)
+def test_blocks_of_attention_have_the_parameters_of_llama(billions, width, layers, inner):
+    """Touvron et al. (2023), table 2; the widths within are 8/3 of the width, rounded up to 256."""
+    config = MixerBlocksConfig(
+        width=width, layers=layers, mixer=AttentionConfig(heads=32), channel_ratio=inner / width, **BARE
+    )
+    # The paper cuts 65.29 off after its first digit.
+    assert config.parameter_count(32_000) / 1e9 == pytest.approx(billions, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("mixer", "fields", "inner"),
+    [
+        (AttentionConfig(), BARE, 2816),
+        (PRESETS["gla"], {"convolution": 0}, 2816),
+        (PRESETS["deltanet"].model_copy(update={"key_ratio": 1.0}), {"output_gate": "none"}, 2816),
+        (
+            PRESETS["retnet"].model_copy(update={"key_ratio": 1.0, "value_ratio": 2.0}),
+            {"convolution": 0},
+            1536,
+        ),
+    ],
+    ids=["Transformer++", "GLA", "DeltaNet", "RetNet"],
+)
+def test_blocks_have_the_parameters_of_the_models_of_340m(mixer, fields, inner):
+    """Yang et al. (2024), 2312.06635 and 2406.06484, with the settings that their code names for 340M: tied
+    embeddings of 32,000 words and 24 blocks of width 1,024.
+    """
+    config = MixerBlocksConfig(
+        width=1024, layers=24, mixer=mixer, channel_ratio=inner / 1024, tie_output=True, **fields
+    )
+    assert config.parameter_count(32_000) == pytest.approx(340e6, rel=0.025)
