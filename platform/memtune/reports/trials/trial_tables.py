@@ -17,6 +17,7 @@ from memtune.results.comparison import describe_row
 from memtune.results.ranking.selection import ShortTrial
 from memtune.results.study.study_view import StudyView
 from memtune.results.tokenisation_comparison import TokenisationRow
+from memtune.spaces import SizeKind
 from memtune.tasks import TASKS, LanguageModellingConfig, TaskConfig
 from memtune.tracking import NO_STUDY, LeaderboardRow, find_varying_parameters
 from memtune.training import TrialConfig
@@ -220,7 +221,7 @@ def make_families_table(view: StudyView, title: str, searched_fields: Collection
     objective, unit = view.objective, view.stored.trials[0].config.task.prediction_unit
     table.add_column("best", justify="right")
     table.add_column("configuration", overflow="fold")
-    for name in ("parameters", unit, f"validation {objective}", "seeds", "trials"):
+    for name in ("parameters", "state", unit, f"validation {objective}", "seeds", "trials"):
         table.add_column(name, justify="right", overflow="fold")
     for found in view.family_bests:
         best = found.best
@@ -229,7 +230,7 @@ def make_families_table(view: StudyView, title: str, searched_fields: Collection
         table.add_row(
             best.reference,
             describe_trial(best.config, searched_fields),
-            f"{best.sizes.parameters:,}" if best.sizes else "",
+            *((f"{best.sizes.parameters:,}", f"{best.sizes.state:,}") if best.sizes else ("", "")),
             f"{best.tokens:,}",
             found.explain(objective, DIGITS) if isinstance(found, ShortTrial) else figure,
             str(found.estimate.seeds),
@@ -260,12 +261,15 @@ def make_spread_table(view: StudyView, searched_fields: Collection[str] = ()) ->
 def make_sample_table(
     samples: Iterable[TrialConfig], vocabulary_size: int, searched_fields: Collection[str] = ()
 ) -> Table:
-    """One row per sampled configuration, with the parameter count for this vocabulary size."""
+    """One row per sampled configuration, with its sizes for this vocabulary size."""
     table = Table(title="five configurations of the space")
     table.add_column("configuration", overflow="fold")
-    table.add_column("parameters", justify="right")
+    kinds: tuple[SizeKind, ...] = ("parameters", "multiply_adds", "state")
+    for kind in kinds:
+        table.add_column(kind.replace("_", "-"), justify="right")
     for config in samples:
-        table.add_row(describe_trial(config, searched_fields), f"{config.parameter_count(vocabulary_size):,}")
+        sizes = (f"{config.measure_size(kind, vocabulary_size):,}" for kind in kinds)
+        table.add_row(describe_trial(config, searched_fields), *sizes)
     return table
 
 
