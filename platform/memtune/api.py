@@ -69,6 +69,7 @@ def run_search(
         check_type("console", console, Console, "a rich.console.Console; progress=False prints nothing")
     path, opened = open_study(study, overrides)
     resolved = check_study(path, opened, settings, address)
+    resolved = resolved.find_begun() if resume else resolved
     output = console or TextConsole(quiet=not progress)
 
     def watch(phase: TrialPhase) -> LiveDisplay:

@@ -99,3 +99,18 @@ class TrialEnd(Value):
     def __str__(self) -> str:
         """The sentence for readers; the reason where there is none."""
         return self.detail or self.reason.value
+
+
+def read_earlier_end(sentence: str) -> TrialEnd:
+    """The end of a trial from its sentence, which stores before 2026-11-22 hold alone."""
+    prefixes = {
+        "budget": StopReason.BUDGET,
+        "no improvement": StopReason.NO_IMPROVEMENT,
+        "diverged": StopReason.DIVERGED,
+        "the objective is": StopReason.DIVERGED,
+        "successive halving": StopReason.EARLY_STOPPING,
+        "no validation": StopReason.NO_VALIDATION,
+    }
+    found = (reason for prefix, reason in prefixes.items() if sentence.startswith(prefix))
+    reason = next(found, StopReason.ERROR)
+    return TrialEnd(reason=reason, detail="" if sentence == reason.value else sentence)

@@ -4,6 +4,7 @@ from memtune.search.database.outage_buffer import StorageUnavailableError
 from memtune.search.database.study_lease import Holder, Lease
 from memtune.search.early_stopping import RULES, AnyEarlyStopping, EarlyStopping, Rule
 from memtune.search.importance import MIN_IMPORTANCE_TRIALS, MIN_PARAMETER_TRIALS, ParameterImportance
+from memtune.search.optuna_trials import FORMAT_KEY, STUDY_FORMAT, check_format
 from memtune.search.outcomes import (
     DEFAULT_OBJECTIVES,
     SIZE_UNITS,
@@ -25,6 +26,7 @@ from memtune.search.study_reader import REPEATS_SUFFIX, StoredStudy, StudyReader
 
 __all__ = [
     "DEFAULT_OBJECTIVES",
+    "FORMAT_KEY",
     "MIN_IMPORTANCE_TRIALS",
     "MIN_PARAMETER_TRIALS",
     "MULTI_OBJECTIVE_KINDS",
@@ -32,6 +34,7 @@ __all__ = [
     "RULES",
     "SAMPLERS",
     "SIZE_UNITS",
+    "STUDY_FORMAT",
     "AnyEarlyStopping",
     "EarlyStopping",
     "Holder",
@@ -48,6 +51,7 @@ __all__ = [
     "StorageUnavailableError",
     "StoredStudy",
     "StudyReader",
+    "check_format",
     "check_sampler",
     "compute_coordinate",
 ]

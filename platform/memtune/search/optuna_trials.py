@@ -9,7 +9,7 @@ from optuna.trial import FrozenTrial
 
 from memtune.errors import StudyError
 from memtune.search.outcomes import Outcome, Proposal
-from memtune.trial_state import TrialEnd, TrialState
+from memtune.trial_state import TrialEnd, TrialState, read_earlier_end
 from memtune.usage import Usage
 
 CONFIGURATION_KEY = "configuration"
@@ -29,6 +29,9 @@ has no such state: a paused trial is a running one of Optuna."""
 SECONDS_SPENT_KEY = "seconds"
 """Attribute of the study: wall-clock seconds that its drivers have run."""
 
+FORMAT_KEY, STUDY_FORMAT = "format", 2
+"""The format of a stored study, in its attributes and its terms; those before the first release have none."""
+
 USAGE_KEY = "usage"
 """What a trial has used, at its worker's last report."""
 
@@ -39,6 +42,15 @@ STATES = {
     optuna.trial.TrialState.FAIL: TrialState.FAILED,
 }
 """memtune's state of a started trial by Optuna's."""
+
+
+def check_format(stored: Mapping[str, Any], study: str) -> None:
+    """Raise StudyError for the attributes or terms of a study of a later version of memtune."""
+    if (found := stored.get(FORMAT_KEY, 1)) != 1 and found != STUDY_FORMAT:
+        raise StudyError(
+            f"study {study} is stored in format {found}, and this memtune reads up to {STUDY_FORMAT}; "
+            "update memtune"
+        )
 
 
 def is_rejected(trial: FrozenTrial) -> bool:
@@ -105,7 +117,12 @@ def read_outcome(trial: FrozenTrial) -> Outcome:
 
 def _read_outcome(trial: FrozenTrial) -> Outcome:
     attributes = trial.user_attrs
-    end = attributes[PAUSE_KEY]["end"] if is_paused(trial) else attributes.get(END_KEY, {}).get("end")
+    stored = attributes[PAUSE_KEY] if is_paused(trial) else attributes.get(END_KEY, {})
+    end = None if stored.get("end") is None else TrialEnd.model_validate(stored["end"])
+    if "reason" in stored:
+        end = read_earlier_end(stored["reason"])
+    # Stores before 2026-11-22 have no usage: its tokens are those of the curve.
+    usage = attributes.get(USAGE_KEY, {"tokens": max(trial.intermediate_values, default=0)})
     return Outcome(
         number=trial.number,
         identity=trial.user_attrs[IDENTITY_KEY],
@@ -113,9 +130,9 @@ def _read_outcome(trial: FrozenTrial) -> Outcome:
         state=_read_state(trial),
         value=trial.value,
         curve=dict(sorted(trial.intermediate_values.items())),
-        end=None if end is None else TrialEnd.model_validate(end),
+        end=end,
         remark=_read_remark(trial),
-        usage=Usage.model_validate(attributes.get(USAGE_KEY, {})),
+        usage=Usage.model_validate(usage),
     )
 
 

@@ -10,7 +10,7 @@ from memtune.errors import StudyError, did_you_mean
 from memtune.search.database.outage_buffer import convert_outage_errors
 from memtune.search.database.study_database import open_study_database, redact_url
 from memtune.search.importance import ParameterImportance, rank_parameters
-from memtune.search.optuna_trials import read_outcome, read_seconds_spent, select_started
+from memtune.search.optuna_trials import check_format, read_outcome, read_seconds_spent, select_started
 from memtune.search.outcomes import Outcome
 
 REPEATS_SUFFIX = "-repeats"
@@ -81,6 +81,7 @@ class StudyReader:
         with convert_outage_errors(self._redacted_url):
             trials, repeats = self._list_trials(study), self._list_trials(f"{study}{REPEATS_SUFFIX}")
             attributes = self._storage.get_study_user_attrs(self._storage.get_study_id_from_name(study))
+        check_format(attributes, study)
         times = [
             time
             for trial in [*trials, *repeats]

@@ -16,6 +16,7 @@ from memtune.search.optuna_trials import (
     CONFIGURATION_KEY,
     DUPLICATE_OF_KEY,
     END_KEY,
+    FORMAT_KEY,
     IDENTITY_KEY,
     INITIAL_POINTS_KEY,
     INTERRUPTED_KEY,
@@ -23,7 +24,9 @@ from memtune.search.optuna_trials import (
     REFUSAL_KEY,
     SECONDS_SPENT_KEY,
     STATES,
+    STUDY_FORMAT,
     USAGE_KEY,
+    check_format,
     is_rejected,
     read_seconds_spent,
 )
@@ -47,6 +50,10 @@ class TrialStore:
                 storage=storage, study_name=study_name, direction="minimize", load_if_exists=True
             )
         self._study_id = storage.get_study_id_from_name(study_name)
+        check_format(self._study.user_attrs, study_name)
+        if not self._study.get_trials(deepcopy=False):
+            guard()
+            self._study.set_user_attr(FORMAT_KEY, STUDY_FORMAT)
 
     def check(self) -> None:
         """Raise when this driver must not write any more, or when the storage cannot be read."""

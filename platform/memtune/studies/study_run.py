@@ -262,8 +262,8 @@ class _StudyRun:
     def _check_progress(self, proposals: Proposals, resume: bool) -> None:
         """Report what earlier drivers did; raise StudyError without `resume` where trials are left."""
         outcomes, max_trials = proposals.list_outcomes(), self._study.budget.trials
-        for outcome in outcomes:  # those of another version of memtune are named before anything starts
-            parse(TrialConfig, outcome.configuration, f"study {self._resolved.id}, trial {outcome.number}")
+        for outcome in [*outcomes, *self._earlier_repeats]:
+            self._check_version(outcome)  # before anything starts
         open_trials = len(proposals.list_unfinished())
         paused_trials = len(proposals.list_paused())
         ended = f"{len(outcomes) - open_trials - paused_trials} of {format_count(max_trials, 'trial')} ended"
@@ -277,6 +277,20 @@ class _StudyRun:
             again = "resume=True" if path is None else f"memtune search {format_argument(path)} --resume"
             raise StudyError(f"study {self._resolved.id} has begun: {ended}; continue with: {again}")
 
+    def _check_version(self, outcome: Outcome) -> None:
+        """Raise a MemtuneError for a trial of a version of memtune that named trials in another way.
+
+        The sampler would not know it again, and its checkpoints and its run would not be found.
+        """
+        study = self._resolved.id
+        config = parse(TrialConfig, outcome.configuration, f"study {study}, trial {outcome.number}")
+        if config.identity(self._resolved.corpus.digest) != outcome.identity:
+            raise StudyError(
+                f"study {study} is of an earlier version of memtune, whose trials had fewer fields, and can "
+                f"only be read (memtune study show {study}): start it again under another name; warm_start = "
+                f'"{study}" tries its best configurations first'
+            )
+
     def _explain_missing_study(self) -> str:
         resolved, settings = self._resolved, self._resolved.settings
         file, option = ("", "resume=True") if self._path is None else (f" of {self._path}", "--resume")
@@ -288,9 +302,7 @@ class _StudyRun:
         changes = describe_changed_terms(
             settings.studies_folder, self._study.name, resolved.terms, self._path
         )
-        reason = (
-            f": {changes}; undo the change to resume that study, or start it" if changes else "; start it"
-        )
+        reason = f": {changes}, or start it" if changes else "; start it"
         return f"no study {resolved.id}{file} has begun{reason} without {option}"
 
     def _run_trials(self, proposals: Proposals, records: StudyRecords) -> list[Trial]:

@@ -22,13 +22,13 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from memtune.corpora.store.corpus import Corpus
-from memtune.errors import CheckpointError, StorageError, explain_system_error
+from memtune.errors import CheckpointError, ConfigurationError, StorageError, explain_system_error
 from memtune.models.architecture import Model
 from memtune.tasks import build_model
 from memtune.training.devices import describe_environment
 from memtune.training.loop.epoch_batches import Position
 from memtune.training.loop.report_interval import IntervalRecord
-from memtune.training.trial_config import TrialConfig
+from memtune.training.trial_config import TrialConfig, identify
 from memtune.training.trial_report import Report
 from memtune.training.weight_files import (
     MAX_DESCRIPTION_BYTES,
@@ -42,7 +42,7 @@ from memtune.training.weight_files import (
     write_tensors,
 )
 from memtune.usage import Usage
-from memtune.values import Value, digest
+from memtune.values import Value, digest, parse
 
 SCHEMA_VERSION = 3
 TensorFile = Literal["model.safetensors", "best.safetensors", "learner.safetensors"]
@@ -213,7 +213,7 @@ def read_trial_checkpoint(folder: Path, corpus: Corpus) -> Checkpoint:
     configuration: building the model of an altered configuration could exhaust the memory.
     """
     checkpoint = read_checkpoint(folder)
-    _check_origin(checkpoint.record, corpus, folder)
+    _check_corpus(checkpoint.record, corpus, folder)
     if checkpoint.record.config.model.is_trained_by_gradient:
         _check_model_size(checkpoint.record, checkpoint.model_weights, folder / MODEL_FILE)
     return checkpoint
@@ -244,23 +244,28 @@ def _find_readable_folder(folder: Path) -> Path:
 
 
 def _parse_record(sealed: _SealedRecord, folder: Path) -> CheckpointRecord:
+    """The record. Raises CheckpointError for other content, and for the identity of another trial."""
     try:
-        return CheckpointRecord.model_validate(sealed.record)
-    except ValidationError as error:
-        raise CheckpointError(f"{folder / RECORD_FILE} is not the record of a trial: {error}") from None
+        record: CheckpointRecord = parse(CheckpointRecord, sealed.record, "record")
+    except ConfigurationError as error:
+        path = folder / RECORD_FILE
+        raise CheckpointError(
+            f"{path} is not the record of a trial of this version of memtune: {error}"
+        ) from None
+    if record.identity != (stored := identify(sealed.record["config"], record.corpus_digest)):
+        raise CheckpointError(
+            f"{folder} holds trial {record.identity}, but its configuration has identity "
+            f"{stored}; resume it with the version of memtune that saved it"
+        )
+    return record
 
 
-def _check_origin(record: CheckpointRecord, corpus: Corpus, folder: Path) -> None:
-    """Raise CheckpointError for a record of another corpus, or with an identity of another configuration."""
+def _check_corpus(record: CheckpointRecord, corpus: Corpus, folder: Path) -> None:
+    """Raise CheckpointError for a record of another corpus."""
     if record.corpus_digest != corpus.digest:
         raise CheckpointError(
             f'the checkpoint in {folder} was trained on corpus "{record.corpus}" with digest '
             f'{record.corpus_digest[:12]}, not on "{corpus.name}" with {corpus.digest[:12]}; open the former'
-        )
-    if record.identity != (now := record.config.identity(corpus.digest)):
-        raise CheckpointError(
-            f"{folder} holds trial {record.identity}, but its configuration has identity "
-            f"{now}; resume it with the version of memtune that saved it"
         )
 
 

@@ -1,8 +1,8 @@
 """Configuration of a trial: model, task, protocol, training and seed, in one value with one identity."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import ceil
-from typing import Self
+from typing import Any, Self
 
 from pydantic import Field, model_validator
 
@@ -12,6 +12,28 @@ from memtune.spaces import SizeKind
 from memtune.tasks import AnyTaskConfig, LanguageModellingConfig
 from memtune.training.optimisation.training_config import TrainingConfig
 from memtune.values import Value, digest
+
+LATER_FIELDS = {"training.optimiser.decayed": "all"}
+"""Fields that were added after trials had been stored, with their defaults, which identities leave out."""
+
+
+def identify(document: Mapping[str, Any], corpus_digest: str | None = None) -> str:
+    """Sixteen hexadecimal digits that identify a whole configuration on a corpus, or on any.
+
+    The document is that of a `TrialConfig`, dumped now or as a store holds it. LATER_FIELDS at their defaults
+    are left out, so that a trial has one identity in all versions that know its other fields; where a version
+    knows more of them, the stored identity is that of the stored document.
+    """
+    parts = [_drop_later_fields(document), corpus_digest]
+    return digest(*parts[: 1 if corpus_digest is None else 2])[:16]
+
+
+def _drop_later_fields(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    return {
+        name: _drop_later_fields(value, f"{prefix}{name}.") if isinstance(value, Mapping) else value
+        for name, value in table.items()
+        if f"{prefix}{name}" not in LATER_FIELDS or value != LATER_FIELDS[f"{prefix}{name}"]
+    }
 
 
 class TrialConfig(Value):
@@ -106,7 +128,7 @@ class TrialConfig(Value):
     @property
     def configuration_identity(self) -> str:
         """Sixteen hexadecimal digits that trials share which differ in their seed alone."""
-        return digest(self.model_copy(update={"seed": 0}))[:16]
+        return identify(self.model_dump(mode="json") | {"seed": 0})
 
     def plan_tokens(self, epoch_tokens: int) -> float | None:
         """The budget in predicted tokens; None for a model that counts."""
@@ -134,4 +156,4 @@ class TrialConfig(Value):
 
     def identity(self, corpus_digest: str) -> str:
         """Sixteen hexadecimal digits that identify this trial on a corpus."""
-        return digest(self, corpus_digest)[:16]
+        return identify(self.model_dump(mode="json"), corpus_digest)

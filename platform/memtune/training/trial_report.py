@@ -1,12 +1,14 @@
 """Reports of a trial at its milestones, and its progress between reports."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import model_validator
+
 from memtune.objective import Objective
-from memtune.trial_state import StopReason, TrialEnd
+from memtune.trial_state import StopReason, TrialEnd, read_earlier_end
 from memtune.values import Value
 
 
@@ -50,6 +52,15 @@ class Report(Value):
     """Reserved cores times seconds so far, over all workers and restarts."""
     gpu_seconds: float = 0.0
     """Reserved GPUs times seconds so far."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_earlier_form(cls, report: Any) -> Any:
+        """In checkpoints of schema 1 and 2 a report has `finished`, and a sentence in place of `end`."""
+        if not (isinstance(report, Mapping) and "finished" in report):
+            return report
+        kept = {name: value for name, value in report.items() if name not in ("finished", "reason")}
+        return {**kept, "end": read_earlier_end(report["reason"]) if report["finished"] else None}
 
     @property
     def cost(self) -> float | None:

@@ -132,3 +132,8 @@ def test_cost_per_word_by_hand():
     d, V = 300, 10_000
     assert LSTMNConfig().multiply_adds(V) == 11 * d * d + 11 * 3 * d + d * V
     assert LSTMNConfig(tape_size=5).multiply_adds(V) == 11 * d * d + 5 * 3 * d + d * V
+
+
+def test_the_earlier_name_of_a_field_is_read():
+    stored = {**LSTMNConfig().model_dump(exclude={"layer_output"}), "handed_up": "hidden"}
+    assert LSTMNConfig.model_validate(stored).layer_output == "hidden"

@@ -11,10 +11,11 @@ Shapes: B batch, T time, E embedding, H hidden, L layers, S slots of the tape, D
 by side), n attended slots, V vocabulary.
 """
 
-from typing import ClassVar, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 from typing_extensions import override
 
@@ -66,6 +67,14 @@ class LSTMNConfig(NarrowEmbeddingsConfig):
     forget_bias: float = Field(
         0.0, description="Initial bias of the forget gates; the released code gives them no special one"
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_earlier_name(cls, fields: Any) -> Any:
+        """Trials stored before 2026-11-22 have `handed_up` in place of `layer_output`."""
+        if not (isinstance(fields, Mapping) and "handed_up" in fields):
+            return fields
+        return {"layer_output" if name == "handed_up" else name: own for name, own in fields.items()}
 
     @override
     def build(self, vocabulary_size: int) -> "LSTMNLanguageModel":

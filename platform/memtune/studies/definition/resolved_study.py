@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -13,8 +14,10 @@ from memtune.errors import ConfigurationError, StudyError
 from memtune.model_checks.first_check import find_formula_problem
 from memtune.plugins import PluginSource, SourceStore
 from memtune.search import (
+    FORMAT_KEY,
     REPEATS_SUFFIX,
     SAMPLERS,
+    STUDY_FORMAT,
     MultiObjective,
     Outcome,
     Proposals,
@@ -186,7 +189,11 @@ class ResolvedStudy:
     def store_terms(self) -> None:
         """Write terms and sources of the study next to its checkpoints, for commands without a study file."""
         folder = Folder.open(f"{self.settings.studies_folder}/{self.id}")
-        terms = {**self.study.model_dump(mode="json"), "alternatives": self.alternatives}
+        terms = {
+            FORMAT_KEY: STUDY_FORMAT,
+            **self.study.model_dump(mode="json"),
+            "alternatives": self.alternatives,
+        }
         folder.write_json(TERMS_FILE, terms)
         SourceStore(str(folder)).write(self.sources)
 
@@ -207,6 +214,23 @@ class ResolvedStudy:
         if not self.study.sampler.options:
             del terms["sampler"]["options"]
         return terms
+
+    def find_begun(self) -> "ResolvedStudy":
+        """The stored study of this name that differs only in terms that the file leaves to their defaults.
+
+        Those may have had other defaults when it was started. This study where there is none.
+        """
+        folder, written = Folder.open(self.settings.studies_folder), self.study.model_dump(exclude_unset=True)
+        for name in folder.list_names():
+            if name.rpartition("-")[0] != self.study.name or name == self.id:
+                continue
+            stored = (folder / name).read_json(TERMS_FILE) or {}
+            defaults = {term: stored[term] for term in self.terms if term in stored}
+            with suppress(ConfigurationError):  # terms that are not known any more
+                found = replace(self, study=parse(Study, _fill_in(written, defaults), name))
+                if found.id == name:
+                    return found
+        return self
 
     @property
     def id(self) -> str:
@@ -332,6 +356,17 @@ class ResolvedStudy:
         return estimate_memory(
             config, self.vocabulary_size, find_longest_row(config.protocol, self.corpus["train"])
         )
+
+
+def _fill_in(written: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Tables with values of others in place of those that they do not have."""
+    filled = {
+        name: _fill_in(value, defaults[name])
+        if isinstance(value, Mapping) and isinstance(defaults.get(name), Mapping)
+        else value
+        for name, value in written.items()
+    }
+    return {**defaults, **filled}
 
 
 def make_trial_config(sampled: Mapping[str, Any]) -> TrialConfig:

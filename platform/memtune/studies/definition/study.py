@@ -10,14 +10,38 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, mo
 from memtune.errors import ConfigurationError
 from memtune.models import MODELS
 from memtune.search import MULTI_OBJECTIVE_KINDS, AnyEarlyStopping, ObjectiveName, SamplerConfig
-from memtune.studies.definition.study_terms import Budget, ChampionLimits, Prices, Repeats, Resources
+from memtune.studies.definition.study_terms import (
+    CONSTANT_TABLES,
+    Budget,
+    ChampionLimits,
+    Prices,
+    Repeats,
+    Resources,
+)
 from memtune.values import UserValue, Value, flatten
 
 MAX_DEPTH = 100
 MAX_NAME_CHARACTERS = 100
 """As of a corpus. With a digest it names folders and runs, whose names have at most 250 characters."""
-CONSTANT_TABLES = ("task", "model", "protocol", "training")
-"""The tables of a study that replace entries of its spaces."""
+
+_REMOVED = (
+    "it was removed, because it found no better configurations; choose another kind. Studies with it can be "
+    "read (memtune study show), but not resumed: start the study under another name, with its id as "
+    "warm_start"
+)
+EARLIER_TERMS = {
+    **dict.fromkeys(("sampler.kind = cmaes", "sampler.kind = forest"), _REMOVED),
+    **dict.fromkeys(
+        (f"early_stopping.kind = {kind}" for kind in ("pasha", "constant_budget", "extrapolation")), _REMOVED
+    ),
+    **dict.fromkeys(
+        ("halving.kind", "halving.grace", "halving.factor"),
+        '[halving] is now [early_stopping] with kind = "successive_halving"',
+    ),
+    "baseline": "it was removed, because all alternatives are compared; leave it out",
+    "resources.max_silence": "it is now resources.report_timeout",
+}
+"""Names and values of studies before the first release, with what replaces them."""
 
 
 def copy_as_toml(value: Any, depth: int = 0) -> Any:
@@ -116,9 +140,13 @@ class Study(UserValue):
     @model_validator(mode="before")
     @classmethod
     def _read_document(cls, document: Any) -> Any:
-        if isinstance(document, Mapping) and "halving" in document:
-            raise ValueError('[halving] is now [early_stopping] with kind = "successive_halving"')
-        return copy_as_toml(document) if isinstance(document, Mapping) else document
+        if not isinstance(document, Mapping):
+            return document
+        terms = copy_as_toml(document)
+        for name, value in flatten(terms):
+            if advice := EARLIER_TERMS.get(name) or EARLIER_TERMS.get(f"{name} = {value}"):
+                raise ValueError(f"{name} = {json.dumps(value)}: {advice}")
+        return terms
 
     @field_validator("spaces", mode="before")
     @classmethod

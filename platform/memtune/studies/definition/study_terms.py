@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
-from memtune.search import ObjectiveName
+from memtune.search import FORMAT_KEY, ObjectiveName, check_format
 from memtune.seed_statistics import MAX_SEEDS, MIN_PAIRED_SEEDS
 from memtune.storage.folder import Folder
 from memtune.toml_text import locate_field
@@ -19,6 +19,9 @@ from memtune.values import Value, flatten, parse
 
 TERMS_FILE = "study.json"
 """In a study's folder: its terms as the last driver stored them."""
+
+CONSTANT_TABLES = ("task", "model", "protocol", "training")
+"""The tables of a study that replace entries of its spaces."""
 
 SECONDS_PER_UNIT = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -284,12 +287,24 @@ def describe_changed_terms(
     if not compared:
         return ""
     changes, study = min(compared, key=lambda each: (len(each[0]), each[1]))
+    if not changes and FORMAT_KEY not in ((folder / study).read_json(TERMS_FILE) or {}):
+        return (
+            f"study {study} is of an earlier version of memtune, which identified studies by other terms, or "
+            f"its spaces, model files or corpus have changed; read it with memtune study show {study}; "
+            f'warm_start = "{study}" in the file of a new study tries its best configurations first'
+        )
     listed = ", ".join(changes) or "the content of its search spaces, its model files or its corpus"
-    return f"changed since study {study}: {listed}"
+    return f"changed since study {study}: {listed}; undo the change to resume that study"
 
 
 def _list_changes(before: Mapping[str, Any], now: Mapping[str, Any], file: Path | None) -> list[str]:
     old, new = (dict(flatten(terms)) for terms in (before, now))
+    if FORMAT_KEY not in before:  # of a version that did not know all terms; they have their defaults
+        new = {
+            name: value
+            for name, value in new.items()
+            if name in old or name.partition(".")[0] in CONSTANT_TABLES
+        }
     return [
         f"{_name_field(file, name)} from {json.dumps(old.get(name))} to {json.dumps(new.get(name))}"
         for name in sorted({*new, *(name for name in old if name.partition(".")[0] in now)})
@@ -300,11 +315,13 @@ def _list_changes(before: Mapping[str, Any], now: Mapping[str, Any], file: Path 
 def read_stored_terms(studies_folder: str, study: str) -> StoredTerms:
     """The terms as the last driver of a study, by its id, stored them; defaults where the file is missing.
 
-    Raises ConfigurationError for a file that no driver wrote.
+    Raises ConfigurationError for a file that no driver wrote, and StudyError for one of a later version.
     """
     folder = Folder.open(f"{studies_folder}/{study}")
     where = f"{folder}/{TERMS_FILE} (delete it; a resumed study writes it again)"
-    terms: StoredTerms = parse(StoredTerms, folder.read_json(TERMS_FILE) or {}, where)
+    stored = folder.read_json(TERMS_FILE) or {}
+    check_format(stored, study)
+    terms: StoredTerms = parse(StoredTerms, stored, where)
     return terms
 
 

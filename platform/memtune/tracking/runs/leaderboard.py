@@ -22,7 +22,7 @@ from memtune.tracking.runs.run_commands import (
     TRIAL_TAG,
     read_objective,
 )
-from memtune.trial_state import StopReason, TrialEnd, TrialState
+from memtune.trial_state import StopReason, TrialEnd, TrialState, read_earlier_end
 from memtune.values import Value
 
 if TYPE_CHECKING:
@@ -171,15 +171,24 @@ def _build_row(client: "MlflowClient", run: "Run") -> LeaderboardRow:
 
 
 def _read_state(run: "Run") -> TrialState:
-    """The trial's state. The run's status overrides the tag, which a resumed run has from its last end."""
+    """The trial's state. The run's status overrides the tag, which a resumed run has from its last end.
+
+    Runs before 2026-11-22 have no tag of their state: their status and the sentence of their end tell it.
+    """
     if run.info.status in ("RUNNING", "SCHEDULED"):
         return TrialState.RUNNING
-    return TrialState(run.data.tags.get(STATE_TAG, TrialState.INTERRUPTED))
+    if (state := run.data.tags.get(STATE_TAG)) is not None:
+        return TrialState(state)
+    if run.info.status == "FINISHED" and (end := _read_end(run.data.tags)):
+        return TrialState.STOPPED if end.reason is StopReason.EARLY_STOPPING else TrialState.COMPLETE
+    return TrialState.FAILED if run.info.status == "FAILED" else TrialState.INTERRUPTED
 
 
 def _read_end(tags: dict[str, str]) -> TrialEnd | None:
-    reason = tags.get(STOP_REASON_TAG)
-    return TrialEnd(reason=StopReason(reason), detail=tags.get(REASON_TAG, "")) if reason else None
+    sentence = tags.get(REASON_TAG, "")
+    if reason := tags.get(STOP_REASON_TAG):
+        return TrialEnd(reason=StopReason(reason), detail=sentence)
+    return read_earlier_end(sentence) if sentence and STATE_TAG not in tags else None
 
 
 def _read_curve(client: "MlflowClient", run: "Run", objective: Objective) -> dict[int, float]:

@@ -10,6 +10,7 @@ import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING
 
 from pydantic import ConfigDict, Field, ValidationError
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
 
 TEST_ACCESSES = "test_accesses"
 """The metric, and the role of the run for accesses without a recorded model."""
+EARLIER_ACCESSES = "test_tokens"
+"""Before 2026-11-22 an access was an entry of this metric of its result alone."""
 NO_CONCLUSION = {RANK_TAG: "", FIGURE_TAG: "", BEST_OF_FAMILY_TAG: ""}
 """The tags of a trial of which the last conclusion says nothing."""
 RUN_ID_PATTERN = re.compile(r"[0-9a-f]{32}")
@@ -129,16 +132,21 @@ def _find_runs(client: "MlflowClient", text: str) -> list["Run"]:
     named = TRIAL_PATTERN.fullmatch(text)
     if named is None:
         return [run for run in [_get_run(client, text)] if run and run.data.tags.get(ROLE_TAG) == "trial"]
-    tags = {ROLE_TAG: "trial", NUMBER_TAG: named["number"]}
     experiments = [experiment.experiment_id for experiment in client.search_experiments()]
-    for study_tag in (STUDY_TAG, STUDY_NAME_TAG):
-        with_study = {**tags, study_tag: named["study"]}
-        found = [
+    numbers: tuple[dict[str, str], ...] = ({NUMBER_TAG: named["number"]}, {})
+    for number, study_tag in product(numbers, (STUDY_TAG, STUDY_NAME_TAG)):
+        with_study = {ROLE_TAG: "trial", study_tag: named["study"], **number}
+        runs = [
             run for experiment in experiments for run in run_store.find_runs(client, experiment, with_study)
         ]
-        if found:
+        if found := [run for run in runs if _read_number(run) == named["number"]]:
             return found
     return []
+
+
+def _read_number(run: "Run") -> str:
+    """The trial's name within its study, which runs before 2026-11-22 have in their own name alone."""
+    return run.data.tags.get(NUMBER_TAG) or str(run.info.run_name).rpartition("#")[2]
 
 
 def _get_run(client: "MlflowClient", run_id: str) -> "Run | None":
@@ -197,17 +205,22 @@ def count_test_accesses(tracking_uri: str, corpus: str) -> int:
         experiment = client.get_experiment_by_name(corpus)
         if experiment is None:
             return 0
-        page = client.search_runs(
-            [experiment.experiment_id], f"metrics.{TEST_ACCESSES} > 0", max_results=50_000
-        )
-        return sum(count_run_accesses(client, run) for run in page)
+        runs = {
+            run.info.run_id: run
+            for metric in (TEST_ACCESSES, EARLIER_ACCESSES)
+            for run in client.search_runs(
+                [experiment.experiment_id], f"metrics.{metric} > 0", max_results=50_000
+            )
+        }
+        return sum(count_run_accesses(client, run) for run in runs.values())
 
 
 def count_run_accesses(client: "MlflowClient", run: "Run") -> int:
     """The accesses to test splits by the model of a run."""
-    if TEST_ACCESSES not in run.data.metrics:
-        return 0
-    return len(client.get_metric_history(run.info.run_id, TEST_ACCESSES))
+    for metric in (TEST_ACCESSES, EARLIER_ACCESSES):
+        if metric in run.data.metrics:
+            return len(client.get_metric_history(run.info.run_id, metric))
+    return 0
 
 
 def _find_own_run(client: "MlflowClient", tracking_uri: str, corpus: str) -> str:

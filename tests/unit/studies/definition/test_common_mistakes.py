@@ -5,12 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from memtune.errors import MemtuneError
+from memtune.errors import MemtuneError, StudyError
 from memtune.library import FileKind, find_file
 from memtune.results.single_trial import load_trial
+from memtune.search import StudyReader
 from memtune.settings import Settings
 from memtune.studies.definition.study_loader import load_study, resolve_study
-from memtune.studies.definition.study_terms import describe_changed_terms
+from memtune.studies.definition.study_terms import (
+    TERMS_FILE,
+    describe_changed_terms,
+    read_stored_terms,
+)
 from memtune.toml_text import find_line
 
 STUDY = """question = "Does a second layer help?"
@@ -256,6 +261,37 @@ def test_a_misspelt_file_is_answered_with_the_nearest_file_of_its_kind(study_fil
         find_file(FileKind.STUDY, Path("missing/layers.toml"))
 
 
+def test_a_study_resumes_under_the_defaults_of_its_time(study_file: Path, settings: Settings) -> None:
+    """A file that leaves a term to its default names the study that was stored under another default."""
+    now = resolve_study(study_file, load_study(study_file), settings)
+    assert now.find_begun() is now
+    overrides = {"sampler.startup_trials": 7, "budget.trials": 2}
+    begun = resolve_study(study_file, load_study(study_file, overrides), settings)
+    begun.store_terms()
+    found = now.find_begun()
+    assert (found.id, found.study.sampler.startup_trials) == (begun.id, 7)
+    assert found.study.budget == now.study.budget
+    written = resolve_study(study_file, load_study(study_file, {"sampler.startup_trials": 8}), settings)
+    assert written.find_begun() is written
+
+
+def test_a_study_of_a_later_format_is_refused(study_file: Path, settings: Settings) -> None:
+    resolved = resolve_study(study_file, load_study(study_file), settings)
+    resolved.store_terms()
+    resolved.open_proposals()
+    terms = Path(settings.studies_folder, resolved.id, TERMS_FILE)
+    assert '"format": 2' in terms.read_text()
+    terms.write_text(terms.read_text().replace('"format": 2', '"format": 3'))
+    with pytest.raises(StudyError, match="in format 3, and this memtune reads up to 2; update memtune"):
+        read_stored_terms(settings.studies_folder, resolved.id)
+    journal = settings.home / "proposals.log"
+    journal.write_text(journal.read_text().replace('{"format":2}', '{"format":3}'))
+    with pytest.raises(StudyError, match="format 3"):
+        StudyReader(settings.study_database).read(resolved.id)
+    with pytest.raises(StudyError, match="format 3"):
+        resolved.open_proposals()
+
+
 def test_changed_terms_of_a_study_are_named(study_file: Path, settings: Settings) -> None:
     begun = resolve_study(study_file, load_study(study_file), settings)
     folder = settings.studies_folder
@@ -263,15 +299,15 @@ def test_changed_terms_of_a_study_are_named(study_file: Path, settings: Settings
     begun.store_terms()
     now = resolve_study(study_file, load_study(study_file, {"training.tokens": 1200, "seed": 1}), settings)
     assert describe_changed_terms(folder, "layers", now.terms) == (
-        f"changed since study {begun.id}: seed from 0 to 1, training.tokens from 900 to 1200"
+        f"changed since study {begun.id}: seed from 0 to 1, training.tokens from 900 to 1200; "
+        "undo the change to resume that study"
     )
     study_file.write_text(STUDY.replace("tokens = 900", "tokens = 1200"))
     edited = resolve_study(study_file, load_study(study_file), settings)
     told = describe_changed_terms(folder, "layers", edited.terms, study_file)
     assert "training.tokens (line 9) from 900 to 1200" in told
-    assert describe_changed_terms(folder, "layers", begun.terms).endswith(
-        ": the content of its search spaces, its model files or its corpus"
-    )
+    told = describe_changed_terms(folder, "layers", begun.terms)
+    assert ": the content of its search spaces, its model files or its corpus; undo" in told
     assert describe_changed_terms(folder, "other", begun.terms) == ""
 
 

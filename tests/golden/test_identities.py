@@ -1,0 +1,68 @@
+"""Identities of configurations as the stores of users hold them: a new field must leave them as they are.
+
+Where one changes, add the field with its default to `training.trial_config.LATER_FIELDS`.
+"""
+
+from typing import Any
+
+import pytest
+
+from memtune.training import TrialConfig
+
+TRAINING = {"epochs": 1}
+FAMILIES = {
+    "attention_lstm": "502f354e281cc97a",
+    "awd_lstm": "2d555b3af6155b96",
+    "depth_gated_lstm": "ce1199805a159c67",
+    "feed_forward": "458ad0e9aab97816",
+    "gated_feedback_lstm": "a944ee55136c6ca0",
+    "lstm": "2ca659713fccff34",
+    "lstmn": "8de3912e09a4312e",
+    "memory_network": "cfd34b91064652d8",
+    "recurrent_memory": "98992facbf659ef6",
+    "residual_memory": "e3185c2ad2ed84c5",
+    "rnn": "e37135e30da6149f",
+    "scrn": "18657ae0321b2be7",
+    "stack_lstm": "063e87383a413589",
+}
+CASES: list[tuple[dict[str, Any], str]] = [
+    *(({"model": {"family": family}}, identity) for family, identity in FAMILIES.items()),
+    ({"model": {"family": "dependency_rnn"}, "protocol": {"kind": "tree"}}, "f8c9d3a2aa4855ba"),
+    ({"model": {"family": "kneser_ney"}, "training": None}, "7143a60169bbf19d"),
+    ({"training": {"epochs": 1, "optimiser": {"kind": "adam"}}}, "22afda3133a104f9"),
+    ({"training": {"epochs": 1, "optimiser": {"kind": "adamw"}}}, "e62199921353d847"),
+    ({"training": {"epochs": 1, "optimiser": {"kind": "rmsprop"}}}, "03334e8d99babaa0"),
+    ({"training": {"epochs": 1, "optimiser": {"kind": "nt_asgd"}}}, "8545c0038c26ca41"),
+    ({"training": {"epochs": 1, "schedule": {"kind": "step"}}}, "0fa41054e3470d18"),
+    ({"training": {"epochs": 1, "schedule": {"kind": "plateau"}}}, "4f8985ef5dc58578"),
+    ({"training": {"epochs": 1, "schedule": {"kind": "inverse", "decay": 0.1}}}, "587971579d58a3d7"),
+    ({"task": {"kind": "agreement"}}, "3367735423630b88"),
+    ({"task": {"kind": "completion"}}, "9089078fad87f565"),
+    ({"task": {"kind": "inference"}}, "9ef3aecd94e53db9"),
+    ({"task": {"kind": "sentiment"}}, "853674526450bba0"),
+    ({"protocol": {"kind": "stream"}}, "64e2aeeacf416080"),
+    ({"model": {"family": "lstm", "output": {"kind": "class_factored"}}}, "25c3d94433459079"),
+    ({"model": {"family": "lstm", "output": {"kind": "adaptive"}}}, "a92a1fd34b8b8ad8"),
+]
+
+
+@pytest.mark.parametrize(
+    ("fields", "identity"), CASES, ids=lambda each: each if isinstance(each, str) else ""
+)
+def test_identities_are_those_of_stored_trials(fields: dict[str, Any], identity: str) -> None:
+    config = TrialConfig.model_validate({"model": {"family": "lstm"}, "training": TRAINING} | fields)
+    assert config.identity("0" * 64) == identity
+
+
+def test_a_later_field_with_another_value_is_part_of_the_identity() -> None:
+    all_decay, some_decay = (
+        TrialConfig.model_validate(
+            {
+                "model": {"family": "lstm"},
+                "training": {**TRAINING, "optimiser": {"kind": "adamw", "decayed": decayed}},
+            }
+        )
+        for decayed in ("all", "matrices")
+    )
+    assert all_decay.identity("") != some_decay.identity("")
+    assert all_decay.configuration_identity != some_decay.configuration_identity
