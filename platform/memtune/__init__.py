@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     )
     from memtune.corpora.grammar.embedded_corpus import import_grammar
     from memtune.errors import MemtuneError
-    from memtune.reports.live.watched_calls import import_corpus, train
+    from memtune.reports.live.watched_calls import import_corpus, probe, train
     from memtune.reports.report_page.result_figures import draw_figures
     from memtune.results.comparison import compare, find_champions
     from memtune.results.loaded_models import GenerationOptions, generate, load, score
@@ -77,6 +77,7 @@ __all__ = [
     "list_studies",
     "load",
     "open_corpus",
+    "probe",
     "run_search",
     "score",
     "serve_pages",
@@ -109,6 +110,7 @@ _MODULE_BY_NAME = {
     "show_study": "memtune.results.study.study_detail",
     "study_cost": "memtune.results.study.study_catalogue",
     "import_corpus": "memtune.reports.live.watched_calls",
+    "probe": "memtune.reports.live.watched_calls",
     "train": "memtune.reports.live.watched_calls",
 }
 """Where a name is that is not in `memtune.corpora`."""

@@ -22,6 +22,7 @@ from memtune.cli.results.ask_command import ask
 from memtune.cli.results.compare_command import best, compare
 from memtune.cli.results.evaluate_command import evaluate
 from memtune.cli.results.generate_command import generate
+from memtune.cli.results.probe_command import probe
 from memtune.cli.results.report_command import report
 from memtune.cli.shell_completion import answer_bash
 from memtune.cli.studies import job_commands, study_commands
@@ -61,7 +62,7 @@ app.add_typer(model_commands.app, name="model")
 app.add_typer(study_commands.app, name="study")
 for command in (
     *(demo, train, search, job_commands.submit, compare, report, best),
-    *(evaluate, generate, ask, reproduce, study_commands.schema, ui),
+    *(evaluate, generate, ask, probe, reproduce, study_commands.schema, ui),
 ):
     app.command()(command)
 

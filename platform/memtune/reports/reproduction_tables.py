@@ -130,11 +130,15 @@ def _list_cells(row: ReproducedRow) -> list[str]:
         printed,
         _format(row.valid, 2, unit),
         _format(row.published_valid, 1, unit),
-        _format(row.test, 2, unit),
+        _format(row.test, 2, unit) + _format_interval(row),
         _format(row.published_test, 1, unit),
         "" if row.difference is None else f"{row.difference:+.1f} {row.objective.short_margin_unit}",
         f"{state}{row.reason}",
     ]
+
+
+def _format_interval(row: ReproducedRow) -> str:
+    return "" if row.test_interval is None else " [{:.1f}, {:.1f}]".format(*row.test_interval)
 
 
 def _format(figure: float | None, digits: int, unit: str) -> str:

@@ -1,7 +1,8 @@
 """One configuration trained in this process, without Ray, and recorded like a trial of a study."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -198,6 +199,28 @@ def read_test_figure(
         return recorded.run_id, None
     metrics = evaluate_model(recorded.run_id, "test", device=device, settings=settings).metrics
     return recorded.run_id, objective.compute_figure(metrics.cost(objective))
+
+
+def train_at_best_rate(
+    file: TrialFile, rates: Sequence[float], seeds: int, train: Callable[[TrialFile], TrainResult]
+) -> list[tuple[TrialFile, TrainResult]]:
+    """Choose the learning rate with the lowest validation cost under the file's seed; train so many seeds.
+
+    Returns the trial of each seed, the file's own first; without rates all have the file's own rate.
+    """
+
+    def vary(own: TrialFile, **changes: Any) -> TrialFile:
+        return own.model_copy(update={"trial": own.trial.model_copy(update=changes)})
+
+    files = [file]
+    if rates:
+        training = file.trial.gradient_training
+        optimisers = [training.optimiser.model_copy(update={"learning_rate": rate}) for rate in rates]
+        files = [vary(file, training=training.model_copy(update={"optimiser": own})) for own in optimisers]
+    tried = [(own, train(own)) for own in files]
+    best = min(tried, key=lambda pair: inf if pair[1].best is None else pair[1].best.cost or 0.0)
+    others = [vary(best[0], seed=file.trial.seed + index) for index in range(1, seeds)]
+    return [best, *((other, train(other)) for other in others)]
 
 
 def open_checkpoints(trial: TrialConfig, corpus: Corpus, settings: Settings) -> Checkpoints:

@@ -29,6 +29,8 @@ from memtune.reports.report_page.page import FOLDER, digest_script, embed_json, 
 from memtune.reports.report_page.page_content import describe_page, list_families
 from memtune.reports.report_page.parameter_axes import make_axis
 from memtune.reports.report_page.parameter_charts import draw_parallel_coordinates
+from memtune.results.fingerprints import Fingerprint
+from memtune.results.study import study_report
 from memtune.results.study.study_report import StudyReport, report_corpus, report_study
 from memtune.settings import Settings
 from memtune.studies.in_process_executor import InProcessExecutor
@@ -296,6 +298,34 @@ def test_files_have_colours_in_place_of_the_variables_of_a_page() -> None:
     resolved = json.dumps(resolve_colours(make_config(has_legend=True)))
     assert "var(" not in resolved
     assert LIGHT_COLOURS["var(--ink)"] in resolved
+
+
+def test_a_report_has_the_fingerprint_of_each_family_beside_its_perplexity(
+    home: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = {
+        "probe": "parity",
+        "corpus": "probe-parity",
+        "parameters": 9,
+        "rate": 0.01,
+        "valid": [0.9],
+        "test": {"1": [0.875]},
+        "chance": 0.5,
+    }
+    found = [
+        Fingerprint.model_validate_json(
+            json.dumps({"name": name, "model": model, "terms": {}, "results": [result]})
+        )
+        for name, model in (("lstm", {"family": "lstm"}), ("deep", {"family": "lstm", "layers": 9}))
+    ]
+    monkeypatch.setattr(study_report, "list_fingerprints", lambda settings: found)
+    report = report_study("families", home)
+    (probed,) = report.probed
+    (best,) = [entry for entry in report.leaderboard.entries if entry.family == "lstm"][:1]
+    assert (probed.name, probed.figure, probed.fingerprint) == (best.name, best.figure, found[0])
+    texts = Page(render_page(report)).texts
+    assert "parity" in texts["th"]
+    assert "87.5 %" in texts["td"]
 
 
 def test_the_report_of_a_corpus_has_its_champion_and_its_studies(home: Settings) -> None:

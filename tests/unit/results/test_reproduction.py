@@ -12,7 +12,9 @@ import torch
 import typer
 
 from memtune.cli import app
+from memtune.corpora import import_corpus, open_corpus
 from memtune.corpora.formats import FORMATS
+from memtune.corpora.probes import name_corpus, parse_corpus_name
 from memtune.corpora.store.word_vectors import VectorFile
 from memtune.errors import ConfigurationError, CorpusError, StudyError
 from memtune.library import FileKind, list_packaged
@@ -31,9 +33,10 @@ from memtune.results.reproduction.published_tables import (
 )
 from memtune.results.reproduction.table_run import ReproducedRow, RowHooks, RowState, reproduce_table
 from memtune.settings import Settings
-from memtune.tracking import find_champion
+from memtune.tracking import RecordedEvaluation, find_champion, find_evaluation
 from memtune.training import Report, TrialConfig
 from memtune.values import parse
+from tests.conftest import SENTENCES
 from tests.unit.results.reproduction_corpus import import_small_corpora
 
 PAPERS = list_packaged(FileKind.PAPER)
@@ -91,6 +94,7 @@ def test_the_commands_that_import_a_text_are_complete(paper: str, table: Publish
         given = command.make_context(words[2], words[3:]).params
         assert given.get("format", "text") in FORMATS
         imported |= {given["name"]} if words[2] == "import" else set()
+        imported |= {name_corpus(name) for name in given.get("names", ())}
     assert imported == set(table.corpus.split("+"))
 
 
@@ -187,6 +191,88 @@ def test_a_trained_row_is_not_trained_again_and_its_test_split_is_read_once(
 BOTH_ROWS = TABLE.model_copy(
     update={"scales": {"paper": Scale(), "cpu": Scale(tokens=300, changes={"training.report_every": 100})}}
 )
+
+
+def test_a_row_is_trained_at_the_rate_of_validation_under_every_seed_on_every_corpus(
+    settings: Settings,
+) -> None:
+    import_corpus("other", dict.fromkeys(("train", "valid", "test"), SENTENCES * 9), settings.corpus_store)
+    terms = Scale(tokens=300, rates=(1e-9, 0.5), seeds=2, corpora=("tiny", "other"), rows=("one",))
+    table = TABLE.model_copy(update={"scales": {"paper": Scale(), "cpu": terms}})
+    trials: list[tuple[float, int]] = []
+
+    def note(row: PublishedRow, trial: TrialConfig, report: Report) -> None:
+        if report.is_finished:
+            trials.append((trial.gradient_training.optimiser.learning_rate, trial.seed))
+
+    hooks = RowHooks(on_report=note)
+    one, two = reproduce_table(table, "cpu", settings, hooks=hooks)
+    assert trials == [(1e-9, 0), (0.5, 0), (0.5, 1)] * 2
+    assert (one.state, two.state) == ("trained", "not run")
+    figures = [
+        recorded.figures["perplexity"]
+        for name in ("tiny", "other")
+        for seed in (0, 1)
+        for recorded in [find_test(settings, table, name, seed)]
+    ]
+    assert one.test == pytest.approx(sum(figures) / 4)
+    assert one.test is not None
+    assert one.test_interval is not None
+    assert one.test_interval[0] < one.test < one.test_interval[1]
+
+
+def find_test(settings: Settings, table: PublishedTable, name: str, seed: int) -> RecordedEvaluation:
+    trial = table.make_trial(table.rows[0], "cpu", name).trial
+    optimiser = trial.gradient_training.optimiser.model_copy(update={"learning_rate": 0.5})
+    training = trial.gradient_training.model_copy(update={"optimiser": optimiser})
+    own = trial.model_copy(update={"training": training, "seed": seed})
+    identity = own.identity(open_corpus(name, settings.corpus_store).digest)
+    found = find_evaluation(settings.tracking_uri, name, identity)
+    assert found is not None
+    return found
+
+
+def test_rows_count_only_where_they_or_the_reference_have_learned_the_task() -> None:
+    def gate(valid: float, reference: float, solved: float | None = 90.0) -> str:
+        rows = [
+            ReproducedRow(
+                table="1",
+                name=name,
+                objective=Objective.ACCURACY,
+                state=RowState.TRAINED,
+                published_valid=None,
+                published_test=None,
+                published_parameters=None,
+                valid=figure,
+                reason="shorter",
+            )
+            for name, figure in (("GLA", valid), ("PaTH", reference))
+        ]
+        return table_run._gate(rows[0], rows[1], solved).reason
+
+    expected = "not learnable at this budget: PaTH reaches 40.0 % in validation; shorter"
+    assert gate(24.0, 40.0) == expected
+    assert gate(95.0, 40.0) == gate(24.0, 95.0) == gate(24.0, 40.0, None) == "shorter"
+
+
+def test_a_table_of_probes_draws_its_rows_and_trains_at_scale_tiny(settings: Settings) -> None:
+    table = find_table("mad", "compress")
+    tiny = table.scales["tiny"].model_copy(update={"rows": ("mLSTM",), "tokens": 200})
+    table = table.model_copy(update={"scales": {**table.scales, "tiny": tiny}})
+    corpus = "probe-compression-length-8-rows-40-evaluated-10"
+    row = next(reproduce_table(table, "tiny", settings, corpus=corpus))
+    assert row.state == "trained", row.reason
+    assert row.published_test == 47.8
+    assert row.test_interval is not None
+    page = format_reproduction_page(table, [row], "tiny", "memtune reproduce mad")
+    assert f"{row.test:.2f} % [{row.test_interval[0]:.1f}, " in page
+
+
+def test_the_settings_of_mad_are_66_corpora_of_probes() -> None:
+    corpora = [name for table in load_paper("mad").tables for name in table.scales["paper"].corpora]
+    assert len(set(corpora)) == 66
+    for name in corpora:
+        parse_corpus_name(name)
 
 
 def test_rows_are_trained_one_at_a_time_in_any_order(settings: Settings) -> None:

@@ -8,6 +8,7 @@ from memtune.corpora.probes.probe_corpora import (
     Probe,
     import_probe,
     name_corpus,
+    open_probe,
     parse_corpus_name,
     select_probes,
 )
@@ -22,6 +23,7 @@ __all__ = [
     "Probe",
     "import_probe",
     "name_corpus",
+    "open_probe",
     "parse_corpus_name",
     "select_probes",
 ]

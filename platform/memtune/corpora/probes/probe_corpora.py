@@ -15,6 +15,7 @@ from random import Random
 from memtune.corpora.importing.importer import ImportResult, import_corpus
 from memtune.corpora.probes import recall, states
 from memtune.corpora.probes.recall import UNASKED, Row
+from memtune.corpora.store.corpus import Corpus, open_corpus
 from memtune.corpora.store.corpus_store import CorpusStore
 from memtune.corpora.store.manifest import ImportOptions
 from memtune.errors import CorpusError, did_you_mean
@@ -59,7 +60,7 @@ class Probe:
 
         Raises CorpusError where the settings allow too few different rows.
         """
-        settings = self.known_settings | changes
+        settings = {**self.known_settings, **changes}
         rows, evaluated = int(settings.pop("rows")), int(settings.pop("evaluated"))
         lengths = [settings["length"] * times for times in TESTED_LENGTHS] if self.tests_longer else [None]
         seen: set[str] = set()
@@ -252,6 +253,13 @@ def parse_corpus_name(corpus: str) -> tuple[str, dict[str, Number]]:
             )
         changes[setting] = type(known[setting])(value)
     return name, changes
+
+
+def open_probe(corpus: str, store: str | Path | CorpusStore | None = None) -> Corpus:
+    """The corpus of a probe, whose rows are drawn where they are missing."""
+    if CorpusStore.open(store).find_manifest(corpus) is None:
+        import_probe(corpus, store)
+    return open_corpus(corpus, store)
 
 
 def import_probe(

@@ -99,9 +99,9 @@ def draw_selective_copying(
 
 
 def draw_compression(random: Random, is_training: bool, *, length: int, vocabulary: int) -> Row | None:
-    """Random words and a last one; all of them are asked, in MAD from the state after the last alone."""
-    words = [*(f"w{random.randrange(vocabulary - 1)}" for _ in range(length - 1)), "end"]
-    return words, list(words)
+    """Random words and a last one, which in MAD is asked too; all are asked from the state after the last."""
+    words = [f"w{random.randrange(vocabulary - 1)}" for _ in range(length - 1)]
+    return [*words, "end"], [*words, UNASKED]
 
 
 def draw_memorisation(random: Random, is_training: bool, *, length: int, vocabulary: int) -> Row | None:

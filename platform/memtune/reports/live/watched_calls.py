@@ -14,6 +14,8 @@ from memtune.reports.text_console import TextConsole
 
 if TYPE_CHECKING:
     from memtune.corpora import CorpusStore, Division, ImportOptions, ImportResult, Source, VectorFile
+    from memtune.results.fingerprints import Fingerprint
+    from memtune.results.probe_run import ModelSource
     from memtune.results.single_trial import TrainResult, TrialSource
     from memtune.settings import Settings
     from memtune.training import Progress, Report
@@ -103,6 +105,35 @@ def train(
             on_progress=show,
             on_report=tell,
             draw_figures=draw_trial_figures,
+        )
+
+
+def probe(
+    model: "ModelSource",
+    probes: str = "recall",
+    terms: Mapping[str, Any] | None = None,
+    *,
+    device: str = "cpu",
+    settings: "Settings | None" = None,
+    progress: bool = True,
+    console: Console | None = None,
+) -> "Fingerprint":
+    """Train a model on the probes of a set, or on one, and return its fingerprint.
+
+    `model` is a family, a published mixer such as "gla", a TOML file with the table [model], or that table.
+    `terms` has `parameters`, `epochs`, `batch_size`, `rates`, `seeds` and the `settings` of the rows. Each
+    training is a line of the terminal, of the output of a notebook's cell, or of `console`; without
+    `progress` nothing is printed. A trained model is not trained again.
+    """
+    # Imported here: torch loads for seconds.
+    from memtune.results.fingerprints import ProbeTerms
+    from memtune.results.probe_run import take_fingerprint
+    from memtune.values import parse
+
+    known = parse(ProbeTerms, dict(terms or {}), "the terms of the probes")
+    with LineDisplay(_choose_console(console, progress=progress)) as display:
+        return take_fingerprint(
+            model, probes, known, device=device, settings=settings, notify=display.add_line
         )
 
 

@@ -51,6 +51,12 @@ class Scale(Value):
     """Settings of single rows, by the row's name."""
     rows: tuple[str, ...] | None = None
     """The rows that are trained; None for all."""
+    rates: tuple[float, ...] = ()
+    """Learning rates, of which validation chooses one for each row; without any, each row has its own."""
+    seeds: int = Field(1, ge=1)
+    """Trainings of each row at its rate; its figures are their means."""
+    corpora: tuple[str, ...] = ()
+    """The corpora over which the figures of a row are averaged; default: the table's."""
     note: str = ""
     """How the trainings depart from the paper."""
 
@@ -69,6 +75,9 @@ class PublishedTable(Value):
     """Whether the published numbers of parameters include those of the words."""
     base: dict[str, Any] = Field(default_factory=dict)
     scales: dict[ScaleName, Scale]
+    solved: float | None = None
+    """The validation figure from which the first row has learned the task: below it, the budget is too small
+    for all rows, and those that are below it too do not count."""
     rows: tuple[PublishedRow, ...]
 
     def covers(self, row: PublishedRow, scale: ScaleName) -> bool:

@@ -1,13 +1,15 @@
 """The rows of a paper's table, trained under its protocol, with the difference from the published values."""
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from statistics import fmean
 from typing import Any
 
 from pydantic import Field
 
 from memtune.corpora import Corpus, open_corpus
+from memtune.corpora.probes import PREFIX, open_probe
 from memtune.errors import CorpusError, MemtuneError
 from memtune.objective import Objective
 from memtune.results.reproduction.published_tables import (
@@ -16,7 +18,15 @@ from memtune.results.reproduction.published_tables import (
     ScaleName,
     has_printed_size,
 )
-from memtune.results.single_trial import TrialFile, open_checkpoints, read_test_figure, train_trial
+from memtune.results.single_trial import (
+    TrainResult,
+    TrialFile,
+    open_checkpoints,
+    read_test_figure,
+    train_at_best_rate,
+    train_trial,
+)
+from memtune.seed_statistics import estimate_cost
 from memtune.settings import Settings
 from memtune.tracking import DrawFigures
 from memtune.training import Progress, Report, TrialConfig
@@ -47,6 +57,8 @@ class ReproducedRow(Value):
     published_parameters: str | None
     valid: float | None = None
     test: float | None = None
+    test_interval: tuple[float, float] | None = None
+    """The 95 % interval of the mean test value over seeds; None for a single seed."""
     difference: float | None = None
     """Ours against the published value, of the test split where both are known: per cent of a perplexity,
     points of an accuracy."""
@@ -99,6 +111,7 @@ def reproduce_table(
     missing.
     """
     opened = _open_corpus(table, corpus, settings)
+    reference: ReproducedRow | None = None
     for number, row in enumerate(table.rows):
         size = _check_size(table, row, len(opened.vocabulary))
         file = table.make_trial(row, scale if scale in table.scales else "paper", corpus)
@@ -118,7 +131,18 @@ def reproduce_table(
         elif table.covers(row, scale):
             label = f"{name}_{number}_{scale}" if row.trial is None else f"{row.trial}_{scale}"
             found = _train_row(found, table, row, scale, file, label, settings, device, hooks)
-        yield found
+        reference = reference or found
+        yield found if scale == "tiny" else _gate(found, reference, table.solved)
+
+
+def _gate(found: ReproducedRow, reference: ReproducedRow, solved: float | None) -> ReproducedRow:
+    """The row, with the reason that it does not count where neither it nor the table's first row has learned
+    the task."""
+    rows = (found, reference)
+    if solved is None or any(row.valid is None or row.valid >= solved for row in rows):
+        return found
+    reason = f"not learnable at this budget: {reference.name} reaches {reference.valid:.1f} % in validation"
+    return found.model_copy(update={"reason": f"{reason}; {found.reason}"})
 
 
 def _find_obstacle(
@@ -136,12 +160,18 @@ def _find_obstacle(
 
 def _open_corpus(table: PublishedTable, corpus: str | None, settings: Settings) -> Corpus:
     try:
-        return open_corpus(corpus or table.corpus, settings.corpus_store)
+        return _open_text(corpus or table.corpus, settings)
     except CorpusError as error:
         raise CorpusError(
             f"table {table.name} needs the corpus {corpus or table.corpus}: {error}; "
             f"text: {table.text_source}; import it with: {table.import_command}"
         ) from None
+
+
+def _open_text(name: str, settings: Settings) -> Corpus:
+    """A corpus; the rows of a probe are drawn where they are missing."""
+    open_named = open_probe if name.startswith(PREFIX) else open_corpus
+    return open_named(name, settings.corpus_store)
 
 
 def _check_size(table: PublishedTable, row: PublishedRow, vocabulary_size: int) -> bool | None:
@@ -162,27 +192,46 @@ def _train_row(
     device: str,
     hooks: RowHooks,
 ) -> ReproducedRow:
-    """Train a row and read its test split; a failure of the row is its state."""
-    corpus = open_corpus(file.corpus, settings.corpus_store)
-    try:
+    """Train a row under its rates and seeds, and read the test split of each; a failure is its state."""
+    terms, seconds = table.scales[scale], 0.0
+
+    def train(own: TrialFile) -> TrainResult:
+        nonlocal seconds
         trained = train_trial(
-            file,
+            own,
             label,
             device=device,
             settings=settings,
-            on_progress=lambda progress: hooks.on_progress(row, file.trial, progress),
-            on_report=lambda report: hooks.on_report(row, file.trial, report),
+            on_progress=lambda progress: hooks.on_progress(row, own.trial, progress),
+            on_report=lambda report: hooks.on_report(row, own.trial, report),
             draw_figures=hooks.draw_figures,
-            registers=scale != "tiny",
+            registers=scale != "tiny" and not terms.rates,
         )
+        seconds += trained.curve[-1].cpu_seconds
+        return trained
+
+    names = terms.corpora if file.corpus == table.corpus and terms.corpora else (file.corpus,)
+    try:
+        corpora = [_open_text(name, settings) for name in names]
+        files = [file.model_copy(update={"corpus": name}) for name in names]
+        by_corpus = [train_at_best_rate(own, terms.rates, terms.seeds, train) for own in files]
     except MemtuneError as error:
         return found.model_copy(update={"state": RowState.FAILED, "reason": str(error)})
-    if trained.best is None or trained.best.cost is None:
-        reason = f"no finite validation: {trained.curve[-1].end}"
-        return found.model_copy(update={"state": RowState.FAILED, "reason": reason})
-    valid = _scale_figure(found.objective, found.objective.compute_figure(trained.best.cost))
-    run_id, read = read_test_figure(trained, settings, device)
-    test = None if read is None else _scale_figure(found.objective, read)
+    costs = []
+    for _, trained in (pair for trainings in by_corpus for pair in trainings):
+        if trained.best is None or trained.best.cost is None:
+            reason = f"no finite validation: {trained.curve[-1].end}"
+            return found.model_copy(update={"state": RowState.FAILED, "reason": reason})
+        costs.append(trained.best.cost)
+    valid = _scale_figure(found.objective, fmean(map(found.objective.compute_figure, costs)))
+    tests = [[read_test_figure(trained, settings, device) for _, trained in seeds] for seeds in by_corpus]
+    test, interval = _average_tests(
+        [
+            [None if figure is None else _scale_figure(found.objective, figure) for _, figure in seeds]
+            for seeds in tests
+        ]
+    )
+    (file, trained), corpus = by_corpus[0][0], corpora[0]
     last = trained.curve[-1]
     compared = (test, row.test) if test is not None and row.test is not None else (valid, row.valid)
     difference = _compute_difference(found.objective, *compared)
@@ -196,13 +245,14 @@ def _train_row(
             "state": RowState.TRAINED,
             "valid": valid,
             "test": test,
+            "test_interval": interval,
             "difference": difference,
             "parameters": file.trial.parameter_count(len(corpus.vocabulary)),
             "tokens": last.tokens,
-            "best_tokens": trained.best.tokens,
+            "best_tokens": trained.best.tokens if trained.best else None,
             "tokens_per_second": last.tokens_per_second,
-            "cpu_hours": last.cpu_seconds / 3600,
-            "run_id": run_id,
+            "cpu_hours": seconds / 3600,
+            "run_id": tests[0][0][0],
             "corpus": corpus.name,
             "corpus_digest": corpus.digest,
             "configuration": file.trial.model_dump(mode="json"),
@@ -210,6 +260,22 @@ def _train_row(
             "reason": reason,
         }
     )
+
+
+def _average_tests(
+    tests: Sequence[Sequence[float | None]],
+) -> tuple[float | None, tuple[float, float] | None]:
+    """The mean of test figures by corpus and seed, and its 95 % interval over the seeds.
+
+    None where a corpus has no test split, and no interval for a single seed.
+    """
+    known = [[figure for figure in seeds if figure is not None] for seeds in tests]
+    if any(len(seeds) < len(tests[0]) for seeds in known):
+        return None, None
+    estimate = estimate_cost([fmean(seed) for seed in zip(*known, strict=True)])
+    if estimate.low is None or estimate.high is None:
+        return estimate.cost, None
+    return estimate.cost, (estimate.low, estimate.high)
 
 
 def _read_environment(file: TrialFile, corpus: Corpus, settings: Settings) -> dict[str, str]:

@@ -1,11 +1,12 @@
 """The report of a study: everything that its page shows, as one value."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 
 from memtune.errors import CorpusError, StorageError, StudyError
 from memtune.objective import Objective
+from memtune.results.fingerprints import Fingerprint, list_fingerprints
 from memtune.results.study.provenance import Provenance, collect_provenance, read_registry
 from memtune.results.study.study_detail import StudyDetail, describe_study
 from memtune.results.study.study_leaderboard import (
@@ -20,6 +21,16 @@ from memtune.settings import Settings
 from memtune.studies.budgets.study_cost import StudyCost
 from memtune.tracking import RegisteredVersion
 from memtune.values import Value
+
+
+class ProbedConfiguration(Value):
+    """The best configuration of a study that a fingerprint of this home describes."""
+
+    name: str
+    family: str
+    figure: float
+    """Its validation perplexity or accuracy."""
+    fingerprint: Fingerprint
 
 
 class StudyReport(Value):
@@ -37,6 +48,8 @@ class StudyReport(Value):
     label: str
     """Protocol and task: figures compare only under one label."""
     provenance: Provenance
+    probed: tuple[ProbedConfiguration, ...] = ()
+    """What models answer of probes, beside what they reach in the study; the best first."""
 
     @property
     def verdict(self) -> Verdict | None:
@@ -57,15 +70,31 @@ def make_report(view: StudyView, now: datetime | None = None) -> StudyReport:
     cost = None
     with suppress(CorpusError, StorageError):
         cost = view.compute_cost()
+    leaderboard = make_leaderboard(view)
     return StudyReport(
         written=now or datetime.now(UTC),
         detail=describe_study(view),
         cost=cost,
-        leaderboard=make_leaderboard(view),
+        leaderboard=leaderboard,
         ideal=view.ideal,
         label=view.label,
         provenance=collect_provenance(view),
+        probed=tuple(_find_probed(view, leaderboard)),
     )
+
+
+def _find_probed(view: StudyView, leaderboard: StudyLeaderboard) -> Iterator[ProbedConfiguration]:
+    """Each model's newest fingerprint, with the best configuration that it describes."""
+    models = {trial.identity: trial.config.model for trial in view.trials}
+    fingerprints = list_fingerprints(view.settings)[::-1]
+    seen = set[str]()
+    for entry in leaderboard.entries:
+        found = next((own for own in fingerprints if own.describes(models[entry.identity])), None)
+        if found is not None and found.name not in seen:
+            seen.add(found.name)
+            yield ProbedConfiguration(
+                name=entry.name, family=entry.family, figure=entry.figure, fingerprint=found
+            )
 
 
 class LabelReport(Value):

@@ -1,0 +1,110 @@
+"""Fingerprints as values: what a model answers of a set of probes, and the files that hold them."""
+
+from statistics import fmean
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field
+
+from memtune.data_frames import make_frame
+from memtune.models import ModelConfig
+from memtune.seed_statistics import Estimate, estimate_cost
+from memtune.settings import Settings
+from memtune.values import Value, digest, parse
+
+FOLDER = "fingerprints"
+"""Below the home: one JSON file for each model and its terms."""
+Times = Annotated[int, BeforeValidator(int)]  # keys of JSON are texts
+
+
+class ProbeTerms(Value):
+    """The terms under which models are probed: only fingerprints under equal terms compare."""
+
+    parameters: int = Field(100_000, ge=1_000)
+    """Of a model without a width, and of the references."""
+    epochs: float = Field(10.0, gt=0)
+    batch_size: int = Field(64, ge=1)
+    rates: tuple[float, ...] = Field((1e-3, 3e-3, 1e-2), min_length=1)
+    seeds: int = Field(3, ge=1)
+    settings: dict[str, float] = Field(default_factory=dict)
+    """Settings of the rows, of each probe that has them."""
+
+
+class ProbeResult(Value):
+    """A model's accuracies on one probe, from 0 to 1, and whether they count."""
+
+    probe: str
+    corpus: str
+    parameters: int
+    rate: float
+    valid: tuple[float, ...]
+    """Best validation accuracy of each seed."""
+    test: dict[Times, tuple[float, ...]]
+    """Test accuracy of each seed on rows of so many times the trained length: 1, and 2 and 4 where asked."""
+    chance: float
+    """Of a guess among the answers that validation asks for; the ceiling of every probe is 1."""
+    reference: str | None = None
+    """The reference that was trained because the model itself did not solve the probe."""
+    reference_valid: float | None = None
+    is_learnable: bool = True
+    """Whether the model or a reference solves the probe under the terms; else the accuracies do not count."""
+
+    @property
+    def estimates(self) -> dict[int, Estimate]:
+        """The share of wrong test answers over the seeds, as `test`."""
+        return {times: estimate_cost([1 - share for share in shares]) for times, shares in self.test.items()}
+
+
+class Fingerprint(Value):
+    """The results of a model on a set of probes: what `memtune probe --json` prints."""
+
+    name: str
+    model: dict[str, Any]
+    """The table of the model; without a width where it was fitted."""
+    terms: ProbeTerms
+    results: tuple[ProbeResult, ...]
+
+    def describes(self, model: ModelConfig) -> bool:
+        """Whether a model has what the table names, apart from its width."""
+        if model.family != self.model.get("family") or not model.is_loaded:
+            return False
+        own = parse(ModelConfig, self.model, self.name)
+        named = self.model.keys() - {"width"}
+        return bool(own.model_dump(include=named) == model.model_dump(include=named))
+
+    def to_frame(self) -> Any:
+        """A pandas data frame with a row for each probe and multiple of its trained length."""
+        return make_frame(
+            {
+                "probe": result.probe,
+                "length": times,
+                "accuracy": fmean(shares),
+                "chance": result.chance,
+                "is_learnable": result.is_learnable,
+                "rate": result.rate,
+                "parameters": result.parameters,
+            }
+            for result in self.results
+            for times, shares in result.test.items()
+        )
+
+    def __repr__(self) -> str:
+        """The model and the number of its probes."""
+        return f"Fingerprint({self.name}: {len(self.results)} probes)"
+
+    def _repr_html_(self) -> str:
+        html: str = self.to_frame().to_html(index=False)
+        return html
+
+
+def store_fingerprint(found: Fingerprint, settings: Settings) -> None:
+    """Write a fingerprint into the home, in place of one of the same model, terms and probes."""
+    folder = settings.home / FOLDER
+    folder.mkdir(exist_ok=True)
+    identity = digest(found.model, found.terms, [result.probe for result in found.results])[:12]
+    (folder / f"{found.name}-{identity}.json").write_text(found.model_dump_json(indent=1), encoding="utf-8")
+
+
+def list_fingerprints(settings: Settings) -> list[Fingerprint]:
+    """The fingerprints of this home, the oldest first."""
+    paths = sorted((settings.home / FOLDER).glob("*.json"), key=lambda path: path.stat().st_mtime)
+    return [Fingerprint.model_validate_json(path.read_text(encoding="utf-8")) for path in paths]

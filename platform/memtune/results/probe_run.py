@@ -1,0 +1,202 @@
+"""Probing: a model trained on probes at one size and one budget, and the references that gate its accuracies.
+
+The rate is chosen on validation under the first seed, the other seeds are trained at it, and the test split
+of each is read once. A low accuracy counts only where a reference, a mixer that is known to solve the probe,
+solves it with the same rows, batch, budget and rates; else the probe is not learnable at this budget.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from memtune.corpora import Corpus
+from memtune.corpora.probes import PROBES, TESTED_LENGTHS, Probe, name_corpus, open_probe, select_probes
+from memtune.errors import ConfigurationError, did_you_mean
+from memtune.models import MODELS
+from memtune.models.mixers.mixer_registry import PRESETS
+from memtune.results.fingerprints import Fingerprint, ProbeResult, ProbeTerms, store_fingerprint
+from memtune.results.single_trial import (
+    TrialFile,
+    open_checkpoints,
+    parse_trial,
+    train_at_best_rate,
+    train_trial,
+)
+from memtune.settings import Settings
+from memtune.spaces.parameters import FittedSize
+from memtune.studies.definition.toml_files import load_listed_models, read_toml
+from memtune.tasks import ProbeTask
+from memtune.tracking import find_evaluation, record_evaluation, record_test_access
+from memtune.training import load_best_model
+
+FIGURE_PREFIX = "accuracy_length_x"
+"""Before the multiple of the trained length in the names of recorded test figures."""
+ModelSource = str | Path | Mapping[str, Any]
+"""A family, a published mixer, a TOML file with the table [model], or that table."""
+
+
+def open_probed_model(source: ModelSource) -> tuple[str, dict[str, Any]]:
+    """The name and the table of a model; the Python files of a TOML file's list `models` are executed.
+
+    Raises ConfigurationError for a name that is neither a family nor a published mixer, and for a file
+    without a model.
+    """
+    if isinstance(source, Mapping):
+        return str(source.get("family", "model")), dict(source)
+    if str(source).endswith(".toml"):
+        path = Path(source)
+        document = read_toml(path)
+        load_listed_models(document, path, "model")
+        if not isinstance(document.get("model"), dict):
+            raise ConfigurationError(f"{path} has no table [model] with a family")
+        return path.stem, document["model"]
+    name = str(source)
+    if name in MODELS:
+        return name, {"family": name}
+    if name in PRESETS:
+        return name, {"family": "mixer_blocks", "mixer": name}
+    raise ConfigurationError(
+        f'no family, mixer or file "{name}"; {did_you_mean(name, [*MODELS, *PRESETS])}; a file ends in .toml'
+    )
+
+
+def take_fingerprint(
+    model: ModelSource,
+    probes: str = "recall",
+    terms: ProbeTerms | None = None,
+    *,
+    device: str = "cpu",
+    settings: Settings | None = None,
+    notify: Callable[[str], object] = lambda line: None,
+) -> Fingerprint:
+    """Train a model on the probes of a set, or on one, and store its fingerprint in the home.
+
+    Rows that are missing are drawn. A trained model is not trained again, and its test split is not read
+    again. `notify` gets a line after each training. Raises ConfigurationError for an unknown model and
+    CorpusError for an unknown set.
+    """
+    settings, terms = Settings.resolve(settings), terms or ProbeTerms()
+    name, table = open_probed_model(model)
+    run = _ProbeRun(terms, device, settings, notify)
+    results = tuple(run.measure(name, table, probe) for probe in select_probes(probes))
+    fingerprint = Fingerprint(name=name, model=table, terms=terms, results=results)
+    store_fingerprint(fingerprint, settings)
+    return fingerprint
+
+
+class _ProbeRun:
+    """Trains models on probes under one set of terms."""
+
+    def __init__(
+        self, terms: ProbeTerms, device: str, settings: Settings, notify: Callable[[str], object]
+    ) -> None:
+        self._terms, self._device, self._settings, self._notify = terms, device, settings, notify
+
+    def measure(self, name: str, table: Mapping[str, Any], probe_name: str) -> ProbeResult:
+        """The result of a model on a probe, with that of a reference where it does not solve it."""
+        probe = PROBES[probe_name]
+        corpus = self._open_rows(probe_name, probe)
+        file = self._make_file(corpus, probe, table)
+        trainings = self._train(name, file, self._terms.seeds)
+        found = [self._read_test(corpus, probe, own) for own, _ in trainings]
+        task = ProbeTask(corpus, file.trial.protocol.batch_size)
+        result = ProbeResult(
+            probe=probe_name,
+            corpus=corpus.name,
+            parameters=file.trial.parameter_count(len(corpus.vocabulary)),
+            rate=trainings[0][0].trial.gradient_training.optimiser.learning_rate,
+            valid=tuple(_get_accuracy(trained) for _, trained in trainings),
+            test={times: tuple(own[times] for own in found) for times in found[0]},
+            chance=1 / task.outcome_count,
+        )
+        return result if fmean(result.valid) >= probe.solved else self._gate(result, corpus, probe)
+
+    def _gate(self, result: ProbeResult, corpus: Corpus, probe: Probe) -> ProbeResult:
+        """The result with the first reference that solves the probe, or the last one that does not."""
+        for reference in probe.references:
+            file = self._make_file(corpus, probe, {"family": "mixer_blocks", "mixer": reference})
+            [(_, trained)] = self._train(reference, file, 1)
+            gated = {
+                "reference": reference,
+                "reference_valid": _get_accuracy(trained),
+                "is_learnable": _get_accuracy(trained) >= probe.solved,
+            }
+            result = result.model_copy(update=gated)
+            if result.is_learnable:
+                break
+        return result
+
+    def _open_rows(self, name: str, probe: Probe) -> Corpus:
+        changes = {key: value for key, value in self._terms.settings.items() if key in probe.known_settings}
+        corpus = name_corpus(
+            name, {key: type(probe.known_settings[key])(own) for key, own in changes.items()}
+        )
+        return open_probe(corpus, self._settings.corpus_store)
+
+    def _make_file(self, corpus: Corpus, probe: Probe, table: Mapping[str, Any]) -> TrialFile:
+        """The trial of a model, of the terms' size where its table has no width."""
+
+        def make(width: int) -> TrialFile:
+            document = {
+                "corpus": corpus.name,
+                "model": {"width": width, **table},
+                "task": {"kind": "probe", "reads_last_state": probe.reads_last_state},
+                "protocol": {"kind": "sentence", "batch_size": self._terms.batch_size},
+                "training": {
+                    "epochs": self._terms.epochs,
+                    "optimiser": {"kind": "adamw", "decayed": "matrices"},
+                    "schedule": {"kind": "warmup"},
+                    "clip_norm": 1.0,
+                    "loss_reduction": "tokens",
+                },
+            }
+            return parse_trial(document, f"probe {corpus.name}")
+
+        words = len(corpus.vocabulary)
+        if "width" in table:
+            return make(0)
+        fitted = FittedSize("parameters", self._terms.parameters)
+        return make(fitted.solve(lambda width: make(width).trial.parameter_count(words)))
+
+    def _train(self, name: str, file: TrialFile, seeds: int) -> list[Any]:
+        def train(own: TrialFile) -> Any:
+            trained = train_trial(own, name, device=self._device, settings=self._settings, registers=False)
+            rate = own.trial.gradient_training.optimiser.learning_rate
+            self._notify(
+                f"{own.corpus}: {name}, rate {rate:g}, seed {own.trial.seed}: "
+                f"validation {100 * _get_accuracy(trained):.1f} %"
+            )
+            return trained
+
+        return train_at_best_rate(file, self._terms.rates, seeds, train)
+
+    def _read_test(self, corpus: Corpus, probe: Probe, file: TrialFile) -> dict[int, float]:
+        """The test accuracy by multiple of the trained length, from the records where it was read before."""
+        uri, identity = self._settings.tracking_uri, file.trial.identity(corpus.digest)
+        recorded = find_evaluation(uri, corpus.name, identity)
+        assert recorded is not None, "a training is recorded before its test split is read"
+        known = {
+            int(name.removeprefix(FIGURE_PREFIX)): share
+            for name, share in recorded.figures.items()
+            if name.startswith(FIGURE_PREFIX)
+        }
+        if known:
+            return known
+        with open_checkpoints(file.trial, corpus, self._settings).open_newest() as folder:
+            model: Any = load_best_model(folder).to(self._device)
+        record_test_access(uri, corpus.name, recorded.run_id)
+        task = ProbeTask(corpus, file.trial.protocol.batch_size)
+        if probe.tests_longer:
+            by_length = task.compute_accuracy_by_length(model, "test", self._device)
+            found = dict(zip(TESTED_LENGTHS, by_length.values(), strict=True))
+        else:
+            found = {1: task.evaluate(model, "test", self._device).accuracy or 0.0}
+        figures = {f"{FIGURE_PREFIX}{times}": own for times, own in found.items()}
+        record_evaluation(uri, recorded.run_id, "test", figures)
+        return found
+
+
+def _get_accuracy(trained: Any) -> float:
+    """The best validation accuracy; 0 for a training that diverged at once."""
+    return 0.0 if trained.best is None else 1 - (trained.best.cost or 0.0)

@@ -1,0 +1,108 @@
+"""Fingerprints: the rate is chosen on validation, test is read once, and a reference gates low accuracies."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from matplotlib.patches import Rectangle
+from rich.console import Console
+
+from memtune.errors import ConfigurationError
+from memtune.reports.fingerprint_views import draw_fingerprint, format_accuracy, make_fingerprint_table
+from memtune.reports.live.watched_calls import probe
+from memtune.results.fingerprints import Fingerprint, ProbeResult, list_fingerprints
+from memtune.results.probe_run import open_probed_model
+from memtune.settings import Settings
+from memtune.tracking import count_test_accesses
+
+TERMS: dict[str, Any] = {
+    "parameters": 1_500,
+    "epochs": 2,
+    "batch_size": 32,
+    "rates": [1e-6, 0.03],
+    "seeds": 2,
+    "settings": {"rows": 64, "evaluated": 16, "length": 8, "depth": 2},
+}
+ROWS = "probe-dyck-rows-64-evaluated-16-length-8-depth-2"
+OWN_FAMILY = """models = []
+
+[model]
+family = "lstm"
+width = 6
+"""
+
+
+def read_fingerprint(settings: Settings, **changes: Any) -> Fingerprint:
+    return probe("rnn", "dyck", TERMS | changes, settings=settings, progress=False)
+
+
+def test_a_fingerprint_has_the_rate_that_validation_prefers_and_is_stored(settings: Settings) -> None:
+    lines = Console(record=True, width=200)
+    found = probe("rnn", "dyck", TERMS, settings=settings, console=lines)
+    (result,) = found.results
+    assert result.corpus == ROWS
+    assert result.rate == 0.03
+    assert abs(result.parameters - 1_500) < 150
+    assert len(result.valid) == 2
+    assert {times: len(shares) for times, shares in result.test.items()} == {1: 2, 2: 2, 4: 2}
+    assert result.chance == pytest.approx(1 / 3)
+    assert "rate 1e-06, seed 0" in lines.export_text()
+    assert list_fingerprints(settings) == [found]
+    assert len(found.to_frame()) == 3
+
+    accesses = count_test_accesses(settings.tracking_uri, ROWS)
+    assert accesses == 2
+    assert read_fingerprint(settings) == found
+    assert count_test_accesses(settings.tracking_uri, ROWS) == accesses
+
+
+def test_a_probe_that_no_reference_solves_is_not_learnable_at_the_budget(settings: Settings) -> None:
+    found = read_fingerprint(settings, rates=[1e-6], seeds=1, epochs=0.5)
+    (result,) = found.results
+    assert not result.is_learnable
+    assert result.reference == "lstm"  # the last of the references
+    assert result.reference_valid is not None
+    assert result.reference_valid < 0.9
+    table = Console(record=True, width=200)
+    table.print(make_fingerprint_table(found))
+    assert table.export_text().count("not learnable at this budget") == 3
+
+
+def make_result(**changes: Any) -> ProbeResult:
+    given: dict[str, Any] = {
+        "probe": "mqar",
+        "corpus": "probe-mqar",
+        "parameters": 9,
+        "rate": 0.01,
+        "valid": (0.2, 0.3),
+        "test": {1: (0.2, 0.3)},
+        "chance": 0.1,
+    }
+    return ProbeResult(**given | changes)
+
+
+def test_an_accuracy_is_shown_with_its_interval_where_it_counts(settings: Settings) -> None:
+    assert format_accuracy(make_result()) == "25.0 % [0.0 %, 88.5 %]"
+    assert format_accuracy(make_result(is_learnable=False)) == "not learnable at this budget"
+
+
+def test_a_figure_has_a_bar_for_each_accuracy_that_counts(settings: Settings) -> None:
+    results = (make_result(), make_result(probe="parity", is_learnable=False))
+    given = {"name": "rnn", "model": {}, "terms": {}, "results": results}
+    axes = draw_fingerprint(Fingerprint.model_validate(given)).axes[0]
+    assert [bar.get_width() for bar in axes.patches if isinstance(bar, Rectangle)] == [0.25]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["mqar", "parity"]
+    assert [text.get_text() for text in axes.texts] == ["not learnable at this budget"]
+
+
+def test_a_model_is_a_family_a_mixer_a_file_or_a_table(tmp_path: Path) -> None:
+    assert open_probed_model("lstm") == ("lstm", {"family": "lstm"})
+    assert open_probed_model("gla") == ("gla", {"family": "mixer_blocks", "mixer": "gla"})
+    path = tmp_path / "own.toml"
+    path.write_text(OWN_FAMILY)
+    assert open_probed_model(str(path)) == ("own", {"family": "lstm", "width": 6})
+    with pytest.raises(ConfigurationError, match='no family, mixer or file "gated_deltnet"; did you mean'):
+        open_probed_model("gated_deltnet")
+    path.write_text("[training]\n")
+    with pytest.raises(ConfigurationError, match=r"own.toml has no table \[model\]"):
+        open_probed_model(path)
