@@ -51,70 +51,35 @@ if TYPE_CHECKING:
     from memtune.tasks import CacheGrid, ContinuousCache
     from memtune.tracking import serve_pages
 
-__all__ = [
-    "CacheGrid",
-    "ContinuousCache",
-    "DataSet",
-    "Division",
-    "GenerationOptions",
-    "ImportOptions",
-    "MemtuneError",
-    "Settings",
-    "Study",
-    "TextFile",
-    "compare",
-    "describe_corpus",
-    "draw_figures",
-    "dry_run",
-    "evaluate",
-    "extrapolate_study",
-    "find_champions",
-    "find_splits",
-    "generate",
-    "import_corpus",
-    "import_grammar",
-    "list_corpora",
-    "list_studies",
-    "load",
-    "open_corpus",
-    "probe",
-    "run_search",
-    "score",
-    "serve_pages",
-    "show_study",
-    "study_cost",
-    "train",
-    "verify_corpus",
-]
-
-_MODULE_BY_NAME = {
-    "CacheGrid": "memtune.tasks",
-    "ContinuousCache": "memtune.tasks",
-    "MemtuneError": "memtune.errors",
-    "Settings": "memtune.settings",
-    "Study": "memtune.studies.definition.study",
-    "find_champions": "memtune.results.comparison",
-    "compare": "memtune.results.comparison",
-    "draw_figures": "memtune.reports.report_page.result_figures",
-    "dry_run": "memtune.studies.study_check",
-    "extrapolate_study": "memtune.results.study.scaling_laws",
-    "evaluate": "memtune.results.model_evaluation",
-    "generate": "memtune.results.loaded_models",
-    "import_grammar": "memtune.corpora.grammar.embedded_corpus",
-    "list_studies": "memtune.results.study.study_catalogue",
-    "load": "memtune.results.loaded_models",
-    "GenerationOptions": "memtune.results.loaded_models",
-    "run_search": "memtune.api",
-    "score": "memtune.results.loaded_models",
-    "serve_pages": "memtune.tracking",
-    "show_study": "memtune.results.study.study_detail",
-    "study_cost": "memtune.results.study.study_catalogue",
-    "import_corpus": "memtune.reports.live.watched_calls",
-    "probe": "memtune.reports.live.watched_calls",
-    "train": "memtune.reports.live.watched_calls",
+_NAMES_BY_MODULE = {
+    "memtune.api": ("run_search",),
+    "memtune.corpora": (
+        *("DataSet", "Division", "ImportOptions", "TextFile"),
+        *("describe_corpus", "find_splits", "list_corpora", "open_corpus", "verify_corpus"),
+    ),
+    "memtune.corpora.grammar.embedded_corpus": ("import_grammar",),
+    "memtune.errors": ("MemtuneError",),
+    "memtune.reports.live.watched_calls": ("import_corpus", "probe", "train"),
+    "memtune.reports.report_page.result_figures": ("draw_figures",),
+    "memtune.results.comparison": ("compare", "find_champions"),
+    "memtune.results.loaded_models": ("GenerationOptions", "generate", "load", "score"),
+    "memtune.results.model_evaluation": ("evaluate_model",),
+    "memtune.results.study.scaling_laws": ("extrapolate_study",),
+    "memtune.results.study.study_catalogue": ("compute_cost", "list_studies"),
+    "memtune.results.study.study_detail": ("show_study",),
+    "memtune.settings": ("Settings",),
+    "memtune.studies.definition.study": ("Study",),
+    "memtune.studies.study_check": ("dry_run",),
+    "memtune.tasks": ("CacheGrid", "ContinuousCache"),
+    "memtune.tracking": ("serve_pages",),
 }
-"""Where a name is that is not in `memtune.corpora`."""
-_NAME_IN_MODULE = {"evaluate": "evaluate_model", "study_cost": "compute_cost"}
+_SHORT_NAMES = {"evaluate_model": "evaluate", "compute_cost": "study_cost"}
+_PLACES = {
+    _SHORT_NAMES.get(name, name): (module, name)
+    for module, names in _NAMES_BY_MODULE.items()
+    for name in names
+}
+__all__ = sorted(_PLACES)
 
 
 # Before any other module of memtune, and so before the libraries whose hints it silences.
@@ -122,15 +87,14 @@ silence_widget_hints()
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return __all__
 
 
 def __getattr__(name: str) -> object:
-    if name not in __all__:
+    if name not in _PLACES:
         # With `obj`, Python suggests the nearest name of `__dir__`.
         raise AttributeError(
             f"module memtune has no attribute {name!r}", name=name, obj=sys.modules[__name__]
         )
-    return getattr(
-        import_module(_MODULE_BY_NAME.get(name, "memtune.corpora")), _NAME_IN_MODULE.get(name, name)
-    )
+    module, own_name = _PLACES[name]
+    return getattr(import_module(module), own_name)

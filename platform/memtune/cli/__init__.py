@@ -35,8 +35,6 @@ from memtune.errors import MemtuneError, explain_system_error, is_environment_fa
 from memtune.reports.text_console import show_control_characters
 from memtune.stop_signals import interrupt_on_stop_signals
 
-__all__ = ["app", "main"]
-
 COMPLETION_VARIABLE = "_MEMTUNE_COMPLETE"
 """With it, a shell asks for completions; typer derives it from the command's name."""
 CONTEXT_SETTINGS = {

@@ -14,14 +14,3 @@ from memtune.library.library_files import (
     list_packaged,
     read_question,
 )
-
-__all__ = [
-    "LIBRARY_ROOT",
-    "FileKind",
-    "copy_packaged",
-    "find_file",
-    "find_packaged",
-    "format_argument",
-    "list_packaged",
-    "read_question",
-]

@@ -10,21 +10,3 @@ from memtune.model_checks.new_family import write_built_in_family, write_new_fam
 from memtune.model_checks.oracle_agreement import Oracle, assert_agreement
 from memtune.model_checks.oracle_cases import EXAMPLE_SIZE, OracleCase
 from memtune.model_checks.oracle_files import OracleFile, load_oracle
-
-__all__ = [
-    "CHECKS",
-    "EXAMPLE_SIZE",
-    "Check",
-    "CheckResult",
-    "Oracle",
-    "OracleCase",
-    "OracleFile",
-    "assert_agreement",
-    "check_family",
-    "describe_family",
-    "find_family",
-    "list_entries",
-    "load_oracle",
-    "write_built_in_family",
-    "write_new_family",
-]

@@ -18,20 +18,3 @@ from memtune.plugins.source_store import (
     parse_sources,
     run_with_sources,
 )
-
-__all__ = [
-    "ConfigRegistry",
-    "ObjectRegistry",
-    "PluginRegistry",
-    "PluginSource",
-    "SourceStore",
-    "find_installed_file",
-    "isolate_registries",
-    "list_sources",
-    "load_plugin_file",
-    "load_plugin_files",
-    "load_source",
-    "load_sources",
-    "parse_sources",
-    "run_with_sources",
-]

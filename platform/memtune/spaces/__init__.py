@@ -37,30 +37,3 @@ from memtune.spaces.space_files import list_space_files, load_space, load_spaces
 from memtune.spaces.space_points import adapt_point, pin_point
 from memtune.spaces.space_tree import Branch, Group, Parameter
 from memtune.spaces.space_validation import check_space, override_space
-
-__all__ = [
-    "Branch",
-    "Categorical",
-    "Chooser",
-    "Constant",
-    "FittedSize",
-    "Group",
-    "Integer",
-    "MeasureSize",
-    "Parameter",
-    "PinnedChooser",
-    "RandomChooser",
-    "Real",
-    "Scalar",
-    "SizeKind",
-    "Space",
-    "adapt_point",
-    "check_space",
-    "combine_spaces",
-    "list_space_files",
-    "load_space",
-    "load_spaces",
-    "override_space",
-    "pin_point",
-    "read_space",
-]

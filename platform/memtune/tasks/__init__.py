@@ -15,43 +15,6 @@ from memtune.tasks.sentiment import SentimentConfig
 from memtune.tasks.task import AnyTask, Metrics, Task, TaskBatch, TaskConfig, TaskPlan, build_model, open_task
 from memtune.tasks.tree_language_modelling import TreeLanguageModelling, nats_by_sentence
 
-__all__ = [
-    "QUESTION_TASKS",
-    "TASKS",
-    "Agreement",
-    "AgreementConfig",
-    "Answers",
-    "AnyTask",
-    "AnyTaskConfig",
-    "CacheGrid",
-    "Completion",
-    "CompletionConfig",
-    "ContinuousCache",
-    "InferenceConfig",
-    "ItemCosts",
-    "LanguageModelling",
-    "LanguageModellingConfig",
-    "Metrics",
-    "ProbeConfig",
-    "ProbeTask",
-    "QuestionTask",
-    "QuestionTaskConfig",
-    "SentimentConfig",
-    "Task",
-    "TaskBatch",
-    "TaskConfig",
-    "TaskPlan",
-    "TreeLanguageModelling",
-    "build_model",
-    "compute_text_nats",
-    "compute_token_nats",
-    "evaluate_with_cache",
-    "nats_by_sentence",
-    "open_task",
-    "perplexity",
-    "tune_cache",
-]
-
 QUESTION_CONFIGS: tuple[type[QuestionTaskConfig], ...] = (CompletionConfig, AgreementConfig)
 TASKS: ConfigRegistry[TaskConfig] = ConfigRegistry(
     "task",

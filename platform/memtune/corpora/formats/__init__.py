@@ -19,8 +19,6 @@ from memtune.corpora.formats import (
 from memtune.corpora.sources.line_reader import LineReader
 from memtune.plugins import ObjectRegistry
 
-__all__ = ["FORMATS", "BadLineError", "Block", "Format", "LineReader", "split_lines"]
-
 _BUILT_IN: Mapping[str, Format] = {
     "text": sentence_lines.TEXT,
     "ptb": sentence_lines.PTB,

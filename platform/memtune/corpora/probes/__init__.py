@@ -13,17 +13,3 @@ from memtune.corpora.probes.probe_corpora import (
     select_probes,
 )
 from memtune.corpora.probes.recall import UNASKED
-
-__all__ = [
-    "PREFIX",
-    "PROBES",
-    "SETS",
-    "TESTED_LENGTHS",
-    "UNASKED",
-    "Probe",
-    "import_probe",
-    "name_corpus",
-    "open_probe",
-    "parse_corpus_name",
-    "select_probes",
-]

@@ -3,5 +3,3 @@
 from memtune.models.layers.lstm_stack import LSTMStack
 from memtune.models.memories.memory_block import MemoryBlock
 from memtune.models.outputs.output_layer import OutputLayer, SoftmaxOutput
-
-__all__ = ["LSTMStack", "MemoryBlock", "OutputLayer", "SoftmaxOutput"]

@@ -14,18 +14,3 @@ from memtune.ray_backend.clusters.cluster_launch import (
 )
 from memtune.ray_backend.clusters.cluster_status import ClusterStatus
 from memtune.ray_backend.clusters.rules.version_rules import Versions
-
-__all__ = [
-    "ClusterFile",
-    "ClusterStatus",
-    "Finding",
-    "Versions",
-    "check_cluster",
-    "collect_findings",
-    "format_findings",
-    "forward_dashboard",
-    "get_cluster_status",
-    "launch_cluster",
-    "load_cluster",
-    "stop_cluster",
-]

@@ -16,24 +16,6 @@ from memtune.search.early_stopping.rule import (
 )
 from memtune.search.early_stopping.successive_halving import SuccessiveHalving, SuccessiveHalvingConfig
 
-__all__ = [
-    "CONTINUE",
-    "RULES",
-    "Action",
-    "AnyEarlyStopping",
-    "Decision",
-    "EarlyStopping",
-    "Hyperband",
-    "HyperbandConfig",
-    "NoEarlyStopping",
-    "NoEarlyStoppingConfig",
-    "Promotion",
-    "PromotionConfig",
-    "Rule",
-    "SuccessiveHalving",
-    "SuccessiveHalvingConfig",
-]
-
 RULES: ConfigRegistry[EarlyStopping] = ConfigRegistry(
     "early-stopping rule",
     "memtune.rules",

@@ -6,13 +6,3 @@ Optuna's samplers and a Sobol sequence, all behind `SamplerFactory.make_sampler`
 from memtune.search.samplers.observed_values import MultiObjective
 from memtune.search.samplers.sampler_config import SAMPLERS, SamplerConfig, SamplerRequest
 from memtune.search.samplers.sampler_factory import MULTI_OBJECTIVE_KINDS, SamplerFactory, check_sampler
-
-__all__ = [
-    "MULTI_OBJECTIVE_KINDS",
-    "SAMPLERS",
-    "MultiObjective",
-    "SamplerConfig",
-    "SamplerFactory",
-    "SamplerRequest",
-    "check_sampler",
-]
