@@ -1,14 +1,12 @@
-"""Tables and a figure of answers: accuracy by group with its interval, and the overlap of mistakes."""
+"""Tables of answers: accuracy by group with its interval, and means over seeds."""
 
 import re
 import statistics
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from rich.table import Table
 
-from memtune.results.error_overlap import OverlapRegion
 from memtune.results.question_answers import ModelAnswers
 from memtune.tasks import Answers
 
@@ -75,46 +73,3 @@ def _format_accuracy_cells(answers: Answers) -> list[str]:
         return [*counts, "", ""]
     low, high = answers.compute_confidence_interval()
     return [*counts, f"{answers.accuracy:.2%}", f"{low:.2%} to {high:.2%}"]
-
-
-def make_overlap_table(regions: Sequence[OverlapRegion]) -> Table:
-    """One row for each set of models: the number of questions that they, and no others, answered wrongly."""
-    table = Table(title="mistakes made by these models and no others", title_justify="left")
-    table.add_column("models", overflow="fold")
-    table.add_column("mistakes", justify="right")
-    for region in regions:
-        table.add_row(" and ".join(region.models), _format_mistakes(region.mistakes))
-    return table
-
-
-def _format_mistakes(mistakes: float) -> str:
-    """Whole numbers without decimals; fractions, which ties cause, with two decimals.
-
-    >>> _format_mistakes(1200.0), _format_mistakes(0.5)
-    ('1,200', '0.50')
-    """
-    return f"{mistakes:,.0f}" if mistakes.is_integer() else f"{mistakes:,.2f}"
-
-
-def write_overlap_png(regions: Sequence[OverlapRegion], models: Sequence[str], path: Path) -> None:
-    """Write a PNG: a bar for each set of models, and below it which models make up the set."""
-    # Imported here: matplotlib takes about 1 s, and tables do not need it.
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(max(5, 0.7 * len(regions) + 3), 4.5), layout="constrained")
-    bars, sets = figure.subplots(2, 1, sharex=True, height_ratios=[3, 0.4 + 0.3 * len(models)])
-    drawn = bars.bar(range(len(regions)), [region.mistakes for region in regions], color="tab:blue")
-    bars.bar_label(drawn, [_format_mistakes(region.mistakes) for region in regions])
-    bars.margins(y=0.1)
-    figure.suptitle("mistakes by the set of models that make them")
-    bars.set(ylabel="questions answered wrongly")
-    for place, region in enumerate(regions):
-        rows = [models.index(model) for model in region.models]
-        sets.plot([place] * len(rows), rows, "o-", color="black")
-    sets.set(yticks=range(len(models)), yticklabels=models, xticks=[])
-    sets.set_ylim(-0.5, len(models) - 0.5)
-    sets.grid(visible=True, axis="y", alpha=0.3)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    FigureCanvasAgg(figure)
-    figure.savefig(path, dpi=150)

@@ -1,13 +1,11 @@
 """The overlap of mistakes of any set of models."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from memtune.errors import CorpusError
-from memtune.reports.answer_tables import make_answers_table, write_overlap_png
-from memtune.results.error_overlap import OverlapRegion, count_overlap
+from memtune.reports.answer_tables import make_answers_table
+from memtune.results.inspection.shared_mistakes import OverlapRegion, count_overlap
 from memtune.results.question_answers import ModelAnswers
 from memtune.tasks import Answers
 
@@ -55,13 +53,6 @@ def test_answers_to_different_questions_are_refused():
         count_overlap({"a": make_answers("+-"), "b": make_answers("+-", names="xy")})
 
 
-def test_the_figure_has_a_bar_for_each_region(tmp_path: Path):
-    write_overlap_png(
-        count_overlap({"a": make_answers("-+"), "b": make_answers("--")}), ["a", "b"], tmp_path / "figure.png"
-    )
-    assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
-
-
 def test_answers_are_shown_by_attractors_five_and_more_together():
     table = make_answers_table(
         [ModelAnswers("models:/m/1", "lstm", make_answers("+-++?", "00167"), 0.25)], "asked"
@@ -75,6 +66,20 @@ def test_answers_are_shown_by_attractors_five_and_more_together():
     ]
     assert [row[6] for row in rows] == ["75.00%", "50.00%", "100.00%", "100.00%"]
     assert rows[0][8] == "25.00%"
+
+
+def test_models_that_differ_by_their_seeds_have_a_row_with_mean_and_deviation():
+    models = [
+        ModelAnswers("models:/m/1", "lstm", make_answers("++--"), 0.0),
+        ModelAnswers("models:/m/2", "lstm", make_answers("+++-"), 0.0),
+        ModelAnswers("models:/m/3", "rnn", make_answers("+++-"), 0.0),
+    ]
+    rows = list(zip(*(column.cells for column in make_answers_table(models, "").columns), strict=True))
+    means = [row for row in rows if "mean" in row[0]]
+    assert [(row[0], row[1], row[2], row[6]) for row in means] == [
+        ("m, mean of 2", "lstm", "all", "62.50% ± 17.68%"),
+        ("m, mean of 2", "lstm", "0", "62.50% ± 17.68%"),
+    ]
 
 
 def test_a_tie_is_a_mistake_with_probability_one_half():

@@ -103,10 +103,12 @@ def _dump_accuracy(answers: "Answers") -> dict[str, Any]:
 
 
 def _print_overlap(model_answers: "list[ModelAnswers]", path: Path) -> None:
-    from memtune.reports.answer_tables import make_overlap_table, write_overlap_png
-    from memtune.results.error_overlap import count_overlap
+    from memtune.reports.inspection.figure_files import save_figure
+    from memtune.reports.inspection.inspection_tables import make_mistakes_table
+    from memtune.reports.inspection.stack_figures import draw_mistakes
+    from memtune.results.inspection.shared_mistakes import find_shared_mistakes
 
-    regions = count_overlap({model.model_uri: model.answers for model in model_answers})
-    out.print(make_overlap_table(regions))
-    write_overlap_png(regions, [model.model_uri for model in model_answers], path)
+    found = find_shared_mistakes(model_answers)
+    out.print(make_mistakes_table(found))
+    save_figure(draw_mistakes(found), path)
     out.print(f"figure: {path}", soft_wrap=True)
