@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.side_by_side import compare_times, describe_machine, make_refusal
-from memtune.model_checks.oracle_agreement import assert_near
+from memtune.model_checks.oracles import assert_near
 from memtune.models.outputs.output_config import ClassFactoredConfig, SoftmaxConfig
 from memtune.models.outputs.output_layer import OutputLayer
 from memtune.models.outputs.word_classes import compute_zipf_counts

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from benchmarks.side_by_side import compare_times, describe_machine, make_refusal
 from memtune.corpora.grammar.embedded_corpus import generate_sentences
-from memtune.model_checks.oracle_agreement import assert_near, assert_same_gradients
+from memtune.model_checks.oracles import assert_near, assert_same_gradients
 from memtune.models import ClassFactoredConfig, DependencyRNNConfig, build_model
 from memtune.models.families.dependency_rnn import DependencyRNNLanguageModel
 from memtune.models.outputs.word_classes import compute_zipf_counts

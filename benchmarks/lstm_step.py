@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from benchmarks.side_by_side import compare_times, describe_machine, make_refusal
-from memtune.model_checks.oracle_agreement import assert_near
+from memtune.model_checks.oracles import assert_near
 from memtune.models import LSTMConfig, build_model, negative_log_likelihood
 from memtune.training.optimisation.training_config import TrainingConfig
 from memtune.training.optimisation.update_step import ModelUpdater

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.side_by_side import compare_times, describe_machine, make_refusal
-from memtune.model_checks.oracle_agreement import assert_agreement, assert_near
+from memtune.model_checks.oracles import assert_agreement, assert_near
 from memtune.models import (
     LSTMConfig,
     LSTMNConfig,

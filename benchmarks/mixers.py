@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from benchmarks.side_by_side import compare_times, describe_machine, make_refusal
-from memtune.model_checks.oracle_agreement import assert_agreement
+from memtune.model_checks.oracles import assert_agreement
 from memtune.models import MixerBlocksConfig
 from memtune.models.families.mixer_blocks import MixerBlock
 from memtune.models.mixers.mixer_registry import PRESETS

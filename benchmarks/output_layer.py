@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from benchmarks.side_by_side import compare_times, describe_machine, format_measure, make_refusal
-from memtune.model_checks.oracle_agreement import assert_near
+from memtune.model_checks.oracles import assert_near
 from memtune.models.outputs.output_layer import compute_chunked_loss
 from memtune.training.memory_footprint import measure_peak_bytes, measure_resident_bytes, reset_peak_memory
 

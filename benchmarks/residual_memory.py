@@ -15,7 +15,7 @@ from collections.abc import Callable
 import torch
 
 from benchmarks.side_by_side import compare_times, describe_machine, make_refusal
-from memtune.model_checks.oracle_agreement import assert_agreement, assert_near
+from memtune.model_checks.oracles import assert_agreement, assert_near
 from memtune.models import ResidualMemoryConfig, build_model
 from tests.oracles.residual_memory import compute_residual_memory_logits, compute_window_hidden
 

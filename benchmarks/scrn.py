@@ -13,7 +13,7 @@ from collections.abc import Callable
 import torch
 
 from benchmarks.side_by_side import compare_times, describe_machine, make_refusal
-from memtune.model_checks.oracle_agreement import assert_agreement
+from memtune.model_checks.oracles import assert_agreement
 from memtune.models import SCRNConfig, build_model
 from tests.oracles.scrn import compute_scrn_logits, compute_scrn_steps
 

@@ -16,10 +16,10 @@ if sys.argv[:1] == ["-m"] and not sys.flags.safe_path:
     # `python -m memtune` has put the working folder first on the path: its modules are not memtune's to run.
     del sys.path[0]
 
+import logging
+import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING
-
-from memtune.notebook_imports import silence_widget_hints
 
 if TYPE_CHECKING:
     from memtune.api import run_search
@@ -82,8 +82,22 @@ _PLACES = {
 __all__ = sorted(_PLACES)
 
 
+def _silence_widget_hints() -> None:
+    """Import tqdm without its warning, and set Ray's log of missing widgets to warnings.
+
+    Optuna and MLflow import `tqdm.auto`, which warns in a notebook without ipywidgets; Ray logs the same for
+    its own displays. memtune shows none of these displays.
+    """
+    if "ipykernel" not in sys.modules:
+        return
+    logging.getLogger("ray.widgets.util").setLevel(logging.WARNING)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="IProgress not found")
+        import_module("tqdm.auto")
+
+
 # Before any other module of memtune, and so before the libraries whose hints it silences.
-silence_widget_hints()
+_silence_widget_hints()
 
 
 def __dir__() -> list[str]:

@@ -7,8 +7,7 @@ from urllib.request import getproxies_environment, proxy_bypass
 
 from memtune.arguments import check_type
 from memtune.errors import StorageError
-from memtune.storage.credentials import refuse_credentials
-from memtune.storage.path_uris import JOURNAL_PREFIX, SQLITE_PREFIX, make_path_uri
+from memtune.storage.uris import JOURNAL_PREFIX, SQLITE_PREFIX, make_path_uri, refuse_credentials
 from memtune.values import UserValue
 
 LOCATION_VARIABLES = ("MEMTUNE_STORE", "MEMTUNE_STUDIES", "MEMTUNE_PROPOSALS", "MLFLOW_TRACKING_URI")

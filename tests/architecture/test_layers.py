@@ -25,7 +25,6 @@ LAYERS = [
         "number_format",
         "toml_text",
         "stop_signals",
-        "notebook_imports",
     },
     {"storage", "trial_state", "usage", "library"},
     {"settings", "plugins", "seed_statistics"},

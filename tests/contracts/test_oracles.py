@@ -7,7 +7,7 @@ gradient of every parameter.
 import pytest
 import torch
 
-from memtune.model_checks.oracle_agreement import assert_agreement
+from memtune.model_checks.oracles import assert_agreement
 from tests.oracles.table import FAMILIES, list_cases
 
 CASES = list_cases()

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from memtune.model_checks.oracle_agreement import assert_agreement
+from memtune.model_checks.oracles import assert_agreement
 from memtune.training import open_device
 from tests.gpu.cuda import needs_cuda
 from tests.oracles.table import list_cases

@@ -2,8 +2,7 @@
 
 from collections.abc import Callable
 
-from memtune.model_checks.oracle_agreement import Oracle
-from memtune.model_checks.oracle_cases import EXAMPLE_SIZE, OracleCase, keep_initial_weights
+from memtune.model_checks.oracles import EXAMPLE_SIZE, Oracle, OracleCase, keep_initial_weights
 from memtune.models import NeuralLanguageModel, NeuralLanguageModelConfig
 
 __all__ = ["EXAMPLE_SIZE", "OracleCase", "keep_initial_weights", "make_masked_case"]

@@ -13,7 +13,7 @@ from io import StringIO
 from pathlib import Path
 
 from memtune.library import FileKind, list_packaged
-from memtune.storage.path_uris import SQLITE_PREFIX, find_path, make_path_uri
+from memtune.storage.uris import SQLITE_PREFIX, find_path, make_path_uri
 
 MANIFEST_FILE, STUDY_FILE = "manifest.json", "study.json"
 ALIASES = "SELECT 'models:/' || name || '@' || alias FROM registered_model_aliases"

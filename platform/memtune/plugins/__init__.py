@@ -5,8 +5,7 @@ A plug-in is a Python file that a study or a trial names, or an entry point of a
 is part of every configuration that uses it. Source that comes from storage is executed only with consent.
 """
 
-from memtune.plugins.config_registry import ConfigRegistry
-from memtune.plugins.object_registry import ObjectRegistry
+from memtune.plugins.config_registry import ConfigRegistry, ObjectRegistry
 from memtune.plugins.plugin_registry import PluginRegistry, find_installed_file, isolate_registries
 from memtune.plugins.plugin_source import PluginSource
 from memtune.plugins.source_modules import list_sources, load_source

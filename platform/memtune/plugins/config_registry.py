@@ -1,4 +1,4 @@
-"""A registry of configuration classes, and the type of a field that holds one of them.
+"""Registries: of configuration classes, with the type of a field that holds one, and of other objects.
 
 `Annotated[LanguageModelConfig, MODELS]` validates a table by the class that its field `family` names, with
 the messages of a discriminated union. The class of a plug-in has the digest of its source in one more field,
@@ -223,3 +223,29 @@ def _is_digest(value: object) -> bool:
 
 def _name_class(value: object) -> str:
     return value.__name__ if isinstance(value, type) else repr(value)
+
+
+T = TypeVar("T")
+
+
+class ObjectRegistry(PluginRegistry[T], Generic[T]):
+    """Entries that no configuration class describes, such as text formats; `is_valid` tells one."""
+
+    def __init__(
+        self, noun: str, group: str, is_valid: Callable[[Any], bool], built_in: Mapping[str, T]
+    ) -> None:
+        super().__init__(noun, group, built_in)
+        self._is_valid = is_valid
+
+    @override
+    def find_entries(self, module: ModuleType) -> Mapping[str, object]:
+        """None: a file of a study defines families, output layers, tasks and rules."""
+        return {}
+
+    @override
+    def adapt(self, name: str, entry: object, source: PluginSource) -> T:
+        """The object itself. Raises PluginError for one of another kind."""
+        if not self._is_valid(entry):
+            raise PluginError(f'{source} has {entry!r} as "{name}", which is no {self.noun}')
+        remember_source(source)
+        return cast(T, entry)

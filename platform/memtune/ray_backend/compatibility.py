@@ -27,7 +27,7 @@ Private instances and Tune:
 - `dashboard.optional_deps`: ray.init imports it while other threads import what it needs too. Fallback:
   ray.init imports it.
 - `widgets.util.in_notebook`: elsewhere than in a notebook, Tune warns of a reporter that it ignores.
-  Fallback: no reporter, and Tune prints its own table in a notebook. `memtune.notebook_imports` sets the
+  Fallback: no reporter, and Tune prints its own table in a notebook. `memtune/__init__.py` sets the
   level of the same module's logger; fallback: the log of missing widgets is printed.
 - RAY_NODE_TYPE_NAME, with which the cluster launcher tells a worker the type of its node. Fallback: usage
   has no type of node.

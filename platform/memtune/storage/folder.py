@@ -17,9 +17,9 @@ import pyarrow as pa
 from pyarrow import fs
 
 from memtune.errors import StorageError, explain_system_error
-from memtune.storage.credentials import redact_uri, refuse_credentials
 from memtune.storage.digests import HashingSink
 from memtune.storage.regular_files import open_regular_file, read_at_most
+from memtune.storage.uris import redact_uri, refuse_credentials
 from memtune.values import parse_json
 
 MAX_ATTEMPTS = 12

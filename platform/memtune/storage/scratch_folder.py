@@ -1,7 +1,8 @@
-"""Temporary folders that do not outlive their process for long, however it ends.
+"""Temporary files and folders that do not outlive their process for long, however it ends.
 
 A folder is locked while its process lives. The kernel releases the lock of a killed process, so the next
-process that needs such a folder removes it, and never one that is in use.
+process that needs such a folder removes it, and never one that is in use. A file has no name, so the system
+deletes it.
 """
 
 import fcntl
@@ -11,6 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 from memtune.errors import StorageError, explain_system_error
 
@@ -63,3 +65,19 @@ def _remove_stale_folders(root: Path) -> None:
                     shutil.rmtree(folder, ignore_errors=True)
             finally:
                 os.close(lock)
+
+
+@contextmanager
+def translate_spool_errors() -> Iterator[None]:
+    """Raises StorageError if a temporary file cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(
+            f"cannot write to {tempfile.gettempdir()}: {error}; set TMPDIR to a folder with enough space"
+        ) from None
+
+
+def create_temporary_file() -> IO[bytes]:
+    """Creates a file without a name, which the system deletes at the end of the process."""
+    return tempfile.TemporaryFile()

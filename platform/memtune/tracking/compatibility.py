@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from memtune.storage.path_uris import SQLITE_PREFIX, find_path
+from memtune.storage.uris import SQLITE_PREFIX, find_path
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

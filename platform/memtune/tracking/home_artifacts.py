@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote, urlsplit
 
 from memtune.errors import TrackingError
-from memtune.storage.path_uris import SQLITE_PREFIX, find_path
+from memtune.storage.uris import SQLITE_PREFIX, find_path
 from memtune.tracking.compatibility import LOCATION_COLUMNS, open_repository_of
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from memtune.errors import TrackingError, explain_system_error
 from memtune.gc_pause import pause_gc
 from memtune.retry import Backoff, retry
 from memtune.settings import bypass_proxy_for_loopback, explain_proxy
-from memtune.storage.path_uris import SQLITE_PREFIX, find_path, make_path_uri
+from memtune.storage.uris import SQLITE_PREFIX, find_path, make_path_uri
 from memtune.tracking.compatibility import (
     DATABASE_LOGGER,
     DATABASE_REFUSAL_CODE,

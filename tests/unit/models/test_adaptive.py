@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from memtune.errors import ConfigurationError
-from memtune.model_checks.oracle_agreement import assert_agreement
+from memtune.model_checks.oracles import assert_agreement
 from memtune.models import AdaptiveConfig, AttentionLSTMConfig, LSTMConfig, build_model
 from memtune.values import parse
 from tests.oracles.lstm import compute_lstm_logits

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from memtune.errors import ConfigurationError
-from memtune.model_checks.oracle_agreement import assert_near
+from memtune.model_checks.oracles import assert_near
 from memtune.models import AttentionLSTMConfig, build_model, logits
 from tests.oracles.attention_lstm import compute_attention_lstm_weights
 

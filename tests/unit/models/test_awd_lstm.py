@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 import torch
 
-from memtune.model_checks.oracle_agreement import assert_same_gradients
+from memtune.model_checks.oracles import assert_same_gradients
 from memtune.models import AWDLSTMConfig, build_model, logits, negative_log_likelihood
 from tests.oracles.awd_lstm import (
     compute_activation_regularisation,

@@ -6,7 +6,7 @@ import torch
 from torch.nn import functional
 
 from memtune.errors import ConfigurationError
-from memtune.model_checks.oracle_agreement import assert_near
+from memtune.model_checks.oracles import assert_near
 from memtune.models import (
     MODELS,
     AdaptiveConfig,

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from memtune.model_checks.oracle_agreement import assert_near, assert_same_gradients
+from memtune.model_checks.oracles import assert_near, assert_same_gradients
 from memtune.models import ClassFactoredConfig, DependencyRNNConfig, MaximumEntropyConfig, build_model
 from tests.golden.tiny_trees import LABEL_COUNT, Sentence, make_treebank, make_trees_of_every_shape
 from tests.oracles.dependency_rnn import compute_discounted_nats, compute_path_nats

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from memtune.model_checks.oracle_agreement import assert_near, assert_same_gradients
+from memtune.model_checks.oracles import assert_near, assert_same_gradients
 from memtune.models import StackLSTMConfig, build_model, logits, negative_log_likelihood
 from memtune.models.memories.discrete_stack import compute_reinforce_loss
 from tests.oracles.stack_lstm import (

@@ -13,7 +13,7 @@ import torch
 
 from memtune.errors import PluginError
 from memtune.model_checks import write_built_in_family
-from memtune.model_checks.oracle_agreement import assert_agreement
+from memtune.model_checks.oracles import assert_agreement
 from memtune.spaces.space_files import read_space
 from memtune.spaces.space_points import pin_point
 from tests.presence import require

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 import torch
 
-from memtune.model_checks.oracle_agreement import assert_near
+from memtune.model_checks.oracles import assert_near
 from memtune.models import LSTMNConfig, build_model, logits
 from tests.oracles.lstmn import compute_lstmn_attention, run_reference_layer
 

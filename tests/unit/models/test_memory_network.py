@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 import torch
 
-from memtune.model_checks.oracle_agreement import assert_near
+from memtune.model_checks.oracles import assert_near
 from memtune.models import MemoryNetworkConfig, build_model, logits
 from memtune.training.weight_files import load_model, save_model
 from tests.oracles.memory_network import compute_memory_network_attention

@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional
 
 from memtune.errors import ConfigurationError
-from memtune.model_checks.oracle_agreement import assert_near
+from memtune.model_checks.oracles import assert_near
 from memtune.models import RecurrentMemoryConfig, build_model, logits
 from memtune.training import TrialConfig
 from memtune.values import parse

@@ -3,7 +3,7 @@
 import csv
 from io import StringIO
 
-from memtune.reports.trials.trial_tables import format_leaderboard_csv
+from memtune.reports.trial_tables import format_leaderboard_csv
 from tests.unit.reports.test_trial_tables import make_row
 
 

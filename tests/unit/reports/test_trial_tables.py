@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from memtune.objective import Objective
-from memtune.reports.trials.trial_tables import (
+from memtune.reports.trial_tables import (
     make_families_table,
     make_leaderboard_table,
     make_sample_table,

@@ -8,8 +8,8 @@ import pytest
 from memtune.corpora import CorpusStore
 from memtune.errors import ConfigurationError, StorageError
 from memtune.settings import URI_VARIABLES, Settings
-from memtune.storage.credentials import redact_uri, refuse_credentials
 from memtune.storage.folder import Folder
+from memtune.storage.uris import redact_uri, refuse_credentials
 
 SECRET = "hunter2"
 WITH_CREDENTIALS = [

@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy.engine import make_url
 
 from memtune.search.database.study_database import open_study_database
-from memtune.storage.path_uris import JOURNAL_PREFIX, SQLITE_PREFIX, find_path, make_path_uri
+from memtune.storage.uris import JOURNAL_PREFIX, SQLITE_PREFIX, find_path, make_path_uri
 
 AWKWARD = ("a b", "é à", "50%41", "100%", "what?", "why?not=1", "#1", "a:b@c", "%3F?#")
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from memtune.model_checks.oracle_agreement import assert_near
+from memtune.model_checks.oracles import assert_near
 from memtune.models import (
     MODELS,
     LanguageModel,

@@ -55,13 +55,13 @@ def compare(
         out.print_json(data=rows)
         return
     if csv:
-        from memtune.reports.trials.trial_tables import format_leaderboard_csv
+        from memtune.reports.trial_tables import format_leaderboard_csv
 
         typer.echo(format_leaderboard_csv(rows, found.ideal_perplexity), nl=False)
         return
     from memtune.reports.report_page.chart_files import write_figure
     from memtune.reports.report_page.trade_off_charts import draw_trials
-    from memtune.reports.trials.trial_tables import make_leaderboard_table
+    from memtune.reports.trial_tables import make_leaderboard_table
 
     title = f"{corpus}, protocol {found.protocol}, {format_count(len(found.rows), 'trial')}"
     is_stacked = out.is_terminal or out.width < WIDE_CHARACTERS
@@ -88,7 +88,7 @@ def _compare_tokenisations(corpora: list[str], protocol: str | None, json: bool)
     if json:
         out.print_json(data=rows)
         return
-    from memtune.reports.trials.trial_tables import make_tokenisation_table
+    from memtune.reports.trial_tables import make_tokenisation_table
 
     out.print(make_tokenisation_table(rows))
 

@@ -2,9 +2,11 @@
 
 import sys
 import time
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.table import Table
 
 from memtune.cli.studies.search_command import (
     GpusPerTrial,
@@ -17,7 +19,7 @@ from memtune.cli.studies.search_command import (
 from memtune.cli.terminal import AsJson, out, warn
 
 if TYPE_CHECKING:
-    from memtune.ray_backend.jobs.job_server import JobServer
+    from memtune.ray_backend.jobs.job_server import Job, JobServer
     from memtune.ray_backend.jobs.job_submission import Submission
 
 
@@ -164,8 +166,6 @@ def _follow(server: "JobServer", job: str) -> None:
 
 
 def _print_jobs(address: str | None, json: bool) -> None:
-    from memtune.reports.job_tables import make_job_table
-
     listed = _open_job_server(address).list_jobs()
     if json:
         out.print_json(
@@ -175,6 +175,30 @@ def _print_jobs(address: str | None, json: bool) -> None:
         out.print(make_job_table(listed, time.time()))
     else:
         _print_message("no jobs yet; submit a study: memtune submit jobs/studies/demo.toml")
+
+
+def make_job_table(jobs: "Iterable[Job]", now: float) -> Table:
+    """One row per job: study, status, start in local time, duration until its end or `now` (Unix seconds)."""
+    table = Table()
+    for name in ("job", "study", "status", "started"):
+        table.add_column(name)
+    table.add_column("duration", justify="right")
+    for job in jobs:
+        started = (
+            "" if job.started is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(job.started))
+        )
+        status = job.status.lower() + (f", exit code {job.exit_code}" if job.exit_code else "")
+        study = job.study or job.entrypoint
+        table.add_row(job.id, study, status, started, _format_duration(job.duration_seconds(now)))
+    return table
+
+
+def _format_duration(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h {minutes:02d}m {rest:02d}s" if hours else f"{minutes}m {rest:02d}s"
 
 
 def _print_message(message: str) -> None:

@@ -111,7 +111,7 @@ def demo(trials: Trials = None) -> None:
 def _print_result(study: Path, result: "SearchResult") -> None:
     """Print the tables of a run, and how it ended. Raises Exit with code 1 after an interruption."""
     # Imported here: these modules import PyTorch; `search` has loaded it.
-    from memtune.reports.trials.trial_tables import make_families_table, make_spread_table
+    from memtune.reports.trial_tables import make_families_table, make_spread_table
     from memtune.tracking import find_running_pages, link_corpus
 
     resolved = result.resolved
@@ -177,7 +177,7 @@ def collect_overrides(
 
 def _dry_run(study: Path, overrides: dict[str, Any], json: bool) -> None:
     with pause_gc():
-        from memtune.reports.trials.trial_tables import make_sample_table
+        from memtune.reports.trial_tables import make_sample_table
         from memtune.studies.study_check import dry_run
 
     resolved, samples = dry_run(study, overrides)

@@ -15,12 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from memtune.corpora.importing.word_counts import WordTable
-from memtune.corpora.sources.spool import create_temporary_file, translate_spool_errors
 from memtune.corpora.store.annotations import ANNOTATION_KINDS, TableDigest
 from memtune.corpora.store.corpus_store import CorpusStore, describe_file
 from memtune.corpora.store.manifest import AnnotationFile, AnnotationRecord
 from memtune.errors import CorpusError
 from memtune.storage.digests import HashingSink
+from memtune.storage.scratch_folder import create_temporary_file, translate_spool_errors
 
 _MAX_LABELS = 2**15  # label indices are stored as int16
 

@@ -11,8 +11,8 @@ import pyarrow as pa
 from pyarrow import fs
 
 from memtune.errors import CorpusError
-from memtune.storage.credentials import redact_uri, refuse_credentials
 from memtune.storage.folder import open_filesystem
+from memtune.storage.uris import redact_uri, refuse_credentials
 
 Location = Path | str
 """A local path, or a URI as text."""

@@ -27,8 +27,8 @@ from memtune.corpora.sources.locations import (
     list_folder_files,
     parse_location,
 )
-from memtune.corpora.sources.spool import create_temporary_file, translate_spool_errors
 from memtune.errors import CorpusError, suggest_nearest
+from memtune.storage.scratch_folder import create_temporary_file, translate_spool_errors
 
 _STANDARD_INPUT = Path("-")
 _COPY_BYTES = 2**20

@@ -21,7 +21,7 @@ from memtune.plugins.plugin_source import read_source_text
 from memtune.ray_backend.clusters.rules.upload_rules import MAX_UPLOAD_BYTES
 from memtune.settings import LOCATION_VARIABLES
 from memtune.spaces import list_space_files
-from memtune.storage.credentials import refuse_credentials
+from memtune.storage.uris import refuse_credentials
 from memtune.studies.definition.study import Study
 from memtune.studies.definition.study_loader import find_space
 from memtune.values import Value

@@ -32,7 +32,7 @@ from memtune.errors import StorageError, StudyError
 from memtune.retry import retry
 from memtune.search.compatibility import JournalLock, add_read_cache
 from memtune.search.database.outage_buffer import describe_cause
-from memtune.storage.path_uris import JOURNAL_PREFIX, SQLITE_PREFIX, find_path
+from memtune.storage.uris import JOURNAL_PREFIX, SQLITE_PREFIX, find_path
 
 __all__ = [
     "ANSWER_TIMEOUT_SECONDS",

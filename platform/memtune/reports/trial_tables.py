@@ -12,7 +12,7 @@ from memtune.corpora.batching.sentence_protocol import LENGTH_FIELDS
 from memtune.models import MODELS
 from memtune.number_format import format_count
 from memtune.objective import Objective
-from memtune.reports.trials.trial_descriptions import describe_trial, format_fields, format_key_parameters
+from memtune.reports.trial_descriptions import describe_trial, format_fields, format_key_parameters
 from memtune.results.comparison import describe_row
 from memtune.results.ranking.selection import ShortTrial
 from memtune.results.study.study_view import StudyView

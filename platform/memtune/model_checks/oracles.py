@@ -1,0 +1,179 @@
+"""Oracles: the equations of a family once more, and the comparison of its models with them.
+
+Logits, loss and every gradient are compared, relative to the oracle's norm.
+
+A user's oracle is a file that imports nothing of the family. It has `compute_logits(config, parameters,
+words_BT)`, which returns logits[b][t] as vectors over the vocabulary, computed in float64 from the parameters
+by name. Optional: `EXAMPLES`, a list of fields of configurations over which everything is checked; by default
+one small model.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from memtune.errors import PluginError
+from memtune.models import (
+    NeuralLanguageModel,
+    NeuralLanguageModelConfig,
+    build_model,
+    logits,
+    negative_log_likelihood,
+)
+from memtune.plugins import load_source
+from memtune.plugins.plugin_source import read_source_file
+
+Oracle = Callable[..., list[list[Tensor]]]
+"""logits[b][t], vectors over the vocabulary, from a configuration, parameters in float64 and words."""
+ROUNDING = 1e-15
+"""Norm of the rounding errors of a float64 reference whose true value is zero."""
+
+
+def assert_agreement(
+    model: NeuralLanguageModel,
+    oracle: Oracle,
+    words_BT: Tensor,
+    tolerance: float,
+    carried_from: int = 0,
+    seed: int | None = None,
+) -> None:
+    """The model, on its device, predicts words[1:] as the oracle does in float64 on the CPU.
+
+    With `carried_from`, the model first reads that number of words and carries its state, while the oracle
+    reads the whole text; the words after `carried_from` are compared. With `seed`, torch's generator is
+    seeded before the oracle and before each pass of the model.
+    """
+    inputs_BT, targets_BT = words_BT[:, :-1], words_BT[:, 1:]
+    parameters = copy_as_float64(model)
+    _set_seed(seed)
+    expected_BTV = _stack(oracle(model.config, parameters, inputs_BT))[:, carried_from:]
+    expected_loss = -_compute_log_likelihood(expected_BTV, targets_BT[:, carried_from:])
+
+    inputs_BT, targets_BT = (words.to(next(model.parameters()).device) for words in (inputs_BT, targets_BT))
+    state = logits(model, inputs_BT[:, :carried_from])[1] if carried_from else None
+    rest_BT = inputs_BT[:, carried_from:]
+    _set_seed(seed)
+    assert_near(logits(model, rest_BT, state)[0], expected_BTV, tolerance, "logits")
+    _set_seed(seed)
+    loss, _ = negative_log_likelihood(model, rest_BT, targets_BT[:, carried_from:], state=state)
+    assert_near(loss, expected_loss, tolerance, "loss")
+    assert_same_gradients(model, loss, parameters, expected_loss, tolerance)
+
+
+def _set_seed(seed: int | None) -> None:
+    if seed is not None:
+        torch.manual_seed(seed)
+
+
+def assert_same_gradients(
+    model: NeuralLanguageModel,
+    loss: Tensor,
+    parameters: dict[str, Tensor],
+    expected: Tensor,
+    tolerance: float,
+) -> None:
+    """Every parameter's gradient of `loss` is that of the oracle's loss."""
+    names = list(parameters)
+    own = torch.autograd.grad(loss, [dict(model.named_parameters())[name] for name in names])
+    wanted = torch.autograd.grad(expected, [parameters[name] for name in names])
+    for name, gradient, reference in zip(names, own, wanted, strict=True):
+        assert_near(gradient, reference, tolerance, f"gradient of {name}")
+
+
+def assert_near(value: Tensor, reference: Tensor, tolerance: float, name: str) -> None:
+    """The distance is at most `tolerance` of the reference's norm."""
+    assert value.shape == reference.shape, name
+    distance = (value.detach().cpu().double() - reference.detach()).norm()
+    limit = max(tolerance * reference.norm(), ROUNDING)
+    assert distance <= limit, f"{name}: {distance / reference.norm():.1e} off"
+
+
+def copy_as_float64(model: NeuralLanguageModel) -> dict[str, Tensor]:
+    """The parameters as an oracle reads them, on the CPU and with gradients."""
+    return {name: value.detach().cpu().double().requires_grad_() for name, value in model.named_parameters()}
+
+
+def _stack(sentences: list[list[Tensor]]) -> Tensor:
+    return torch.stack([torch.stack(sentence) for sentence in sentences])
+
+
+def _compute_log_likelihood(logits_BTV: Tensor, targets_BT: Tensor) -> Tensor:
+    return logits_BTV.log_softmax(2).gather(2, targets_BT.unsqueeze(2)).sum()
+
+
+EXAMPLE_SIZE = {"width": 8, "initial_range": 0.5}
+"""Fields of most examples: small models, with wide initial values so that an error changes the result."""
+
+
+def keep_initial_weights(model: NeuralLanguageModel) -> None:
+    """Change nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OracleCase:
+    """One configuration, the oracle of its models, and the texts over which the two are compared.
+
+    `lengths`, `float32_lengths` and `cut_length` are numbers of predicted words. Each of `cuts` is the number
+    of words after which the state is carried over, in a text of `cut_length`.
+    """
+
+    config: NeuralLanguageModelConfig
+    logits: Oracle | None = None
+    """logits[b][t] from a configuration, its parameters in float64 and words."""
+    bind: Callable[[NeuralLanguageModel], Oracle] | None = None
+    """Instead of `logits` where an oracle needs more of the model than its parameters, such as its masks."""
+    prepare: Callable[[NeuralLanguageModel], None] = keep_initial_weights
+    """Changes to the parameters of a new model without which the comparison would miss errors."""
+    is_training: bool = True
+    lengths: tuple[int, ...] = (1, 2, 15, 16, 63)
+    """Around the powers of 2 at which implementations cut texts into blocks."""
+    float32_lengths: tuple[int, ...] = (16,)
+    cuts: tuple[int, ...] = (1, 7, 15)
+    cut_length: int = 16
+    rows: int = 2
+    words: int = 23
+    """Size of the vocabulary."""
+    words_in_text: int | None = None
+    """Number of different words in the texts; the whole vocabulary by default."""
+
+    def build(self, dtype: torch.dtype) -> NeuralLanguageModel:
+        """A model with the prepared parameters."""
+        model = build_model(self.config, self.words, seed=1).to(dtype)
+        self.prepare(model)
+        return model.train(self.is_training)
+
+    def get_oracle(self, model: NeuralLanguageModel) -> Oracle:
+        """The oracle of this model."""
+        oracle = self.bind(model) if self.bind else self.logits
+        assert oracle is not None, "a case has `logits` or `bind`"
+        return oracle
+
+    def draw_text(self, length: int) -> Tensor:
+        """words_BT with T = length + 1."""
+        generator = torch.Generator().manual_seed(length)
+        return torch.randint(self.words_in_text or self.words, (self.rows, length + 1), generator=generator)
+
+
+@dataclass(frozen=True)
+class OracleFile:
+    """The equations, and the fields of the configurations to check."""
+
+    path: Path
+    compute_logits: Oracle
+    examples: Sequence[Mapping[str, Any]]
+
+
+def load_oracle(path: Path) -> OracleFile:
+    """Execute an oracle's file. Raises PluginError for one that cannot be loaded or lacks its function."""
+    module = load_source(read_source_file(path))
+    compute_logits = getattr(module, "compute_logits", None)
+    examples = getattr(module, "EXAMPLES", [])
+    if not callable(compute_logits):
+        raise PluginError(f"{path} has no function compute_logits(config, parameters, words_BT)")
+    if not isinstance(examples, list) or not all(isinstance(example, Mapping) for example in examples):
+        raise PluginError(f"{path}: EXAMPLES must be a list of fields, such as [{{'width': 8}}]")
+    return OracleFile(path, compute_logits, examples)

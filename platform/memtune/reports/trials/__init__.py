@@ -1,1 +1,0 @@
-"""Trials in words, as tables and as CSV."""
