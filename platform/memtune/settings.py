@@ -1,6 +1,8 @@
 """Locations of corpora, studies, trial records and models, read from the environment once."""
 
+import logging
 import os
+from functools import cache
 from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import getproxies_environment, proxy_bypass
@@ -9,6 +11,8 @@ from memtune.arguments import check_type
 from memtune.errors import StorageError
 from memtune.storage.uris import JOURNAL_PREFIX, SQLITE_PREFIX, make_path_uri, refuse_credentials
 from memtune.values import UserValue
+
+log = logging.getLogger(__name__)
 
 LOCATION_VARIABLES = ("MEMTUNE_STORE", "MEMTUNE_STUDIES", "MEMTUNE_PROPOSALS", "MLFLOW_TRACKING_URI")
 """The environment variables of locations that may be in shared storage or on a server."""
@@ -63,6 +67,7 @@ class Settings(UserValue):
                 f"cannot make the folder {folder}: {error.strerror}; "
                 "set MEMTUNE_HOME to a folder that can be written"
             ) from error
+        _warn_of_open_home(folder)
         return cls(
             home=folder,
             corpus_store=_make_absolute(os.environ.get("MEMTUNE_STORE") or str(folder / "corpora")),
@@ -83,6 +88,15 @@ class Settings(UserValue):
             return cls.from_environment()
         check_type("settings", settings, cls, 'memtune.Settings, such as Settings.from_environment("HOME")')
         return settings
+
+
+@cache
+def _warn_of_open_home(folder: Path) -> None:
+    """Name, once, a home with records that other users may enter, as earlier versions made them."""
+    state = folder.stat()
+    if state.st_uid == os.getuid() and state.st_mode & 0o077 and (folder / "mlflow.db").exists():
+        text = "other users can read and lock the files of %s (mode %#o); to close it: chmod 700 %s"
+        log.warning(text, folder, state.st_mode & 0o777, folder)
 
 
 def bypass_proxy_for_loopback() -> None:

@@ -28,11 +28,14 @@ CONFIG = {"model": {"family": "lstm", "width": 4}, "training": {"tokens": 900, "
 OTHER_USER_ID = 65534
 
 
-def test_only_its_owner_can_enter_a_new_home(tmp_path: Path) -> None:
+def test_only_its_owner_can_enter_a_new_home(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     home = Settings.from_environment(tmp_path / "new").home
     assert stat.S_IMODE(home.stat().st_mode) == 0o700
-    home.chmod(0o750)
-    assert stat.S_IMODE(Settings.from_environment(home).home.stat().st_mode) == 0o750
+    earlier = tmp_path / "earlier"
+    earlier.mkdir(0o750)
+    (earlier / "mlflow.db").touch()
+    assert stat.S_IMODE(Settings.from_environment(earlier).home.stat().st_mode) == 0o750
+    assert f"(mode 0o750); to close it: chmod 700 {earlier}" in caplog.text
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")

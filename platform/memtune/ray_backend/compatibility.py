@@ -44,6 +44,8 @@ Private instances and Tune:
   the last line of the file is the reason.
 - `tune.TuneError` replaces an error of a callback and has its traceback as text; the error itself is its
   `__context__`. Fallback: the TuneError as it is.
+- The collections of trials of Tune's controller (TRIAL_COLLECTIONS) keep every trial, and it reads them in
+  every step: the driver of a long study grows and slows down. Fallback: it keeps them.
 - `_raylet.AuthenticationTokenLoader` reads a token once per process; the next instance has another one.
   Fallback: nothing, and a second instance in one process is refused by Ray.
 - The command line of the autoscaler's process: Ray has no call for the file it was started with. Fallback:
@@ -106,6 +108,15 @@ LOW_MEMORY_PATTERN = re.compile(
 WORKER_DIED_TEXT = "worker process has died"
 """How an error file says that a worker's process ended by itself or was killed."""
 LOOPBACK_ADDRESS = "127.0.0.1"
+TRIAL_COLLECTIONS = (
+    "_trials",
+    "_trial_to_actor",
+    "_live_trials",
+    "_stopped_trials",
+    "_failed_trials",
+    "_trials_to_cache",
+)
+"""What of Tune's controller holds trials."""
 SKIPPED_STARTS = ("start_monitor", "start_log_monitor")
 
 
@@ -377,6 +388,18 @@ def raise_callback_errors() -> Iterator[None]:
         if isinstance(error.__context__, MemtuneError):
             raise error.__context__ from None
         raise
+
+
+def forget_ended_trials(controller: Any) -> None:
+    """Remove the trials that have ended, and hold no worker, from what Tune keeps of all trials."""
+    inner = getattr(controller, "_tune_controller", None)
+    if inner is None or any(not hasattr(inner, name) for name in TRIAL_COLLECTIONS):
+        return
+    ended = {trial for trial in inner._trials if trial.is_finished() and trial not in inner._trial_to_actor}
+    for name in ("_live_trials", "_stopped_trials", "_failed_trials", "_trials_to_cache"):
+        getattr(inner, name).difference_update(ended)
+    if ended:
+        inner._trials[:] = [trial for trial in inner._trials if trial not in ended]
 
 
 def reset_token_cache() -> None:

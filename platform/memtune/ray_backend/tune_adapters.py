@@ -11,9 +11,11 @@ from typing import Any
 
 import ray
 from ray import tune
+from ray.tune.schedulers import FIFOScheduler
 from ray.tune.search import Searcher
 
 from memtune.ray_backend.cluster_nodes import SlotPlanner
+from memtune.ray_backend.compatibility import forget_ended_trials
 from memtune.ray_backend.node_watch import NodeWatch
 from memtune.ray_backend.stop_notice import StopNotice
 from memtune.ray_backend.worker_failures import read_last_failure
@@ -156,6 +158,15 @@ class DirectedStopper(tune.Stopper):
     def stop_all(self) -> bool:
         """Whether the run has ended."""
         return self.has_ended
+
+
+class ForgetfulScheduler(FIFOScheduler):
+    """Starts trials in their order, and has Tune forget those that have ended, with which it would grow."""
+
+    def choose_trial_to_run(self, tune_controller: Any) -> Any:
+        """The first trial that waits; Tune calls this in each of its steps."""
+        forget_ended_trials(tune_controller)
+        return super().choose_trial_to_run(tune_controller)  # type: ignore[no-untyped-call]
 
 
 class SilentReporter(tune.ProgressReporter):

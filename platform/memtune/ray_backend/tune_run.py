@@ -22,13 +22,20 @@ from memtune.ray_backend.tune_adapters import (
     DirectedSearcher,
     DirectedStopper,
     DirectorHandle,
+    ForgetfulScheduler,
     SilentReporter,
 )
 from memtune.studies.executor import ExecutorRun
 from memtune.studies.heartbeat_monitor import HeartbeatMonitor
 
-MAX_PENDING_TRIALS = 10_000
-"""Lifts Tune's own limit on trials that wait for a node: the searcher limits the open trials."""
+TUNE_SETTINGS = {
+    # Lifts Tune's own limit on trials that wait for a node: the searcher limits the open trials.
+    "TUNE_MAX_PENDING_TRIALS_PG": "10000",
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",
+    # A study resumes from its own records: Tune writes no files of trials, and its state at the end alone.
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    "TUNE_GLOBAL_CHECKPOINT_S": "1000000000",
+}
 
 
 def run_trials(run: ExecutorRun, folder: Path) -> None:
@@ -39,8 +46,7 @@ def run_trials(run: ExecutorRun, folder: Path) -> None:
     of them request their resources at once. Raises StudyError when no node can hold a trial, and
     ExecutorLostError when Ray has died on this node or on the head.
     """
-    os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(MAX_PENDING_TRIALS)
-    os.environ["TUNE_DISABLE_SIGINT_HANDLER"] = "1"
+    os.environ.update(TUNE_SETTINGS)
     forward_no_variables()
     with (
         tempfile.TemporaryDirectory(prefix="tune-", dir=folder) as scratch,
@@ -58,6 +64,7 @@ def run_trials(run: ExecutorRun, folder: Path) -> None:
             tune.with_resources(TrialActor, request_resources),
             tune_config=tune.TuneConfig(
                 search_alg=DirectedSearcher(handle, slots, notice.key),
+                scheduler=ForgetfulScheduler(),
                 num_samples=-1,
                 reuse_actors=True,
                 trial_name_creator=lambda trial: str(trial.trial_id),

@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from ray.experimental import internal_kv
 from ray.tune import TuneError
 from ray.tune.execution import class_cache
 from ray.tune.execution.tune_controller import TuneController
+from ray.tune.experiment import Trial
 from ray.widgets import util as widgets
 
 from memtune.errors import StudyError
@@ -31,11 +33,13 @@ from memtune.ray_backend.compatibility import (
     NODE_TYPE_VARIABLE,
     PRESTART_SETTINGS,
     START_SETTINGS,
+    TRIAL_COLLECTIONS,
     UPLOAD_LOGGERS,
     WORKER_DIED_TEXT,
     ClusterConfigError,
     NodeProcesses,
     complete_cluster_config,
+    forget_ended_trials,
     forward_no_variables,
     has_shared_key,
     import_dashboard_modules,
@@ -307,3 +311,26 @@ def test_the_token_cache_can_be_reset() -> None:
     raylet: Any = _raylet
     assert callable(raylet.AuthenticationTokenLoader.instance().reset_cache)
     reset_token_cache()
+
+
+def test_tune_keeps_its_trials_in_known_collections() -> None:
+    made = inspect.getsource(TuneController.__init__)
+    assert all(re.search(rf"self\.{name}: \w+\[", made) for name in TRIAL_COLLECTIONS)
+
+
+def test_ended_trials_are_forgotten_unless_a_worker_ends_them() -> None:
+    running, ended, ending = (Trial("TrialActor", stub=True, trial_id=name) for name in "abc")
+    for trial in (ended, ending):
+        trial.set_status(Trial.TERMINATED)
+    controller = SimpleNamespace(
+        _trials=[running, ended, ending],
+        _trial_to_actor={ending: None},
+        _live_trials={running},
+        _stopped_trials={ended, ending},
+        _failed_trials=set(),
+        _trials_to_cache={running, ended},
+    )
+    forget_ended_trials(SimpleNamespace(_tune_controller=controller))
+    assert controller._trials == [running, ending]
+    assert controller._stopped_trials == {ending}
+    assert controller._trials_to_cache == {running}

@@ -1,8 +1,10 @@
 """The package of a job: memtune's source, the study file, and the search spaces and models that it names.
 
-A package has no corpora, no `.git` and no Python environment; nodes read corpora from the store. Paths in a
-package are relative. The study keeps its path below the working folder, so that messages show the path that
-the user typed. Spaces named without a path are in the package's folder `search_spaces`.
+A package has no corpora, no `.git` and no Python environment; nodes read corpora from the store. Its folder
+`platform` has memtune's source, and `study` the study with its files: Ray puts the package itself on Python's
+path, where a model file `random.py` would replace the module of that name. In `study` the study keeps its
+path below the working folder, so that messages show the path that the user typed; spaces named without a path
+are in `study/search_spaces`.
 
 The dashboard shows a job's variables to everyone with the token, so only the listed variables are forwarded.
 The nodes read passwords and keys from files: `~/.pgpass`, `~/.mlflow/credentials`, `~/.aws/credentials`.
@@ -49,8 +51,9 @@ SECRET_FILES_ON_NODES = {
 }
 """Variables that a job never receives, and the file on the nodes that replaces each."""
 FOLDER_VARIABLES = ("MEMTUNE_HOME", "MEMTUNE_STORE", "MEMTUNE_STUDIES", "MEMTUNE_CACHE")
+SOURCE_PATH, STUDY_FOLDER = "platform", "study"
 FIXED_VARIABLES = {
-    "PYTHONPATH": "platform",
+    "PYTHONPATH": SOURCE_PATH,
     # SIGINT and 60 s let a stopped driver checkpoint its open trials and record them as resumable.
     "RAY_JOB_STOP_SIGNAL": "SIGINT",
     "RAY_JOB_STOP_WAIT_TIME_S": "60",
@@ -93,7 +96,7 @@ MAX_LISTED_FILES = 3
 
 
 class StudyFiles(Value):
-    """A study, its spaces and its model files as text, by their paths in the package."""
+    """A study, its spaces and its model files as text, by their paths in the package's STUDY_FOLDER."""
 
     study: str
     texts: dict[str, str]
@@ -103,8 +106,7 @@ class StudyFiles(Value):
         """Refuse paths outside of the package: every holder of the token can write job metadata."""
         for name in (self.study, *self.texts):
             path = PurePosixPath(name)
-            is_module = path.suffix == ".py" and path.parts[0] != "platform"  # memtune's own source is there
-            if path.is_absolute() or ".." in path.parts or not (path.suffix == ".toml" or is_module):
+            if path.is_absolute() or ".." in path.parts or path.suffix not in (".toml", ".py"):
                 raise ValueError(f"{name!r} is not the path of a TOML or Python file inside the package")
         if self.study not in self.texts:
             raise ValueError(f"the study {self.study!r} is not among the files")
@@ -190,15 +192,17 @@ def write_package(files: StudyFiles, folder: Path, source: Path = SOURCE_FOLDER)
     Raises ClusterError before it writes when the package reaches the upload limit of the job server.
     """
     modules = {
-        f"platform/memtune/{path.relative_to(source).as_posix()}": path for path in _list_source_files(source)
+        f"{SOURCE_PATH}/memtune/{path.relative_to(source).as_posix()}": path
+        for path in _list_source_files(source)
     }
+    texts = {f"{STUDY_FOLDER}/{name}": text.encode() for name, text in files.texts.items()}
     sizes = {name: path.stat().st_size for name, path in modules.items()}
-    sizes |= {name: len(text.encode()) for name, text in files.texts.items()}
+    sizes |= {name: len(text) for name, text in texts.items()}
     _check_size(sizes)
     for name, path in modules.items():
         _write(folder / name, path.read_bytes())
-    for name, text in files.texts.items():
-        _write(folder / name, text.encode())
+    for name, text in texts.items():
+        _write(folder / name, text)
     return sum(sizes.values())
 
 

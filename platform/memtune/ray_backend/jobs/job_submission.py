@@ -13,6 +13,8 @@ from memtune.errors import ClusterError, ConfigurationError, CorpusError, Storag
 from memtune.library import FileKind, find_file
 from memtune.ray_backend.jobs.job_package import (
     HOME_ON_HEAD,
+    SOURCE_PATH,
+    STUDY_FOLDER,
     StudyFiles,
     build_job_environment,
     collect_study_files,
@@ -61,13 +63,14 @@ class Submission:
 
     @property
     def entrypoint(self) -> str:
-        """The command that the head runs in the package's folder."""
+        """The command that the head runs in the package's folder, without the modules of the study's."""
         options = [
             part for name, value in self.options.overrides.items() for part in (CLI_OPTIONS[name], str(value))
         ]
         options += [] if self.options.reuse else ["--no-cache"]
         options += ["--resume"] if self.resume else []
-        return shlex.join(["python", "-m", "memtune.cli", "search", self.files.study, *options])
+        python = f"cd {STUDY_FOLDER} && exec env PYTHONPATH=../{SOURCE_PATH} python -P"
+        return f"{python} -m memtune.cli {shlex.join(['search', self.files.study, *options])}"
 
     @property
     def metadata(self) -> dict[str, str]:

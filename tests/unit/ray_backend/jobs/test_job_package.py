@@ -21,7 +21,7 @@ def test_a_packaged_study_has_the_id_of_the_original(
     files: StudyFiles, study_file: Path, settings: Settings, tmp_path: Path
 ) -> None:
     write_package(files, tmp_path / "package")
-    packaged = tmp_path / "package" / files.study
+    packaged = tmp_path / "package" / "study" / files.study
     assert (
         resolve_study(packaged, load_study(packaged), settings).id
         == resolve_study(study_file, load_study(study_file), settings).id
@@ -79,7 +79,7 @@ def test_bytecode_caches_and_hidden_files_are_not_packaged(files: StudyFiles, tm
         path.relative_to(tmp_path / "package").as_posix() for path in (tmp_path / "package").rglob("*.*")
     }
     assert packaged == {
-        *files.texts,
+        *(f"study/{name}" for name in files.texts),
         "platform/memtune/__init__.py",
         "platform/memtune/models/families/lstm.py",
     }
@@ -97,7 +97,7 @@ def test_a_package_over_the_limit_is_refused_with_its_largest_files(
     assert not (tmp_path / "package").exists()
 
 
-@pytest.mark.parametrize("path", ["../x.toml", "/etc/x.toml", "a/../../x.toml", "platform/memtune/cli.py"])
+@pytest.mark.parametrize("path", ["../x.toml", "/etc/x.toml", "a/../../x.toml", "cli.sh"])
 def test_paths_outside_of_the_package_are_refused_in_job_metadata(path: str) -> None:
     with pytest.raises(ConfigurationError, match="is not the path of a TOML or Python file inside"):
         parse(StudyFiles, {"study": path, "texts": {path: ""}}, "the metadata of job x")

@@ -1,13 +1,18 @@
 """A study is checked on the client, and a job's metadata suffice to submit it again."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from memtune.errors import ClusterError, ConfigurationError, SpaceError
+from memtune.ray_backend.jobs.job_package import write_package
 from memtune.ray_backend.jobs.job_server import Job, JobServer, resolve_server_address
 from memtune.ray_backend.jobs.job_submission import Submission, prepare_resumption, prepare_submission
 from memtune.settings import Settings
+
+START = "cd study && exec env PYTHONPATH=../platform python -P -m memtune.cli"
 
 
 def make_job(submission: Submission, **changes: object) -> Job:
@@ -30,7 +35,26 @@ def make_job(submission: Submission, **changes: object) -> Job:
 def test_overrides_of_a_submission_become_options_of_search(study_file: Path, settings: Settings) -> None:
     overrides = {"budget.trials": 3, "budget.time": "2h"}
     submission = prepare_submission(study_file, overrides)
-    assert submission.entrypoint == ("python -m memtune.cli search layers.toml --trials 3 --time-budget 2h")
+    assert submission.entrypoint == (f"{START} search layers.toml --trials 3 --time-budget 2h")
+
+
+def test_a_model_file_replaces_no_module_of_python(
+    study_file: Path, settings: Settings, tmp_path: Path
+) -> None:
+    """Ray starts the job in the package, with the package's folder first on Python's path."""
+    submission = prepare_submission(study_file)
+    package = tmp_path / "package"
+    texts = {**submission.files.texts, "random.py": "raise SystemExit('planted')"}
+    write_package(submission.files.model_copy(update={"texts": texts}), package)
+    shown = submission.entrypoint.replace(
+        "-m memtune.cli", "-c 'import random, memtune; print(memtune.__file__)'"
+    )
+    ray = {"PYTHONPATH": f"{package}:platform", "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"}
+    found = subprocess.run(
+        shown, shell=True, cwd=package, env=ray, capture_output=True, text=True, check=True
+    )
+    assert Path(found.stdout.strip()).resolve() == package / "platform/memtune/__init__.py"
+    assert (package / "study/random.py").is_file()
 
 
 def test_a_corpus_on_this_machine_is_checked_before_submission(study_file: Path, settings: Settings) -> None:
@@ -60,15 +84,15 @@ def test_a_study_is_resumed_from_the_metadata_of_its_job(study_file: Path, setti
     study_file.unlink()
     again = prepare_resumption(make_job(first), {"budget.trials": 9})
     assert (again.study, again.files, again.environment) == (first.study, first.files, first.environment)
-    assert again.entrypoint == "python -m memtune.cli search layers.toml --trials 9 --resume"
+    assert again.entrypoint == f"{START} search layers.toml --trials 9 --resume"
 
 
 def test_a_job_without_the_result_cache_is_resumed_without_it(study_file: Path, settings: Settings) -> None:
     environment = {"MEMTUNE_STORE": settings.corpus_store}
     first = prepare_submission(study_file, reuse=False, environment=environment)
-    assert first.entrypoint == "python -m memtune.cli search layers.toml --no-cache"
+    assert first.entrypoint == f"{START} search layers.toml --no-cache"
     again = prepare_resumption(make_job(first))
-    assert again.entrypoint == "python -m memtune.cli search layers.toml --no-cache --resume"
+    assert again.entrypoint == f"{START} search layers.toml --no-cache --resume"
 
 
 def test_a_running_job_cannot_be_resumed(study_file: Path) -> None:
