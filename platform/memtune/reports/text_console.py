@@ -100,15 +100,18 @@ class TextConsole(Console):
     def on_broken_pipe(self) -> None:
         """The program that read the output has ended: ask this one to end as a closed terminal does.
 
-        A study then leaves its trials with checkpoints. Without a handler of SIGHUP, raises SystemExit.
+        A study then leaves its trials with checkpoints. Under nohup, which ignores SIGHUP, SIGTERM asks for it.
+        Without a handler of either, raises SystemExit.
         """
         self.quiet = True
         discarded = os.open(os.devnull, os.O_WRONLY)
         os.dup2(discarded, self.file.fileno())
         os.close(discarded)
-        if not callable(signal.getsignal(signal.SIGHUP)):
-            raise SystemExit(1)
-        signal.raise_signal(signal.SIGHUP)
+        for number in (signal.SIGHUP, signal.SIGTERM):
+            if callable(signal.getsignal(number)):
+                signal.raise_signal(number)
+                return
+        raise SystemExit(1)
 
 
 def _fold_numbers(table: Table) -> None:

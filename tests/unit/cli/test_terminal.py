@@ -117,11 +117,14 @@ def test_a_number_wider_than_its_column_is_broken_and_not_cut(is_terminal: bool)
     assert sorted(digits) == sorted("1234567890" * 3)
 
 
-def test_an_output_that_nobody_reads_asks_the_process_to_end() -> None:
+@pytest.mark.parametrize("handler", ["SIG_DFL", "SIG_IGN"])
+def test_an_output_that_nobody_reads_asks_the_process_to_end(handler: str) -> None:
+    """Also under nohup, which ignores SIGHUP."""
     program = (
         "from memtune.cli.terminal import out\n"
         "from memtune.stop_signals import interrupt_on_stop_signals\n"
-        "import sys\n"
+        "import signal, sys\n"
+        f"signal.signal(signal.SIGHUP, signal.{handler})\n"
         "with interrupt_on_stop_signals():\n"
         "    try:\n"
         "        for _ in range(100_000): out.print('line')\n"
