@@ -100,8 +100,8 @@ class TextConsole(Console):
     def on_broken_pipe(self) -> None:
         """The program that read the output has ended: ask this one to end as a closed terminal does.
 
-        A study then leaves its trials with checkpoints. Under nohup, which ignores SIGHUP, SIGTERM asks for it.
-        Without a handler of either, raises SystemExit.
+        A study then leaves its trials with checkpoints. Under nohup, which ignores SIGHUP, SIGTERM asks for
+        it. Without a handler of either, raises SystemExit.
         """
         self.quiet = True
         discarded = os.open(os.devnull, os.O_WRONLY)

@@ -8,6 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 from memtune.errors import CheckpointError, ConfigurationError, StorageError, TrackingError
 from memtune.results.study.study_trials import StudyTrial
 from memtune.results.study.study_view import StudyView
+from memtune.search import FORMAT_KEY
 from memtune.settings import Settings
 from memtune.storage.folder import Folder
 from memtune.studies.checkpoint_store import Checkpoints
@@ -100,9 +101,8 @@ def read_study_file(study: str, settings: Settings) -> str:
     if not isinstance(stored, dict):
         return ""
     # The name of a study is that of its file.
-    return format_toml(
-        {name: value for name, value in stored.items() if name not in ("name", "alternatives")}
-    )
+    derived = ("name", "alternatives", FORMAT_KEY)
+    return format_toml({name: value for name, value in stored.items() if name not in derived})
 
 
 def _read_winner(view: StudyView, winner: StudyTrial) -> CheckpointRecord | None:

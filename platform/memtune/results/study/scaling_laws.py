@@ -199,8 +199,10 @@ def compare_scaling(
     """Fit every family and compare them at `factor` times the study's compute.
 
     Intermediate reports count as shorter trainings, so the schedule has to be constant. Raises StudyError for
-    fewer than three sizes or three training lengths of a family.
+    fewer than three sizes or three training lengths of a family, and without a trial.
     """
+    if not trials:
+        raise StudyError("no trial has a validation yet; a fit needs trained ones: run the study further")
     curves = {family: _collect_curves(family, trials) for family in dict.fromkeys(t.family for t in trials)}
     compute = float(min(each.compute.max() for each in curves.values()))
     budgets = [compute * 10**power for power in np.linspace(-1, np.log10(factor), PREDICTIONS)]

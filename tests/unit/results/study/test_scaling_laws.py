@@ -101,3 +101,8 @@ def test_too_few_sizes_or_lengths_are_refused_with_their_numbers(sizes: int, len
     ]
     with pytest.raises(StudyError, match=f"lstm has {sizes} sizes and {lengths} training lengths"):
         compare_scaling(trials)
+
+
+def test_without_a_validated_trial_the_error_says_what_a_fit_needs() -> None:
+    with pytest.raises(StudyError, match="no trial has a validation yet"):
+        compare_scaling([])
