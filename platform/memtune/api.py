@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from rich.console import Console
@@ -20,7 +21,7 @@ from memtune.studies.definition.resolved_study import ResolvedStudy
 from memtune.studies.definition.study_loader import StudySource, open_study
 from memtune.studies.executor import Executor
 from memtune.studies.study_check import check_study
-from memtune.studies.study_run import Conclusion, StudyHooks, StudyResult, TrialPhase, run_study
+from memtune.studies.study_run import Conclusion, StudyHooks, StudyResult, run_study
 from memtune.tracking import Recorder
 
 log = logging.getLogger(__name__)
@@ -72,26 +73,14 @@ def run_search(
     resolved = resolved.find_begun() if resume else resolved
     output = console or TextConsole(quiet=not progress)
 
-    def watch(phase: TrialPhase) -> LiveDisplay:
-        return LiveDisplay(
-            output,
-            phase.title,
-            phase.max_trials,
-            phase.ideal_perplexity,
-            phase.searched_fields,
-            phase.names,
-            phase.earlier,
-            phase.find_seconds_left,
-        )
-
-    hooks = StudyHooks(watch, _conclude, output.print, draw_trial_figures)
+    hooks = StudyHooks(partial(LiveDisplay, output), _conclude, output.print, draw_trial_figures)
 
     def run(resume: bool) -> StudyResult:
         runs_trials = executor or RayExecutor(address, output.print)
         return run_study(path, resolved, runs_trials, hooks, resume=resume, reuse=reuse)
 
     def notify(message: str) -> None:
-        output.print(message, soft_wrap=True, highlight=False)  # a path that can be copied
+        output.print(message, soft_wrap=True)  # a path that can be copied
 
     return SearchResult(**vars(_resume_after_losses(run, resume, notify)))
 

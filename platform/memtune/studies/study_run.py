@@ -47,8 +47,10 @@ class TrialPhase:
 
     title: str
     max_trials: int
-    ideal_perplexity: float | None
-    searched_fields: Sequence[str]
+    ideal_perplexity: float | None = None
+    """The lowest validation perplexity that a model can reach."""
+    searched_fields: Sequence[str] = ()
+    """Dotted names of the fields that distinguish trials besides their key parameters."""
     names: TrialNames = field(default_factory=TrialNames)
     earlier: Sequence[Outcome] = ()
     """The trials of the phase that earlier drivers have started."""

@@ -18,8 +18,8 @@ from memtune.studies.definition.resolved_study import ResolvedStudy
 from memtune.studies.seed_repeats import TrialNames
 from memtune.studies.trial import Trial
 from memtune.tracking import CorpusInput, Recorder
-from memtune.tracking.runs.run_commands import MONEY_METRIC
 from memtune.tracking.runs.run_store import RecordedTrial
+from memtune.tracking.runs.run_tags import MONEY_METRIC
 from memtune.training import Report, TrialConfig, make_report
 from memtune.trial_state import TrialState
 from memtune.usage import Usage

@@ -35,7 +35,8 @@ from memtune.tracking.runs.recorded_runs import (
     record_test_access,
 )
 from memtune.tracking.runs.recorder import Recorder
-from memtune.tracking.runs.run_commands import NO_STUDY, CorpusInput
+from memtune.tracking.runs.run_commands import CorpusInput
+from memtune.tracking.runs.run_tags import NO_STUDY
 from memtune.tracking.runs.run_writer import DrawFigures
 from memtune.tracking.ui_links import (
     LOCAL_PAGES_URL,

@@ -17,24 +17,7 @@ from memtune.tracking.mlflow_connection import (
     translate_mlflow_errors,
 )
 from memtune.tracking.registry.model_versions import find_champion
-from memtune.tracking.runs import run_store
-from memtune.tracking.runs.run_commands import (
-    ABOVE_IDEAL_METRIC,
-    BEST_OF_FAMILY_TAG,
-    HOURS_METRIC,
-    IDEAL_TAG,
-    MONEY_METRIC,
-    NOTE_TAG,
-    PROTOCOL_TAG,
-    RANK_TAG,
-    RANKING_METRIC,
-    ROLE_TAG,
-    SIZE_PARAMETER,
-    STATUS_TAG,
-    STUDY_TAG,
-    TOKENS_METRIC,
-    read_objective,
-)
+from memtune.tracking.runs import run_store, run_tags
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -105,15 +88,15 @@ def link_corpus(
     with translate_mlflow_errors(tracking_uri):
         experiment = client.get_experiment(_find_experiment_id(tracking_uri, corpus))
         set_experiment_kind(client, experiment)
-        experiment_id, note = experiment.experiment_id, experiment.tags.get(NOTE_TAG, "")
-        runs = run_store.find_runs(client, experiment_id, {ROLE_TAG: "trial"})
+        experiment_id, note = experiment.experiment_id, experiment.tags.get(run_tags.NOTE, "")
+        runs = run_store.find_runs(client, experiment_id, {run_tags.ROLE: "trial"})
         usual = label or (champion.protocol if champion else _find_usual_label(runs))
-        kept = [run for run in runs if run.data.tags.get(PROTOCOL_TAG, "") == usual]
-        kept = [run for run in kept if study in (None, run.data.tags.get(STUDY_TAG))]
+        kept = [run for run in runs if run.data.tags.get(run_tags.PROTOCOL, "") == usual]
+        kept = [run for run in kept if study in (None, run.data.tags.get(run_tags.STUDY))]
         view = _describe_view(kept, usual, study)
         version = compatibility.read_pages_version(tracking_uri)
         suffix = _make_suffix(study or (label if label and champion and label != champion.protocol else None))
-        best = {**view.conditions, BEST_OF_FAMILY_TAG: "yes"}
+        best = {**view.conditions, run_tags.BEST_OF_FAMILY: "yes"}
         bests = _find_family_bests(kept, view.objective)
         scope = study or usual
         for name, title, conditions, run_ids in (
@@ -148,7 +131,9 @@ def link_corpora(tracking_uri: str, pages_url: str | None = None) -> list[Corpus
         recorded = [
             str(experiment.name)
             for experiment in experiments
-            if client.search_runs([experiment.experiment_id], f"tags.`{ROLE_TAG}` = 'trial'", max_results=1)
+            if client.search_runs(
+                [experiment.experiment_id], f"tags.`{run_tags.ROLE}` = 'trial'", max_results=1
+            )
         ]
     return [link_corpus(tracking_uri, corpus, pages_url=pages_url) for corpus in recorded]
 
@@ -157,8 +142,8 @@ def _find_family_bests(runs: "Sequence[Run]", objective: Objective) -> list[str]
     """The ids of one run for each family: of those that lead a family in their study, the best-validated."""
     best: dict[str, tuple[float, str]] = {}
     for run in runs:
-        figure = run.data.metrics.get(RANKING_METRIC)
-        if run.data.tags.get(BEST_OF_FAMILY_TAG) == "yes" and figure is not None:
+        figure = run.data.metrics.get(run_tags.RANKING_METRIC)
+        if run.data.tags.get(run_tags.BEST_OF_FAMILY) == "yes" and figure is not None:
             family = run.data.params.get("model.family", "")
             order = figure if objective.direction == "lower" else -figure
             best[family] = min(best.get(family, (order, run.info.run_id)), (order, run.info.run_id))
@@ -176,7 +161,7 @@ def build_table(view: _View, conditions: Mapping[str, str], run_ids: Sequence[st
     columns = list_columns(view)
     return {
         "searchFilter": " AND ".join(filters),
-        "orderByKey": f"metrics.`{RANKING_METRIC}`",
+        "orderByKey": f"metrics.`{run_tags.RANKING_METRIC}`",
         "orderByAsc": view.objective.direction == "lower",
         "selectedColumns": columns,
         "columnOrder": [NAME_COLUMN, CREATED_COLUMN, *columns],
@@ -185,15 +170,19 @@ def build_table(view: _View, conditions: Mapping[str, str], run_ids: Sequence[st
 
 def list_columns(view: _View) -> list[str]:
     """The columns that answer which model is best, by how much, at what size and cost."""
-    metrics = [RANKING_METRIC, *([ABOVE_IDEAL_METRIC] if view.has_ideal else [])]
-    used = [TOKENS_METRIC, HOURS_METRIC, *([MONEY_METRIC] if view.has_prices else [])]
+    metrics = [run_tags.RANKING_METRIC, *([run_tags.ABOVE_IDEAL_METRIC] if view.has_ideal else [])]
+    used = [
+        run_tags.TOKENS_METRIC,
+        run_tags.HOURS_METRIC,
+        *([run_tags.MONEY_METRIC] if view.has_prices else []),
+    ]
     return [
         *(f"metrics.`{name}`" for name in metrics),
-        f"params.`{SIZE_PARAMETER}`",
-        f"tags.`{STATUS_TAG}`",
+        f"params.`{run_tags.SIZE_PARAMETER}`",
+        f"tags.`{run_tags.STATUS}`",
         *(f"metrics.`{name}`" for name in used),
-        f"tags.`{RANK_TAG}`",
-        f"tags.`{STUDY_TAG}`",
+        f"tags.`{run_tags.RANK}`",
+        f"tags.`{run_tags.STUDY}`",
         MODELS_COLUMN,
     ]
 
@@ -202,8 +191,8 @@ def _build_charts(view: _View) -> dict[str, object]:
     direction = view.objective.direction
     return compatibility.build_charts(
         view.objective,
-        RANKING_METRIC,
-        SIZE_PARAMETER,
+        run_tags.RANKING_METRIC,
+        run_tags.SIZE_PARAMETER,
         view.searched,
         direction,
         has_counting=view.has_counting,
@@ -213,16 +202,16 @@ def _build_charts(view: _View) -> dict[str, object]:
 
 def _describe_view(runs: Sequence["Run"], label: str, study: str | None) -> _View:
     tags = [run.data.tags for run in runs]
-    conditions = {ROLE_TAG: "trial", **({PROTOCOL_TAG: label} if label else {})}
-    conditions |= {STUDY_TAG: study} if study else {}
-    objectives = {read_objective(tag) for tag in tags}
+    conditions = {run_tags.ROLE: "trial", **({run_tags.PROTOCOL: label} if label else {})}
+    conditions |= {run_tags.STUDY: study} if study else {}
+    objectives = {run_tags.read_objective(tag) for tag in tags}
     parameters = [run.data.params for run in runs]
     trained = [own for own in parameters if any(name.startswith(TRAINING_PREFIX) for name in own)]
     return _View(
         Objective.ACCURACY if Objective.ACCURACY in objectives else Objective.PERPLEXITY,
         conditions,
-        any(tag.get(IDEAL_TAG) for tag in tags),
-        any(MONEY_METRIC in run.data.metrics for run in runs),
+        any(tag.get(run_tags.IDEAL) for tag in tags),
+        any(run_tags.MONEY_METRIC in run.data.metrics for run in runs),
         0 < len(trained) < len(parameters),
         _find_searched(trained or parameters),
     )
@@ -241,7 +230,7 @@ def _find_searched(parameters: Sequence[Mapping[str, str]]) -> list[str]:
 
 
 def _find_usual_label(runs: Sequence["Run"]) -> str:
-    labels = Counter(run.data.tags.get(PROTOCOL_TAG, "") for run in runs)
+    labels = Counter(run.data.tags.get(run_tags.PROTOCOL, "") for run in runs)
     return labels.most_common(1)[0][0] if labels else ""
 
 

@@ -13,6 +13,7 @@ from rich.table import Table
 from memtune.cli.terminal import out
 from memtune.reports.live.live_display import LiveDisplay
 from memtune.reports.text_console import TextConsole, show_control_characters
+from memtune.studies.study_run import TrialPhase
 from tests.presence import require
 
 NARROW_OUTPUT = """
@@ -62,7 +63,7 @@ def test_commands_print_to_a_text_console() -> None:
 
 
 def test_a_question_with_markup_is_the_title_of_a_live_display(console: TextConsole) -> None:
-    console.print(LiveDisplay(console, TEXT, 3))
+    console.print(LiveDisplay(console, TrialPhase(TEXT, 3)))
     assert TEXT in read_output(console)
 
 

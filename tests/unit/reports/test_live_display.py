@@ -16,6 +16,7 @@ from memtune.reports.trial_descriptions import (
 )
 from memtune.search import Outcome, Proposal
 from memtune.studies.seed_repeats import TrialNames
+from memtune.studies.study_run import TrialPhase
 from memtune.studies.trial import Trial
 from memtune.training import Report, TrialConfig
 from memtune.trial_state import StopReason, TrialEnd, TrialState
@@ -48,7 +49,7 @@ def trial() -> Trial:
 
 def render(trial: Trial, *, terminal: bool, changes: int = 1) -> str:
     console = Console(file=StringIO(), force_terminal=terminal, width=160, color_system=None)
-    with LiveDisplay(console, "Does it show?", trial_budget=4, ideal=12.5) as display:
+    with LiveDisplay(console, TrialPhase("Does it show?", max_trials=4, ideal_perplexity=12.5)) as display:
         for _ in range(changes):
             display(trial)
     assert isinstance(console.file, StringIO)
@@ -66,7 +67,7 @@ def make_trial(number: int, state: TrialState, *perplexities: float) -> Trial:
 def draw(trials: list[Trial], width: int, height: int) -> list[str]:
     """The lines of a display of these trials, out of 200, on a terminal."""
     console = Console(file=StringIO(), force_terminal=True, width=width, height=height, color_system=None)
-    display = LiveDisplay(console, "Does it fit? " * 20, trial_budget=200, ideal=12.5)
+    display = LiveDisplay(console, TrialPhase("Does it fit? " * 20, max_trials=200, ideal_perplexity=12.5))
     for trial in trials:
         display(trial)
     console.print(display)
@@ -107,7 +108,7 @@ def test_trials_of_earlier_runs_count() -> None:
     console = Console(file=StringIO(), width=160)
     configuration = {"model": {"family": "lstm", "width": 24}, "training": {"tokens": 900}}
     earlier = Outcome(3, "", configuration, TrialState.COMPLETE, log(30), {900: log(30)})
-    display = LiveDisplay(console, "Again", trial_budget=5, earlier=[earlier])
+    display = LiveDisplay(console, TrialPhase("Again", max_trials=5, earlier=[earlier]))
     display(make_trial(4, TrialState.COMPLETE, 40.0))
     assert isinstance(console.file, StringIO)
     assert "2 of 5 trials ended, best so far 30.00 (#3)" in console.file.getvalue()
@@ -115,7 +116,7 @@ def test_trials_of_earlier_runs_count() -> None:
 
 def test_the_configuration_is_printed_with_the_first_event_of_a_trial_only() -> None:
     console = Console(file=StringIO(), width=160)
-    with LiveDisplay(console, "Does it repeat?", trial_budget=4) as display:
+    with LiveDisplay(console, TrialPhase("Does it repeat?", max_trials=4)) as display:
         for perplexities in ([], [50.0], [50.0, 40.0]):
             display(make_trial(0, TrialState.RUNNING, *perplexities))
     assert isinstance(console.file, StringIO)
@@ -133,7 +134,7 @@ def test_the_time_left_is_unknown_before_a_trial_has_ended() -> None:
 
 def test_a_time_budget_limits_the_time_left() -> None:
     console = Console(file=StringIO(), force_terminal=True, width=100, height=24, color_system=None)
-    console.print(LiveDisplay(console, "How long?", 4, find_seconds_left=lambda: 65.0))
+    console.print(LiveDisplay(console, TrialPhase("How long?", 4, find_seconds_left=lambda: 65.0)))
     assert isinstance(console.file, StringIO)
     assert "at most 1m 05s left of the time budget" in console.file.getvalue()
 
@@ -152,7 +153,7 @@ def test_a_repeat_is_shown_under_the_name_of_its_trial(trial: Trial) -> None:
     trial.remarks.append("resumes")
     for terminal in (False, True):
         console = Console(file=StringIO(), force_terminal=terminal, width=160, color_system=None)
-        with LiveDisplay(console, "Again", trial_budget=4, names=TrialNames([original])) as display:
+        with LiveDisplay(console, TrialPhase("Again", max_trials=4, names=TrialNames([original]))) as display:
             display(trial)
         assert isinstance(console.file, StringIO)
         assert console.file.getvalue().count("3 seed 2") >= 2
@@ -211,7 +212,9 @@ def test_the_table_on_a_terminal_has_the_ideal_and_the_number_of_ended_trials(tr
 
 def test_a_notebook_shows_the_table_as_html_with_escaped_texts(trial: Trial) -> None:
     console = Console(file=StringIO(), force_jupyter=False, quiet=True)
-    display = LiveDisplay(console, "<script>alert(1)</script> [red]", trial_budget=4, ideal=12.5)
+    display = LiveDisplay(
+        console, TrialPhase("<script>alert(1)</script> [red]", max_trials=4, ideal_perplexity=12.5)
+    )
     display(trial)
     page = render_as_html(display)
     assert page.startswith("<pre")

@@ -25,7 +25,7 @@ from memtune.studies.trial_records import StudyRecords
 from memtune.studies.trial_worker import TrialWorker
 from memtune.tracking import Recorder
 from memtune.tracking.mlflow_connection import connect
-from memtune.tracking.runs.run_commands import VALIDATED_TOKENS_TAG
+from memtune.tracking.runs import run_tags
 from memtune.training import Report
 from memtune.trial_state import StopReason, TrialEnd, TrialState
 from memtune.usage import NodeSeconds, Usage
@@ -153,7 +153,7 @@ def test_resuming_drops_reports_beyond_the_end_that_the_study_database_holds(
         records.finish(trial)
     (outcome,) = opened.list_finished()
     # earlier versions did not write this tag
-    client.delete_tag(find_runs(client, outcome)[0].info.run_id, VALIDATED_TOKENS_TAG)
+    client.delete_tag(find_runs(client, outcome)[0].info.run_id, run_tags.VALIDATED_TOKENS)
     assert list(read_curve(client, outcome)) == [report.tokens for report in reports]
     resume(resolved, [outcome])
     assert read_curve(client, outcome) == pytest.approx(outcome.curve)

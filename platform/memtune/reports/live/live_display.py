@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from types import TracebackType
 
@@ -16,7 +16,7 @@ from memtune.reports.live.live_view import LiveView
 from memtune.reports.text_console import show_control_characters
 from memtune.reports.trial_descriptions import describe_trial, format_searched_fields
 from memtune.search import Outcome
-from memtune.studies.seed_repeats import TrialNames
+from memtune.studies.study_run import TrialPhase
 from memtune.studies.trial import Trial
 from memtune.tasks import LanguageModellingConfig, TaskConfig
 from memtune.trial_state import TrialState
@@ -105,27 +105,10 @@ COLOURS = {
 class LiveDisplay:
     """A display of trials: a context manager that is called with each trial that changed."""
 
-    def __init__(
-        self,
-        console: Console,
-        title: str,
-        trial_budget: int,
-        ideal: float | None = None,
-        searched_fields: Collection[str] = (),
-        names: TrialNames | None = None,
-        earlier: Sequence[Outcome] = (),
-        find_seconds_left: Callable[[], float | None] = lambda: None,
-    ) -> None:
-        """`ideal` is the lowest validation perplexity that a model can reach; `searched_fields` has
-        the dotted names of the fields that distinguish trials besides their key parameters. `earlier` are
-        the trials of earlier runs of the study. `find_seconds_left` returns what is left of the study's time
-        budget, None without one."""
-        self._console, self._title, self._trial_budget, self._ideal = console, title, trial_budget, ideal
-        self._searched_fields = searched_fields
-        self._names = names or TrialNames()
-        self._earlier = {outcome.number: outcome for outcome in earlier if outcome.state.has_ended}
-        self._find_seconds_left = find_seconds_left
-        self._pace_meter = PaceMeter(earlier)
+    def __init__(self, console: Console, phase: TrialPhase) -> None:
+        self._console, self._phase = console, phase
+        self._earlier = {outcome.number: outcome for outcome in phase.earlier if outcome.state.has_ended}
+        self._pace_meter = PaceMeter(phase.earlier)
         self._trials: dict[int, Trial] = {}
         self._printed_states: dict[int, tuple[str, int]] = {}
         self._printed_remarks: dict[int, int] = {}
@@ -176,7 +159,7 @@ class LiveDisplay:
     def _format_line(self, trial: Trial, *, with_configuration: bool) -> str:
         parts = [f"trial {self._get_name(trial):>3}", f"{trial.state:11s}"]
         if with_configuration:
-            parts.append(describe_trial(trial.config, self._searched_fields))
+            parts.append(describe_trial(trial.config, self._phase.searched_fields))
         if trial.reports:
             figure = f"best so far {_format_figure(trial)} validation {trial.config.task.objective}"
             parts.append(f"{trial.tokens:,} {trial.config.task.prediction_unit}, {figure}")
@@ -192,7 +175,9 @@ class LiveDisplay:
         rows = (
             console.height - TITLE_AND_HEADER_LINES - progress_lines - 1 if console.is_terminal else MAX_ROWS
         )
-        yield Text(show_control_characters(self._title), style="italic", no_wrap=True, overflow="ellipsis")
+        yield Text(
+            show_control_characters(self._phase.title), style="italic", no_wrap=True, overflow="ellipsis"
+        )
         yield self._make_table(max(1, min(rows, MAX_ROWS)), is_narrow=options.max_width < NARROW_CHARACTERS)
         yield progress
 
@@ -234,7 +219,7 @@ class LiveDisplay:
         speed = f"{trial.reports[-1].tokens_per_second:,.0f}" if trial.reports else ""
         state = Text(trial.state, COLOURS[trial.state])
         tokens = f"{trial.tokens:,}" if trial.reports else ""
-        text = format_searched_fields(trial.config, self._searched_fields)
+        text = format_searched_fields(trial.config, self._phase.searched_fields)
         return [
             self._get_name(trial),
             state,
@@ -245,7 +230,7 @@ class LiveDisplay:
         ]
 
     def _get_name(self, trial: Trial) -> str:
-        return self._names.name(trial.proposal.number, trial.config).removeprefix("#")
+        return self._phase.names.name(trial.proposal.number, trial.config).removeprefix("#")
 
     def _find_task(self) -> TaskConfig:
         trials = self._list_trials()
@@ -268,12 +253,12 @@ class LiveDisplay:
         """The progress as two lines: trials and the best value, then times."""
         trials = self._list_trials()
         ended = sum(trial.state.has_ended for trial in trials) + len(self._list_earlier())
-        counts = [f"{ended} of {format_count(self._trial_budget, 'trial')} ended"]
+        counts = [f"{ended} of {format_count(self._phase.max_trials, 'trial')} ended"]
         for state in (TrialState.RUNNING, TrialState.PAUSED):
             if number := sum(trial.state is state for trial in trials):
                 counts.append(f"{number} {state.value}")
         best = self._describe_best()
-        ideal = f"ideal {self._ideal:.2f}" if self._ideal else ""
+        ideal = f"ideal {self._phase.ideal_perplexity:.2f}" if self._phase.ideal_perplexity else ""
         elapsed = format_duration(time.monotonic() - self._start_seconds)
         times = [elapsed, self._describe_time_left(ended)]
         return [", ".join(filter(None, [*counts, best, ideal])), ", ".join(filter(None, times))]
@@ -285,12 +270,16 @@ class LiveDisplay:
     def _describe_best(self) -> str:
         """The best value of all runs of the study and the trial that has it; empty before there is one."""
         found = [
-            (min(outcome.curve.values()), self._names.name(outcome.number, outcome.config), outcome.config)
+            (
+                min(outcome.curve.values()),
+                self._phase.names.name(outcome.number, outcome.config),
+                outcome.config,
+            )
             for outcome in self._list_earlier()
             if outcome.curve and outcome.state is not TrialState.FAILED
         ]
         if (own := self._find_best_trial()) is not None and own.best_cost is not None:
-            found.append((own.best_cost, self._names.name(own.proposal.number, own.config), own.config))
+            found.append((own.best_cost, self._phase.names.name(own.proposal.number, own.config), own.config))
         if not found:
             return ""
         cost, name, config = min(found, key=lambda item: item[0])
@@ -300,9 +289,9 @@ class LiveDisplay:
         """The time that the study still takes with what it is computed from; empty while that is unknown."""
         running = self._list_running()
         paused = sum(trial.state is TrialState.PAUSED for trial in self._list_trials())
-        unstarted = max(0, self._trial_budget - ended - len(running) - paused)
+        unstarted = max(0, self._phase.max_trials - ended - len(running) - paused)
         pace = self._pace_meter.estimate(unstarted, running) if unstarted or running else None
-        budget = self._find_seconds_left()
+        budget = self._phase.find_seconds_left()
         if budget is not None and (pace is None or budget < pace.seconds_left):
             return f"at most {format_duration(max(0.0, budget))} left of the time budget"
         if pace is None:

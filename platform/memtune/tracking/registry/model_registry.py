@@ -39,8 +39,8 @@ from memtune.tracking.registry.model_versions import (
     make_label_suffix,
 )
 from memtune.tracking.registry.text_rules import TextRules
-from memtune.tracking.runs import run_store
-from memtune.tracking.runs.run_commands import NO_STUDY, RunKey
+from memtune.tracking.runs import run_store, run_tags
+from memtune.tracking.runs.run_commands import RunKey
 from memtune.values import Value
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def _explain_refusal(holder: RegisteredVersion | None, result: ModelResult) -> s
     """Why the result may not replace the holder of an alias, or None."""
     if holder is None or holder.corpus_digest != result.corpus_digest:
         return None
-    if holder.study == result.study != NO_STUDY:
+    if holder.study == result.study != run_tags.NO_STUDY:
         is_same = (holder.trial, holder.cost) == (result.trial, result.cost)
         return f"{holder.uri} is this model: {holder.summary}" if is_same else None
     if not result.cost < holder.cost:
@@ -224,9 +224,8 @@ def _upload(client: "MlflowClient", package: _Package, offered_as: str) -> Regis
 
 def _find_run(client: "MlflowClient", result: ModelResult) -> "Run":
     """The trial's run. Raises TrackingError where there is none."""
-    experiment = client.get_experiment_by_name(result.corpus)
     key = RunKey(result.study, result.trial)
-    runs = run_store.find_runs(client, experiment.experiment_id, key.tags()) if experiment else []
+    runs = run_store.find_corpus_runs(client, result.corpus, key.tags())
     if not runs:
         where = f'trial {result.trial} of study "{result.study}" in experiment "{result.corpus}"'
         raise TrackingError(f"cannot register a model without its run: no {where}; record the trial first")
@@ -258,7 +257,7 @@ def _choose_best(
         for version in newer
         if version.is_comparable_with(candidate)
         and alias in version.offered_as.split()
-        and (version.study == NO_STUDY or version.study != candidate.study)
+        and (version.study == run_tags.NO_STUDY or version.study != candidate.study)
     ]
     return min([candidate, *others], key=lambda version: (version.cost, version.version))
 

@@ -20,8 +20,8 @@ from memtune.tracking.mlflow_connection import (
     make_experiment_name,
     translate_mlflow_errors,
 )
+from memtune.tracking.runs import run_tags
 from memtune.tracking.runs.recorded_runs import find_trial_run, is_trial_name
-from memtune.tracking.runs.run_commands import NOTE_TAG
 from memtune.values import Value
 
 if TYPE_CHECKING:
@@ -284,7 +284,7 @@ def describe_registered(
             client.update_registered_model(version.corpus, of_model)
         if of_corpus is not None:
             experiment_id = client.get_run(version.run_id).info.experiment_id
-            client.set_experiment_tag(experiment_id, NOTE_TAG, of_corpus)
+            client.set_experiment_tag(experiment_id, run_tags.NOTE, of_corpus)
 
 
 def record_evaluation(

@@ -10,18 +10,8 @@ from pydantic import Field, computed_field
 from memtune.objective import Objective
 from memtune.seed_statistics import Estimate
 from memtune.tracking.mlflow_connection import connect, translate_mlflow_errors
-from memtune.tracking.runs import run_store
+from memtune.tracking.runs import run_store, run_tags
 from memtune.tracking.runs.recorded_runs import count_run_accesses
-from memtune.tracking.runs.run_commands import (
-    NO_STUDY,
-    REASON_TAG,
-    ROLE_TAG,
-    STATE_TAG,
-    STOP_REASON_TAG,
-    STUDY_TAG,
-    TRIAL_TAG,
-    read_objective,
-)
 from memtune.trial_state import StopReason, TrialEnd, TrialState, read_earlier_end
 from memtune.values import Value
 
@@ -81,7 +71,7 @@ class LeaderboardRow(Value):
     @property
     def is_repeat(self) -> bool:
         """Whether it repeats a configuration that an earlier trial of its study selected."""
-        return self.study != NO_STUDY and " seed " in self.name
+        return self.study != run_tags.NO_STUDY and " seed " in self.name
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -112,10 +102,7 @@ def read_leaderboard(tracking_uri: str, corpus: str, protocol: str | None = None
     """
     client = connect(tracking_uri)
     with translate_mlflow_errors(tracking_uri):
-        experiment = client.get_experiment_by_name(corpus)
-        runs = (
-            run_store.find_runs(client, experiment.experiment_id, {ROLE_TAG: "trial"}) if experiment else []
-        )
+        runs = run_store.find_corpus_runs(client, corpus, {run_tags.ROLE: "trial"})
         rows = [_build_row_or_warn(client, run) for run in runs]
     kept = [row for row in rows if row is not None and protocol in (None, row.protocol)]
     return sorted(kept, key=lambda row: (row.cost, row.name))
@@ -142,14 +129,14 @@ def _build_row(client: "MlflowClient", run: "Run") -> LeaderboardRow:
         {n: run_store.parse_parameter(text) for n, text in run.data.params.items()},
     )
     datasets = run.inputs.dataset_inputs if run.inputs else []
-    objective = read_objective(tags)
+    objective = run_tags.read_objective(tags)
     curve = _read_curve(client, run, objective)
     tokens, best = max(curve, default=0), min(curve.values(), default=None)
     return LeaderboardRow(
         name=run.info.run_name,
         family=tags.get("memtune.family", ""),
-        study=tags[STUDY_TAG],
-        trial=tags[TRIAL_TAG],
+        study=tags[run_tags.STUDY],
+        trial=tags[run_tags.TRIAL],
         run_id=run.info.run_id,
         state=_read_state(run),
         end=_read_end(tags),
@@ -161,7 +148,7 @@ def _build_row(client: "MlflowClient", run: "Run") -> LeaderboardRow:
         objective=objective,
         figure=None if best is None else objective.compute_figure(best),
         seed=parameters.get("seed") or 0,
-        configuration=tags.get("memtune.configuration", tags[TRIAL_TAG]),
+        configuration=tags.get("memtune.configuration", tags[run_tags.TRIAL]),
         curve=curve,
         planned_tokens=_read_budget(parameters, tokens, run.data.metrics.get("epoch")),
         hours=_read_hours(run),
@@ -177,7 +164,7 @@ def _read_state(run: "Run") -> TrialState:
     """
     if run.info.status in ("RUNNING", "SCHEDULED"):
         return TrialState.RUNNING
-    if (state := run.data.tags.get(STATE_TAG)) is not None:
+    if (state := run.data.tags.get(run_tags.STATE)) is not None:
         return TrialState(state)
     if run.info.status == "FINISHED" and (end := _read_end(run.data.tags)):
         return TrialState.STOPPED if end.reason is StopReason.EARLY_STOPPING else TrialState.COMPLETE
@@ -185,10 +172,10 @@ def _read_state(run: "Run") -> TrialState:
 
 
 def _read_end(tags: dict[str, str]) -> TrialEnd | None:
-    sentence = tags.get(REASON_TAG, "")
-    if reason := tags.get(STOP_REASON_TAG):
+    sentence = tags.get(run_tags.REASON, "")
+    if reason := tags.get(run_tags.STOP_REASON):
         return TrialEnd(reason=StopReason(reason), detail=sentence)
-    return read_earlier_end(sentence) if sentence and STATE_TAG not in tags else None
+    return read_earlier_end(sentence) if sentence and run_tags.STATE not in tags else None
 
 
 def _read_curve(client: "MlflowClient", run: "Run", objective: Objective) -> dict[int, float]:

@@ -23,21 +23,7 @@ from memtune.tracking.mlflow_connection import (
     make_experiment_name,
     translate_mlflow_errors,
 )
-from memtune.tracking.runs import run_store
-from memtune.tracking.runs.run_commands import (
-    BEST_OF_FAMILY_TAG,
-    CODE_TAG,
-    FIGURE_TAG,
-    NO_STUDY,
-    NOTE_TAG,
-    NUMBER_TAG,
-    RANK_TAG,
-    ROLE_TAG,
-    STUDY_NAME_TAG,
-    STUDY_TAG,
-    TRIAL_TAG,
-    VALIDATED_TOKENS_TAG,
-)
+from memtune.tracking.runs import run_store, run_tags
 from memtune.values import Value
 
 if TYPE_CHECKING:
@@ -48,7 +34,7 @@ TEST_ACCESSES = "test_accesses"
 """The metric, and the role of the run for accesses without a recorded model."""
 EARLIER_ACCESSES = "test_tokens"
 """Before 2026-11-22 an access was an entry of this metric of its result alone."""
-NO_CONCLUSION = {RANK_TAG: "", FIGURE_TAG: "", BEST_OF_FAMILY_TAG: ""}
+NO_CONCLUSION = {run_tags.RANK: "", run_tags.FIGURE: "", run_tags.BEST_OF_FAMILY: ""}
 """The tags of a trial of which the last conclusion says nothing."""
 RUN_ID_PATTERN = re.compile(r"[0-9a-f]{32}")
 TRIAL_PATTERN = re.compile(r"(?P<study>[A-Za-z0-9][A-Za-z0-9._-]*)#(?P<number>\d+(?: seed \d+)?)")
@@ -94,7 +80,7 @@ def find_trial_run(tracking_uri: str, text: str) -> TrialRun:
     with translate_mlflow_errors(tracking_uri):
         found = _find_runs(client, text)
         if len(found) != 1:
-            several = ", ".join(sorted(run.data.tags[STUDY_TAG] for run in found))
+            several = ", ".join(sorted(run.data.tags[run_tags.STUDY] for run in found))
             problem = (
                 f"several studies have it: {several}" if found else "the tracking store has no such trial"
             )
@@ -112,12 +98,12 @@ def _read_trial_run(run: "Run", corpus: str) -> TrialRun:
     fields = {
         "run_id": run.info.run_id,
         "corpus": corpus,
-        "study": tags.get(STUDY_TAG),
-        "trial": tags.get(TRIAL_TAG),
+        "study": tags.get(run_tags.STUDY),
+        "trial": tags.get(run_tags.TRIAL),
         "label": tags.get("memtune.protocol", ""),
-        "max_tokens": tags.get(VALIDATED_TOKENS_TAG) or None,
+        "max_tokens": tags.get(run_tags.VALIDATED_TOKENS) or None,
         "reused_from": tags.get("memtune.reused_from", ""),
-        "code": tags.get(CODE_TAG, ""),
+        "code": tags.get(run_tags.CODE, ""),
     }
     try:
         return TrialRun.model_validate(fields)
@@ -131,11 +117,13 @@ def _read_trial_run(run: "Run", corpus: str) -> TrialRun:
 def _find_runs(client: "MlflowClient", text: str) -> list["Run"]:
     named = TRIAL_PATTERN.fullmatch(text)
     if named is None:
-        return [run for run in [_get_run(client, text)] if run and run.data.tags.get(ROLE_TAG) == "trial"]
+        return [
+            run for run in [_get_run(client, text)] if run and run.data.tags.get(run_tags.ROLE) == "trial"
+        ]
     experiments = [experiment.experiment_id for experiment in client.search_experiments()]
-    numbers: tuple[dict[str, str], ...] = ({NUMBER_TAG: named["number"]}, {})
-    for number, study_tag in product(numbers, (STUDY_TAG, STUDY_NAME_TAG)):
-        with_study = {ROLE_TAG: "trial", study_tag: named["study"], **number}
+    numbers: tuple[dict[str, str], ...] = ({run_tags.NUMBER: named["number"]}, {})
+    for number, study_tag in product(numbers, (run_tags.STUDY, run_tags.STUDY_NAME)):
+        with_study = {run_tags.ROLE: "trial", study_tag: named["study"], **number}
         runs = [
             run for experiment in experiments for run in run_store.find_runs(client, experiment, with_study)
         ]
@@ -146,7 +134,7 @@ def _find_runs(client: "MlflowClient", text: str) -> list["Run"]:
 
 def _read_number(run: "Run") -> str:
     """The trial's name within its study, which runs before 2026-11-22 have in their own name alone."""
-    return run.data.tags.get(NUMBER_TAG) or str(run.info.run_name).rpartition("#")[2]
+    return run.data.tags.get(run_tags.NUMBER) or str(run.info.run_name).rpartition("#")[2]
 
 
 def _get_run(client: "MlflowClient", run_id: str) -> "Run | None":
@@ -176,9 +164,8 @@ def find_evaluation(
     """The evaluation of a trial without a study, by the trial's identity; None for a trial without a run."""
     client = connect(tracking_uri)
     with translate_mlflow_errors(tracking_uri):
-        found = client.get_experiment_by_name(experiment)
-        tags = {ROLE_TAG: "trial", STUDY_TAG: NO_STUDY, TRIAL_TAG: trial}
-        runs = run_store.find_runs(client, found.experiment_id, tags) if found else []
+        tags = {run_tags.ROLE: "trial", run_tags.STUDY: run_tags.NO_STUDY, run_tags.TRIAL: trial}
+        runs = run_store.find_corpus_runs(client, experiment, tags)
     if not runs:
         return None
     metrics, prefix = runs[-1].data.metrics, f"{split}_"
@@ -225,7 +212,7 @@ def count_run_accesses(client: "MlflowClient", run: "Run") -> int:
 
 def _find_own_run(client: "MlflowClient", tracking_uri: str, corpus: str) -> str:
     """The corpus's run for accesses without a recorded model."""
-    experiment, tags = ensure_experiment(client, tracking_uri, corpus), {ROLE_TAG: TEST_ACCESSES}
+    experiment, tags = ensure_experiment(client, tracking_uri, corpus), {run_tags.ROLE: TEST_ACCESSES}
     found = run_store.find_runs(client, experiment, tags)
     run = (
         found[0] if found else client.create_run(experiment, tags=tags, run_name="accesses to the test split")
@@ -240,10 +227,7 @@ def delete_study_runs(tracking_uri: str, corpus: str, study: str) -> int:
     """
     client = connect(tracking_uri)
     with translate_mlflow_errors(tracking_uri):
-        experiment = client.get_experiment_by_name(make_experiment_name(corpus))
-        found = (
-            run_store.find_runs(client, experiment.experiment_id, {STUDY_TAG: study}) if experiment else []
-        )
+        found = run_store.find_corpus_runs(client, make_experiment_name(corpus), {run_tags.STUDY: study})
         for run in found:
             client.delete_run(run.info.run_id)
     return len(found)
@@ -264,15 +248,14 @@ def record_conclusion(
     """
     client = connect(tracking_uri)
     with translate_mlflow_errors(tracking_uri):
-        experiment = client.get_experiment_by_name(corpus)
-        runs = run_store.find_runs(client, experiment.experiment_id, {STUDY_TAG: study}) if experiment else []
+        runs = run_store.find_corpus_runs(client, corpus, {run_tags.STUDY: study})
         for run in runs:
             known = run.data.tags
-            if known[ROLE_TAG] == "study":
-                written = {**_name_tags(tags), NOTE_TAG: description}
+            if known[run_tags.ROLE] == "study":
+                written = {**_name_tags(tags), run_tags.NOTE: description}
             else:
                 earlier = {name: value for name, value in NO_CONCLUSION.items() if known.get(name)}
-                written = earlier | _name_tags(tags_by_trial.get(known.get(TRIAL_TAG, ""), {}))
+                written = earlier | _name_tags(tags_by_trial.get(known.get(run_tags.TRIAL, ""), {}))
             if written:
                 client.log_batch(run.info.run_id, tags=run_store.to_tags(written))
 

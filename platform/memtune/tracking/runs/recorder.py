@@ -30,9 +30,8 @@ from memtune.tracking.mlflow_connection import (
     retry_while_unavailable,
     translate_mlflow_errors,
 )
+from memtune.tracking.runs import run_tags
 from memtune.tracking.runs.run_commands import (
-    CODE_TAG,
-    NO_STUDY,
     CorpusInput,
     DrawCurve,
     EndRun,
@@ -232,7 +231,7 @@ class Recorder:
         self.tracking_uri = tracking_uri
         self.experiment = make_experiment_name(corpus)
         self._clock = clock
-        self._study = NO_STUDY
+        self._study = run_tags.NO_STUDY
         self._started: set[RunKey] = set()
         client = cast("MlflowClient", _GuardedClient(connect(tracking_uri), guard))
         self._runs = RunWriter(client, tracking_uri, self.experiment, draw_figures)
@@ -395,7 +394,7 @@ class _GuardedClient:
 
 def _build_tags(tags: Mapping[str, str] | None) -> dict[str, str]:
     named = {f"memtune.{name}": value for name, value in (tags or {}).items()}
-    return {**named, CODE_TAG: read_code_version()}
+    return {**named, run_tags.CODE: read_code_version()}
 
 
 def _read_content(file: bytes | str | Path) -> bytes:

@@ -13,23 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import BaseModel
 
 from memtune.storage.scratch_folder import open_scratch_folder
-from memtune.tracking.runs.run_commands import (
-    NOTE_TAG,
-    PARENT_TAG,
-    REASON_TAG,
-    ROLE_TAG,
-    STATE_TAG,
-    STATUS_TAG,
-    STOP_REASON_TAG,
-    STUDY_TAG,
-    TOKENS_METRIC,
-    TRIAL_TAG,
-    VALIDATED_TOKENS_TAG,
-    CorpusInput,
-    EndRun,
-    ReconcileRuns,
-    RunKey,
-)
+from memtune.tracking.runs import run_tags
+from memtune.tracking.runs.run_commands import CorpusInput, EndRun, ReconcileRuns, RunKey
 from memtune.trial_state import TrialState
 from memtune.values import flatten
 
@@ -50,7 +35,7 @@ RUN_STATUS = {
     TrialState.INTERRUPTED: "KILLED",
 }
 """MLflow's run status by the state of a trial that no worker trains."""
-END_TAGS = (STOP_REASON_TAG, REASON_TAG, VALIDATED_TOKENS_TAG)
+END_TAGS = (run_tags.STOP_REASON, run_tags.REASON, run_tags.VALIDATED_TOKENS)
 """Tags of an ended run, each where there is something to say."""
 MAX_STATUS_CHARACTERS = 200
 MAX_PARAMETER_CHARACTERS = 6000
@@ -82,6 +67,12 @@ def find_runs(client: "MlflowClient", experiment_id: str, tags: dict[str, str]) 
         token = page.token
         if not token:
             return found
+
+
+def find_corpus_runs(client: "MlflowClient", corpus: str, tags: dict[str, str]) -> list["Run"]:
+    """The runs with these tags of a corpus's experiment; none where nothing is recorded for the corpus."""
+    experiment = client.get_experiment_by_name(corpus)
+    return find_runs(client, experiment.experiment_id, tags) if experiment else []
 
 
 @dataclass
@@ -136,14 +127,14 @@ def describe_end(command: EndRun, tokens: int = 0, description: str = "") -> dic
     """
     status = describe_status(command, tokens)
     tags = {
-        STATE_TAG: command.state.value,
-        STATUS_TAG: status.partition("\n")[0][:MAX_STATUS_CHARACTERS],
-        NOTE_TAG: compose_note(status, description),
+        run_tags.STATE: command.state.value,
+        run_tags.STATUS: status.partition("\n")[0][:MAX_STATUS_CHARACTERS],
+        run_tags.NOTE: compose_note(status, description),
     }
     if command.end is not None:
-        tags |= {STOP_REASON_TAG: command.end.reason.value, REASON_TAG: str(command.end)}
+        tags |= {run_tags.STOP_REASON: command.end.reason.value, run_tags.REASON: str(command.end)}
     if command.validated_tokens is not None:
-        tags[VALIDATED_TOKENS_TAG] = str(command.validated_tokens)
+        tags[run_tags.VALIDATED_TOKENS] = str(command.validated_tokens)
     return tags
 
 
@@ -187,15 +178,15 @@ def set_final_status(client: "MlflowClient", run_id: str, command: EndRun) -> No
 def list_recorded(client: "MlflowClient", experiment_id: str, study: str) -> dict[str, RecordedTrial]:
     """The trials of a study whose end the store holds, by identity; none that has two runs."""
     by_trial = defaultdict(list)
-    for run in find_runs(client, experiment_id, {STUDY_TAG: study, ROLE_TAG: "trial"}):
-        by_trial[run.data.tags[TRIAL_TAG]].append(run)
+    for run in find_runs(client, experiment_id, {run_tags.STUDY: study, run_tags.ROLE: "trial"}):
+        by_trial[run.data.tags[run_tags.TRIAL]].append(run)
     recorded = {trial: _read_recorded(runs[0]) for trial, runs in by_trial.items() if len(runs) == 1}
     return {trial: found for trial, found in recorded.items() if found is not None}
 
 
 def _read_recorded(run: "Run") -> RecordedTrial | None:
     """How a run's trial ended; None when its end is stored incompletely."""
-    tokens, state = run.data.tags.get(VALIDATED_TOKENS_TAG, ""), run.data.tags.get(STATE_TAG)
+    tokens, state = run.data.tags.get(run_tags.VALIDATED_TOKENS, ""), run.data.tags.get(run_tags.STATE)
     ended = [ended for ended, status in RUN_STATUS.items() if status == run.info.status and ended == state]
     return RecordedTrial(ended[0], int(tokens)) if ended and tokens else None
 
@@ -245,12 +236,12 @@ def reconcile_runs(client: "MlflowClient", experiment_id: str, study: str, comma
     parents = find_runs(client, experiment_id, RunKey(study).tags())
     parent = merge_runs(client, parents).info.run_id if parents else None
     by_trial = defaultdict(list)
-    for run in find_runs(client, experiment_id, {STUDY_TAG: study, ROLE_TAG: "trial"}):
-        by_trial[run.data.tags[TRIAL_TAG]].append(run)
+    for run in find_runs(client, experiment_id, {run_tags.STUDY: study, run_tags.ROLE: "trial"}):
+        by_trial[run.data.tags[run_tags.TRIAL]].append(run)
     for identity, runs in by_trial.items():
         run = merge_runs(client, runs)
-        if parent is not None and run.data.tags.get(PARENT_TAG) != parent:
-            client.set_tag(run.info.run_id, PARENT_TAG, parent)
+        if parent is not None and run.data.tags.get(run_tags.PARENT) != parent:
+            client.set_tag(run.info.run_id, run_tags.PARENT, parent)
         _correct_status(client, run, command.state_by_trial.get(identity), command.time_ms)
 
 
@@ -258,8 +249,8 @@ def _correct_status(client: "MlflowClient", run: "Run", state: TrialState | None
     """Give the run the status of its ended trial; a run whose trial is open and that is RUNNING is KILLED."""
     if state is None and run.info.status == "RUNNING":
         command = EndRun(TrialState.INTERRUPTED, None, time_ms)
-        tokens = int(run.data.metrics.get(TOKENS_METRIC, 0))
-        description = parse_description(run.data.tags.get(NOTE_TAG, ""))
+        tokens = int(run.data.metrics.get(run_tags.TOKENS_METRIC, 0))
+        description = parse_description(run.data.tags.get(run_tags.NOTE, ""))
         drop_end_tags(client, run)
         PendingEntries(tags=describe_end(command, tokens, description)).send(client, run.info.run_id)
         set_final_status(client, run.info.run_id, command)

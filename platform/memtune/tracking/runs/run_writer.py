@@ -16,17 +16,8 @@ from typing import TYPE_CHECKING
 
 from memtune.objective import Objective
 from memtune.tracking.mlflow_connection import ensure_experiment
-from memtune.tracking.runs import run_store
+from memtune.tracking.runs import run_store, run_tags
 from memtune.tracking.runs.run_commands import (
-    ABOVE_IDEAL_METRIC,
-    HOURS_METRIC,
-    IDEAL_TAG,
-    NOTE_TAG,
-    PARENT_TAG,
-    RANKING_METRIC,
-    STATE_TAG,
-    STATUS_TAG,
-    TOKENS_METRIC,
     DrawCurve,
     EndRun,
     LogReport,
@@ -35,7 +26,6 @@ from memtune.tracking.runs.run_commands import (
     RunKey,
     StartRun,
     WriteFiles,
-    read_objective,
 )
 from memtune.trial_state import TrialState
 
@@ -142,10 +132,10 @@ class RunWriter:
         tags = {**command.tags, **key.tags()}
         parent = self._open_runs.get(RunKey(key.study)) if key.trial is not None else None
         if parent is not None:
-            tags[PARENT_TAG] = parent.run_id
+            tags[run_tags.PARENT] = parent.run_id
         status = TrialState.RUNNING.value
         note = run_store.compose_note(status, command.description)
-        tags |= {STATE_TAG: status, STATUS_TAG: status, NOTE_TAG: note}
+        tags |= {run_tags.STATE: status, run_tags.STATUS: status, run_tags.NOTE: note}
         found = self._find_runs(key)
         if found:
             run = self._drop_surplus(run_store.merge_runs(self._client, found), command.max_tokens)
@@ -156,7 +146,7 @@ class RunWriter:
         opened = _OpenRun(
             run.info.run_id,
             command.name,
-            read_objective(tags),
+            run_tags.read_objective(tags),
             _read_ideal(tags),
             command.description,
             is_stale=bool(found),
@@ -214,9 +204,9 @@ class RunWriter:
 
     def _add_table_metrics(self, run: _OpenRun, step: int, time_ms: int) -> None:
         """Add what the table of trials shows: its cells hold the last value of a metric."""
-        self._add_metric(run, TOKENS_METRIC, step, step, time_ms)
+        self._add_metric(run, run_tags.TOKENS_METRIC, step, step, time_ms)
         if (seconds := run.values.get("seconds", {}).get(step)) is not None:
-            self._add_metric(run, HOURS_METRIC, step, round_figure(seconds / 3600, 3), time_ms)
+            self._add_metric(run, run_tags.HOURS_METRIC, step, round_figure(seconds / 3600, 3), time_ms)
         valid = run.values.get(f"valid_{run.objective}", {})
         # A report that is sent again finds later ones in the store, which are not part of its best value.
         reached = [value for tokens, value in valid.items() if tokens <= step and not math.isnan(value)]
@@ -224,10 +214,10 @@ class RunWriter:
             self._log_best(run, step, run.objective.choose_best(reached), time_ms)
 
     def _log_best(self, run: _OpenRun, step: int, best: float, time_ms: int) -> None:
-        self._replace_metric(run, RANKING_METRIC, step, round_figure(best), time_ms)
+        self._replace_metric(run, run_tags.RANKING_METRIC, step, round_figure(best), time_ms)
         if run.ideal and run.objective.has_ideal:
             distance = round_figure(100 * (best / run.ideal - 1))
-            self._replace_metric(run, ABOVE_IDEAL_METRIC, step, distance, time_ms)
+            self._replace_metric(run, run_tags.ABOVE_IDEAL_METRIC, step, distance, time_ms)
 
     def _draw_curve(self, key: RunKey) -> None:
         """Add the figures and the best validation value to the pending batch."""
@@ -251,7 +241,7 @@ class RunWriter:
         tokens = max((step for values in run.values.values() for step in values), default=0)
         tags = run_store.describe_end(command, tokens, run.description)
         if key.trial is None:  # its description is the study's conclusion
-            del tags[NOTE_TAG]
+            del tags[run_tags.NOTE]
         run.pending.tags |= tags
         for name, value in command.figures.items():
             self._replace_metric(run, name, tokens, round_figure(value), command.time_ms)
@@ -299,9 +289,9 @@ class RunWriter:
             self._open_runs[key] = _OpenRun(
                 info.run_id,
                 info.run_name,
-                read_objective(tags),
+                run_tags.read_objective(tags),
                 _read_ideal(tags),
-                run_store.parse_description(tags.get(NOTE_TAG, "")),
+                run_store.parse_description(tags.get(run_tags.NOTE, "")),
                 is_stale=True,
             )
         return self._open_runs[key]
@@ -313,4 +303,4 @@ def round_figure(value: float, digits: int = 4) -> float:
 
 
 def _read_ideal(tags: dict[str, str]) -> float | None:
-    return float(tags[IDEAL_TAG]) if tags.get(IDEAL_TAG) else None
+    return float(tags[run_tags.IDEAL]) if tags.get(run_tags.IDEAL) else None

@@ -1,0 +1,47 @@
+"""The tags, parameters and metrics by which runs are found and read."""
+
+from collections.abc import Mapping
+
+from memtune.objective import Objective
+
+NO_STUDY = "alone"
+"""The study under which trials without a study are recorded."""
+STUDY = "memtune.study"
+TRIAL = "memtune.trial"
+ROLE = "memtune.role"
+CODE = "memtune.code"
+"""The version of the code that recorded a run."""
+STATE = "memtune.state"
+STOP_REASON = "memtune.stop_reason"
+REASON = "memtune.reason"
+OBJECTIVE = "memtune.objective"
+PROTOCOL = "memtune.protocol"
+"""The label of a trial: protocol and task."""
+SIZE_PARAMETER = "parameters"
+"""The parameter that holds the number of trained parameters of a model."""
+STUDY_NAME = "memtune.name"
+NUMBER = "memtune.number"
+"""A trial's name within its study: its number, with the seed of a repeat."""
+VALIDATED_TOKENS = "memtune.validated_tokens"
+"""Of an ended trial: tokens at its last report with a validation."""
+PARENT = "mlflow.parentRunId"
+STATUS = "memtune.status"
+"""The state of a trial, for readers: "finished", "stopped at 300,000 tokens", "failed: the disk is full"."""
+IDEAL = "memtune.ideal_perplexity"
+"""The validation perplexity that no model can beat, of a corpus for which it is known."""
+RANK, FIGURE = "memtune.rank", "memtune.figure"
+"""The place of a trial's configuration in its study, and its figure in words; set when the study ends."""
+BEST_OF_FAMILY = "memtune.best_of_family"
+"""Is "yes" on the best trial of each family of a study."""
+NOTE = "mlflow.note.content"
+"""The description that MLflow's pages show as Markdown."""
+RANKING_METRIC = "best_validation"
+"""The best validation figure up to each report, in every task: MLflow's tables show a metric's last value."""
+ABOVE_IDEAL_METRIC = "above_ideal_percent"
+TOKENS_METRIC, HOURS_METRIC, MONEY_METRIC = "tokens", "hours", "spent_money"
+"""What a trial has seen and used up to its last report."""
+
+
+def read_objective(tags: Mapping[str, str]) -> Objective:
+    """The objective of a run by its tags."""
+    return Objective.ACCURACY if tags.get(OBJECTIVE) == Objective.ACCURACY else Objective.PERPLEXITY
