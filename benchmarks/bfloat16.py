@@ -114,7 +114,7 @@ def make_step(config: NeuralLanguageModelConfig, precision: Precision) -> Callab
         with updates.autocast():
             nats, _ = negative_log_likelihood(model, inputs_BT, targets_BT, state=state)
         loss = nats / (BATCH * STEPS)
-        updates.step(loss, learning_rate=1.0)
+        updates.step([loss], learning_rate=1.0)
         return float(loss.detach())
 
     return run

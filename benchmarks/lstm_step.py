@@ -77,7 +77,7 @@ class OurStep:
     def __call__(self) -> Tensor:
         """Make one step; returns the loss before it."""
         loss = self.compute_loss()
-        self.updates.step(loss, LEARNING_RATE)
+        self.updates.step([loss], LEARNING_RATE)
         return loss.detach()
 
 

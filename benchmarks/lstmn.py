@@ -103,7 +103,7 @@ def make_training_step(config: NeuralLanguageModelConfig) -> Callable[[], None]:
 
     def run() -> None:
         nats, _ = negative_log_likelihood(model, inputs_BT, targets_BT)
-        updates.step(nats / (STEP_BATCH * STEP_LENGTH), learning_rate=1.0)
+        updates.step([nats / (STEP_BATCH * STEP_LENGTH)], learning_rate=1.0)
 
     return run
 

@@ -88,7 +88,7 @@ def make_training_step(config: NeuralLanguageModelConfig, words: int) -> Callabl
 
     def run() -> None:
         nats, _ = negative_log_likelihood(model, inputs_BT, targets_BT, state=state)
-        updates.step(nats / (BATCH * STEPS), learning_rate=1.0)
+        updates.step([nats / (BATCH * STEPS)], learning_rate=1.0)
 
     return run
 

@@ -60,7 +60,7 @@ def estimate_memory(config: TrialConfig, vocabulary_size: int, length: int) -> M
     return MemoryEstimate(
         parameters=size,
         gradients=size,
-        optimiser=size * config.gradient_training.optimiser.tensors_per_parameter(),
+        optimiser=size * config.gradient_training.tensors_per_parameter(),
         best_weights=size,
         activations=_estimate_activations(config, vocabulary_size, length),
     )

@@ -13,7 +13,11 @@ from memtune.tasks import AnyTaskConfig, LanguageModellingConfig
 from memtune.training.optimisation.training_config import TrainingConfig
 from memtune.values import Value, digest
 
-LATER_FIELDS = {"training.optimiser.decayed": "all"}
+LATER_FIELDS = {
+    "training.accumulated_batches": 1,
+    "training.ema_decay": 0.0,
+    "training.optimiser.decayed": "all",
+}
 """Fields that were added after trials had been stored, with their defaults, which identities leave out."""
 
 

@@ -202,6 +202,33 @@ def test_inverse_decay_counts_the_steps(corpus, make_trial):
     assert rate == pytest.approx(0.8 / (1 + 0.5 * (steps - 1)))
 
 
+def test_accumulated_batches_are_one_step_on_the_mean_loss_of_their_tokens(corpus, make_trial):
+    model, optimiser = {"family": "lstm", "width": 8}, {"kind": "sgd", "learning_rate": 1.0}
+    fields = {"clip_norm": None, "loss_reduction": "tokens", "accumulated_batches": 3}
+    trainer = GradientTrainer(make_trial(model, STREAM, optimiser=optimiser, **fields), corpus)
+    plain: Any = build_model(trainer.config.model, len(corpus.vocabulary), trainer.config.seed)
+    protocol: Any = trainer.config.protocol
+    plan = LanguageModelling(corpus, protocol).training_plan(trainer.config.seed, 0)
+    batches, state = [plan.batch(index) for index in range(3)], None
+    for batch in batches:
+        nats, state = trainer._task.loss(plain, batch, state)
+        (nats / sum(each.token_count for each in batches)).backward()
+    trainer.train_for(0.0)
+    assert trainer._loop.position.updates == 1
+    assert trainer._loop.position.batch == 3
+    for own, other in zip(trainer.model.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(own, other - require(other.grad), rtol=1e-4, atol=1e-6)  # float32 sums
+
+
+def test_the_last_step_of_an_epoch_has_the_batches_that_are_left(corpus, make_trial):
+    config = make_trial(protocol=STREAM, epochs=1, accumulated_batches=7)
+    trainer = GradientTrainer(config, corpus)
+    batches = len(config.protocol.training_plan(corpus["train"], config.seed, 0))
+    assert batches % 7
+    assert trainer.advance().tokens == trainer._loop.batches.epoch_tokens
+    assert trainer._loop.position.updates == -(-batches // 7)
+
+
 def test_a_batch_of_random_length_scales_its_own_rate(corpus, make_trial):
     """The step is scaled by length / protocol length; the report holds the unscaled rate."""
     protocol = STREAM | {"length": 20, "random_lengths": True}

@@ -102,7 +102,7 @@ def _measure_peak_of_step(config) -> int:
     inputs_BT, targets_BT = torch.randint(VOCABULARY, shape, generator=torch.Generator().manual_seed(0))
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
         loss, _ = negative_log_likelihood(model, inputs_BT, targets_BT)
-        updates.step(loss, learning_rate=0.1)
+        updates.step([loss], learning_rate=0.1)
     events = profiled.profiler.kineto_results.events()
     changes = sorted((event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]")
     return max(accumulate(change for _, change in changes))

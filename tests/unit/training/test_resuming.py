@@ -38,10 +38,12 @@ CASES = [
     (MEMORY, STREAM, RMSPROP, INVERSE),
     (LSTM, SENTENCE, ADAMW, PLATEAU),
     (WITHIN, STREAM, SGD, PLATEAU),
+    (LSTM, STREAM, SGD | {"learning_rate": 0.5}, CONSTANT, {"ema_decay": 0.9, "accumulated_batches": 3}),
+    (LSTM, STREAM, {"kind": "muon"}, INVERSE, {"ema_decay": 0.9}),
     (AWD, RANDOM_LENGTHS, AVERAGED, CONSTANT),
 ]
 each_case = pytest.mark.parametrize(
-    "case", CASES, ids=lambda case: "-".join(part.get("family", part.get("kind")) for part in case)
+    "case", CASES, ids=lambda case: "-".join(part.get("family", part.get("kind", "fields")) for part in case)
 )
 REPORTS = 5
 TIMES = {"seconds", "tokens_per_second", "peak_memory_bytes", "cpu_seconds", "gpu_seconds"}
@@ -49,8 +51,9 @@ TIMES = {"seconds", "tokens_per_second", "peak_memory_bytes", "cpu_seconds", "gp
 
 def _make_trial(make_trial, case):
     """A trial of an epoch and a half whose reports are not at the ends of epochs."""
-    model, protocol, optimiser, schedule = case
-    return make_trial(model, protocol, optimiser=optimiser, schedule=schedule, tokens=3400, report_every=700)
+    model, protocol, optimiser, schedule, *fields = case
+    training = dict(*fields, optimiser=optimiser, schedule=schedule, tokens=3400, report_every=700)
+    return make_trial(model, protocol, **training)
 
 
 def _read_curve(trainer: GradientTrainer) -> list[dict[str, Any]]:

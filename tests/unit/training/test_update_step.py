@@ -51,7 +51,7 @@ def _iterate_losses(model: LanguageModel):
 def _train(model: LanguageModel, optimiser: SGDConfig | AdamConfig, clip_norm: float | None) -> list[float]:
     training = TrainingConfig(optimiser=optimiser, clip_norm=clip_norm, epochs=1)
     updates = ModelUpdater(training, model, torch.device("cpu"))
-    return [updates.step(loss, RATE).item() for loss in _iterate_losses(model)]
+    return [updates.step([loss], RATE).item() for loss in _iterate_losses(model)]
 
 
 def _train_by_torch(model: LanguageModel, optimiser: SGDConfig | AdamConfig, clip_norm: float) -> list[float]:
@@ -138,7 +138,7 @@ def _update_without_gradient(optimiser: AdamWConfig | MuonConfig) -> dict[str, b
     model = _make_model(**BLOCKS)
     before = {name: value.clone() for name, value in model.named_parameters()}
     updater = ModelUpdater(TrainingConfig(optimiser=optimiser, epochs=1), model, torch.device("cpu"))
-    updater.step(sum((value * 0).sum() for value in model.parameters()), RATE)  # type: ignore[arg-type]
+    updater.step([(value * 0).sum() for value in model.parameters()], RATE)
     return {name: not torch.equal(value, before[name]) for name, value in model.named_parameters()}
 
 
@@ -161,7 +161,7 @@ def test_muon_steps_hidden_matrices_along_orthogonal_directions():
     model = _make_model(**BLOCKS)
     before = {name: value.detach().clone() for name, value in model.named_parameters()}
     training = TrainingConfig(optimiser=MuonConfig(weight_decay=0), clip_norm=None, epochs=1)
-    ModelUpdater(training, model, torch.device("cpu")).step(next(_iterate_losses(model)), RATE)
+    ModelUpdater(training, model, torch.device("cpu")).step([next(_iterate_losses(model))], RATE)
     steps = {name: value.detach() - before[name] for name, value in model.named_parameters()}
     values = torch.linalg.svdvals(steps["blocks.0.project.weight"])
     # Five steps of Newton and Schulz bring singular values between 0.7 and 1.2.
@@ -176,11 +176,11 @@ def test_muon_continues_from_its_state():
     whole, parts = _make_model(**BLOCKS), _make_model(**BLOCKS)
     updater = ModelUpdater(training, whole, torch.device("cpu"))
     for _ in range(2):
-        updater.step(next(_iterate_losses(whole)), RATE)
+        updater.step([next(_iterate_losses(whole))], RATE)
     first = ModelUpdater(training, parts, torch.device("cpu"))
-    first.step(next(_iterate_losses(parts)), RATE)
+    first.step([next(_iterate_losses(parts))], RATE)
     second = ModelUpdater(training, parts, torch.device("cpu"))
     second.load_state_dict({name: value.clone() for name, value in first.state_dict().items()})
-    second.step(next(_iterate_losses(parts)), RATE)
+    second.step([next(_iterate_losses(parts))], RATE)
     for name, value in whole.named_parameters():
         assert torch.equal(value, dict(parts.named_parameters())[name]), name

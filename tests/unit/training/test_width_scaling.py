@@ -59,7 +59,7 @@ def train(config: TrialConfig, steps: int) -> tuple[float, float]:
         loss = functional.cross_entropy(
             compute_logits(model, tokens_BT).flatten(0, 1), tokens_BT[:, 1:].flatten()
         )
-        updater.step(loss, config.gradient_training.optimiser.learning_rate)
+        updater.step([loss], config.gradient_training.optimiser.learning_rate)
         losses.append(loss.item())
     with torch.no_grad():
         change = (compute_logits(model, batches_NBT[0]) - before_BTV).abs().mean().item()
@@ -142,7 +142,7 @@ def test_the_state_of_scaled_rates_continues_bit_for_bit() -> None:
     def take_steps(updater: ModelUpdater, model, batches_NBT: Tensor) -> None:
         for tokens_BT in batches_NBT:
             logits_NV = compute_logits(model, tokens_BT).flatten(0, 1)
-            updater.step(functional.cross_entropy(logits_NV, tokens_BT[:, 1:].flatten()), 0.01)
+            updater.step([functional.cross_entropy(logits_NV, tokens_BT[:, 1:].flatten())], 0.01)
 
     model, rate_scales = build_trial_model(config, WORDS)
     updater = ModelUpdater(config.gradient_training, model, device, rate_scales)

@@ -39,15 +39,15 @@ class EpochBatches:
         """Predicted tokens of the current epoch."""
         return self._plan.token_count
 
-    def read_current(self) -> TaskBatch:
-        """The batch at the position, on the host."""
-        batch: TaskBatch = self._plan.batch(self.position.batch)
-        return batch
+    def read_next(self, count: int) -> list[TaskBatch]:
+        """The next batches of the epoch from the position on, at most `count`, on the host."""
+        end = min(self.position.batch + count, len(self._plan))
+        return [self._plan.batch(index) for index in range(self.position.batch, end)]
 
-    def advance(self, tokens: int) -> bool:
-        """Move past the current batch of `tokens` predicted tokens; returns whether a new epoch begins."""
+    def advance(self, batches: int, tokens: int) -> bool:
+        """Move past a step's batches and their predicted tokens; returns whether a new epoch begins."""
         at = self.position
-        epoch, batch = at.epoch, at.batch + 1
+        epoch, batch = at.epoch, at.batch + batches
         begins_epoch = batch == len(self._plan)
         if begins_epoch:
             epoch, batch = epoch + 1, 0

@@ -54,11 +54,14 @@ class ReportInterval:
         running = 0.0 if self._started is None else time.perf_counter() - self._started
         return self._seconds + running
 
-    def add_step(self, nats: Tensor, norm: Tensor, tokens: int, learning_rate: float) -> None:
-        """Add a step: its summed nats, the norm of its gradient, its tokens and its learning rate."""
+    def add_batch(self, nats: Tensor, tokens: int) -> None:
+        """Add the summed nats of a batch and its tokens."""
         self._nats += nats.detach()
-        self._norms += norm
         self.tokens += tokens
+
+    def add_step(self, norm: Tensor, learning_rate: float) -> None:
+        """Add the norm of a step's gradient and its learning rate."""
+        self._norms += norm
         self.steps += 1
         self.learning_rate = learning_rate
 

@@ -110,14 +110,23 @@ class TrainingLoop:
         return problem or interval.find_problem()
 
     def _step(self, interval: ReportInterval, valid_costs: Sequence[float]) -> None:
-        batch = self.batches.read_current().to(self._device)
-        with self.updater.autocast():
-            nats, self._state = self._task.loss(self._model, batch, self._state)
-        rate = self._compute_learning_rate(valid_costs, batch.token_count)
-        norm = self.updater.step(nats / self._find_loss_divisor(batch), rate * batch.learning_rate_scale)
-        interval.add_step(nats, norm, batch.token_count, rate)
-        if self.batches.advance(batch.token_count):
+        batches = self.batches.read_next(self._config.accumulated_batches)
+        tokens = sum(batch.token_count for batch in batches)
+        rate = self._compute_learning_rate(valid_costs, tokens)
+        scale = sum(batch.learning_rate_scale for batch in batches) / len(batches)
+        norm = self.updater.step(self._iterate_losses(batches, interval), rate * scale)
+        interval.add_step(norm, rate)
+        if self.batches.advance(len(batches), tokens):
             self._task.on_epoch_start(self._model, self.position.epoch)
+
+    def _iterate_losses(self, batches: Sequence[TaskBatch], interval: ReportInterval) -> Iterator[Tensor]:
+        """The parts of a step's loss, one for each batch."""
+        divisor = sum(self._find_loss_divisor(batch) for batch in batches)
+        for batch in batches:
+            with self.updater.autocast():
+                nats, self._state = self._task.loss(self._model, batch.to(self._device), self._state)
+            interval.add_batch(nats, batch.token_count)
+            yield nats / divisor
 
     def _compute_learning_rate(self, valid_costs: Sequence[float], tokens: int) -> float:
         share = (self.position.tokens + tokens) / self.budget_tokens

@@ -9,7 +9,6 @@ from pydantic import Field
 from torch.nn import Parameter
 from typing_extensions import override
 
-from memtune.training.optimisation.averaged_sgd import AveragedSGD
 from memtune.training.optimisation.muon import OptimiserOfGroups
 from memtune.values import Value
 
@@ -38,6 +37,8 @@ class OptimiserBase(Value):
 
     has_width_scaling: ClassVar[bool] = False
     """Whether `training.base_width` is defined for it."""
+    averages_weights: ClassVar[bool] = False
+    """Whether `should_average` may be true."""
 
     @property
     def uses_roles(self) -> bool:
@@ -175,6 +176,7 @@ class NTASGDConfig(OptimiserBase):
     then on it averages the weights of all steps; reports, best weights and patience use the average.
     """
 
+    averages_weights: ClassVar[bool] = True
     kind: Literal["nt_asgd"] = "nt_asgd"
     learning_rate: LearningRate = 30.0
     weight_decay: WeightDecay = 0.0
@@ -183,7 +185,7 @@ class NTASGDConfig(OptimiserBase):
 
     def build(self, parameters: Parameters) -> torch.optim.Optimizer:
         """The optimiser of these parameters."""
-        return AveragedSGD(parameters, self.learning_rate, weight_decay=self.weight_decay, fused=True)
+        return torch.optim.SGD(parameters, self.learning_rate, weight_decay=self.weight_decay, fused=True)
 
     @override
     def should_average(self, valid_costs: Sequence[float]) -> bool:

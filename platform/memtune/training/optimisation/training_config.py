@@ -26,6 +26,12 @@ class TrainingConfig(Value):
     rows of the sum over time, as in Zaremba et al. (2014) and the code of Tran et al. (2016). With rows of
     35 tokens the gradient of "sentences" is 35 times larger, so a rate of plain SGD that suits "tokens" is
     divided by about 35 for "sentences". Adam and RMSprop cancel the factor, but `clip_norm` does not."""
+    accumulated_batches: int = Field(1, ge=1)
+    """Batches of one step: their gradients are added, as if they were one batch; the last step of an epoch
+    may have fewer."""
+    ema_decay: float = Field(0.0, ge=0, lt=1)
+    """Decay of an exponential moving average of the weights per step; reports, best weights and patience use
+    the average. 0 keeps none."""
     epochs: float | None = Field(None, gt=0, le=MAX_EPOCHS)
     """Budget in passes over the training split; exactly one of `epochs` and `tokens` is given."""
     tokens: int | None = Field(None, gt=0, lt=2**63)
@@ -43,8 +49,16 @@ class TrainingConfig(Value):
     compile: bool = False
     """Whether torch.compile compiles the model's body; needs a GPU."""
 
+    def tensors_per_parameter(self) -> int:
+        """Floats per parameter that a trial holds besides weights and gradients."""
+        return self.optimiser.tensors_per_parameter() + (self.ema_decay > 0)
+
     @model_validator(mode="after")
     def _check_budget(self) -> Self:
         if (self.epochs is None) == (self.tokens is None):
             raise ValueError("give the budget as epochs or as tokens, exactly one of them")
+        if self.ema_decay and self.optimiser.averages_weights:
+            raise ValueError(
+                f'ema_decay and the optimiser "{self.optimiser.kind}" both average the weights; leave one out'
+            )
         return self

@@ -8,7 +8,7 @@ most N of them. An optimiser that does not change rows with a gradient of zero (
 result with the rows that were read.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import groupby
 from typing import Any
@@ -20,9 +20,9 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from memtune.errors import ConfigurationError
 from memtune.models.architecture import Model
 from memtune.training.devices import has_bfloat16_instructions
-from memtune.training.optimisation.averaged_sgd import AveragedSGD
 from memtune.training.optimisation.optimisers import ParameterRole
 from memtune.training.optimisation.training_config import TrainingConfig
+from memtune.training.optimisation.weight_averages import WeightAverages
 
 
 def enable_sparse_gradients(model: nn.Module) -> None:
@@ -75,6 +75,7 @@ class ModelUpdater:
                 for (scale, role), members in groups
             ]
         )
+        self._averages = WeightAverages(self._optimiser, config.ema_decay)
         self._scaler = torch.amp.GradScaler(device.type) if config.precision == "float16" else None
         if config.compile:
             model.compile_body()
@@ -85,23 +86,31 @@ class ModelUpdater:
             return nullcontext()
         return torch.autocast(self._device.type, getattr(torch, self._config.precision))
 
-    def step(self, loss: Tensor, learning_rate: float) -> Tensor:
-        """Take one step on a loss and return the gradient's norm before clipping (a scalar).
+    def step(self, losses: Iterable[Tensor], learning_rate: float) -> Tensor:
+        """Take one step on a sum of losses and return the gradient's norm before clipping (a scalar).
 
-        On a GPU only float16 makes the host wait, because its scaler checks for overflows.
+        A loss is taken from the iterable after the backward pass of the one before, so that the activations
+        of one at a time are held. On a GPU only float16 makes the host wait, because its scaler checks for
+        overflows.
         """
         self._optimiser.zero_grad()
+        for loss in losses:
+            scaled = loss if self._scaler is None else self._scaler.scale(loss)
+            scaled.backward()  # type: ignore[no-untyped-call]
+        norm = self._apply_gradient(learning_rate)
+        self._averages.update()
+        return norm
+
+    def _apply_gradient(self, learning_rate: float) -> Tensor:
+        """Take a step along the gradient and return its norm before clipping."""
         if self._is_plain_sgd:
-            loss.backward()  # type: ignore[no-untyped-call]
             return self._step_plain_sgd(learning_rate)
         for group in self._optimiser.param_groups:
             group["lr"] = learning_rate * group["rate_scale"]
         if self._scaler is None:
-            loss.backward()  # type: ignore[no-untyped-call]
             norm = self._clip()
             self._optimiser.step()
             return norm
-        self._scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
         self._scaler.unscale_(self._optimiser)
         norm = self._clip()
         self._scaler.step(self._optimiser)
@@ -138,12 +147,12 @@ class ModelUpdater:
 
     def on_validation(self, valid_costs: Sequence[float]) -> None:
         """Start or stop averaging the weights by the validation costs so far, with NT-ASGD."""
-        if isinstance(self._optimiser, AveragedSGD):
-            self._optimiser.is_averaging = self._config.optimiser.should_average(valid_costs)
+        if not self._config.ema_decay:
+            self._averages.is_averaging = self._config.optimiser.should_average(valid_costs)
 
     def use_evaluation_weights(self) -> AbstractContextManager[None]:
         """Context in which the model holds its evaluation weights: the averages, if there are any."""
-        return self._optimiser.use_averages() if isinstance(self._optimiser, AveragedSGD) else nullcontext()
+        return self._averages.use_averages()
 
     def state_dict(self) -> dict[str, Tensor]:
         """The optimiser's tensors, named `parameter/quantity`."""

@@ -7,7 +7,7 @@ import torch
 
 from memtune.tasks import LanguageModelling
 from memtune.training import GradientTrainer, NTASGDConfig
-from memtune.training.optimisation.averaged_sgd import AveragedSGD
+from memtune.training.optimisation.weight_averages import WeightAverages
 from memtune.training.weight_files import copy_weights
 from tests.presence import require
 from tests.unit.training.conftest import STREAM
@@ -34,55 +34,69 @@ def test_averaging_starts_when_a_loss_is_no_better_than_the_best_before_the_inte
     assert NTASGDConfig(interval=2).should_average(losses) == averages
 
 
-def _run_steps(
-    optimiser: torch.optim.Optimizer, parameter: torch.nn.Parameter, count: int
-) -> list[torch.Tensor]:
-    """The values after each of `count` steps with gradients 1, 2, 3, ..."""
-    values = []
-    for number in range(1, count + 1):
-        parameter.grad = torch.full_like(parameter, float(number))
-        optimiser.step()
-        values.append(parameter.detach().clone())
-    return values
+class Steps:
+    """One parameter, its optimiser, and the averages of its values."""
+
+    def __init__(self, kind: type[torch.optim.Optimizer] = torch.optim.SGD, decay: float = 0.0) -> None:
+        self.parameter = torch.nn.Parameter(torch.tensor([1.0, 5.0], dtype=torch.float64))
+        self.optimiser = kind([self.parameter], lr=0.1)  # type: ignore[call-arg]
+        self.averages = WeightAverages(self.optimiser, decay)
+
+    def run(self, count: int) -> list[torch.Tensor]:
+        """The values after each of `count` steps with gradients 1, 2, 3, ..."""
+        values = []
+        for number in range(1, count + 1):
+            self.parameter.grad = torch.full_like(self.parameter, float(number))
+            self.optimiser.step()
+            self.averages.update()
+            values.append(self.parameter.detach().clone())
+        return values
 
 
 def test_the_average_is_the_mean_of_the_values_after_the_steps_while_averaging():
-    parameter = torch.nn.Parameter(torch.tensor([1.0, 5.0], dtype=torch.float64))
-    optimiser = AveragedSGD([parameter], 0.1)
-    _run_steps(optimiser, parameter, 3)
-    optimiser.is_averaging = True
-    values = _run_steps(optimiser, parameter, 4)
-    with optimiser.use_averages():
-        torch.testing.assert_close(parameter, torch.stack(values).mean(0), rtol=1e-12, atol=0)
-    assert torch.equal(parameter, values[-1])
+    steps = Steps()
+    steps.run(3)
+    steps.averages.is_averaging = True
+    values = steps.run(4)
+    with steps.averages.use_averages():
+        torch.testing.assert_close(steps.parameter, torch.stack(values).mean(0), rtol=1e-12, atol=0)
+    assert torch.equal(steps.parameter, values[-1])
 
 
-def test_averaging_does_not_change_the_steps_of_sgd():
-    ends = []
-    for kind in (AveragedSGD, torch.optim.SGD):
-        parameter = torch.nn.Parameter(torch.tensor([1.0, 5.0]))
-        optimiser = kind([parameter], 0.1, weight_decay=0.01)
-        if isinstance(optimiser, AveragedSGD):
-            optimiser.is_averaging = True
-        ends.append(_run_steps(optimiser, parameter, 5)[-1])
-    assert torch.equal(*ends)
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam])
+def test_an_ema_is_the_mean_of_the_first_values_and_forgets_them_later(kind):
+    """With a decay of 0.75 the values from the fifth on have a weight of 0.25."""
+    steps = Steps(kind, decay=0.75)
+    values = steps.run(6)
+    expected = 0.75 * (0.75 * torch.stack(values[:4]).mean(0) + 0.25 * values[4]) + 0.25 * values[5]
+    with steps.averages.use_averages():
+        torch.testing.assert_close(steps.parameter, expected, rtol=1e-12, atol=0)
+
+
+def test_averaging_does_not_change_the_steps():
+    averaged, plain = Steps(torch.optim.Adam, decay=0.9), Steps(torch.optim.Adam)
+    assert torch.equal(averaged.run(5)[-1], plain.run(5)[-1])
+
+
+def test_a_parameter_without_a_gradient_has_no_average():
+    """Adam makes its own state at the first gradient, and would fail over an average found there."""
+    steps = Steps(torch.optim.Adam, decay=0.9)
+    steps.averages.update()
+    steps.run(1)
 
 
 def test_without_an_average_the_weights_do_not_change():
-    parameter = torch.nn.Parameter(torch.tensor([1.0, 5.0]))
-    optimiser = AveragedSGD([parameter], 0.1)
-    with optimiser.use_averages():
-        assert parameter.tolist() == [1.0, 5.0]
+    steps = Steps()
+    with steps.averages.use_averages():
+        assert steps.parameter.tolist() == [1.0, 5.0]
 
 
 def test_an_error_in_use_averages_restores_the_weights():
-    parameter = torch.nn.Parameter(torch.tensor([1.0]))
-    optimiser = AveragedSGD([parameter], 0.1)
-    optimiser.is_averaging = True
-    last = _run_steps(optimiser, parameter, 3)[-1]
-    with pytest.raises(KeyboardInterrupt), optimiser.use_averages():
+    steps = Steps(decay=0.9)
+    last = steps.run(3)[-1]
+    with pytest.raises(KeyboardInterrupt), steps.averages.use_averages():
         raise KeyboardInterrupt
-    assert torch.equal(parameter, last)
+    assert torch.equal(steps.parameter, last)
 
 
 def test_reports_and_best_weights_are_those_of_the_average(corpus, make_trial, monkeypatch):
