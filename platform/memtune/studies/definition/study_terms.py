@@ -232,6 +232,11 @@ class Repeats(Value):
         """Whether the study repeats anything."""
         return self.best > 0 or self.until is not None
 
+    @property
+    def count(self) -> int:
+        """Trainings under further seeds; with `until` their number is open, and this is 0."""
+        return self.best * (self.seeds - 1)
+
     @model_validator(mode="after")
     def _check_until(self) -> Self:
         unused = ("best", "seeds") if self.until else ("indifference", "max_seeds")
@@ -264,12 +269,16 @@ class StoredTerms(Value):
 def name_alternative(config: TrialConfig, compared: str) -> str:
     """The alternative of a study's question that a trial belongs to: its family, or its value of a field.
 
-    A trial without the field `compared` belongs to its family.
+    A table, such as `model.mixer`, has the name by which the model describes it. A trial without the field
+    `compared` belongs to its family.
     """
-    values = dict(flatten(config.model_dump(mode="json"))) if compared != "model.family" else {}
-    if compared not in values:
+    if compared == "model.family":
         return config.model.family
-    return f"{compared.rpartition('.')[2]} {values[compared]}"
+    field = compared.rpartition(".")[2]
+    values = dict(flatten(config.model_dump(mode="json")))
+    if compared not in values and any(name.startswith(f"{compared}.") for name in values):
+        values[compared] = config.model.describe().get(field)
+    return f"{field} {values[compared]}" if compared in values else config.model.family
 
 
 def describe_changed_terms(

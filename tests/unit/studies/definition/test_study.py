@@ -12,9 +12,11 @@ from memtune.settings import Settings
 from memtune.spaces import RandomChooser
 from memtune.studies.definition.resolved_study import ResolvedStudy
 from memtune.studies.definition.study_loader import load_study, resolve_study
+from memtune.studies.definition.study_terms import name_alternative
 from memtune.studies.definition.toml_files import check_document
 from memtune.studies.seed_repeats import make_repeat_space
 from memtune.studies.study_check import check_study, dry_run
+from memtune.training import TrialConfig
 from memtune.trial_state import TrialState
 from tests.presence import require
 
@@ -384,3 +386,18 @@ def test_the_order_of_repeats_does_not_follow_from_their_results(
     seeds = order_repeats(study_file, settings, 1)
     assert sorted(seeds) == list(range(1, 21))
     assert order_repeats(study_file, settings, -1) == seeds
+
+
+@pytest.mark.parametrize(
+    ("compared", "mixer", "alternative"),
+    [
+        ("model.mixer", "kda", "mixer kda"),
+        ("model.mixer", {"kind": "attention", "heads": 2}, "mixer attention heads=2"),
+        ("model.mixer.kind", "kda", "kind matrix_memory"),
+        ("model.memory_size", "kda", "mixer_blocks"),
+    ],
+)
+def test_an_alternative_is_named_by_its_value_or_as_the_model_describes_it(compared, mixer, alternative):
+    model = {"family": "mixer_blocks", "mixer": mixer}
+    config = TrialConfig.model_validate({"model": model, "training": {"epochs": 1}})
+    assert name_alternative(config, compared) == alternative
