@@ -1,6 +1,7 @@
 """The command line: help with examples, exit codes 0, 1 and 2, messages without tracebacks, JSON."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -214,6 +215,7 @@ def test_a_dry_run_shows_the_study_and_five_samples_and_starts_nothing(
     assert "3 trials of infinitely many configurations, 900 tokens each" in done.stdout
     assert "{" not in done.stdout
     assert done.stdout.count("learning_rate=") == 5
+    assert re.search(r"about [\d.e-]+ core hours on this machine.*3 trainings of", done.stdout, re.DOTALL)
     assert not Path(settings.studies_folder).exists()
 
 

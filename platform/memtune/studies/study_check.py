@@ -1,7 +1,8 @@
 """Checks of a study before it runs: whether this machine, or a cluster, can train what its space holds."""
 
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,12 +18,16 @@ from memtune.studies.definition.study import Study
 from memtune.studies.definition.study_loader import StudySource, open_study, resolve_study
 from memtune.studies.definition.toml_files import name_place
 from memtune.tracking import check_tracking
-from memtune.training import TrialConfig, check_device
+from memtune.training import GradientTrainer, TrialConfig, check_device, compute_sizes
 from memtune.values import flatten
 
 DRY_RUN_SAMPLES = 5
 DEVICE_SAMPLES = 20
 """Configurations of which one must be trainable on this machine."""
+MEASURED_SECONDS = 0.3
+"""Of training for the cost of a configuration."""
+MEASURED_BYTES = 2**30
+"""Largest memory of a training whose cost is measured: larger ones would take long to build."""
 
 
 class DryRun(NamedTuple):
@@ -71,6 +76,30 @@ def dry_run(
     first = resolved.study.seed
     samples = [resolved.sample(RandomChooser(seed)) for seed in range(first, first + DRY_RUN_SAMPLES)]
     return DryRun(resolved, samples)
+
+
+def measure_core_seconds(resolved: ResolvedStudy, samples: Iterable[TrialConfig]) -> float | None:
+    """Core seconds of one training on this machine without its evaluations: the mean over the samples.
+
+    Counting costs nothing here. None where a sample needs a GPU or more memory than a check should take. Sets
+    the number of threads of torch to that of a trial.
+    """
+    resources, measured = resolved.study.resources, []
+    torch.set_num_threads(resources.cpus_per_trial)
+    for sample in samples:
+        seconds = 0.0
+        if sample.training is not None:
+            needed = compute_sizes(sample, resolved.corpus).memory or 0
+            if resources.gpus_per_trial or needed > MEASURED_BYTES:
+                return None
+            trainer = GradientTrainer(sample, resolved.corpus)
+            trainer.train_for(0.0)  # the first step is slower than the others
+            started, before = time.process_time(), trainer.tokens
+            trainer.train_for(MEASURED_SECONDS)
+            used, trained = time.process_time() - started, trainer.tokens - before
+            seconds = used / max(1, trained) * resolved.trial_tokens
+        measured.append(seconds)
+    return sum(measured) / len(measured)
 
 
 def check_study(

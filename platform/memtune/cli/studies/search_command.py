@@ -178,7 +178,7 @@ def collect_overrides(
 def _dry_run(study: Path, overrides: dict[str, Any], json: bool) -> None:
     with pause_gc():
         from memtune.reports.trial_tables import make_sample_table
-        from memtune.studies.study_check import dry_run
+        from memtune.studies.study_check import dry_run, measure_core_seconds
 
     resolved, samples = dry_run(study, overrides)
     if json:
@@ -195,4 +195,12 @@ def _dry_run(study: Path, overrides: dict[str, Any], json: bool) -> None:
     length = f"{resolved.trial_tokens:,} {sample.task.prediction_unit} each"
     out.print(f"{trials}, {length}, sampler {study_config.sampler.kind}, {early_stopping}")
     out.print(make_sample_table(samples, resolved.vocabulary_size, resolved.searched_fields))
+    seconds = measure_core_seconds(resolved, samples)
+    if seconds is not None:
+        trainings = study_config.budget.trials + study_config.repeats.count
+        out.print(
+            f"about {trainings * seconds / 3600:.2g} core hours on this machine, without evaluations and "
+            f"early stopping: {trainings:,} trainings of {seconds:,.0f} core seconds, measured on samples",
+            highlight=False,
+        )
     out.print("nothing was started")
