@@ -23,7 +23,7 @@ def rotate(vectors_K: Tensor, angles_P: Tensor) -> Tensor:
     One product of complex numbers takes a quarter of the time of four products with sines and cosines.
     """
     paired, rest = torch.split(vectors_K, [2 * angles_P.shape[-1], vectors_K.shape[-1] % 2], dim=-1)
-    pairs_P2 = paired.unflatten(-1, (-1, 2)).contiguous()
+    pairs_P2 = paired.reshape(*paired.shape[:-1], -1, 2).contiguous()
     turned_P = torch.view_as_complex(pairs_P2) * torch.polar(torch.ones_like(angles_P), angles_P)
     turned_K = torch.view_as_real(turned_P).flatten(-2)
     return torch.cat([turned_K, rest], dim=-1) if rest.shape[-1] else turned_K
