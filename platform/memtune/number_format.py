@@ -1,6 +1,6 @@
 """Counts as text, in one format for all messages."""
 
-SHORT_UNITS = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
+SHORT_UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def format_count(number: int, noun: str) -> str:
@@ -12,8 +12,8 @@ def format_count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def format_short_count(number: int) -> str:
-    """A count with three significant digits, for lines with little room.
+def format_short_count(number: float) -> str:
+    """A number with three significant digits, for lines with little room.
 
     >>> format_short_count(950), format_short_count(596_645), format_short_count(999_900)
     ('950', '597k', '1M')
@@ -21,7 +21,7 @@ def format_short_count(number: int) -> str:
     for unit, sign in SHORT_UNITS:
         if float(f"{number:.3g}") >= unit:
             return f"{float(f'{number:.3g}') / unit:.3g}{sign}"
-    return str(number)
+    return f"{number:.3g}"
 
 
 def format_parameters(number: int, *, is_short: bool = False) -> str:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
+from memtune.number_format import format_short_count
 from memtune.objective import Objective
 from memtune.reports.family_marks import assign_marks
 from memtune.reports.inspection.figure_files import save_figure
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SURE_SHARE = 0.95
-UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 
 
 def make_scaling_table(report: ScalingReport) -> Table:
@@ -39,8 +39,8 @@ def make_scaling_table(report: ScalingReport) -> Table:
             each.family,
             format_prediction(each.present),
             format_prediction(each.larger),
-            _format_rounded(each.larger.parameters),
-            _format_rounded(each.larger.tokens),
+            format_short_count(each.larger.parameters),
+            format_short_count(each.larger.tokens),
             f"{each.best_share:.0%}",
             f"{Objective.PERPLEXITY.compute_figure(each.irreducible):.1f}",
             f"{each.size_exponent:.2f}",
@@ -62,12 +62,6 @@ def format_prediction(prediction: Prediction) -> str:
         for each in (prediction.cost, prediction.low, prediction.high)
     )
     return f"{cost:.1f} [{low:.1f}, {high:.1f}]"
-
-
-def _format_rounded(number: float) -> str:
-    """Three significant digits with a unit, such as 3.97M."""
-    scale, unit = next((each for each in UNITS if number >= each[0]), UNITS[-1])
-    return f"{number / scale:.3g}{unit}"
 
 
 def describe_answer(report: ScalingReport) -> str:

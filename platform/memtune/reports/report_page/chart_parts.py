@@ -4,7 +4,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import altair as alt
 
@@ -22,6 +22,7 @@ LIGHT_COLOURS = {
 }
 
 Row = dict[str, Any]
+Axis = TypeVar("Axis", alt.X, alt.Y)
 
 MARK_SIZE, SEED_SIZE, HOLLOW_SIZE, RING_SIZE = 90, 26, 60, 260
 """Areas of marks in square pixels."""
@@ -195,9 +196,21 @@ def figure_format(objective: Objective) -> str:
     return ",.4~g" if objective.scale == 1 else ".3~%"
 
 
-def name_value(objective: Objective) -> str:
-    """The title of an axis of the objective."""
-    return f"validation {objective.axis_title}"
+def place_figure(channel: type[Axis], scale: alt.Scale, ticks: Sequence[float], objective: Objective) -> Axis:
+    """The axis of validation figures, as x or y."""
+    axis = channel("figure:Q", scale=scale, title=f"validation {objective.axis_title}")
+    return axis.axis(format=figure_format(objective), values=ticks)
+
+
+def place_spent(quantity: str, end: float, title: str) -> alt.X:
+    """The axis of what has been spent, tokens or hours, from 0 to a little beyond the end."""
+    axis = alt.X(f"{quantity}:Q", scale=alt.Scale(domain=[0, end * 1.03], nice=False), title=title)
+    return axis.axis(labelExpr=choose_labels(quantity), values=divide(0, end), grid=False)
+
+
+def tell_figure(objective: Objective) -> alt.Tooltip:
+    """The validation figure in a tooltip."""
+    return alt.Tooltip("figure:Q", title=objective, format=figure_format(objective))
 
 
 def make_config(*, has_legend: bool) -> dict[str, Any]:

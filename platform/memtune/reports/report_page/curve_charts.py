@@ -11,16 +11,15 @@ from memtune.reports.report_page.chart_parts import (
     FamilyScales,
     Row,
     StudyChart,
-    choose_labels,
     choose_scale,
     describe_drawn_limit,
-    divide,
     draw_ideal,
-    figure_format,
     find_drawn_limit,
     is_drawable,
-    name_value,
+    place_figure,
+    place_spent,
     plot_rows,
+    tell_figure,
 )
 from memtune.results.study.study_detail import StudyDetail
 from memtune.results.study.study_trials import StudyTrial
@@ -40,12 +39,8 @@ def draw_learning_curves(detail: StudyDetail, ideal: float | None, scales: Famil
     limit = find_drawn_limit([row["figure"] for row in trained], objective)
     vertical, ticks = _scale_figures(rows, limit, ideal, objective)
     end = max(row["tokens"] for row in trained)
-    x = alt.X(
-        "tokens:Q", scale=alt.Scale(domain=[0, end * 1.03], nice=False), title="tokens of a trial"
-    ).axis(labelExpr=choose_labels("tokens"), values=divide(0, end), grid=False)
-    y = alt.Y("figure:Q", scale=vertical, title=name_value(objective)).axis(
-        format=figure_format(objective), values=ticks
-    )
+    x = place_spent("tokens", end, "tokens of a trial")
+    y = place_figure(alt.Y, vertical, ticks, objective)
     counted = [row for row in rows if row["counted"]]
     layers = map(scales.filter, _draw_curves(x, y, objective, scales))
     return StudyChart(
@@ -66,7 +61,7 @@ def _draw_curves(x: alt.X, y: alt.Y, objective: Objective, scales: FamilyScales)
         alt.Tooltip("name:N", title="trial"),
         alt.Tooltip("state:N"),
         alt.Tooltip("tokens:Q", format=","),
-        alt.Tooltip("figure:Q", title=objective, format=figure_format(objective)),
+        tell_figure(objective),
     ]
     lines = (
         plot_rows("reports")
@@ -154,20 +149,16 @@ def draw_progress(detail: StudyDetail, ideal: float | None, scales: FamilyScales
     steps = [*rows, {**rows[-1], **ends}]
     trained = [row["figure"] for row in rows if not row["counted"]]
     vertical, ticks = _scale_figures(rows, find_drawn_limit(trained, objective), ideal, objective)
-    y = alt.Y("figure:Q", scale=vertical, title=name_value(objective)).axis(
-        format=figure_format(objective), values=ticks
-    )
+    y = place_figure(alt.Y, vertical, ticks, objective)
     for quantity, unit in (("tokens", "tokens of all trials"), ("core_hours", "core hours of all trials")):
         if not ends[quantity]:
             continue
-        scale = alt.Scale(domain=[0, ends[quantity] * 1.03], nice=False)
-        x = alt.X(f"{quantity}:Q", scale=scale, title=unit)
-        x = x.axis(labelExpr=choose_labels(quantity), values=divide(0, ends[quantity]), grid=False)
+        x = place_spent(quantity, ends[quantity], unit)
         line = plot_rows("steps").mark_line(interpolate="step-after", color=MUTED, clip=True)
         marks = plot_rows("improvements").mark_point(filled=True, size=HOLLOW_SIZE, opacity=1, clip=True)
         tooltip = [
             alt.Tooltip("name:N", title="trial"),
-            alt.Tooltip("figure:Q", title=objective, format=figure_format(objective)),
+            tell_figure(objective),
             alt.Tooltip(f"{quantity}:Q", title=unit, format=",.4~g"),
         ]
         encoded = marks.encode(x=x, y=y, color=scales.colour(), shape=scales.shape(), tooltip=tooltip)

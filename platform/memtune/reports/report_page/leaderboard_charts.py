@@ -14,11 +14,11 @@ from memtune.reports.report_page.chart_parts import (
     choose_scale,
     draw_ideal,
     draw_ring,
-    figure_format,
     find_drawn_limit,
     is_drawable,
-    name_value,
+    place_figure,
     plot_rows,
+    tell_figure,
 )
 from memtune.results.study.study_leaderboard import LeaderboardEntry, StudyLeaderboard
 
@@ -48,9 +48,7 @@ def draw_seeds(
     ]
     means = [_describe_mean(entry, best) for entry in entries]
     scale, ticks = _scale_rows(seeds, means, shown_ideal)
-    x = alt.X("figure:Q", scale=scale, title=name_value(objective)).axis(
-        format=figure_format(objective), values=ticks
-    )
+    x = place_figure(alt.X, scale, ticks, objective)
     y = alt.Y("name:N", sort=[entry.name for entry in entries], title=None)
     y = y.axis(domain=False, ticks=False, grid=True)
     layers = [*draw_ideal(shown_ideal, x), *map(scales.filter, _draw_rows(x, y, scale, objective, scales))]
@@ -85,7 +83,7 @@ def _draw_rows(
     """Intervals, dots of the seeds, and marks of the means, which are filled for models that are trained."""
     tooltip = [
         alt.Tooltip("name:N", title="configuration"),
-        alt.Tooltip("figure:Q", title=objective, format=figure_format(objective)),
+        tell_figure(objective),
     ]
     interval = (
         plot_rows("means")

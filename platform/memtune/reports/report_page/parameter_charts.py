@@ -14,11 +14,11 @@ from memtune.reports.report_page.chart_parts import (
     StudyChart,
     choose_scale,
     describe_drawn_limit,
-    figure_format,
     find_drawn_limit,
     is_drawable,
-    name_value,
+    place_figure,
     plot_rows,
+    tell_figure,
 )
 from memtune.reports.report_page.parameter_axes import (
     ABSENT_PLACE,
@@ -98,9 +98,7 @@ def _draw_slice(
     figures = [row["figure"] for row in rows]
     limit = _find_limit(trials, objective)
     vertical, ticks = choose_scale(figure for figure in figures if figure <= limit)
-    y = alt.Y("figure:Q", scale=vertical, title=name_value(objective)).axis(
-        format=figure_format(objective), values=ticks
-    )
+    y = place_figure(alt.Y, vertical, ticks, objective)
     x = alt.X("place:Q", scale=PLACES, title=axis.label).axis(
         labels=False, ticks=False, grid=False, titleY=28
     )
@@ -112,7 +110,7 @@ def _draw_slice(
         "tooltip": [
             alt.Tooltip("name:N", title="trial"),
             alt.Tooltip("value:N", title=axis.label),
-            alt.Tooltip("figure:Q", title=objective, format=figure_format(objective)),
+            tell_figure(objective),
             alt.Tooltip("state:N"),
         ],
     }

@@ -17,14 +17,14 @@ from memtune.reports.report_page.chart_parts import (
     choose_labels,
     choose_scale,
     describe_drawn_limit,
-    divide,
     draw_ideal,
     draw_ring,
-    figure_format,
     find_drawn_limit,
     is_drawable,
-    name_value,
+    place_figure,
+    place_spent,
     plot_rows,
+    tell_figure,
 )
 from memtune.reports.report_page.leaderboard_charts import choose_ideal, select_drawn
 from memtune.reports.study_tables import describe_reference
@@ -217,9 +217,7 @@ def _draw_points(
     vertical, figure_ticks = _scale_figures(points, objective)
     x = alt.X("amount:Q", scale=horizontal, title=trade_off.unit)
     x = x.axis(labelExpr=choose_labels(trade_off.quantity), values=ticks, grid=False)
-    y = alt.Y("figure:Q", scale=vertical, title=name_value(objective)).axis(
-        format=figure_format(objective), values=figure_ticks
-    )
+    y = place_figure(alt.Y, vertical, figure_ticks, objective)
     front = (
         plot_rows("front")
         .mark_line(interpolate=_choose_steps(trade_off), color=MUTED, strokeWidth=1.2)
@@ -253,9 +251,7 @@ def _draw_strips(
     # The leaderboard's order, so the first of a family is its best.
     families = list(dict.fromkeys(row["family"] for row in [*points.rows, *points.others]))
     scale, ticks = _scale_figures(points, objective)
-    x = alt.X("figure:Q", scale=scale, title=name_value(objective)).axis(
-        format=figure_format(objective), values=ticks
-    )
+    x = place_figure(alt.X, scale, ticks, objective)
     y = alt.Y("family:N", sort=families, title=None).axis(domain=False, ticks=False, grid=True)
     encoded = _encode_marks(x, y, trade_off, objective, scales)
     marks = plot_rows("points").mark_point(filled=True, size=MARK_SIZE, opacity=0.85, clip=True)
@@ -314,7 +310,7 @@ def _encode_marks(
 ) -> dict[str, Any]:
     tooltip = [
         alt.Tooltip("name:N", title="configuration"),
-        alt.Tooltip("figure:Q", title=objective, format=figure_format(objective)),
+        tell_figure(objective),
         alt.Tooltip("amount:Q", title=trade_off.unit, format=",.4~g"),
         alt.Tooltip("seeds:Q"),
     ]
@@ -333,8 +329,7 @@ def draw_hypervolume(detail: StudyDetail) -> StudyChart | None:
         return None
     rows: list[Row] = [{"tokens": point.tokens, "volume": point.volume} for point in front.hypervolume]
     end = rows[-1]["tokens"]
-    x = alt.X("tokens:Q", scale=alt.Scale(domain=[0, end * 1.03], nice=False), title="tokens of all trials")
-    x = x.axis(labelExpr=choose_labels("tokens"), values=divide(0, end), grid=False)
+    x = place_spent("tokens", end, "tokens of all trials")
     y = alt.Y("volume:Q", title="hypervolume (higher is better)").axis(tickCount=5)
     names = (detail.summary.objective if name == "value" else SIZE_UNITS[name] for name in front.objectives)
     line = plot_rows("volumes").mark_line(interpolate="step-after", color=MUTED)
