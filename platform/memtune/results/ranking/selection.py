@@ -6,6 +6,7 @@ milestone that it shares with the ranked ones. Where a study repeats configurati
 configurations with all seeds compete: the best of many single seeds is the luckiest one.
 """
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
@@ -269,7 +270,7 @@ def _number_places(
 def _group_by_configuration(full: Sequence[T], tokens: float) -> list[Configuration[T]]:
     """The configurations of trials of full length, best first; of equal ones the first trial's."""
     groups: dict[str, dict[int, T]] = {}
-    for trial in full:
+    for trial in sorted(full, key=_read_number):
         groups.setdefault(trial.configuration, {}).setdefault(trial.seed, trial)
     found = [_collect_seeds(list(by_seed.values()), tokens) for by_seed in groups.values()]
     intervals = sum(len(configuration.cost_by_seed) > 1 for configuration in found)
@@ -278,6 +279,12 @@ def _group_by_configuration(full: Sequence[T], tokens: float) -> list[Configurat
         for each in found
     ]
     return sorted(estimated, key=lambda configuration: configuration.estimate.cost)
+
+
+def _read_number(trial: Trial) -> int:
+    """The number in a trial's name; 0 where it has none."""
+    found = re.search(r"#(\d+)", trial.name)
+    return int(found[1]) if found else 0
 
 
 def _collect_seeds(seeds: Sequence[T], tokens: float) -> Configuration[T]:

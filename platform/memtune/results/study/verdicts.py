@@ -157,20 +157,24 @@ def judge_ranking(
 
 
 def find_leaders(ranking: Ranking[StudyTrial]) -> list[ShortTrial[StudyTrial]]:
-    """The open and paused trials that lead those of full length at equal tokens: with one, nothing is decided.
+    """The open and paused trials that lead those of full length at equal tokens: with one there is no winner.
 
-    Among several alternatives those of the winner's own are left out: they change nothing about which is best.
+    Among several alternatives those of the winner's own are left out: they do not change which is best.
     """
-    own = ranking.winner.best.alternative
-    is_alone = len(ranking.find_bests(lambda trial: trial.alternative)) == 1
+    own, has_several = ranking.winner.best.alternative, _has_several(ranking)
     return [
         found
         for found in ranking.short
         if (found.best.state.is_open or found.best.state is TrialState.PAUSED)
         and found.cost < found.leader_cost
         and not found.best.is_repeat
-        and (is_alone or found.best.alternative != own)
+        and not (has_several and found.best.alternative == own)
     ]
+
+
+def _has_several(ranking: Ranking[StudyTrial]) -> bool:
+    """Whether more than one alternative has a trial that can be ranked."""
+    return len(ranking.find_bests(lambda trial: trial.alternative)) > 1
 
 
 def select_compared(ranking: Ranking[StudyTrial]) -> list[Ranked]:
@@ -208,7 +212,7 @@ def _compare(
     indifference: float,
 ) -> WinnerComparison:
     found = WinnerComparison(
-        name=other.title,
+        name=_name_alternative(other),
         family=other.best.family,
         figure=objective.compute_figure(other.estimate.cost),
         margin=objective.compute_margin(winner.estimate.cost, other.estimate.cost),
@@ -224,6 +228,12 @@ def _compare(
             certainty = "equal"
         return found.model_copy(update={"certainty": certainty})
     return found
+
+
+def _name_alternative(found: Ranked) -> str:
+    """The configuration by its title, with the alternative that it represents unless that is its family."""
+    alternative = found.best.alternative
+    return found.title if alternative == found.family else f"{alternative} ({found.title})"
 
 
 def _compare_stored_items(first: StudyTrial, second: StudyTrial, checkpoint_root: str) -> PairedTest | None:
@@ -309,7 +319,7 @@ def _write_headline(
 ) -> str:
     winner = ranking.winner
     figure = objective.format_cost(winner.estimate.cost, DIGITS)
-    text = f"{winner.title} is best with a validation {objective} of {figure}"
+    text = f"{_name_alternative(winner)} is best with a validation {objective} of {figure}"
     if bounds := winner.estimate.compute_interval(objective):
         low, high = (objective.format_figure(bound, DIGITS) for bound in bounds)
         text += f" (95 % interval {low} to {high} over {winner.estimate.seeds} seeds)"
@@ -320,10 +330,15 @@ def _write_headline(
             f"Undecided: {led.best.name} led with {own} at {led.tokens:,} tokens, where the best had {best}, "
             f"when the study ended; of full length, {text}."
         )
+    if nearest is None and _has_several(ranking):
+        return f"{text}; no other alternative has full length, so nothing compares with it."
     if nearest is None and len(ranking.configurations) > 1:
         return f"{text}; the other configurations of full length have fewer seeds, so none ranks with it."
     if nearest is None:
         return f"{text}; no other configuration has full length, so nothing compares with it."
+    if nearest.margin < 0:
+        other = objective.format_figure(nearest.figure, DIGITS)
+        return f"{text}; {nearest.name} has {other}, but lacks seeds."
     if nearest.certainty == "equal":
         within = _format_indifference(indifference, objective)
         return f"{text}, but {nearest.name} is equal within {within}."
@@ -414,14 +429,16 @@ def _advise(
     if decided is not None and decided.end is not None and not leaders:
         return ""
     if leaders or decided is not None:
-        return "To find out, raise the budget and run the study with --resume."
+        return _ADVICE_TO_GO_ON
     open_ones = [other for other in comparisons if other.certainty != "significant"]
+    if not open_ones and not comparisons and _has_several(ranking):
+        return _ADVICE_TO_GO_ON
     if not open_ones:
         return _ADVICE_FOR_ONE if not comparisons and len(ranking.configurations) > 1 else ""
     nearest = open_ones[0]
     if nearest.are_both_counted:
         return _ADVICE_FOR_COUNTED[nearest.certainty]
-    if len(ranking.find_bests(lambda trial: trial.alternative)) > 1:
+    if _has_several(ranking):
         advice = _ADVICE_FOR_SEVERAL
     elif nearest.certainty == "not tested":
         advice = _ADVICE_FOR_ONE
@@ -435,6 +452,7 @@ def _advise(
     return advice
 
 
+_ADVICE_TO_GO_ON = "To find out, raise the budget and run the study with --resume."
 _ADVICE_FOR_SEVERAL = (
     'To find out, add [repeats] with until = "decided" to the study\'s file and run it with --resume.'
 )
