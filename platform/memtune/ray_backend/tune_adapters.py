@@ -166,7 +166,7 @@ class ForgetfulScheduler(FIFOScheduler):
     def choose_trial_to_run(self, tune_controller: Any) -> Any:
         """The first trial that waits; Tune calls this in each of its steps."""
         forget_ended_trials(tune_controller)
-        return super().choose_trial_to_run(tune_controller)  # type: ignore[no-untyped-call]
+        return super().choose_trial_to_run(tune_controller)
 
 
 class SilentReporter(tune.ProgressReporter):

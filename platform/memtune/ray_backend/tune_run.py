@@ -64,7 +64,7 @@ def run_trials(run: ExecutorRun, folder: Path) -> None:
             tune.with_resources(TrialActor, request_resources),
             tune_config=tune.TuneConfig(
                 search_alg=DirectedSearcher(handle, slots, notice.key),
-                scheduler=ForgetfulScheduler(),
+                scheduler=ForgetfulScheduler(),  # type: ignore[no-untyped-call]
                 num_samples=-1,
                 reuse_actors=True,
                 trial_name_creator=lambda trial: str(trial.trial_id),

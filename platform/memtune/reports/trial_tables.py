@@ -39,6 +39,29 @@ def format_leaderboard_csv(rows: Sequence[LeaderboardRow], ideal: float | None) 
     return written.getvalue()
 
 
+LATEX_ESCAPES = str.maketrans(
+    {
+        **{character: f"\\{character}" for character in "&%$#_{}"},
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "\n": "; ",
+    }
+)
+
+
+def format_latex(table: Table) -> str:
+    """The cells of a table as a `tabular` of LaTeX, with the lines of the package booktabs."""
+    alignment = "".join("r" if column.justify == "right" else "l" for column in table.columns)
+    header = [str(column.header) for column in table.columns]
+    rows = zip(*(column.cells for column in table.columns), strict=True)
+    lines = [
+        " & ".join(str(cell).translate(LATEX_ESCAPES) for cell in cells) + r" \\" for cells in (header, *rows)
+    ]
+    body = [r"\toprule", lines[0], r"\midrule", *lines[1:], r"\bottomrule"]
+    return "\n".join([rf"\begin{{tabular}}{{{alignment}}}", *body, r"\end{tabular}", ""])
+
+
 DIGITS = 3
 MODEL_PREFIX, TRAINING_PREFIX = "model.", "training."
 CONFIGURATION_PREFIXES = (MODEL_PREFIX, "task.", "protocol.", TRAINING_PREFIX)

@@ -10,10 +10,10 @@ from memtune.corpora.batching.protocols import Protocol
 from memtune.data_frames import make_frame, render_table
 from memtune.errors import ConfigurationError
 from memtune.models.architecture import Model
-from memtune.results.model_sources import open_model
+from memtune.results.model_sources import TrainedModel, open_model
 from memtune.results.other_texts import read_other_text, write_word_log_probabilities
 from memtune.settings import Settings
-from memtune.tasks import CacheGrid, ContinuousCache, Metrics, tune_cache
+from memtune.tasks import CacheGrid, ContinuousCache, Metrics, open_task, tune_cache
 from memtune.tracking import record_evaluation
 from memtune.training import evaluate
 
@@ -38,6 +38,8 @@ class EvaluationResult:
     """Words and bytes of the text, where every token was predicted once."""
     corpus: str | None = None
     """The corpus of the text, where that is not the model's own."""
+    interval: tuple[float, float] | None = None
+    """The 95 % interval of the perplexity or accuracy over texts like the test split, without a cache."""
 
     def to_frame(self) -> Any:
         """A pandas data frame with one row: the model, the text, and all figures."""
@@ -122,6 +124,7 @@ def evaluate_model(
         config.task.prediction_unit,
         units if units.tokens == metrics.tokens else None,
         corpus,
+        _compute_interval(opened, text, split, device) if split == "test" and chosen is None else None,
     )
     if split == "test":
         parts = (split, chosen.label if chosen else None, corpus)
@@ -129,6 +132,18 @@ def evaluate_model(
         figures = metrics.model_dump(exclude_none=True) | result.text_figures
         record_evaluation(settings.tracking_uri, opened.run_id, figures_name, figures, opened.version)
     return result
+
+
+def _compute_interval(
+    opened: TrainedModel, text: Corpus, split: str, device: str
+) -> tuple[float, float] | None:
+    config, objective = opened.config, opened.config.task.objective
+    costs = open_task(config.task, text, config.protocol).compute_item_costs(opened.model, split, device)
+    if (bounds := costs.compute_interval()) is None:
+        return None
+    figures = (objective.compute_figure(min(max(bound, 0.0), objective.max_cost)) for bound in bounds)
+    low, high = sorted(figures)
+    return low, high
 
 
 def _open_text(own: Corpus, name: str | None, split: str, settings: Settings) -> tuple[Corpus, TextUnits]:

@@ -10,10 +10,15 @@ from typing import Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.special import stdtrit
 
 from memtune.corpora.batching.protocols import Plan
 from memtune.corpora.batching.treebank import BOUNDARY
 from memtune.models.architecture import LanguageModel, RecurrentState
+from memtune.seed_statistics import CONFIDENCE_LEVEL
+
+MIN_ITEMS = 20
+"""Items of an interval: the costs of fewer are too skewed for Student's distribution."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +35,20 @@ class ItemCosts:
     def cost(self) -> float:
         """The cost of the split."""
         return float(self.costs_I.sum() / self.counts_I.sum())
+
+    def compute_interval(self) -> tuple[float, float] | None:
+        """The 95 % interval of the cost over texts of such items; None for fewer than MIN_ITEMS.
+
+        That of a ratio of two sums over independent items (Cochran 1977, section 6.4). Items of one document
+        that depend on each other make it too narrow. It knows nothing of other trainings.
+        """
+        items, total = len(self.counts_I), int(self.counts_I.sum())
+        if items < MIN_ITEMS:
+            return None
+        residuals_I = self.costs_I - self.cost * self.counts_I
+        deviation = float(np.sqrt((residuals_I**2).sum() * items / (items - 1))) / total
+        half = float(stdtrit(items - 1, (1 + CONFIDENCE_LEVEL) / 2)) * deviation
+        return self.cost - half, self.cost + half
 
 
 def compute_sentence_costs(model: LanguageModel, plan: Plan, device: str | torch.device) -> ItemCosts:

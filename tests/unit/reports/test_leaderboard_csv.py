@@ -3,7 +3,9 @@
 import csv
 from io import StringIO
 
-from memtune.reports.trial_tables import format_leaderboard_csv
+from rich.table import Table
+
+from memtune.reports.trial_tables import format_latex, format_leaderboard_csv
 from tests.unit.reports.test_trial_tables import make_row
 
 
@@ -22,3 +24,19 @@ def test_every_trial_is_a_line_with_its_figures_and_parameters() -> None:
 
 def test_without_an_ideal_there_is_no_distance_from_it() -> None:
     assert "above_ideal" not in format_leaderboard_csv([make_row()], ideal=None)
+
+
+def test_a_table_for_latex_escapes_what_means_something_there() -> None:
+    table = Table()
+    table.add_column("trial")
+    table.add_column("%", justify="right")
+    table.add_row(r"a_b \ {c}", "7 & 8")
+    assert format_latex(table).splitlines() == [
+        r"\begin{tabular}{lr}",
+        r"\toprule",
+        r"trial & \% \\",
+        r"\midrule",
+        r"a\_b \textbackslash{} \{c\} & 7 \& 8 \\",
+        r"\bottomrule",
+        r"\end{tabular}",
+    ]

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -9,7 +10,8 @@ from memtune.corpora import Corpus
 from memtune.corpora.batching.protocols import SentenceProtocol, StreamProtocol, TextProtocol, TreeProtocol
 from memtune.models import DependencyRNNConfig, KneserNeyConfig, LSTMConfig, build_model
 from memtune.models.architecture import negative_log_likelihood
-from memtune.tasks import LanguageModellingConfig
+from memtune.tasks import ItemCosts, LanguageModellingConfig
+from memtune.tasks.item_costs import MIN_ITEMS
 from memtune.training import TrialConfig
 from memtune.training.counting_trainer import CountingTrainer
 from tests.golden.tiny_trees import make_tree_corpus
@@ -65,3 +67,22 @@ def test_a_model_that_counts_has_costs_too(corpus: Corpus) -> None:
     task: Any = LanguageModellingConfig().open(corpus, trial.protocol)
     costs = task.compute_item_costs(trainer.model, "valid")
     assert costs.cost == pytest.approx(task.evaluate(trainer.model, "valid").loss, rel=1e-9)
+
+
+def test_the_interval_holds_the_cost_of_all_texts_in_95_percent() -> None:
+    """Sentences of 1 to 30 tokens, whose nats per token differ and rise with the length, 60 to a text.
+
+    The tolerance is four standard errors of 2,000 texts at 95 %.
+    """
+    random = np.random.default_rng(0)
+
+    def draw_text(sentences: int) -> ItemCosts:
+        counts_I = random.integers(1, 31, sentences)
+        per_token_I = random.gamma(4.0, 1.0 + counts_I / 60) / 2
+        return ItemCosts("sentences", per_token_I * counts_I, counts_I)
+
+    truth = draw_text(4_000_000).cost
+    intervals = [draw_text(60).compute_interval() or (0.0, 0.0) for _ in range(2000)]
+    covered = np.mean([low <= truth <= high for low, high in intervals])
+    assert covered == pytest.approx(0.95, abs=0.02)
+    assert draw_text(MIN_ITEMS - 1).compute_interval() is None

@@ -29,6 +29,9 @@ def compare(
     csv: Annotated[
         bool, typer.Option("--csv", help="Print CSV, with a column for every recorded parameter.")
     ] = False,
+    latex: Annotated[
+        bool, typer.Option("--latex", help="Print the table for LaTeX, with the lines of booktabs.")
+    ] = False,
 ) -> None:
     """The trials of a corpus, best first, as a table, a figure and a link into MLflow.
 
@@ -39,8 +42,8 @@ def compare(
 
     Example: memtune compare --corpus ptb_characters,ptb_bpe
     """
-    if json and csv:
-        raise typer.BadParameter("choose one of --json and --csv")
+    if json + csv + latex > 1:
+        raise typer.BadParameter("choose one of --json, --csv and --latex")
     if "," in corpus:
         _compare_tokenisations(corpus.split(","), protocol, json)
         return
@@ -61,9 +64,13 @@ def compare(
         return
     from memtune.reports.report_page.chart_files import write_figure
     from memtune.reports.report_page.trade_off_charts import draw_trials
-    from memtune.reports.trial_tables import make_leaderboard_table
+    from memtune.reports.trial_tables import format_latex, make_leaderboard_table
 
     title = f"{corpus}, protocol {found.protocol}, {format_count(len(found.rows), 'trial')}"
+    if latex:
+        table = make_leaderboard_table(rows, found.ideal_perplexity, title, is_stacked=False)
+        typer.echo(format_latex(table), nl=False)
+        return
     is_stacked = out.is_terminal or out.width < WIDE_CHARACTERS
     is_narrow = out.width < NARROW_CHARACTERS
     out.print(

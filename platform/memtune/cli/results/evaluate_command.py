@@ -140,6 +140,7 @@ def _summarise_evaluation(found: "EvaluationResult", split: str) -> dict[str, An
         "model": found.model,
         "ideal": found.ideal_perplexity,
         "cache": found.cache and found.cache.model_dump(),
+        "interval": found.interval,
     }
 
 
@@ -148,7 +149,8 @@ def _describe_evaluation(found: "EvaluationResult", split: str) -> str:
     ideal = f", ideal {found.ideal_perplexity:.4f}" if found.ideal_perplexity else ""
     used = f", {_describe_cache(found.cache)}" if found.cache else ""
     text = f"{found.corpus} {split}" if found.corpus else split
-    return f"{found.model} on {text}: {_describe_figures(found)}, protocol {found.label}{used}{ideal}"
+    figures = _describe_figures(found) + _describe_interval(found)
+    return f"{found.model} on {text}: {figures}, protocol {found.label}{used}{ideal}"
 
 
 def _describe_figures(found: "EvaluationResult") -> str:
@@ -162,6 +164,16 @@ def _describe_figures(found: "EvaluationResult") -> str:
     if not metrics.questions:
         return figures
     return f"accuracy {metrics.accuracy:.4%} of {metrics.questions:,}{tied}, {figures}"
+
+
+def _describe_interval(found: "EvaluationResult") -> str:
+    """The interval of the accuracy or, without one, of the perplexity, in words."""
+    if found.interval is None:
+        return ""
+    low, high = found.interval
+    if found.metrics.accuracy is None:
+        return f", 95 % interval {low:.2f} to {high:.2f}"
+    return f", 95 % interval of the accuracy {low:.2%} to {high:.2%}"
 
 
 def _describe_text_figures(found: "EvaluationResult") -> str:

@@ -75,6 +75,9 @@ def show(
     why: Annotated[
         int | None, typer.Option(min=0, help="Explain why this trial was stopped, paused or failed.")
     ] = None,
+    config: Annotated[
+        int | None, typer.Option(min=0, help="Print this trial as a file for `memtune train`.")
+    ] = None,
     figures: Annotated[
         Path | None, typer.Option(help="Write the charts of `memtune report` into this folder.")
     ] = None,
@@ -83,9 +86,14 @@ def show(
     """A study: best per family, progress, importance of parameters, Pareto front, what was stopped and why.
 
     Example: memtune study show ptb_all_families --figures figures
-    """
-    from memtune.results.study.study_detail import show_study
 
+    Example: memtune study show ptb_all_families --config 7 > trial.toml
+    """
+    from memtune.results.study.study_detail import format_trial_file, show_study
+
+    if config is not None:
+        typer.echo(format_trial_file(study, config), nl=False)
+        return
     if why is not None:
         _print_reason(study, why, json)
         return

@@ -19,6 +19,7 @@ from memtune.results.study.verdicts import Verdict, judge_study
 from memtune.search import ParameterImportance
 from memtune.settings import Settings
 from memtune.studies.study_run import StudyResult
+from memtune.toml_text import format_toml
 from memtune.trial_state import TrialState
 from memtune.values import Value
 
@@ -216,6 +217,19 @@ def explain_end(
     ]
     compared.sort(key=lambda trial: (math.inf if trial.cost is None else trial.cost, trial.number))
     return _describe_report(found, found.tokens, found.curve.get(found.tokens)), compared
+
+
+def format_trial_file(study: str, number: int, settings: Settings | None = None) -> str:
+    """The file with which `memtune train` trains a trial of a study again: its configuration with all fields.
+
+    Raises StudyError for an unknown study or trial.
+    """
+    view = open_view(study, settings)
+    found = next((each for each in view.stored.outcomes if each.number == number), None)
+    if found is None:
+        raise StudyError(f"trial {number} is not a trial of {view.id}; list them with: memtune compare")
+    origin = {"question": f"What does trial {number} of {view.id} reach?", "corpus": view.terms.corpus}
+    return format_toml({**origin, **found.config.model_dump(mode="json")})
 
 
 def _list_ended_early(view: StudyView) -> Iterator[EndedTrial]:

@@ -329,7 +329,8 @@ def read_stored_terms(studies_folder: str, study: str) -> StoredTerms:
     folder = Folder.open(f"{studies_folder}/{study}")
     where = f"{folder}/{TERMS_FILE} (delete it; a resumed study writes it again)"
     stored = folder.read_json(TERMS_FILE) or {}
-    check_format(stored, study)
+    if isinstance(stored, Mapping):
+        check_format(stored, study)
     terms: StoredTerms = parse(StoredTerms, stored, where)
     return terms
 

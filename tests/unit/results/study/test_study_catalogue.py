@@ -10,8 +10,9 @@ from typer.testing import CliRunner
 
 from memtune.cli import app, main
 from memtune.errors import MemtuneError, StudyError
+from memtune.results.single_trial import load_trial
 from memtune.results.study.study_catalogue import compute_cost, list_studies, remove_study
-from memtune.results.study.study_detail import explain_end, show_study
+from memtune.results.study.study_detail import explain_end, format_trial_file, show_study
 from memtune.results.study.study_view import open_view
 from memtune.search import Lease, StudyReader
 from memtune.search.early_stopping.successive_halving import SuccessiveHalvingConfig
@@ -108,6 +109,18 @@ def test_the_reason_of_a_stop_comes_with_the_values_it_was_compared_with(
         explain_end(study.id, 1, settings)
     with pytest.raises(StudyError, match=r"trial 9 of layers-.* is not a trial of the study"):
         explain_end(study.id, 9, settings)
+
+
+def test_a_trial_of_a_study_is_a_file_that_trains_it_again(
+    study: ResolvedStudy, settings: Settings, tmp_path: Path
+) -> None:
+    file = tmp_path / "trial.toml"
+    file.write_text(format_trial_file(study.id, 3, settings))
+    found, stored = load_trial(file), open_view(study.id, settings).stored.outcomes[3]
+    assert found.corpus == study.corpus.name
+    assert found.trial == stored.config
+    with pytest.raises(StudyError, match="trial 9 is not a trial of layers-"):
+        format_trial_file(study.id, 9, settings)
 
 
 def test_the_reason_of_a_pause_is_shown_like_that_of_a_stop(study_file: Path, settings: Settings) -> None:
