@@ -118,9 +118,6 @@ def _summarise_lengths(lengths: Any) -> LengthSummary:
     )
 
 
-_CHUNK_BYTES = 2**20
-
-
 def remove_corpus(name: str, store: str | Path | CorpusStore, cache: Path | None = None) -> Manifest:
     """Remove a corpus from a store; returns its manifest. Raises CorpusError for an unknown name."""
     place = CorpusStore.open(store)
@@ -149,24 +146,15 @@ def rename_corpus(
         try:
             place.create_folder(new_name, manifest.folder)
             for file in manifest.files:
-                _copy_file(place, manifest, new_name, file)
+                with place.create_file(new_name, file.path) as sink:
+                    for piece in place.read_file(name, file):
+                        sink.write(piece)
             place.commit(renamed)
         except BaseException:
             place.clean(new_name, None, obsolete=manifest.folder)
             raise
     remove_corpus(name, place, cache)
     return renamed
-
-
-def _copy_file(store: CorpusStore, manifest: Manifest, new_name: str, file: StoredFile) -> None:
-    with store.open_file(manifest.name, file.path) as source, store.create_file(new_name, file.path) as sink:
-        while (data := source.read(_CHUNK_BYTES)) and sink.content.bytes <= file.bytes:
-            sink.write(data)
-    if (sink.content.sha256, sink.content.bytes) != (file.sha256, file.bytes):
-        raise CorpusError(
-            f"{store.uri}: {manifest.name}/{file.path} was truncated or altered; import {manifest.name} "
-            "again with replace"
-        )
 
 
 @dataclass(frozen=True)

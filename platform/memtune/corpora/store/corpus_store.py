@@ -5,7 +5,7 @@ A corpus exists when its manifest does: the manifest is written last, in one ste
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,11 @@ from memtune.arguments import check_type
 from memtune.corpora.store.manifest import Manifest, StoredFile, check_name, parse_manifest
 from memtune.errors import CorpusError, StorageError, did_you_mean
 from memtune.settings import Settings
-from memtune.storage.digests import HashingSink, hash_bytes
+from memtune.storage.digests import ContentDigest, HashingSink, hash_bytes
 from memtune.storage.folder import Folder, MissingFileError
 
 MANIFEST_NAME = "manifest.json"
+_CHUNK_BYTES = 2**20
 
 _ABANDONED_SECONDS = 24 * 3600
 """Age at which an incomplete folder in a remote store, which has no locks, counts as a dead import's."""
@@ -105,6 +106,23 @@ class CorpusStore:
             raise CorpusError(
                 f"{self.uri}: {name}/{path} is missing; import {name} again with replace"
             ) from None
+
+    def read_file(self, name: str, file: StoredFile) -> Generator[bytes]:
+        """The content of a file in pieces.
+
+        Raises CorpusError after the last piece where size or digest are not those of the manifest. A
+        generator, so that an error of who writes the pieces elsewhere is not reported as one of the store.
+        """
+        content = ContentDigest()
+        with self.open_file(name, file.path) as stream:
+            while content.bytes <= file.bytes and (data := stream.read(_CHUNK_BYTES)):
+                content.add(data)
+                yield data
+        if (content.sha256, content.bytes) != (file.sha256, file.bytes):
+            raise CorpusError(
+                f"{self.uri}: {name}/{file.path} is truncated or altered ({content.bytes} bytes read, "
+                f"imported with {file.bytes}); import {name} again with replace"
+            )
 
     def create_folder(self, name: str, folder: str | None = None) -> str:
         """Create the folder for the files of one import; returns its name, which is unique unless given."""

@@ -14,7 +14,7 @@ import json
 import os
 import shutil
 import stat
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from uuid import uuid4
@@ -26,11 +26,10 @@ from memtune.corpora.store.content_checks import find_content_problems
 from memtune.corpora.store.corpus_store import CorpusStore
 from memtune.corpora.store.manifest import Manifest, StoredFile
 from memtune.errors import ConfigurationError, CorpusError, StorageError
-from memtune.storage.digests import ContentDigest, hash_stream
+from memtune.storage.digests import hash_stream
 from memtune.storage.regular_files import check_inside, open_regular_file
 from memtune.values import digest, parse_json
 
-_CHUNK_BYTES = 2**20
 _CHECKS_VERSION = 3
 """Raised when a check is added, so that files verified without it are verified again."""
 
@@ -137,37 +136,11 @@ def _download_file(store: CorpusStore, name: str, file: StoredFile, target: Path
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(f"{target.name}.{uuid4().hex[:16]}.partial")
     try:
-        content = _copy_file(store, name, file, partial)
-        if (content.sha256, content.bytes) != (file.sha256, file.bytes):
-            raise CorpusError(
-                f"{store.uri}: {name}/{file.path} is truncated or altered ({content.bytes} bytes read, "
-                f"imported with {file.bytes}); import {name} again with replace"
-            )
+        with partial.open("wb") as copy, closing(store.read_file(name, file)) as pieces:
+            copy.writelines(pieces)
         partial.replace(target)
     finally:
         partial.unlink(missing_ok=True)
-
-
-def _copy_file(store: CorpusStore, name: str, file: StoredFile, partial: Path) -> ContentDigest:
-    """Copy a file of the store until it ends or exceeds the size in the manifest."""
-    content = ContentDigest()
-    with partial.open("wb") as copy, closing(_read_chunks(store, name, file)) as chunks:
-        for data in chunks:
-            content.add(data)
-            copy.write(data)
-            if content.bytes > file.bytes:
-                break
-    return content
-
-
-def _read_chunks(store: CorpusStore, name: str, file: StoredFile) -> Generator[bytes]:
-    """The content of a file of the store.
-
-    A generator, so that an error in writing the copy is not reported as one of the store.
-    """
-    with store.open_file(name, file.path) as stream:
-        while data := stream.read(_CHUNK_BYTES):
-            yield data
 
 
 def _read_file_states(folder: Path, root: Path, manifest: Manifest) -> dict[str, list[int]] | None:
