@@ -3,23 +3,23 @@
     python -m benchmarks.sequential_tests null      # the distribution that corrects p-values for looks
     python -m benchmarks.sequential_tests studies   # false and true decisions, seeds, coverage of intervals
 
-Costs of seeds are normal with a deviation of 1. The alternatives of a study train under the same seeds, whose
-costs are independent. Studies are simulated side by side with NumPy; before a table is printed, the ends of
-some are compared with those of `memtune.seed_statistics.decide_seeds`.
+Costs of seeds are normal, independent, and without other mention have a deviation of 1. Studies are simulated
+side by side with NumPy; before a row is printed, the ends of some are compared with those of
+`memtune.seed_statistics.decide_seeds`.
 """
 
 import argparse
 from dataclasses import dataclass
-from functools import cache
 from itertools import combinations
+from math import comb
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtr, stdtrit
+from scipy.special import ndtri, stdtr, stdtrit
 
 from memtune.seed_statistics import (
+    LOOKS,
     MAX_SEEDS,
-    MIN_PAIRED_SEEDS,
     NULL_QUANTILES,
     SeedCosts,
     decide_seeds,
@@ -28,7 +28,8 @@ from memtune.seed_statistics import (
 )
 
 STUDIES, CHECKED_STUDIES = 10_000, 30
-NULL_STUDIES, NULL_CHUNK = 2_000_000, 50_000
+NULL_STUDIES, NULL_CHUNK = 1_000_000, 20_000
+NULL_DEVIATIONS = (1.0, 1 / 7, 0.0)
 LEVEL = 0.05
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -48,51 +49,52 @@ class Ends:
     best_S: Ints
 
 
-def simulate_null(studies: int, seed: int = 0) -> Floats:
-    """The smallest p * MAX_SEEDS / n of a t-test over all looks, for each study without a difference."""
+def simulate_null(studies: int, deviation: float, seed: int = 0) -> Floats:
+    """The smallest p over all looks, divided by its weight, for studies of two equal alternatives.
+
+    The second one has this `deviation`; the first one has 1.
+    """
     random = np.random.default_rng(seed)
     smallest = []
     for start in range(0, studies, NULL_CHUNK):
-        gaps_SN = random.normal(size=(min(NULL_CHUNK, studies - start), MAX_SEEDS))
-        means, deviations = _accumulate(gaps_SN)
-        lowest = np.full(len(gaps_SN), np.inf)
-        for seeds in range(MIN_PAIRED_SEEDS, MAX_SEEDS + 1):
-            statistic = np.abs(means[:, seeds - 1]) * np.sqrt(seeds) / deviations[:, seeds - 1]
-            lowest = np.minimum(lowest, 2 * stdtr(seeds - 1, -statistic) * MAX_SEEDS / seeds)
-        smallest.append(lowest)
+        costs_SAN = random.normal(size=(min(NULL_CHUNK, studies - start), 2, MAX_SEEDS))
+        costs_SAN[:, 1] *= deviation
+        means, variances = _accumulate(costs_SAN)
+        at_looks = [
+            _test_pair(means[:, :, look - 1], variances[:, :, look - 1], np.array([look])) for look in LOOKS
+        ]
+        smallest.append(np.min([scaled for scaled, _ in at_looks], axis=0))
     return np.minimum(1.0, np.concatenate(smallest))
 
 
 def simulate_studies(costs_SAN: Floats, indifference: float) -> Ends:
     """The ends of studies by the costs of their alternatives under N seeds."""
     studies, alternatives, most = costs_SAN.shape
-    pairs = list(combinations(range(alternatives), 2))
-    accumulated = [_accumulate(costs_SAN[:, first] - costs_SAN[:, second]) for first, second in pairs]
     remaining_SA = np.ones((studies, alternatives), dtype=bool)
     trained_SA = np.zeros((studies, alternatives), dtype=np.int64)
     ended_S, seeds_S = np.zeros(studies, dtype=bool), np.full(studies, most)
     best_S = np.zeros(studies, dtype=np.int64)
-    rows, sums_SAN = np.arange(studies), np.cumsum(costs_SAN, axis=2)
-    for look in range(MIN_PAIRED_SEEDS, most + 1):
+    means_SAN, variances_SAN = _accumulate(costs_SAN)
+    for look in LOOKS:
         trained_SA = np.where(remaining_SA & ~ended_S[:, None], look, trained_SA)
-        # Pairs have the seeds that both alternatives have.
-        level = [np.minimum(trained_SA[:, first], trained_SA[:, second]) for first, second in pairs]
-        tests = [
-            _test_pair(*found, count, len(pairs)) for found, count in zip(accumulated, level, strict=True)
-        ]
-        p_SP = _correct_holm(np.stack([p for p, _, _ in tests], axis=1))
-        means_SA = np.take_along_axis(sums_SAN, trained_SA[:, :, None] - 1, axis=2)[:, :, 0] / trained_SA
-        best = means_SA.argmin(axis=1)
-        kept = np.zeros_like(remaining_SA)
-        kept[rows, best] = True
-        for place, (first, second) in enumerate(pairs):
-            is_open = p_SP[:, place] >= LEVEL
-            kept[:, second] |= (best == first) & is_open
-            kept[:, first] |= (best == second) & is_open
-        are_equal = np.ones(studies, dtype=bool)
-        for (first, second), (_, low, high) in zip(pairs, tests, strict=True):
-            is_within = (low >= -indifference) & (high <= indifference)
-            are_equal &= ~(kept[:, first] & kept[:, second]) | is_within
+        best = np.take_along_axis(means_SAN, trained_SA[:, :, None] - 1, axis=2)[:, :, 0].argmin(axis=1)
+        p_SA = np.ones((studies, alternatives))
+        are_within = np.ones((studies, alternatives, alternatives), dtype=bool)
+        for first, second in combinations(range(alternatives), 2):
+            # Pairs have the seeds that both alternatives have.
+            counts = np.minimum(trained_SA[:, first], trained_SA[:, second])
+            rows, pair = np.arange(studies)[:, None], [[first, second]]
+            means, variances = (each[rows, pair, counts[:, None] - 1] for each in (means_SAN, variances_SAN))
+            scaled, half = _test_pair(means, variances, counts)
+            p = _find_shares(scaled)
+            p_SA[:, second] = np.where(best == first, p, p_SA[:, second])
+            p_SA[:, first] = np.where(best == second, p, p_SA[:, first])
+            are_within[:, first, second] = np.abs(means[:, 0] - means[:, 1]) + half <= indifference
+        p_SA[np.arange(studies), best] = -1.0  # no test of the best with itself: first in the order
+        kept = _correct_for_choice(p_SA) >= LEVEL
+        kept[np.arange(studies), best] = True
+        is_pair = kept[:, :, None] & kept[:, None, :]
+        are_equal = (are_within | ~is_pair).all(axis=(1, 2))
         is_new = ~ended_S
         remaining_SA = np.where(is_new[:, None], kept, remaining_SA)
         best_S = np.where(is_new, best, best_S)
@@ -102,42 +104,41 @@ def simulate_studies(costs_SAN: Floats, indifference: float) -> Ends:
     return Ends(seeds_S, trained_SA, remaining_SA, best_S)
 
 
-def _accumulate(values_SN: Floats) -> tuple[Floats, Floats]:
-    """The means and the standard deviations of the first 1 to N values."""
-    counts = np.arange(1, values_SN.shape[1] + 1)
-    means = np.cumsum(values_SN, axis=1) / counts
-    squares = np.cumsum(values_SN**2, axis=1) - counts * means**2
-    return means, np.sqrt(np.maximum(squares, 0) / np.maximum(counts - 1, 1))
+def _accumulate(costs_SAN: Floats) -> tuple[Floats, Floats]:
+    """The means and the variances of the first 1 to N costs."""
+    counts = np.arange(1, costs_SAN.shape[2] + 1)
+    means = np.cumsum(costs_SAN, axis=2) / counts
+    squares = np.cumsum(costs_SAN**2, axis=2) - counts * means**2
+    return means, np.maximum(squares, 0) / np.maximum(counts - 1, 1)
 
 
-def _test_pair(means: Floats, deviations: Floats, count_S: Ints, pairs: int) -> tuple[Floats, Floats, Floats]:
-    """The p-values corrected for looks, and the intervals of so many pairs."""
-    rows = np.arange(len(means))
-    center = means[rows, count_S - 1]
-    error = deviations[rows, count_S - 1] / np.sqrt(count_S)
-    scaled = 2 * stdtr(count_S - 1, -np.abs(center) / error) * MAX_SEEDS / count_S
+def _test_pair(means_S2: Floats, variances_S2: Floats, counts: Ints) -> tuple[Floats, Floats]:
+    """p of Welch's t-test divided by the look's weight, and half of the interval over all looks."""
+    parts = variances_S2 / counts[:, None]
+    freedom = (counts - 1) * parts.sum(axis=1) ** 2 / (parts**2).sum(axis=1)
+    error = np.sqrt(parts.sum(axis=1))
+    statistic = np.abs(means_S2[:, 0] - means_S2[:, 1]) / error
+    looks = np.searchsorted(list(LOOKS), counts)
+    levels = np.array([find_look_level(LEVEL, look) for look in LOOKS])[looks]
+    half = stdtrit(freedom, 1 - levels / 2) * error
+    return 2 * stdtr(freedom, -statistic) / np.array(list(LOOKS.values()))[looks], half
+
+
+def _find_shares(scaled: Floats) -> Floats:
     smallest, share = np.array(NULL_QUANTILES).T
     inner = np.exp(np.interp(np.log(np.maximum(scaled, smallest[0])), np.log(smallest), np.log(share)))
-    p = np.where(scaled < smallest[0], scaled * share[0] / smallest[0], inner)
-    half = _find_quantiles(pairs)[count_S] * error
-    return p, center - half, center + half
+    return np.where(scaled < smallest[0], scaled * share[0] / smallest[0], inner)
 
 
-@cache
-def _find_quantiles(pairs: int) -> Floats:
-    """By the number of seeds, the quantile of the interval that holds for all looks and pairs."""
-    levels = [find_look_level(LEVEL / pairs, count) for count in range(2, MAX_SEEDS + 1)]
-    known = [float(stdtrit(count - 1, 1 - level / 2)) for count, level in enumerate(levels, start=2)]
-    return np.array([np.inf, np.inf, *known])
-
-
-def _correct_holm(p_SP: Floats) -> Floats:
-    order = np.argsort(p_SP, axis=1)
-    weights = np.arange(p_SP.shape[1], 0, -1)
-    stepped = np.minimum(1.0, weights * np.take_along_axis(p_SP, order, axis=1))
-    corrected = np.empty_like(p_SP)
+def _correct_for_choice(p_SA: Floats) -> Floats:
+    """As `memtune.seed_statistics.correct_for_choice`; the best alternative has p = -1."""
+    order = np.argsort(p_SA, axis=1)
+    count = p_SA.shape[1]
+    pairs = np.array([0, *(comb(count - rank, 2) for rank in range(count - 1))])
+    stepped = np.minimum(1.0, pairs * np.take_along_axis(p_SA, order, axis=1))
+    corrected = np.empty_like(p_SA)
     np.put_along_axis(corrected, order, np.maximum.accumulate(stepped, axis=1), axis=1)
-    return corrected
+    return np.minimum(corrected, p_SA.max(axis=1, keepdims=True))
 
 
 def check_against_decisions(costs_SAN: Floats, ends: Ends, indifference: float) -> None:
@@ -157,14 +158,55 @@ def report_studies(studies: int) -> None:
     columns = "alternatives, difference, indifference, wrong, found within 12, found, equal, undecided, seeds"
     print(f"| {columns.replace(', ', ' | ')} |")
     print("|---|---|---|---|---|---|---|---|---|")
-    for alternatives in (2, 4, 8):
-        for difference, indifference in ((0.0, 0.0), (0.0, 0.5), (1.0, 0.0), (2.0, 0.0)):
-            random = np.random.default_rng([alternatives, int(difference)])
-            costs = random.normal(size=(studies, alternatives, MAX_SEEDS))
-            costs[:, 1:] += difference
-            ends = simulate_studies(costs, indifference)
-            check_against_decisions(costs, ends, indifference)
+    for alternatives in (2, 3, 4, 8):
+        for difference, indifference in ((0.0, 0.0), (0.0, 1.0), (1.0, 0.0), (2.0, 0.0)):
+            costs = np.zeros(alternatives)
+            costs[1:] = difference
+            ends = _simulate(studies, costs, np.ones(alternatives), indifference)
             print(_describe(alternatives, difference, indifference, ends), flush=True)
+    print("\n| hard cases | wrong |\n|---|---|")
+    for name, given, deviations, indifference in HARD_CASES:
+        ends = _simulate(studies, np.array(given), np.array(deviations), indifference)
+        is_equal = (ends.remaining_SA.sum(axis=1) > 1) & (ends.seeds_S < MAX_SEEDS)
+        wrong = is_equal if indifference else ~ends.remaining_SA[:, np.array(given) == 0].all(axis=1)
+        print(f"| {name} | {100 * wrong.mean():.1f} % |", flush=True)
+
+
+HARD_CASES = (
+    ("2 equal, one deviation is 3 times the other", [0] * 2, [1, 3], 0),
+    ("2 equal, one deviation is 7 times the other", [0] * 2, [1, 7], 0),
+    ("4 equal, one of 4 times the deviation", [0] * 4, [1, 1, 1, 4], 0),
+    ("8 equal, four of 4 times the deviation", [0] * 8, [1] * 4 + [4] * 4, 0),
+    ("2 of 8 equal, the others worse by 2", [0] * 2 + [2] * 6, [1] * 8, 0),
+    ("2 of 8 equal, the others worse by 0.5", [0] * 2 + [0.5] * 6, [1] * 8, 0),
+    ("8, each worse by 0.25 than the one before", [each / 4 for each in range(8)], [1] * 8, 0),
+    ("2 differ by the indifference of 1", [0, 1], [1] * 2, 1),
+    ("8, one of which is worse by the indifference of 1", [0] * 7 + [1], [1] * 8, 1),
+)
+"""(name, costs, deviations, indifference): a study is wrong that excludes one of the best or, with an
+indifference, calls equal what is not."""
+
+
+def _simulate(studies: int, costs_A: Floats, deviations_A: Floats, indifference: float) -> Ends:
+    random = np.random.default_rng(len(costs_A))
+    noise_SAN = random.normal(size=(studies, len(costs_A), MAX_SEEDS))
+    costs_SAN = costs_A[:, None] + deviations_A[:, None] * noise_SAN
+    ends = simulate_studies(costs_SAN, indifference)
+    check_against_decisions(costs_SAN, ends, indifference)
+    return ends
+
+
+def report_bound(studies: int) -> None:
+    """Print what no test exceeds: with known deviations, and one look at the last seed."""
+    print("\n| alternatives | difference | seeds | found by the best possible test |\n|---|---|---|---|")
+    for alternatives in (2, 4, 8):
+        for difference, seeds in ((2.0, 12), (1.0, 30)):
+            random = np.random.default_rng([alternatives, seeds])
+            means_SA = random.normal(scale=seeds**-0.5, size=(studies, alternatives))
+            means_SA[:, 1:] += difference
+            lead_S = means_SA[:, 1:].min(axis=1) - means_SA[:, 0]
+            found = 100 * (lead_S > -ndtri(LEVEL / 2) * (2 / seeds) ** 0.5).mean()
+            print(f"| {alternatives} | {difference:g} | {seeds} | {found:.1f} % |", flush=True)
 
 
 def _describe(alternatives: int, difference: float, indifference: float, ends: Ends) -> str:
@@ -205,13 +247,16 @@ def main() -> None:
     """Run the simulation that the command names."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("simulation", choices=("null", "studies"))
-    parser.add_argument("--studies", type=int, help="default: 2,000,000 for null, 10,000 for studies")
+    parser.add_argument("--studies", type=int, help="default: 1,000,000 for null, 10,000 for studies")
     given = parser.parse_args()
     if given.simulation == "null":
-        smallest = np.sort(simulate_null(given.studies or NULL_STUDIES))
+        found = [
+            np.sort(simulate_null(given.studies or NULL_STUDIES, deviation)) for deviation in NULL_DEVIATIONS
+        ]
         for _, share in NULL_QUANTILES:
-            print(f"({np.quantile(smallest, share):.4g}, {share:g}),")
+            print(f"({min(np.quantile(smallest, share) for smallest in found):.4g}, {share:g}),")
         return
+    report_bound(100 * (given.studies or STUDIES))
     report_studies(given.studies or STUDIES)
     report_coverage(given.studies or STUDIES)
 

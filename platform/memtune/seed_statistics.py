@@ -1,13 +1,12 @@
 """Seeds: the estimate of a cost, tests under equal seeds, and the decision which need more seeds.
 
-The t-test takes the differences between trainings under equal seeds: it says whether two configurations
-differ.
+Welch's t-test compares two configurations by their costs under equal seeds. It needs no equal deviations: one
+network varies more than another, and a model that counts does not vary.
 
-Seeds may be added until a difference is decided, so the t-test is corrected for looking after every seed
-from the third to the last of MAX_SEEDS: Jennison and Turnbull (2000), "Group Sequential Methods with
-Applications to Clinical Trials", chapters 7 and 9. The p-value after n seeds is p * MAX_SEEDS / n of the
-t-test, read in the distribution of its smallest value over all looks without a difference
-(`benchmarks.sequential_tests` simulates it). Later looks take more of the level than early ones.
+Seeds are added until a difference is decided, so the test is corrected for its LOOKS: Jennison and Turnbull
+(2000), "Group Sequential Methods with Applications to Clinical Trials", chapters 7 and 9. The p-value of the
+t-test is divided by the weight of its look and read in the distribution of its smallest value over all looks
+without a difference (`benchmarks.sequential_tests` simulates it).
 
 Mean and interval are taken over costs and then transformed: a mean perplexity is the geometric mean.
 """
@@ -15,7 +14,7 @@ Mean and interval are taken over costs and then transformed: a mean perplexity i
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
-from statistics import fmean, mean, stdev
+from statistics import fmean, mean, stdev, variance
 from typing import Literal
 
 import numpy as np
@@ -90,32 +89,39 @@ def estimate_cost(costs: Sequence[float], intervals: int = 1) -> Estimate:
     return Estimate(cost=center, seeds=len(costs), low=center - half, high=center + half)
 
 
-MIN_PAIRED_SEEDS, MAX_SEEDS = 3, 30
+LOOKS = {3: 0.02, 4: 0.03, 5: 0.05, 8: 0.1, 12: 0.42, 20: 0.15, 30: 1.0}
+"""The seeds after which a difference is tested, with the level of that test as a share of the last one's.
+
+Each look takes power from the others. These find two standard deviations with 12 seeds as well as they can
+where 30 still find one.
+"""
+MIN_PAIRED_SEEDS, MAX_SEEDS = min(LOOKS), max(LOOKS)
 NULL_QUANTILES = (
-    (1e-5, 6.35e-5),
-    (1.55e-5, 1e-4),
-    (8.56e-5, 5e-4),
-    (1.82e-4, 1e-3),
-    (4.83e-4, 2.5e-3),
-    (1.034e-3, 5e-3),
-    (2.243e-3, 1e-2),
-    (4.009e-3, 1.67e-2),
-    (6.368e-3, 2.5e-2),
-    (1.411e-2, 5e-2),
-    (3.210e-2, 0.1),
-    (7.523e-2, 0.2),
-    (0.12634, 0.3),
-    (0.25167, 0.5),
+    (1.668e-06, 1e-05),
+    (2.344e-05, 0.0001),
+    (0.0001663, 0.0005),
+    (0.0003907, 0.001),
+    (0.001088, 0.0025),
+    (0.002446, 0.005),
+    (0.005291, 0.01),
+    (0.009392, 0.0167),
+    (0.01469, 0.025),
+    (0.03163, 0.05),
+    (0.06772, 0.1),
+    (0.1463, 0.2),
+    (0.2315, 0.3),
+    (0.4157, 0.5),
     (1.0, 1.0),
 )
-"""(smallest p * MAX_SEEDS / n over all looks, share of studies without a difference that have a smaller one):
-from 2,000,000 simulated studies with `python -m benchmarks.sequential_tests null`."""
+"""(smallest p over all looks, each divided by its weight; share of studies without a difference that have a
+smaller one): from `python -m benchmarks.sequential_tests null`, the smallest quantiles of pairs whose second
+deviation is that of the first, a seventh of it, and zero."""
 
 
 class PairedTest(Value):
     """The difference between two costs, first minus second: a negative one is in favour of the first."""
 
-    method: Literal["sign test of differences", "paired t-test"]
+    method: Literal["sign test of differences", "Welch's t-test"]
     pairs: int
     unit: Literal["sentences", "questions", "examples", "seeds"]
     difference: float
@@ -141,7 +147,7 @@ class PairedTest(Value):
         """The difference in the unit of the figure, with its interval and p.
 
         >>> test.describe(Objective.PERPLEXITY)
-        'perplexity 6.2 % lower (95 % interval 3.1 % to 9.0 %), p = 0.004, paired t-test over 5 seeds'
+        'perplexity 6.2 % lower (95 % interval 3.1 % to 9.0 %), p = 0.004, Welch's t-test over 5 seeds'
         """
         gain = objective.compute_gain(self.difference)
         p = "p < 0.001" if self.p < 0.001 else f"p = {self.p:.3f}"
@@ -166,65 +172,67 @@ def compare_seeds(
 ) -> PairedTest | None:
     """The t-test of two configurations by their costs under equal seeds; None for fewer than three seeds.
 
-    p-value and interval hold for every number of seeds at once, the interval also for `pairs` of them.
-    Seeds after the first MAX_SEEDS are not used.
+    It has the seeds of the last look, by their numbers; later ones wait for the next. p-value and interval
+    hold for all looks at once, the interval also for `pairs` of them.
     """
-    gaps = [first[seed] - second[seed] for seed in first if seed in second][:MAX_SEEDS]
-    count = len(gaps)
-    if count < MIN_PAIRED_SEEDS:
+    common = sorted(first.keys() & second.keys())
+    count = max((look for look in LOOKS if look <= len(common)), default=0)
+    if not count:
         return None
-    center, error = fmean(gaps), stdev(gaps) / math.sqrt(count)
-    statistic = math.inf if error == 0 else abs(center) / error
-    p = 1.0 if center == 0 else correct_for_looks(2 * float(stdtr(count - 1, -statistic)), count)
+    costs = [[each[seed] for seed in common[:count]] for each in (first, second)]
+    difference = fmean(costs[0]) - fmean(costs[1])
+    own, other = (variance(each) / count for each in costs)
+    error = math.sqrt(own + other)
+    # Between two deviations of zero there is no freedom to estimate, and every difference is exact.
+    freedom = (count - 1) * (own + other) ** 2 / (own**2 + other**2) if error else count - 1
+    statistic = abs(difference) / error if error else math.inf
+    p = 1.0 if difference == 0 else correct_for_looks(2 * float(stdtr(freedom, -statistic)), count)
     level = find_look_level((1 - CONFIDENCE_LEVEL) / pairs, count)
-    half = float(stdtrit(count - 1, 1 - level / 2)) * error
+    half = float(stdtrit(freedom, 1 - level / 2)) * error
     return PairedTest(
-        method="paired t-test",
+        method="Welch's t-test",
         pairs=count,
         unit="seeds",
-        difference=center,
-        low=center - half,
-        high=center + half,
+        difference=difference,
+        low=difference - half,
+        high=difference + half,
         p=p,
         correction="repeated looks",
     )
 
 
 def correct_for_looks(p: float, seeds: int) -> float:
-    """The p-value of a t-test after so many seeds, corrected for a look after each of MAX_SEEDS."""
+    """The p-value of the t-test at a look, corrected for all LOOKS."""
     smallest, share = np.array(NULL_QUANTILES).T
-    scaled = p * MAX_SEEDS / seeds
+    scaled = p / LOOKS[seeds]
     if scaled < smallest[0]:
         return float(scaled * share[0] / smallest[0])
     return float(np.exp(np.interp(np.log(scaled), np.log(smallest), np.log(share))))
 
 
 def find_look_level(level: float, seeds: int) -> float:
-    """The level of the t-test after so many seeds at which all looks together have the given level."""
+    """The level of the t-test at a look with which all LOOKS together have the given level."""
     smallest, share = np.array(NULL_QUANTILES).T
     if level < share[0]:
-        return float(level * smallest[0] / share[0] * seeds / MAX_SEEDS)
+        return float(level * smallest[0] / share[0] * LOOKS[seeds])
     scaled = np.exp(np.interp(np.log(level), np.log(share), np.log(smallest)))
-    return float(scaled * seeds / MAX_SEEDS)
+    return float(scaled * LOOKS[seeds])
 
 
-def correct_for_pairs(tests: Sequence[PairedTest]) -> list[PairedTest]:
-    """The tests with p-values corrected for their number.
+def correct_for_choice(ps: Sequence[float]) -> list[float]:
+    """The p-values of the best alternative against each other one, for the best was chosen by its costs.
 
-    Holm (1979), "A Simple Sequentially Rejective Multiple Test Procedure".
+    In steps, from the smallest p: of k alternatives it counts for all k (k - 1) / 2 pairs, the next one for
+    the pairs of the k - 1 that are left, and the last one for its own pair. That the best is better than all
+    others needs every test, so no correction: Gutmann and Maymin (1987), "Is the Selected Population the
+    Best?". Without a difference, at most 5 % of studies have any p-value below 5 %.
     """
-    if len(tests) < 2:
-        return list(tests)
-    corrected = correct_holm([test.p for test in tests])
-    return [
-        test.model_copy(
-            update={
-                "p": p,
-                "correction": " and ".join(filter(None, [test.correction, f"{len(tests)} pairs"])),
-            }
-        )
-        for test, p in zip(tests, corrected, strict=True)
-    ]
+    order = sorted(range(len(ps)), key=lambda place: ps[place])
+    corrected, highest = [0.0] * len(ps), 0.0
+    for rank, place in enumerate(order):
+        highest = max(highest, min(1.0, math.comb(len(ps) + 1 - rank, 2) * ps[place]))
+        corrected[place] = min(highest, max(ps))
+    return corrected
 
 
 def correct_holm(values: Iterable[float]) -> list[float]:
@@ -252,21 +260,21 @@ class SeedDecision(Value):
     remaining: tuple[str, ...]
     """Those that may be best."""
     end: Literal["separated", "equal", "max_seeds", "unstable"] | None = None
-    """The best is significantly better than all others; the intervals of all remaining pairs are within the
+    """The best is significantly better than all others; the interval of each remaining pair is within the
     indifference; no seed is left; or fewer than two alternatives have results. None before the end."""
 
 
 def decide_seeds(costs: Mapping[str, SeedCosts], indifference: float, max_seeds: int) -> SeedDecision:
-    """Which alternatives to train under one more seed, by the looks after each seed of all that remain.
+    """Which alternatives to train under the seeds of the next look.
 
     An alternative remains while it is not significantly worse than the one with the lowest mean, corrected
-    for all looks and all pairs. Looks are repeated from the first on the seeds of each round, in the order of
-    their numbers, so that the decision does not depend on the order in which trainings end. An alternative
-    of which more than half of three or more seeds have no result is left out. `indifference` is in nats per
-    token, or a share of wrong answers.
+    for all looks and for the choice of the best. Looks are repeated from the first on the seeds of each, in
+    the order of their numbers, so that the decision does not depend on the order in which trainings end. An
+    alternative of which more than half of three or more seeds have no result is left out. `indifference` is
+    in nats per token, or a share of wrong answers.
     """
     remaining = tuple(costs)
-    for seeds in range(MIN_PAIRED_SEEDS, max_seeds + 1):
+    for seeds in (look for look in LOOKS if look <= max_seeds):
         lacking = tuple(name for name in remaining if _count_seeds(costs[name], seeds) < seeds)
         if lacking:
             return SeedDecision(continued=lacking, seeds=seeds, remaining=remaining)
@@ -281,7 +289,7 @@ def decide_seeds(costs: Mapping[str, SeedCosts], indifference: float, max_seeds:
         if len(remaining) == 1 or are_equal:
             end: Literal["separated", "equal"] = "separated" if len(remaining) == 1 else "equal"
             return SeedDecision(seeds=seeds, remaining=remaining, end=end)
-    return SeedDecision(seeds=max_seeds, remaining=remaining, end="max_seeds")
+    return SeedDecision(seeds=seeds, remaining=remaining, end="max_seeds")
 
 
 def _count_seeds(costs: SeedCosts, most: int) -> int:
@@ -301,33 +309,32 @@ def _look(
     results: Mapping[str, dict[int, float] | float], indifference: float
 ) -> tuple[tuple[str, ...], bool]:
     """The alternatives that may be best, and whether all their pairs are within the indifference."""
-    pairs = list(combinations(results, 2))
-    tests = {pair: _compare_results(results[pair[0]], results[pair[1]], len(pairs)) for pair in pairs}
-    # A pair that cannot be tested yet counts in the correction. Two models that count differ exactly.
-    holm = correct_holm([1.0 if test is None else test.p for test in tests.values()])
-    p_by_pair = dict(zip(tests, holm, strict=True))
     best = min(results, key=lambda name: _average(results[name]))
-
-    def may_be_best(name: str) -> bool:
-        pair = (best, name) if (best, name) in p_by_pair else (name, best)
-        if not any(isinstance(results[each], dict) for each in pair):
-            return results[name] == results[best]
-        return p_by_pair[pair] >= 1 - CONFIDENCE_LEVEL
-
-    remaining = tuple(name for name in results if name == best or may_be_best(name))
+    others = [name for name in results if name != best]
+    corrected = correct_for_choice([_find_p(results[best], results[name]) for name in others])
+    worse = {name for name, p in zip(others, corrected, strict=True) if p < 1 - CONFIDENCE_LEVEL}
+    remaining = tuple(name for name in results if name not in worse)
+    # That all pairs are equal needs every interval, so that none is corrected for their number.
     return remaining, all(
-        (test := tests[pair]) is not None and test.is_within(indifference)
-        for pair in combinations(remaining, 2)
+        (test := compare_results(results[first], results[second])) is not None
+        and test.is_within(indifference)
+        for first, second in combinations(remaining, 2)
     )
 
 
-def _compare_results(
-    first: dict[int, float] | float, second: dict[int, float] | float, pairs: int
-) -> PairedTest | None:
+def _find_p(best: dict[int, float] | float, other: dict[int, float] | float) -> float:
+    """Two models that count differ exactly; a pair that cannot be tested yet counts in the correction."""
+    if not isinstance(best, dict) and not isinstance(other, dict):
+        return float(best == other)
+    test = compare_results(best, other)
+    return 1.0 if test is None else test.p
+
+
+def compare_results(first: dict[int, float] | float, second: dict[int, float] | float) -> PairedTest | None:
+    """The t-test of two alternatives by their costs; None also where both have the one cost of counts."""
     if isinstance(first, dict):
-        other = second if isinstance(second, dict) else dict.fromkeys(first, second)
-        return compare_seeds(first, other, pairs)
-    return compare_seeds(dict.fromkeys(second, first), second, pairs) if isinstance(second, dict) else None
+        return compare_seeds(first, second if isinstance(second, dict) else dict.fromkeys(first, second))
+    return compare_seeds(dict.fromkeys(second, first), second) if isinstance(second, dict) else None
 
 
 def _average(results: dict[int, float] | float) -> float:

@@ -21,13 +21,13 @@ def test_the_first_round_has_the_seeds_that_a_test_needs() -> None:
 
 
 def test_an_alternative_that_is_significantly_worse_leaves_and_the_others_continue() -> None:
-    costs = draw_costs({"a": 4.0, "b": 4.003, "bad": 9.0}, 4)
+    costs = draw_costs({"a": 4.0, "b": 4.003, "bad": 9.0}, 5)
     found = decide_seeds(costs, 1e-6, 30)
-    assert (found.continued, found.seeds, found.end) == (("a", "b"), 5, None)
+    assert (found.continued, found.seeds, found.end) == (("a", "b"), 8, None)
 
 
 def test_a_separated_best_ends_the_seeds() -> None:
-    found = decide_seeds(draw_costs({"a": 4.0, "b": 5.0, "c": 6.0}, 6), INDIFFERENCE, 30)
+    found = decide_seeds(draw_costs({"a": 4.0, "b": 5.0, "c": 6.0}, 8), INDIFFERENCE, 30)
     assert (found.end, found.remaining, found.continued) == ("separated", ("a",), ())
 
 
@@ -42,12 +42,17 @@ def test_seeds_end_at_their_largest_number() -> None:
     assert (found.end, found.seeds, found.remaining) == ("max_seeds", 5, ("a", "b"))
 
 
+def test_a_largest_number_between_two_looks_ends_at_the_first_of_them() -> None:
+    found = decide_seeds(draw_costs({"a": 4.0, "b": 4.0}, 7), 1e-6, 7)
+    assert (found.end, found.seeds) == ("max_seeds", 5)
+
+
 def test_a_round_is_completed_before_it_decides() -> None:
     """A driver that was killed within a round continues with the seeds that the round lacks."""
-    costs = draw_costs({"a": 4.0, "b": 4.003}, 5)
-    costs["b"] = dict.fromkeys(range(1, 5), 4.0)
+    costs = draw_costs({"a": 4.0, "b": 4.003}, 8)
+    costs["b"] = draw_costs({"b": 4.003}, 7)["b"]
     found = decide_seeds(costs, 1e-6, 30)
-    assert (found.continued, found.seeds) == (("b",), 5)
+    assert (found.continued, found.seeds) == (("b",), 8)
 
 
 def test_later_results_do_not_change_an_earlier_end() -> None:

@@ -366,7 +366,7 @@ class _StudyRun:
             seeds = range(first, first + 1 + decision.seeds)
             space = make_repeat_space(continued, seeds, started=repeats)
             round_proposals = self._resolved.open_proposals(self._lease.check, repeats=space)
-            title = f"{format_count(len(continued), 'configuration')} until decided, seed {decision.seeds}"
+            title = f"{format_count(len(continued), 'configuration')} until decided, {decision.seeds} seeds"
             phase = replace(self._make_phase(title, space.size() or 0, "seed"), names=records.names)
             interrupted = self._run_phase(phase, round_proposals, records, None, self._budget.watch_repeat)
             repeats = round_proposals.list_outcomes()

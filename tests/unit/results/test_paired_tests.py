@@ -6,16 +6,18 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from scipy.special import stdtrit
 
 from memtune.errors import CorpusError
 from memtune.objective import Objective
 from memtune.results.ranking.paired_tests import compare_items
 from memtune.seed_statistics import (
+    LOOKS,
     MAX_SEEDS,
-    MIN_PAIRED_SEEDS,
     Estimate,
     PairedTest,
     compare_seeds,
+    correct_for_choice,
     correct_holm,
     estimate_cost,
 )
@@ -90,27 +92,50 @@ def test_five_items_are_too_few_to_tell() -> None:
     assert compare_items(make_items(np.zeros(5), counts), make_items(np.ones(5), counts)) is None
 
 
-def stops_with_a_difference(gaps: NDArray[np.float64], seeds: int) -> bool:
-    """Whether a study that looks after every seed calls a difference within so many."""
-    zero = dict.fromkeys(range(seeds), 0.0)
+def stops_with_a_difference(costs: NDArray[np.float64], seeds: int) -> bool:
+    """Whether a study that looks after every seed of both calls a difference within so many."""
+    first, second = costs
     return any(
-        require(compare_seeds(dict(enumerate(gaps[:count])), zero)).is_significant
-        for count in range(MIN_PAIRED_SEEDS, seeds + 1)
+        require(compare_seeds(dict(enumerate(first[:look])), dict(enumerate(second[:look])))).is_significant
+        for look in LOOKS
+        if look <= seeds
     )
 
 
-def test_looking_after_every_seed_keeps_the_level() -> None:
-    """A study that stops at the first significant difference, of up to 30 seeds, is wrong in 5 % of cases."""
-    gaps = np.random.default_rng(5).normal(0.0, 1.0, (DRAWS, MAX_SEEDS))
-    wrong = [stops_with_a_difference(each, MAX_SEEDS) for each in gaps]
-    assert abs(float(np.mean(wrong)) - 0.05) <= LEVEL_NOISE
+@pytest.mark.parametrize("deviation", [1.0, 4.0, 0.0])
+def test_looking_after_every_seed_keeps_the_level_whatever_the_deviations(deviation: float) -> None:
+    """A study that stops at the first significant difference, of up to 30 seeds, is wrong in 5 % of cases.
+
+    A deviation of 0 is that of a model that counts.
+    """
+    random = np.random.default_rng(5)
+    costs = random.normal(0.0, 1.0, (DRAWS, 2, MAX_SEEDS)) * np.array([[1.0], [deviation]])
+    wrong = [stops_with_a_difference(each, MAX_SEEDS) for each in costs]
+    assert 0.03 <= float(np.mean(wrong)) <= 0.05 + LEVEL_NOISE
 
 
-@pytest.mark.parametrize(("deviations", "seeds"), [(2, 12), (1, 30)])
-def test_a_difference_is_found_in_nine_of_ten_studies(deviations: int, seeds: int) -> None:
-    """In standard deviations of a seed; the difference of two seeds has the root of two of them."""
-    gaps = np.random.default_rng(deviations).normal(deviations / math.sqrt(2), 1.0, (DRAWS, MAX_SEEDS))
-    assert float(np.mean([stops_with_a_difference(each, seeds) for each in gaps])) >= 0.9
+@pytest.mark.parametrize(("difference", "seeds"), [(2, 12), (1, 30)])
+def test_a_difference_is_found_in_nine_of_ten_studies(difference: int, seeds: int) -> None:
+    """In standard deviations of a seed."""
+    costs = np.random.default_rng(difference).normal(0.0, 1.0, (DRAWS, 2, MAX_SEEDS))
+    costs[:, 1] += difference
+    assert float(np.mean([stops_with_a_difference(each, seeds) for each in costs])) >= 0.9
+
+
+def test_a_seed_after_a_look_waits_for_the_next_look() -> None:
+    second = {seed: 4.0 + seed / 10 for seed in range(MAX_SEEDS - 1)}
+    first = {seed: cost - 1.0 for seed, cost in second.items()}
+    assert require(compare_seeds(first, second)).pairs == 20
+
+
+def test_a_best_that_was_chosen_by_its_costs_is_tested_for_all_pairs_in_steps() -> None:
+    """Of three alternatives, the smaller p counts for three pairs and the other one for its own."""
+    assert correct_for_choice([0.01, 0.2]) == pytest.approx([0.03, 0.2])
+    assert correct_for_choice([0.03]) == [0.03]
+
+
+def test_that_the_best_is_better_than_all_others_needs_no_correction() -> None:
+    assert correct_for_choice([0.04, 0.03, 0.001]) == pytest.approx([0.04, 0.04, 0.006])
 
 
 def test_p_values_of_several_pairs_are_those_of_holm() -> None:
@@ -131,7 +156,7 @@ def test_the_interval_of_the_best_covers_although_it_was_selected() -> None:
 
 def test_both_tests_find_a_difference_far_above_the_noise() -> None:
     by_items = require(compare_items(*draw_pair(np.random.default_rng(3), -0.3)))
-    by_seeds = compare_seeds({0: 4.0, 1: 4.1, 2: 4.05}, {0: 4.5, 1: 4.62, 2: 4.54})
+    by_seeds = compare_seeds({0: 4.0, 1: 4.01, 2: 4.005}, {0: 4.5, 1: 4.512, 2: 4.504})
     assert by_seeds is not None
     for found in (by_items, by_seeds):
         assert found.is_significant
@@ -139,18 +164,23 @@ def test_both_tests_find_a_difference_far_above_the_noise() -> None:
 
 
 def test_the_t_test_of_three_seeds_has_the_values_of_a_table() -> None:
-    """Differences 1, 2, 3: t = 2 / (1 / sqrt 3) = 3.4641 with two degrees of freedom, p = 0.0742.
+    """Costs of 2, 3, 4 and of 1: t = 2 / (1 / sqrt 3) = 3.4641 with two degrees of freedom, p = 0.0742.
 
-    After 3 of 30 seeds that is read as 0.742, between 0.252 (p = 0.5) and 1 (p = 1) of the table.
+    A look after 3 seeds has the weight 0.02: divided by it, p is beyond the largest of the distribution.
     """
     found = compare_seeds({0: 2.0, 1: 3.0, 2: 4.0}, {0: 1.0, 1: 1.0, 2: 1.0})
     assert found is not None
-    assert found.difference == pytest.approx(2.0)
-    raw = 1 - 3.464102 / math.sqrt(3.464102**2 + 2)
-    share = math.log(10 * raw / 0.25167) / math.log(1 / 0.25167)
-    assert found.p == pytest.approx(0.5 ** (1 - share), rel=1e-4)
-    # The level of a look after 3 seeds is 0.001411, whose quantile with two degrees of freedom is 26.60.
-    assert found.high - found.difference == pytest.approx(26.60 / math.sqrt(3), rel=1e-3)
+    assert (found.difference, found.p) == (pytest.approx(2.0), 1.0)
+    # The level of a look after 3 seeds is 0.0006326, whose quantile with two degrees of freedom is 39.74.
+    assert found.high - found.difference == pytest.approx(39.74 / math.sqrt(3), rel=1e-3)
+
+
+def test_deviations_of_the_two_may_differ() -> None:
+    """Variances of 1 and 4 over 3: freedom 2 (1 + 4)^2 / (1 + 16) = 2.941, as in Welch (1947)."""
+    found = require(compare_seeds({0: 0.0, 1: 1.0, 2: 2.0}, {0: 7.0, 1: 9.0, 2: 11.0}))
+    quantile = float(stdtrit(2 * 25 / 17, 1 - 0.0006326 / 2))
+    assert found.difference == pytest.approx(-8.0)
+    assert found.high - found.difference == pytest.approx(quantile * math.sqrt(5 / 3), rel=1e-3)
 
 
 def test_seeds_are_paired_by_their_number_and_two_are_too_few() -> None:

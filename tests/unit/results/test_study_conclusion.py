@@ -112,7 +112,7 @@ def test_the_winner_is_tested_against_the_runner_up_over_seeds_and_sentences(rep
     verdict, by_seeds, by_sentences = repeated.conclusion.statements[:3]
     assert verdict.startswith(f"{by_seeds.partition(' against')[0]} is best with a validation perplexity of")
     assert "the difference is" in verdict
-    assert by_seeds.endswith("paired t-test over 3 seeds, corrected for repeated looks")
+    assert by_seeds.endswith("Welch's t-test over 3 seeds, corrected for repeated looks")
     assert by_sentences.endswith("sign test of differences over 60 sentences")
 
 

@@ -1,8 +1,8 @@
-"""Paired tests of two models or two configurations on the same validation data.
+"""Tests of two models or two configurations on the same validation data.
 
 Over items, the signs of the differences are drawn at random: it says whether two trained models differ on
-text of this kind, keeps its level for any number of items, and knows nothing of other seeds. The t-test takes
-the differences between trainings under equal seeds: it says whether two configurations differ.
+text of this kind, keeps its level for any number of items, and knows nothing of other seeds. Welch's
+t-test takes the costs of trainings under equal seeds: it says whether two configurations differ.
 
 A model that counts is a function of its text: it has one result under every seed, so the seeds of the other
 configuration alone say how much a training varies. Two models that count differ by a fixed amount; a t-test

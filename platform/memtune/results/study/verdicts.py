@@ -1,14 +1,14 @@
 """The answer of a study: its best alternative, by how much, whether that is real, and what is not known.
 
 The alternatives of a study are its families, or the values of the field that `compare` names. Each is
-represented by its best configuration of full length. All pairs are tested, and the p-values are corrected for
-their number. Where an alternative led when the budget ended, there is no winner.
+represented by its best configuration of full length. The best is tested against each other one, and the
+p-values are corrected for its choice. Where an alternative led when the budget ended, there is no winner.
 """
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import combinations
+from math import comb
 from typing import Any, Literal
 
 import numpy as np
@@ -22,12 +22,13 @@ from memtune.results.ranking.selection import Configuration, Ranking, ShortTrial
 from memtune.results.study.study_trials import StudyTrial
 from memtune.results.study.study_view import StudyView
 from memtune.seed_statistics import (
+    LOOKS,
     MAX_SEEDS,
     MIN_PAIRED_SEEDS,
     PairedTest,
     SeedCosts,
     SeedDecision,
-    correct_for_pairs,
+    correct_for_choice,
     decide_seeds,
 )
 from memtune.storage.folder import Folder
@@ -53,7 +54,7 @@ class WinnerComparison(Value):
     margin: float
     """By how much the winner is better: per cent of perplexity, or points of accuracy."""
     by_seeds: PairedTest | None
-    """None below three equal seeds, and where both models count. Corrected for all pairs of alternatives."""
+    """None below three equal seeds, and where both models count. Corrected for the choice of the best."""
     by_items: PairedTest | None
     """None where the costs of the items of both were not stored when the study ended, or are too few."""
     certainty: Certainty
@@ -137,20 +138,20 @@ def judge_ranking(
     """The verdict on a ranking; `trials` are all of the study, and `expected` its alternatives."""
     bests = ranking.find_bests(lambda trial: trial.alternative)
     compared = select_compared(ranking)
-    indifference = repeats.indifference if repeats.until else 0.0
-    comparisons = _compare_all(compared, objective, checkpoint_root, indifference)
     decided = _decide(compared, trials, repeats) if repeats.until else None
+    equal = decided.remaining if decided is not None and decided.end == "equal" else ()
+    comparisons = _compare_all(compared, objective, checkpoint_root, equal)
     leaders = find_leaders(ranking)
     nearest = comparisons[0] if comparisons else None
     return Verdict(
         winner=ranking.winner.title,
-        headline=_write_headline(ranking, nearest, leaders, objective, indifference),
+        headline=_write_headline(ranking, nearest, leaders, objective, repeats),
         is_settled=bool(comparisons)
         and not leaders
         and all(other.certainty == "significant" for other in comparisons),
         is_undecided=bool(leaders),
         caveats=tuple(_list_caveats(bests, trials, expected)),
-        decision="" if decided is None else _describe_decision(decided, objective, indifference),
+        decision="" if decided is None else _describe_decision(decided, objective, repeats),
         advice=_advise(ranking, comparisons, leaders, decided),
         comparisons=comparisons,
     )
@@ -187,20 +188,33 @@ def select_compared(ranking: Ranking[StudyTrial]) -> list[Ranked]:
 
 
 def _compare_all(
-    compared: Sequence[Ranked], objective: Objective, checkpoint_root: str, indifference: float
+    compared: Sequence[Ranked], objective: Objective, checkpoint_root: str, equal: Sequence[str]
 ) -> tuple[WinnerComparison, ...]:
-    """The first one with each other; the tests over seeds are corrected for all pairs of them."""
-    pairs = list(combinations(range(len(compared)), 2))
-    found = {
-        (first, second): test
-        for first, second in pairs
-        if (test := compare_configurations(compared[first], compared[second], len(pairs))) is not None
-    }
-    corrected = dict(zip(found, correct_for_pairs(list(found.values())), strict=True))
-    return tuple(
-        _compare(compared[0], other, corrected.get((0, place)), objective, checkpoint_root, indifference)
-        for place, other in enumerate(compared[1:], start=1)
+    """The first one with each other; the intervals hold for all pairs, for it was chosen by its costs."""
+    winner, others = compared[0], compared[1:]
+    tests = [compare_configurations(winner, other, comb(len(compared), 2)) for other in others]
+    corrected = correct_for_choice(
+        [_find_p(winner, other, test) for other, test in zip(others, tests, strict=True)]
     )
+    choice = f" and the choice of the best of {len(compared)}" if len(compared) > 2 else ""
+    return tuple(
+        _compare(
+            winner,
+            other,
+            test and test.model_copy(update={"p": p, "correction": f"{test.correction}{choice}"}),
+            objective,
+            checkpoint_root,
+            is_equal={winner.title, other.title} <= {*equal},
+        )
+        for other, test, p in zip(others, tests, corrected, strict=True)
+    )
+
+
+def _find_p(winner: Ranked, other: Ranked, test: PairedTest | None) -> float:
+    """What a pair counts for in the correction of the others: two models that count differ exactly."""
+    if test is None:
+        return 0.0 if winner.best.is_counted and other.best.is_counted else 1.0
+    return test.p
 
 
 def _compare(
@@ -209,7 +223,8 @@ def _compare(
     by_seeds: PairedTest | None,
     objective: Objective,
     checkpoint_root: str,
-    indifference: float,
+    *,
+    is_equal: bool,
 ) -> WinnerComparison:
     found = WinnerComparison(
         name=_name_alternative(other),
@@ -224,9 +239,9 @@ def _compare(
     )
     if test := found.deciding_test:
         certainty: Certainty = "significant" if test.is_significant else "not significant"
-        if certainty == "not significant" and not found.are_both_counted and test.is_within(indifference):
-            certainty = "equal"
-        return found.model_copy(update={"certainty": certainty})
+        return found.model_copy(
+            update={"certainty": "equal" if is_equal and not test.is_significant else certainty}
+        )
     return found
 
 
@@ -315,7 +330,7 @@ def _write_headline(
     nearest: WinnerComparison | None,
     leaders: Sequence[ShortTrial[StudyTrial]],
     objective: Objective,
-    indifference: float,
+    repeats: Repeats,
 ) -> str:
     winner = ranking.winner
     figure = objective.format_cost(winner.estimate.cost, DIGITS)
@@ -340,7 +355,7 @@ def _write_headline(
         other = objective.format_figure(nearest.figure, DIGITS)
         return f"{text}; {nearest.name} has {other}, but lacks seeds."
     if nearest.certainty == "equal":
-        within = _format_indifference(indifference, objective)
+        within = repeats.describe_indifference(objective)
         return f"{text}, but {nearest.name} is equal within {within}."
     return f"{text}, {_describe_margin(nearest, objective)}{_describe_certainty(nearest)}."
 
@@ -360,22 +375,18 @@ def _decide(compared: Sequence[Ranked], trials: Sequence[StudyTrial], repeats: R
     return decide_seeds(costs, repeats.indifference, repeats.max_seeds)
 
 
-def _describe_decision(decided: SeedDecision, objective: Objective, indifference: float) -> str:
+def _describe_decision(decided: SeedDecision, objective: Objective, repeats: Repeats) -> str:
     names, seeds = " and ".join(decided.remaining), format_count(decided.seeds, "seed")
-    within = _format_indifference(indifference, objective)
+    within = repeats.describe_indifference(objective)
     if decided.end is None:
         return f"The study ended before its seeds decided: {names} may be best."
     sentences = {
-        "separated": f"{names} was better than all others after {seeds}, corrected for looks and pairs.",
+        "separated": f"{names} was better than all others after {seeds}, corrected for repeated looks.",
         "equal": f"After {seeds} {names} are equal within {within}.",
         "max_seeds": f"After {seeds}, all that [repeats] allows, {names} may be best.",
         "unstable": "Fewer than two alternatives have enough seeds that did not fail.",
     }
     return sentences[decided.end]
-
-
-def _format_indifference(indifference: float, objective: Objective) -> str:
-    return f"{abs(objective.compute_gain(indifference)):.2g} {objective.short_margin_unit}"
 
 
 def _describe_margin(comparison: WinnerComparison, objective: Objective) -> str:
@@ -444,7 +455,7 @@ def _advise(
         advice = _ADVICE_FOR_ONE
     else:
         advice = (
-            f"To find out, raise seeds under [repeats] to {min(MAX_SEEDS, 2 * nearest.seeds) + 1} in the "
+            f"To find out, raise seeds under [repeats] to {_find_next_look(nearest.seeds) + 1} in the "
             "study's file and run it with --resume; the test is corrected for repeated looks."
         )
     if nearest.counted:
@@ -453,6 +464,12 @@ def _advise(
 
 
 _ADVICE_TO_GO_ON = "To find out, raise the budget and run the study with --resume."
+
+
+def _find_next_look(seeds: int) -> int:
+    return min((look for look in LOOKS if look > seeds), default=MAX_SEEDS)
+
+
 _ADVICE_FOR_SEVERAL = (
     'To find out, add [repeats] with until = "decided" to the study\'s file and run it with --resume.'
 )

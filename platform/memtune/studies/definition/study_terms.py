@@ -9,8 +9,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
+from memtune.objective import Objective
 from memtune.search import FORMAT_KEY, ObjectiveName, check_format
-from memtune.seed_statistics import MAX_SEEDS, MIN_PAIRED_SEEDS
+from memtune.seed_statistics import LOOKS, MAX_SEEDS, MIN_PAIRED_SEEDS
 from memtune.storage.folder import Folder
 from memtune.toml_text import locate_field
 from memtune.training import TrialConfig, TrialSizes
@@ -224,7 +225,8 @@ class Repeats(Value):
         default=MAX_SEEDS,
         ge=MIN_PAIRED_SEEDS,
         le=MAX_SEEDS,
-        description="with until: seeds of a configuration, the search's own not included",
+        description="with until: seeds of a configuration, the search's own not included; a test is made "
+        f"after {', '.join(map(str, LOOKS))}",
     )
 
     @property
@@ -236,6 +238,10 @@ class Repeats(Value):
     def count(self) -> int:
         """Trainings under further seeds; with `until` their number is open, and this is 0."""
         return self.best * (self.seeds - 1)
+
+    def describe_indifference(self, objective: Objective) -> str:
+        """The indifference in the unit of figures, such as `0.5 %`."""
+        return f"{abs(objective.compute_gain(self.indifference)):.2g} {objective.short_margin_unit}"
 
     @model_validator(mode="after")
     def _check_until(self) -> Self:
