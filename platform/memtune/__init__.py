@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     )
     from memtune.corpora.grammar.embedded_corpus import import_grammar
     from memtune.errors import MemtuneError
-    from memtune.reports.live.watched_calls import import_corpus, probe, train
+    from memtune.reports.live.watched_calls import import_corpus, judge, probe, train
     from memtune.reports.report_page.result_figures import draw_figures
     from memtune.results.comparison import compare, find_champions
     from memtune.results.loaded_models import GenerationOptions, generate, load, score
@@ -59,7 +59,7 @@ _NAMES_BY_MODULE = {
     ),
     "memtune.corpora.grammar.embedded_corpus": ("import_grammar",),
     "memtune.errors": ("MemtuneError",),
-    "memtune.reports.live.watched_calls": ("import_corpus", "probe", "train"),
+    "memtune.reports.live.watched_calls": ("import_corpus", "judge", "probe", "train"),
     "memtune.reports.report_page.result_figures": ("draw_figures",),
     "memtune.results.comparison": ("compare", "find_champions"),
     "memtune.results.loaded_models": ("GenerationOptions", "generate", "load", "score"),

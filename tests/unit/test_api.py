@@ -196,6 +196,7 @@ WRONG_CALLS = {
     "run_search('demo', 'budget.trials=2')": 'overrides must be values by dotted name, such as {"',
     "run_search('demo', settings='/home')": r"settings must be memtune.Settings, .*; got '/home' \(str\)",
     "run_search('demo', console=True)": "console must be a rich.console.Console; progress=False",
+    "judge(3, 4)": "trial must be",
     "train(3)": "trial must be a TOML file, the name of a packaged trial, or a mapping",
     "import_corpus('x', 'train.txt')": 'sources must be a mapping of splits to sources, such as {"train"',
     "import_corpus('x', sentences)": "sources must be a mapping of splits",

@@ -4,7 +4,8 @@ Each command calls a function of the package. It imports inside its functions wh
 MLflow, Optuna, Altair and pydantic take 0.3 s to seconds each, and help, completion and wrong usage do not
 wait for them.
 
-Exit codes: 0 success, 1 an error that the message explains, 2 wrong usage.
+Exit codes: 0 success, 1 an error that the message explains, 2 wrong usage; 3 and 4 are answers of
+`judge`.
 """
 
 import inspect
@@ -26,6 +27,7 @@ from memtune.cli.results.probe_command import probe
 from memtune.cli.results.report_command import report
 from memtune.cli.shell_completion import answer_bash
 from memtune.cli.studies import job_commands, study_commands
+from memtune.cli.studies.judge_command import judge
 from memtune.cli.studies.reproduce_command import reproduce
 from memtune.cli.studies.search_command import demo, search
 from memtune.cli.studies.train_command import train
@@ -59,7 +61,7 @@ app.add_typer(job_commands.app, name="jobs")
 app.add_typer(model_commands.app, name="model")
 app.add_typer(study_commands.app, name="study")
 for command in (
-    *(demo, train, search, job_commands.submit, compare, report, best),
+    *(demo, train, judge, search, job_commands.submit, compare, report, best),
     *(evaluate, generate, ask, probe, reproduce, study_commands.schema, ui),
 ):
     app.command()(command)

@@ -15,8 +15,9 @@ from memtune.reports.text_console import TextConsole
 if TYPE_CHECKING:
     from memtune.corpora import CorpusStore, Division, ImportOptions, ImportResult, Source, VectorFile
     from memtune.results.fingerprints import Fingerprint
+    from memtune.results.judgement import Judgement
     from memtune.results.probe_run import ModelSource
-    from memtune.results.single_trial import TrainResult, TrialSource
+    from memtune.results.single_trial import TrainResult, TrialFile, TrialSource
     from memtune.settings import Settings
     from memtune.training import Progress, Report
 
@@ -106,6 +107,56 @@ def train(
             on_report=tell,
             draw_figures=draw_trial_figures,
         )
+
+
+def judge(
+    baseline: "TrialSource",
+    candidate: "TrialSource",
+    *,
+    indifference: float = 0.005,
+    max_seeds: int = 30,
+    device: str = "cpu",
+    trust_code: bool = False,
+    settings: "Settings | None" = None,
+    progress: bool = True,
+    console: Console | None = None,
+) -> "Judgement":
+    """Whether a candidate is better than a baseline: both train under equal seeds until that is decided.
+
+    Each is a TOML file of a trial, the name of a packaged trial, a mapping with the content of a file, or the
+    name of a trial or of a registered model, whose source `trust_code` consents to execute. Versions of a
+    family's file are two trials that list one version each. Trainings continue from their checkpoints. Raises
+    StudyError where the two do not compare.
+    """
+    from memtune.reports.learning_curves import draw_trial_figures
+    from memtune.results.judgement import judge_configurations, open_judged
+    from memtune.results.single_trial import train_trial
+    from memtune.settings import Settings
+    from memtune.studies.definition.study_terms import Repeats
+    from memtune.values import parse
+
+    output = _choose_console(console, progress=progress)
+    known = Settings.resolve(settings)
+    asked = {"until": "decided", "indifference": indifference, "max_seeds": max_seeds}
+    terms: Repeats = parse(Repeats, asked, "judge")
+    opened = [open_judged(source, known, trust_code=trust_code) for source in (baseline, candidate)]
+    with LineDisplay(output) as display:
+
+        def train_seed(file: "TrialFile", name: str) -> "TrainResult":
+            title, unit = f"{name} seed {file.trial.seed}", file.trial.task.prediction_unit
+            trained = train_trial(
+                file,
+                name,
+                device=device,
+                settings=known,
+                on_progress=lambda now: display.replace(f"{title}: {format_progress(now, unit)}"),
+                draw_figures=draw_trial_figures,
+                registers=False,
+            )
+            display.add_line(f"{title}: {format_report(trained.best or trained.curve[-1], unit)}")
+            return trained
+
+        return judge_configurations(opened[0], opened[1], terms, known, train_seed)
 
 
 def probe(

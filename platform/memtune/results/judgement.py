@@ -1,0 +1,183 @@
+"""Whether one configuration is better than another: both trained under equal seeds until that is decided.
+
+The rounds of seeds and their test are those of a study's `until = "decided"`.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+from memtune.corpora import open_corpus
+from memtune.errors import StudyError
+from memtune.number_format import format_count
+from memtune.objective import Objective
+from memtune.results.model_sources import open_model
+from memtune.results.single_trial import TrainResult, TrialFile, TrialSource, open_trial
+from memtune.seed_statistics import (
+    Estimate,
+    PairedTest,
+    SeedCosts,
+    SeedDecision,
+    compare_results,
+    decide_seeds,
+    estimate_cost,
+)
+from memtune.settings import Settings
+from memtune.studies.definition.study_terms import Repeats
+from memtune.tasks import open_task
+from memtune.tracking import is_trial_name
+from memtune.values import Value
+
+DIGITS = 3
+REGISTERED = "models:/"
+Outcome = Literal["better", "worse", "equal", "undecided", "same configuration"]
+TrainSeed = Callable[[TrialFile, str], TrainResult]
+"""Trains a configuration that is recorded under a name."""
+
+
+class Judgement(Value):
+    """The answer of `memtune judge`."""
+
+    baseline: str
+    candidate: str
+    outcome: Outcome
+    """Of the candidate against the baseline."""
+    text: str
+    """The answer in a sentence."""
+    objective: Objective
+    estimates: dict[str, Estimate]
+    """Of those with results: the mean cost over the trained seeds; all intervals hold at once."""
+    test: PairedTest | None = None
+    """The candidate minus the baseline; None where too few seeds have a result."""
+    decision: SeedDecision | None = None
+    """None where nothing had to be trained."""
+    tokens: int = 0
+    """Trained under all seeds."""
+    cpu_hours: float = 0.0
+    """Cores reserved by these trainings times hours."""
+    gpu_hours: float = 0.0
+
+
+def open_judged(source: TrialSource, settings: Settings, *, trust_code: bool) -> tuple[str, TrialFile]:
+    """A configuration with its name: of a trial's file, of a trial by its name, or of a registered model."""
+    if isinstance(source, str) and (source.startswith(REGISTERED) or is_trial_name(source)):
+        opened = open_model(source, settings, trust_code=trust_code)
+        return source, TrialFile(corpus=opened.corpus.name, trial=opened.config)
+    name, file = open_trial(source, None)
+    return name if isinstance(source, Mapping) else str(source), file
+
+
+def judge_configurations(
+    baseline: tuple[str, TrialFile],
+    candidate: tuple[str, TrialFile],
+    terms: Repeats,
+    settings: Settings,
+    train: TrainSeed,
+) -> Judgement:
+    """Train both under the same new seeds until one is better, both are equal, or no seed is left.
+
+    Raises StudyError where their figures do not compare: another corpus, protocol, task or length.
+    """
+    names, files = (baseline[0], candidate[0]), (baseline[1], candidate[1])
+    if names[0] == names[1]:
+        names = (f"{names[0]} (first)", f"{names[1]} (second)")
+    _check_comparable(names, files, settings)
+    objective = files[0].trial.task.objective
+    known: dict[str, Any] = {"baseline": names[0], "candidate": names[1], "objective": objective}
+    if files[0].trial.configuration_identity == files[1].trial.configuration_identity:
+        text = f"{names[0]} and {names[1]} are the same configuration: a change of seed is no improvement."
+        return Judgement(**known, outcome="same configuration", text=text, estimates={})
+    costs: dict[str, dict[int, float | None]] = {name: {} for name in names}
+    trained: list[TrainResult] = []
+
+    def train_under(seed: int, name: str, file: TrialFile) -> None:
+        trial = file.trial.model_copy(update={"seed": seed})
+        trained.append(result := train(file.model_copy(update={"trial": trial}), name))
+        has_result = result.best is not None and not result.curve[-1].has_diverged
+        costs[name][seed] = result.best.cost if result.best and has_result else None
+
+    first = max(file.trial.seed for file in files) + 1
+    for name, file in zip(names, files, strict=True):
+        if not file.trial.model.is_trained_by_gradient:
+            train_under(first, name, file)
+    while (
+        decision := decide_seeds(_fix_counted(costs, files), terms.indifference, terms.max_seeds)
+    ).continued:
+        for seed in range(first, first + decision.seeds):
+            for name, file in zip(names, files, strict=True):
+                if name in decision.continued and seed not in costs[name]:
+                    train_under(seed, name, file)
+    ends = [result.curve[-1] for result in trained]
+    return _conclude(known, _fix_counted(costs, files), decision, terms).model_copy(
+        update={
+            "tokens": sum(end.tokens for end in ends),
+            "cpu_hours": sum(end.cpu_seconds for end in ends) / 3600,
+            "gpu_hours": sum(end.gpu_seconds for end in ends) / 3600,
+        }
+    )
+
+
+def _check_comparable(names: tuple[str, str], files: tuple[TrialFile, TrialFile], settings: Settings) -> None:
+    own, other = ({"corpus": file.corpus, "protocol and task": file.trial.label} for file in files)
+    networks = [file for file in files if file.trial.training is not None]
+    if own == other and len(networks) == len(files):
+        corpus = open_corpus(files[0].corpus, settings.corpus_store)
+        task = open_task(files[0].trial.task, corpus, files[0].trial.protocol)
+        tokens = [f"{file.trial.count_tokens(lambda: task.epoch_tokens):,}" for file in files]
+        own["tokens"], other["tokens"] = tokens
+    for quantity, value in own.items():
+        if value != other[quantity]:
+            raise StudyError(
+                f"{names[0]} and {names[1]} do not compare: {quantity} {value} and {other[quantity]}; "
+                "make them equal"
+            )
+
+
+def _fix_counted(
+    costs: Mapping[str, Mapping[int, float | None]], files: tuple[TrialFile, TrialFile]
+) -> dict[str, SeedCosts]:
+    """The costs as they are decided upon: a model that counts has one, whatever its seed."""
+    return {
+        name: by_seed if file.trial.model.is_trained_by_gradient else next(iter(by_seed.values())) or 0.0
+        for (name, by_seed), file in zip(costs.items(), files, strict=True)
+    }
+
+
+def _conclude(
+    known: dict[str, Any], costs: Mapping[str, SeedCosts], decision: SeedDecision, terms: Repeats
+) -> Judgement:
+    baseline, candidate, objective = known["baseline"], known["candidate"], known["objective"]
+    results = {
+        name: {seed: cost for seed, cost in own.items() if cost is not None}
+        if isinstance(own, Mapping)
+        else own
+        for name, own in costs.items()
+    }
+    test = compare_results(results[candidate], results[baseline])
+    outcome: Outcome = "equal" if decision.end == "equal" else "undecided"
+    if len(decision.remaining) == 1:
+        outcome = "better" if decision.remaining == (candidate,) else "worse"
+    answers = {
+        "equal": f"{candidate} and {baseline} are equal within {terms.describe_indifference(objective)}",
+        "undecided": f"Undecided after {format_count(decision.seeds, 'seed')}: "
+        f"{candidate} or {baseline} may be better",
+    }
+    answer = answers.get(outcome, f"{candidate} is {outcome} than {baseline}")
+    failures = [
+        f"{sum(cost is None for cost in own.values())} of {len(own)} seeds of {name} diverged"
+        for name, own in costs.items()
+        if isinstance(own, Mapping) and None in own.values()
+    ]
+    grounds = [*([test.describe(objective)] if test else []), *failures]
+    estimates = {
+        name: estimate_cost([*own.values()], len(results)) if isinstance(own, dict) else Estimate(cost=own)
+        for name, own in results.items()
+        if own != {}
+    }
+    return Judgement(
+        **known,
+        outcome=outcome,
+        text=f"{': '.join([answer, *(['; '.join(grounds)] if grounds else [])])}.",
+        estimates=estimates,
+        test=test,
+        decision=decision,
+    )

@@ -1,0 +1,113 @@
+"""Whether a configuration is better than another, under seeds that both have not had."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+import memtune
+from memtune.errors import StudyError
+from memtune.results.judgement import Judgement, judge_configurations, open_judged
+from memtune.results.single_trial import TrainResult, TrialFile
+from memtune.settings import Settings
+from memtune.studies.definition.study_terms import Repeats
+from tests.unit.studies.test_director import make_report
+
+LSTM = {"corpus": "tiny", "model": {"family": "lstm", "width": 4}, "training": {"tokens": 300}}
+RNN = {"corpus": "tiny", "model": {"family": "rnn", "width": 4}, "training": {"tokens": 300}}
+COUNTS = {"corpus": "tiny", "model": {"family": "kneser_ney", "order": 2}}
+DIVERGED = math.inf
+
+
+def judge(
+    costs: Mapping[str, float], settings: Settings, deviation: float = 0.01, **terms: Any
+) -> tuple[Judgement, list[tuple[str, int]]]:
+    """The judgement on configurations by their families with these mean costs, and what was trained."""
+    sources = {"lstm": LSTM, "rnn": RNN, "kneser_ney": COUNTS}
+    opened = [open_judged(sources[name], settings, trust_code=False) for name in costs]
+    trained: list[tuple[str, int]] = []
+
+    def train(file: TrialFile, name: str) -> TrainResult:
+        seed = file.trial.seed
+        trained.append((name, seed))
+        noise = 0.0 if name == "kneser_ney" else np.random.default_rng([seed, len(name)]).normal(0, deviation)
+        cost = costs[name] + noise
+        has_diverged = math.isinf(cost)
+        report = make_report(300, None if has_diverged else cost, "diverged" if has_diverged else "budget")
+        best = None if has_diverged else report
+        return TrainResult(name, "", [report], best, 0, None, "tokens", has_test_split=True, corpus="tiny")
+
+    asked = Repeats(until="decided", **terms)
+    return judge_configurations(opened[0], opened[1], asked, settings, train), trained
+
+
+def test_a_better_candidate_is_found_under_new_seeds_that_both_have(settings: Settings) -> None:
+    judged, trained = judge({"rnn": 4.5, "lstm": 4.0}, settings)
+    assert judged.outcome == "better"
+    assert judged.text.startswith("lstm is better than rnn: perplexity 39.")
+    seeds = {
+        name: {seed for trained_name, seed in trained if trained_name == name} for name in ("lstm", "rnn")
+    }
+    assert seeds["lstm"] == seeds["rnn"]
+    assert 0 not in seeds["lstm"]
+    assert len(trained) == len(set(trained)) == judged.tokens // 300
+
+
+def test_a_worse_and_an_equal_candidate_are_not_better(settings: Settings) -> None:
+    assert judge({"lstm": 4.0, "rnn": 4.5}, settings)[0].outcome == "worse"
+    equal, _ = judge({"lstm": 4.0, "rnn": 4.0}, settings, 1e-4)
+    assert equal.text.startswith("rnn and lstm are equal within 0.5 %: ")
+
+
+def test_a_difference_within_the_noise_is_undecided_at_the_last_seed(settings: Settings) -> None:
+    judged, trained = judge({"lstm": 4.0, "rnn": 4.0}, settings, max_seeds=4)
+    assert (judged.outcome, len(trained)) == ("undecided", 8)
+    assert judged.text.startswith("Undecided after 4 seeds: rnn or lstm may be better: perplexity ")
+
+
+def test_a_change_of_seed_alone_is_no_improvement(settings: Settings) -> None:
+    opened = [open_judged({**LSTM, "seed": seed}, settings, trust_code=False) for seed in (0, 1)]
+
+    def train(file: TrialFile, name: str) -> TrainResult:
+        raise AssertionError("nothing is trained")
+
+    judged = judge_configurations(opened[0], opened[1], Repeats(until="decided"), settings, train)
+    assert judged.outcome == "same configuration"
+    assert judged.text.endswith("a change of seed is no improvement.")
+
+
+def test_a_model_that_counts_is_trained_once(settings: Settings) -> None:
+    judged, trained = judge({"kneser_ney": 4.5, "lstm": 4.0}, settings)
+    assert judged.outcome == "better"
+    assert [name for name, _ in trained].count("kneser_ney") == 1
+
+
+def test_a_candidate_that_diverges_is_worse_and_its_seeds_are_counted(settings: Settings) -> None:
+    judged, _ = judge({"lstm": 4.0, "rnn": DIVERGED}, settings)
+    assert judged.text == "rnn is worse than lstm: 3 of 3 seeds of rnn diverged."
+
+
+@pytest.mark.parametrize(
+    ("candidate", "message"),
+    [
+        ({**LSTM, "training": {"tokens": 600}}, "lstm .first. and lstm .second. .*: tokens 300 and 600"),
+        (
+            {**RNN, "protocol": {"kind": "stream", "batch_size": 2}},
+            "protocol and task sentence.* and stream",
+        ),
+    ],
+)
+def test_configurations_of_other_terms_do_not_compare(
+    candidate: dict[str, Any], message: str, settings: Settings
+) -> None:
+    with pytest.raises(StudyError, match=message):
+        memtune.judge(LSTM, candidate, settings=settings, progress=False)
+
+
+def test_configurations_are_trained_and_judged(settings: Settings) -> None:
+    judged = memtune.judge(LSTM, RNN, indifference=100.0, settings=settings, progress=False)
+    assert judged.outcome == "equal"
+    assert {estimate.seeds for estimate in judged.estimates.values()} == {3}
+    assert judged.cpu_hours > 0
