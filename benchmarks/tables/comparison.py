@@ -8,7 +8,7 @@ reached it. Tokens are counted in full trainings.
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -20,7 +20,7 @@ from benchmarks.tables.curve_table import CurveTable, read_table
 from benchmarks.tables.landscape import Landscape
 from benchmarks.tables.methods import METHODS, SearchTask
 from benchmarks.tables.simulation import Observation, Simulation
-from memtune.spaces import Space, combine_spaces
+from memtune.spaces import Scalar, Space, combine_spaces
 from memtune.studies.definition.study import Study
 from memtune.studies.definition.study_loader import check_spaces
 
@@ -110,10 +110,22 @@ def run_method(path: Path, method: str, seed: int, max_trainings: int) -> Run:
         WORKERS,
         max_trainings * trial_tokens,
     )
-    task = SearchTask(landscape.space, landscape.report_tokens, seed, max_trainings)
+    known = rank_points(tuple(other for other in sorted(path.parent.glob("*.arrow")) if other != path))
+    task = SearchTask(landscape.space, landscape.report_tokens, seed, max_trainings, known)
     with METHODS[method](task) as search:
         observations = simulation.run(search)
     return summarise(method, seed, observations, landscape.best_cost, trial_tokens)
+
+
+@cache
+def rank_points(paths: tuple[Path, ...]) -> tuple[Mapping[str, Scalar], ...]:
+    """The parameters of tables' trainings that did not diverge, by their rank on their own table."""
+    ranked = []
+    for path in paths:
+        curves = [curve for curve in read_table(path).curves if curve.seed == 0]
+        ended = sorted((c for c in curves if math.isfinite(c.final_cost)), key=lambda c: c.final_cost)
+        ranked += [(place / len(ended), curve.parameters) for place, curve in enumerate(ended)]
+    return tuple(parameters for _, parameters in sorted(ranked, key=lambda found: found[0]))
 
 
 def summarise(

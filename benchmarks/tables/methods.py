@@ -3,7 +3,7 @@
 import math
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +13,7 @@ from benchmarks.tables.simulation import DirectorSearch, Search
 from benchmarks.tables.syne_tune_search import SyneTuneSearch
 from memtune.search import EarlyStopping, Proposals, SamplerConfig
 from memtune.search.early_stopping import RULES
-from memtune.spaces import Space
+from memtune.spaces import Scalar, Space
 from memtune.values import digest
 
 __all__ = ["METHODS", "SearchTask"]
@@ -31,6 +31,8 @@ class SearchTask:
     seed: int
     max_trainings: int
     """Budget of the search in full trainings."""
+    known_points: tuple[Mapping[str, Scalar], ...] = ()
+    """Parameters of trainings on the other tables, by rank on their table, the best first."""
 
     @property
     def trial_tokens(self) -> int:
@@ -38,15 +40,20 @@ class SearchTask:
         return self.report_tokens[-1]
 
 
+Points = Sequence[Mapping[str, Scalar]]
 OpenSearch = Callable[[SearchTask], AbstractContextManager[Search]]
 
 
 def use_memtune(
-    rule: str = "successive_halving", first_rung: float | None = None, **settings: Any
+    rule: str = "successive_halving",
+    first_rung: float | None = None,
+    choose_prior: Callable[[Points], Points] = lambda known: (),
+    **settings: Any,
 ) -> OpenSearch:
     """memtune with an early-stopping rule; settings of the sampler start with "sampler_".
 
-    `first_rung` is a share of a trial's tokens; None: the default of the rule.
+    `first_rung` is a share of a trial's tokens; None: the default of the rule. `choose_prior` chooses the
+    points of the prior among those of the other tables.
     """
     sampler = _select(settings, "sampler_")
     stopping = {name: value for name, value in settings.items() if not name.startswith("sampler_")}
@@ -57,7 +64,8 @@ def use_memtune(
         config = RULES[rule].model_validate({"kind": rule, **grace, **stopping})
         config = config.fill_defaults(task.report_tokens[0], task.trial_tokens)
         with tempfile.TemporaryDirectory(prefix="memtune-replay-", dir=_find_memory_folder()) as folder:
-            proposals = _open_proposals(folder, task, SamplerConfig(seed=task.seed, **sampler))
+            prior = choose_prior(task.known_points)
+            proposals = _open_proposals(folder, task, SamplerConfig(seed=task.seed, **sampler), prior)
             yield _open_director_search(proposals, config, task)
 
     return open_search
@@ -72,7 +80,15 @@ def _select(settings: Mapping[str, Any], prefix: str) -> dict[str, Any]:
     return {name.removeprefix(prefix): v for name, v in settings.items() if name.startswith(prefix)}
 
 
-def _open_proposals(folder: str, task: SearchTask, sampler: SamplerConfig) -> Proposals:
+def _choose_best_tenth(known: Points) -> Points:
+    return known[: len(known) // 10]
+
+
+def _choose_worst_tenth(known: Points) -> Points:
+    return known[::-1][: len(known) // 10]
+
+
+def _open_proposals(folder: str, task: SearchTask, sampler: SamplerConfig, prior: Points) -> Proposals:
     return Proposals(
         f"journal://{folder}/study.log",
         "replay",
@@ -80,6 +96,7 @@ def _open_proposals(folder: str, task: SearchTask, sampler: SamplerConfig) -> Pr
         sampler,
         identify=lambda configuration: digest(configuration)[:16],
         get_refusal_reason=lambda configuration: None,
+        prior_points=prior,
     )
 
 
@@ -115,6 +132,8 @@ METHODS: dict[str, OpenSearch] = {
     "Syne Tune ASHA, stopping": use_syne_tune("asha-stopping"),
     "Syne Tune ASHA, promotion": use_syne_tune("asha-promotion"),
     "memtune: TPE, halving from a quarter": use_memtune(),
+    "prior of the other tables": use_memtune(choose_prior=_choose_best_tenth),
+    "wrong prior": use_memtune(choose_prior=_choose_worst_tenth),
     "TPE, halving from a quarter, cap 4": use_memtune(max_survivors=4),
     "TPE, halving from a quarter, shared rungs": use_memtune(per_family=False),
     "TPE, halving from a quarter, Sobol 20": use_memtune(**SOBOL),

@@ -1,7 +1,8 @@
 """Tables of trials: the leaderboard of a corpus, the spread over seeds, samples of a space."""
 
 import csv
-from collections.abc import Collection, Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from io import StringIO
 
 from pydantic import ValidationError
@@ -17,7 +18,7 @@ from memtune.results.comparison import describe_row
 from memtune.results.ranking.selection import ShortTrial
 from memtune.results.study.study_view import StudyView
 from memtune.results.tokenisation_comparison import TokenisationRow
-from memtune.spaces import SizeKind
+from memtune.spaces import Scalar, SizeKind
 from memtune.tasks import TASKS, LanguageModellingConfig, TaskConfig
 from memtune.tracking import NO_STUDY, LeaderboardRow, find_varying_parameters
 from memtune.training import TrialConfig
@@ -294,6 +295,26 @@ def make_sample_table(
         sizes = (f"{config.measure_size(kind, vocabulary_size):,}" for kind in kinds)
         table.add_row(describe_trial(config, searched_fields), *sizes)
     return table
+
+
+def make_prior_table(points: Sequence[Mapping[str, Scalar]], source: str) -> Table:
+    """What the points of a prior say of each parameter: its most frequent choice, or its middle half."""
+    table = Table(title=f"prior: {source}", title_justify="left")
+    table.add_column("parameter", overflow="fold")
+    table.add_column("value")
+    for name in dict.fromkeys(name for point in points for name in point):
+        values = [point[name] for point in points if name in point]
+        table.add_row(name, _summarise(values))
+    return table
+
+
+def _summarise(values: Sequence[Scalar]) -> str:
+    numbers = sorted(v for v in values if isinstance(v, int | float) and not isinstance(v, bool))
+    if len(numbers) == len(values):
+        low, middle, high = (numbers[int(share * (len(numbers) - 1))] for share in (0.25, 0.5, 0.75))
+        return f"{middle:.3g} ({low:.3g} to {high:.3g})"
+    value, count = Counter(values).most_common(1)[0]
+    return f"{value} ({count} of {len(values)})"
 
 
 def make_tokenisation_table(rows: Sequence[TokenisationRow]) -> Table:

@@ -15,6 +15,7 @@ from memtune.search.outcomes import (
 )
 from memtune.search.proposals import Proposals
 from memtune.search.samplers import (
+    MAX_PRIOR_POINTS,
     MULTI_OBJECTIVE_KINDS,
     SAMPLERS,
     MultiObjective,

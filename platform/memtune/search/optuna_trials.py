@@ -22,6 +22,7 @@ REFUSAL_KEY = "refused"
 DUPLICATE_OF_KEY = "duplicate_of"
 INTERRUPTED_KEY = "interrupted"
 INITIAL_POINTS_KEY = "initial_points"
+PRIOR_POINTS_KEY = "prior_points"
 """Attribute of the study: what is tried first, as its first driver found it."""
 PAUSE_KEY = "pause"
 """The TrialEnd and the last report of the newest pause, and whether the trial has been resumed since. Optuna

@@ -44,11 +44,13 @@ class Proposals:
         guard: Callable[[], None] = lambda: None,
         initial_points: Sequence[Mapping[str, Scalar]] = (),
         objectives: MultiObjective | None = None,
+        prior_points: Sequence[Mapping[str, Scalar]] = (),
     ) -> None:
         """`guard` is called before every write. It raises when this driver must not write any more.
 
-        `initial_points` are tried first: values of parameters by name; the sampler draws the others. Without
-        `objectives` there is one, the trials' value.
+        `initial_points` are tried first: values of parameters by name; the sampler draws the others.
+        `prior_points` are believed to be good, the best first. Without `objectives` there is one, the trials'
+        value.
         """
         storage, redacted_url = open_study_database(storage_url), redact_url(storage_url)
         self._buffer = OutageBuffer(redacted_url)
@@ -56,7 +58,9 @@ class Proposals:
             self._store = TrialStore(storage, study_name, guard)
             self._store.recover_interrupted()
             candidates = Candidates(space, identify, get_refusal_reason, measure_size)
-            self._proposer = Proposer(self._store, candidates, sampler, initial_points, objectives)
+            self._proposer = Proposer(
+                self._store, candidates, sampler, initial_points, objectives, prior_points
+            )
 
     def ask(self) -> Proposal | None:
         """The next trial to run, stored as running; None when nothing new is left to try.

@@ -13,7 +13,13 @@ import optuna
 from optuna.trial import TrialState
 
 from memtune.errors import ConfigurationError, StudyError
-from memtune.search.optuna_trials import read_outcome, read_proposal, select_started
+from memtune.search.optuna_trials import (
+    INITIAL_POINTS_KEY,
+    PRIOR_POINTS_KEY,
+    read_outcome,
+    read_proposal,
+    select_started,
+)
 from memtune.search.outcomes import Proposal
 from memtune.search.proposal_history import History
 from memtune.search.samplers import MultiObjective, SamplerConfig, SamplerFactory
@@ -95,14 +101,19 @@ class Proposer:
         config: SamplerConfig,
         initial_points: Sequence[Mapping[str, Scalar]] = (),
         objectives: MultiObjective | None = None,
+        prior_points: Sequence[Mapping[str, Scalar]] = (),
     ) -> None:
-        """`initial_points` are tried first: values of parameters by name; the sampler draws the others."""
+        """`initial_points` are tried first: values of parameters by name; the sampler draws the others.
+
+        `prior_points` are believed to be good, the best first.
+        """
         self._store, self._candidates, self._config = store, candidates, config
         families = len(candidates.space.family_choices())
         startup_trials = max(config.startup_trials, MIN_FAMILY_TRIALS * families)
         self._trials_per_family = startup_trials // max(families, 1)
-        self._samplers = SamplerFactory(config, candidates.space, startup_trials, objectives)
-        self._planned_points = [*store.keep_initial_points(initial_points), *self._list_grid()]
+        prior = store.keep_points(PRIOR_POINTS_KEY, prior_points)
+        self._samplers = SamplerFactory(config, candidates.space, startup_trials, objectives, prior)
+        self._planned_points = [*store.keep_points(INITIAL_POINTS_KEY, initial_points), *self._list_grid()]
         self._is_exhausted = False
         self._cached_history: History | None = None
         self._issued_numbers = {

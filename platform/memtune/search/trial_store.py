@@ -18,7 +18,6 @@ from memtune.search.optuna_trials import (
     END_KEY,
     FORMAT_KEY,
     IDENTITY_KEY,
-    INITIAL_POINTS_KEY,
     INTERRUPTED_KEY,
     PAUSE_KEY,
     REFUSAL_KEY,
@@ -81,15 +80,15 @@ class TrialStore:
         self.guard()
         self._study.set_user_attr(SECONDS_SPENT_KEY, seconds)
 
-    def keep_initial_points(self, points: Sequence[Mapping[str, Scalar]]) -> list[dict[str, Scalar]]:
-        """The study's initial points: those of its first driver, or `points`, which are stored.
+    def keep_points(self, key: str, points: Sequence[Mapping[str, Scalar]]) -> list[dict[str, Scalar]]:
+        """The study's points of a kind: those of its first driver, or `points`, which are stored.
 
         Points from another study change while that study runs, and a resumed study has its own again.
         """
-        stored: list[dict[str, Scalar]] | None = self._study.user_attrs.get(INITIAL_POINTS_KEY)
+        stored: list[dict[str, Scalar]] | None = self._study.user_attrs.get(key)
         if stored is None and points:
             self.guard()
-            self._study.set_user_attr(INITIAL_POINTS_KEY, [dict(point) for point in points])
+            self._study.set_user_attr(key, [dict(point) for point in points])
         return [dict(point) for point in points] if stored is None else stored
 
     def enqueue(self, parameters: dict[str, Scalar]) -> None:

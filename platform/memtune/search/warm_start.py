@@ -1,19 +1,21 @@
-"""Initial points from another study: its best configurations of each family, as far as this space has them.
+"""Points of a space from earlier studies: those to try first, and those of a prior.
 
-Only their order counts, so the other study may have another corpus, task or budget.
+Only their order within their study counts, so that study may have another corpus, task or budget.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from memtune.errors import StudyError
 from memtune.search.outcomes import Outcome
 from memtune.search.study_reader import StudyReader
-from memtune.spaces import Scalar, Space, adapt_point
+from memtune.spaces import FAMILY_FIELD, Scalar, Space, adapt_point
 from memtune.trial_state import TrialState
 from memtune.values import flatten
 
 BEST_PER_FAMILY = 3
+PRIOR_SHARE = 0.1
+"""The share of a study's complete trials that a prior takes."""
 
 
 def list_warm_start_points(storage_url: str, study: str, space: Space) -> list[dict[str, Scalar]]:
@@ -46,6 +48,34 @@ def select_best_points(outcomes: Iterable[Outcome], space: Space) -> list[dict[s
             placed.append((place, _adapt(outcome, space)))
     points = [point for _, point in sorted(placed, key=lambda found: found[0]) if point]
     return [point for index, point in enumerate(points) if point not in points[:index]]
+
+
+def list_prior_points(storage_url: str, space: Space, study: str) -> list[dict[str, Scalar]]:
+    """The parameters, by name, of the best tenth of all studies in the storage but `study`, by their rank.
+
+    A family of the space of which no trial is known has the fields of training that the others share.
+    """
+    reader, ranked = StudyReader(storage_url), list[tuple[float, Outcome]]()
+    for other in reader.list_ids():
+        if other != study:
+            complete = [o for o in reader.read(other).outcomes if o.state is TrialState.COMPLETE and o.curve]
+            ranked += [(place / len(complete), o) for place, o in enumerate(sorted(complete, key=_rank))]
+    good = [(share, outcome) for share, outcome in ranked if share < PRIOR_SHARE]
+    return select_prior_points([outcome for _, outcome in sorted(good, key=lambda each: each[0])], space)
+
+
+def select_prior_points(good: Sequence[Outcome], space: Space) -> list[dict[str, Scalar]]:
+    """Good outcomes as points of the space, in their order; for unknown families those of other families."""
+    known = {outcome.family for outcome in good}
+    families = [str(option) for choice in space.family_choices() for option in choice.values()]
+    points: list[dict[str, Scalar]] = []
+    for outcome in good:
+        if outcome.family in _list_families(space, outcome.family):
+            points.append(_adapt(outcome, space))
+        shared = {n: v for n, v in flatten(outcome.configuration) if n.startswith("training.")}
+        unknown = [family for family in families if family not in known]
+        points += [adapt_point(space, {FAMILY_FIELD: family, **shared}) for family in unknown]
+    return [point for point in points if point]
 
 
 def _list_families(space: Space, family: str) -> list[Scalar]:

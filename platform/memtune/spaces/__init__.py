@@ -9,6 +9,7 @@ value is a constant, and a parameter is an inline table of one kind::
     family = "recurrent_memory"                       # a constant
     memory_size = { int = [1, 20] }                   # both ends included; optional: step = 2 or log = true
     temporal = { choice = [true, false] }             # texts, numbers or true/false
+    layers = { int = [1, 4], prior = 2, confidence = "high" }   # believed to be good: docs/samplers.md
     width = { fit_parameters = 2_000_000 }            # an integer solved for a number of parameters;
                                                       # or fit_multiply_adds (per token), or fit_state
 
@@ -32,8 +33,8 @@ settings of papers, as values by dotted field (`space_points`).
 
 from memtune.spaces.choosers import Chooser, PinnedChooser, RandomChooser, Scalar
 from memtune.spaces.parameters import Categorical, Constant, FittedSize, Integer, Real, SizeKind
-from memtune.spaces.space import MeasureSize, Space, combine_spaces
+from memtune.spaces.space import FAMILY_FIELD, MeasureSize, Space, combine_spaces
 from memtune.spaces.space_files import list_space_files, load_space, load_spaces, read_space
-from memtune.spaces.space_points import adapt_point, pin_point
+from memtune.spaces.space_points import adapt_point, draw_prior_points, pin_point
 from memtune.spaces.space_tree import Branch, Group, Parameter
 from memtune.spaces.space_validation import check_space, override_space

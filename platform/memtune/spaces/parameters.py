@@ -18,6 +18,19 @@ SIZE_NOUNS: Mapping[SizeKind, str] = {
     "state": "numbers of state",
 }
 FIT_PREFIX = "fit_"
+Confidence = Literal["low", "medium", "high"]
+
+
+@dataclass(frozen=True, slots=True)
+class Prior:
+    """A value that is believed to be good before the first trial, and how firmly."""
+
+    value: Scalar
+    confidence: Confidence = "medium"
+
+
+def _describe_prior(prior: Prior | None) -> dict[str, Any]:
+    return {} if prior is None else {"prior": prior.value, "confidence": prior.confidence}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +68,7 @@ class Integer:
     high: int
     step: int = 1
     log: bool = False
+    prior: Prior | None = None
 
     def sample(self, chooser: Chooser, name: str) -> int:
         """An integer of the range."""
@@ -62,7 +76,8 @@ class Integer:
 
     def describe(self) -> dict[str, Any]:
         """As in a space file."""
-        return {"int": [self.low, self.high], "step": self.step, "log": self.log}
+        written = {"int": [self.low, self.high], "step": self.step, "log": self.log}
+        return written | _describe_prior(self.prior)
 
     def size(self) -> int | None:
         """Number of integers in the range."""
@@ -85,6 +100,7 @@ class Real:
     high: float
     step: float | None = None
     log: bool = False
+    prior: Prior | None = None
 
     def sample(self, chooser: Chooser, name: str) -> float:
         """A number of the range; numbers of a grid are rounded, so equal points have equal identities."""
@@ -95,7 +111,8 @@ class Real:
 
     def describe(self) -> dict[str, Any]:
         """As in a space file; without a step, step is None."""
-        return {"float": [self.low, self.high], "step": self.step, "log": self.log}
+        written = {"float": [self.low, self.high], "step": self.step, "log": self.log}
+        return written | _describe_prior(self.prior)
 
     def size(self) -> int | None:
         """Number of grid points; None without a step."""
@@ -122,6 +139,7 @@ class Categorical:
     """A choice among scalars without an order."""
 
     choices: tuple[Scalar, ...]
+    prior: Prior | None = None
 
     def sample(self, chooser: Chooser, name: str) -> Scalar:
         """One of the choices."""
@@ -129,7 +147,7 @@ class Categorical:
 
     def describe(self) -> dict[str, Any]:
         """As in a space file."""
-        return {"choice": list(self.choices)}
+        return {"choice": list(self.choices)} | _describe_prior(self.prior)
 
     def size(self) -> int | None:
         """Number of choices."""

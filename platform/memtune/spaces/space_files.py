@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from memtune.errors import SpaceError, did_you_mean
 from memtune.spaces.choosers import Scalar
@@ -13,24 +13,27 @@ from memtune.spaces.parameters import (
     FIT_PREFIX,
     SIZE_NOUNS,
     Categorical,
+    Confidence,
     Constant,
     FittedSize,
     Integer,
     Leaf,
+    Prior,
     Real,
     SizeKind,
 )
 from memtune.spaces.space import Space, combine_spaces
-from memtune.spaces.space_points import pin_point
+from memtune.spaces.space_points import describe_allowed, find_nearest_value, pin_point
 from memtune.spaces.space_tree import Branch, Group, Node, count_fitted, join_name
 from memtune.toml_text import locate_field, parse_toml, read_toml_text
 from memtune.values import flatten
 
 FITS: Mapping[str, SizeKind] = {f"{FIT_PREFIX}{kind}": kind for kind in SIZE_NOUNS}
+PRIOR_KEY, CONFIDENCE_KEY = "prior", "confidence"
 LEAF_OPTIONS: Mapping[str, tuple[str, ...]] = {
-    "int": ("step", "log"),
-    "float": ("step", "log"),
-    "choice": (),
+    "int": ("step", "log", PRIOR_KEY, CONFIDENCE_KEY),
+    "float": ("step", "log", PRIOR_KEY, CONFIDENCE_KEY),
+    "choice": (PRIOR_KEY, CONFIDENCE_KEY),
     **dict.fromkeys(FITS, ()),
 }
 FOREIGN_KINDS = {
@@ -201,11 +204,30 @@ class _TableReader:
                 near = did_you_mean(name, (kind, *LEAF_OPTIONS[kind]))
                 file = locate_field(self._source, place)
                 raise SpaceError(f'{file}: [{place}] unknown name "{name}" next to {kind}; {near}')
-        if kind == "choice":
-            return self._read_categorical(table["choice"], place)
         if kind in FITS:
             return self._read_fitted(kind, table[kind], place)
-        return self._read_range(kind, table, place)
+        if kind == "choice":
+            return self._add_prior(self._read_categorical(table["choice"], place), table, place)
+        return self._add_prior(self._read_range(kind, table, place), table, place)
+
+    def _add_prior(
+        self, leaf: Categorical | Integer | Real, table: Mapping[str, Any], place: str
+    ) -> Categorical | Integer | Real:
+        if PRIOR_KEY not in table:
+            if CONFIDENCE_KEY in table:
+                raise self._make_error(
+                    place, f"{CONFIDENCE_KEY} says how firm a {PRIOR_KEY} is; add {PRIOR_KEY}", table
+                )
+            return leaf
+        value, confidence = table[PRIOR_KEY], table.get(CONFIDENCE_KEY, Prior(None).confidence)
+        if confidence not in get_args(Confidence):
+            known = ", ".join(f'"{name}"' for name in get_args(Confidence))
+            raise self._make_error(place, f"{CONFIDENCE_KEY} must be one of {known}", confidence)
+        nearest = find_nearest_value(leaf, value)
+        if nearest != value:
+            allowed = describe_allowed(leaf, nearest)
+            raise self._make_error(place, f"{PRIOR_KEY} is not a value of the parameter ({allowed})", value)
+        return replace(leaf, prior=Prior(nearest, confidence))
 
     def _read_categorical(self, choices: Any, place: str) -> Categorical:
         if not isinstance(choices, list) or not choices:
@@ -268,7 +290,7 @@ class _TableReader:
         names = [name for name, value in table.items() if isinstance(value, list)]
         if (
             len(names) == 1
-            and set(table) <= {names[0], "step", "log"}
+            and set(table) <= {names[0], *LEAF_OPTIONS["int"]}
             and get_close_matches(names[0], LEAF_OPTIONS)
         ):
             file, near = locate_field(self._source, place), did_you_mean(names[0], LEAF_OPTIONS)

@@ -10,13 +10,17 @@ the branch's field, or by a field that only one option has.
 
 import math
 from collections.abc import Mapping
+from random import Random
 
 from memtune.errors import SpaceError, did_you_mean
 from memtune.spaces.choosers import PinnedChooser, RandomChooser, Scalar
-from memtune.spaces.parameters import Categorical, Integer, Leaf, Real
+from memtune.spaces.parameters import Categorical, Confidence, Integer, Leaf, Real
 from memtune.spaces.space import FAMILY_FIELD, Space
 from memtune.spaces.space_tree import Parameter
 from memtune.values import flatten
+
+PRIOR_SPREADS: Mapping[Confidence, float] = {"low": 0.5, "medium": 0.25, "high": 0.1}
+"""Standard deviation around a prior as a share of the range; of a choice, how often any choice is drawn."""
 
 
 def pin_point(space: Space, point: Mapping[str, Scalar], where: str) -> dict[str, Scalar]:
@@ -29,7 +33,7 @@ def pin_point(space: Space, point: Mapping[str, Scalar], where: str) -> dict[str
     for field, value in _put_branches_first(space, point):
         found, nearest = _pin_field(space, field, value, pinned, where)
         if found and (nearest != value or isinstance(nearest, bool) != isinstance(value, bool)):
-            allowed = _describe_allowed(found.leaf, nearest)
+            allowed = describe_allowed(found.leaf, nearest)
             raise SpaceError(f"{where}: {field} = {value!r} is not in the space; {allowed}")
         pinned |= {**found.conditions, found.name: nearest} if found else {}
     return pinned
@@ -118,7 +122,41 @@ def _put_branches_first(space: Space, point: Mapping[str, Scalar]) -> list[tuple
     return sorted(point.items(), key=lambda item: (item[0] != FAMILY_FIELD, item[0] not in branches))
 
 
-def _describe_allowed(leaf: Leaf, nearest: Scalar) -> str:
+def describe_allowed(leaf: Leaf, nearest: Scalar) -> str:
+    """What to write in place of a value that a parameter may not have."""
     if isinstance(leaf, Categorical):
         return f"allowed: {', '.join(repr(choice) for choice in leaf.choices)}"
     return "it takes a number" if nearest is None else f"the nearest allowed value is {nearest!r}"
+
+
+def draw_prior_points(space: Space, count: int) -> list[dict[str, Scalar]]:
+    """Values of all parameters by name, drawn from their priors; empty for a space without a prior.
+
+    A number is normal around its prior, within its range and on its scale. A parameter without a prior is
+    uniform.
+    """
+    chooser, generator = RandomChooser(0), Random(0)
+    leaves = {found.name: found.leaf for found in space.parameters()}
+    if all(getattr(leaf, "prior", None) is None for leaf in leaves.values()):
+        return []
+    return [
+        {
+            name: _draw_near_prior(leaf, generator) if leaf.prior else leaf.sample(chooser, name)
+            for name, leaf in leaves.items()
+            if isinstance(leaf, Categorical | Integer | Real)
+        }
+        for _ in range(count)
+    ]
+
+
+def _draw_near_prior(leaf: Categorical | Integer | Real, generator: Random) -> Scalar:
+    assert leaf.prior is not None
+    value, spread = leaf.prior.value, PRIOR_SPREADS[leaf.prior.confidence]
+    if isinstance(leaf, Categorical):
+        return value if generator.random() > spread else generator.choice(leaf.choices)
+    assert isinstance(value, int | float)
+    scale, invert = (math.log, math.exp) if leaf.log else (float, float)
+    low, high, drawn = scale(leaf.low), scale(leaf.high), math.inf
+    while not low <= drawn <= high:
+        drawn = generator.gauss(scale(value), spread * (high - low))
+    return find_nearest_value(leaf, invert(drawn))

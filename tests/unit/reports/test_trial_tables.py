@@ -11,6 +11,7 @@ from memtune.objective import Objective
 from memtune.reports.trial_tables import (
     make_families_table,
     make_leaderboard_table,
+    make_prior_table,
     make_sample_table,
     make_spread_table,
 )
@@ -258,3 +259,11 @@ def test_a_mean_over_seeds_has_its_interval_in_the_unit_of_the_figure() -> None:
         # exp(2.1 - 4.3027 * 0.1 / sqrt 3) and exp(2.1 + 4.3027 * 0.1 / sqrt 3)
         assert "8.166 [6.370, 10.469]" in render(table)
     assert "0: 7.389, 1: 8.166, 2: 9.025" in render(make_spread_table(make_view(seeds)))
+
+
+def test_a_prior_shows_the_middle_half_of_numbers_and_the_most_frequent_choice() -> None:
+    points = [{"width": width, "tie": width < 40} for width in (10, 20, 30, 40, 50)]
+    lines = render(make_prior_table(points, "5 points from papers")).splitlines()
+    assert "5 points from papers" in lines[0]
+    assert any("width" in line and "30 (20 to 40)" in line for line in lines)
+    assert any("tie" in line and "True (3 of 5)" in line for line in lines)

@@ -48,10 +48,10 @@ def compute_cost(configuration: dict) -> float:
     )
 
 
-def search(asks: int, is_stopped: bool = False, **config) -> list[dict]:
+def search(asks: int, is_stopped: bool = False, prior_points=(), **config) -> list[dict]:
     """The configurations of trials that end one after another, all complete or all stopped early."""
     space = read_space(SPACE, "space.toml")
-    factory = SamplerFactory(SamplerConfig(**config), space, startup_trials=6)
+    factory = SamplerFactory(SamplerConfig(**config), space, startup_trials=6, prior_points=prior_points)
     study, found = optuna.create_study(), []
     for number in range(asks):
         study.sampler = factory.make_sampler(number, study.get_trials(deepcopy=False))
@@ -267,3 +267,26 @@ def test_what_a_sampler_learns_of_stopped_trials_follows_from_the_setting():
             study.tell(trial, None if is_stopped else cost, state=PRUNED if is_stopped else COMPLETE)
     assert proposed["as_reported"][:6] == proposed["extrapolated"][:6]
     assert proposed["as_reported"] != proposed["extrapolated"]
+
+
+def make_prior(rate: float) -> list[dict]:
+    """Ten points of adam at a learning rate."""
+    parameters = {"optimiser.kind": "adam", "optimiser.adam.learning_rate": rate}
+    return [{"model.width": 0.1 * place, **parameters} for place in range(10)]
+
+
+def test_the_first_asks_follow_a_prior_and_half_of_them_do_not():
+    rates = [
+        found["optimiser"].get("learning_rate")
+        for seed in range(10)
+        for found in search(4, seed=seed, prior_points=make_prior(1e-3))[::2]
+        if found["optimiser"]["kind"] == "adam"
+    ]
+    assert len(rates) > 14
+    assert median(abs(math.log10(rate / 1e-3)) for rate in rates) < 0.5
+
+
+def test_a_prior_is_forgotten_once_twenty_trials_have_ended():
+    plain, wrong = (search(30, prior_points=points) for points in ((), make_prior(1e-5)))
+    assert plain[1] == wrong[1]
+    assert min(map(compute_cost, wrong)) < 0.3

@@ -6,7 +6,7 @@ import pytest
 
 from memtune.errors import StudyError
 from memtune.search import Outcome
-from memtune.search.warm_start import select_best_points
+from memtune.search.warm_start import select_best_points, select_prior_points
 from memtune.settings import Settings
 from memtune.spaces import combine_spaces, read_space
 from memtune.studies.definition.resolved_study import ResolvedStudy
@@ -54,6 +54,30 @@ def test_the_best_of_each_family_come_first_and_complete_trials_before_stopped_o
 def test_configurations_that_become_equal_are_tried_once():
     outcomes = [make_outcome(number, "lstm", 90 + number, {10: 1.0}) for number in range(2)]
     assert select_best_points(outcomes, make_space("lstm")) == [{"model.width": 8}]
+
+
+def test_good_trials_of_a_known_family_are_points_and_lend_their_training_to_unknown_families():
+    spaces = [
+        read_space(SPACE.format(family) + "[training]\nclip_norm = { int = [1, 9] }", family)
+        for family in ("lstm", "rnn")
+    ]
+    good = make_outcome(0, "lstm", 3, {10: 1.0})
+    good.configuration["training"] = {"clip_norm": 4}
+    assert select_prior_points([good], combine_spaces(spaces)) == [
+        {"family": "lstm", "lstm.model.width": 3, "lstm.training.clip_norm": 4},
+        {"family": "rnn", "rnn.training.clip_norm": 4},
+    ]
+
+
+def test_a_prior_is_the_best_tenth_of_each_earlier_study(study_file: Path, settings: Settings) -> None:
+    other = resolve(study_file, settings).open_proposals()
+    asked = [require(other.ask()) for _ in range(3)]
+    for proposal, cost in zip(asked, (3.0, 1.0, 2.0), strict=True):
+        other.report(proposal.number, 300, cost)
+        other.complete(proposal.number, cost)
+    later = resolve(study_file, settings, seed=7, sampler={"prior": "studies"})
+    assert later.list_prior_points() == [asked[1].parameters]
+    assert resolve(study_file, settings, seed=7).list_prior_points() == []
 
 
 def resolve(path: Path, settings: Settings, **overrides: object) -> ResolvedStudy:

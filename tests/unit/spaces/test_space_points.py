@@ -1,9 +1,20 @@
 """Points by field: what a study tries first, and the settings of papers."""
 
+import statistics
+from typing import Any
+
 import pytest
 
 from memtune.errors import SpaceError
-from memtune.spaces import Scalar, adapt_point, combine_spaces, override_space, pin_point, read_space
+from memtune.spaces import (
+    Scalar,
+    adapt_point,
+    combine_spaces,
+    draw_prior_points,
+    override_space,
+    pin_point,
+    read_space,
+)
 
 LSTM = """
 [model]
@@ -131,3 +142,29 @@ def test_a_setting_outside_of_its_space_is_refused():
         make_space(LSTM + POINT.replace("128", "100"))
     with pytest.raises(SpaceError, match=r"lstm.toml: points must be tables"):
         make_space("points = 3\n" + LSTM)
+
+
+def test_points_of_a_prior_are_near_it_and_uniform_elsewhere():
+    space = read_space(
+        """
+        [model]
+        width = { int = [1, 100] }
+        layers = { int = [1, 8], prior = 2, confidence = "high" }
+        tie = { choice = [false, true], prior = true, confidence = "low" }
+        [training]
+        rate = { float = [1e-4, 1.0], log = true, prior = 1e-2 }
+        """,
+        "test",
+    )
+    points: list[dict[str, Any]] = draw_prior_points(space, 400)
+    widths = [point["model.width"] for point in points]
+    assert 45 < statistics.mean(widths) < 56
+    assert 1.8 < statistics.mean(point["model.layers"] for point in points) < 2.4
+    assert 0.7 < statistics.mean(point["model.tie"] for point in points) < 0.8
+    assert statistics.median(point["training.rate"] for point in points) == pytest.approx(1e-2, rel=0.3)
+    assert all(1e-4 <= point["training.rate"] <= 1.0 for point in points)
+    assert points == draw_prior_points(space, 400)
+
+
+def test_a_space_without_priors_has_no_points_of_a_prior():
+    assert draw_prior_points(read_space("[model]\nwidth = { int = [1, 100] }\n", "test"), 5) == []

@@ -177,7 +177,7 @@ def collect_overrides(
 
 def _dry_run(study: Path, overrides: dict[str, Any], json: bool) -> None:
     with pause_gc():
-        from memtune.reports.trial_tables import make_sample_table
+        from memtune.reports.trial_tables import make_prior_table, make_sample_table
         from memtune.studies.study_check import dry_run, measure_core_seconds
 
     resolved, samples = dry_run(study, overrides)
@@ -195,6 +195,9 @@ def _dry_run(study: Path, overrides: dict[str, Any], json: bool) -> None:
     length = f"{resolved.trial_tokens:,} {sample.task.prediction_unit} each"
     out.print(f"{trials}, {length}, sampler {study_config.sampler.kind}, {early_stopping}")
     out.print(make_sample_table(samples, resolved.vocabulary_size, resolved.searched_fields))
+    if prior := resolved.list_prior_points():
+        source = study_config.sampler.prior or "the spaces"
+        out.print(make_prior_table(prior, f"{format_count(len(prior), 'point')} from {source}"))
     seconds = measure_core_seconds(resolved, samples)
     if seconds is not None:
         trainings = study_config.budget.trials + study_config.repeats.count

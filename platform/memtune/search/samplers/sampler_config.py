@@ -47,6 +47,11 @@ class SamplerConfig(Value):
     startup_trials: int = Field(
         default=10, ge=1, description="trials before the sampler learns, two per family at least"
     )
+    prior: Literal["papers", "studies"] | None = Field(
+        default=None,
+        description="beliefs before the first trial: the settings of papers, or the best tenth of this "
+        "home's earlier studies; default: the priors of the spaces' parameters",
+    )
     stopped_trials: Literal["as_reported", "extrapolated"] = Field(
         default="as_reported", description="the value with which a trial stopped early counts"
     )

@@ -15,6 +15,7 @@ from memtune.model_checks.first_check import find_formula_problem
 from memtune.plugins import PluginSource, SourceStore
 from memtune.search import (
     FORMAT_KEY,
+    MAX_PRIOR_POINTS,
     REPEATS_SUFFIX,
     SAMPLERS,
     STUDY_FORMAT,
@@ -26,16 +27,18 @@ from memtune.search import (
     compute_coordinate,
 )
 from memtune.search.early_stopping import EarlyStopping, NoEarlyStoppingConfig, SuccessiveHalvingConfig
-from memtune.search.warm_start import list_warm_start_points
+from memtune.search.warm_start import list_prior_points, list_warm_start_points
 from memtune.settings import Settings
 from memtune.spaces import (
     Categorical,
     Chooser,
+    PinnedChooser,
     RandomChooser,
     Scalar,
     SizeKind,
     Space,
     adapt_point,
+    draw_prior_points,
     pin_point,
 )
 from memtune.storage.folder import Folder
@@ -151,6 +154,7 @@ class ResolvedStudy:
             guard,
             self.list_initial_points() if repeats is None else (),
             self._make_multi_objective() if repeats is None else None,
+            self.list_prior_points() if repeats is None else (),
         )
 
     def _make_multi_objective(self) -> MultiObjective | None:
@@ -186,6 +190,23 @@ class ResolvedStudy:
         other = list_warm_start_points(self.settings.study_database, self.study.warm_start, self.space)
         return points + other
 
+    def list_prior_points(self) -> list[dict[str, Scalar]]:
+        """The parameters, by name, of configurations that are believed to be good, the best first."""
+        match self.study.sampler.prior:
+            case "papers":
+                points = [adapt_point(self.space, point) for point in self.space.paper_points]
+            case "studies":
+                points = list_prior_points(self.settings.study_database, self.space, self.id)
+            case None:
+                return draw_prior_points(self.space, MAX_PRIOR_POINTS)
+        return [self._complete_point(point, seed) for seed, point in enumerate(points[:MAX_PRIOR_POINTS])]
+
+    def _complete_point(self, point: Mapping[str, Scalar], seed: int) -> dict[str, Scalar]:
+        """The point with random values of the parameters that it leaves out."""
+        chooser = PinnedChooser(point, RandomChooser(seed))
+        self.space.root.sample(chooser, "")
+        return chooser.parameters
+
     def store_terms(self) -> None:
         """Write terms and sources of the study next to its checkpoints, for commands without a study file."""
         folder = Folder.open(f"{self.settings.studies_folder}/{self.id}")
@@ -213,6 +234,8 @@ class ResolvedStudy:
             del terms["objectives"]
         if not self.study.sampler.options:
             del terms["sampler"]["options"]
+        if self.study.sampler.prior is None:
+            del terms["sampler"]["prior"]
         return terms
 
     def find_begun(self) -> "ResolvedStudy":
