@@ -31,6 +31,8 @@ Private instances and Tune:
   level of the same module's logger; fallback: the log of missing widgets is printed.
 - RAY_NODE_TYPE_NAME, with which the cluster launcher tells a worker the type of its node. Fallback: usage
   has no type of node.
+- `_private.utils.set_sigterm_handler` and `_raylet.CoreWorker`: while Ray starts, its handlers of SIGTERM end
+  the driver at once, with code 15 or a native stack. Fallback: they do, until Ray has started.
 - `_private.node.Node`: ray.init always starts a dashboard, an autoscaler and a log monitor, each of which
   takes a second of a core, and listens on every interface. Fallback: Ray's own node.
 - `_private.worker._global_node` has the processes of a private instance, the socket of this node's raylet
@@ -64,7 +66,7 @@ import os
 import re
 import select
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -73,6 +75,7 @@ import click
 import yaml
 
 from memtune.errors import MemtuneError, StudyError
+from memtune.stop_signals import keep_handlers
 
 KEY_NAMESPACE = "memtune"
 PathPredicate = Callable[[Path], bool]
@@ -278,6 +281,28 @@ def is_in_notebook() -> bool:
     except ImportError:
         return False
     return bool(in_notebook())
+
+
+@contextmanager
+def leave_stop_signals() -> Iterator[None]:
+    """ray.init in the block sets no handler of SIGTERM, and its library's one is replaced at once."""
+    utils: Any = import_module("ray._private.utils")
+    raylet: Any = import_module("ray._raylet")
+    set_handler = getattr(utils, "set_sigterm_handler", None)
+    make_worker = getattr(raylet, "CoreWorker", None)
+
+    def make_worker_and_keep_handlers(*arguments: Any) -> Any:
+        with keep_handlers():
+            return make_worker(*arguments)  # type: ignore[misc]
+
+    with ExitStack() as restored:
+        if set_handler is not None:
+            restored.callback(setattr, utils, "set_sigterm_handler", set_handler)
+            utils.set_sigterm_handler = lambda handler: None
+        if make_worker is not None:
+            restored.callback(setattr, raylet, "CoreWorker", make_worker)
+            raylet.CoreWorker = make_worker_and_keep_handlers
+        yield
 
 
 @contextmanager

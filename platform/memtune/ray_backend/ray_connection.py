@@ -16,7 +16,7 @@ os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
 import ray
 
 from memtune.errors import StudyError
-from memtune.ray_backend.compatibility import import_dashboard_modules, make_job_config
+from memtune.ray_backend.compatibility import import_dashboard_modules, leave_stop_signals, make_job_config
 from memtune.ray_backend.local_instance import run_local_instance
 from memtune.ray_backend.private_token import protect_default_token
 from memtune.ray_backend.run_folder import open_run_folder
@@ -49,7 +49,7 @@ def connect_ray(
     with ExitStack() as connection:
         folder = connection.enter_context(open_run_folder())
         try:
-            with keep_handlers():
+            with keep_handlers(), leave_stop_signals():
                 if target == "local":
                     connection.enter_context(run_local_instance(folder, cpus * trials, **options))
                 else:

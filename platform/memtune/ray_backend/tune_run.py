@@ -32,8 +32,7 @@ TUNE_SETTINGS = {
     # Lifts Tune's own limit on trials that wait for a node: the searcher limits the open trials.
     "TUNE_MAX_PENDING_TRIALS_PG": "10000",
     "TUNE_DISABLE_SIGINT_HANDLER": "1",
-    # A study resumes from its own records: Tune writes no files of trials, and its state at the end alone.
-    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    # A study resumes from its own records: Tune writes its state at the end alone.
     "TUNE_GLOBAL_CHECKPOINT_S": "1000000000",
 }
 

@@ -5,6 +5,7 @@ import inspect
 import logging
 import os
 import re
+import signal
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +16,7 @@ import ray
 from ray import _raylet
 from ray._common.usage import usage_constants
 from ray._private import node, services, worker
+from ray._private import utils as ray_utils
 from ray._private.runtime_env import packaging
 from ray.autoscaler._private import commands, util
 from ray.autoscaler._private.command_runner import SSHCommandRunner
@@ -45,6 +47,7 @@ from memtune.ray_backend.compatibility import (
     import_dashboard_modules,
     is_in_notebook,
     iterate_packaged_files,
+    leave_stop_signals,
     make_job_config,
     put_shared_key,
     raise_callback_errors,
@@ -334,3 +337,27 @@ def test_ended_trials_are_forgotten_unless_a_worker_ends_them() -> None:
     assert controller._trials == [running, ending]
     assert controller._stopped_trials == {ending}
     assert controller._trials_to_cache == {running}
+
+
+def test_ray_replaces_no_handler_of_sigterm_while_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the one of Python that ray.init sets, nor the one that its library sets with the worker."""
+
+    def make_worker() -> str:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        return "worker"
+
+    raylet: Any = _raylet
+    monkeypatch.setattr(raylet, "CoreWorker", make_worker)
+    own = signal.signal(signal.SIGTERM, lambda number, frame: None)
+    try:
+        chosen = signal.getsignal(signal.SIGTERM)
+        with leave_stop_signals():
+            ray_utils.set_sigterm_handler(signal.SIG_IGN)
+            assert raylet.CoreWorker() == "worker"
+            assert signal.getsignal(signal.SIGTERM) is chosen
+        assert raylet.CoreWorker is make_worker
+    finally:
+        signal.signal(signal.SIGTERM, own)
+    started = inspect.getsource(worker.init) + inspect.getsource(worker.connect)
+    assert "ray._private.utils.set_sigterm_handler(" in inspect.getsource(worker)
+    assert "ray._raylet.CoreWorker(" in started
