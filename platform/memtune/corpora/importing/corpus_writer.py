@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from memtune.corpora.importing.annotation_tables import AnnotationTables
+from memtune.corpora.importing.token_stage import CountedTokens
 from memtune.corpora.importing.vocabulary_selection import VocabularySelection
-from memtune.corpora.importing.word_counts import SplitCounter
 from memtune.corpora.store.arrow_files import write_batch
 from memtune.corpora.store.content_checks import compute_content_digest
 from memtune.corpora.store.corpus_store import CorpusStore, describe_file
@@ -24,7 +24,6 @@ from memtune.corpora.store.manifest import (
 )
 from memtune.corpora.store.shards import ShardWriter, choose_id_type
 from memtune.corpora.store.word_vectors import VectorFile, Vectors
-from memtune.corpora.tokenisation.tokeniser import Tokeniser
 from memtune.errors import CorpusError, StorageError
 
 
@@ -34,7 +33,7 @@ class CorpusWriter:
 
     store: CorpusStore
     name: str
-    counters: Mapping[str, SplitCounter]
+    tokens: CountedTokens
     tables: AnnotationTables
     selection: VocabularySelection
     vectors: tuple[Vectors, VectorFile, FileRecord] | None
@@ -42,7 +41,6 @@ class CorpusWriter:
     sources: Mapping[str, SourceRecord]
     licence: str | None
     ideal: Mapping[str, float] | None
-    tokeniser: Tokeniser | None
     units: Mapping[str, tuple[int, int]]
     """Words and bytes of each split's text."""
 
@@ -92,7 +90,7 @@ class CorpusWriter:
             self.store.clean(self.name, self.store.find_manifest(self.name), obsolete=folder)
 
     def _write_files(self, folder: str) -> Manifest:
-        writers = {split: self._write_split(split, folder) for split in self.counters}
+        writers = {split: self._write_split(split, folder) for split in self.tokens.counters}
         vocabulary = self.selection.vocabulary
         path = f"{folder}/vocabulary.arrow"
         with self.store.create_file(self.name, path) as sink:
@@ -120,7 +118,7 @@ class CorpusWriter:
         )
 
     def _write_split(self, split: str, folder: str) -> ShardWriter:
-        counter = self.counters[split]
+        counter = self.tokens.counters[split]
         ids = self.selection.ids.astype(choose_id_type(len(self.selection.vocabulary)))
         shard_tokens = min(self.options.shard_tokens, counter.token_count)
         writer = ShardWriter(self.store, self.name, f"{folder}/{split}", shard_tokens, ids.dtype)
@@ -145,15 +143,15 @@ class CorpusWriter:
         )
 
     def _write_tokeniser(self, folder: str) -> TokeniserRecord | None:
-        if self.tokeniser is None:
+        if self.tokens.tokeniser is None:
             return None
         path = f"{folder}/tokeniser.json"
         with self.store.create_file(self.name, path) as sink:
-            sink.write(self.tokeniser.document.encode())
-        return TokeniserRecord(**describe_file(path, sink).model_dump(), kind=self.tokeniser.kind)
+            sink.write(self.tokens.tokeniser.document.encode())
+        return TokeniserRecord(**describe_file(path, sink).model_dump(), kind=self.tokens.tokeniser.kind)
 
     def _summarise_split(self, split: str, writer: ShardWriter) -> SplitSummary:
-        counter = self.counters[split]
+        counter = self.tokens.counters[split]
         counts = counter.counts
         return SplitSummary(
             tokens=counter.token_count,

@@ -108,7 +108,7 @@ def import_corpus(
         writer = CorpusWriter(
             place,
             name,
-            tokens.counters,
+            tokens,
             tables,
             selection,
             found,
@@ -116,7 +116,6 @@ def import_corpus(
             records,
             licence,
             ideal,
-            tokens.tokeniser,
             units,
         )
         with place.lock(name, resolve_cache_folder(cache)):

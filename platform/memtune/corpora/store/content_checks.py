@@ -64,27 +64,36 @@ def find_content_problems(
     `read` returns a file's content or raises CorpusError, which counts as a problem of that file alone.
     `summary` receives the digests of what was read.
     """
-    yield from _check_vocabulary(manifest, read, summary)
+    yield from _report_errors(_check_vocabulary(manifest, read, summary))
     lengths: dict[str, Numbers] = {}
     for split in manifest.splits:
         yield from _check_split(manifest, split, read, lengths, summary)
     for kind in manifest.annotations:
         yield from _check_annotation(manifest, kind, read, lengths, summary)
     if manifest.vectors:
-        yield from _check_vectors(manifest, manifest.vectors, read, summary)
+        yield from _report_errors(_check_vectors(manifest, manifest.vectors, read, summary))
     if manifest.tokeniser:
-        yield from _check_tokeniser(manifest.tokeniser, read, summary)
+        yield from _report_errors(_check_tokeniser(manifest.tokeniser, read, summary))
+
+
+def _report_errors(problems: Iterator[str]) -> Iterator[str]:
+    """The problems of a file; where it cannot be read, the error is one."""
+    try:
+        yield from problems
+    except CorpusError as error:
+        yield str(error)
 
 
 def _check_vocabulary(
     manifest: Manifest, read: Callable[[StoredFile], pa.Buffer], summary: ContentSummary | None
 ) -> Iterator[str]:
-    try:
-        vocabulary = Vocabulary.from_buffer(read(manifest.vocabulary), manifest.vocabulary.path)
-    except CorpusError as error:
-        yield str(error)
-        return
-    yield from _find_vocabulary_problems(manifest, vocabulary)
+    vocabulary = Vocabulary.from_buffer(read(manifest.vocabulary), manifest.vocabulary.path)
+    if len(vocabulary) != manifest.vocabulary.size:
+        yield f"{manifest.vocabulary.path}: {OTHER_COUNTS}"
+    if len(set(vocabulary.tokens)) != len(vocabulary):
+        yield f"{manifest.vocabulary.path}: a token has two ids"
+    if min(vocabulary.counts) < 0:
+        yield f"{manifest.vocabulary.path}: a token has a count of {min(vocabulary.counts)}"
     if summary:
         summary.vocabulary = vocabulary.digest
 
@@ -146,11 +155,7 @@ def _check_vectors(
     read: Callable[[StoredFile], pa.Buffer],
     summary: ContentSummary | None,
 ) -> Iterator[str]:
-    try:
-        vectors = Vectors.from_buffer(read(record), record.path, record.width)
-    except CorpusError as error:
-        yield str(error)
-        return
+    vectors = Vectors.from_buffer(read(record), record.path, record.width)
     if len(vectors.values_VE) != manifest.vocabulary.size:
         yield f"{record.path}: {OTHER_COUNTS}"
     if not np.isfinite(vectors.values_VE).all():
@@ -165,11 +170,7 @@ def _check_tokeniser(
     if record.bytes > MAX_TOKENISER_BYTES:
         yield f"{record.path}: a tokeniser of more than {MAX_TOKENISER_BYTES:,} bytes"
         return
-    try:
-        content = read(record)
-    except CorpusError as error:
-        yield str(error)
-        return
+    content = read(record)
     try:
         document = parse_json(content.to_pybytes())
     except ValueError:
@@ -178,16 +179,6 @@ def _check_tokeniser(
         yield f"{record.path}: not the document of a tokeniser"
     if summary:
         summary.others["tokeniser"] = [record.kind, hash_bytes(content)]
-
-
-def _find_vocabulary_problems(manifest: Manifest, vocabulary: Vocabulary) -> Iterator[str]:
-    """Problems of the vocabulary."""
-    if len(vocabulary) != manifest.vocabulary.size:
-        yield f"{manifest.vocabulary.path}: {OTHER_COUNTS}"
-    if len(set(vocabulary.tokens)) != len(vocabulary):
-        yield f"{manifest.vocabulary.path}: a token has two ids"
-    if min(vocabulary.counts) < 0:
-        yield f"{manifest.vocabulary.path}: a token has a count of {min(vocabulary.counts)}"
 
 
 def _find_shard_problems(shard: ShardRecord, arrays: ShardArrays, vocabulary_size: int) -> Iterator[str]:
