@@ -143,11 +143,9 @@ def test_the_command_names_the_best_model_its_margin_its_size_and_its_cost(serve
         assert re.search(answer, line), line
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-def test_the_table_has_the_answer_and_the_trials_of_one_protocol(
-    read: Read, served: tuple[str, str], width: int
-) -> None:
-    page = read(find_fragment(served[0], "trials in MLflow"), width)
+def test_the_table_has_the_answer_and_the_trials_of_one_protocol(read: Read, served: tuple[str, str]) -> None:
+    # MLflow draws the columns that fit the window; the widths are its own.
+    page = read(find_fragment(served[0], "trials in MLflow"), 3200)
     assert re.search(r"Best: .*, margin .* parameters, .* core h, .* EUR", page)
     for column in ("best_validation", "parameters", "memtune.status", "tokens", "hours", "spent_money"):
         assert column in page
