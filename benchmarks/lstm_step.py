@@ -25,7 +25,8 @@ BATCH, STEPS, WIDTH = 20, 35, 128
 LEARNING_RATE, CLIP = 1.0, 5.0
 LSTM = LSTMConfig(width=WIDTH)
 SPEED_BOUNDS = {10_000: (1.3, 1.8), 77_000: (1.8, 2.5)}
-"""Must and goal by vocabulary."""
+"""Must and goal by vocabulary with AVX-512. Elsewhere the plain step is nearer to the roofline: ours must not be
+slower than it, and the roofline's bounds hold."""
 ROOFLINE_BOUNDS = (0.50, 0.65)
 
 
@@ -48,6 +49,8 @@ def measure(words: int, repeats: int) -> list[str]:
         raise make_refusal(error) from None
     ours, size = OurStep(words), f"V={words // 1000}k"
     must, goal = SPEED_BOUNDS.get(words, SPEED_BOUNDS[10_000])
+    if torch.backends.cpu.get_cpu_capability() != "AVX512":
+        must = goal = 1.0
     speed = compare_times(PlainStep(words), ours, repeats)
     lines = [speed.format_measure(f"LSTM step, plain torch time / our time, {size}", goal, must)]
     work = 3 * BATCH * STEPS * LSTM.multiply_adds(words)

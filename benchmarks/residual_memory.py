@@ -43,13 +43,15 @@ def require_agreement() -> None:
     words_BT = torch.randint(WORDS, (1, STEPS + 1), generator=torch.Generator().manual_seed(0))
     model = build_model(CONFIG, WORDS, seed=0)
     assert_agreement(model, compute_residual_memory_logits, words_BT, tolerance=1e-5)
-    for fast, slow in zip(make_sequence_step()(), make_window_step()(), strict=True):
-        assert_near(fast, slow, 1e-5, "whole sequence")
+    # In float32 a rounding moves single units over the kink of ReLU, by processor: gradients differ by 1e-3.
+    exact = torch.float64
+    for fast, slow in zip(make_sequence_step(exact)(), make_window_step(exact)(), strict=True):
+        assert_near(fast, slow, 1e-10, "whole sequence")
 
 
-def make_sequence_step() -> Callable[[], list[torch.Tensor]]:
+def make_sequence_step(dtype: torch.dtype = torch.float32) -> Callable[[], list[torch.Tensor]]:
     """The model's body; its state carries the words before the first prediction."""
-    model, (words_BK, gradient_NH) = build_model(CONFIG, WORDS, seed=0), make_data()
+    model, (words_BK, gradient_NH) = build_model(CONFIG, WORDS, seed=0).to(dtype), make_data(dtype)
     earlier_BP, words_BT = words_BK.split([CONFIG.context_words - 1, STEPS], dim=1)
 
     def run() -> list[torch.Tensor]:
@@ -59,9 +61,9 @@ def make_sequence_step() -> Callable[[], list[torch.Tensor]]:
     return run
 
 
-def make_window_step() -> Callable[[], list[torch.Tensor]]:
+def make_window_step(dtype: torch.dtype = torch.float32) -> Callable[[], list[torch.Tensor]]:
     """The same parameters, with one window of words per prediction."""
-    model, (words_BK, gradient_NH) = build_model(CONFIG, WORDS, seed=0), make_data()
+    model, (words_BK, gradient_NH) = build_model(CONFIG, WORDS, seed=0).to(dtype), make_data(dtype)
     windows_NW = words_BK.unfold(1, CONFIG.context_words, 1).flatten(0, 1)
     parameters: dict[str, torch.Tensor] = dict(model.named_parameters())
 
@@ -78,11 +80,11 @@ def compute_gradients(
     return [hidden_NH, *torch.autograd.grad(hidden_NH, body, gradient_NH)]
 
 
-def make_data() -> tuple[torch.Tensor, torch.Tensor]:
+def make_data(dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
     """Words with the contexts of the first predictions, and a gradient of the body's output."""
     generator = torch.Generator().manual_seed(1)
     words_BK = torch.randint(WORDS, (BATCH, CONFIG.context_words - 1 + STEPS), generator=generator)
-    return words_BK, torch.randn(BATCH * STEPS, CONFIG.width, generator=generator)
+    return words_BK, torch.randn(BATCH * STEPS, CONFIG.width, generator=generator).to(dtype)
 
 
 if __name__ == "__main__":

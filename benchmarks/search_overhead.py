@@ -53,7 +53,8 @@ SHORT_TRIAL_TOKENS, FEW_TRIALS, MANY_TRIALS = 2_000, 4, 24
 PROBE_TOKENS = 500_000
 """Tokens of the trial that measures the training speed in tokens per second."""
 OVERHEAD_BOUNDS = {1: (1.12, 1.20), 10: (1.05, 1.10)}
-"""Goal and must of the overhead by minutes of training."""
+"""Goal and must of the overhead by minutes of training, on two cores with AVX-512; the start of processes and
+imports take longer on a slower processor."""
 STUDY_TOML = """question = "What does a search cost on top of its training?"
 
 corpus = "grammar"
