@@ -19,10 +19,9 @@ COLUMNS = ("probe", "accuracy", "chance", "ceiling", "rate", "parameters", "refe
 def make_fingerprint_table(fingerprint: Fingerprint) -> Table:
     """One row for each probe and tested length: accuracy with its interval over seeds, higher is better."""
     terms = fingerprint.terms
-    title = (
-        f"{fingerprint.name}: test accuracy, mean of {terms.seeds} seeds with 95 % interval, "
-        f"{terms.epochs:g} epochs of batches of {terms.batch_size}"
-    )
+    seeds = "one seed" if terms.seeds == 1 else f"mean of {terms.seeds} seeds with 95 % interval"
+    budget = f"{terms.epochs:g} epochs of batches of {terms.batch_size}"
+    title = f"{fingerprint.name}: test accuracy, {seeds}, {budget}"
     shown = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
     shown.show_edge, shown.pad_edge = False, False
     for name in COLUMNS:

@@ -113,16 +113,14 @@ class _ProbeRun:
         return result if fmean(result.valid) >= probe.solved else self._gate(result, corpus, probe)
 
     def _gate(self, result: ProbeResult, corpus: Corpus, probe: Probe) -> ProbeResult:
-        """The result with the first reference that solves the probe, or the last one that does not."""
+        """The result with the first reference that solves the probe, or the best of those that do not."""
         for reference in probe.references:
             file = self._make_file(corpus, probe, {"family": "mixer_blocks", "mixer": reference})
             [(_, trained)] = self._train(reference, file, 1)
-            gated = {
-                "reference": reference,
-                "reference_valid": _get_accuracy(trained),
-                "is_learnable": _get_accuracy(trained) >= probe.solved,
-            }
-            result = result.model_copy(update=gated)
+            accuracy = _get_accuracy(trained)
+            if result.reference_valid is None or accuracy > result.reference_valid:
+                gated = {"reference": reference, "reference_valid": accuracy}
+                result = result.model_copy(update=gated | {"is_learnable": accuracy >= probe.solved})
             if result.is_learnable:
                 break
         return result

@@ -57,11 +57,19 @@ def test_a_fingerprint_has_the_rate_that_validation_prefers_and_is_stored(settin
 
 
 def test_a_probe_that_no_reference_solves_is_not_learnable_at_the_budget(settings: Settings) -> None:
-    found = read_fingerprint(settings, rates=[1e-6], seeds=1, epochs=0.5)
+    lines = Console(record=True, width=200)
+    terms = TERMS | {"rates": [1e-6], "seeds": 1, "epochs": 0.5}
+    found = probe("rnn", "dyck", terms, settings=settings, console=lines)
     (result,) = found.results
     assert not result.is_learnable
-    assert result.reference == "lstm"  # the last of the references
+    said = [
+        float(line.split()[-2])
+        for line in lines.export_text().splitlines()
+        if "slstm" in line or ": lstm" in line
+    ]
+    assert len(said) == 2
     assert result.reference_valid is not None
+    assert 100 * result.reference_valid == pytest.approx(max(said), abs=0.05)
     assert result.reference_valid < 0.9
     table = Console(record=True, width=200)
     table.print(make_fingerprint_table(found))

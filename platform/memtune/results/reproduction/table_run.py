@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from math import inf
 from statistics import fmean
 from typing import Any
 
@@ -226,10 +227,11 @@ def _train_row(
     valid = _scale_figure(found.objective, fmean(map(found.objective.compute_figure, costs)))
     tests = [[read_test_figure(trained, settings, device) for _, trained in seeds] for seeds in by_corpus]
     test, interval = _average_tests(
+        found.objective,
         [
             [None if figure is None else _scale_figure(found.objective, figure) for _, figure in seeds]
             for seeds in tests
-        ]
+        ],
     )
     (file, trained), corpus = by_corpus[0][0], corpora[0]
     last = trained.curve[-1]
@@ -263,6 +265,7 @@ def _train_row(
 
 
 def _average_tests(
+    objective: Objective,
     tests: Sequence[Sequence[float | None]],
 ) -> tuple[float | None, tuple[float, float] | None]:
     """The mean of test figures by corpus and seed, and its 95 % interval over the seeds.
@@ -275,7 +278,8 @@ def _average_tests(
     estimate = estimate_cost([fmean(seed) for seed in zip(*known, strict=True)])
     if estimate.low is None or estimate.high is None:
         return estimate.cost, None
-    return estimate.cost, (estimate.low, estimate.high)
+    most = inf if objective.is_ratio else float(objective.scale)
+    return estimate.cost, (max(0.0, estimate.low), min(most, estimate.high))
 
 
 def _read_environment(file: TrialFile, corpus: Corpus, settings: Settings) -> dict[str, str]:
