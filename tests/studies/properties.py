@@ -139,6 +139,9 @@ def _check_headline(found: Surfaces) -> Iterator[str]:
     for surface, text in list_answers(found).items():
         if text and verdict["headline"] not in " ".join(text.split()):
             yield f"{surface} lacks the headline {verdict['headline']!r}"
+    sure = {other["certainty"] for other in verdict["comparisons"]}
+    if not verdict["is_undecided"] and len(sure) == 1 and f" {next(iter(sure))} " not in found.page:
+        yield f"the report does not say {sure}"
     for surface, text in {"study list": found.listed, "MLflow": found.tags.get("memtune.winner", "")}.items():
         if text and ("undecided: " in text) != verdict["is_undecided"]:
             yield f"{surface} does not say whether the study is undecided: {text}"
@@ -175,7 +178,10 @@ def _check_caveats(found: Surfaces) -> Iterator[str]:
     verdict = found.detail["verdict"]
     if verdict is None:
         return
-    for caveat in _list_expected_caveats(found):
+    behind = [other for other in verdict["comparisons"][1:] if other["certainty"] != "significant"]
+    decided = bool(behind) and verdict["comparisons"][0]["certainty"] == "significant"
+    still_open = [rf"Still open against: .*{re.escape(other['name'])}" for other in behind if decided]
+    for caveat in [*still_open, *_list_expected_caveats(found)]:
         for surface, text in list_answers(found).items():
             if text and not re.search(caveat, " ".join(text.split())):
                 yield f"{surface} lacks the caveat {caveat!r}: {verdict['headline']} {verdict['caveats']}"

@@ -156,8 +156,8 @@ def _log_figures(
     if interval := winner.estimate.compute_interval(objective):
         low, high = interval
         figures |= {f"winner_valid_{objective}_low": low, f"winner_valid_{objective}_high": high}
-    if verdict.comparisons:
-        figures["margin_percent"] = verdict.comparisons[0].margin
+    if verdict.comparisons and (margin := verdict.comparisons[0].margin) is not None:
+        figures["margin_percent"] = margin
     recorder.log_study_figures(figures, sum(outcome.usage.tokens for outcome in view.stored.trials))
 
 

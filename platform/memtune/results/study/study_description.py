@@ -126,10 +126,10 @@ def describe_answer(view: StudyView, verdict: Verdict, winner: Configuration[Stu
     that is LINE_CHARACTERS.
     """
     objective, entry = view.objective, make_entry(view, winner)
-    other = verdict.comparisons[0] if verdict.comparisons else None
+    margin = verdict.comparisons[0].margin if verdict.comparisons else None
     first = [
         f"**{winner.title}**: {objective} {objective.format_figure(entry.figure, DIGITS)}",
-        *([f"margin {other.margin:.1f} {objective.margin_unit}"] if other else []),
+        *([f"margin {margin:.1f} {objective.margin_unit}"] if margin is not None else []),
         format_parameters(entry.sizes.parameters if entry.sizes else 0, is_short=True),
         _describe_usage(view, entry),
     ]
@@ -170,7 +170,7 @@ def make_family_table(view: StudyView) -> str:
     rows = []
     for found in view.family_bests:
         entry = make_entry(view, found)
-        row = [f"{entry.family} {found.best.reference}", entry.model]
+        row = [entry.name, entry.model]
         row += [entry.estimate.format(objective, DIGITS)]
         row += [] if entry.above_ideal is None else [f"{100 * entry.above_ideal:,.1f} %"]
         row += [f"{entry.sizes.parameters:,}", f"{entry.sizes.state:,}"] if entry.sizes else ["", ""]

@@ -51,8 +51,9 @@ class WinnerComparison(Value):
     name: str
     family: str
     figure: float
-    margin: float
-    """By how much the winner is better: per cent of perplexity, or points of accuracy."""
+    margin: float | None
+    """By how much the winner is better: per cent of perplexity, or points of accuracy; None where the other
+    one has a better figure, but lacks seeds."""
     by_seeds: PairedTest | None
     """None below three equal seeds, and where both models count. Corrected for the choice of the best."""
     by_items: PairedTest | None
@@ -108,6 +109,14 @@ class Verdict(Value):
     """With the other alternatives, the best first."""
 
     @property
+    def state(self) -> str:
+        """The answer in a word: undecided, without comparison, or how sure the least sure difference is."""
+        if self.is_undecided or not self.comparisons:
+            return "undecided" if self.is_undecided else "not compared"
+        open_ones = (other.certainty for other in self.comparisons if other.certainty != "significant")
+        return next(open_ones, "significant")
+
+    @property
     def text(self) -> str:
         """Headline, decision, caveats and advice."""
         return " ".join(filter(None, [self.headline, self.decision, *self.caveats, self.advice]))
@@ -150,7 +159,7 @@ def judge_ranking(
         and not leaders
         and all(other.certainty == "significant" for other in comparisons),
         is_undecided=bool(leaders),
-        caveats=tuple(_list_caveats(bests, trials, expected)),
+        caveats=(*_list_open(comparisons), *_list_caveats(bests, trials, expected)),
         decision="" if decided is None else _describe_decision(decided, objective, repeats),
         advice=_advise(ranking, comparisons, leaders, decided),
         comparisons=comparisons,
@@ -226,11 +235,12 @@ def _compare(
     *,
     is_equal: bool,
 ) -> WinnerComparison:
+    margin = objective.compute_margin(winner.estimate.cost, other.estimate.cost)
     found = WinnerComparison(
         name=_name_alternative(other),
         family=other.best.family,
         figure=objective.compute_figure(other.estimate.cost),
-        margin=objective.compute_margin(winner.estimate.cost, other.estimate.cost),
+        margin=margin if margin >= 0 else None,
         by_seeds=by_seeds,
         by_items=_compare_stored_items(winner.best, other.best, checkpoint_root),
         certainty="not tested",
@@ -261,6 +271,15 @@ def _compare_stored_items(first: StudyTrial, second: StudyTrial, checkpoint_root
         return None if own is None or other is None else compare_items(own, other)
     except (StorageError, CorpusError):
         return None
+
+
+def _list_open(comparisons: Sequence[WinnerComparison]) -> Iterator[str]:
+    """That differences are open behind a nearest one that is decided."""
+    open_ones = [
+        f"{other.name} ({other.certainty})" for other in comparisons if other.certainty != "significant"
+    ]
+    if open_ones and comparisons[0].certainty == "significant":
+        yield f"Still open against: {', '.join(open_ones)}."
 
 
 def _list_caveats(
@@ -351,7 +370,7 @@ def _write_headline(
         return f"{text}; the other configurations of full length have fewer seeds, so none ranks with it."
     if nearest is None:
         return f"{text}; no other configuration has full length, so nothing compares with it."
-    if nearest.margin < 0:
+    if nearest.margin is None:
         other = objective.format_figure(nearest.figure, DIGITS)
         return f"{text}; {nearest.name} has {other}, but lacks seeds."
     if nearest.certainty == "equal":
