@@ -156,7 +156,9 @@ class MappedMixer(Mixer):
 
     def split_heads(self, values_BTX: Tensor, steps: int = 1) -> Tensor:
         """Values of all steps and heads as (B, H, T, steps, X)."""
-        return values_BTX.view(*values_BTX.shape[:2], steps, self.heads, -1).permute(0, 3, 1, 2, 4)
+        split_BTnHX = values_BTX.view(*values_BTX.shape[:2], steps, self.heads, -1)
+        # A copy, because graphs of torch.compile err about the strides of gradients of the permuted view.
+        return split_BTnHX.permute(0, 3, 1, 2, 4).contiguous()
 
 
 def split_width(width: int, ratio: float, heads: int) -> int:
