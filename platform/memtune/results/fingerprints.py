@@ -1,5 +1,6 @@
 """Fingerprints as values: what a model answers of a set of probes, and the files that hold them."""
 
+from contextlib import suppress
 from statistics import fmean
 from typing import Annotated, Any
 
@@ -105,6 +106,9 @@ def store_fingerprint(found: Fingerprint, settings: Settings) -> None:
 
 
 def list_fingerprints(settings: Settings) -> list[Fingerprint]:
-    """The fingerprints of this home, the oldest first."""
-    paths = sorted((settings.home / FOLDER).glob("*.json"), key=lambda path: path.stat().st_mtime)
-    return [Fingerprint.model_validate_json(path.read_text(encoding="utf-8")) for path in paths]
+    """The fingerprints of this home, the oldest first, without files that this version cannot read."""
+    found = []
+    for path in sorted((settings.home / FOLDER).glob("*.json"), key=lambda path: path.stat().st_mtime):
+        with suppress(ValueError):
+            found.append(Fingerprint.model_validate_json(path.read_text(encoding="utf-8")))
+    return found

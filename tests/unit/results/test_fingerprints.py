@@ -47,6 +47,7 @@ def test_a_fingerprint_has_the_rate_that_validation_prefers_and_is_stored(settin
     assert {times: len(shares) for times, shares in result.test.items()} == {1: 2, 2: 2, 4: 2}
     assert result.chance == pytest.approx(1 / 3)
     assert "rate 1e-06, seed 0" in lines.export_text()
+    (settings.home / "fingerprints" / "other.json").write_text('{"name": 5}')
     assert list_fingerprints(settings) == [found]
     assert len(found.to_frame()) == 3
 
