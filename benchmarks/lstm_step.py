@@ -25,8 +25,8 @@ BATCH, STEPS, WIDTH = 20, 35, 128
 LEARNING_RATE, CLIP = 1.0, 5.0
 LSTM = LSTMConfig(width=WIDTH)
 SPEED_BOUNDS = {10_000: (1.3, 1.8), 77_000: (1.8, 2.5)}
-"""Must and goal by vocabulary with AVX-512. Elsewhere the plain step is nearer to the roofline: ours must not be
-slower than it, and the roofline's bounds hold."""
+"""Must and goal by vocabulary with AVX-512. Elsewhere the plain step is nearer to the roofline: ours must not
+be slower than it, and the roofline's bounds hold."""
 ROOFLINE_BOUNDS = (0.50, 0.65)
 
 

@@ -5,12 +5,10 @@ Parameters that occur together are modelled together, so each branch of a space 
 NSGA-II: Deb et al. (2002), "A Fast and Elitist Multiobjective Genetic Algorithm".
 """
 
-import math
 from collections.abc import Mapping, Sequence
-from random import Random
 
 from optuna.samplers import BaseSampler, GPSampler, RandomSampler, TPESampler
-from optuna.trial import FrozenTrial, TrialState, create_trial
+from optuna.trial import FrozenTrial
 
 from memtune.errors import SpaceError
 from memtune.search.samplers.joint_space import JointSpace, SobolSampler
@@ -20,6 +18,7 @@ from memtune.search.samplers.observed_values import (
     complete_trials,
     extrapolate_stopped,
 )
+from memtune.search.samplers.prior_trials import PriorTrials
 from memtune.search.samplers.restricted_sampler import (
     BranchSampler,
     JointSampler,
@@ -33,11 +32,6 @@ MULTI_OBJECTIVE_KINDS = ("tpe", "nsga2", "random", "qmc", "grid")
 """Samplers that can have several objectives."""
 
 MAX_GRID_POINTS = 100_000
-MAX_PRIOR_POINTS = 20
-PRIOR_TRIALS = 20
-"""Ended trials after which the sampler has forgotten its prior: a wrong one must cost little."""
-GOOD_SHARE = 0.1
-"""The share of trials that Optuna's TPE takes as good."""
 
 
 class SamplerFactory:
@@ -62,7 +56,7 @@ class SamplerFactory:
         """
         self._objectives = objectives
         self._config, self._space, self._startup_trials = config, JointSpace(space), startup_trials
-        self._prior_points = prior_points[:MAX_PRIOR_POINTS] if objectives is None else ()
+        self._prior = PriorTrials(() if objectives else prior_points, self._space)
 
     def make_sampler(self, ask_number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:
         """The sampler of one ask. It learns from `trials` only, which are in the order of their numbers."""
@@ -78,11 +72,10 @@ class SamplerFactory:
         )
         if kind == "nsga2":
             return self._make_nsga2(seed, observed, startup)
-        ended = sum(trial.state is not TrialState.RUNNING for trial in trials)
-        if kind == "tpe" and (prior := self._make_prior_trials(ended, ask_number)):
+        if kind == "tpe" and (prior := self._prior.make_trials(ask_number, trials)):
             tpe = TPESampler(seed=seed, n_startup_trials=0, multivariate=True)
             return BranchSampler(tpe, [*prior, *observed], self._space)
-        if ended < self._startup_trials:
+        if self._prior.count_startup(trials) < self._startup_trials:
             return startup
         if kind in SAMPLERS:
             own = SAMPLERS[kind](SamplerRequest(seed, self._config.options))
@@ -92,28 +85,6 @@ class SamplerFactory:
             return JointSampler(gp, completed, self._space, startup)
         tpe = TPESampler(seed=seed, n_startup_trials=0, multivariate=True)
         return BranchSampler(tpe, self._attach(observed), self._space, self._objective_count)
-
-    def _make_prior_trials(self, ended: int, ask_number: int) -> list[FrozenTrial]:
-        """Trials that stand for the prior: its points as good ones, random points as bad ones.
-
-        There are fewer the more trials have ended. Every second ask has none, so that a wrong prior leaves
-        half of the first trials to chance.
-        """
-        count = math.ceil(len(self._prior_points) * (1 - ended / PRIOR_TRIALS))
-        if count <= 0 or ask_number % 2:
-            return []
-        generator, width = Random(ask_number), len(self._space.distributions)
-        drawn = (
-            self._space.read_cube([generator.random() for _ in range(width)])
-            for _ in range(math.ceil(count * (1 / GOOD_SHARE - 1)))
-        )
-        good = [self._make_trial(point, -math.inf) for point in self._prior_points[:count]]
-        return good + [self._make_trial(point, math.inf) for point in drawn]
-
-    def _make_trial(self, parameters: Mapping[str, Scalar], value: float) -> FrozenTrial:
-        known = {n: x for n, x in self._space.distributions.items() if n in parameters}
-        values = {name: parameters[name] for name in known}
-        return create_trial(params=values, distributions=known, value=value)
 
     @property
     def _objective_count(self) -> int:
