@@ -63,7 +63,8 @@ def make_importance_table(detail: StudyDetail) -> Table:
     table = _make_table("importance of parameters (PED-ANOVA)", names)
     shown = [found for found in detail.importance if found.importance >= MIN_SHOWN_IMPORTANCE]
     for found in shown[:MAX_PARAMETERS]:
-        table.add_row(found.label, f"{found.importance:.0%}", f"{found.trials:,}")
+        share = f"{found.importance:.0%}"
+        table.add_row(found.label, share if found.is_above_noise else f"{share}, noise", f"{found.trials:,}")
     if others := len(detail.importance) - len(shown):
         table.caption, table.caption_justify = f"{format_count(others, 'other')} below 1 %", "left"
     return table

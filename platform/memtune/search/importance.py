@@ -4,11 +4,17 @@ Watanabe et al. (2023), "PED-ANOVA", arXiv:2304.10255; for parameters of branche
 4.2. The importance compares the values of a parameter in the best trials with those in all trials. A
 parameter that only some trials have is compared within these, weighted by their shares of the best and of all
 trials.
+
+The noise level of a study is the largest importance that a parameter has in NOISE_DRAWS random exchanges of
+its trials' values, in which none has an effect. Where none has one in the study either, it has the largest of
+all 20 with a chance of 5 %.
 """
 
+import copy
 import math
+import random
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import optuna
@@ -29,6 +35,7 @@ PED-ANOVA estimates the density of a parameter from its values in the trials tha
 which one is good, any parameter differs between the best and all, and its importance is as large as that of
 a parameter that decides. Five is what Optuna recommends for the best trials, whose density is found alike.
 """
+NOISE_DRAWS = 19
 MIN_BEST_TRIALS, MIN_BEST_SHARE = 5, 0.1
 """The best trials are a tenth of all, and five at least, which Optuna recommends."""
 
@@ -46,6 +53,8 @@ class ParameterImportance(Value):
     """Trials that have the parameter."""
     importance: float
     """Its share of the importance of all listed parameters; the shares add up to 1."""
+    is_above_noise: bool
+    """Whether it is above the noise level of the study."""
 
     @property
     def label(self) -> str:
@@ -76,19 +85,40 @@ def rank_parameters(trials: Sequence[FrozenTrial]) -> list[ParameterImportance]:
     evaluator = PedAnovaImportanceEvaluator(
         target_quantile=max(MIN_BEST_SHARE, MIN_BEST_TRIALS / len(valued))
     )
-    with suppress_optuna_messages(), warnings.catch_warnings():
-        # Optuna warns of branches with one trial, which it leaves out.
-        warnings.simplefilter("ignore")
-        study: Any = RestrictedStudy(optuna.create_study(), valued)
-        found = evaluator.evaluate(study)
+    found = _evaluate(evaluator, valued)
     compared = {name: found[name] for name in found if _count(name, valued) >= MIN_PARAMETER_TRIALS}
     if len(compared) == 1 < len(found):
         return []
     total = sum(compared.values()) or 1.0
+    noise = _find_noise_level(evaluator, valued, compared)
     return [
-        _describe(name, importance / total, valued)
+        _describe(name, importance / total, importance > noise, valued)
         for name, importance in sorted(compared.items(), key=lambda item: (-item[1], item[0]))
     ]
+
+
+def _evaluate(evaluator: Any, trials: Sequence[FrozenTrial]) -> dict[str, float]:
+    with suppress_optuna_messages(), warnings.catch_warnings():
+        # Optuna warns of branches with one trial, which it leaves out.
+        warnings.simplefilter("ignore")
+        study: Any = RestrictedStudy(optuna.create_study(), trials)
+        found: dict[str, float] = evaluator.evaluate(study)
+        return found
+
+
+def _find_noise_level(evaluator: Any, trials: Sequence[FrozenTrial], names: Collection[str]) -> float:
+    """The largest importance of these parameters over exchanges of the trials' values."""
+    generator, values = random.Random(0), [trial.value for trial in trials]
+    level = 0.0
+    for _ in range(NOISE_DRAWS):
+        generator.shuffle(values)
+        exchanged = []
+        for trial, value in zip(trials, values, strict=True):
+            exchanged.append(copy.copy(trial))
+            exchanged[-1].value = value
+        found = _evaluate(evaluator, exchanged)
+        level = max([level, *(found[name] for name in names)])
+    return level
 
 
 def _count(name: str, trials: Sequence[FrozenTrial]) -> int:
@@ -100,7 +130,9 @@ def _has_value(trial: FrozenTrial) -> bool:
     return trial.state is TrialState.COMPLETE and trial.value is not None and math.isfinite(trial.value)
 
 
-def _describe(name: str, share: float, trials: Sequence[FrozenTrial]) -> ParameterImportance:
+def _describe(
+    name: str, share: float, is_above_noise: bool, trials: Sequence[FrozenTrial]
+) -> ParameterImportance:
     having = [trial for trial in trials if name in trial.params]
     parts, conditions = name.split("."), dict[str, str]()
     chosen_places: set[int] = set()
@@ -114,6 +146,7 @@ def _describe(name: str, share: float, trials: Sequence[FrozenTrial]) -> Paramet
         conditions=conditions,
         trials=len(having),
         importance=share,
+        is_above_noise=is_above_noise,
     )
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+import numpy as np
 import pytest
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
 from optuna.trial import FrozenTrial, TrialState, create_trial
@@ -74,6 +75,26 @@ def test_the_parameter_that_decides_comes_first_and_the_shares_add_up_to_one() -
     assert [parameter.field for parameter in found] == ["training.rate", "training.noise"]
     assert found[0].importance > 0.8
     assert sum(parameter.importance for parameter in found) == pytest.approx(1.0)
+
+
+def test_the_parameter_that_decides_is_above_the_noise_and_the_other_one_within_it() -> None:
+    assert [parameter.is_above_noise for parameter in rank_parameters(make_flat_trials(100))] == [True, False]
+
+
+def test_without_an_effect_few_studies_have_an_importance_above_the_noise() -> None:
+    """Of 25 studies at most 4: more of them have a chance of 1 % at the level of 5 %."""
+    random = np.random.default_rng(1)
+    claimed = 0
+    for _ in range(25):
+        values = random.normal(size=(12, 4)).tolist()
+        trials = [
+            make_trial(
+                number, {f"training.{name}": (x % 1, RATE) for name, x in zip("abc", own, strict=True)}, y
+            )
+            for number, (*own, y) in enumerate(values)
+        ]
+        claimed += any(parameter.is_above_noise for parameter in rank_parameters(trials))
+    assert claimed <= 4
 
 
 def test_a_parameter_of_a_branch_is_ranked_with_its_conditions_and_the_trials_that_have_it() -> None:

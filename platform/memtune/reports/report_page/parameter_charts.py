@@ -9,6 +9,7 @@ from memtune.number_format import format_count
 from memtune.objective import Objective
 from memtune.reports.report_page.chart_parts import (
     HOLLOW_SIZE,
+    MUTED,
     FamilyScales,
     Row,
     StudyChart,
@@ -51,7 +52,9 @@ def draw_importance(detail: StudyDetail) -> StudyChart | None:
         {
             "parameter": parameter.label,
             "importance": parameter.importance,
-            "text": f"{parameter.importance:.0%} ({parameter.trials} trials)",
+            "text": f"{parameter.importance:.0%} ({parameter.trials} trials)"
+            + ("" if parameter.is_above_noise else ", within the noise"),
+            "claimed": parameter.is_above_noise,
         }
         for parameter in found
     ]
@@ -61,7 +64,11 @@ def draw_importance(detail: StudyDetail) -> StudyChart | None:
     bars = (
         plot_rows("importance")
         .mark_bar(height=7, yOffset=8, cornerRadiusEnd=2)
-        .encode(x=x.axis(format="%", tickCount=4), y=y, color=alt.value("var(--mark-0)"))
+        .encode(
+            x=x.axis(format="%", tickCount=4),
+            y=y,
+            color=alt.condition("datum.claimed", alt.value("var(--mark-0)"), alt.value(MUTED)),
+        )
     )
     # Labels above the bars, because names of parameters are longer than a phone's margin.
     labels = (
@@ -75,7 +82,8 @@ def draw_importance(detail: StudyDetail) -> StudyChart | None:
         title="Importance of parameters",
         caption="How much the values of a parameter in the best trials differ from those in all trials "
         f"(conditional PED-ANOVA), for parameters that {MIN_PARAMETER_TRIALS} trials have; in brackets the "
-        "branch that has the parameter. The shares add up to 100 %.",
+        "branch that has the parameter. The shares add up to 100 %. Grey ones "
+        "are within the noise: they are as large when the values of the trials are exchanged at random.",
         chart=alt.layer(bars, labels, shares),
         tables={"importance": rows},
         height=BAR_PIXELS * len(rows),
