@@ -27,6 +27,10 @@ DEFAULT_ADDRESS = "http://127.0.0.1:8265"
 STUDY_KEY = "memtune_study"
 """The key of the study's name in a job's metadata."""
 SEARCH_COMMAND = re.compile(r"\bsearch(?:\.py)?\s+(?:\S*/)?([^\s/]+)\.toml\b")
+NO_AGENT_HINT = (
+    "; the agent that starts jobs on the head is not up yet, or has ended: try again in a minute, then look "
+    "into /tmp/ray/session_latest/logs/dashboard_agent.log on the head"
+)
 CONNECT_TIMEOUT_SECONDS = 10.0
 RECONNECT_TIMEOUT_SECONDS = 60.0
 """Seconds without a connection after which `follow_log` fails."""
@@ -217,8 +221,8 @@ class JobServer:
                 "place here (mode 0600), or name its file in RAY_AUTH_TOKEN_PATH"
             ) from None
         except (RuntimeError, ConnectionError, OSError) as error:
-            proxy = explain_proxy(self.address)
-            raise ClusterError(f"the job server at {self.address} failed: {error}{proxy}") from error
+            hint = NO_AGENT_HINT if "No available agent" in str(error) else explain_proxy(self.address)
+            raise ClusterError(f"the job server at {self.address} failed: {error}{hint}") from error
 
 
 class _LogInterruptedError(Exception):

@@ -1,5 +1,6 @@
 """A study is checked on the client, and a job's metadata suffice to submit it again."""
 
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from memtune.errors import ClusterError, ConfigurationError, SpaceError
+from memtune.ray_backend.jobs import job_server
 from memtune.ray_backend.jobs.job_package import write_package
 from memtune.ray_backend.jobs.job_server import Job, JobServer, resolve_server_address
 from memtune.ray_backend.jobs.job_submission import Submission, prepare_resumption, prepare_submission
@@ -131,3 +133,17 @@ def test_the_address_option_takes_precedence_over_the_environment(monkeypatch: p
 def test_the_error_for_an_unreachable_server_names_the_forwarding_command() -> None:
     with pytest.raises(ClusterError, match=r"`memtune cluster dashboard CLUSTER\.yaml`"):
         JobServer("http://127.0.0.1:1")
+
+
+def test_a_head_without_an_agent_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Client:
+        def list_jobs(self) -> None:
+            raise RuntimeError("Request failed with status code 500: No available agent to submit job")
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        monkeypatch.setattr(job_server, "_create_client", lambda address: Client())
+        server = JobServer(f"http://127.0.0.1:{listening.getsockname()[1]}")
+        with pytest.raises(
+            ClusterError, match=r"No available agent.*try again in a minute.*dashboard_agent\.log"
+        ):
+            server.list_jobs()
