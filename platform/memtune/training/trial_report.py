@@ -60,7 +60,8 @@ class Report(Value):
         if not (isinstance(report, Mapping) and "finished" in report):
             return report
         kept = {name: value for name, value in report.items() if name not in ("finished", "reason")}
-        return {**kept, "end": read_earlier_end(report["reason"]) if report["finished"] else None}
+        sentence = str(report.get("reason") or "")
+        return {**kept, "end": read_earlier_end(sentence) if report["finished"] else None}
 
     @property
     def cost(self) -> float | None:

@@ -149,5 +149,5 @@ def test_removed_kinds_are_named_with_what_replaces_them(settings: Settings, tmp
     if not list(Path(settings.studies_folder).glob("removed-*")):
         pytest.skip("its version had no such kinds")
     assert show_study("removed", settings).trials
-    with pytest.raises(MemtuneError, match=r'sampler.kind = "\w+": it was removed.*warm_start'):
+    with pytest.raises(MemtuneError, match=r"sampler.kind = \w+: it was removed.*warm_start"):
         dry_run(write_study_file(settings, "removed", tmp_path), settings=settings)

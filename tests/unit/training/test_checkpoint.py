@@ -11,8 +11,9 @@ import torch
 
 from memtune.errors import CheckpointError, StorageError
 from memtune.models import LSTMConfig, RecurrentMemoryConfig, build_model, logits
-from memtune.training import GradientTrainer, load_best_model, load_model, save_model
+from memtune.training import GradientTrainer, Report, load_best_model, load_model, save_model
 from memtune.training.checkpoint import read_checkpoint, read_record
+from memtune.trial_state import StopReason
 from memtune.values import digest
 
 FILES = ["model.safetensors", "best.safetensors", "learner.safetensors", "learner.json"]
@@ -212,3 +213,13 @@ def test_weights_of_another_configuration_are_refused_by_name(tmp_path, saved, m
     (tmp_path / "wrong" / "model.safetensors").rename(tmp_path / "right" / "model.safetensors")
     with pytest.raises(CheckpointError, match=message):
         load_model(tmp_path / "right")
+
+
+@pytest.mark.parametrize("reason", [None, 3, "diverged: the loss is nan"])
+def test_reports_of_earlier_checkpoints_say_in_words_why_a_trial_ended(reason: object) -> None:
+    earlier = {"tokens": 900, "valid_loss": 1.0, "finished": True, "reason": reason}
+    end = Report.model_validate(earlier).end
+    expected = StopReason.DIVERGED if isinstance(reason, str) else StopReason.ERROR
+    assert end is not None
+    assert end.reason is expected
+    assert Report.model_validate({"tokens": 900, "finished": False}).end is None

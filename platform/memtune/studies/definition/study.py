@@ -144,8 +144,9 @@ class Study(UserValue):
             return document
         terms = copy_as_toml(document)
         for name, value in flatten(terms):
-            if advice := EARLIER_TERMS.get(name) or EARLIER_TERMS.get(f"{name} = {value}"):
-                raise ValueError(f"{name} = {json.dumps(value)}: {advice}")
+            with_value = f"{name} = {value}" if isinstance(value, str) else name
+            if advice := EARLIER_TERMS.get(name) or EARLIER_TERMS.get(with_value):
+                raise ValueError(f"{with_value}: {advice}")
         return terms
 
     @field_validator("spaces", mode="before")
