@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from math import comb
+from statistics import fmean
 from typing import Any, Literal
 
 import numpy as np
@@ -459,7 +460,7 @@ def _advise(
     if decided is not None and decided.end is not None and not leaders:
         return ""
     if leaders or decided is not None:
-        return _ADVICE_TO_GO_ON
+        return f"{_ADVICE_TO_GO_ON}{_describe_rest(ranking, leaders, decided)}"
     open_ones = [other for other in comparisons if other.certainty != "significant"]
     if not open_ones and not comparisons and _has_several(ranking):
         return _ADVICE_TO_GO_ON
@@ -480,6 +481,27 @@ def _advise(
     if nearest.counted:
         advice += f" {nearest.counted[0]} learns by counting: the seeds are those of the other."
     return advice
+
+
+def _describe_rest(
+    ranking: Ranking[StudyTrial], leaders: Sequence[ShortTrial[StudyTrial]], decided: SeedDecision | None
+) -> str:
+    """What the rest of the trials that led, or the seeds of the next test, take at the speed so far."""
+    hours = sum(
+        found.best.cpu_hours * max(0.0, found.best.planned_tokens / found.tokens - 1)
+        for found in leaders
+        if found.best.planned_tokens
+    )
+    for found in select_compared(ranking):
+        if not leaders and decided is not None and found.title in decided.continued:
+            missing = decided.seeds - sum(trial.is_repeat for trial in found.trials)
+            hours += missing * fmean(trial.cpu_hours for trial in found.trials)
+    if not hours:
+        return ""
+    study = ranking.winner.best.study
+    what = "The rest of what led" if leaders else "The next test"
+    command = f"memtune search {study.rpartition('-')[0] or study}.toml --resume"
+    return f" {what} takes about {hours:.2g} core h: {command}."
 
 
 _ADVICE_TO_GO_ON = "To find out, raise the budget and run the study with --resume."

@@ -15,6 +15,7 @@ from memtune.studies.definition.study_terms import Repeats
 from memtune.tasks import ItemCosts
 from memtune.training import TrialConfig
 from memtune.trial_state import TrialState
+from memtune.usage import NodeSeconds, Usage
 from tests.presence import require
 from tests.unit.results.made_trials import make_study_trial
 
@@ -201,6 +202,31 @@ def test_of_a_single_alternative_its_two_best_configurations_are_compared(tmp_pa
     verdict = judge_ranking(require(ranking), Objective.PERPLEXITY, str(tmp_path))
     assert [other.name for other in verdict.comparisons] == ["lstm #1"]
     assert "add [repeats] with best = 2 and seeds = 4 or more" in verdict.advice
+
+
+def test_what_would_decide_is_a_command_with_its_estimated_time(tmp_path: Path) -> None:
+    """A third of its tokens took one core hour."""
+    best = make_study_trial("lstm", 0, {300: 5.0, 900: 4.0}, study="two-0123abcd")
+    hour = Usage(tokens=300, nodes={"": NodeSeconds(cpu=3600)})
+    cut = make_study_trial("rnn", 1, {300: 4.9}, state=TrialState.RUNNING, usage=hour)
+    verdict = judge_ranking(require(rank_trials([best, cut])), Objective.PERPLEXITY, str(tmp_path))
+    assert verdict.advice.endswith(
+        "The rest of what led takes about 2 core h: memtune search two.toml --resume."
+    )
+
+
+def test_rounds_of_seeds_that_a_budget_ended_say_what_the_next_test_takes(tmp_path: Path) -> None:
+    """Three of four seeds of each of two alternatives, of half an hour each."""
+    usage = Usage(tokens=1000, nodes={"": NodeSeconds(cpu=1800)})
+    trials = [
+        make_trial(family, number, seed, 4.0 + gap).model_copy(update={"is_repeat": seed > 0, "usage": usage})
+        for number, (family, gaps) in enumerate({"lstm": [0, 0, 0.1, 0.2], "rnn": [1, 0.1, 0, 0.2]}.items())
+        for seed, gap in enumerate(gaps)
+    ]
+    repeats = Repeats(until="decided")
+    ranking = require(rank_trials(trials))
+    verdict = judge_ranking(ranking, Objective.PERPLEXITY, str(tmp_path), trials, repeats=repeats)
+    assert verdict.advice.endswith("The next test takes about 1 core h: memtune search s.toml --resume.")
 
 
 def test_an_alternative_that_led_when_the_study_ended_leaves_it_undecided(tmp_path: Path) -> None:
