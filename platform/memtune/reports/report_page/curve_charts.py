@@ -1,6 +1,6 @@
 """Charts over training: every learning curve, and the best so far against tokens and hours."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import altair as alt
 
@@ -21,6 +21,7 @@ from memtune.reports.report_page.chart_parts import (
     plot_rows,
     tell_figure,
 )
+from memtune.results.study.alternative_effort import AlternativeEffort
 from memtune.results.study.study_detail import StudyDetail
 from memtune.results.study.study_trials import StudyTrial
 from memtune.trial_state import TrialState
@@ -171,3 +172,45 @@ def draw_progress(detail: StudyDetail, ideal: float | None, scales: FamilyScales
             chart=alt.layer(*layers),
             tables={"steps": steps, "improvements": rows, "ideal": [{"figure": ideal}]},
         )
+
+
+def draw_best_of(
+    efforts: Sequence[AlternativeEffort], objective: Objective, scales: FamilyScales
+) -> StudyChart | None:
+    """The expected best figure against the number of configurations; None below two of an alternative."""
+    rows: list[Row] = [
+        {"name": effort.name, "family": effort.family, "configurations": count, "figure": figure}
+        for effort in efforts
+        for count, figure in enumerate(effort.best_of, start=1)
+        if is_drawable(figure)
+    ]
+    most = max((row["configurations"] for row in rows), default=0)
+    if most < 2:
+        return None
+    limit = find_drawn_limit([row["figure"] for row in rows], objective)
+    vertical, ticks = _scale_figures(rows, limit, None, objective)
+    x = alt.X(
+        "configurations:Q",
+        scale=alt.Scale(domain=[0.9, most + 0.1], nice=False),
+        title="configurations tried",
+    ).axis(tickMinStep=1, format="d", grid=False)
+    marks = {"x": x, "y": place_figure(alt.Y, vertical, ticks, objective), "color": scales.colour()}
+    tooltip = [
+        alt.Tooltip("name:N", title="alternative"),
+        alt.Tooltip("configurations:Q"),
+        tell_figure(objective),
+    ]
+    lines = (
+        plot_rows("expected").mark_line(clip=True).encode(**marks, strokeDash=scales.dash(), detail="name:N")
+    )
+    points = plot_rows("expected").mark_point(filled=True, size=HOLLOW_SIZE / 2, opacity=1, clip=True)
+    return StudyChart(
+        name="best_of",
+        title="The best of fewer configurations",
+        caption="The expected best of so many configurations of each alternative, drawn from those that were "
+        "tried: at equal numbers the effort is equal. Each counts with its lowest validation.",
+        chart=alt.layer(
+            scales.filter(lines), scales.filter(points.encode(**marks, shape=scales.shape(), tooltip=tooltip))
+        ),
+        tables={"expected": rows},
+    )

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from memtune.reports.report_page.chart_parts import FamilyScales, StudyChart
-from memtune.reports.report_page.curve_charts import draw_learning_curves, draw_progress
+from memtune.reports.report_page.curve_charts import draw_best_of, draw_learning_curves, draw_progress
 from memtune.reports.report_page.leaderboard_charts import draw_seeds
 from memtune.reports.report_page.parameter_axes import format_level, name_fields
 from memtune.reports.report_page.parameter_charts import (
@@ -43,6 +43,8 @@ def list_sections(report: StudyReport) -> list[ChartSection]:
     objective, scales = detail.summary.objective, FamilyScales(list_families(report))
     best = detail.best.number if detail.best else -1
     slices = draw_slices(detail, scales)
+    efforts = report.verdict.efforts if report.verdict else ()
+    best_of = draw_best_of(efforts, objective, scales)
     drawn: list[tuple[str, str, Sequence[StudyChart | None]]] = [
         ("seeds", "Leaderboard", [draw_seeds(leaderboard, objective, ideal, best, scales)]),
         (
@@ -51,7 +53,7 @@ def list_sections(report: StudyReport) -> list[ChartSection]:
             [*draw_trade_offs(leaderboard, objective, ideal, best, scales), draw_hypervolume(detail)],
         ),
         ("curves", "Learning curves", [draw_learning_curves(detail, ideal, scales)]),
-        ("progress", "Best so far", list(draw_progress(detail, ideal, scales))),
+        ("progress", "Best so far", [*draw_progress(detail, ideal, scales), best_of]),
         (
             "parameters",
             "Parameters",

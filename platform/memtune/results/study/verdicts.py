@@ -20,6 +20,7 @@ from memtune.number_format import format_count
 from memtune.objective import Objective
 from memtune.results.ranking.paired_tests import compare_configurations, compare_items, count_equal_seeds
 from memtune.results.ranking.selection import Configuration, Ranking, ShortTrial
+from memtune.results.study.alternative_effort import AlternativeEffort, measure_efforts
 from memtune.results.study.study_trials import StudyTrial
 from memtune.results.study.study_view import StudyView
 from memtune.seed_statistics import (
@@ -108,6 +109,8 @@ class Verdict(Value):
     """What would settle an open question; empty where it is settled."""
     comparisons: tuple[WinnerComparison, ...]
     """With the other alternatives, the best first."""
+    efforts: tuple[AlternativeEffort, ...] = ()
+    """What each alternative has had."""
 
     @property
     def state(self) -> str:
@@ -164,6 +167,7 @@ def judge_ranking(
         decision="" if decided is None else _describe_decision(decided, objective, repeats),
         advice=_advise(ranking, comparisons, leaders, decided),
         comparisons=comparisons,
+        efforts=measure_efforts(trials, objective),
     )
 
 

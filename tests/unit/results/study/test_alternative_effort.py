@@ -1,0 +1,34 @@
+"""What each alternative has had, and what fewer configurations would have found."""
+
+from itertools import combinations
+
+import pytest
+
+from memtune.objective import Objective
+from memtune.results.study.alternative_effort import expect_best, measure_efforts
+from memtune.usage import NodeSeconds, Usage
+from tests.unit.results.made_trials import make_study_trial
+
+
+def test_the_expected_best_of_n_is_the_mean_over_all_choices() -> None:
+    costs = [4.0, 3.0, 3.5, 3.0]
+    means = [
+        sum(map(min, chosen)) / len(chosen)
+        for count in range(1, 5)
+        for chosen in [list(combinations(costs, count))]
+    ]
+    assert expect_best(costs) == pytest.approx(means)
+
+
+def test_repeats_count_in_tokens_and_hours_and_not_as_configurations() -> None:
+    hour = Usage(tokens=900, nodes={"": NodeSeconds(cpu=3600)})
+    trials = [
+        make_study_trial("lstm", 0, {900: 4.0}, usage=hour),
+        make_study_trial("lstm", 1, {900: 25.0}, usage=hour),
+        make_study_trial("lstm", 0, {900: 4.1}, usage=hour, seed=1, is_repeat=True),
+        make_study_trial("rnn", 2, {}),
+    ]
+    lstm, rnn = measure_efforts(trials, Objective.PERPLEXITY)
+    assert (lstm.configurations, lstm.tokens, lstm.cpu_hours) == (2, 2700, 3.0)
+    assert lstm.best_of == pytest.approx((54.598,), rel=1e-4)
+    assert (rnn.configurations, rnn.best_of) == (1, ())
