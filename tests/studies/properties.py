@@ -196,12 +196,13 @@ def _list_expected_caveats(found: Surfaces) -> Iterator[str]:
     full = {trial["alternative"] for trial in _list_full(found)}
     for name in tried - full:
         yield rf"Without a trial of full length: .*\b{re.escape(name)}\b"
+    ranked = {trial["alternative"] for trial in trials if _is_rankable(trial)}
     counts = Counter(
         alternative
         for alternative, _ in {
             (trial["alternative"], found.configs[trial["identity"]].configuration_identity)
             for trial in searched
-            if trial["curve"]
+            if trial["curve"] and trial["alternative"] in ranked
         }
     )
     most = max(counts.values(), default=0)

@@ -45,12 +45,14 @@ class Proposals:
         initial_points: Sequence[Mapping[str, Scalar]] = (),
         objectives: MultiObjective | None = None,
         prior_points: Sequence[Mapping[str, Scalar]] = (),
+        *,
+        is_grid_ordered: bool = False,
     ) -> None:
         """`guard` is called before every write. It raises when this driver must not write any more.
 
         `initial_points` are tried first: values of parameters by name; the sampler draws the others.
         `prior_points` are believed to be good, the best first. Without `objectives` there is one, the trials'
-        value.
+        value. A grid is tried at random, or as it is ordered.
         """
         storage, redacted_url = open_study_database(storage_url), redact_url(storage_url)
         self._buffer = OutageBuffer(redacted_url)
@@ -59,7 +61,13 @@ class Proposals:
             self._store.recover_interrupted()
             candidates = Candidates(space, identify, get_refusal_reason, measure_size)
             self._proposer = Proposer(
-                self._store, candidates, sampler, initial_points, objectives, prior_points
+                self._store,
+                candidates,
+                sampler,
+                initial_points,
+                objectives,
+                prior_points,
+                is_grid_ordered=is_grid_ordered,
             )
 
     def ask(self) -> Proposal | None:

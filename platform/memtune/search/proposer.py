@@ -102,6 +102,8 @@ class Proposer:
         initial_points: Sequence[Mapping[str, Scalar]] = (),
         objectives: MultiObjective | None = None,
         prior_points: Sequence[Mapping[str, Scalar]] = (),
+        *,
+        is_grid_ordered: bool = False,
     ) -> None:
         """`initial_points` are tried first: values of parameters by name; the sampler draws the others.
 
@@ -113,7 +115,8 @@ class Proposer:
         self._trials_per_family = startup_trials // max(families, 1)
         prior = store.keep_points(PRIOR_POINTS_KEY, prior_points)
         self._samplers = SamplerFactory(config, candidates.space, startup_trials, objectives, prior)
-        self._planned_points = [*store.keep_points(INITIAL_POINTS_KEY, initial_points), *self._list_grid()]
+        grid = self._list_grid(is_ordered=is_grid_ordered)
+        self._planned_points = [*store.keep_points(INITIAL_POINTS_KEY, initial_points), *grid]
         self._is_exhausted = False
         self._cached_history: History | None = None
         self._issued_numbers = {
@@ -187,11 +190,12 @@ class Proposer:
             return None
         return dict(self._planned_points[history.asks])
 
-    def _list_grid(self) -> list[dict[str, Scalar]]:
-        """Every point of the space in random order where the sampler is a grid; else empty."""
+    def _list_grid(self, *, is_ordered: bool) -> list[dict[str, Scalar]]:
+        """Every point of the space where the sampler is a grid, at random or in its order; else empty."""
         if self._config.kind != "grid":
             return []
-        return RandomChooser(self._config.seed).shuffle(list(self._candidates.space.points()))
+        points = list(self._candidates.space.points())
+        return points if is_ordered else RandomChooser(self._config.seed).shuffle(points)
 
     def _propose_untried(self, history: History) -> Proposal | None:
         seed = int(digest(self._config.seed, history.asks, "untried")[:8], 16)

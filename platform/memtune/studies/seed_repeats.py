@@ -72,15 +72,19 @@ def make_repeat_space(
 ) -> Space:
     """The space of every outcome's configuration under every seed after the first, which the search had.
 
+    Its points are in the order of the seeds, and for each in that of the outcomes: a budget that ends leaves
+    out the last seeds, not the best outcomes.
+
     With a `precision` that a configuration did not have, that configuration is trained in it under all seeds:
     values of different precisions have no common mean. The repeats that were `started` before are in the
     space too: of configurations that were among the best then, or under seeds that are no longer asked for.
     """
     options: dict[str, dict[str, Any]] = {}
-    for outcome in outcomes:
-        configuration = _set_precision(outcome.configuration, precision)
-        for seed in seeds[1:] if configuration == outcome.configuration else seeds:
-            options[f"trial {outcome.number} seed {seed}"] = {**configuration, "seed": seed}
+    changed = [(each, _set_precision(each.configuration, precision)) for each in outcomes]
+    for seed in seeds:
+        for outcome, configuration in changed:
+            if seed != seeds[0] or configuration != outcome.configuration:
+                options[f"trial {outcome.number} seed {seed}"] = {**configuration, "seed": seed}
     known = {digest(configuration) for configuration in options.values()}
     for repeat in started:
         if digest(repeat.configuration) not in known:

@@ -65,6 +65,12 @@ def test_each_configuration_is_repeated_under_each_seed() -> None:
     assert len({tuple(sorted(choice.items())) for choice in space.points()}) == 6
 
 
+def test_repeats_start_with_the_best_outcome_under_each_seed() -> None:
+    space = make_repeat_space([make_valued_outcome(7, 1.0), make_valued_outcome(4, 2.0)], range(3))
+    sampled = [space.sample(PinnedChooser(point, RandomChooser(0))) for point in space.points()]
+    assert [(found["model"]["width"], found["seed"]) for found in sampled] == [(8, 1), (5, 1), (8, 2), (5, 2)]
+
+
 def test_a_repeat_is_the_configuration_with_another_seed() -> None:
     space = make_repeat_space([make_valued_outcome(4, 1.0)], [0, 1, 2])
     sampled = [space.sample(PinnedChooser(point, RandomChooser(0))) for point in space.points()]
@@ -88,8 +94,8 @@ def test_a_repeat_in_another_precision_has_the_seed_of_the_search_too() -> None:
     assert [(found["model"]["width"], found["seed"]) for found in sampled] == [
         (8, 0),
         (8, 1),
-        (8, 2),
         (16, 1),
+        (8, 2),
         (16, 2),
     ]
     assert {found["training"]["precision"] for found in sampled} == {"float32"}

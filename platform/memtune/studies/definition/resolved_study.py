@@ -155,6 +155,7 @@ class ResolvedStudy:
             self.list_initial_points() if repeats is None else (),
             self._make_multi_objective() if repeats is None else None,
             self.list_prior_points() if repeats is None else (),
+            is_grid_ordered=repeats is not None,
         )
 
     def _make_multi_objective(self) -> MultiObjective | None:
