@@ -15,7 +15,7 @@ from tests.studies.surfaces import Surfaces, add_rows, prepare_home, run
 
 STORED_SEED = 2026
 """The first of the seeds of `make test`."""
-FEW, MANY, PER_HOME = 47, 1_000, 50
+FEW, MANY, PER_HOME = 50, 1_000, 50
 THOROUGH_EVERY = 10
 """Of so many studies one registers its models and draws its charts, unless all do."""
 COMPARED_EVERY = 5

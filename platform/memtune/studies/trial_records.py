@@ -108,7 +108,9 @@ class StudyRecords:
     def start(self, trial: Trial) -> None:
         """Open the trial's run, with the parameters that its model has."""
         identity = trial.proposal.identity
-        self._open_run(trial.proposal.number, identity, trial.config, self._stored_tokens.get(identity))
+        # Only at its first start by this driver, which has recorded the trial's reports since.
+        max_tokens = None if trial.reports else self._stored_tokens.get(identity)
+        self._open_run(trial.proposal.number, identity, trial.config, max_tokens)
         self._record_progress(trial, TrialState.RUNNING)
 
     def _open_run(

@@ -181,6 +181,24 @@ def test_an_open_trial_that_is_stopped_earlier_than_recorded_loses_the_surplus(
     assert read_curve(client, outcome) == pytest.approx(outcome.curve)
 
 
+def test_a_trial_that_is_started_again_keeps_what_this_driver_has_recorded(
+    resolved: ResolvedStudy, open_proposals: Callable[[], Proposals], client: MlflowClient
+) -> None:
+    """A driver was killed before the first report; the next one pauses the trial and continues it."""
+    open_proposals().ask()
+    resumed = open_proposals()
+    with open_records(resolved) as (_, records):
+        records.resume(resumed.list_outcomes())
+        director = Director(resumed, records, max_trials=1)
+        trial = start(director)
+        curve = train(resolved, trial)
+        director.on_reports(trial.proposal.number, curve[:2])
+        records.start(trial)
+        director.on_ended(trial.proposal.number)
+    (outcome,) = resumed.list_outcomes()
+    assert list(read_curve(client, outcome)) == [report.tokens for report in curve[:2]]
+
+
 @pytest.mark.parametrize("end", ["completed", "stopped"])
 def test_files_of_killed_workers_are_deleted_when_the_resumed_trial_ends(
     resolved: ResolvedStudy, open_proposals: Callable[[], Proposals], end: str

@@ -129,6 +129,7 @@ class RunWriter:
 
     def _start_run(self, key: RunKey, command: StartRun) -> None:
         """Create the run, or find it and set it to running with what the store holds of it."""
+        self._send_pending(key)  # of a trial that lost its worker
         tags = {**command.tags, **key.tags()}
         parent = self._open_runs.get(RunKey(key.study)) if key.trial is not None else None
         if parent is not None:
