@@ -8,6 +8,7 @@ from memtune.reports.json_schemas import PARAMETER, PARAMETER_KINDS, make_schema
 
 TOKENS, EXAMPLE_TOKENS = "predicted tokens", "predicted tokens, or examples of a classifier"
 FIELD_UNITS: Mapping[str, str] = {
+    "accumulated_batches": "batches",
     "base_width": "units",
     "batch_size": "sentences, or rows of a stream",
     "best": "configurations",
@@ -23,6 +24,7 @@ FIELD_UNITS: Mapping[str, str] = {
     "cpus_per_trial": "cores",
     "decay": "1 per step",
     "dropout": "1",
+    "ema_decay": "share kept at a step",
     "epochs": "epochs",
     "epsilon": "1",
     "factor": "1",

@@ -12,7 +12,7 @@ from memtune.api import run_search
 from memtune.errors import MissingSourceError, PluginError, StudyError
 from memtune.models import MODELS
 from memtune.plugins import isolate_registries
-from memtune.ray_backend.jobs.job_package import collect_study_files, write_package
+from memtune.ray_backend.jobs.job_package import STUDY_FOLDER, collect_study_files, write_package
 from memtune.reports.live.watched_calls import train
 from memtune.results.loaded_models import load
 from memtune.results.model_evaluation import evaluate_model
@@ -274,6 +274,6 @@ def test_a_submitted_study_takes_its_model_file_and_the_space_beside_it(
     files = collect_study_files(study, load_study(study))
     assert set(files.texts) == {"memories.toml", "space.toml", "my_memory.py", "my_memory.toml"}
     write_package(files, tmp_path / "package")
-    packaged = tmp_path / "package" / files.study
+    packaged = tmp_path / "package" / STUDY_FOLDER / files.study
     here = resolve_study(study, load_study(study), settings).id
     assert resolve_study(packaged, load_study(packaged), settings).id == here
