@@ -39,6 +39,7 @@ corpus questions grammar asked
 corpus export grammar exported
 corpus parse text.txt parsed.conllu
 corpus import imported --train text.txt --valid text.txt --test text.txt
+corpus probe parity
 corpus rename imported renamed
 corpus remove renamed --yes
 model list
@@ -48,6 +49,8 @@ model check own_memory.py
 schema study
 study new grammar_sizes
 train trial.toml
+judge trial.toml trial.toml
+probe lstm --set parity --setting rows=64 --parameters 2000 --epochs 1 --rates 0.01 --seeds 1
 demo
 search layers.toml --dry-run
 search layers.toml --address GCS

@@ -237,7 +237,7 @@ def test_ask_compares_the_mistakes_of_two_models(settings: Settings, tmp_path: P
     assert records[0]["by_attractors"]["5+"]["questions"] == 1
     shown = read_output("ask", *models, "--questions", "asked", "--answers", str(tmp_path / "answers"))
     assert "5+" in shown
-    assert "mistakes made by these models" in shown
+    assert "mistakes on 2 questions, by the models that make them" in shown
     assert len((tmp_path / "answers" / "tiny-1.tsv").read_text().splitlines()) == 4
     assert 'corpus "tiny" has no annotations' in read_error("ask", models[0])
     (tmp_path / "labels.txt").write_text("(3 (2 a) (2 cat))\n")

@@ -20,7 +20,7 @@ def make_fingerprint_table(fingerprint: Fingerprint) -> Table:
     """One row for each probe and tested length: accuracy with its interval over seeds, higher is better."""
     terms = fingerprint.terms
     seeds = "one seed" if terms.seeds == 1 else f"mean of {terms.seeds} seeds with 95 % interval"
-    budget = f"{terms.epochs:g} epochs of batches of {terms.batch_size}"
+    budget = f"epochs: {terms.epochs:g}, batches of {terms.batch_size}"
     title = f"{fingerprint.name}: test accuracy, {seeds}, {budget}"
     shown = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
     shown.show_edge, shown.pad_edge = False, False

@@ -28,6 +28,7 @@ def test_classifiers_count_examples_and_other_tasks_tokens():
         "agreement": "tokens",
         "sentiment": "examples",
         "inference": "examples",
+        "probe": "examples",
     }
 
 
