@@ -122,9 +122,12 @@ def _judge_and_test(study: ResolvedStudy, view: StudyView) -> tuple[Verdict, tup
     verdict = judge_study(view)
     assert verdict is not None, "a study with a ranking has a verdict"
     tests = tuple(
-        f"{verdict.winner} against {other.name}: {test.describe(view.objective)}"
+        f"{names}: {test.describe(view.objective)}"
         for other in verdict.comparisons
-        for test in (other.by_seeds, other.by_items)
+        for names, test in (
+            (f"{verdict.winner} against {other.name}", other.by_seeds),
+            (" against ".join(other.models), other.by_items),
+        )
         if test is not None
     )
     return verdict, tests

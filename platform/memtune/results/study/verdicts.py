@@ -60,6 +60,8 @@ class WinnerComparison(Value):
     """None below three equal seeds, and where both models count. Corrected for the choice of the best."""
     by_items: PairedTest | None
     """None where the costs of the items of both were not stored when the study ended, or are too few."""
+    models: tuple[str, ...] = ()
+    """The trained models that `by_items` compares: of each of the two the one under its best seed."""
     certainty: Certainty
     """By the test over seeds; where both models count, by the test over items."""
     seeds: int
@@ -86,7 +88,7 @@ class WinnerComparison(Value):
             return "not tested: the costs of the validation items are not stored, or too few"
         text = f"not tested: {format_count(self.seeds, 'equal seed')} of {MIN_PAIRED_SEEDS} needed"
         if self.by_items:
-            text += f"; of the two trained models: {self.by_items.describe(objective)}"
+            text += f"; {' against '.join(self.models)}: {self.by_items.describe(objective)}"
         return text
 
 
@@ -248,6 +250,7 @@ def _compare(
         margin=margin if margin >= 0 else None,
         by_seeds=by_seeds,
         by_items=_compare_stored_items(winner.best, other.best, checkpoint_root),
+        models=(winner.best.name, other.best.name),
         certainty="not tested",
         seeds=count_equal_seeds(winner, other),
         counted=tuple(compared.title for compared in (winner, other) if compared.best.is_counted),
