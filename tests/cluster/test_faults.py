@@ -27,6 +27,7 @@ from memtune.search.optuna_trials import IDENTITY_KEY
 from memtune.settings import Settings
 from memtune.studies.checkpoint_store import parse_tokens
 from memtune.training import GradientTrainer, TrialConfig
+from memtune.training.optimisation.matmul_backend import select_backend
 from memtune.trial_state import TrialState
 from tests.cluster.drivers import (
     Driver,
@@ -231,7 +232,8 @@ def faulty_study(tmp_path_factory: pytest.TempPathFactory) -> FaultyStudy:
 
 
 def train_undisturbed(faulty_study: FaultyStudy, outcome: Outcome) -> dict[int, float | None]:
-    """The curve of the same trial without faults."""
+    """The curve of the same trial without faults, on the kernels that the study's node has chosen."""
+    select_backend.cache_clear()
     corpus = open_corpus("tiny", faulty_study.settings.corpus_store)
     torch.set_num_threads(1)
     trainer = GradientTrainer(TrialConfig.model_validate(outcome.configuration), corpus)
