@@ -142,7 +142,7 @@ def test_every_chart_has_a_place_and_every_place_a_chart(page: Page, report: Stu
 
 def test_charts_follow_the_schema_of_vega_lite(report: StudyReport) -> None:
     for chart in describe_page(report).charts:
-        chart.chart.to_dict(validate=True)
+        assert "vega-lite" in chart.chart.to_dict(validate=True)["$schema"]
 
 
 def test_the_run_of_the_study_has_the_report(home: Settings, report: StudyReport) -> None:

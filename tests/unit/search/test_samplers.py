@@ -14,6 +14,7 @@ from memtune.search.samplers import SamplerFactory
 from memtune.search.samplers.joint_space import JointSpace, SobolSampler
 from memtune.search.samplers.observed_values import complete_trials, extrapolate_stopped
 from memtune.search.samplers.prior_trials import PriorTrials
+from memtune.search.samplers.restricted_sampler import JointSampler
 from memtune.spaces import RandomChooser, read_space
 from tests.presence import require
 
@@ -293,6 +294,12 @@ def test_a_prior_that_its_trials_contradict_is_given_up_and_the_startup_begins_a
     assert not prior.make_trials(9, wrong)
     assert not prior.make_trials(42, make_asked([1.0, 1.0, 2.0] * 5))
     assert (prior.count_startup(right), prior.count_startup(wrong)) == (9, 3)
+
+
+def test_a_sampler_that_ignores_priors_does_not_give_one_up():
+    space, wrong = read_space(SPACE, "space.toml"), make_asked([2.0, 2.0, 1.0])
+    factory = SamplerFactory(SamplerConfig(kind="gp"), space, 6, prior_points=make_prior(1e-3))
+    assert isinstance(factory.make_sampler(len(wrong), wrong), JointSampler)
 
 
 def make_asked(costs: list[float]) -> list[FrozenTrial]:

@@ -56,7 +56,8 @@ class SamplerFactory:
         """
         self._objectives = objectives
         self._config, self._space, self._startup_trials = config, JointSpace(space), startup_trials
-        self._prior = PriorTrials(() if objectives else prior_points, self._space)
+        follows_prior = config.kind == "tpe" and objectives is None
+        self._prior = PriorTrials(prior_points if follows_prior else (), self._space)
 
     def make_sampler(self, ask_number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:
         """The sampler of one ask. It learns from `trials` only, which are in the order of their numbers."""
@@ -72,10 +73,8 @@ class SamplerFactory:
         )
         if kind == "nsga2":
             return self._make_nsga2(seed, observed, startup)
-        if kind == "tpe" and (prior := self._prior.make_trials(ask_number, trials)):
-            tpe = TPESampler(seed=seed, n_startup_trials=0, multivariate=True)
-            return BranchSampler(tpe, [*prior, *observed], self._space)
-        if self._prior.count_startup(trials) < self._startup_trials:
+        prior = self._prior.make_trials(ask_number, trials)
+        if not prior and self._prior.count_startup(trials) < self._startup_trials:
             return startup
         if kind in SAMPLERS:
             own = SAMPLERS[kind](SamplerRequest(seed, self._config.options))
@@ -84,7 +83,7 @@ class SamplerFactory:
             gp, completed = GPSampler(seed=seed, n_startup_trials=1), complete_trials(observed, self._space)
             return JointSampler(gp, completed, self._space, startup)
         tpe = TPESampler(seed=seed, n_startup_trials=0, multivariate=True)
-        return BranchSampler(tpe, self._attach(observed), self._space, self._objective_count)
+        return BranchSampler(tpe, self._attach([*prior, *observed]), self._space, self._objective_count)
 
     @property
     def _objective_count(self) -> int:
