@@ -5,10 +5,10 @@ from typing import Any
 
 import torch
 
+from memtune.experiments.published_tables import is_rounded_or_cut_off
+from memtune.experiments.single_trial import load_trial
 from memtune.library import FileKind
 from memtune.models import NeuralLanguageModelConfig
-from memtune.results.reproduction.published_tables import is_rounded_or_cut_off
-from memtune.results.single_trial import load_trial
 
 TRIALS_FOLDER = FileKind.TRIAL.folder
 PENN_TREEBANK, WIKITEXT_2 = 10_000, 33_278

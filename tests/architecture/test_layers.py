@@ -34,6 +34,7 @@ LAYERS = [
     {"search", "tracking", "model_checks"},
     {"studies"},
     {"ray_backend", "results"},
+    {"experiments"},
     {"reports"},
     {"api"},
     {"cli", "__init__"},

@@ -8,8 +8,8 @@ from docs.generators.parameter_counts import (
     TRIALS_FOLDER,
     count_under_alternatives,
 )
-from memtune.results.reproduction.published_tables import is_rounded_or_cut_off
-from memtune.results.single_trial import load_trial
+from memtune.experiments.published_tables import is_rounded_or_cut_off
+from memtune.experiments.single_trial import load_trial
 
 FILES = sorted(TRIALS_FOLDER.glob("*.toml"))
 CORPORA = {"ptb", "grammar", "sst", "snli", "snli_dev", "ud", "linzen", "ewt", "novels"}

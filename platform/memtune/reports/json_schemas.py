@@ -18,7 +18,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 from typing_extensions import override
 
-from memtune.results.reproduction.published_tables import Paper
+from memtune.experiments.published_tables import Paper
 from memtune.studies.definition.study import Study
 from memtune.training import TrialConfig
 

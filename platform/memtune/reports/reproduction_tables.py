@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from rich import box
 from rich.table import Table
 
-from memtune.results.reproduction.published_tables import PublishedTable, ScaleName
-from memtune.results.reproduction.table_run import ReproducedRow, RowState
+from memtune.experiments.published_tables import PublishedTable, ScaleName
+from memtune.experiments.table_run import ReproducedRow, RowState
 from memtune.toml_text import format_toml
 
 COLUMNS = (

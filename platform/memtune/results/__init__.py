@@ -1,1 +1,1 @@
-"""The results of training: promotion to the registry, comparison, question answering, single trials."""
+"""What trained models and studies say: ranking, verdicts, promotion, comparison, question answering."""

@@ -13,8 +13,8 @@ from memtune.errors import CorpusError
 from memtune.gc_pause import pause_gc
 
 if TYPE_CHECKING:
-    from memtune.results.reproduction.published_tables import PublishedRow, PublishedTable
-    from memtune.results.reproduction.table_run import ReproducedRow
+    from memtune.experiments.published_tables import PublishedRow, PublishedTable
+    from memtune.experiments.table_run import ReproducedRow
     from memtune.training import Progress, Report, TrialConfig
 
 
@@ -51,9 +51,9 @@ def reproduce(
     """
     with pause_gc():
         # Imported here, as below: torch loads for seconds, which help and refused options need not wait for.
+        from memtune.experiments.published_tables import load_paper, select_rows, select_tables
+        from memtune.experiments.table_run import RowState
         from memtune.reports.reproduction_tables import format_reproduction_page, make_reproduction_table
-        from memtune.results.reproduction.published_tables import load_paper, select_rows, select_tables
-        from memtune.results.reproduction.table_run import RowState
 
     tables = select_tables(load_paper(paper), table)
     chosen = select_rows(tables, row or [])
@@ -106,9 +106,9 @@ def _reproduce_table(
     corpus: str | None,
     device: str,
 ) -> "list[ReproducedRow]":
+    from memtune.experiments.table_run import RowHooks, reproduce_table
     from memtune.reports.learning_curves import draw_trial_figures
     from memtune.reports.live.watched_calls import LineDisplay, format_progress, format_report
-    from memtune.results.reproduction.table_run import RowHooks, reproduce_table
     from memtune.settings import Settings
 
     # The standard output is for the tables.

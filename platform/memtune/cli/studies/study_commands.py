@@ -237,7 +237,7 @@ def ask(
 
     Example: memtune study ask jobs/studies/demo.toml --json
     """
-    from memtune.results.ask_tell import open_ask_tell
+    from memtune.experiments.ask_tell import open_ask_tell
     from memtune.studies.definition.toml_files import read_toml
 
     given = None if configuration is None else read_toml(configuration)
@@ -266,7 +266,7 @@ def tell(
 
     Example: memtune study tell jobs/studies/demo.toml --number 0 --tokens 400000 --value 3.2
     """
-    from memtune.results.ask_tell import open_ask_tell
+    from memtune.experiments.ask_tell import open_ask_tell
 
     if value is None and failed is None:
         raise typer.BadParameter("needs --value, or --failed with the reason")

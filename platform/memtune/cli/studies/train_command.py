@@ -13,7 +13,7 @@ from memtune.errors import MemtuneError
 from memtune.gc_pause import pause_gc
 
 if TYPE_CHECKING:
-    from memtune.results.single_trial import TrainResult
+    from memtune.experiments.single_trial import TrainResult
 
 
 def train(
@@ -81,7 +81,7 @@ def _print_trained(file: Path, trained: "TrainResult") -> None:
 
 def _print_spread(trained: "Sequence[TrainResult]", device: str) -> None:
     """Print mean and sample standard deviation over seeds; the test split is read once for each model."""
-    from memtune.results.single_trial import read_test_figure
+    from memtune.experiments.single_trial import read_test_figure
     from memtune.settings import Settings
 
     bests = [each.best for each in trained if each.best is not None and each.best.cost is not None]

@@ -14,10 +14,10 @@ from memtune.reports.text_console import TextConsole
 
 if TYPE_CHECKING:
     from memtune.corpora import CorpusStore, Division, ImportOptions, ImportResult, Source, VectorFile
+    from memtune.experiments.judgement import Judgement
+    from memtune.experiments.probe_run import ModelSource
+    from memtune.experiments.single_trial import TrainResult, TrialFile, TrialSource
     from memtune.results.fingerprints import Fingerprint
-    from memtune.results.judgement import Judgement
-    from memtune.results.probe_run import ModelSource
-    from memtune.results.single_trial import TrainResult, TrialFile, TrialSource
     from memtune.settings import Settings
     from memtune.training import Progress, Report
 
@@ -78,8 +78,8 @@ def train(
     the file names is missing.
     """
     # Imported here: torch loads for seconds.
+    from memtune.experiments.single_trial import open_trial, train_trial
     from memtune.reports.learning_curves import draw_trial_figures
-    from memtune.results.single_trial import open_trial, train_trial
     from memtune.settings import Settings
 
     output = _choose_console(console, progress=progress)
@@ -128,9 +128,9 @@ def judge(
     family's file are two trials that list one version each. Trainings continue from their checkpoints. Raises
     StudyError where the two do not compare.
     """
+    from memtune.experiments.judgement import judge_configurations, open_judged
+    from memtune.experiments.single_trial import train_trial
     from memtune.reports.learning_curves import draw_trial_figures
-    from memtune.results.judgement import judge_configurations, open_judged
-    from memtune.results.single_trial import train_trial
     from memtune.settings import Settings
     from memtune.studies.definition.study_terms import Repeats
     from memtune.values import parse
@@ -177,8 +177,8 @@ def probe(
     `progress` nothing is printed. A trained model is not trained again.
     """
     # Imported here: torch loads for seconds.
+    from memtune.experiments.probe_run import take_fingerprint
     from memtune.results.fingerprints import ProbeTerms
-    from memtune.results.probe_run import take_fingerprint
     from memtune.values import parse
 
     known = parse(ProbeTerms, dict(terms or {}), "the terms of the probes")

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from memtune.cli import app, main
 from memtune.errors import MemtuneError, StudyError
-from memtune.results.single_trial import load_trial
+from memtune.experiments.single_trial import load_trial
 from memtune.results.study.study_catalogue import compute_cost, list_studies, remove_study
 from memtune.results.study.study_detail import explain_end, format_trial_file, show_study
 from memtune.results.study.study_view import open_view

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from memtune.errors import MemtuneError, StudyError
+from memtune.experiments.single_trial import load_trial
 from memtune.library import FileKind, find_file
-from memtune.results.single_trial import load_trial
 from memtune.search import StudyReader
 from memtune.settings import Settings
 from memtune.studies.definition.study_loader import load_study, resolve_study

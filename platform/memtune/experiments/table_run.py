@@ -12,14 +12,13 @@ from pydantic import Field
 from memtune.corpora import Corpus, open_corpus
 from memtune.corpora.probes import PREFIX, open_probe
 from memtune.errors import CorpusError, MemtuneError
-from memtune.objective import Objective
-from memtune.results.reproduction.published_tables import (
+from memtune.experiments.published_tables import (
     PublishedRow,
     PublishedTable,
     ScaleName,
     has_printed_size,
 )
-from memtune.results.single_trial import (
+from memtune.experiments.single_trial import (
     TrainResult,
     TrialFile,
     open_checkpoints,
@@ -27,6 +26,7 @@ from memtune.results.single_trial import (
     train_at_best_rate,
     train_trial,
 )
+from memtune.objective import Objective
 from memtune.seed_statistics import estimate_cost
 from memtune.settings import Settings
 from memtune.tracking import DrawFigures

@@ -6,7 +6,7 @@ from typing import Any
 from memtune.corpora import Example, ImportOptions, import_corpus
 from memtune.corpora.grammar.embedded_corpus import generate_sentences
 from memtune.corpora.store.word_vectors import VectorFile
-from memtune.results.reproduction.published_tables import PublishedTable
+from memtune.experiments.published_tables import PublishedTable
 from memtune.settings import Settings
 
 __all__ = ["import_small_corpora"]

@@ -13,16 +13,16 @@ from typing import Any
 from memtune.corpora import Corpus
 from memtune.corpora.probes import PROBES, TESTED_LENGTHS, Probe, name_corpus, open_probe, select_probes
 from memtune.errors import ConfigurationError, did_you_mean
-from memtune.models import MODELS
-from memtune.models.mixers.mixer_registry import PRESETS
-from memtune.results.fingerprints import Fingerprint, ProbeResult, ProbeTerms, store_fingerprint
-from memtune.results.single_trial import (
+from memtune.experiments.single_trial import (
     TrialFile,
     open_checkpoints,
     parse_trial,
     train_at_best_rate,
     train_trial,
 )
+from memtune.models import MODELS
+from memtune.models.mixers.mixer_registry import PRESETS
+from memtune.results.fingerprints import Fingerprint, ProbeResult, ProbeTerms, store_fingerprint
 from memtune.settings import Settings
 from memtune.spaces.parameters import FittedSize
 from memtune.studies.definition.toml_files import load_listed_models, read_toml

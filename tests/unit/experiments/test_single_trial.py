@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from memtune.errors import ConfigurationError, StudyError
+from memtune.experiments.single_trial import load_trial
 from memtune.reports.live.watched_calls import train
 from memtune.results.comparison import compare, find_champions
 from memtune.results.model_evaluation import evaluate_model
-from memtune.results.single_trial import load_trial
 from memtune.settings import Settings
 from memtune.tasks import CacheGrid, ContinuousCache
 from memtune.training import Report

@@ -12,8 +12,8 @@ from typing import Any, Literal
 from pydantic import Field
 
 from memtune.errors import ConfigurationError
+from memtune.experiments.single_trial import TrialFile, parse_trial
 from memtune.library import FileKind, find_file, find_packaged
-from memtune.results.single_trial import TrialFile, parse_trial
 from memtune.studies.definition.toml_files import read_toml
 from memtune.values import Value, parse
 

@@ -7,8 +7,8 @@ import pytest
 
 from benchmarks.tables.memtune_search import NoRecords
 from memtune.errors import SpaceError, StudyError
+from memtune.experiments.ask_tell import AskTell, open_ask_tell
 from memtune.objective import Objective
-from memtune.results.ask_tell import AskTell, open_ask_tell
 from memtune.results.study.study_catalogue import list_studies
 from memtune.search import Outcome
 from memtune.settings import Settings

@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 from memtune.corpora import open_corpus
 from memtune.errors import StudyError
+from memtune.experiments.single_trial import TrainResult, TrialFile, TrialSource, open_trial
 from memtune.number_format import format_count
 from memtune.objective import Objective
 from memtune.results.model_sources import open_model
-from memtune.results.single_trial import TrainResult, TrialFile, TrialSource, open_trial
 from memtune.seed_statistics import (
     Estimate,
     PairedTest,

@@ -9,8 +9,8 @@ import pytest
 
 import memtune
 from memtune.errors import StudyError
-from memtune.results.judgement import Judgement, judge_configurations, open_judged
-from memtune.results.single_trial import TrainResult, TrialFile
+from memtune.experiments.judgement import Judgement, judge_configurations, open_judged
+from memtune.experiments.single_trial import TrainResult, TrialFile
 from memtune.settings import Settings
 from memtune.studies.definition.study_terms import Repeats
 from tests.unit.studies.test_director import make_report

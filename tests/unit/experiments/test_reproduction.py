@@ -17,12 +17,8 @@ from memtune.corpora.formats import FORMATS
 from memtune.corpora.probes import name_corpus, parse_corpus_name
 from memtune.corpora.store.word_vectors import VectorFile
 from memtune.errors import ConfigurationError, CorpusError, StudyError
-from memtune.library import FileKind, list_packaged
-from memtune.objective import Objective
-from memtune.reports.reproduction_tables import format_reproduction_page
-from memtune.results import single_trial
-from memtune.results.reproduction import table_run
-from memtune.results.reproduction.published_tables import (
+from memtune.experiments import single_trial, table_run
+from memtune.experiments.published_tables import (
     PublishedRow,
     PublishedTable,
     Scale,
@@ -31,13 +27,16 @@ from memtune.results.reproduction.published_tables import (
     select_rows,
     select_tables,
 )
-from memtune.results.reproduction.table_run import ReproducedRow, RowHooks, RowState, reproduce_table
+from memtune.experiments.table_run import ReproducedRow, RowHooks, RowState, reproduce_table
+from memtune.library import FileKind, list_packaged
+from memtune.objective import Objective
+from memtune.reports.reproduction_tables import format_reproduction_page
 from memtune.settings import Settings
 from memtune.tracking import RecordedEvaluation, find_champion, find_evaluation
 from memtune.training import Report, TrialConfig
 from memtune.values import parse
 from tests.conftest import SENTENCES
-from tests.unit.results.reproduction_corpus import import_small_corpora
+from tests.unit.experiments.reproduction_corpus import import_small_corpora
 
 PAPERS = list_packaged(FileKind.PAPER)
 TABLES = [(paper, table) for paper in PAPERS for table in load_paper(paper).tables]
