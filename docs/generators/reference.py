@@ -1,74 +1,10 @@
 """The tables of docs/reference.md: every field of studies, trials and spaces, from their JSON Schemas."""
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
 from memtune.reports.json_schemas import PARAMETER, PARAMETER_KINDS, make_schema
 
-TOKENS, EXAMPLE_TOKENS = "predicted tokens", "predicted tokens, or examples of a classifier"
-FIELD_UNITS: Mapping[str, str] = {
-    "accumulated_batches": "batches",
-    "base_width": "units",
-    "batch_size": "sentences, or rows of a stream",
-    "best": "configurations",
-    "beta1": "1",
-    "beta2": "1",
-    "checkpoint_every": "seconds",
-    "classes": "classes",
-    "classifier_layers": "layers",
-    "clip_norm": "1",
-    "cooldown": "share of the budget",
-    "cpu_hour": "currency per core and hour",
-    "cpu_hours": "core hours",
-    "cpus_per_trial": "cores",
-    "decay": "1 per step",
-    "dropout": "1",
-    "ema_decay": "share kept at a step",
-    "epochs": "epochs",
-    "epsilon": "1",
-    "factor": "1",
-    "final": "1",
-    "first_epoch_scale": "1",
-    "gpu_hour": "currency per GPU and hour",
-    "gpu_hours": "GPU hours",
-    "gpu_memory": "bytes",
-    "gpus_per_trial": "GPUs",
-    "grace": EXAMPLE_TOKENS,
-    "hold_epochs": "epochs",
-    "indifference": "nats per token, or share of wrong answers",
-    "interval": "reports",
-    "learning_rate": "1",
-    "length": "tokens",
-    "max_concurrent": "trials",
-    "max_length": "tokens",
-    "max_memory": "bytes",
-    "max_multiply_adds": "multiply-adds per token",
-    "max_parameters": "parameters",
-    "report_timeout": "seconds",
-    "max_seeds": "seeds",
-    "max_state": "numbers",
-    "max_survivors": "trials",
-    "min_length": "tokens",
-    "min_parameters": "parameters",
-    "min_tokens_per_second": "tokens per second and core",
-    "momentum": "1",
-    "money": "currency of [prices]",
-    "no_improvement": "trials",
-    "patience": "reports",
-    "report_every": EXAMPLE_TOKENS,
-    "seed": "1",
-    "seeds": "seeds",
-    "smoothing": "1",
-    "startup_trials": "trials",
-    "target": "perplexity, or per cent",
-    "time": "seconds",
-    "tokens": EXAMPLE_TOKENS,
-    "trials": "trials",
-    "weight_decay": "1",
-    "warmup": "share of the budget",
-}
-"""The unit of each number, by the name of its field; "1" for a pure number."""
 SPACES_HEADER = """## Search spaces
 
 A space is a TOML file with the tables of a [trial](#trial), in which any value may be a parameter, such as
@@ -144,7 +80,7 @@ def _render_section(title: str, table: dict[str, Any], schema: dict[str, Any], w
 
 def _render_row(name: str, field: dict[str, Any], is_required: bool) -> str:
     default = "required" if is_required else _format_default(field)
-    unit = FIELD_UNITS.get(name, "") if _is_numeric(field) else ""
+    unit = field.get("unit", "1") if _is_numeric(field) else ""
     meaning = _capitalise(field.get("description", ""))
     cells = (f"`{name}`", format_type(field), default, unit, meaning)
     return f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |"

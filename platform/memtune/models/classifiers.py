@@ -29,7 +29,7 @@ from memtune.values import Value
 class ClassifierConfig(Value):
     """ReLU layers as wide as the body below a linear layer; every layer has a bias."""
 
-    classes: int = Field(ge=2)
+    classes: int = Field(ge=2, json_schema_extra={"unit": "classes"})
     layers: int = Field(2, ge=0, description="Layers of ReLU")
     dropout: float = Field(0.0, ge=0, lt=1, description="Probability that a value below the last is dropped")
 

@@ -46,6 +46,7 @@ class InferenceConfig(TaskConfig, PairReadingConfig):
         2,
         ge=0,
         description="Number of ReLU layers before the linear output layer: 3 d^2 of the published sizes",
+        json_schema_extra={"unit": "layers"},
     )
     dropout: float = Field(
         0.2, ge=0, lt=1, description="Dropout of the classifier; Cheng et al. searched from 0.1 to 0.4"

@@ -55,7 +55,10 @@ class SentimentConfig(TaskConfig):
         "phrases; evaluation uses whole sentences",
     )
     classifier_layers: int = Field(
-        2, ge=0, description="Number of ReLU layers before the linear output layer"
+        2,
+        ge=0,
+        description="Number of ReLU layers before the linear output layer",
+        json_schema_extra={"unit": "layers"},
     )
     dropout: float = Field(0.5, ge=0, lt=1, description="Dropout of the classifier (section 5.2)")
     pretrained_vectors: bool = Field(

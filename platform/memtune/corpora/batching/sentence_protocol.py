@@ -45,13 +45,13 @@ class SentenceProtocol(Value):
     """Whether words are predicted along trees, not in the order of the text."""
     reads_sentences: ClassVar[bool] = True
     """Whether every sentence is read alone, in its order and from its first word to its `<eos>`."""
-    batch_size: int = Field(20, ge=1)
+    batch_size: int = Field(20, ge=1, json_schema_extra={"unit": "sentences, or rows of a stream"})
     """Sentences of a training batch, at most; it changes training, not the perplexity of an evaluation."""
     variant: Literal["complete", "tran2016"] = "complete"
     """Which sentences are kept: all, or with "tran2016" those of Tran et al. (2016), as above."""
-    min_length: int = Field(10, ge=2)
+    min_length: int = Field(10, ge=2, json_schema_extra={"unit": "tokens"})
     """Words and boundary of the shortest sentence that "tran2016" keeps."""
-    max_length: int = Field(80, ge=2)
+    max_length: int = Field(80, ge=2, json_schema_extra={"unit": "tokens"})
     """Words and boundary of the longest sentence that "tran2016" keeps."""
 
     @model_validator(mode="after")

@@ -52,9 +52,9 @@ class StreamProtocol(Value):
     """Whether some sentences of a split are never read."""
     unused_fields: ClassVar[frozenset[str]] = frozenset()
     """Fields without an effect, which the record of a trial leaves out."""
-    batch_size: int = Field(20, ge=1)
+    batch_size: int = Field(20, ge=1, json_schema_extra={"unit": "sentences, or rows of a stream"})
     """Rows of text that a training batch reads in parallel."""
-    length: int = Field(35, ge=1)
+    length: int = Field(35, ge=1, json_schema_extra={"unit": "tokens"})
     """Tokens per row of a training batch, over which gradients are propagated."""
     random_lengths: bool = False
     """Whether each training batch draws its own length around `length`."""

@@ -35,7 +35,7 @@ class TreeProtocol(Value):
     """Whether some sentences of a split are never read."""
     unused_fields: ClassVar[frozenset[str]] = frozenset()
     """Fields without an effect, which the record of a trial leaves out."""
-    batch_size: int = Field(20, ge=1)
+    batch_size: int = Field(20, ge=1, json_schema_extra={"unit": "sentences, or rows of a stream"})
     """Sentences of a training batch."""
     count_unknown: bool = True
     """Whether predictions of `<unk>` count in an evaluation; in training they always count."""

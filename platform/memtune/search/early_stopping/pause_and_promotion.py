@@ -27,7 +27,7 @@ class PromotionConfig(RungConfig):
     default_grace_share: ClassVar[float] = 1 / 4
 
     kind: Literal["promotion"] = "promotion"
-    grace: int | None = Field(default=None, ge=1)
+    grace: int | None = Field(default=None, ge=1, json_schema_extra={"unit": "predicted tokens, or examples"})
     """Predicted tokens of the first rung; default: a quarter of a trial's."""
 
     def make_rule(self, trial_tokens: int) -> "Promotion":

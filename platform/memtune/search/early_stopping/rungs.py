@@ -62,11 +62,11 @@ class RungConfig(EarlyStopping):
     default_grace_share: ClassVar[float] = 0.0
     """Share of a trial's tokens before which a study that names no first rung has none."""
 
-    grace: int | None = Field(default=None, ge=1)
+    grace: int | None = Field(default=None, ge=1, json_schema_extra={"unit": "predicted tokens, or examples"})
     """Predicted tokens of the first rung; default: those of the first report."""
     factor: int = Field(default=3, ge=2)
     """Factor between two rungs, and the reciprocal of the share of trials that continue."""
-    max_survivors: int | None = Field(default=4, ge=1)
+    max_survivors: int | None = Field(default=4, ge=1, json_schema_extra={"unit": "trials"})
     """Number of trials that continue at a rung, at most."""
     per_family: bool = True
     """Whether the best 1/factor of a family, two trials at most, pass too until another family is better."""

@@ -35,11 +35,11 @@ class SuccessiveHalvingConfig(RungConfig):
     default_grace_share: ClassVar[float] = 1 / 4
 
     kind: Literal["successive_halving"] = "successive_halving"
-    grace: int | None = Field(default=None, ge=1)
+    grace: int | None = Field(default=None, ge=1, json_schema_extra={"unit": "predicted tokens, or examples"})
     """Predicted tokens of the first rung; default: a quarter of a trial's."""
     factor: int = Field(default=2, ge=2)
     """Factor between two rungs, and the reciprocal of the share of trials that continue."""
-    max_survivors: int | None = Field(default=None, ge=1)
+    max_survivors: int | None = Field(default=None, ge=1, json_schema_extra={"unit": "trials"})
     """Number of trials that continue at a rung, at most; default: no limit."""
 
     def make_rule(self, trial_tokens: int) -> "SuccessiveHalving":

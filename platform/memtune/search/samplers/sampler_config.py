@@ -45,7 +45,10 @@ class SamplerConfig(Value):
         default="random", description="how configurations are drawn before the sampler learns"
     )
     startup_trials: int = Field(
-        default=10, ge=1, description="trials before the sampler learns, two per family at least"
+        default=10,
+        ge=1,
+        description="trials before the sampler learns, two per family at least",
+        json_schema_extra={"unit": "trials"},
     )
     prior: Literal["papers", "studies"] | None = Field(
         default=None,

@@ -88,20 +88,61 @@ GpuShare = Annotated[float, Field(ge=0, allow_inf_nan=False)] | Literal["fit"]
 class Budget(Value):
     """What ends a study: each limit counts all drivers of the study; the first that is reached ends it."""
 
-    trials: int = Field(default=12, ge=1, description="different configurations started in all")
-    tokens: int | None = Field(default=None, ge=1, description="predicted tokens trained on by all trials")
-    time: Duration | None = Field(default=None, description="wall-clock time of the search, resumed ones too")
-    cpu_hours: PositiveNumber | None = Field(default=None, description="cores reserved by trials times hours")
-    gpu_hours: PositiveNumber | None = Field(default=None, description="GPUs reserved by trials times hours")
-    money: PositiveNumber | None = Field(default=None, description="at the [prices] of the study")
+    trials: int = Field(
+        default=12,
+        ge=1,
+        description="different configurations started in all",
+        json_schema_extra={"unit": "trials"},
+    )
+    tokens: int | None = Field(
+        default=None,
+        ge=1,
+        description="predicted tokens trained on by all trials",
+        json_schema_extra={"unit": "predicted tokens, or examples"},
+    )
+    time: Duration | None = Field(
+        default=None,
+        description="wall-clock time of the search, resumed ones too",
+        json_schema_extra={"unit": "seconds"},
+    )
+    cpu_hours: PositiveNumber | None = Field(
+        default=None,
+        description="cores reserved by trials times hours",
+        json_schema_extra={"unit": "core hours"},
+    )
+    gpu_hours: PositiveNumber | None = Field(
+        default=None,
+        description="GPUs reserved by trials times hours",
+        json_schema_extra={"unit": "GPU hours"},
+    )
+    money: PositiveNumber | None = Field(
+        default=None,
+        description="at the [prices] of the study",
+        json_schema_extra={"unit": "currency of [prices]"},
+    )
     target: PositiveNumber | None = Field(
-        default=None, description="a validation perplexity, or an accuracy in per cent"
+        default=None,
+        description="a validation perplexity, or an accuracy in per cent",
+        json_schema_extra={"unit": "perplexity, or per cent"},
     )
     no_improvement: int | None = Field(
-        default=None, ge=1, description="trials that end after the best one without a better value"
+        default=None,
+        ge=1,
+        description="trials that end after the best one without a better value",
+        json_schema_extra={"unit": "trials"},
     )
-    max_parameters: int | None = Field(default=None, ge=1, description="larger models are never started")
-    min_parameters: int | None = Field(default=None, ge=1, description="smaller models are never started")
+    max_parameters: int | None = Field(
+        default=None,
+        ge=1,
+        description="larger models are never started",
+        json_schema_extra={"unit": "parameters"},
+    )
+    min_parameters: int | None = Field(
+        default=None,
+        ge=1,
+        description="smaller models are never started",
+        json_schema_extra={"unit": "parameters"},
+    )
 
     @model_validator(mode="after")
     def _check_parameters(self) -> Self:
@@ -114,8 +155,20 @@ class Budget(Value):
 class Price(Value):
     """The price of a node's resources, in currency per hour."""
 
-    cpu_hour: float = Field(default=0.0, ge=0, allow_inf_nan=False, description="of one core")
-    gpu_hour: float = Field(default=0.0, ge=0, allow_inf_nan=False, description="of one GPU")
+    cpu_hour: float = Field(
+        default=0.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="of one core",
+        json_schema_extra={"unit": "currency per core and hour"},
+    )
+    gpu_hour: float = Field(
+        default=0.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="of one GPU",
+        json_schema_extra={"unit": "currency per GPU and hour"},
+    )
 
     def compute_money(self, seconds: NodeSeconds) -> float:
         """The price of reserved cores and GPUs."""
@@ -146,11 +199,27 @@ class Prices(Price):
 class ChampionLimits(Value):
     """The rule by which a study chooses its best configuration: the best value within these limits."""
 
-    max_parameters: int | None = Field(default=None, ge=1, description="trained parameters")
-    max_multiply_adds: int | None = Field(default=None, ge=1, description="per token")
-    max_state: int | None = Field(default=None, ge=1, description="numbers carried from word to word")
-    max_memory: ByteSize | None = Field(default=None, description="estimated bytes in training")
-    min_tokens_per_second: float | None = Field(default=None, gt=0, description="trained, per core")
+    max_parameters: int | None = Field(
+        default=None, ge=1, description="trained parameters", json_schema_extra={"unit": "parameters"}
+    )
+    max_multiply_adds: int | None = Field(
+        default=None, ge=1, description="per token", json_schema_extra={"unit": "multiply-adds per token"}
+    )
+    max_state: int | None = Field(
+        default=None,
+        ge=1,
+        description="numbers carried from word to word",
+        json_schema_extra={"unit": "numbers"},
+    )
+    max_memory: ByteSize | None = Field(
+        default=None, description="estimated bytes in training", json_schema_extra={"unit": "bytes"}
+    )
+    min_tokens_per_second: float | None = Field(
+        default=None,
+        gt=0,
+        description="trained, per core",
+        json_schema_extra={"unit": "tokens per second and core"},
+    )
 
     @property
     def is_set(self) -> bool:
@@ -175,17 +244,32 @@ class ChampionLimits(Value):
 class Resources(Value):
     """The resources of one trial."""
 
-    cpus_per_trial: int = Field(default=1, ge=1, description="cores, and threads of torch")
+    cpus_per_trial: int = Field(
+        default=1, ge=1, description="cores, and threads of torch", json_schema_extra={"unit": "cores"}
+    )
     gpus_per_trial: GpuShare = Field(
-        default=0.0, description='a share of a GPU below 1, whole ones, or "fit": as the memory of each trial'
+        default=0.0,
+        description='a share of a GPU below 1, whole ones, or "fit": as the memory of each trial',
+        json_schema_extra={"unit": "GPUs"},
     )
     gpu_memory: ByteSize | None = Field(
-        default=None, description='of one GPU, for "fit"; default: read from the nodes'
+        default=None,
+        description='of one GPU, for "fit"; default: read from the nodes',
+        json_schema_extra={"unit": "bytes"},
     )
-    max_concurrent: int | None = Field(default=None, ge=1, description="trials at once; default: what fits")
-    checkpoint_every: Duration = Field(default=600.0, description="where reports are further apart")
+    max_concurrent: int | None = Field(
+        default=None,
+        ge=1,
+        description="trials at once; default: what fits",
+        json_schema_extra={"unit": "trials"},
+    )
+    checkpoint_every: Duration = Field(
+        default=600.0, description="where reports are further apart", json_schema_extra={"unit": "seconds"}
+    )
     report_timeout: Duration = Field(
-        default=3600.0, description="a worker without a report for so long is killed and its trial retried"
+        default=3600.0,
+        description="a worker without a report for so long is killed and its trial retried",
+        json_schema_extra={"unit": "seconds"},
     )
 
     @model_validator(mode="after")
@@ -202,13 +286,17 @@ class Repeats(Value):
     """Repeats of the best configurations under other seeds, which show the spread of a result."""
 
     best: int = Field(
-        default=0, ge=0, description="how many configurations: the best of each alternative first"
+        default=0,
+        ge=0,
+        description="how many configurations: the best of each alternative first",
+        json_schema_extra={"unit": "configurations"},
     )
     seeds: int = Field(
         default=4,
         ge=2,
         le=1000,
         description="seeds in all, the search's own included, which the mean leaves out: it selected",
+        json_schema_extra={"unit": "seeds"},
     )
     precision: Literal["float32", "bfloat16", "float16"] | None = Field(
         default=None, description="of the repeats; default: that of the search"
@@ -220,6 +308,7 @@ class Repeats(Value):
     indifference: PositiveNumber = Field(
         default=0.005,
         description="with until: differences within it are equal; 0.005 is 0.5 % of perplexity",
+        json_schema_extra={"unit": "nats per token, or share of wrong answers"},
     )
     max_seeds: int = Field(
         default=MAX_SEEDS,
@@ -227,6 +316,7 @@ class Repeats(Value):
         le=MAX_SEEDS,
         description="with until: seeds of a configuration, the search's own not included; a test is made "
         f"after {', '.join(map(str, LOOKS))}",
+        json_schema_extra={"unit": "seeds"},
     )
 
     @property

@@ -180,7 +180,7 @@ class NTASGDConfig(OptimiserBase):
     kind: Literal["nt_asgd"] = "nt_asgd"
     learning_rate: LearningRate = 30.0
     weight_decay: WeightDecay = 0.0
-    interval: int = Field(5, ge=1)
+    interval: int = Field(5, ge=1, json_schema_extra={"unit": "reports"})
     """Number of the last reports that the newest one is not compared with."""
 
     def build(self, parameters: Parameters) -> torch.optim.Optimizer:

@@ -50,7 +50,7 @@ class StepSchedule(Value):
     kind: Literal["step"] = "step"
     factor: float = Field(0.5, gt=0, le=1)
     """Factor of the rate for each epoch after `hold_epochs`."""
-    hold_epochs: int = Field(4, ge=0)
+    hold_epochs: int = Field(4, ge=0, json_schema_extra={"unit": "epochs"})
     """Epochs at the full rate."""
 
     def scale(self, position: SchedulePosition) -> float:
@@ -78,7 +78,7 @@ class InverseSchedule(Value):
     """The rate is divided by 1 + decay * updates (Robbins and Monro 1951)."""
 
     kind: Literal["inverse"] = "inverse"
-    decay: float = Field(gt=0)
+    decay: float = Field(gt=0, json_schema_extra={"unit": "1 per step"})
     """Growth of the divisor per step."""
 
     def scale(self, position: SchedulePosition) -> float:
@@ -94,9 +94,9 @@ class WarmupSchedule(Value):
     """
 
     kind: Literal["warmup"] = "warmup"
-    warmup: float = Field(0.05, ge=0, le=1)
+    warmup: float = Field(0.05, ge=0, le=1, json_schema_extra={"unit": "share of the budget"})
     """Share of the budget over which the rate rises from 0, linearly."""
-    cooldown: float = Field(0.95, ge=0, le=1)
+    cooldown: float = Field(0.95, ge=0, le=1, json_schema_extra={"unit": "share of the budget"})
     """Share of the budget over which the rate falls, at its end."""
     shape: Literal["cosine", "linear"] = "cosine"
     """How the rate falls."""

@@ -26,24 +26,26 @@ class TrainingConfig(Value):
     rows of the sum over time, as in Zaremba et al. (2014) and the code of Tran et al. (2016). With rows of
     35 tokens the gradient of "sentences" is 35 times larger, so a rate of plain SGD that suits "tokens" is
     divided by about 35 for "sentences". Adam and RMSprop cancel the factor, but `clip_norm` does not."""
-    accumulated_batches: int = Field(1, ge=1)
+    accumulated_batches: int = Field(1, ge=1, json_schema_extra={"unit": "batches"})
     """Batches of one step: their gradients are added, as if they were one batch; the last step of an epoch
     may have fewer."""
-    ema_decay: float = Field(0.0, ge=0, lt=1)
+    ema_decay: float = Field(0.0, ge=0, lt=1, json_schema_extra={"unit": "share kept at a step"})
     """Decay of an exponential moving average of the weights per step; reports, best weights and patience use
     the average. 0 keeps none."""
-    epochs: float | None = Field(None, gt=0, le=MAX_EPOCHS)
+    epochs: float | None = Field(None, gt=0, le=MAX_EPOCHS, json_schema_extra={"unit": "epochs"})
     """Budget in passes over the training split; exactly one of `epochs` and `tokens` is given."""
-    tokens: int | None = Field(None, gt=0, lt=2**63)
+    tokens: int | None = Field(
+        None, gt=0, lt=2**63, json_schema_extra={"unit": "predicted tokens, or examples"}
+    )
     """Budget in predicted tokens."""
-    report_every: int | None = Field(None, gt=0)
+    report_every: int | None = Field(None, gt=0, json_schema_extra={"unit": "predicted tokens, or examples"})
     """Predicted tokens between two reports; None reports at the end of each epoch."""
-    patience: int | None = Field(None, ge=1)
+    patience: int | None = Field(None, ge=1, json_schema_extra={"unit": "reports"})
     """Number of successive reports without improvement that ends the trial; None never ends it."""
     precision: Literal["float32", "bfloat16", "float16"] = "float32"
     """Precision of the operands of matrix products in training; sums, loss, softmax, weights and evaluations
     use float32. bfloat16 needs a GPU, or a processor with AMX-BF16 or AVX512-BF16; float16 needs a GPU."""
-    base_width: int | None = Field(None, ge=1)
+    base_width: int | None = Field(None, ge=1, json_schema_extra={"unit": "units"})
     """Width at which the learning rate was found: other widths scale initial values and rates by muP (Yang et
     al. 2021). None uses the rate as it is. Needs Adam or AdamW, and a softmax that is not tied."""
     compile: bool = False
