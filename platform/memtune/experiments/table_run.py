@@ -29,8 +29,9 @@ from memtune.experiments.single_trial import (
 from memtune.objective import Objective
 from memtune.seed_statistics import estimate_cost
 from memtune.settings import Settings
+from memtune.tasks import open_task
 from memtune.tracking import DrawFigures
-from memtune.training import Progress, Report, TrialConfig
+from memtune.training import Progress, Report, TrialConfig, measure_seconds_per_token
 from memtune.training.checkpoint import read_record
 from memtune.values import Value
 
@@ -92,6 +93,13 @@ class RowHooks:
     draw_figures: DrawFigures = lambda name, objective, metrics: {}
 
 
+@dataclass
+class CoreHours:
+    """The core hours that trainings may still take, by their estimates."""
+
+    left: float = inf
+
+
 def reproduce_table(
     table: PublishedTable,
     scale: ScaleName,
@@ -102,16 +110,20 @@ def reproduce_table(
     device: str = "cpu",
     name: str = "table",
     hooks: RowHooks = RowHooks(),
+    core_hours: CoreHours | None = None,
 ) -> Iterator[ReproducedRow]:
     """Train the rows that a scale covers, one after the other, and yield every row of the table.
 
     `rows` names those that are trained; the others have figures where they are trained already. A trained row
     is not trained again, and its test split is not read again; an interrupted one continues. Models of the
     scale "tiny" are not offered to the registry. `corpus` replaces the table's corpus. Trials are recorded
-    under `name` and the row's number. Raises CorpusError that names the import command where the corpus is
-    missing.
+    under `name` and the row's number. With `core_hours`, a training starts only if it is estimated to end
+    within what the trainings before it leave; a row that does not says how much it needs. Raises CorpusError
+    that names the import command where the corpus is missing.
     """
     opened = _open_corpus(table, corpus, settings)
+    registers = scale != "tiny" and not table.scales[scale].rates
+    trainings = _Trainings(settings, device, hooks, registers, core_hours or CoreHours())
     reference: ReproducedRow | None = None
     for number, row in enumerate(table.rows):
         size = _check_size(table, row, len(opened.vocabulary))
@@ -131,7 +143,7 @@ def reproduce_table(
             found = found.model_copy(update={"reason": reason})
         elif table.covers(row, scale):
             label = f"{name}_{number}_{scale}" if row.trial is None else f"{row.trial}_{scale}"
-            found = _train_row(found, table, row, scale, file, label, settings, device, hooks)
+            found = _train_row(found, table, row, scale, file, label, trainings)
         reference = reference or found
         yield found if scale == "tiny" else _gate(found, reference, table.solved)
 
@@ -182,6 +194,50 @@ def _check_size(table: PublishedTable, row: PublishedRow, vocabulary_size: int) 
     return has_printed_size(table.count_parameters(row, vocabulary_size), row.parameters)
 
 
+class _CostError(MemtuneError):
+    """A training takes more core hours than are left."""
+
+
+@dataclass
+class _Trainings:
+    """The trainings of a table's rows in one call."""
+
+    settings: Settings
+    device: str
+    hooks: RowHooks
+    registers: bool
+    core_hours: CoreHours
+
+    def train(self, row: PublishedRow, own: TrialFile, label: str) -> TrainResult:
+        """Train a row under one rate and seed, or continue it; raises _CostError before it starts."""
+        self._pay(own)
+        return train_trial(
+            own,
+            label,
+            device=self.device,
+            settings=self.settings,
+            on_progress=lambda progress: self.hooks.on_progress(row, own.trial, progress),
+            on_report=lambda report: self.hooks.on_report(row, own.trial, report),
+            draw_figures=self.hooks.draw_figures,
+            registers=self.registers,
+        )
+
+    def _pay(self, own: TrialFile) -> None:
+        """Take the estimated hours of what is left of a training from those that may be spent."""
+        if self.core_hours.left == inf or own.trial.training is None:
+            return
+        corpus = _open_text(own.corpus, self.settings)
+        curve = open_checkpoints(own.trial, corpus, self.settings).read_curve()
+        if curve and curve[-1].is_finished:
+            return
+        task = open_task(own.trial.task, corpus, own.trial.protocol)
+        missing = own.trial.count_tokens(lambda: task.epoch_tokens) - (curve[-1].tokens if curve else 0)
+        hours = missing * measure_seconds_per_token(own.trial, corpus) / 3600
+        if hours > self.core_hours.left:
+            raise _CostError(f"about {hours:.2g} core hours, where {self.core_hours.left:.2g} are left")
+        self.core_hours.left -= hours
+
+
 def _train_row(
     found: ReproducedRow,
     table: PublishedTable,
@@ -189,55 +245,63 @@ def _train_row(
     scale: ScaleName,
     file: TrialFile,
     label: str,
-    settings: Settings,
-    device: str,
-    hooks: RowHooks,
+    trainings: _Trainings,
 ) -> ReproducedRow:
     """Train a row under its rates and seeds, and read the test split of each; a failure is its state."""
-    terms, seconds = table.scales[scale], 0.0
+    terms = table.scales[scale]
+    names = terms.corpora if file.corpus == table.corpus and terms.corpora else (file.corpus,)
+    seconds: list[float] = []
 
     def train(own: TrialFile) -> TrainResult:
-        nonlocal seconds
-        trained = train_trial(
-            own,
-            label,
-            device=device,
-            settings=settings,
-            on_progress=lambda progress: hooks.on_progress(row, own.trial, progress),
-            on_report=lambda report: hooks.on_report(row, own.trial, report),
-            draw_figures=hooks.draw_figures,
-            registers=scale != "tiny" and not terms.rates,
-        )
-        seconds += trained.curve[-1].cpu_seconds
+        trained = trainings.train(row, own, label)
+        seconds.append(trained.curve[-1].cpu_seconds)
         return trained
 
-    names = terms.corpora if file.corpus == table.corpus and terms.corpora else (file.corpus,)
     try:
-        corpora = [_open_text(name, settings) for name in names]
+        corpora = [_open_text(name, trainings.settings) for name in names]
         files = [file.model_copy(update={"corpus": name}) for name in names]
         by_corpus = [train_at_best_rate(own, terms.rates, terms.seeds, train) for own in files]
+    except _CostError as error:
+        return found.model_copy(update={"reason": str(error)})
     except MemtuneError as error:
         return found.model_copy(update={"state": RowState.FAILED, "reason": str(error)})
-    costs = []
-    for _, trained in (pair for trainings in by_corpus for pair in trainings):
+    for _, trained in (pair for pairs in by_corpus for pair in pairs):
         if trained.best is None or trained.best.cost is None:
             reason = f"no finite validation: {trained.curve[-1].end}"
             return found.model_copy(update={"state": RowState.FAILED, "reason": reason})
-        costs.append(trained.best.cost)
-    valid = _scale_figure(found.objective, fmean(map(found.objective.compute_figure, costs)))
-    tests = [[read_test_figure(trained, settings, device) for _, trained in seeds] for seeds in by_corpus]
+    found = found.model_copy(update={"cpu_hours": sum(seconds) / 3600})
+    return _describe_trained(found, table, row, scale, by_corpus, corpora[0], trainings)
+
+
+def _describe_trained(
+    found: ReproducedRow,
+    table: PublishedTable,
+    row: PublishedRow,
+    scale: ScaleName,
+    by_corpus: Sequence[Sequence[tuple[TrialFile, TrainResult]]],
+    corpus: Corpus,
+    trainings: _Trainings,
+) -> ReproducedRow:
+    """The figures of a row's trainings: means over corpora and seeds; the rest is of the first one."""
+    objective, settings = found.objective, trainings.settings
+    pairs = [pair for seeds in by_corpus for pair in seeds]
+    costs = [trained.best.cost for _, trained in pairs if trained.best and trained.best.cost is not None]
+    valid = _scale_figure(objective, fmean(map(objective.compute_figure, costs)))
+    tests = [
+        [read_test_figure(trained, settings, trainings.device) for _, trained in seeds] for seeds in by_corpus
+    ]
     test, interval = _average_tests(
-        found.objective,
+        objective,
         [
-            [None if figure is None else _scale_figure(found.objective, figure) for _, figure in seeds]
+            [None if figure is None else _scale_figure(objective, figure) for _, figure in seeds]
             for seeds in tests
         ],
     )
-    (file, trained), corpus = by_corpus[0][0], corpora[0]
+    file, trained = pairs[0]
     last = trained.curve[-1]
     compared = (test, row.test) if test is not None and row.test is not None else (valid, row.valid)
-    difference = _compute_difference(found.objective, *compared)
-    reason = _explain(found.objective, difference, row, *_find_departure(file, table, scale))
+    difference = _compute_difference(objective, *compared)
+    reason = _explain(objective, difference, row, *_find_departure(file, table, scale))
     if file.trial.task.reads_vectors and corpus.vectors is None:
         reason = f"without the vectors that --vectors imports; {reason}"
     if last.has_diverged:
@@ -253,7 +317,6 @@ def _train_row(
             "tokens": last.tokens,
             "best_tokens": trained.best.tokens if trained.best else None,
             "tokens_per_second": last.tokens_per_second,
-            "cpu_hours": seconds / 3600,
             "run_id": tests[0][0][0],
             "corpus": corpus.name,
             "corpus_digest": corpus.digest,

@@ -1,7 +1,6 @@
 """Checks of a study before it runs: whether this machine, or a cluster, can train what its space holds."""
 
 import os
-import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,14 +17,17 @@ from memtune.studies.definition.study import Study
 from memtune.studies.definition.study_loader import StudySource, open_study, resolve_study
 from memtune.studies.definition.toml_files import name_place
 from memtune.tracking import check_tracking
-from memtune.training import GradientTrainer, TrialConfig, check_device, compute_sizes
+from memtune.training import (
+    TrialConfig,
+    check_device,
+    compute_sizes,
+    measure_seconds_per_token,
+)
 from memtune.values import flatten
 
 DRY_RUN_SAMPLES = 5
 DEVICE_SAMPLES = 20
 """Configurations of which one must be trainable on this machine."""
-MEASURED_SECONDS = 0.3
-"""Of training for the cost of a configuration."""
 MEASURED_BYTES = 2**30
 """Largest memory of a training whose cost is measured: larger ones would take long to build."""
 
@@ -87,18 +89,10 @@ def measure_core_seconds(resolved: ResolvedStudy, samples: Iterable[TrialConfig]
     resources, measured = resolved.study.resources, []
     torch.set_num_threads(resources.cpus_per_trial)
     for sample in samples:
-        seconds = 0.0
-        if sample.training is not None:
-            needed = compute_sizes(sample, resolved.corpus).memory or 0
-            if resources.gpus_per_trial or needed > MEASURED_BYTES:
-                return None
-            trainer = GradientTrainer(sample, resolved.corpus)
-            trainer.train_for(0.0)  # the first step is slower than the others
-            started, before = time.process_time(), trainer.tokens
-            trainer.train_for(MEASURED_SECONDS)
-            used, trained = time.process_time() - started, trainer.tokens - before
-            seconds = used / max(1, trained) * resolved.trial_tokens
-        measured.append(seconds)
+        needed = compute_sizes(sample, resolved.corpus).memory or 0
+        if sample.training is not None and (resources.gpus_per_trial or needed > MEASURED_BYTES):
+            return None
+        measured.append(measure_seconds_per_token(sample, resolved.corpus) * resolved.trial_tokens)
     return sum(measured) / len(measured)
 
 

@@ -34,7 +34,12 @@ from memtune.training.optimisation.schedules import (
 )
 from memtune.training.optimisation.training_config import TrainingConfig
 from memtune.training.optimisation.update_step import check_device
-from memtune.training.trainers import AnyTrainer, create_trainer, restore_trainer
+from memtune.training.trainers import (
+    AnyTrainer,
+    create_trainer,
+    measure_seconds_per_token,
+    restore_trainer,
+)
 from memtune.training.trial_config import TrialConfig
 from memtune.training.trial_report import Progress, Report, find_best_report, make_report
 from memtune.training.trial_sizes import TrialSizes, compute_sizes

@@ -27,7 +27,7 @@ from memtune.experiments.published_tables import (
     select_rows,
     select_tables,
 )
-from memtune.experiments.table_run import ReproducedRow, RowHooks, RowState, reproduce_table
+from memtune.experiments.table_run import CoreHours, ReproducedRow, RowHooks, RowState, reproduce_table
 from memtune.library import FileKind, list_packaged
 from memtune.objective import Objective
 from memtune.reports.reproduction_tables import format_reproduction_page
@@ -284,6 +284,20 @@ def test_rows_are_trained_one_at_a_time_in_any_order(settings: Settings) -> None
     assert reports == ["two"] * 3 + ["one"] * 3
     assert list(reproduce_table(BOTH_ROWS, "cpu", settings, hooks=hooks)) == second
     assert len(reports) == 6
+
+
+def test_rows_that_do_not_fit_into_the_core_hours_say_what_they_need(settings: Settings) -> None:
+    first = list(reproduce_table(BOTH_ROWS, "cpu", settings, rows=["two"]))
+    (one, two) = reproduce_table(BOTH_ROWS, "cpu", settings, core_hours=CoreHours(1e-9))
+    assert (one.state, two) == ("not run", first[1])
+    assert re.fullmatch(r"about \S+ core hours, where 1e-09 are left", one.reason)
+
+
+def test_core_hours_are_spent_by_estimate(settings: Settings) -> None:
+    hours = CoreHours(1.0)
+    rows = list(reproduce_table(BOTH_ROWS, "cpu", settings, core_hours=hours))
+    assert [row.state for row in rows] == ["trained", "trained"]
+    assert 0 < 1.0 - hours.left < 0.1
 
 
 def test_a_row_that_is_not_chosen_tells_how_far_it_is(settings: Settings) -> None:

@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Collection, Sequence
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -14,7 +15,7 @@ from memtune.gc_pause import pause_gc
 
 if TYPE_CHECKING:
     from memtune.experiments.published_tables import PublishedRow, PublishedTable
-    from memtune.experiments.table_run import ReproducedRow
+    from memtune.experiments.table_run import CoreHours, ReproducedRow
     from memtune.training import Progress, Report, TrialConfig
 
 
@@ -37,6 +38,12 @@ def reproduce(
         str | None,
         typer.Option(help="Train on this corpus instead of the tables' own.", autocompletion=complete_corpus),
     ] = None,
+    max_core_hours: Annotated[
+        float | None,
+        typer.Option(
+            min=0, help="Train only rows that are estimated to fit into this time, and name the others."
+        ),
+    ] = None,
     write_to: Annotated[Path | None, typer.Option("--out", help="Also write the tables as Markdown.")] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads of torch; default: its own.")] = None,
     device: Device = "cpu",
@@ -52,7 +59,7 @@ def reproduce(
     with pause_gc():
         # Imported here, as below: torch loads for seconds, which help and refused options need not wait for.
         from memtune.experiments.published_tables import load_paper, select_rows, select_tables
-        from memtune.experiments.table_run import RowState
+        from memtune.experiments.table_run import CoreHours, RowState
         from memtune.reports.reproduction_tables import format_reproduction_page, make_reproduction_table
 
     tables = select_tables(load_paper(paper), table)
@@ -62,12 +69,13 @@ def reproduce(
 
         torch.set_num_threads(threads)
     options = _format_options(row or [], scale, corpus, threads, device)
+    core_hours = CoreHours(inf if max_core_hours is None else max_core_hours)
     rows: list[ReproducedRow] = []
     pages: list[str] = []
     missing: list[CorpusError] = []
     for one in tables:
         try:
-            found = _reproduce_table(one, scale, paper, chosen, corpus, device)
+            found = _reproduce_table(one, scale, paper, chosen, corpus, device, core_hours)
         except CorpusError as error:
             missing.append(error)
             continue
@@ -105,6 +113,7 @@ def _reproduce_table(
     rows: Collection[str] | None,
     corpus: str | None,
     device: str,
+    core_hours: "CoreHours",
 ) -> "list[ReproducedRow]":
     from memtune.experiments.table_run import RowHooks, reproduce_table
     from memtune.reports.learning_curves import draw_trial_figures
@@ -131,6 +140,7 @@ def _reproduce_table(
                     device=device,
                     name=f"{paper}_{table.name}",
                     hooks=RowHooks(show, tell, draw_trial_figures),
+                    core_hours=core_hours,
                 )
             )
         except KeyboardInterrupt:
