@@ -1,6 +1,6 @@
 """memtune: search, on one machine or many, over language models with memory.
 
-Every command is also a function here, loaded on first use::
+The main commands are also functions here, loaded on first use::
 
     import memtune
     memtune.import_grammar("grammar")

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from memtune.models import MODELS
+from memtune.tasks import TASKS
 from memtune.training import TrialConfig
 
 TRAINING = {"epochs": 1}
@@ -19,6 +21,7 @@ FAMILIES = {
     "lstm": "2ca659713fccff34",
     "lstmn": "8de3912e09a4312e",
     "memory_network": "cfd34b91064652d8",
+    "mixer_blocks": "d07177609df33ac7",
     "recurrent_memory": "98992facbf659ef6",
     "residual_memory": "e3185c2ad2ed84c5",
     "rnn": "e37135e30da6149f",
@@ -39,6 +42,7 @@ CASES: list[tuple[dict[str, Any], str]] = [
     ({"task": {"kind": "agreement"}}, "3367735423630b88"),
     ({"task": {"kind": "completion"}}, "9089078fad87f565"),
     ({"task": {"kind": "inference"}}, "9ef3aecd94e53db9"),
+    ({"task": {"kind": "probe"}}, "b2fa4a27986352e1"),
     ({"task": {"kind": "sentiment"}}, "853674526450bba0"),
     ({"protocol": {"kind": "stream"}}, "64e2aeeacf416080"),
     ({"model": {"family": "lstm", "output": {"kind": "class_factored"}}}, "25c3d94433459079"),
@@ -52,6 +56,14 @@ CASES: list[tuple[dict[str, Any], str]] = [
 def test_identities_are_those_of_stored_trials(fields: dict[str, Any], identity: str) -> None:
     config = TrialConfig.model_validate({"model": {"family": "lstm"}, "training": TRAINING} | fields)
     assert config.identity("0" * 64) == identity
+
+
+def test_every_family_and_task_has_a_stored_identity() -> None:
+    configs = [
+        {"model": {"family": "lstm"}, "task": {"kind": "language_modelling"}} | case for case, _ in CASES
+    ]
+    assert {config["model"]["family"] for config in configs} == {*MODELS.built_in}
+    assert {config["task"]["kind"] for config in configs} == {*TASKS.built_in}
 
 
 def test_a_later_field_with_another_value_is_part_of_the_identity() -> None:

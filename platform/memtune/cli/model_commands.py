@@ -146,7 +146,7 @@ def export(
 ) -> None:
     """Write a registered model or a trial to a folder, which MLflow's commands read as a model.
 
-    Example: memtune model export "ptb_memories#7" lstm_model
+    Example: memtune model export "ptb_recurrent_memory#7" lstm_model
     """
     from memtune.results.model_export import export_model
 

@@ -183,7 +183,6 @@ class StepComparison:
 
     lstm: LSTMConfig
     parameters: int
-    lstm_parameters: int
     seconds: float
     lstm_seconds: float
     saved_bytes: int
@@ -209,7 +208,6 @@ def compare_with_lstm(config: NeuralLanguageModelConfig, words: int) -> StepComp
     return StepComparison(
         lstm,
         parameters,
-        lstm.parameter_count(words),
         median(own for own, _ in times),
         median(other for _, other in times),
         *saved,

@@ -1,1 +1,1 @@
-"""Reports for users: tables for the terminal, figures, and the reference page of the models."""
+"""Reports for users: tables for the terminal, figures, and JSON Schemas."""

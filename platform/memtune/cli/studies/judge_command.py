@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from memtune.cli.shell_completion import complete_trial_file
-from memtune.cli.terminal import Device, TrustCode, err, out
+from memtune.cli.terminal import AsJson, Device, TrustCode, err, out
 from memtune.gc_pause import pause_gc
 
 EXIT_CODES = {"better": 0, "undecided": 4}
@@ -27,7 +27,7 @@ def judge(
     max_seeds: Annotated[int, typer.Option(help="Seeds of each, at most 30.")] = 30,
     device: Device = "cpu",
     trust_code: TrustCode = False,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON for a script.")] = False,
+    json: AsJson = False,
 ) -> None:
     """Is the second configuration better than the first? Train both under equal seeds until that is decided.
 

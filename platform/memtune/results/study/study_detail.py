@@ -173,7 +173,7 @@ class StudyDetail(Value):
 def show_study(study: str, settings: Settings | None = None) -> StudyDetail:
     """A study, by id or name, in detail. Raises StudyError for an unknown study.
 
-    >>> detail = show_study("ptb_memories")
+    >>> detail = show_study("ptb_recurrent_memory")
     >>> detail.best.name, detail.best.estimate.describe(Objective.PERPLEXITY, 1)
     >>> detail.to_frame().groupby("family").figure.min()
     """

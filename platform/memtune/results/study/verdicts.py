@@ -227,9 +227,11 @@ def _compare_all(
 
 
 def _find_p(winner: Ranked, other: Ranked, test: PairedTest | None) -> float:
-    """What a pair counts for in the correction of the others: two models that count differ exactly."""
+    """What a pair counts for in the correction: two models that count differ exactly, or not at all."""
+    if test is None and winner.best.is_counted and other.best.is_counted:
+        return float(winner.estimate.cost == other.estimate.cost)
     if test is None:
-        return 0.0 if winner.best.is_counted and other.best.is_counted else 1.0
+        return 1.0
     return test.p
 
 

@@ -1,1 +1,1 @@
-"""When a study's run ends before its trials do: budgets, what is spent of them, and stop signals."""
+"""When a study's run ends before its trials do: budgets, and what is spent of them."""
