@@ -6,12 +6,15 @@ killed is repeated: a value that is told again changes nothing, and `list_open` 
 lost.
 """
 
+import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from memtune.errors import StudyError
+from memtune.library import format_argument
 from memtune.objective import Objective
 from memtune.search import Lease, Outcome, Proposal, Proposals, StudyReader
 from memtune.search.database.study_database import find_max_tokens
@@ -19,6 +22,7 @@ from memtune.spaces import Scalar, pin_point
 from memtune.studies.budgets.budget_monitor import BudgetMonitor
 from memtune.studies.budgets.study_clock import StudyClock
 from memtune.studies.definition.resolved_study import ResolvedStudy
+from memtune.studies.definition.study_terms import describe_changed_terms
 from memtune.studies.director import Director, Records
 from memtune.studies.trial_records import StudyRecords
 from memtune.tracking import Recorder, check_tracking
@@ -26,6 +30,8 @@ from memtune.training import Report, make_report
 from memtune.trial_state import StopReason, TrialEnd, TrialState
 from memtune.usage import Usage
 from memtune.values import Value, flatten
+
+log = logging.getLogger(__name__)
 
 FLUSH_SECONDS = 60.0
 MAX_TOKENS = 10**14
@@ -52,12 +58,23 @@ class TellResult(Value):
 
 
 @contextmanager
-def open_ask_tell(resolved: ResolvedStudy) -> Iterator["AskTell"]:
-    """The study for one call, with its lease and its records.
+def open_ask_tell(path: Path, resolved: ResolvedStudy, *, starts: bool = False) -> Iterator["AskTell"]:
+    """The study of a file for one call, with its lease and its records; one that `starts` may be new.
 
-    Raises StudyError when another driver has the study, and StorageError when a storage does not answer.
+    Raises StudyError for a study that has not begun and does not start, for one of a version of memtune that
+    named trials in another way, and when another driver has the study; StorageError when a storage does not
+    answer.
     """
+    resolved = resolved.find_begun()
     settings = resolved.settings
+    stored = StudyReader(settings.study_database)
+    if stored.has_begun(resolved.id):
+        resolved.check_trials(stored.read(resolved.id).trials)
+    elif not starts:
+        start = f"start it with: memtune study ask {format_argument(path)}"
+        raise StudyError(resolved.explain_missing(path, start))
+    elif changes := describe_changed_terms(settings.studies_folder, resolved.id, resolved.terms, path):
+        log.warning("study %s is new: %s", resolved.id, changes)
     with Lease(settings.study_database, resolved.id) as lease:
         check_tracking(settings.tracking_uri)
         resolved.store_terms()

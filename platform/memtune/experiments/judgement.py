@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from memtune.corpora import open_corpus
-from memtune.errors import StudyError
+from memtune.errors import CheckpointError, StudyError
 from memtune.experiments.single_trial import TrainResult, TrialFile, TrialSource, open_trial
 from memtune.number_format import format_count
 from memtune.objective import Objective
 from memtune.results.model_sources import open_model
+from memtune.results.study.study_view import open_view
 from memtune.seed_statistics import (
     Estimate,
     PairedTest,
@@ -24,7 +25,7 @@ from memtune.seed_statistics import (
 from memtune.settings import Settings
 from memtune.studies.definition.study_terms import Repeats
 from memtune.tasks import open_task
-from memtune.tracking import is_trial_name
+from memtune.tracking import NO_STUDY, find_trial_run, is_trial_name
 from memtune.values import Value
 
 DIGITS = 3
@@ -60,10 +61,25 @@ class Judgement(Value):
 def open_judged(source: TrialSource, settings: Settings, *, trust_code: bool) -> tuple[str, TrialFile]:
     """A configuration with its name: of a trial's file, of a trial by its name, or of a registered model."""
     if isinstance(source, str) and (source.startswith(REGISTERED) or is_trial_name(source)):
-        opened = open_model(source, settings, trust_code=trust_code)
+        try:
+            opened = open_model(source, settings, trust_code=trust_code)
+        except CheckpointError:
+            # The weights of most trials are removed, and only the configuration is needed.
+            if (stored := _find_stored_trial(source, settings)) is None:
+                raise
+            return source, stored
         return source, TrialFile(corpus=opened.corpus.name, trial=opened.config)
     name, file = open_trial(source, None)
     return name if isinstance(source, Mapping) else str(source), file
+
+
+def _find_stored_trial(name: str, settings: Settings) -> TrialFile | None:
+    """The configuration of a trial of a stored study; None for another name."""
+    if not is_trial_name(name) or (run := find_trial_run(settings.tracking_uri, name)).study == NO_STUDY:
+        return None
+    view = open_view(run.study, settings)
+    found = [outcome.config for outcome in view.stored.trials if outcome.identity == run.trial]
+    return TrialFile(corpus=view.terms.corpus, trial=found[0]) if found else None
 
 
 def judge_configurations(

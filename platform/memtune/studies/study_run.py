@@ -14,13 +14,11 @@ from memtune.number_format import format_count
 from memtune.plugins import list_sources
 from memtune.search import Lease, Outcome, Proposals, Rule, StudyReader
 from memtune.seed_statistics import SeedCosts, decide_seeds
-from memtune.storage.folder import Folder
 from memtune.studies.assignment import Assignment
 from memtune.studies.budgets.budget_monitor import BudgetMonitor, SpentBudget
 from memtune.studies.budgets.study_clock import StudyClock
 from memtune.studies.budgets.study_cost import StudyCost, compute_study_cost
 from memtune.studies.definition.resolved_study import ResolvedStudy
-from memtune.studies.definition.study_terms import describe_changed_terms
 from memtune.studies.director import Director
 from memtune.studies.executor import Executor, ExecutorRun
 from memtune.studies.result_cache import ResultCache
@@ -35,8 +33,6 @@ from memtune.studies.stop_request import StopRequest
 from memtune.studies.trial import Trial, Watcher
 from memtune.studies.trial_records import StudyRecords
 from memtune.tracking import DrawFigures, PromotionResult, Recorder, check_tracking
-from memtune.training import TrialConfig
-from memtune.values import parse
 
 FLUSH_SECONDS = 60.0
 
@@ -165,7 +161,8 @@ class _StudyRun:
         stored, recorder = StudyReader(self._resolved.settings.study_database), None
         if not stored.has_begun(self._resolved.id):
             if resume:
-                raise StudyError(self._explain_missing_study())
+                option = "resume=True" if self._path is None else "--resume"
+                raise StudyError(self._resolved.explain_missing(self._path, f"start it without {option}"))
             recorder = self._start_recorder(connects=True)  # nothing is stored without a tracking store
             self._resolved.store_terms()  # before the study exists, so that whoever sees it finds them
         proposals = self._resolved.open_proposals(self._lease.check)
@@ -264,8 +261,7 @@ class _StudyRun:
     def _check_progress(self, proposals: Proposals, resume: bool) -> None:
         """Report what earlier drivers did; raise StudyError without `resume` where trials are left."""
         outcomes, max_trials = proposals.list_outcomes(), self._study.budget.trials
-        for outcome in [*outcomes, *self._earlier_repeats]:
-            self._check_version(outcome)  # before anything starts
+        self._resolved.check_trials([*outcomes, *self._earlier_repeats])  # before anything starts
         open_trials = len(proposals.list_unfinished())
         paused_trials = len(proposals.list_paused())
         ended = f"{len(outcomes) - open_trials - paused_trials} of {format_count(max_trials, 'trial')} ended"
@@ -278,34 +274,6 @@ class _StudyRun:
             path = self._path
             again = "resume=True" if path is None else f"memtune search {format_argument(path)} --resume"
             raise StudyError(f"study {self._resolved.id} has begun: {ended}; continue with: {again}")
-
-    def _check_version(self, outcome: Outcome) -> None:
-        """Raise a MemtuneError for a trial of a version of memtune that named trials in another way.
-
-        The sampler would not know it again, and its checkpoints and its run would not be found.
-        """
-        study = self._resolved.id
-        config = parse(TrialConfig, outcome.configuration, f"study {study}, trial {outcome.number}")
-        if config.identity(self._resolved.corpus.digest) != outcome.identity:
-            raise StudyError(
-                f"study {study} is of an earlier version of memtune, whose trials had fewer fields, and can "
-                f"only be read (memtune study show {study}): start it again under another name; warm_start = "
-                f'"{study}" tries its best configurations first'
-            )
-
-    def _explain_missing_study(self) -> str:
-        resolved, settings = self._resolved, self._resolved.settings
-        file, option = ("", "resume=True") if self._path is None else (f" of {self._path}", "--resume")
-        if resolved.id in Folder.open(settings.studies_folder).list_names():
-            return (
-                f"no trial of study {resolved.id}{file} is in {settings.study_database}; restore it, or "
-                f"start the study without {option}"
-            )
-        changes = describe_changed_terms(
-            settings.studies_folder, self._study.name, resolved.terms, self._path
-        )
-        reason = f": {changes}, or start it" if changes else "; start it"
-        return f"no study {resolved.id}{file} has begun{reason} without {option}"
 
     def _run_trials(self, proposals: Proposals, records: StudyRecords) -> list[Trial]:
         """Run the study's trials; return those left open."""

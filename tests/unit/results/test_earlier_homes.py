@@ -15,6 +15,8 @@ import pytest
 
 from memtune.api import run_search
 from memtune.errors import MemtuneError
+from memtune.experiments.ask_tell import open_ask_tell
+from memtune.experiments.judgement import open_judged
 from memtune.reports.report_page.page import render_page
 from memtune.results.comparison import compare, find_champions
 from memtune.results.model_evaluation import evaluate_model
@@ -24,6 +26,7 @@ from memtune.results.study.study_report import make_report
 from memtune.results.study.study_view import open_view
 from memtune.search import StudyReader
 from memtune.settings import Settings
+from memtune.studies.definition.study_loader import load_study, resolve_study
 from memtune.studies.in_process_executor import InProcessExecutor
 from memtune.studies.study_check import dry_run
 from memtune.training.trial_config import identify
@@ -109,6 +112,8 @@ def test_an_earlier_home_reads_as_it_was(
     assert compare("grammar", settings=settings).test_accesses == 1
     evaluated = evaluate_model(f"{tiny.id}#1", settings=settings)
     assert evaluated.metrics.perplexity == pytest.approx(218.998, rel=1e-5)  # as the version printed it
+    _, stopped = open_judged(f"{tiny.id}#2", settings, trust_code=False)  # whose weights are removed
+    assert stopped.trial.model.family in ("lstm", "rnn")
     registered = evaluate_model("models:/grammar@champion", settings=settings)
     assert registered.metrics.perplexity == pytest.approx(209.885, rel=1e-5)
     assert not caplog.records
@@ -143,6 +148,33 @@ def test_a_study_resumes_or_says_why_not(home: EarlierHome, settings: Settings, 
         with pytest.raises(MemtuneError, match=r"of an earlier version of memtune.*warm_start = \"tiny-"):
             resume()
     assert StudyReader(settings.study_database).list_ids() == before
+
+
+def test_ask_and_tell_continue_a_study_or_say_why_not(
+    home: EarlierHome, settings: Settings, tmp_path: Path
+) -> None:
+    file = write_study_file(settings, "tiny", tmp_path)
+    resolved = resolve_study(file, load_study(file), settings)
+
+    def read_home() -> list[object]:
+        terms = sorted(Path(settings.studies_folder).glob("*/study.json"))
+        return [
+            *StudyReader(settings.study_database).list_ids(),
+            *[(path, path.read_text()) for path in terms],
+        ]
+
+    before = read_home()
+    if home.can_resume:
+        with open_ask_tell(file, resolved) as session:
+            (open_trial,) = session.list_open()
+            assert session.tell(open_trial.number, 1000, 5.5).state is TrialState.RUNNING
+    else:
+        with (
+            pytest.raises(MemtuneError, match=r"of an earlier version of memtune.*warm_start = \"tiny-"),
+            open_ask_tell(file, resolved),
+        ):
+            pass
+        assert read_home() == before
 
 
 def test_removed_kinds_are_named_with_what_replaces_them(settings: Settings, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -44,7 +45,7 @@ from memtune.spaces import (
 from memtune.storage.folder import Folder
 from memtune.studies.definition.gpu_share import compute_gpu_bytes, compute_gpu_share
 from memtune.studies.definition.study import Study
-from memtune.studies.definition.study_terms import TERMS_FILE
+from memtune.studies.definition.study_terms import TERMS_FILE, describe_changed_terms
 from memtune.tasks import AnyTask, open_task
 from memtune.training import (
     MemoryEstimate,
@@ -255,6 +256,31 @@ class ResolvedStudy:
                 if found.id == name:
                     return found
         return self
+
+    def check_trials(self, outcomes: Sequence[Outcome]) -> None:
+        """Raise a MemtuneError for a trial of a version of memtune that named trials in another way.
+
+        The sampler would not know it again, and its checkpoints and its run would not be found.
+        """
+        for outcome in outcomes:
+            config = parse(TrialConfig, outcome.configuration, f"study {self.id}, trial {outcome.number}")
+            if config.identity(self.corpus.digest) != outcome.identity:
+                raise StudyError(
+                    f"study {self.id} is of an earlier version of memtune, whose trials had fewer fields, "
+                    f"and can only be read (memtune study show {self.id}): start it again under another "
+                    f'name; warm_start = "{self.id}" tries its best configurations first'
+                )
+
+    def explain_missing(self, path: Path | None, start: str) -> str:
+        """Why this study has not begun, as far as stored studies tell; `start` says how to start it."""
+        settings, file = self.settings, "" if path is None else f" of {path}"
+        if self.id in Folder.open(settings.studies_folder).list_names():
+            return (
+                f"no trial of study {self.id}{file} is in {settings.study_database}; restore it, or {start}"
+            )
+        changes = describe_changed_terms(settings.studies_folder, self.id, self.terms, path)
+        reason = f": {changes}, or {start}" if changes else f"; {start}"
+        return f"no study {self.id}{file} has begun{reason}"
 
     @property
     def id(self) -> str:

@@ -378,14 +378,17 @@ def name_alternative(config: TrialConfig, compared: str) -> str:
 
 
 def describe_changed_terms(
-    studies_folder: str, name: str, terms: Mapping[str, Any], file: Path | None = None
+    studies_folder: str, study_id: str, terms: Mapping[str, Any], file: Path | None = None
 ) -> str:
-    """How `terms` differ from those of the most similar stored study of a name; "" where there is none.
+    """How a study's terms differ from those of the most similar other one of its name; "" without one.
 
     With the study's file, each change has its line.
     """
     folder = Folder.open(studies_folder)
-    stored = [study for study in folder.list_names() if study.rpartition("-")[0] == name]
+    name = study_id.rpartition("-")[0]
+    stored = [
+        other for other in folder.list_names() if other != study_id and other.rpartition("-")[0] == name
+    ]
     compared = [
         (_list_changes((folder / study).read_json(TERMS_FILE) or {}, terms, file), study) for study in stored
     ]

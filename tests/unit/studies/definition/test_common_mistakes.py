@@ -295,20 +295,21 @@ def test_a_study_of_a_later_format_is_refused(study_file: Path, settings: Settin
 def test_changed_terms_of_a_study_are_named(study_file: Path, settings: Settings) -> None:
     begun = resolve_study(study_file, load_study(study_file), settings)
     folder = settings.studies_folder
-    assert describe_changed_terms(folder, "layers", begun.terms) == ""
+    assert describe_changed_terms(folder, begun.id, begun.terms) == ""
     begun.store_terms()
     now = resolve_study(study_file, load_study(study_file, {"training.tokens": 1200, "seed": 1}), settings)
-    assert describe_changed_terms(folder, "layers", now.terms) == (
+    assert describe_changed_terms(folder, now.id, now.terms) == (
         f"changed since study {begun.id}: seed from 0 to 1, training.tokens from 900 to 1200; "
         "undo the change to resume that study"
     )
     study_file.write_text(STUDY.replace("tokens = 900", "tokens = 1200"))
     edited = resolve_study(study_file, load_study(study_file), settings)
-    told = describe_changed_terms(folder, "layers", edited.terms, study_file)
+    told = describe_changed_terms(folder, edited.id, edited.terms, study_file)
     assert "training.tokens (line 9) from 900 to 1200" in told
-    told = describe_changed_terms(folder, "layers", begun.terms)
+    told = describe_changed_terms(folder, "layers-00000000", begun.terms)
     assert ": the content of its search spaces, its model files or its corpus; undo" in told
-    assert describe_changed_terms(folder, "other", begun.terms) == ""
+    assert describe_changed_terms(folder, begun.id, begun.terms) == ""
+    assert describe_changed_terms(folder, "other-00000000", begun.terms) == ""
 
 
 @pytest.mark.parametrize(
