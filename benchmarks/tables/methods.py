@@ -96,7 +96,7 @@ def _open_proposals(folder: str, task: SearchTask, sampler: SamplerConfig, prior
         sampler,
         identify=lambda configuration: digest(configuration)[:16],
         get_refusal_reason=lambda configuration: None,
-        prior_points=prior,
+        list_prior_points=lambda: prior,
     )
 
 

@@ -6,7 +6,7 @@ study's only writer. While the storage is unavailable, an outage buffer keeps wh
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -18,7 +18,7 @@ from memtune.search.optuna_trials import is_paused, is_rejected, read_outcome, r
 from memtune.search.outcomes import Outcome, Proposal
 from memtune.search.proposer import Candidates, Proposer
 from memtune.search.samplers import MultiObjective, SamplerConfig
-from memtune.search.trial_store import TrialStore
+from memtune.search.trial_store import ListPoints, TrialStore
 from memtune.spaces import MeasureSize, Scalar, Space
 from memtune.trial_state import StopReason, TrialEnd
 from memtune.usage import Usage
@@ -42,17 +42,17 @@ class Proposals:
         get_refusal_reason: Callable[[dict[str, Any]], str | None],
         measure_size: MeasureSize | None = None,
         guard: Callable[[], None] = lambda: None,
-        initial_points: Sequence[Mapping[str, Scalar]] = (),
+        list_initial_points: ListPoints = tuple,
         objectives: MultiObjective | None = None,
-        prior_points: Sequence[Mapping[str, Scalar]] = (),
+        list_prior_points: ListPoints = tuple,
         *,
         is_grid_ordered: bool = False,
     ) -> None:
         """`guard` is called before every write. It raises when this driver must not write any more.
 
-        `initial_points` are tried first: values of parameters by name; the sampler draws the others.
-        `prior_points` are believed to be good, the best first. Without `objectives` there is one, the trials'
-        value. A grid is tried at random, or as it is ordered.
+        Initial points are tried first; the sampler draws the parameters that they leave out. Prior points are
+        believed to be good, the best first. Both are listed for a study without trials alone. Without
+        `objectives` there is one, the trials' value. A grid is tried at random, or as it is ordered.
         """
         storage, redacted_url = open_study_database(storage_url), redact_url(storage_url)
         self._buffer = OutageBuffer(redacted_url)
@@ -64,9 +64,9 @@ class Proposals:
                 self._store,
                 candidates,
                 sampler,
-                initial_points,
+                list_initial_points,
                 objectives,
-                prior_points,
+                list_prior_points,
                 is_grid_ordered=is_grid_ordered,
             )
 

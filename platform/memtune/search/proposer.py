@@ -6,7 +6,7 @@ the sampler and takes an untried point at random: of all points where the space 
 where it is large.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import optuna
@@ -23,7 +23,7 @@ from memtune.search.optuna_trials import (
 from memtune.search.outcomes import Proposal
 from memtune.search.proposal_history import History
 from memtune.search.samplers import MultiObjective, SamplerConfig, SamplerFactory
-from memtune.search.trial_store import TrialStore
+from memtune.search.trial_store import ListPoints, TrialStore
 from memtune.spaces import MeasureSize, PinnedChooser, RandomChooser, Scalar, Space
 from memtune.values import digest
 
@@ -99,24 +99,24 @@ class Proposer:
         store: TrialStore,
         candidates: Candidates,
         config: SamplerConfig,
-        initial_points: Sequence[Mapping[str, Scalar]] = (),
+        list_initial_points: ListPoints = tuple,
         objectives: MultiObjective | None = None,
-        prior_points: Sequence[Mapping[str, Scalar]] = (),
+        list_prior_points: ListPoints = tuple,
         *,
         is_grid_ordered: bool = False,
     ) -> None:
-        """`initial_points` are tried first: values of parameters by name; the sampler draws the others.
+        """Initial points are tried first; the sampler draws the parameters that they leave out.
 
-        `prior_points` are believed to be good, the best first.
+        Prior points are believed to be good, the best first. Both are listed only for a study without trials.
         """
         self._store, self._candidates, self._config = store, candidates, config
         families = len(candidates.space.family_choices())
         startup_trials = max(config.startup_trials, MIN_FAMILY_TRIALS * families)
         self._trials_per_family = startup_trials // max(families, 1)
-        prior = store.keep_points(PRIOR_POINTS_KEY, prior_points)
+        prior = store.keep_points(PRIOR_POINTS_KEY, list_prior_points)
         self._samplers = SamplerFactory(config, candidates.space, startup_trials, objectives, prior)
         grid = self._list_grid(is_ordered=is_grid_ordered)
-        self._planned_points = [*store.keep_points(INITIAL_POINTS_KEY, initial_points), *grid]
+        self._planned_points = [*store.keep_points(INITIAL_POINTS_KEY, list_initial_points), *grid]
         self._is_exhausted = False
         self._cached_history: History | None = None
         self._issued_numbers = {

@@ -32,6 +32,9 @@ from memtune.search.optuna_trials import (
 from memtune.search.outcomes import Proposal
 from memtune.spaces import Scalar
 
+ListPoints = Callable[[], Sequence[Mapping[str, Scalar]]]
+"""Lists points of a space, as values of parameters by name."""
+
 
 class TrialStore:
     """One study of an Optuna storage, created when it is new.
@@ -80,16 +83,20 @@ class TrialStore:
         self.guard()
         self._study.set_user_attr(SECONDS_SPENT_KEY, seconds)
 
-    def keep_points(self, key: str, points: Sequence[Mapping[str, Scalar]]) -> list[dict[str, Scalar]]:
-        """The study's points of a kind: those of its first driver, or `points`, which are stored.
+    def keep_points(self, key: str, list_points: ListPoints) -> list[dict[str, Scalar]]:
+        """The study's points of a kind, as its first driver has listed and stored them.
 
-        Points from another study change while that study runs, and a resumed study has its own again.
+        Points from another study change while that study runs, or are removed with it. A study with trials
+        has its own again, also where it had none.
         """
         stored: list[dict[str, Scalar]] | None = self._study.user_attrs.get(key)
-        if stored is None and points:
+        if stored is not None or self._study.get_trials(deepcopy=False):
+            return stored or []
+        points = [dict(point) for point in list_points()]
+        if points:
             self.guard()
-            self._study.set_user_attr(key, [dict(point) for point in points])
-        return [dict(point) for point in points] if stored is None else stored
+            self._study.set_user_attr(key, points)
+        return points
 
     def enqueue(self, parameters: dict[str, Scalar]) -> None:
         """Let the next trial take these parameters, unless a killed driver left some enqueued."""

@@ -3,15 +3,18 @@
 Only their order within their study counts, so that study may have another corpus, task or budget.
 """
 
+import logging
 import math
 from collections.abc import Iterable, Sequence
 
-from memtune.errors import StudyError
+from memtune.errors import ConfigurationError, StudyError
 from memtune.search.outcomes import Outcome
 from memtune.search.study_reader import StudyReader
 from memtune.spaces import FAMILY_FIELD, Scalar, Space, adapt_point
 from memtune.trial_state import TrialState
 from memtune.values import flatten
+
+log = logging.getLogger(__name__)
 
 BEST_PER_FAMILY = 3
 PRIOR_SHARE = 0.1
@@ -53,13 +56,21 @@ def select_best_points(outcomes: Iterable[Outcome], space: Space) -> list[dict[s
 def list_prior_points(storage_url: str, space: Space, study: str) -> list[dict[str, Scalar]]:
     """The parameters, by name, of the best tenth of all studies in the storage but `study`, by their rank.
 
-    A family of the space of which no trial is known has the fields of training that the others share.
+    A family of the space of which no trial is known has the fields of training that the others share. A study
+    that this version of memtune cannot read is left out with a warning.
     """
     reader, ranked = StudyReader(storage_url), list[tuple[float, Outcome]]()
     for other in reader.list_ids():
-        if other != study:
+        if other == study:
+            continue
+        try:
             complete = [o for o in reader.read(other).outcomes if o.state is TrialState.COMPLETE and o.curve]
-            ranked += [(place / len(complete), o) for place, o in enumerate(sorted(complete, key=_rank))]
+            for outcome in complete:
+                outcome.config  # noqa: B018
+        except (ConfigurationError, StudyError) as error:
+            log.warning("study %s is left out of the prior: %s", other, error)
+            continue
+        ranked += [(place / len(complete), o) for place, o in enumerate(sorted(complete, key=_rank))]
     good = [(share, outcome) for share, outcome in ranked if share < PRIOR_SHARE]
     return select_prior_points([outcome for _, outcome in sorted(good, key=lambda each: each[0])], space)
 

@@ -61,6 +61,8 @@ def open_study(storage: str) -> Callable[..., Proposals]:
         initial_points: Sequence[dict[str, Any]] = (),
     ) -> Proposals:
         sampler = SamplerConfig(kind=kind, seed=seed, startup_trials=4)
-        return Proposals(url, name, make_space(space), sampler, identify, refuse, None, guard, initial_points)
+        return Proposals(
+            url, name, make_space(space), sampler, identify, refuse, None, guard, lambda: initial_points
+        )
 
     return open_study

@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from memtune.errors import StudyError
-from memtune.search import Outcome
+from memtune.search import Outcome, Proposals, StudyReader
 from memtune.search.warm_start import select_best_points, select_prior_points
 from memtune.settings import Settings
 from memtune.spaces import combine_spaces, read_space
 from memtune.studies.definition.resolved_study import ResolvedStudy
 from memtune.studies.definition.study_loader import load_study, resolve_study
-from memtune.trial_state import TrialState
+from memtune.trial_state import StopReason, TrialEnd, TrialState
 from tests.presence import require
 
 SPACE = """[model]
@@ -78,6 +78,59 @@ def test_a_prior_is_the_best_tenth_of_each_earlier_study(study_file: Path, setti
     later = resolve(study_file, settings, seed=7, sampler={"prior": "studies"})
     assert later.list_prior_points() == [asked[1].parameters]
     assert resolve(study_file, settings, seed=7).list_prior_points() == []
+
+
+def test_a_study_with_trials_lists_no_earlier_study_again(
+    study_file: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the first driver found none: a resumed study keeps the prior that it began with."""
+
+    def resume() -> Proposals:
+        return resolve(study_file, settings, seed=7, sampler={"prior": "studies"}).open_proposals()
+
+    require(resume().ask())
+    other = resolve(study_file, settings).open_proposals()
+    known = require(other.ask())
+    other.report(known.number, 300, 1.0)
+    other.complete(known.number, 1.0)
+    fresh = resolve(study_file, settings, seed=8, sampler={"prior": "studies"})
+    assert fresh.list_prior_points() == [known.parameters]
+    monkeypatch.setattr(StudyReader, "read", lambda *_: pytest.fail("an earlier study is read"))
+    require(resume().ask())
+
+
+def test_an_unreadable_study_is_left_out_of_a_prior_with_a_warning(
+    study_file: Path, settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    studies = [resolve(study_file, settings, seed=seed) for seed in (0, 1)]
+    for study in studies:
+        proposals = study.open_proposals()
+        proposal = require(proposals.ask())
+        proposals.report(proposal.number, 300, 1.0)
+        proposals.complete(proposal.number, 1.0, TrialEnd(reason=StopReason.BUDGET))
+    journal = Path(settings.study_database.removeprefix("journal://"))
+    lines = journal.read_text().splitlines(keepends=True)
+    damaged = next(index for index, line in enumerate(lines) if '"budget"' in line)
+    lines[damaged] = lines[damaged].replace('"budget"', '"no_such_reason"')
+    journal.write_text("".join(lines))
+    later = resolve(study_file, settings, seed=7, sampler={"prior": "studies"})
+    assert len(later.list_prior_points()) == 1
+    assert [message.partition(":")[0] for message in caplog.messages] == [
+        f"study {studies[0].id} is left out of the prior"
+    ]
+
+
+def test_a_study_resumes_without_the_study_that_it_started_from(study_file: Path, settings: Settings) -> None:
+    first = resolve(study_file, settings)
+    other = first.open_proposals()
+    known = require(other.ask())
+    other.report(known.number, 300, 5.0)
+    other.complete(known.number, 5.0)
+    require(resolve(study_file, settings, seed=7, warm_start=first.id).open_proposals().ask())
+    StudyReader(settings.study_database).delete(first.id)
+    assert resolve(study_file, settings, seed=7, warm_start=first.id).open_proposals().list_unfinished()
+    with pytest.raises(StudyError, match="no study"):
+        resolve(study_file, settings, seed=8, warm_start=first.id)
 
 
 def resolve(path: Path, settings: Settings, **overrides: object) -> ResolvedStudy:

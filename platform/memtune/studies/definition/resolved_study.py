@@ -153,9 +153,9 @@ class ResolvedStudy:
             self.get_refusal_reason,
             self.measure_size,
             guard,
-            self.list_initial_points() if repeats is None else (),
+            self.list_initial_points if repeats is None else tuple,
             self._make_multi_objective() if repeats is None else None,
-            self.list_prior_points() if repeats is None else (),
+            self.list_prior_points if repeats is None else tuple,
             is_grid_ordered=repeats is not None,
         )
 

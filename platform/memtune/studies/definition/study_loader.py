@@ -14,7 +14,7 @@ from memtune.library import FileKind, find_file
 from memtune.model_checks.first_check import check_new_families
 from memtune.models import MODELS
 from memtune.plugins import PluginSource, find_installed_file, load_plugin_files
-from memtune.search import check_sampler
+from memtune.search import StudyReader, check_sampler
 from memtune.search.database.study_database import find_max_tokens, redact_url
 from memtune.settings import Settings
 from memtune.spaces import (
@@ -108,7 +108,8 @@ def resolve_study(path: Path | None, study: Study, settings: Settings) -> Resolv
     _check_objectives_vary(name_place(path), resolved, families)
     _check_reports(name_place(path), resolved)
     _check_database(name_place(path), resolved)
-    resolved.list_initial_points()
+    if study.warm_start is None or not StudyReader(settings.study_database).has_begun(resolved.id):
+        resolved.list_initial_points()
     _check_target(name_place(path), resolved)
     resolved.check_budget()
     check_new_families(resolved.sample(RandomChooser(seed)) for seed in range(FAMILY_SAMPLES))
