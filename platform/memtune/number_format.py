@@ -24,6 +24,25 @@ def format_short_count(number: float) -> str:
     return f"{number:.3g}"
 
 
+def format_duration(seconds: float) -> str:
+    """Minutes and seconds, or hours and minutes.
+
+    >>> format_duration(3725)
+    '1h 02m'
+    """
+    minutes, left = divmod(int(seconds), 60)
+    return f"{minutes // 60}h {minutes % 60:02d}m" if minutes >= 60 else f"{minutes}m {left:02d}s"
+
+
+def format_amount(amount: float) -> str:
+    """An amount of time or money: two significant digits, from 10 a whole number.
+
+    >>> format_amount(0.0124), format_amount(1234.5)
+    ('0.012', '1,234')
+    """
+    return f"{amount:,.0f}" if amount >= 10 else f"{amount:.2g}"
+
+
 def format_parameters(number: int, *, is_short: bool = False) -> str:
     """The size of a model in words; a model that learns by counting has no trained parameters.
 

@@ -219,6 +219,23 @@ def test_a_dry_run_shows_the_study_and_five_samples_and_starts_nothing(
     assert not Path(settings.studies_folder).exists()
 
 
+def test_a_dry_run_shows_budgets_repeats_time_money_and_the_ranges_of_a_family(
+    settings: Settings, study_file: Path
+) -> None:
+    study_file.write_text(
+        study_file.read_text()
+        + "tokens = 1_000_000\n[repeats]\nbest = 2\nseeds = 3\n[prices]\ncpu_hour = 0.04\n"
+        + "[families.lstm.training]\noptimiser.learning_rate = { float = [0.2, 0.3] }\n"
+    )
+    done = CliRunner().invoke(cli.app, ["search", str(study_file), "--dry-run", "--time-budget", "2h"])
+    assert done.exit_code == 0, done.output
+    shown = " ".join(done.stdout.split())
+    assert "budget: tokens = 1,000,000, time = 7,200 s" in shown
+    assert "repeats: the best 2 configurations, 3 seeds each" in shown
+    assert "lstm alone: training.optimiser.learning_rate.float = [0.2, 0.3]" in shown
+    assert re.search(r"8 trainings of [\d.]+ core seconds.*; \d+m \d\ds with \d+ at once and \S+ EUR", shown)
+
+
 def test_ask_compares_the_mistakes_of_two_models(settings: Settings, tmp_path: Path) -> None:
     questions = tmp_path / "asked"
     questions.with_suffix(".text").write_text(

@@ -286,7 +286,7 @@ def make_sample_table(
     samples: Iterable[TrialConfig], vocabulary_size: int, searched_fields: Collection[str] = ()
 ) -> Table:
     """One row per sampled configuration, with its sizes for this vocabulary size."""
-    table = Table(title="five configurations of the space")
+    table = Table(title="configurations of the space")
     table.add_column("configuration", overflow="fold")
     kinds: tuple[SizeKind, ...] = ("parameters", "multiply_adds", "state")
     for kind in kinds:

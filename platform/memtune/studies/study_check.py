@@ -11,7 +11,7 @@ from memtune.data_frames import make_frame, render_table
 from memtune.errors import ConfigurationError, StudyError
 from memtune.number_format import format_count
 from memtune.settings import Settings
-from memtune.spaces import RandomChooser
+from memtune.spaces import PinnedChooser, RandomChooser
 from memtune.studies.definition.resolved_study import ResolvedStudy
 from memtune.studies.definition.study import Study
 from memtune.studies.definition.study_loader import StudySource, open_study, resolve_study
@@ -26,6 +26,8 @@ from memtune.training import (
 from memtune.values import flatten
 
 DRY_RUN_SAMPLES = 5
+MAX_DRAWS = 50
+"""Draws of these samples, of which some may be equal."""
 DEVICE_SAMPLES = 20
 """Configurations of which one must be trainable on this machine."""
 MEASURED_BYTES = 2**30
@@ -66,7 +68,7 @@ class DryRun(NamedTuple):
 def dry_run(
     study: StudySource, overrides: Mapping[str, Any] | None = None, settings: Settings | None = None
 ) -> DryRun:
-    """Check a study as `run_study` would and draw five of its configurations; start nothing.
+    """Check a study as `run_study` would and draw five of its configurations, or all; start nothing.
 
     `study` is a TOML file or the name of a packaged study, a mapping with the content of a file, or a Study;
     `overrides` replace fields by dotted name. Raises what `run_study` raises before it starts trials.
@@ -75,9 +77,22 @@ def dry_run(
     path, opened = open_study(study, overrides)
     resolved = check_study(path, opened, settings)
     check_tracking(settings.tracking_uri)
-    first = resolved.study.seed
-    samples = [resolved.sample(RandomChooser(seed)) for seed in range(first, first + DRY_RUN_SAMPLES)]
-    return DryRun(resolved, samples)
+    return DryRun(resolved, _draw_samples(resolved))
+
+
+def _draw_samples(resolved: ResolvedStudy) -> list[TrialConfig]:
+    """Five different configurations, of each family in turn; all of a space that has fewer."""
+    space, first, samples = resolved.space, resolved.study.seed, list[TrialConfig]()
+    size = space.size()
+    is_small = size is not None and size <= DRY_RUN_SAMPLES
+    points = [*space.points()] if is_small else space.family_choices() or [{}]
+    for draw in range(MAX_DRAWS):
+        chooser = PinnedChooser(points[draw % len(points)], RandomChooser(first + draw))
+        if (sample := resolved.sample(chooser)) not in samples:
+            samples.append(sample)
+        if len(samples) == (size if is_small else DRY_RUN_SAMPLES):
+            break
+    return samples
 
 
 def measure_core_seconds(resolved: ResolvedStudy, samples: Iterable[TrialConfig]) -> float | None:

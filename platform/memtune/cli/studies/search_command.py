@@ -1,5 +1,6 @@
 """`memtune search` and `memtune demo`: run a study with this process as the driver."""
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -10,10 +11,12 @@ from memtune.cli.results.compare_command import compare
 from memtune.cli.shell_completion import complete_study, complete_study_file
 from memtune.cli.terminal import out, print_pages, print_promotion, warn
 from memtune.gc_pause import pause_gc
-from memtune.number_format import format_count
+from memtune.number_format import format_amount, format_count, format_duration
 
 if TYPE_CHECKING:
+    from memtune.objective import Objective
     from memtune.results.study.study_detail import SearchResult
+    from memtune.studies.definition.study import Study
 
 StudyFile = Annotated[
     Path,
@@ -179,6 +182,7 @@ def _dry_run(study: Path, overrides: dict[str, Any], json: bool) -> None:
     with pause_gc():
         from memtune.reports.trial_tables import make_prior_table, make_sample_table
         from memtune.studies.study_check import dry_run, measure_core_seconds
+        from memtune.values import flatten
 
     resolved, samples = dry_run(study, overrides)
     if json:
@@ -194,16 +198,51 @@ def _dry_run(study: Path, overrides: dict[str, Any], json: bool) -> None:
     trials = f"{format_count(study_config.budget.trials, 'trial')} of {points}"
     length = f"{resolved.trial_tokens:,} {sample.task.prediction_unit} each"
     out.print(f"{trials}, {length}, sampler {study_config.sampler.kind}, {early_stopping}")
+    for family, own in study_config.families.items():
+        fields = (f"{name} = {value}" for name, value in flatten(own.model_dump()))
+        out.print(f"{family} alone: {', '.join(fields)}", highlight=False, soft_wrap=True)
     out.print(make_sample_table(samples, resolved.vocabulary_size, resolved.searched_fields))
     if prior := resolved.list_prior_points():
         source = study_config.sampler.prior or "the spaces"
         out.print(make_prior_table(prior, f"{format_count(len(prior), 'point')} from {source}"))
+    _print_budget(study_config, resolved.task.objective)
     seconds = measure_core_seconds(resolved, samples)
     if seconds is not None:
-        trainings = study_config.budget.trials + study_config.repeats.count
+        _print_estimate(study_config, seconds)
+    out.print("nothing was started")
+
+
+def _print_budget(study: "Study", objective: "Objective") -> None:
+    """Print what ends the study besides its trials, and its repeats."""
+    budget, repeats = study.budget.model_dump(exclude_none=True, exclude={"trials"}), study.repeats
+    units = {"time": " s", "money": f" {study.prices.currency}" if study.prices else ""}
+    if budget:
+        named = (f"{name} = {value:,.12g}{units.get(name, '')}" for name, value in budget.items())
+        out.print(f"budget: {', '.join(named)}", highlight=False)
+    if repeats.until is not None:
         out.print(
-            f"about {trainings * seconds / 3600:.2g} core hours on this machine, without evaluations and "
-            f"early stopping: {trainings:,} trainings of {seconds:,.0f} core seconds, measured on samples",
+            f"repeats: until decided, up to {repeats.max_seeds} seeds of each alternative, indifference "
+            f"{repeats.describe_indifference(objective)}",
             highlight=False,
         )
-    out.print("nothing was started")
+    elif repeats.are_asked_for:
+        configurations = format_count(repeats.best, "configuration")
+        out.print(f"repeats: the best {configurations}, {repeats.seeds} seeds each", highlight=False)
+
+
+def _print_estimate(study: "Study", seconds: float) -> None:
+    """Print what all trainings take on this machine, where one takes these core seconds."""
+    trainings, cores = study.budget.trials + study.repeats.count, study.resources.cpus_per_trial
+    at_once = min(
+        trainings, max(1, (os.cpu_count() or 1) // cores), study.resources.max_concurrent or trainings
+    )
+    hours = trainings * seconds / 3600
+    money = ""
+    if study.prices is not None:
+        money = f" and {format_amount(hours * study.prices.cpu_hour)} {study.prices.currency}"
+    out.print(
+        f"about {format_amount(hours)} core hours on this machine, without evaluations and early stopping: "
+        f"{trainings:,} trainings of {format_amount(seconds)} core seconds, measured on samples; "
+        f"{format_duration(trainings * seconds / cores / at_once)} with {at_once} at once{money}",
+        highlight=False,
+    )

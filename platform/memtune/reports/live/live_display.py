@@ -11,7 +11,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from memtune.number_format import format_count
+from memtune.number_format import format_count, format_duration
 from memtune.reports.live.live_view import LiveView
 from memtune.reports.text_console import show_control_characters
 from memtune.reports.trial_descriptions import describe_trial, format_searched_fields
@@ -75,16 +75,6 @@ class PaceMeter:
         left = unstarted * length + sum(max(0.0, length - trial.tokens) for trial in running)
         since_report = self._clock() - self._last_report
         return Pace(max(0.0, left / speed - since_report), speed, length)
-
-
-def format_duration(seconds: float) -> str:
-    """Minutes and seconds, or hours and minutes.
-
-    >>> format_duration(3725)
-    '1h 02m'
-    """
-    minutes, left = divmod(int(seconds), 60)
-    return f"{minutes // 60}h {minutes % 60:02d}m" if minutes >= 60 else f"{minutes}m {left:02d}s"
 
 
 MAX_ROWS = 20

@@ -234,6 +234,8 @@ class ResolvedStudy:
         terms = self.study.model_dump(mode="json", exclude={*CHANGEABLE_TERMS, "models"})
         if self.study.objectives == ("value",):
             del terms["objectives"]
+        if not self.study.families:
+            del terms["families"]
         if not self.study.sampler.options:
             del terms["sampler"]["options"]
         if self.study.sampler.prior is None:

@@ -74,6 +74,15 @@ Point = Annotated[
 """Values by dotted field."""
 
 
+class FamilyTerms(Value):
+    """Values, or parameters, of one family alone, which replace those of its space and of the study."""
+
+    model: dict[str, Any] = Field(default_factory=dict)
+    """Of the model."""
+    training: dict[str, Any] = Field(default_factory=dict)
+    """Of the training."""
+
+
 class Study(UserValue):
     """A question, the spaces to search, and the terms under which trials are compared.
 
@@ -103,6 +112,10 @@ class Study(UserValue):
     """The same for the protocol."""
     training: dict[str, Any] = Field(default_factory=dict)
     """The same for the training."""
+    families: dict[str, FamilyTerms] = Field(
+        default_factory=dict,
+        description="values and ranges of one family alone, such as [families.lstm.training]",
+    )
     seed: int = 0
     """Seed of each trial: of its initialisation, the order of its data and dropout."""
     sampler: SamplerConfig = SamplerConfig()
@@ -231,7 +244,8 @@ class Study(UserValue):
 
     def sets_field(self, name: str) -> bool:
         """Whether the constants and ranges of the study set a field of its trials, by dotted name."""
-        fields = [f"{field}." for field, _ in flatten(self.model_dump(include={*CONSTANT_TABLES}))]
+        tables = self.model_dump(include={*CONSTANT_TABLES, "families"})
+        fields = [f"{field}." for field, _ in flatten(tables)]
         return any(field.startswith(f"{name}.") or f"{name}.".startswith(field) for field in fields)
 
     def _build_entries(self, model: dict[str, Any], training: dict[str, Any]) -> dict[str, Any]:

@@ -186,29 +186,52 @@ def check_spaces(path: Path | None, study: Study, vocabulary_size: int) -> list[
     folders = [(find_folder(path) / name).parent for name in study.models]
     found = [space for name in study.spaces for space in load_spaces(find_space(name, path, folders))]
     families = {space.family for space in found}
+    _check_families(name_place(path), study, families)
     spaces = [
         override_space(space, study.select_entries(space.family, families), name_place(path))
         for space in found
     ]
+    spaces = [_override_family(space, study, name_place(path)) for space in spaces]
     spaces = [_add_source(space) for space in spaces]
     for space in spaces:
         check_space(
             space,
             TrialConfig,
-            partial(_locate_entry, path, study, space.source),
+            partial(_locate_entry, path, study, space),
             lambda sampled, kind: make_trial_config(sampled).measure_size(kind, vocabulary_size),
         )
     return spaces
 
 
-def _locate_entry(path: Path | None, study: Study, space: str, name: str) -> str:
+def _check_families(file: str, study: Study, families: Collection[str | None]) -> None:
+    """Raise StudyError for terms of a family that no space of the study has."""
+    known = [family for family in families if family]
+    for name, own in study.families.items():
+        if name not in known:
+            field = ".".join(["families", name, *[*own.model_dump(exclude_defaults=True)][:1]])
+            place = f"{locate_field(file, field)}: families.{name}"
+            advice = did_you_mean(name, known)
+            raise StudyError(f"{place}: no space of the study is of this family; {advice}")
+
+
+def _override_family(space: Space, study: Study, file: str) -> Space:
+    """The space with the terms that the study has for its family alone."""
+    own = study.families.get(space.family or "")
+    return space if own is None else override_space(space, own.model_dump(exclude_defaults=True), file)
+
+
+def _locate_entry(path: Path | None, study: Study, space: Space, name: str) -> str:
     """The line of a study that sets a field, else that of its space, else both files."""
+    source, own = space.source, f"families.{space.family}.{name}"
+    in_study = own if "." in name and study.sets_field(own) else name
     if path is None:
-        return f"{name_place(path)}, over {space}" if study.sets_field(name) else locate_field(space, name)
-    for file in (str(path), space):
-        if (place := locate_field(file, name)) != file:
-            return place if file == space else f"{place}, over {space}"
-    return f"{path} over {space}"
+        is_set = study.sets_field(in_study)
+        return f"{name_place(path)}, over {source}" if is_set else locate_field(source, name)
+    if (place := locate_field(path, in_study)) != str(path):
+        return f"{place}, over {source}"
+    if (place := locate_field(source, name)) != source:
+        return place
+    return f"{path} over {source}"
 
 
 def _add_source(space: Space) -> Space:

@@ -1,17 +1,19 @@
 """A study file is checked completely before anything starts, and its id is a digest of its content."""
 
+import re
 from pathlib import Path
 
 import pytest
 import torch
 
+import memtune
 from memtune.api import run_search
-from memtune.errors import ConfigurationError, CorpusError, SpaceError, StudyError
+from memtune.errors import ConfigurationError, CorpusError, MemtuneError, SpaceError, StudyError
 from memtune.search import Outcome
 from memtune.settings import Settings
-from memtune.spaces import RandomChooser
+from memtune.spaces import RandomChooser, Real
 from memtune.studies.definition.resolved_study import ResolvedStudy
-from memtune.studies.definition.study_loader import load_study, resolve_study
+from memtune.studies.definition.study_loader import check_spaces, load_study, resolve_study
 from memtune.studies.definition.study_terms import name_alternative
 from memtune.studies.definition.toml_files import check_document
 from memtune.studies.seed_repeats import make_repeat_space
@@ -74,6 +76,62 @@ def test_the_settings_of_papers_are_tried_on_request(study_file: Path, settings:
     assert resolve(study_file, settings).list_initial_points() == []
     found = resolve(study_file, settings, points="papers")
     assert found.list_initial_points() == [{"model.layers": 2}]
+
+
+def test_a_family_has_the_ranges_that_the_documentation_gives_it(study_file: Path) -> None:
+    text = (Path(memtune.__file__).parents[2] / "docs" / "studies.md").read_text()
+    (example,) = re.findall(r"```toml\n(\[families.*?)```", text, re.DOTALL)
+    study_file.write_text(
+        'question = "q"\ncorpus = "tiny"\nspaces = ["lstm", "recurrent_memory"]\n'
+        f"[training]\ntokens = 900\noptimiser.learning_rate = 0.5\n{example}"
+    )
+    ranges = {
+        space.family: [
+            (parameter.leaf.low, parameter.leaf.high)
+            for parameter in space.parameters()
+            if parameter.field == "training.optimiser.learning_rate" and isinstance(parameter.leaf, Real)
+        ]
+        for space in check_spaces(study_file, load_study(study_file), 100)
+    }
+    assert ranges == {"lstm": [(1e-3, 1e-2)], "recurrent_memory": [(1e-4, 1e-3)]}
+
+
+@pytest.mark.parametrize(
+    ("terms", "message"),
+    [
+        ("[families.lstmm.model]\nwidth = 8", r"line 13: families.lstmm: no space .*mean .?lstm"),
+        ("[families.lstm.model]\nlayers = 1\nwidht = 8", r"line 15, over .*widht.*width"),
+        ("[families.lstm.model]\nwidth = { int = [-2, 8] }", r"line 14, over .*model.width.* = -2"),
+        ("[families.lstm.task]\nkind = 1", r"families.lstm.task"),
+    ],
+)
+def test_wrong_terms_of_a_family_are_refused_with_their_line(
+    terms: str, message: str, study_file: Path, settings: Settings
+) -> None:
+    study_file.write_text(f"{study_file.read_text()}\n{terms}\n")
+    with pytest.raises(MemtuneError, match=message):
+        resolve(study_file, settings)
+
+
+@pytest.mark.parametrize("families", [1, 2, 4, 5, 7])
+def test_a_dry_run_shows_each_of_five_families_and_no_configuration_twice(
+    families: int, study_file: Path, settings: Settings
+) -> None:
+    names = ["lstm", "rnn", "scrn", "recurrent_memory", "residual_memory", "stack_lstm", "attention_lstm"]
+    samples = dry_run(study_file, {"spaces": names[:families]}, settings).samples
+    assert len({*map(repr, samples)}) == 5
+    assert len({sample.model.family for sample in samples}) == min(families, 5)
+
+
+def test_a_dry_run_shows_all_points_of_a_small_space(study_file: Path, settings: Settings) -> None:
+    terms = {"sampler.kind": "grid", "model": {"width": 4}, "training.optimiser": {"learning_rate": 0.5}}
+    samples = dry_run(study_file, terms, settings).samples
+    assert sorted(sample.model.describe()["layers"] for sample in samples) == [1, 2]
+
+
+def test_a_name_that_no_folder_can_have_is_refused_in_a_dry_run(study_file: Path, settings: Settings) -> None:
+    with pytest.raises(ConfigurationError, match=r"name.*100"):
+        dry_run(study_file, {"name": "n" * 300}, settings)
 
 
 @pytest.mark.parametrize(
