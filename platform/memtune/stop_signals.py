@@ -6,21 +6,24 @@ import signal
 import termios
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 OUTPUTS = (1, 2)
+IMPORT_SYSTEM = "<frozen importlib._bootstrap>"
+"""The file of the frames that import a module."""
 
 
 @contextmanager
 def interrupt_on_stop_signals() -> Iterator[None]:
     """In the block, SIGTERM and the SIGHUP of a closed terminal raise KeyboardInterrupt, like Ctrl-C.
 
-    A signal that the process ignores stays ignored, as under `nohup`. Does nothing outside the main thread,
-    where Python installs no signal handlers.
+    While a module is imported, each ends the process with a line and exit code 1: NumPy and others do not
+    survive an exception there. A signal that the process ignores stays ignored, as under `nohup`. Does
+    nothing outside the main thread, where Python installs no signal handlers.
     """
-    caught = [number for number in STOP_SIGNALS if number != signal.SIGINT and not is_ignored(number)]
+    caught = [number for number in STOP_SIGNALS if not is_ignored(number)]
     if threading.current_thread() is not threading.main_thread():
         caught = []
     previous = {number: signal.signal(number, _raise_interrupt) for number in caught}
@@ -96,4 +99,10 @@ def _is_closed_terminal(descriptor: int) -> bool:
 def _raise_interrupt(number: int, frame: FrameType | None) -> None:
     if number == signal.SIGHUP:
         release_closed_terminal()
+    while frame is not None:
+        if frame.f_code.co_filename == IMPORT_SYSTEM:
+            with suppress(OSError):  # of a closed terminal
+                os.write(2, b"interrupted\n")
+            os._exit(1)
+        frame = frame.f_back
     raise KeyboardInterrupt

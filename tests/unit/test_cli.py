@@ -1,6 +1,7 @@
 """The command line: help with examples, exit codes 0, 1 and 2, messages without tracebacks, JSON."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 import typer.main
 from typer.testing import CliRunner
 
+import memtune
 from memtune import cli
 from memtune.errors import MemtuneError
 from memtune.settings import Settings
@@ -375,3 +377,31 @@ def test_a_file_that_the_system_refuses_is_named_without_a_traceback(
     assert ended.value.code == 1
     assert name in (error := capsys.readouterr().err)
     assert "File name too long" in error
+
+
+@pytest.mark.parametrize("number", ["SIGINT", "SIGTERM"])
+@pytest.mark.parametrize(
+    ("module", "program"),
+    [
+        ("typer", "import memtune.cli"),
+        ("slow", "@app.command()\ndef work(): import slow\nmain()"),
+        ("", "@app.command()\ndef work(): signal.raise_signal(signal.NUMBER)\nmain()"),
+    ],
+    ids=["while the command line is imported", "while a command imports", "in a command"],
+)
+def test_a_stop_signal_ends_a_command_with_a_line(
+    module: str, program: str, number: str, tmp_path: Path
+) -> None:
+    """Modules such as NumPy, which imports parts of itself on demand, do not survive an exception there."""
+    raises = f"import signal\nsignal.raise_signal(signal.{number})\n"
+    (tmp_path / f"{module or 'other'}.py").write_text(
+        f"try:\n    exec({raises!r})\nexcept BaseException: pass\n"
+    )
+    start = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a shell ignores it
+    start += "" if module == "typer" else "from memtune.cli import app, main\n"
+    command = [sys.executable, "-c", start + program.replace("NUMBER", number), "work"]
+    path = os.pathsep.join([str(tmp_path), str(Path(memtune.__file__).parents[1])])
+    done = subprocess.run(
+        command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr, done.stdout) == (1, "interrupted\n", "")

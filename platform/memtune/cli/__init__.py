@@ -12,31 +12,36 @@ import inspect
 import logging
 import os
 import sys
+from contextlib import suppress
 from typing import Annotated, NoReturn
 
-import typer
-from rich.text import Text
-
-from memtune.cli import cluster_commands, corpus_commands, model_commands
-from memtune.cli.results import inspect_commands
-from memtune.cli.results.ask_command import ask
-from memtune.cli.results.compare_command import best, compare
-from memtune.cli.results.evaluate_command import evaluate
-from memtune.cli.results.generate_command import generate
-from memtune.cli.results.probe_command import probe
-from memtune.cli.results.report_command import report
-from memtune.cli.shell_completion import answer_bash
-from memtune.cli.studies import job_commands, study_commands
-from memtune.cli.studies.judge_command import judge
-from memtune.cli.studies.reproduce_command import reproduce
-from memtune.cli.studies.search_command import demo, search
-from memtune.cli.studies.train_command import train
-from memtune.cli.terminal import LogConsole, err, out
-from memtune.cli.ui_command import ui
-from memtune.errors import MemtuneError, explain_system_error, is_environment_fault
-from memtune.reports.text_console import show_control_characters
 from memtune.stop_signals import interrupt_on_stop_signals
 
+with interrupt_on_stop_signals():  # such as the stop of a job while its driver starts
+    import typer
+    from rich.text import Text
+
+    from memtune.cli import cluster_commands, corpus_commands, model_commands
+    from memtune.cli.results import inspect_commands
+    from memtune.cli.results.ask_command import ask
+    from memtune.cli.results.compare_command import best, compare
+    from memtune.cli.results.evaluate_command import evaluate
+    from memtune.cli.results.generate_command import generate
+    from memtune.cli.results.probe_command import probe
+    from memtune.cli.results.report_command import report
+    from memtune.cli.shell_completion import answer_bash
+    from memtune.cli.studies import job_commands, study_commands
+    from memtune.cli.studies.judge_command import judge
+    from memtune.cli.studies.reproduce_command import reproduce
+    from memtune.cli.studies.search_command import demo, search
+    from memtune.cli.studies.train_command import train
+    from memtune.cli.terminal import LogConsole, err, out
+    from memtune.cli.ui_command import ui
+    from memtune.errors import MemtuneError, explain_system_error, is_environment_fault
+    from memtune.reports.text_console import show_control_characters
+
+INTERRUPTED = 130
+"""The exit code with which typer ends at a KeyboardInterrupt."""
 COMPLETION_VARIABLE = "_MEMTUNE_COMPLETE"
 """With it, a shell asks for completions; typer derives it from the command's name."""
 CONTEXT_SETTINGS = {
@@ -112,10 +117,15 @@ def main() -> None:
         _exit_with_error(
             f"a file in MEMTUNE_HOME, in the working folder or in TMPDIR: {explain_system_error(error)}"
         )
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit) as end:
+        if isinstance(end, SystemExit) and end.code != INTERRUPTED:
+            raise
         if not out.quiet:  # an output that nobody reads any more needs no message
             err.print("interrupted")
-        sys.exit(1)
+        # After an interrupt within exec, as dataclasses use it, Python would end with the signal instead.
+        with suppress(OSError):
+            out.file.flush()
+        os._exit(1)
 
 
 def _exit_with_error(message: str) -> NoReturn:
