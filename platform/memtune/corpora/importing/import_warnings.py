@@ -113,7 +113,7 @@ def _check_vocabulary(words: pa.Array, counter: SplitCounter, options: ImportOpt
             yield (
                 f"{signs:,} of {kept:,} types end in a sign of punctuation, such as "
                 f"{found.filter(signed)[0].as_py()!a}; {_PROSE_ADVICE}; --tokens "
-                f"bpe:{_suggest_size(kept)} has no unknown words"
+                f"bpe:{suggest_size(kept)} has no unknown words"
             )
         return
     remedy = (
@@ -123,13 +123,13 @@ def _check_vocabulary(words: pa.Array, counter: SplitCounter, options: ImportOpt
         remedy = f"{signs:,} end in a sign of punctuation: {_PROSE_ADVICE}; {remedy}"
     yield (
         f"{types:,} types for {counter.word_count:,} words of training ({types / counter.word_count:.1%}) "
-        f"leave few examples of each; {remedy}, --tokens bpe:{_suggest_size(types)} has none that is unknown"
+        f"leave few examples of each; {remedy}, --tokens bpe:{suggest_size(types)} has none that is unknown"
     )
 
 
-def _suggest_size(types: int) -> int:
-    """A number of subwords that is below the number of types, because each type would be a subword else."""
-    return _MAX_SUGGESTED if types > MIN_WARNED_TYPES else max(_MIN_SUGGESTED, types // 400 * 100)
+def suggest_size(types: int) -> int:
+    """A number of subwords: a quarter of the types, because each type would be a subword else."""
+    return min(_MAX_SUGGESTED, max(_MIN_SUGGESTED, types // 400 * 100))
 
 
 def _check_shared_sentences(counters: Mapping[str, SplitCounter]) -> Iterator[str]:

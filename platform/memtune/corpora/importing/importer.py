@@ -17,7 +17,7 @@ from memtune.arguments import check_type
 from memtune.corpora.blocks.text_blocks import TextFile
 from memtune.corpora.importing.annotation_tables import AnnotationTables
 from memtune.corpora.importing.corpus_writer import CorpusWriter
-from memtune.corpora.importing.import_warnings import find_text_warnings
+from memtune.corpora.importing.import_warnings import find_text_warnings, suggest_size
 from memtune.corpora.importing.source_reader import ProgressCallback, Source, SourceReader, check_sources
 from memtune.corpora.importing.split_assignment import Division
 from memtune.corpora.importing.token_stage import (
@@ -210,7 +210,7 @@ def _collect_warnings(manifest: Manifest) -> Iterator[str]:
             yield (
                 f"{rate:.1%} of the {split} words are outside the vocabulary and became {UNK}; "
                 "check that language, tokenisation and case are those of the training text; --tokens "
-                "bpe:8000 has no unknown words"
+                f"bpe:{suggest_size(manifest.vocabulary.size)} has no unknown words"
             )
         training = manifest.sources.get("train")
         if training and not training.division and manifest.sources[split].sha256 == training.sha256:
