@@ -8,6 +8,7 @@ import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from io import TextIOWrapper
+from itertools import zip_longest
 from typing import Any
 
 from rich.console import Console
@@ -39,6 +40,9 @@ C1_CHARACTERS = re.compile(r"[\x80-\x9f]")
 UNBOUNDED_CHARACTERS = 10_000
 """Width of an output that is not a terminal: a row of a table stays on its line."""
 
+NARROW_CHARACTERS = 60
+"""On a narrower output, a column of a table may have room for a part of a word only."""
+
 
 class TextConsole(Console):
     """A rich console that prints plain strings literally, and tables without lines outside a terminal.
@@ -62,6 +66,7 @@ class TextConsole(Console):
         """Print objects as rich does; outside of a terminal, tables have no lines.
 
         A number that is wider than its column goes on in the next line: a part of it would be another number.
+        On a narrow output, a table whose words do not fit is a list.
         """
         if isinstance(self.file, TextIOWrapper) and self.file.errors != "backslashreplace":
             self.file.reconfigure(errors="backslashreplace")
@@ -71,7 +76,16 @@ class TextConsole(Console):
                 if not self.is_terminal:
                     table.box, table.pad_edge = None, False
                     table.expand = False
+        if self.width < NARROW_CHARACTERS:
+            objects = tuple(
+                _list_cells(each) if isinstance(each, Table) and self._breaks_words(each) else each
+                for each in objects
+            )
         super().print(*objects, **options)
+
+    def _breaks_words(self, table: Table) -> bool:
+        unbounded = self.options.update(width=UNBOUNDED_CHARACTERS)
+        return self.measure(table, options=unbounded).minimum > self.width
 
     def render_str(self, text: str, **options: Any) -> Text:
         """Render a string with its control characters written out."""
@@ -112,6 +126,25 @@ class TextConsole(Console):
                 signal.raise_signal(number)
                 return
         raise SystemExit(1)
+
+
+def _list_cells(table: Table) -> Text:
+    """The rows of a table, a line for each cell that is not empty, after the name of its column."""
+    rows = ["\n".join(filter(None, (str(table.title or ""), str(table.caption or ""))))]
+    names = [_read_text(column.header).split("\n") for column in table.columns]
+    for cells in zip(*(column.cells for column in table.columns), strict=True):
+        lines = [
+            f"{name} {value}".strip()
+            for own, cell in zip(names, cells, strict=True)
+            for name, value in zip_longest(own, _read_text(cell).split("\n"), fillvalue="")
+            if value
+        ]
+        rows.append("\n".join(lines))
+    return Text("\n\n".join(rows))
+
+
+def _read_text(cell: object) -> str:
+    return show_control_characters(cell.plain if isinstance(cell, Text) else str(cell))
 
 
 def _fold_numbers(table: Table) -> None:

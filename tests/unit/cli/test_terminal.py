@@ -118,6 +118,21 @@ def test_a_number_wider_than_its_column_is_broken_and_not_cut(is_terminal: bool)
     assert sorted(digits) == sorted("1234567890" * 3)
 
 
+@pytest.mark.parametrize(("width", "is_list"), [(40, True), (59, False), (80, False)])
+def test_no_word_of_a_table_is_broken_on_a_narrow_output(width: int, is_list: bool) -> None:
+    console = TextConsole(file=io.StringIO(), width=width)
+    table = Table(title="studies")
+    for name in ("study", "parameters\ntokens", "last activity"):
+        table.add_column(name)
+    table.add_row("ptb_recurrent_memory-1a2b3c4d", "1,234,567\n89,000", "2026-11-26", style="bold")
+    table.add_row("demo", "", "2026-11-25")
+    console.print(table)
+    shown = read_output(console)
+    assert {"ptb_recurrent_memory-1a2b3c4d", "1,234,567", "89,000", "2026-11-26"} <= {*shown.split()}
+    assert ("tokens 89,000" in shown) is is_list
+    assert max(map(len, shown.splitlines())) <= width
+
+
 @pytest.mark.parametrize("handler", ["SIG_DFL", "SIG_IGN"])
 def test_an_output_that_nobody_reads_asks_the_process_to_end(handler: str) -> None:
     """Also under nohup, which ignores SIGHUP."""

@@ -9,8 +9,6 @@ from memtune.cli.shell_completion import complete_corpus, complete_study
 from memtune.cli.terminal import AsJson, out, print_pages
 from memtune.number_format import format_count
 
-WIDE_CHARACTERS = 120
-"""From this width on, a trial of a pipe takes one line; a narrower line would break names and numbers."""
 NARROW_CHARACTERS = 80
 """Below this width, the numbers of a trial take three columns; more would leave no room for its name."""
 
@@ -71,13 +69,8 @@ def compare(
         table = make_leaderboard_table(rows, found.ideal_perplexity, title, is_stacked=False)
         typer.echo(format_latex(table), nl=False)
         return
-    is_stacked = out.is_terminal or out.width < WIDE_CHARACTERS
     is_narrow = out.width < NARROW_CHARACTERS
-    out.print(
-        make_leaderboard_table(
-            rows, found.ideal_perplexity, title, is_stacked=is_stacked, is_narrow=is_narrow
-        )
-    )
+    out.print(make_leaderboard_table(rows, found.ideal_perplexity, title, is_narrow=is_narrow))
     if chart := draw_trials(found.rows, found.ideal_perplexity):
         write_figure(chart, corpus, found.figure_path)
         out.print(f"figure: {found.figure_path}", soft_wrap=True)
