@@ -4,8 +4,8 @@ Each command calls a function of the package. It imports inside its functions wh
 MLflow, Optuna, Altair and pydantic take 0.3 s to seconds each, and help, completion and wrong usage do not
 wait for them.
 
-Exit codes: 0 success, 1 an error that the message explains, 2 wrong usage; 3 and 4 are answers of
-`judge`.
+Exit codes: 0 success, 1 an error that the message explains, or an interrupt, 2 wrong usage; 3 and 4 are
+answers of `judge`.
 """
 
 import inspect
