@@ -133,6 +133,23 @@ def test_a_registration_that_fills_the_disk_is_repeated_by_a_resume(
 
 
 @pytest.mark.long
+def test_a_report_that_fills_the_disk_is_recorded_once_there_is_space(
+    study_setup: StudySetup, mount_disk: MountDisk
+) -> None:
+    disk = mount_disk(study_setup.home / "artifacts", 600)  # the registered model fits, the page does not
+    study_setup.study_file.write_text(study_setup.study_file.read_text().replace("trials = 6", "trials = 1"))
+    with run_driver(study_setup.study_file, environment=study_setup.environment) as driver:
+        driver.wait_for_error_line(
+            rf"tracking is unavailable.*{disk.folder}/\S+: No space left on device; free space there"
+        )
+        disk.grow(60_000)
+        assert "new champion models:/tiny@champion" in driver.wait_for_success()
+    (page,) = disk.folder.rglob("report.html")
+    assert page.stat().st_size > 600_000
+    study_setup.check_records()
+
+
+@pytest.mark.long
 def test_a_full_cache_and_a_damaged_corpus_are_named_and_no_trial_is_blamed(
     study_setup: StudySetup,
     mount_disk: MountDisk,

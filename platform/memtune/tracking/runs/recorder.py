@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
-from memtune.errors import StudyError, TrackingError
+from memtune.errors import StudyError, TrackingError, explain_system_error
 from memtune.retry import Backoff
 from memtune.tracking.code_version import read_code_version
 from memtune.tracking.mlflow_connection import (
@@ -197,7 +197,8 @@ class DeliveryQueue(Generic[Key, Message]):
                     continue
                 if failed_since is None:
                     failed_since = time.monotonic()
-                    logger.warning("tracking is unavailable, entries are kept and retried: %s", error)
+                    reason = explain_system_error(error)
+                    logger.warning("tracking is unavailable, entries are kept and retried: %s", reason)
                 self._closing.wait(backoff.next_pause())
         if failed_since is not None and not commands:
             logger.warning("tracking is available again after %.0f s", time.monotonic() - failed_since)
