@@ -48,6 +48,8 @@ Private instances and Tune:
   `__context__`. Fallback: the TuneError as it is.
 - The collections of trials of Tune's controller (TRIAL_COLLECTIONS) keep every trial, and it reads them in
   every step: the driver of a long study grows and slows down. Fallback: it keeps them.
+- `tune.progress_reporter.TrialProgressCallback`, which Tune adds to a run that passes none, keeps every trial
+  too, 25 kB each. There is no fallback: without the name, Tune's adapters cannot be imported.
 - `_raylet.AuthenticationTokenLoader` reads a token once per process; the next instance has another one.
   Fallback: nothing, and a second instance in one process is refused by Ray.
 - The command line of the autoscaler's process: Ray has no call for the file it was started with. Fallback:

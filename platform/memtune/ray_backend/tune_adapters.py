@@ -11,6 +11,7 @@ from typing import Any
 
 import ray
 from ray import tune
+from ray.tune.progress_reporter import TrialProgressCallback
 from ray.tune.schedulers import FIFOScheduler
 from ray.tune.search import Searcher
 
@@ -51,8 +52,6 @@ class DirectorHandle:
         """Without a `watch` the death of Ray's processes is not noticed."""
         self._director, self._make_assignment, self._stop = director, make_assignment, stop
         self._watch = watch
-        self.numbers: dict[str, int] = {}
-        """The study's number of each trial, by Tune's id."""
         self.cut_off: set[int] = set()
         """Numbers of the trials that a stop of the run has left open."""
 
@@ -76,14 +75,11 @@ class DirectorHandle:
         if self._watch is not None:
             self._watch.check()
 
-    def next_assignment(self, trial_id: str) -> Assignment | None:
-        """The assignment of the next trial, which has this id in Tune; None when none is left to start."""
+    def next_assignment(self) -> Assignment | None:
+        """The assignment of the next trial; None when none is left to start."""
         assert self._make_assignment is not None
         trial = self.director.take_next_trial()
-        if trial is None:
-            return None
-        self.numbers[trial_id] = trial.proposal.number
-        return self._make_assignment(trial)
+        return None if trial is None else self._make_assignment(trial)
 
 
 class DirectedSearcher(Searcher):
@@ -107,7 +103,7 @@ class DirectedSearcher(Searcher):
         if not self._slots.has_slot(self._open_gpus.values()):
             return None
         try:
-            assignment = self._handle.next_assignment(trial_id)
+            assignment = self._handle.next_assignment()
         except StorageUnavailableError as outage:
             return Searcher.FINISHED if outage.permanent else None  # type: ignore[return-value]
         if assignment is None:
@@ -115,6 +111,7 @@ class DirectedSearcher(Searcher):
             return Searcher.FINISHED if is_finished else None  # type: ignore[return-value]
         self._open_gpus[trial_id] = assignment.gpus
         return {
+            "number": assignment.number,
             "assignment": assignment.model_dump_json(),
             "stop_key": self._stop_key,
             "avoided_nodes": self._slots.list_resting_nodes(),
@@ -148,7 +145,7 @@ class DirectedStopper(tune.Stopper):
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
         """Whether the trial ends with this report. After a stop of the run it does, and stays open."""
-        number, report = self._handle.numbers[trial_id], WorkerReport.model_validate_json(result["report"])
+        number, report = result["config"]["number"], WorkerReport.model_validate_json(result["report"])
         continues = self._handle.director.on_worker_report(number, report)
         if continues and not report.is_finished and self._handle.is_stopping:
             self._handle.cut_off.add(number)
@@ -178,6 +175,16 @@ class SilentReporter(tune.ProgressReporter):
 
     def report(self, trials: list[Any], done: bool, *sys_info: str) -> None:
         """Report nothing."""
+
+
+class SilentProgress(TrialProgressCallback):
+    """Prints nothing. Tune's own callback, which it adds where a run has none, keeps every trial."""
+
+    def log_result(self, trial: Any, result: dict[str, Any], error: bool = False) -> None:
+        """Neither print nor keep the result."""
+
+    def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: object) -> None:
+        """Neither print nor keep the trial."""
 
 
 class DirectedCallback(tune.Callback):
@@ -229,22 +236,18 @@ class DirectedCallback(tune.Callback):
         for expired in self._monitor.find_expired_trials():
             self._monitor.remove(expired)
             # The number of a resumed trial occurs several times; its last run is the live one.
-            trial = [trial for trial in trials if self._number(trial) == expired][-1]
+            trial = [trial for trial in trials if _get_number(trial) == expired][-1]
             if actor := trial.temporary_state.ray_actor:
                 log.warning("trial %d: %s; its worker is killed", expired, self._describe_expiry())
                 self._expired_numbers.add(expired)
                 ray.kill(actor)
-
-    def _number(self, trial: Any) -> int:
-        """The study's number of a Tune trial."""
-        return self._handle.numbers[trial.trial_id]
 
     def _describe_expiry(self) -> str:
         return f"its worker sent no report for {self._monitor.timeout_seconds:,.0f} s"
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: object) -> None:
         """A worker starts the trial."""
-        number = self._number(trial)
+        number = _get_number(trial)
         self._monitor.start(number)
         self._expired_numbers.discard(number)
         self._handle.director.on_started(number)
@@ -253,12 +256,12 @@ class DirectedCallback(tune.Callback):
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: object
     ) -> None:
         """Progress resets the count of failures: a trial of days may lose many nodes."""
-        if self._monitor.record_heartbeat(self._number(trial), result["tokens"]):
+        if self._monitor.record_heartbeat(_get_number(trial), result["tokens"]):
             trial.run_metadata.num_failures = 0
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: object) -> None:
         """The trial ended or was stopped, unless a stop of the run or a fault has left it open."""
-        number = self._number(trial)
+        number = _get_number(trial)
         self._monitor.remove(number)
         if number in self._handle.cut_off:
             return
@@ -271,7 +274,7 @@ class DirectedCallback(tune.Callback):
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: object) -> None:
         """The trial failed more often than it is retried, unless its worker ended with Ray."""
         self._handle.check_node()
-        number = self._number(trial)
+        number = _get_number(trial)
         self._monitor.remove(number)
         if self._stop_deadline is not None:
             return
@@ -282,6 +285,11 @@ class DirectedCallback(tune.Callback):
 
     def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: object) -> None:
         """The trial's worker failed; another one will run the trial."""
-        self._monitor.remove(self._number(trial))
+        self._monitor.remove(_get_number(trial))
         if self._stop_deadline is None:
-            self._handle.director.on_worker_lost(self._number(trial))
+            self._handle.director.on_worker_lost(_get_number(trial))
+
+
+def _get_number(trial: Any) -> int:
+    """The study's number of a Tune trial."""
+    return int(trial.config["number"])

@@ -23,6 +23,7 @@ from memtune.ray_backend.tune_adapters import (
     DirectedStopper,
     DirectorHandle,
     ForgetfulScheduler,
+    SilentProgress,
     SilentReporter,
 )
 from memtune.studies.executor import ExecutorRun
@@ -72,7 +73,7 @@ def run_trials(run: ExecutorRun, folder: Path) -> None:
             run_config=tune.RunConfig(
                 name="trials",
                 storage_path=scratch,
-                callbacks=[DirectedCallback(handle, slots, monitor, notice, stopper)],
+                callbacks=[DirectedCallback(handle, slots, monitor, notice, stopper), SilentProgress()],
                 stop=stopper,
                 checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
                 failure_config=tune.FailureConfig(max_failures=MAX_RETRIES),

@@ -26,6 +26,7 @@ from ray.tune import TuneError
 from ray.tune.execution import class_cache
 from ray.tune.execution.tune_controller import TuneController
 from ray.tune.experiment import Trial
+from ray.tune.utils.callback import _create_default_callbacks
 from ray.widgets import util as widgets
 
 from memtune.errors import StudyError
@@ -56,6 +57,7 @@ from memtune.ray_backend.compatibility import (
     validate_cluster_config,
 )
 from memtune.ray_backend.trial_actor import TrialActor
+from memtune.ray_backend.tune_adapters import SilentProgress
 
 LOCAL_CONFIG: dict[str, Any] = {
     "cluster_name": "small",
@@ -337,6 +339,20 @@ def test_ended_trials_are_forgotten_unless_a_worker_ends_them() -> None:
     assert controller._trials == [running, ending]
     assert controller._stopped_trials == {ending}
     assert controller._trials_to_cache == {running}
+
+
+def test_tune_adds_no_callback_that_keeps_trials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tune's own callback for progress keeps every trial, with what the trial holds of Ray."""
+    monkeypatch.setenv("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
+    (own,) = _create_default_callbacks([])
+    (silent,) = _create_default_callbacks([SilentProgress()])
+    trial = Trial("TrialActor", stub=True)
+    kept = [trial in vars(own)["_last_print"], trial in vars(silent)["_last_print"]]
+    for callback in (own, silent):
+        callback.on_trial_result(0, [trial], trial, {"done": True})
+        callback.on_trial_complete(0, [trial], trial)
+    kept += [trial in vars(own)["_last_print"], trial in vars(silent)["_last_print"]]
+    assert kept == [False, False, True, False]
 
 
 def test_ray_replaces_no_handler_of_sigterm_while_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:

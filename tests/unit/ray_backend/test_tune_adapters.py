@@ -27,14 +27,17 @@ class LocalNotice(StopNotice):
         """Send nothing."""
 
 
-TUNE_TRIAL = SimpleNamespace(trial_id="a", error_file=None)
+TUNE_TRIAL = SimpleNamespace(trial_id="a", config={"number": 3}, error_file=None)
 
 
 def make_handle(director, *, is_stopping: bool = False) -> DirectorHandle:
-    """A handle that has started trial 3 as Tune's trial "a"."""
-    handle = DirectorHandle(director, stop=StopRequest(lambda: is_stopping))
-    handle.numbers["a"] = 3
-    return handle
+    """A handle of a run that may be stopping."""
+    return DirectorHandle(director, stop=StopRequest(lambda: is_stopping))
+
+
+def make_result(report: WorkerReport) -> dict[str, object]:
+    """Tune's result of a report of trial 3."""
+    return {"config": {"number": 3}, "report": report.model_dump_json()}
 
 
 @pytest.mark.parametrize("ended", [False, True])
@@ -57,7 +60,7 @@ def test_a_trial_ends_with_the_report_at_which_its_study_ends_it(continues: bool
     report = WorkerReport(tokens=300, remarks=("one",))
     director = create_autospec(Director, instance=True)
     director.on_worker_report.return_value = continues
-    ends = DirectedStopper(make_handle(director))("a", {"report": report.model_dump_json()})
+    ends = DirectedStopper(make_handle(director))("a", make_result(report))
     assert ends is not continues
     director.on_worker_report.assert_called_once_with(3, report)
 
@@ -68,7 +71,7 @@ def test_a_stop_of_the_run_leaves_a_trial_open_unless_its_worker_is_done(is_fini
     director.on_worker_report.return_value = True
     handle = make_handle(director, is_stopping=True)
     report = WorkerReport(tokens=300, is_finished=is_finished)
-    ends = DirectedStopper(handle)("a", {"report": report.model_dump_json()})
+    ends = DirectedStopper(handle)("a", make_result(report))
     assert (ends, handle.cut_off) == ((False, set()) if is_finished else (True, {3}))
 
 
