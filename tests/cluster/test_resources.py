@@ -76,9 +76,8 @@ def test_trials_are_packed_on_gpus_by_their_memory(
 
     memory = resolved.study.resources.gpu_memory
     seen: list[dict[str, float]] = []
-    director = Director(
-        resolved.open_proposals(), NoRecords(), 4, None, [lambda trial: seen.append(list_requested_gpus())]
-    )
+    proposals = resolved.open_proposals()
+    director = Director(proposals, NoRecords(), 4, None, [lambda trial: seen.append(list_requested_gpus())])
 
     def assign(trial: Trial) -> Assignment:
         # This machine has no GPU: the worker of a share of one trains on a core.
@@ -86,7 +85,7 @@ def test_trials_are_packed_on_gpus_by_their_memory(
 
     run = ExecutorRun(director, assign, Resources(), resolved.compute_average_gpus(memory), StopRequest())
     run_trials(run, tmp_path)
-    assert [trial.state for trial in director.trials] == [TrialState.COMPLETE] * 4
+    assert [outcome.state for outcome in proposals.list_outcomes()] == [TrialState.COMPLETE] * 4
     assert {gpus for now in seen for gpus in now.values()} == {0.5}
     assert max(map(len, seen)) == 4, "two on each GPU, all at once"
 

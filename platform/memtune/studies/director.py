@@ -57,6 +57,7 @@ class Director:
         self._proposals, self._records = proposals, records
         self._rule, self._watchers = rule or NoEarlyStopping(), watchers
         self._trials: dict[int, Trial] = {}
+        """The trials of this driver, until a worker is done with one that has ended."""
         known = proposals.list_outcomes()
         self._rule.replay(outcome for outcome in known if not _has_single_report(outcome))
         unfinished = proposals.list_unfinished()
@@ -64,8 +65,6 @@ class Director:
         self._unfinished_proposals = unfinished[: max(0, max_trials - len(known) + len(unfinished))]
         self._paused = {proposal.number: proposal for proposal in proposals.list_paused()}
         self._pausing: set[int] = set()
-        self._recorded: set[int] = set()
-        """Trials whose end is recorded, because their worker is done with them."""
         self._faults: dict[int, tuple[int, int]] = {}
         """Faults that a trial has met in a row, and the tokens that it had trained on at the last one."""
         self.fault: str | None = None
@@ -76,7 +75,7 @@ class Director:
 
     @property
     def trials(self) -> list[Trial]:
-        """Trials started by this driver, by number."""
+        """Trials started by this driver that have not ended, by number; paused ones are among them."""
         return [self._trials[number] for number in sorted(self._trials)]
 
     @property
@@ -102,7 +101,6 @@ class Director:
         new = Trial(proposal, TrialConfig.model_validate(proposal.configuration))
         trial = self._trials.setdefault(proposal.number, new)
         trial.state, trial.end = TrialState.WAITING, None
-        self._recorded.discard(proposal.number)
         self._records.start(trial)
         return trial
 
@@ -250,11 +248,12 @@ class Director:
     def on_ended(self, number: int) -> None:
         """The trial's worker is done with it: store how it ended in the study database and the records."""
         trial = self._trials[number]
-        self._recorded.add(number)
         if trial.state is TrialState.PAUSED:
             self._pausing.discard(number)
             self._paused[number] = trial.proposal
         else:
+            del self._trials[number]
+            self._faults.pop(number, None)
             self._rule.end(number)
         cost = trial.best_cost
         if trial.state is TrialState.FAILED or (trial.state is TrialState.RUNNING and cost is None):
@@ -302,8 +301,8 @@ class Director:
 
         A trial that has ended is recorded, although the end of its worker was not waited for.
         """
-        for number, trial in self._trials.items():
-            if not trial.state.is_open and number not in self._recorded:
+        for number, trial in list(self._trials.items()):
+            if trial.state.has_ended or number in self._pausing:
                 self.on_ended(number)
         interrupted = self._list_open_trials()
         for trial in interrupted:

@@ -1,5 +1,7 @@
 """The director keeps sampler, early-stopping rule and records consistent, for any order of events."""
 
+import gc
+import weakref
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -172,10 +174,8 @@ def test_reports_after_the_one_that_stops_a_trial_are_recorded_nowhere(
     assert not director.on_reports(second, curve)
     director.on_ended(second)
     assert records.reported == [(first, 300), (second, 300)]
-    assert director.trials[1].state is TrialState.STOPPED
-    assert director.trials[1].end is not None
-    assert director.trials[1].end.reason is StopReason.EARLY_STOPPING
     (stopped,) = opened.list_finished()
+    assert (stopped.state, require(stopped.end).reason) == (TrialState.STOPPED, StopReason.EARLY_STOPPING)
     assert stopped.curve == {300: 3.0}
 
 
@@ -208,11 +208,23 @@ def test_a_trial_that_a_report_stops_keeps_that_end_when_the_report_carries_an_e
     open_proposals: Callable[[], Proposals],
 ) -> None:
     director, opened, number = start_trial_behind_others(open_proposals)
+    (trial,) = director.trials
     assert not director.on_reports(number, [make_report(300, 2.0)], "StorageError: read-only file system")
     director.on_ended(number)
     (outcome,) = opened.list_finished()
     assert (outcome.state, require(outcome.end).reason) == (TrialState.STOPPED, StopReason.EARLY_STOPPING)
-    assert director.trials[0].remarks == ["after its end: StorageError: read-only file system"]
+    assert trial.remarks == ["after its end: StorageError: read-only file system"]
+
+
+def test_nothing_is_kept_of_a_trial_that_has_ended(open_proposals: Callable[[], Proposals]) -> None:
+    director = Director(open_proposals(), MemoryRecords(), max_trials=2)
+    ended, running = start_trial(director), start_trial(director)
+    trial = weakref.ref(director.trials[0])
+    director.on_reports(ended, [make_report(900, 2.0, "budget")])
+    director.on_ended(ended)
+    assert [trial.proposal.number for trial in director.trials] == [running]
+    gc.collect()
+    assert trial() is None
 
 
 def test_reports_beyond_the_rung_that_stops_a_trial_are_recorded_nowhere(
