@@ -51,6 +51,27 @@ def add_usages(usages: Iterable[Usage]) -> Usage:
     return Usage(tokens=tokens, nodes=nodes)
 
 
+class UsageTotal:
+    """What all trials of a study have used, without a value for each trial that has ended."""
+
+    def __init__(self) -> None:
+        self.sum = Usage()
+        self._counted: dict[str, Usage | None] = {}
+        """What the sum holds of each trial, by identity; None of one that has ended."""
+
+    def count(self, identity: str, usage: Usage, *, has_ended: bool) -> None:
+        """Count what a trial has used so far, in the place of what it had used before, until it has ended."""
+        before = self._counted.get(identity, Usage())
+        if before is not None:
+            self.sum = add_usages([self.sum, usage, _negate(before)])
+            self._counted[identity] = None if has_ended else usage
+
+
+def _negate(usage: Usage) -> Usage:
+    nodes = {name: NodeSeconds(cpu=-seconds.cpu, gpu=-seconds.gpu) for name, seconds in usage.nodes.items()}
+    return Usage(tokens=-usage.tokens, nodes=nodes)
+
+
 class UsageMeter:
     """Measures what one worker adds to the usage of its trial."""
 

@@ -8,10 +8,10 @@ import pytest
 
 from memtune.errors import ConfigurationError
 from memtune.objective import Objective
-from memtune.search import Proposals
+from memtune.search import Outcome, Proposal, Proposals
 from memtune.search.early_stopping import PromotionConfig
 from memtune.settings import Settings
-from memtune.studies.budgets.budget_monitor import BudgetMonitor, SpentBudget, count_trials_since_best
+from memtune.studies.budgets.budget_monitor import BudgetMonitor, SpentBudget
 from memtune.studies.budgets.study_clock import StudyClock
 from memtune.studies.definition.study_loader import load_study, resolve_study
 from memtune.studies.definition.study_terms import Budget, Price, Prices
@@ -20,6 +20,7 @@ from memtune.studies.trial import Trial
 from memtune.trial_state import TrialState
 from memtune.usage import NodeSeconds, Usage
 from tests.unit.studies.test_director import MemoryRecords, make_report
+from tests.unit.studies.test_study_progress import make_config
 
 REPORT_TOKENS = 300
 REPORT_SECONDS = 600.0
@@ -167,10 +168,43 @@ def test_a_paused_trial_counts_as_ended_until_it_is_resumed(open_proposals: Call
     )
 
 
-def test_the_count_since_the_best_trial_follows_from_the_trials_alone() -> None:
-    assert count_trials_since_best({}, {0, 1}) == 0
-    assert count_trials_since_best({0: 2.0, 1: 2.0, 2: 3.0}, {0, 1, 2}) == 2, "the first of equals"
-    assert count_trials_since_best({0: 3.0, 4: 2.0}, {0, 1, 5, 6}) == 2, "a running best trial counts"
+@pytest.mark.parametrize(
+    ("costs", "ended", "since"),
+    [
+        pytest.param({}, [0, 1], None, id="no-value"),
+        pytest.param({0: 2.0, 1: 2.0, 2: 3.0}, [2, 0, 1], 2, id="the-first-of-equals"),
+        pytest.param({0: 3.0, 4: 2.0}, [6, 0, 1, 5], 2, id="a-running-best"),
+    ],
+)
+def test_the_count_since_the_best_trial_follows_from_the_trials_alone(
+    open_proposals: Callable[[], Proposals], costs: dict[int, float], ended: list[int], since: int | None
+) -> None:
+    outcomes = [
+        Outcome(
+            number,
+            str(number),
+            {},
+            TrialState.COMPLETE if number in ended else TrialState.RUNNING,
+            curve={300: costs[number]} if number in costs else {},
+        )
+        for number in [*ended, *(running for running in costs if running not in ended)]
+    ]
+    for limit in (2, 3):
+        monitor = open_monitor(open_proposals(), Budget(trials=8, no_improvement=limit))
+        monitor.add_outcomes(outcomes)
+        assert monitor.is_spent() is (since is not None and limit <= since)
+
+
+def test_what_a_trial_has_used_counts_once_however_often_its_end_is_seen(
+    open_proposals: Callable[[], Proposals],
+) -> None:
+    monitor = open_monitor(open_proposals(), Budget(trials=8))
+    trial = Trial(Proposal(0, {}, {}, "a"), make_config(8), TrialState.RUNNING)
+    for tokens, state in ((300, "running"), (600, "running"), (600, "complete"), (600, "complete")):
+        trial.usage = Usage(tokens=tokens, nodes={"": NodeSeconds(cpu=tokens / 10)})
+        trial.state = TrialState(state)
+        monitor.watch(trial)
+    assert monitor.usage == Usage(tokens=600, nodes={"": NodeSeconds(cpu=60.0)})
 
 
 def test_money_without_prices_is_refused(study_file: Path) -> None:

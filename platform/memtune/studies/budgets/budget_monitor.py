@@ -1,6 +1,7 @@
 """The budgets of a study: what all its drivers have spent of them, and which one ends the study."""
 
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -11,7 +12,7 @@ from memtune.studies.budgets.study_clock import StudyClock
 from memtune.studies.definition.study_terms import Budget, Prices
 from memtune.studies.trial import Trial
 from memtune.trial_state import TrialState
-from memtune.usage import Usage, add_usages
+from memtune.usage import Usage, UsageTotal
 
 
 @dataclass(frozen=True)
@@ -37,20 +38,22 @@ class BudgetMonitor:
         self, budget: Budget, prices: Prices | None, objective: Objective, clock: StudyClock
     ) -> None:
         self._budget, self._prices, self._objective, self._clock = budget, prices, objective, clock
-        self._usages: dict[str, Usage] = {}
-        self._costs: dict[int, float] = {}
-        self._ended: set[int] = set()
+        self._usage = UsageTotal()
+        self._best: tuple[float, int] | None = None
+        """The lowest cost, and the first trial that has it."""
+        self._ended: list[int] = []
+        """The numbers of ended and paused trials, ascending."""
         self._spent: SpentBudget | None = None
 
     @property
     def usage(self) -> Usage:
         """What all trials of the study have used."""
-        return add_usages(self._usages.values())
+        return self._usage.sum
 
     def add_outcomes(self, outcomes: Sequence[Outcome], *, are_repeats: bool = False) -> None:
         """Add the trials of earlier drivers. Repeats count for what they use, and not for the best value."""
         for outcome in outcomes:
-            self._usages[outcome.identity] = outcome.usage
+            self._usage.count(outcome.identity, outcome.usage, has_ended=outcome.state.has_ended)
             if not are_repeats:
                 self._add_progress(outcome.number, min(outcome.curve.values(), default=None), outcome.state)
         self._check_reports()
@@ -63,7 +66,7 @@ class BudgetMonitor:
     def watch_repeat(self, trial: Trial) -> None:
         """Count what a repeat has used, as a director's watcher."""
         if trial.usage.nodes:  # a trial that has just resumed has not reported its usage yet
-            self._usages[trial.proposal.identity] = trial.usage
+            self._usage.count(trial.proposal.identity, trial.usage, has_ended=trial.state.has_ended)
         self._check_reports()
 
     def is_spent(self) -> bool:
@@ -78,11 +81,13 @@ class BudgetMonitor:
 
     def _add_progress(self, number: int, cost: float | None, state: TrialState) -> None:
         if cost is not None and not math.isnan(cost):
-            self._costs[number] = cost
-        if state.has_ended_or_paused:
-            self._ended.add(number)
-        else:  # a paused trial was resumed
-            self._ended.discard(number)
+            self._best = (cost, number) if self._best is None else min(self._best, (cost, number))
+        place = bisect_left(self._ended, number)
+        is_known = self._ended[place : place + 1] == [number]
+        if state.has_ended_or_paused and not is_known:
+            self._ended.insert(place, number)
+        elif is_known and not state.has_ended_or_paused:  # a paused trial was resumed
+            del self._ended[place]
 
     def _check_reports(self) -> None:
         """Check the budgets that only change with a report."""
@@ -108,30 +113,29 @@ class BudgetMonitor:
         return SpentBudget(name, f"{_format_amount(spent)} of {_format_amount(limit)} {unit}")
 
     def _check_target(self) -> SpentBudget | None:
-        target, best = self._budget.target, min(self._costs.values(), default=math.inf)
-        if target is None or best > self._objective.compute_target_cost(target):
+        target = self._budget.target
+        if target is None or self._best is None:
+            return None
+        best, _ = self._best
+        if best > self._objective.compute_target_cost(target):
             return None
         figure = self._objective.format_cost(best, 4)
         return SpentBudget("target", f"the best {self._objective} is {figure}, the target {target:g}")
 
     def _check_improvement(self) -> SpentBudget | None:
-        limit, since = self._budget.no_improvement, count_trials_since_best(self._costs, self._ended)
-        if limit is None or since < limit:
+        """Count the trials numbered after the best one that have ended.
+
+        The count depends on the trials alone and not on the order in which they ended, so a resumed study has
+        the same one.
+        """
+        limit = self._budget.no_improvement
+        if limit is None or self._best is None:
             return None
-        best = min(self._costs, key=lambda number: (self._costs[number], number))
+        _, best = self._best
+        since = len(self._ended) - bisect_right(self._ended, best)
+        if since < limit:
+            return None
         return SpentBudget("no_improvement", f"{since} trials ended after trial {best} without a better one")
-
-
-def count_trials_since_best(costs: dict[int, float], ended: set[int]) -> int:
-    """How many trials numbered after the best one have ended; 0 while no trial has a value.
-
-    `costs` has each trial's best cost by number. The first of equal trials is the best. The count depends on
-    the trials alone and not on the order in which they ended, so a resumed study has the same one.
-    """
-    if not costs:
-        return 0
-    best = min(costs, key=lambda number: (costs[number], number))
-    return sum(number > best for number in ended)
 
 
 def _format_amount(amount: float) -> str:
