@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 import optuna
-from optuna.storages.journal import JournalFileSymlinkLock
+from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
 from optuna.trial import FrozenTrial, TrialState
 
 
@@ -84,6 +84,17 @@ class JournalLock(JournalFileSymlinkLock):
         """Release the lock, unless another process has taken it."""
         with suppress(RuntimeError):
             super().release()
+
+
+def forget_offsets(journal: JournalFileBackend, number: int) -> None:
+    """Have a journal forget where its changes before a number begin.
+
+    Reason: it keeps the place of every change, 2 kB of a trial, and reads on after the last one. Without the
+    place of a change it reads from the first one, whose place stays. Fallback: it keeps them.
+    """
+    offsets: dict[int, int] = getattr(journal, "_log_number_offset", {})
+    for earlier in [known for known in offsets if 0 < known < number]:
+        del offsets[earlier]
 
 
 def read_sampler_attributes(trial: FrozenTrial) -> dict[str, Any]:

@@ -2,16 +2,18 @@
 
 import inspect
 import os
+from pathlib import Path
 from typing import Any
 
 import optuna
 import pytest
-from optuna.storages.journal import JournalFileSymlinkLock
+from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
 from optuna.trial import create_trial
 
 from memtune.search.compatibility import (
     RestrictedStudy,
     add_read_cache,
+    forget_offsets,
     read_sampler_attributes,
 )
 
@@ -92,3 +94,14 @@ def test_releasing_a_lock_that_was_taken_raises_a_runtime_error(tmp_path) -> Non
     os.unlink(tmp_path / "journal.lock")
     with pytest.raises(RuntimeError):
         lock.release()
+
+
+def test_a_journal_reads_on_without_the_places_of_earlier_changes(tmp_path: Path) -> None:
+    journal = JournalFileBackend(str(tmp_path / "study.log"))
+    journal.append_logs([{"change": number} for number in range(9)])
+    assert len(list(journal.read_logs(0))) == 9
+    forget_offsets(journal, 9)
+    assert list(vars(journal)["_log_number_offset"]) == [0, 9]
+    journal.append_logs([{"change": 9}])
+    assert list(journal.read_logs(9)) == [{"change": 9}]
+    assert [log["change"] for log in journal.read_logs(5)] == [5, 6, 7, 8, 9]

@@ -30,7 +30,7 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from memtune.errors import StorageError, StudyError
 from memtune.retry import retry
-from memtune.search.compatibility import JournalLock, add_read_cache
+from memtune.search.compatibility import JournalLock, add_read_cache, forget_offsets
 from memtune.search.database.outage_buffer import describe_cause
 from memtune.storage.uris import JOURNAL_PREFIX, SQLITE_PREFIX, find_path
 
@@ -75,6 +75,7 @@ class CrashSafeJournal(JournalFileBackend):
     def read_logs(self, log_number_from: int) -> Generator[dict[str, Any], None, None]:
         """The changes from a number on. Raises StudyError for a line that Optuna did not write."""
         self._check_file()
+        forget_offsets(self, log_number_from)
         try:
             for change in super().read_logs(log_number_from):
                 if not (isinstance(change, dict) and isinstance(change.get("op_code"), int)):

@@ -6,11 +6,12 @@ from contextlib import closing
 from pathlib import Path
 from threading import Barrier
 
+import optuna
 import pytest
 
 from memtune.errors import StorageError, StudyError
 from memtune.search.compatibility import JournalLock
-from memtune.search.database.study_database import open_study_database
+from memtune.search.database.study_database import CrashSafeJournal, open_study_database
 
 
 @pytest.mark.parametrize("url", ["sqlite:///{}/new/study.db", "journal://{}/new/study.log"])
@@ -74,6 +75,18 @@ def test_a_journal_on_a_full_disk_has_no_incomplete_line_afterwards(open_study, 
     (outcome,) = proposals.list_outcomes()
     assert outcome.curve == {10: 4.0}
     assert open_study().list_unfinished() == [first]
+
+
+def test_what_a_journal_holds_of_its_file_does_not_grow_with_the_trials(tmp_path: Path) -> None:
+    journal = CrashSafeJournal(tmp_path / "other.log")
+    storage = optuna.storages.JournalStorage(journal)
+    study = optuna.create_study(storage=storage)
+    sizes = []
+    for _ in range(4):
+        for _ in range(10):
+            study.tell(study.ask(), 1.0)
+        sizes.append(len(vars(journal)["_log_number_offset"]))
+    assert len(set(sizes)) == 1
 
 
 def test_a_writer_whose_lock_was_taken_continues(tmp_path: Path) -> None:
