@@ -401,3 +401,19 @@ def test_a_trial_that_runs_again_has_no_end(record, find):
     (running,) = find()
     assert ended.data.tags.keys() & ends == {"memtune.stop_reason", "memtune.reason"}
     assert running.data.tags.keys() & ends == set()
+
+
+def test_of_a_studys_figures_only_the_last_value_is_kept(tracking_uri, find, client):
+    """A long study has figures at the start and at the end of each of its trials."""
+    with Recorder(tracking_uri, "corpus") as recorder:
+        recorder.start_study("study", "study", {})
+        for tokens in range(100):
+            recorder.log_study_figures({"trials_complete": tokens + 0.5}, tokens)
+        recorder.log_study_figures({"trials_complete": 7.5}, 99)
+        assert recorder.flush(60)
+        (run,) = recorder._runs._open_runs.values()
+        assert run.values["trials_complete"] == {99: 7.5}
+        stored = client.get_metric_history(run.run_id, "trials_complete")
+    assert sorted(metric.value for metric in stored) == sorted(
+        [*(tokens + 0.5 for tokens in range(100)), 7.5]
+    )

@@ -15,6 +15,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from memtune.objective import Objective
+from memtune.tracking.compatibility import forget_repository
 from memtune.tracking.mlflow_connection import ensure_experiment
 from memtune.tracking.runs import run_store, run_tags
 from memtune.tracking.runs.run_commands import (
@@ -194,6 +195,7 @@ class RunWriter:
         for metric in metrics:
             if key.trial is None:
                 self._replace_metric(run, metric.key, metric.step, metric.value, metric.timestamp)
+                _forget_earlier(run.values[metric.key], metric.step)
             else:
                 self._add_metric(run, metric.key, metric.step, metric.value, metric.timestamp)
         if metrics and key.trial is not None:
@@ -250,6 +252,7 @@ class RunWriter:
         run_store.set_final_status(self._client, run.run_id, command)
         if key.trial is not None:  # the study's run stays, as the parent of trials
             del self._open_runs[key]
+            forget_repository(run.run_id)
 
     def _add_metric(self, run: _OpenRun, name: str, step: int, value: float, time_ms: int) -> None:
         # Imported here: MLflow loads for seconds; see mlflow_connection.
@@ -296,6 +299,12 @@ class RunWriter:
                 is_stale=True,
             )
         return self._open_runs[key]
+
+
+def _forget_earlier(values: dict[int, float], step: int) -> None:
+    """Forget the values before a step: a study's figures have a step for each of its trials."""
+    for earlier in [known for known in values if known < step]:
+        del values[earlier]
 
 
 def round_figure(value: float, digits: int = 4) -> float:
