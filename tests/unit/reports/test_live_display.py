@@ -1,5 +1,7 @@
 """The live display of a study: one line per event in a pipe, a table on a terminal."""
 
+import gc
+import weakref
 from io import StringIO
 from math import log
 
@@ -90,6 +92,29 @@ def test_the_best_ended_trial_is_shown_however_many_run() -> None:
     lines = draw([make_trial(100, TrialState.COMPLETE, 40.0), *running], 100, 24)
     assert any("complete" in line and "40.00" in line for line in lines)
     assert any("and 84 more" in line for line in lines)
+
+
+def test_the_display_of_a_long_study_keeps_the_best_ended_trials() -> None:
+    console = Console(file=StringIO(), width=160)
+    display = LiveDisplay(console, TrialPhase("How long?", max_trials=200))
+    trials = [make_trial(number, TrialState.COMPLETE, 90.0 - number % 60) for number in range(100)]
+    kept = [weakref.ref(trial) for trial in trials]
+    while trials:
+        display(trials.pop())
+    gc.collect()
+    assert sum(trial() is not None for trial in kept) == 20
+    assert isinstance(console.file, StringIO)
+    assert "100 of 200 trials ended, best so far 31.00 (#59)" in console.file.getvalue().splitlines()[-1]
+
+
+def test_an_ended_trial_is_printed_once_however_often_its_end_is_seen() -> None:
+    console = Console(file=StringIO(), width=160)
+    display = LiveDisplay(console, TrialPhase("Does it repeat?", max_trials=200))
+    trials = [make_trial(number, TrialState.COMPLETE, 50.0 + number) for number in range(30)]
+    for trial in [*trials, *trials]:
+        display(trial)
+    assert isinstance(console.file, StringIO)
+    assert console.file.getvalue().count("width=24") == 30
 
 
 def test_only_configurations_are_cut_on_a_narrow_terminal() -> None:

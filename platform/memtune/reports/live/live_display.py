@@ -97,9 +97,13 @@ class LiveDisplay:
 
     def __init__(self, console: Console, phase: TrialPhase) -> None:
         self._console, self._phase = console, phase
-        self._earlier = {outcome.number: outcome for outcome in phase.earlier if outcome.state.has_ended}
+        earlier = [outcome for outcome in phase.earlier if outcome.state.has_ended]
+        self._earlier_count, self._best_earlier = len(earlier), _find_best_outcome(earlier)
         self._pace_meter = PaceMeter(phase.earlier)
         self._trials: dict[int, Trial] = {}
+        """The trials that have not ended, and as many of the best others as the table may show."""
+        self._ended: set[int] = set()
+        """The numbers of the trials that have ended in this run."""
         self._printed_states: dict[int, tuple[str, int]] = {}
         self._printed_remarks: dict[int, int] = {}
         self._start_seconds = time.monotonic()
@@ -118,19 +122,29 @@ class LiveDisplay:
 
     def __call__(self, trial: Trial) -> None:
         """Show a trial's new state."""
+        had_ended = trial.proposal.number in self._ended
         self._trials[trial.proposal.number] = trial
+        if trial.state.has_ended:
+            self._ended.add(trial.proposal.number)
+            self._drop_surplus()
         self._pace_meter.watch(trial)
         self._print_remarks(trial)
         self._view.refresh()
-        if not self._view:
+        if not self._view and not had_ended:
             self._print_change(trial)
+
+    def _drop_surplus(self) -> None:
+        """Drop the ended trials that no table shows."""
+        ended = sorted((t for t in self._trials.values() if t.state.has_ended), key=_get_cost_or_infinity)
+        for trial in ended[MAX_ROWS:]:
+            del self._trials[trial.proposal.number]
 
     def _print_remarks(self, trial: Trial) -> None:
         """Print each new remark on a line of its own, above the table where there is one."""
         number = trial.proposal.number
         for remark in trial.remarks[self._printed_remarks.get(number, 0) :]:
             self._print_line(f"trial {self._get_name(trial):>3}  {remark}")
-        self._printed_remarks[number] = len(trial.remarks)
+            self._printed_remarks[number] = len(trial.remarks)
 
     def _print_change(self, trial: Trial) -> None:
         """Print a line for a trial's news; the first one has its configuration, the last one the progress."""
@@ -141,6 +155,7 @@ class LiveDisplay:
         self._printed_states[number] = now
         self._print_line(self._format_line(trial, with_configuration=before is None))
         if trial.state.has_ended:
+            del self._printed_states[number]
             self._print_line("; ".join(self._list_progress()))
 
     def _print_line(self, line: str) -> None:
@@ -191,7 +206,7 @@ class LiveDisplay:
             table.add_row(
                 *self._format_row(trial, is_narrow=is_narrow), style="bold" if trial is best else None
             )
-        if hidden := len(self._trials) - len(shown):
+        if hidden := self._count_trials() - len(shown):
             table.add_row("", "", "", *([] if is_narrow else [""]), "", f"and {hidden} more", style="dim")
         return table
 
@@ -199,7 +214,7 @@ class LiveDisplay:
         """The running trials by number and the others by value, with the best of these in any case."""
         running = self._list_running()
         others = sorted((t for t in self._list_trials() if t not in running), key=_get_cost_or_infinity)
-        if len(running) + len(others) <= max_rows:
+        if self._count_trials() <= max_rows:
             return running + others
         places = max(1, max_rows - 1)  # the last row tells how many are hidden
         kept = running[: places - 1] if others else running[:places]
@@ -230,6 +245,10 @@ class LiveDisplay:
         """The trials by number, copied: a thread draws the display while the driver adds trials."""
         return [trial for _, trial in sorted(self._trials.copy().items())]
 
+    def _count_trials(self) -> int:
+        """The trials of this run."""
+        return len(self._ended) + sum(not trial.state.has_ended for trial in self._list_trials())
+
     def _list_running(self) -> list[Trial]:
         return [trial for trial in self._list_trials() if trial.state is TrialState.RUNNING]
 
@@ -242,7 +261,7 @@ class LiveDisplay:
     def _list_progress(self) -> list[str]:
         """The progress as two lines: trials and the best value, then times."""
         trials = self._list_trials()
-        ended = sum(trial.state.has_ended for trial in trials) + len(self._list_earlier())
+        ended = len(self._ended) + self._earlier_count
         counts = [f"{ended} of {format_count(self._phase.max_trials, 'trial')} ended"]
         for state in (TrialState.RUNNING, TrialState.PAUSED):
             if number := sum(trial.state is state for trial in trials):
@@ -253,21 +272,12 @@ class LiveDisplay:
         times = [elapsed, self._describe_time_left(ended)]
         return [", ".join(filter(None, [*counts, best, ideal])), ", ".join(filter(None, times))]
 
-    def _list_earlier(self) -> list[Outcome]:
-        """The ended trials of earlier runs."""
-        return [outcome for number, outcome in self._earlier.items() if number not in self._trials]
-
     def _describe_best(self) -> str:
         """The best value of all runs of the study and the trial that has it; empty before there is one."""
-        found = [
-            (
-                min(outcome.curve.values()),
-                self._phase.names.name(outcome.number, outcome.config),
-                outcome.config,
-            )
-            for outcome in self._list_earlier()
-            if outcome.curve and outcome.state is not TrialState.FAILED
-        ]
+        found = []
+        if (earlier := self._best_earlier) is not None:
+            name = self._phase.names.name(earlier.number, earlier.config)
+            found.append((min(earlier.curve.values()), name, earlier.config))
         if (own := self._find_best_trial()) is not None and own.best_cost is not None:
             found.append((own.best_cost, self._phase.names.name(own.proposal.number, own.config), own.config))
         if not found:
@@ -291,6 +301,12 @@ class LiveDisplay:
             f"about {format_duration(pace.seconds_left)} left at {pace.tokens_per_second:,.0f} {unit}/s and "
             f"{pace.tokens_per_trial:,.0f} {unit} per trial"
         )
+
+
+def _find_best_outcome(outcomes: Iterable[Outcome]) -> Outcome | None:
+    """The outcome with the lowest cost; None without one. A trial that failed has no result."""
+    found = [outcome for outcome in outcomes if outcome.curve and outcome.state is not TrialState.FAILED]
+    return min(found, key=lambda outcome: min(outcome.curve.values()), default=None)
 
 
 def _format_figure(trial: Trial) -> str:
