@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 
 import ray
 
-from benchmarks.side_by_side import format_measure
+from benchmarks.side_by_side import describe_machine, format_measure
 from memtune.api import run_search
 from memtune.corpora import open_corpus
 from memtune.corpora.grammar.embedded_corpus import import_grammar
@@ -53,8 +53,9 @@ SHORT_TRIAL_TOKENS, FEW_TRIALS, MANY_TRIALS = 2_000, 4, 24
 PROBE_TOKENS = 500_000
 """Tokens of the trial that measures the training speed in tokens per second."""
 OVERHEAD_BOUNDS = {1: (1.12, 1.20), 10: (1.05, 1.10)}
-"""Goal and must of the overhead by minutes of training, on two cores with AVX-512; the start of processes and
-imports take longer on a slower processor."""
+"""Goal and must of the overhead by minutes of training, on two idle cores with AVX-512. The overhead is a
+number of seconds, most of them for imports and the start of processes: the line of a measure has them, as
+they are more on a slower processor and beside other work."""
 STUDY_TOML = """question = "What does a search cost on top of its training?"
 
 corpus = "grammar"
@@ -238,9 +239,10 @@ def print_overhead(minutes: int, times: SearchTimes) -> None:
     """Print the ratio; lower is better, and 1 means no overhead."""
     goal, must = OVERHEAD_BOUNDS.get(minutes, OVERHEAD_BOUNDS[1])
     name = f"search wall time x {WORKERS} workers / training time, about {minutes} min of training"
+    phases = ", ".join(f"{phase} {seconds:.1f} s" for phase, seconds in times.list_phases(WORKERS).items())
     detail = (
         f"{times.wall_seconds:.1f} s for {times.total_training_seconds:.1f} s of "
-        f"{len(times.training_seconds)} trials"
+        f"{len(times.training_seconds)} trials: {phases}"
     )
     print(
         format_measure(
@@ -315,6 +317,7 @@ def print_phases(trials: int, tokens: int, workers: int = WORKERS) -> None:
 
 
 def main(*minutes: str) -> None:
+    print(describe_machine())
     with tempfile.TemporaryDirectory(prefix="memtune-overhead-") as folder:
         store = f"{folder}/corpora"
         import_grammar("grammar", store)
