@@ -27,11 +27,11 @@ with interrupt_on_stop_signals():  # such as the stop of a job while its driver 
     from memtune.cli.results.compare_command import best, compare
     from memtune.cli.results.evaluate_command import evaluate
     from memtune.cli.results.generate_command import generate
-    from memtune.cli.results.probe_command import probe
     from memtune.cli.results.report_command import report
     from memtune.cli.shell_completion import answer_bash
     from memtune.cli.studies import job_commands, study_commands
     from memtune.cli.studies.judge_command import judge
+    from memtune.cli.studies.probe_command import probe
     from memtune.cli.studies.reproduce_command import reproduce
     from memtune.cli.studies.search_command import demo, search
     from memtune.cli.studies.train_command import train

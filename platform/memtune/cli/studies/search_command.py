@@ -9,7 +9,7 @@ import typer
 from memtune.cli.corpus_commands import corpus_demo
 from memtune.cli.results.compare_command import compare
 from memtune.cli.shell_completion import complete_study, complete_study_file
-from memtune.cli.terminal import out, print_pages, print_promotion, warn
+from memtune.cli.terminal import out, print_pages, print_promotion, reserve_output, warn
 from memtune.gc_pause import pause_gc
 from memtune.number_format import format_amount, format_count, format_duration
 
@@ -57,7 +57,10 @@ def search(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check the study and print five samples; start nothing.")
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="With --dry-run: print JSON for a script.")] = False,
+    json: Annotated[
+        bool,
+        typer.Option("--json", help="With --dry-run: print JSON for a script.", callback=reserve_output),
+    ] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Resume a study that was started before.")] = False,
     address: Annotated[
         str | None, typer.Option(help="Address of a Ray cluster; default: this machine.")
