@@ -313,8 +313,9 @@ def test_a_row_that_is_not_chosen_tells_how_far_it_is(settings: Settings) -> Non
 
 
 def test_a_row_that_another_machine_has_trained_is_read_from_its_checkpoint(
-    settings: Settings, tmp_path: Path
+    settings: Settings, tmp_path: Path, empty_store: Path
 ) -> None:
+    shutil.copyfile(empty_store, tmp_path / "b.db")
     elsewhere = settings.model_copy(
         update={
             "home": tmp_path / "b",

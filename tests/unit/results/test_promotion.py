@@ -13,8 +13,13 @@ from memtune.tracking import find_champion
 
 
 def test_a_trial_without_checkpoints_leaves_the_promotion_to_the_next_best(
-    study_file: Path, settings: Settings, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    study_file: Path,
+    settings: Settings,
+    tmp_path: Path,
+    empty_store: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
+    shutil.copyfile(empty_store, tmp_path / "new.db")
     first = run_search(study_file, settings=settings, executor=InProcessExecutor())
     best, second = sorted(first.outcomes, key=lambda outcome: min(outcome.curve.values()))[:2]
     shutil.rmtree(Path(first.resolved.checkpoint_root, best.identity))

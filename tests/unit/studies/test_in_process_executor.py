@@ -1,6 +1,7 @@
 """Studies run without Ray: every trial in the driver's own process."""
 
 import errno
+import shutil
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -36,8 +37,9 @@ def test_a_study_runs_to_its_end_in_this_process(study_file: Path, settings: Set
 
 
 def test_two_runs_of_a_study_give_the_same_curves(
-    study_file: Path, settings: Settings, tmp_path: Path
+    study_file: Path, settings: Settings, tmp_path: Path, empty_store: Path
 ) -> None:
+    shutil.copyfile(empty_store, tmp_path / "again.db")
     again = settings.model_copy(
         update={
             "studies_folder": str(tmp_path / "again"),

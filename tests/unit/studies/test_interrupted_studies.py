@@ -1,6 +1,7 @@
 """Studies that end by a time budget or a signal continue from their checkpoints."""
 
 import itertools
+import shutil
 import signal
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,7 +29,7 @@ from memtune.trial_state import TrialState
 
 
 def test_trials_cut_off_by_a_time_budget_continue_with_a_larger_one(
-    study_file: Path, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    study_file: Path, settings: Settings, tmp_path: Path, empty_store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lengthen_trials(study_file)
     seconds = itertools.count()
@@ -50,7 +51,9 @@ def test_trials_cut_off_by_a_time_budget_continue_with_a_larger_one(
     assert continued.spent_budget is None
     assert continued.open_trials == []
     undisturbed = run_search(
-        study_file, settings=relocate(settings, tmp_path / "undisturbed"), executor=InProcessExecutor()
+        study_file,
+        settings=relocate(settings, tmp_path / "undisturbed", empty_store),
+        executor=InProcessExecutor(),
     )
     assert read_curves(continued) == read_curves(undisturbed)
     assert read_recorded_curves(continued, settings) == read_curves(continued)
@@ -91,7 +94,7 @@ def test_a_study_whose_time_ended_before_its_first_trial_is_resumed(
 
 
 def test_a_study_that_is_interrupted_repeatedly_ends_like_an_undisturbed_one(
-    study_file: Path, settings: Settings, tmp_path: Path
+    study_file: Path, settings: Settings, tmp_path: Path, empty_store: Path
 ) -> None:
     """Each driver is interrupted long before the only report of its trial."""
     lengthen_trials(study_file, trials=1)
@@ -101,7 +104,9 @@ def test_a_study_that_is_interrupted_repeatedly_ends_like_an_undisturbed_one(
         assert interruptions < 10, "no progress"
     assert interruptions >= 3
     undisturbed = run_search(
-        study_file, settings=relocate(settings, tmp_path / "undisturbed"), executor=InProcessExecutor()
+        study_file,
+        settings=relocate(settings, tmp_path / "undisturbed", empty_store),
+        executor=InProcessExecutor(),
     )
     found = resolve_study(study_file, load_study(study_file), settings).open_proposals().list_outcomes()
     assert {outcome.identity: outcome.curve for outcome in found} == read_curves(undisturbed)
@@ -214,12 +219,14 @@ class MortalExecutor(InProcessExecutor):
 
 
 def test_a_study_resumes_by_itself_where_what_runs_its_trials_dies_and_can_start_again(
-    study_file: Path, settings: Settings, tmp_path: Path
+    study_file: Path, settings: Settings, tmp_path: Path, empty_store: Path
 ) -> None:
     result = run_search(study_file, settings=settings, executor=MortalExecutor(2, reports=1))
     assert (result.is_interrupted, result.executor_loss, len(result.outcomes)) == (False, None, 4)
     undisturbed = run_search(
-        study_file, settings=relocate(settings, tmp_path / "undisturbed"), executor=InProcessExecutor()
+        study_file,
+        settings=relocate(settings, tmp_path / "undisturbed", empty_store),
+        executor=InProcessExecutor(),
     )
     assert read_curves(result) == read_curves(undisturbed)
     assert read_recorded_curves(result, settings) == read_curves(result)
@@ -265,9 +272,10 @@ def run_interrupted(study_file: Path, settings: Settings, resume: bool) -> Study
         return run_search(study_file, settings=settings, executor=InProcessExecutor(), resume=resume)
 
 
-def relocate(settings: Settings, folder: Path) -> Settings:
-    """The settings with other locations of studies, and the same corpora."""
+def relocate(settings: Settings, folder: Path, store: Path) -> Settings:
+    """The settings with other locations of studies and a copy of MLflow's `store`, and the same corpora."""
     folder.mkdir()
+    shutil.copyfile(store, folder / "mlflow.db")
     return settings.model_copy(
         update={
             "studies_folder": str(folder / "studies"),

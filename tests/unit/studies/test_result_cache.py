@@ -58,13 +58,13 @@ def read_ends(result: StudyResult) -> list[tuple[str, str, str | None]]:
 
 
 def test_trained_configurations_are_reused_and_stopped_as_if_they_had_been_trained(
-    study_file: Path, settings: Settings, tmp_path: Path
+    study_file: Path, settings: Settings, tmp_path: Path, empty_store: Path
 ) -> None:
     first = run(study_file, settings, sampler={"kind": "random"}, **NONE)
     again = run(study_file, settings, sampler={"kind": "random"}, name="again", **HALVING)
     trained = run(
         study_file,
-        relocate(settings, tmp_path / "fresh"),
+        relocate(settings, tmp_path / "fresh", empty_store),
         sampler={"kind": "random"},
         name="again",
         **HALVING,
@@ -123,12 +123,14 @@ def test_a_reused_trial_names_the_trial_that_can_be_used(study_file: Path, setti
 
 @pytest.mark.parametrize(("schedule", "is_reused"), [("constant", True), ("plateau", False)])
 def test_a_longer_training_continues_a_shorter_one_under_a_constant_schedule(
-    study_file: Path, settings: Settings, tmp_path: Path, schedule: str, is_reused: bool
+    study_file: Path, settings: Settings, tmp_path: Path, empty_store: Path, schedule: str, is_reused: bool
 ) -> None:
     terms: dict[str, Any] = {"budget__trials": 1, "training__schedule": {"kind": schedule}}
     run(study_file, settings, **terms)
     longer = run(study_file, settings, training__tokens=1800, **terms)
-    trained = run(study_file, relocate(settings, tmp_path / "fresh"), training__tokens=1800, **terms)
+    trained = run(
+        study_file, relocate(settings, tmp_path / "fresh", empty_store), training__tokens=1800, **terms
+    )
     assert read_curves(longer) == read_curves(trained)
     (outcome,), (whole,) = longer.outcomes, trained.outcomes
     expected = whole.usage.tokens - sorted(outcome.curve)[2] if is_reused else whole.usage.tokens

@@ -1,5 +1,6 @@
 """What one driver's run gives to its executor, its display, its records and its repeats."""
 
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -121,8 +122,9 @@ def test_a_repeat_has_the_number_of_its_trial_and_its_seed(study_file: Path, set
 
 
 def test_a_resume_records_the_trials_and_repeats_that_the_tracking_store_lost(
-    study_file: Path, settings: Settings, tmp_path: Path
+    study_file: Path, settings: Settings, tmp_path: Path, empty_store: Path
 ) -> None:
+    shutil.copyfile(empty_store, tmp_path / "empty.db")
     run(study_file, settings, REPEATED)
     empty = settings.model_copy(update={"tracking_uri": f"sqlite:///{tmp_path}/empty.db"})
     result = run(study_file, empty, REPEATED, resume=True)
