@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
 MANIFEST = Path(__file__).parents[2] / "clusters" / "kubernetes" / "raycluster.yaml"
 READ_CONFIGS = """

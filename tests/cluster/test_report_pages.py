@@ -16,6 +16,7 @@ from tests.reported_study import HOSTILE_QUESTION
 
 pytestmark = [
     pytest.mark.cluster,
+    pytest.mark.long,
     pytest.mark.skipif(shutil.which("chromium") is None, reason="no browser"),
 ]
 
@@ -123,7 +124,6 @@ def test_the_page_answers_and_draws_every_chart_without_an_error(
         assert f"{entry.figure:,.3f}" in text
 
 
-@pytest.mark.long
 def test_the_question_of_a_study_runs_no_program(browse: Browse, file: Path) -> None:
     page, log = browse(file, "--dump-dom")
     assert list_messages(log) == []
@@ -133,19 +133,16 @@ def test_the_question_of_a_study_runs_no_program(browse: Browse, file: Path) -> 
     assert HOSTILE_QUESTION.replace("<", "&lt;").replace(">", "&gt;") in page
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("width", [1600, 1000, PHONE_PIXELS])
 def test_the_page_never_scrolls_sideways(browse: Browse, file: Path, tmp_path: Path, width: int) -> None:
     assert '"overflow":0' in probe(browse, file, tmp_path, width, "--window-size=1700,1000")
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("width", [1600, 1000, PHONE_PIXELS])
 def test_no_label_of_a_chart_covers_another(browse: Browse, file: Path, tmp_path: Path, width: int) -> None:
     assert '"overlapping":[]' in probe(browse, file, tmp_path, width, "--window-size=1700,1000")
 
 
-@pytest.mark.long
 def test_the_page_is_light_or_dark_as_the_reader_prefers(browse: Browse, file: Path, tmp_path: Path) -> None:
     light = probe(browse, file, tmp_path, 1000, "--blink-settings=preferredColorScheme=1")
     dark = probe(browse, file, tmp_path, 1000, "--blink-settings=preferredColorScheme=0")
@@ -154,7 +151,6 @@ def test_the_page_is_light_or_dark_as_the_reader_prefers(browse: Browse, file: P
     assert '"ink":"rgb(232, 234, 237)"' in dark
 
 
-@pytest.mark.long
 def test_the_page_prints(browse: Browse, file: Path, tmp_path: Path) -> None:
     printed = tmp_path / "report.pdf"
     browse(file, f"--print-to-pdf={printed}", "--no-pdf-header-footer")
@@ -162,7 +158,6 @@ def test_the_page_prints(browse: Browse, file: Path, tmp_path: Path) -> None:
     assert printed.stat().st_size > 50_000
 
 
-@pytest.mark.long
 def test_the_report_of_a_corpus_is_drawn_too(browse: Browse, home: Settings, tmp_path: Path) -> None:
     found, path = report_corpus("tiny", home), tmp_path / "corpus.html"
     path.write_text(render_page(found))

@@ -13,7 +13,7 @@ from tests.cluster.poll import poll_until
 from tests.cluster.slurm_allocation import SSH, Allocation, boot_allocation
 from tests.conftest import SENTENCES
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
 STUDY = """question = "Does a second layer help?"
 
@@ -85,12 +85,10 @@ def test_only_its_owner_can_read_the_token_and_no_command_line_or_log_has_it(
     assert not [line for line in [*running.lines, *running.errors] if token in line]
 
 
-@pytest.mark.long
 def test_a_worker_without_the_token_is_refused(allocation: Allocation, running: Driver) -> None:
     assert "InvalidAuthToken" in allocation.join_without_token()
 
 
-@pytest.mark.long
 def test_a_study_that_sigterm_stopped_continues_from_its_checkpoints(
     allocation: Allocation, running: Driver
 ) -> None:
@@ -111,7 +109,6 @@ def test_a_study_that_sigterm_stopped_continues_from_its_checkpoints(
     assert read_tokens(allocation)[0] > stopped[0]
 
 
-@pytest.mark.long
 def test_a_login_node_submits_to_an_allocation_without_a_study(allocation: Allocation) -> None:
     short = (
         STUDY.replace("900_000_000", "2_000").replace("10_000", "1_000").replace("trials = 2", "trials = 1")
