@@ -190,6 +190,7 @@ def test_a_trial_is_trained_recorded_registered_compared_and_evaluated(
     assert row["state"] == "complete"
     lines = run("compare", "--corpus", "tiny").stdout.splitlines()
     assert any(line.split() == ["parameters", "tokens"] for line in lines), "a pipe has short lines"
+    assert max(map(len, lines[: next(n for n, line in enumerate(lines) if "figure:" in line)])) <= 120
     (champion,) = json.loads(read_output("best", "--corpus", "tiny", "--json"))
     evaluated = json.loads(read_output("evaluate", "models:/tiny@champion", "--json"))
     assert evaluated["perplexity"] == pytest.approx(champion["figure"], rel=1e-6)

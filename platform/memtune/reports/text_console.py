@@ -140,7 +140,7 @@ def _list_cells(table: Table) -> Text:
             if value
         ]
         rows.append("\n".join(lines))
-    return Text("\n\n".join(rows))
+    return Text("\n\n".join(filter(None, rows)))
 
 
 def _read_text(cell: object) -> str:

@@ -9,6 +9,8 @@ from memtune.cli.shell_completion import complete_corpus, complete_study
 from memtune.cli.terminal import AsJson, out, print_pages
 from memtune.number_format import format_count
 
+MAX_CHARACTERS = 120
+"""Longest line of the table in a pipe."""
 NARROW_CHARACTERS = 80
 """Below this width, the numbers of a trial take three columns; more would leave no room for its name."""
 
@@ -69,8 +71,9 @@ def compare(
         table = make_leaderboard_table(rows, found.ideal_perplexity, title, is_stacked=False)
         typer.echo(format_latex(table), nl=False)
         return
-    is_narrow = out.width < NARROW_CHARACTERS
-    out.print(make_leaderboard_table(rows, found.ideal_perplexity, title, is_narrow=is_narrow))
+    width = out.width if out.is_terminal else min(out.width, MAX_CHARACTERS)
+    is_narrow = width < NARROW_CHARACTERS
+    out.print(make_leaderboard_table(rows, found.ideal_perplexity, title, is_narrow=is_narrow), width=width)
     if chart := draw_trials(found.rows, found.ideal_perplexity):
         write_figure(chart, corpus, found.figure_path)
         out.print(f"figure: {found.figure_path}", soft_wrap=True)
