@@ -5,7 +5,8 @@ best of n of the configurations that were tried, here drawn without replacement.
 """
 
 from collections.abc import Sequence
-from math import comb
+
+import numpy as np
 
 from memtune.objective import Objective
 from memtune.results.ranking.selection import is_rankable
@@ -56,11 +57,14 @@ def expect_best(costs: Sequence[float]) -> list[float]:
     >>> expect_best([3.0, 1.0])
     [2.0, 1.0]
     """
-    ordered = sorted(costs)
-    total = len(ordered)
-    # The cost at a place is the lowest of n where the n - 1 others are from those after it.
-    return [
-        sum(cost * comb(total - place, drawn - 1) for place, cost in enumerate(ordered, start=1))
-        / comb(total, drawn)
-        for drawn in range(1, total + 1)
-    ]
+    ordered, total = np.sort(np.asarray(costs, dtype=np.float64)), len(costs)
+    after = total - np.arange(1.0, total)  # the costs after each place but the last
+
+    def expect(drawn: int) -> float:
+        # The probability that the cost at a place is the lowest of those drawn is drawn / total at the first
+        # place, and (after - drawn + 1) / after of the place before at each further one. Both are in floats:
+        # binomials of a long study are too large.
+        ratios = np.maximum(after - drawn + 1, 0.0) / after
+        return float(ordered @ np.cumprod(np.concatenate(([drawn / total], ratios))))
+
+    return [expect(drawn) for drawn in range(1, total + 1)]

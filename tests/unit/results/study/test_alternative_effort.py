@@ -20,6 +20,12 @@ def test_the_expected_best_of_n_is_the_mean_over_all_choices() -> None:
     assert expect_best(costs) == pytest.approx(means)
 
 
+def test_the_expected_best_is_known_in_a_study_of_thousands_of_trials() -> None:
+    """Of n of the numbers 1 to N, the lowest is (N + 1) / (n + 1) on average."""
+    expected = [3001 / (drawn + 1) for drawn in range(1, 3001)]
+    assert expect_best([float(number) for number in range(1, 3001)]) == pytest.approx(expected)
+
+
 def test_repeats_count_in_tokens_and_hours_and_not_as_configurations() -> None:
     hour = Usage(tokens=900, nodes={"": NodeSeconds(cpu=3600)})
     trials = [
