@@ -2,6 +2,7 @@
 
     python -m benchmarks.sequential_tests null      # the distribution that corrects p-values for looks
     python -m benchmarks.sequential_tests studies   # false and true decisions, seeds, coverage of intervals
+    python -m benchmarks.sequential_tests scaling   # coverage of the intervals of a scaling law
 
 Costs of seeds are normal, independent, and without other mention have a deviation of 1. Studies are simulated
 side by side with NumPy; before a row is printed, the ends of some are compared with those of
@@ -17,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri, stdtr, stdtrit
 
+from memtune.results.study.scaling_laws import Curves, compare_curves
 from memtune.seed_statistics import (
     LOOKS,
     MAX_SEEDS,
@@ -30,6 +32,9 @@ from memtune.seed_statistics import (
 STUDIES, CHECKED_STUDIES = 10_000, 30
 NULL_STUDIES, NULL_CHUNK = 1_000_000, 20_000
 NULL_DEVIATIONS = (1.0, 1 / 7, 0.0)
+SCALING_STUDIES, SCALING_RESAMPLES = 200, 60
+REPORT_DEVIATION = 0.001
+"""Of the loss of one report from its trial's curve, relative."""
 LEVEL = 0.05
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -243,11 +248,53 @@ def _is_covered(random: np.random.Generator, trials: int, best: int, seeds: int)
     return bool(estimate.low <= truth[selected[winner]] <= estimate.high)
 
 
+def report_scaling(studies: int) -> None:
+    """Print the coverage of the intervals of a scaling law, now and at ten times the compute.
+
+    The losses follow a law of Hoffmann et al. (2022); trials and reports have normal relative deviations.
+    """
+    print("\n| sizes | reports | deviation of trials | of reports | now | at 10 times |")
+    print(f"|{6 * '---|'}")
+    for sizes, reports, deviation in ((5, 4, 0.004), (5, 4, 0.01)):
+        random = np.random.default_rng([sizes, reports])
+        covered_SF = [_cover_law(random, sizes, reports, deviation, seed) for seed in range(studies)]
+        shares = " | ".join(f"{100 * share:.1f} %" for share in np.mean(covered_SF, axis=0))
+        name = f"{sizes} | {reports} | {100 * deviation:g} %"
+        print(f"| {name} | {100 * REPORT_DEVIATION:g} % | {shares} |", flush=True)
+
+
+def _cover_law(
+    random: np.random.Generator, sizes: int, reports: int, deviation: float, seed: int
+) -> tuple[bool, bool]:
+    """Whether the intervals of a fit hold the losses of the law, at the study's compute and at ten times."""
+    trial = np.repeat(np.arange(sizes), reports)
+    parameters = np.geomspace(2e4, 6e5, sizes)[trial]
+    tokens = np.tile(np.linspace(0.25, 1, reports) * 1.2e6, sizes)
+    factors = np.exp(
+        random.normal(0, deviation, sizes)[trial] + random.normal(0, REPORT_DEVIATION, len(trial))
+    )
+    cost = _compute_law(parameters, tokens) * factors
+    curves = Curves(trial, parameters, tokens, parameters * tokens, cost)
+    found = compare_curves({"lstm": curves}, 10, seed, SCALING_RESAMPLES).families[0]
+    sizes_N = np.geomspace(parameters.min(), 10 * parameters.max(), 2000)
+    now, later = [
+        prediction.low <= _compute_law(sizes_N, prediction.compute / sizes_N).min() <= prediction.high
+        for prediction in (found.present, found.larger)
+    ]
+    return now, later
+
+
+def _compute_law(parameters: Floats, tokens: Floats) -> Floats:
+    return np.asarray(3.0 + 8.0 * parameters**-0.35 + 60.0 * tokens**-0.4)
+
+
 def main() -> None:
     """Run the simulation that the command names."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("simulation", choices=("null", "studies"))
-    parser.add_argument("--studies", type=int, help="default: 1,000,000 for null, 10,000 for studies")
+    parser.add_argument("simulation", choices=("null", "studies", "scaling"))
+    parser.add_argument(
+        "--studies", type=int, help="default: 1,000,000 for null, 10,000 for studies, 200 for scaling"
+    )
     given = parser.parse_args()
     if given.simulation == "null":
         found = [
@@ -255,6 +302,9 @@ def main() -> None:
         ]
         for _, share in NULL_QUANTILES:
             print(f"({min(np.quantile(smallest, share) for smallest in found):.4g}, {share:g}),")
+        return
+    if given.simulation == "scaling":
+        report_scaling(given.studies or SCALING_STUDIES)
         return
     report_bound(100 * (given.studies or STUDIES))
     report_studies(given.studies or STUDIES)

@@ -138,6 +138,7 @@ def test_only_subwords_need_tokenizers_and_training_needs_neither_ray_optuna_nor
         "import memtune.corpora, memtune.models, memtune.spaces, memtune.tasks, memtune.training\n"
         "for name in missing - {'tokenizers'}: del sys.modules[name]\n"
         "import memtune, memtune.tracking, memtune.results.loaded_models\n"
+        "assert 'torch._dynamo' not in sys.modules, 'two seconds at each start'\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=SOURCE.parent, capture_output=True, text=True, check=False

@@ -31,6 +31,7 @@ from torch.nn import functional
 from typing_extensions import override
 
 from memtune.models.architecture import NeuralLanguageModel, RecurrentState
+from memtune.models.compilation import leave_uncompiled
 from memtune.models.layers.initializers import initialise_uniform
 from memtune.models.layers.lstm_stack import DropoutPlacement
 from memtune.models.layers.shared_fields import Dropout, ForgetBias, InitialRange, TieOutput
@@ -44,7 +45,7 @@ def apply_gate_weight(memory_H: Tensor, weight: Tensor) -> Tensor:
     return memory_H * weight if weight.dim() == 1 else functional.linear(memory_H, weight)
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]  # it would unroll the loop for each length
+@leave_uncompiled  # it would unroll the loop for each length
 def run_depth_gated_layer(
     gates_TBG: Tensor,
     recurrent_FH: Tensor,

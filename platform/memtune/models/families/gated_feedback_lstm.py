@@ -36,6 +36,7 @@ from torch.nn import functional
 from typing_extensions import override
 
 from memtune.models.architecture import NeuralLanguageModel, RecurrentState
+from memtune.models.compilation import leave_uncompiled
 from memtune.models.layers.initializers import initialise_uniform
 from memtune.models.layers.lstm_stack import DropoutPlacement
 from memtune.models.layers.shared_fields import Dropout, ForgetBias, InitialRange, TieOutput
@@ -44,7 +45,7 @@ from memtune.models.narrow_embeddings import NarrowEmbeddingsConfig
 sigmoid_backward, tanh_backward = torch.ops.aten.sigmoid_backward, torch.ops.aten.tanh_backward
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]  # it would unroll the loop for each length
+@leave_uncompiled  # it would unroll the loop for each length
 def run_gated_feedback(
     first_TBA: Tensor,
     upper_UAH: Tensor,

@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from typing_extensions import override
 
+from memtune.models.compilation import leave_uncompiled
 from memtune.models.memories.memory_traces import StackAction
 from memtune.models.memories.stack_policy import OUTCOMES, POP, PUSH, SINGLE_ACTIONS, STAY, StackPolicy
 
@@ -57,7 +58,7 @@ class ContinuousStack(nn.Module):
         self.register_buffer("shut", shut_J3, persistent=False)
 
     @override
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    @leave_uncompiled
     def forward(self, reading_BTH: Tensor, hidden_BTH: Tensor, cells_BKH: Tensor) -> tuple[Tensor, Tensor]:
         """The top cell after each step (B, T, H), and the cells after the last.
 

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from typing_extensions import override
 
+from memtune.models.compilation import leave_uncompiled
 from memtune.models.memories.memory_traces import StackAction
 from memtune.models.memories.stack_policy import OUTCOMES, SINGLE_ACTIONS, StackPolicy
 
@@ -68,7 +69,7 @@ class DiscreteStack(nn.Module):
         """stay, push, pop."""
         return SINGLE_ACTIONS
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    @leave_uncompiled
     def decide(self, reading_BTH: Tensor, hidden_BTH: Tensor, cells_BKH: Tensor) -> StackDecisions:
         """Run all steps; the log probabilities have a gradient to everything that the policy reads."""
         values_BSH = functional.pad(torch.cat([cells_BKH, hidden_BTH], dim=1), (0, 0, 0, 1))

@@ -22,6 +22,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from memtune.models.compilation import leave_uncompiled
+
 sigmoid_backward, tanh_backward = torch.ops.aten.sigmoid_backward, torch.ops.aten.tanh_backward
 
 
@@ -45,7 +47,7 @@ class TapeWeights(NamedTuple):
         )
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]  # it would unroll the loop for each length
+@leave_uncompiled  # it would unroll the loop for each length
 def run_memory_tape(
     inputs_TBE: Tensor,
     weights: TapeWeights,

@@ -18,8 +18,10 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from memtune.models.compilation import leave_uncompiled
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]  # it would unroll the loop for each length
+
+@leave_uncompiled  # it would unroll the loop for each length
 def attend_to_source(
     queries_TBH: Tensor,
     keys_BMH: Tensor,

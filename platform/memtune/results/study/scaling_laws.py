@@ -5,10 +5,12 @@ D tokens the loss is L(N, D) = E + A N^-a + B D^-b in nats per token, fitted in 
 Compute is C = D times the forward pass's multiply-adds per token. At a budget C each family takes its best N.
 
 Intervals are of a parametric bootstrap: curves are drawn from the fit with the deviations of whole trials and
-of single reports that the residuals show, at least that of seeds, and fitted again.
+of single reports that the residuals show, at least that of seeds, and fitted again. Few sizes tell little of
+the deviation of trials, so each draw takes another one, from its chi-square distribution.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
@@ -25,14 +27,17 @@ from memtune.results.study.study_view import open_view
 from memtune.settings import Settings
 from memtune.values import Value
 
-MIN_SIZES = MIN_LENGTHS = 3
+MIN_SIZES, MIN_LENGTHS = 5, 4
+"""Intervals of fewer hold less than 95 %."""
 MIN_TOKENS_SHARE = 1 / 4
 """Of the longest training: earlier reports are not on the power law."""
-HUBER_SCALE = 1e-3
-"""In log L, as in the paper."""
+HUBER_SCALE = 1e-2
+"""In log L. The paper has 1e-3, below the noise of seeds here, which makes intervals half as wide again."""
 FIT_TOLERANCE = 1e-7
 SEED_DEVIATION = 0.004
 """Standard deviation of a trial's loss over seeds, relative, at least: that on Penn Treebank."""
+FITTED_BY_SIZE, FITTED_BY_DATA = 3, 2
+"""Values of the law that the differences between sizes determine (E, A, a), and reports of a size (B, b)."""
 MAX_EXPONENT = 2.0
 RESAMPLES = 200
 SIZES_PER_BUDGET = 80
@@ -170,7 +175,7 @@ class ScalingReport(Value):
 def extrapolate_study(study: str, factor: float = 10.0, settings: Settings | None = None) -> ScalingReport:
     """Loss against size and data of a study's families, and their comparison at `factor` times its compute.
 
-    Raises StudyError for an unknown study, and for one without at least three sizes of each family, three
+    Raises StudyError for an unknown study, and for one without at least five sizes of each family, four
     reports of a training, a constant schedule and perplexity as its objective.
 
     >>> extrapolate_study("ladder").families[0].family
@@ -199,11 +204,19 @@ def compare_scaling(
     """Fit every family and compare them at `factor` times the study's compute.
 
     Intermediate reports count as shorter trainings, so the schedule has to be constant. Raises StudyError for
-    fewer than three sizes or three training lengths of a family, and without a trial.
+    fewer than five sizes or four training lengths of a family, and without a trial.
     """
     if not trials:
         raise StudyError("no trial has a validation yet; a fit needs trained ones: run the study further")
-    curves = {family: _collect_curves(family, trials) for family in dict.fromkeys(t.family for t in trials)}
+    families = dict.fromkeys(trial.family for trial in trials)
+    curves = {family: _collect_curves(family, trials) for family in families}
+    return compare_curves(curves, factor, seed, resamples)
+
+
+def compare_curves(
+    curves: Mapping[str, Curves], factor: float = 10.0, seed: int = 0, resamples: int = RESAMPLES
+) -> ScalingReport:
+    """Fit the curves of every family and compare them at `factor` times the largest compute that all have."""
     compute = float(min(each.compute.max() for each in curves.values()))
     budgets = [compute * 10**power for power in np.linspace(-1, np.log10(factor), PREDICTIONS)]
     budgets += [compute, compute * factor]
@@ -272,8 +285,8 @@ def _collect_curves(family: str, trials: Sequence[StudyTrial]) -> Curves:
     lengths = {tokens for _, tokens in lowest}
     if len(sizes) < MIN_SIZES or len(lengths) < MIN_LENGTHS:
         raise StudyError(
-            f"{family} has {len(sizes)} sizes and {len(lengths)} training lengths; a fit needs "
-            f"{MIN_SIZES} of each: train a study over widths, with a constant schedule and more reports"
+            f"{family} has {len(sizes)} sizes and {len(lengths)} training lengths; a fit needs {MIN_SIZES} "
+            f"and {MIN_LENGTHS}: train a study over widths, with a constant schedule and more reports"
         )
     entries = sorted(lowest.items())
     return Curves(
@@ -350,8 +363,10 @@ def _resample(curves: Curves, law: np.ndarray, generator: np.random.Generator) -
     residuals = np.log(curves.cost / fitted)
     count = curves.trial.max() + 1
     means = np.array([residuals[curves.trial == index].mean() for index in range(count)])
-    between = max(SEED_DEVIATION, float(means.std(ddof=1)))
-    within = float((residuals - means[curves.trial]).std())
+    deviations = residuals - means[curves.trial]
+    free_between, free_within = count - FITTED_BY_SIZE, len(residuals) - count - FITTED_BY_DATA
+    between = max(SEED_DEVIATION, math.sqrt((means @ means) / generator.chisquare(free_between)))
+    within = math.sqrt((deviations @ deviations) / generator.chisquare(free_within))
     drawn = generator.normal(0, between, count)[curves.trial] + generator.normal(0, within, len(residuals))
     return Curves(curves.trial, curves.parameters, curves.tokens, curves.compute, fitted * np.exp(drawn))
 

@@ -12,7 +12,7 @@ from memtune.results.study.study_trials import StudyTrial
 from memtune.training import TrialSizes
 from tests.unit.results.made_trials import make_study_trial
 
-SIZES = (100_000, 300_000, 1_000_000, 3_000_000)
+SIZES = (100_000, 200_000, 500_000, 1_200_000, 3_000_000)
 LENGTHS = tuple(range(1_000_000, 8_000_001, 1_000_000))
 MULTIPLY_ADDS_PER_PARAMETER = 2
 
@@ -93,7 +93,7 @@ def test_stopped_and_worse_trials_of_a_size_do_not_count() -> None:
     assert compare_scaling([*worse, *make_trials("lstm", SLOW)], resamples=5) == alone
 
 
-@pytest.mark.parametrize(("sizes", "lengths"), [(2, 7), (4, 2)])
+@pytest.mark.parametrize(("sizes", "lengths"), [(4, 7), (5, 3)])
 def test_too_few_sizes_or_lengths_are_refused_with_their_numbers(sizes: int, lengths: int) -> None:
     trials = [
         trial.model_copy(update={"curve": dict(list(trial.curve.items())[-lengths:])})
