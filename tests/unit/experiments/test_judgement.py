@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,20 +13,12 @@ from memtune.experiments.judgement import Judgement, judge_configurations, open_
 from memtune.experiments.single_trial import TrainResult, TrialFile
 from memtune.settings import Settings
 from memtune.studies.definition.study_terms import Repeats
-from tests.unit.plugins.user_files import write_family
 from tests.unit.studies.test_director import make_report
 
 LSTM = {"corpus": "tiny", "model": {"family": "lstm", "width": 4}, "training": {"tokens": 300}}
 RNN = {"corpus": "tiny", "model": {"family": "rnn", "width": 4}, "training": {"tokens": 300}}
 COUNTS = {"corpus": "tiny", "model": {"family": "kneser_ney", "order": 2}}
 DIVERGED = math.inf
-TRIAL_OF_A_USERS_FAMILY = """
-corpus = "tiny"
-models = ["my_memory.py"]
-model.family = "my_memory"
-model.width = 4
-training.tokens = 300
-"""
 
 
 def judge(
@@ -120,17 +111,3 @@ def test_configurations_are_trained_and_judged(settings: Settings) -> None:
     assert judged.outcome == "equal"
     assert {estimate.seeds for estimate in judged.estimates.values()} == {3}
     assert judged.cpu_hours > 0
-
-
-def test_two_versions_of_a_familys_file_are_two_configurations(tmp_path: Path, settings: Settings) -> None:
-    trials = []
-    for version, before in (("first", ""), ("second", "# a second version\n")):
-        (folder := tmp_path / version).mkdir()
-        write_family(folder / "my_memory.py", before=before)
-        (trial := folder / "trial.toml").write_text(TRIAL_OF_A_USERS_FAMILY)
-        trials.append(trial)
-    judged = memtune.judge(*trials, indifference=100.0, settings=settings, progress=False)
-    assert judged.outcome == "equal"
-    assert (judged.baseline, judged.candidate) == (str(trials[0]), str(trials[1]))
-    same = memtune.judge(trials[0], trials[0], settings=settings, progress=False)
-    assert same.outcome == "same configuration"

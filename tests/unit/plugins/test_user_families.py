@@ -13,7 +13,7 @@ from memtune.errors import MissingSourceError, PluginError, StudyError
 from memtune.models import MODELS
 from memtune.plugins import isolate_registries
 from memtune.ray_backend.jobs.job_package import STUDY_FOLDER, collect_study_files, write_package
-from memtune.reports.live.watched_calls import train
+from memtune.reports.live.watched_calls import judge, train
 from memtune.results.loaded_models import load
 from memtune.results.model_evaluation import evaluate_model
 from memtune.results.study.study_detail import show_study
@@ -30,6 +30,13 @@ from tests.conftest import import_tiny_corpus, open_home
 from tests.unit.plugins.user_files import write_family, write_study
 
 FAMILY = "models:/tiny@best-my_memory"
+TRIAL_OF_A_USERS_FAMILY = """
+corpus = "tiny"
+models = ["my_memory.py"]
+model.family = "my_memory"
+model.width = 4
+training.tokens = 300
+"""
 
 
 @pytest.fixture
@@ -277,3 +284,17 @@ def test_a_submitted_study_takes_its_model_file_and_the_space_beside_it(
     packaged = tmp_path / "package" / STUDY_FOLDER / files.study
     here = resolve_study(study, load_study(study), settings).id
     assert resolve_study(packaged, load_study(packaged), settings).id == here
+
+
+def test_two_versions_of_a_familys_file_are_two_configurations(tmp_path: Path, settings: Settings) -> None:
+    trials = []
+    for version, before in (("first", ""), ("second", "# a second version\n")):
+        (folder := tmp_path / version).mkdir()
+        write_family(folder / "my_memory.py", before=before)
+        (trial := folder / "trial.toml").write_text(TRIAL_OF_A_USERS_FAMILY)
+        trials.append(trial)
+    judged = judge(*trials, indifference=100.0, settings=settings, progress=False)
+    assert judged.outcome == "equal"
+    assert (judged.baseline, judged.candidate) == (str(trials[0]), str(trials[1]))
+    same = judge(trials[0], trials[0], settings=settings, progress=False)
+    assert same.outcome == "same configuration"
