@@ -21,6 +21,7 @@ from scipy.optimize import OptimizeResult, least_squares
 from memtune.arguments import check_type
 from memtune.data_frames import make_frame, render_table
 from memtune.errors import StudyError
+from memtune.number_format import format_count
 from memtune.objective import Objective
 from memtune.results.study.study_trials import StudyTrial
 from memtune.results.study.study_view import open_view
@@ -285,8 +286,9 @@ def _collect_curves(family: str, trials: Sequence[StudyTrial]) -> Curves:
     lengths = {tokens for _, tokens in lowest}
     if len(sizes) < MIN_SIZES or len(lengths) < MIN_LENGTHS:
         raise StudyError(
-            f"{family} has {len(sizes)} sizes and {len(lengths)} training lengths; a fit needs {MIN_SIZES} "
-            f"and {MIN_LENGTHS}: train a study over widths, with a constant schedule and more reports"
+            f"{family} has {format_count(len(sizes), 'size')} and "
+            f"{format_count(len(lengths), 'training length')}; a fit needs {MIN_SIZES} and {MIN_LENGTHS}: "
+            "train a study over widths, with a constant schedule and more reports"
         )
     entries = sorted(lowest.items())
     return Curves(
