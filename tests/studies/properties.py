@@ -63,7 +63,9 @@ def compare_endings(found: Surfaces, again: Surfaces) -> Iterator[str]:
 
 
 def _drop_measures(value: Any) -> Any:
-    """A value without what the time of a training changes, as a lost report is trained twice."""
+    """A value without the time of a training, as a lost report is trained twice, and the command with a name."""
+    if isinstance(value, str):
+        return re.sub(r"about \S+ core h: memtune search \S+", "", value)
     if isinstance(value, Mapping):
         return {
             name: _drop_measures(own)

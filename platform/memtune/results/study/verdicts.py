@@ -19,7 +19,7 @@ from memtune.errors import CorpusError, StorageError
 from memtune.number_format import format_count
 from memtune.objective import Objective
 from memtune.results.ranking.paired_tests import compare_configurations, compare_items, count_equal_seeds
-from memtune.results.ranking.selection import Configuration, Ranking, ShortTrial
+from memtune.results.ranking.selection import Configuration, Ranking, ShortTrial, is_rankable
 from memtune.results.study.alternative_effort import AlternativeEffort, measure_efforts
 from memtune.results.study.study_trials import StudyTrial
 from memtune.results.study.study_view import StudyView
@@ -309,7 +309,7 @@ def _list_caveats(
     searched = [trial for trial in trials if not trial.is_repeat]
     counts = {
         name: len({trial.configuration for trial in searched if trial.alternative == name and trial.curve})
-        for name in bests
+        for name in dict.fromkeys(t.alternative for t in trials if any(map(is_rankable, t.curve.values())))
     }
     most = max(counts.values(), default=0)
     few = [f"{name} ({count})" for name, count in counts.items() if FEW_CONFIGURATIONS_RATIO * count < most]
