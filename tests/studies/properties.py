@@ -63,7 +63,7 @@ def compare_endings(found: Surfaces, again: Surfaces) -> Iterator[str]:
 
 
 def _drop_measures(value: Any) -> Any:
-    """A value without the time of a training, as a lost report is trained twice, and the command with a name."""
+    """A value without the name of the study and the time of a training: a lost report is trained twice."""
     if isinstance(value, str):
         return re.sub(r"about \S+ core h: memtune search \S+", "", value)
     if isinstance(value, Mapping):
