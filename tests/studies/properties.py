@@ -187,6 +187,12 @@ def _check_caveats(found: Surfaces) -> Iterator[str]:
         for surface, text in list_answers(found).items():
             if text and not re.search(caveat, " ".join(text.split())):
                 yield f"{surface} lacks the caveat {caveat!r}: {verdict['headline']} {verdict['caveats']}"
+    full = {trial["alternative"] for trial in _list_full(found)}
+    for name in full:
+        if any(re.search(rf"Without .*\b{re.escape(name)}\b", caveat) for caveat in verdict["caveats"]):
+            yield f"{name} has a trial of full length: {verdict['caveats']}"
+    if len(full) > 1 and "no other alternative has full length," in verdict["headline"]:
+        yield f"{full} have full length: {verdict['headline']}"
 
 
 def _list_expected_caveats(found: Surfaces) -> Iterator[str]:

@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 def conclude_study(study: ResolvedStudy, view: StudyView, recorder: Recorder) -> Conclusion | None:
     """Rank a study's trials and repeats, test the winner, register the best models and record all of it.
 
-    None when no trial with a validation has a checkpoint. The winner becomes the champion of its label if it
+    None when no trial has a validation. The winner becomes the champion of its label if it
     is better than the present one; the best trial of every other family is registered as the best of it.
     """
     eligible = view.eligible
@@ -47,8 +47,6 @@ def conclude_study(study: ResolvedStudy, view: StudyView, recorder: Recorder) ->
     text = describe_answer(view, verdict, eligible.winner)
     answer = StudyAnswer(question=study.study.question, answer=text)
     promotion = _register_winner(study, eligible, answer, as_champion=not verdict.is_undecided)
-    if promotion is None:
-        return None
     for found in view.family_bests:
         if found.family != eligible.winner.family:
             _register(study, found.best, found.estimate, None)

@@ -58,7 +58,8 @@ class TrialPhase:
 class Conclusion:
     """What a study found: the decision of the registry, and the tests of the winner in words."""
 
-    promotion: PromotionResult
+    promotion: PromotionResult | None
+    """None where no trial with a validation has a checkpoint."""
     statements: tuple[str, ...]
 
 
@@ -95,7 +96,7 @@ class StudyResult:
     executor_loss: ExecutorLostError | None = None
     """Why the run ended where what runs the trials has died; None otherwise."""
     conclusion: Conclusion | None = None
-    """None for a study that was interrupted or in which no trial with a validation has a checkpoint."""
+    """None for a study that was interrupted or in which no trial has a validation."""
     is_recorded: bool = True
     """Whether the tracking server has everything; if not, a resume sends the rest."""
 
@@ -106,7 +107,7 @@ class StudyResult:
 
     @property
     def promotion(self) -> PromotionResult | None:
-        """The decision of the registry; None without a conclusion."""
+        """The decision of the registry; None without a conclusion, and without a checkpoint."""
         return None if self.conclusion is None else self.conclusion.promotion
 
 

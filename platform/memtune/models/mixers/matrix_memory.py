@@ -259,7 +259,7 @@ class MatrixMemory(MappedMixer):
             case "bounded":
                 biases = torch.special.logit(rates / BOUNDED_RATE)
             case _:
-                biases = torch.zeros(per_head)
+                return torch.zeros(count)
         return biases.repeat(count // per_head)
 
     @override

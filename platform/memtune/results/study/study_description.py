@@ -100,7 +100,7 @@ LINE_CHARACTERS = 96
 
 
 def describe_conclusion(
-    view: StudyView, answer: StudyAnswer, statements: Sequence[str], promotion: PromotionResult
+    view: StudyView, answer: StudyAnswer, statements: Sequence[str], promotion: PromotionResult | None
 ) -> str:
     """The question, the answer with its interval and its tests, the best of each family, and the cost."""
     return "\n\n".join(
@@ -146,8 +146,10 @@ def _describe_usage(view: StudyView, entry: LeaderboardEntry) -> str:
     return f"{entry.cpu_hours:.3g} core h{gpu}{money}"
 
 
-def describe_champion(promotion: PromotionResult) -> str:
-    """What the registry decided, with a link to the version."""
+def describe_champion(promotion: PromotionResult | None) -> str:
+    """What the registry decided, with a link to the version; None where no trial has a checkpoint."""
+    if promotion is None:
+        return "**Registry.** No new version: no trial with a validation has a checkpoint."
     version = promotion.champion or promotion.version
     if version is None:
         return f"**Registry.** No new version: {promotion.reason}."

@@ -45,6 +45,7 @@ FEW_CONFIGURATIONS_RATIO = 3
 Certainty = Literal["significant", "equal", "not significant", "not tested"]
 Ranked = Configuration[StudyTrial]
 _NO_REPEATS = Repeats()
+_WITHIN_LIMITS = " within the limits of [champion]"
 
 
 class WinnerComparison(Value):
@@ -139,6 +140,7 @@ def judge_study(view: StudyView) -> Verdict | None:
         view.trials,
         view.terms.alternatives,
         view.terms.repeats,
+        None if view.eligible is view.ranking else view.ranking,
     )
 
 
@@ -149,8 +151,12 @@ def judge_ranking(
     trials: Sequence[StudyTrial] = (),
     expected: Sequence[str] = (),
     repeats: Repeats = _NO_REPEATS,
+    unlimited: Ranking[StudyTrial] | None = None,
 ) -> Verdict:
-    """The verdict on a ranking; `trials` are all of the study, and `expected` its alternatives."""
+    """The verdict on a ranking; `trials` are all of the study, and `expected` its alternatives.
+
+    `unlimited` is the ranking without the limits of [champion], where these leave configurations out.
+    """
     bests = ranking.find_bests(lambda trial: trial.alternative)
     compared = select_compared(ranking)
     decided = _decide(compared, trials, repeats) if repeats.until else None
@@ -158,14 +164,17 @@ def judge_ranking(
     comparisons = _compare_all(compared, objective, checkpoint_root, equal)
     leaders = find_leaders(ranking)
     nearest = comparisons[0] if comparisons else None
+    excluded = unlimited is not None and len(unlimited.configurations) > len(ranking.configurations)
     return Verdict(
         winner=ranking.winner.title,
-        headline=_write_headline(ranking, nearest, leaders, objective, repeats),
+        headline=_write_headline(
+            ranking, nearest, leaders, objective, repeats, _WITHIN_LIMITS if excluded else ""
+        ),
         is_settled=bool(comparisons)
         and not leaders
         and all(other.certainty == "significant" for other in comparisons),
         is_undecided=bool(leaders),
-        caveats=(*_list_open(comparisons), *_list_caveats(bests, trials, expected)),
+        caveats=(*_list_open(comparisons), *_list_caveats(bests, trials, expected, unlimited)),
         decision="" if decided is None else _describe_decision(decided, objective, repeats),
         advice=_advise(ranking, comparisons, leaders, decided),
         comparisons=comparisons,
@@ -296,16 +305,22 @@ def _list_caveats(
     bests: Mapping[str, Configuration[StudyTrial] | ShortTrial[StudyTrial]],
     trials: Sequence[StudyTrial],
     expected: Sequence[str],
+    unlimited: Ranking[StudyTrial] | None,
 ) -> Iterator[str]:
     tried = {trial.alternative for trial in trials}
     untried = [name for name in expected if name not in tried]
-    short = [
+    anywhere = bests if unlimited is None else unlimited.find_bests(lambda trial: trial.alternative)
+    lacking = [
         name for name in dict.fromkeys([*bests, *sorted(tried)]) if not _has_full_length(bests.get(name))
     ]
+    short = [name for name in lacking if not _has_full_length(anywhere.get(name))]
+    excluded = [name for name in lacking if name not in short]
     if untried:
         yield f"Not tried: {', '.join(untried)}."
     if short:
         yield f"Without a trial of full length: {', '.join(short)}."
+    if excluded:
+        yield f"Of full length only outside the limits of [champion]: {', '.join(excluded)}."
     searched = [trial for trial in trials if not trial.is_repeat]
     counts = {
         name: len({trial.configuration for trial in searched if trial.alternative == name and trial.curve})
@@ -360,6 +375,7 @@ def _write_headline(
     leaders: Sequence[ShortTrial[StudyTrial]],
     objective: Objective,
     repeats: Repeats,
+    within_limits: str,
 ) -> str:
     winner = ranking.winner
     figure = objective.format_cost(winner.estimate.cost, DIGITS)
@@ -375,11 +391,11 @@ def _write_headline(
             f"when the study ended; of full length, {text}."
         )
     if nearest is None and _has_several(ranking):
-        return f"{text}; no other alternative has full length, so nothing compares with it."
+        return f"{text}; no other alternative has full length{within_limits}, so nothing compares with it."
     if nearest is None and len(ranking.configurations) > 1:
         return f"{text}; the other configurations of full length have fewer seeds, so none ranks with it."
     if nearest is None:
-        return f"{text}; no other configuration has full length, so nothing compares with it."
+        return f"{text}; no other configuration has full length{within_limits}, so nothing compares with it."
     if nearest.margin is None:
         other = objective.format_figure(nearest.figure, DIGITS)
         return f"{text}; {nearest.name} has {other}, but lacks seeds."

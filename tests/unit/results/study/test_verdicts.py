@@ -265,6 +265,21 @@ def test_what_a_study_does_not_know_is_named(tmp_path: Path) -> None:
     )
 
 
+def test_an_alternative_outside_the_limits_of_the_champion_is_not_said_to_lack_full_length(
+    tmp_path: Path,
+) -> None:
+    trials = [make_trial("lstm", 0, 0, 4.0), make_trial("rnn", 1, 0, 3.9)]
+    everything = require(rank_trials(trials))
+    within = require(everything.filter(lambda trial: trial.family == "lstm"))
+    verdict = judge_ranking(
+        within, Objective.PERPLEXITY, str(tmp_path), trials, ["lstm", "rnn"], unlimited=everything
+    )
+    assert verdict.headline.endswith(
+        "no other configuration has full length within the limits of [champion], so nothing compares with it."
+    )
+    assert verdict.caveats == ("Of full length only outside the limits of [champion]: rnn.",)
+
+
 def test_a_setting_that_was_fixed_differently_for_an_alternative_is_named(tmp_path: Path) -> None:
     def change(trial: StudyTrial, rate: float) -> StudyTrial:
         written = trial.config.model_dump(mode="json")
