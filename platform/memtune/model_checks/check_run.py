@@ -1,11 +1,14 @@
 """The contract over one family: its examples, its oracle, and its speed, one verdict per line.
 
-A training step is compared with that of an LSTM with as many parameters: time and memory.
+A training step is compared with that of an LSTM with as many parameters: time and memory. Before a study or a
+trial starts, `check_new_families` asks of families that are not built in only that a model builds and reads
+text, which takes less than a second.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral, Real
 from statistics import median
 from typing import Any
 
@@ -22,11 +25,13 @@ from memtune.models import (
     NeuralLanguageModel,
     NeuralLanguageModelConfig,
     build_model,
+    logits,
     negative_log_likelihood,
 )
-from memtune.plugins import load_plugin_file
+from memtune.plugins import list_sources, load_plugin_file
 from memtune.plugins.source_modules import describe_error
 from memtune.spaces import FittedSize
+from memtune.training import TrialConfig
 from memtune.values import parse
 
 FLOAT64_TOLERANCE = 1e-9
@@ -34,6 +39,10 @@ FLOAT64_TOLERANCE = 1e-9
 FLOAT32_TOLERANCE = 1e-5
 """A hundred times the rounding error of float32, because rounding errors accumulate along a text."""
 COMPARED_WIDTH, COMPARED_WORDS = 128, 10_000
+ROWS, STEPS, REPEATS = 20, 35, 5
+"""Of the compared steps."""
+READ_SHAPE = 2, 5, 23
+"""Rows, words and vocabulary of the text of `check_new_families`."""
 MAX_MESSAGE_CHARACTERS = 300
 
 
@@ -97,7 +106,7 @@ def check_family(family: str, oracle: OracleFile | None = None) -> Iterator[Chec
         yield from _check_oracle(examples, oracle)
     for check in CHECKS:
         yield _judge(check.topic, check.sentence, check.run, examples)
-    yield _compare_speed(MODELS[family], examples[0])
+    yield _compare_speed(MODELS[family])
 
 
 def _check_oracle(examples: Sequence[NeuralLanguageModelConfig], oracle: OracleFile) -> Iterator[CheckResult]:
@@ -110,14 +119,12 @@ def _check_oracle(examples: Sequence[NeuralLanguageModelConfig], oracle: OracleF
         yield _judge(
             "oracle",
             sentence,
-            lambda config, compare=compare: compare(_make_case(config, oracle)),  # type: ignore[misc]
+            # In evaluation: an oracle without the model's code does not know the masks of dropout.
+            lambda config, compare=compare: compare(  # type: ignore[misc]
+                OracleCase(config=config, logits=oracle.compute_logits, is_training=False)
+            ),
             examples,
         )
-
-
-def _make_case(config: NeuralLanguageModelConfig, oracle: OracleFile) -> OracleCase:
-    """A case in evaluation: an oracle without the model's code does not know the masks of dropout."""
-    return OracleCase(config=config, logits=oracle.compute_logits, is_training=False)
 
 
 def _compare_texts(case: OracleCase) -> None:
@@ -160,67 +167,33 @@ def _join_lines(text: str) -> str:
     return line if len(line) <= MAX_MESSAGE_CHARACTERS else f"{line[:MAX_MESSAGE_CHARACTERS]}..."
 
 
-def _compare_speed(config: type[LanguageModelConfig], example: NeuralLanguageModelConfig) -> CheckResult:
+def _compare_speed(config: type[LanguageModelConfig]) -> CheckResult:
     """The speed and the memory; a figure, which no limit judges."""
     try:
         wide = config.model_validate({"width": COMPARED_WIDTH} if "width" in config.model_fields else {})
-        figures = compare_with_lstm(wide.require_network("the comparison"), COMPARED_WORDS)
-    except ConfigurationError as error:
-        return CheckResult("speed and memory", "A training step can be measured.", str(error))
+        figures = _compare_with_lstm(wide.require_network("the comparison"), COMPARED_WORDS)
     except (Exception, SystemExit) as error:
-        text = _join_lines(describe_error(error))
+        is_refusal = isinstance(error, ConfigurationError)
+        text = str(error) if is_refusal else _join_lines(describe_error(error))
         return CheckResult("speed and memory", "A training step can be measured.", text)
-    return CheckResult("speed and memory", f"{figures}.")
+    return CheckResult("speed and memory", figures)
 
 
-ROWS, STEPS = 20, 35
-REPEATS = 5
-
-
-@dataclass(frozen=True)
-class StepComparison:
-    """Medians of alternating training steps over the same batch."""
-
-    lstm: LSTMConfig
-    parameters: int
-    seconds: float
-    lstm_seconds: float
-    saved_bytes: int
-    """Of the tensors that the forward pass keeps for the backward pass."""
-    lstm_saved_bytes: int
-
-    def __str__(self) -> str:
-        """One line."""
-        return (
-            f"A training step takes {1000 * self.seconds:.1f} ms, {self.seconds / self.lstm_seconds:.2f} "
-            f"times that of an LSTM of width {self.lstm.width}; it keeps {self.saved_bytes / 2**20:.1f} MiB, "
-            f"{self.saved_bytes / self.lstm_saved_bytes:.2f} times as much"
-        )
-
-
-def compare_with_lstm(config: NeuralLanguageModelConfig, words: int) -> StepComparison:
-    """Time steps of 20 rows of 35 words, and count the bytes that they keep."""
-    parameters = config.parameter_count(words)
-    lstm = LSTMConfig(width=_fit_width(parameters, words))
-    ours, theirs = (_Step(each, words) for each in (config, lstm))
-    saved = [step.measure_saved_bytes() for step in (ours, theirs)]
-    times = [(ours.time(), theirs.time()) for _ in range(REPEATS)]
-    return StepComparison(
-        lstm,
-        parameters,
-        median(own for own, _ in times),
-        median(other for _, other in times),
-        *saved,
-    )
-
-
-def _fit_width(parameters: int, words: int) -> int:
-    """The width of the LSTM with the nearest number of parameters."""
-    fitted = FittedSize("parameters", parameters)
+def _compare_with_lstm(config: NeuralLanguageModelConfig, words: int) -> str:
+    """Medians of alternating steps over one batch, and the bytes that they keep for the backward pass."""
+    fitted = FittedSize("parameters", config.parameter_count(words))
     try:
-        return fitted.solve(lambda width: LSTMConfig(width=width).parameter_count(words))
+        width = fitted.solve(lambda width: LSTMConfig(width=width).parameter_count(words))
     except SpaceError:  # fewer parameters than an LSTM of width 1 has
-        return 1
+        width = 1
+    ours, theirs = _Step(config, words), _Step(LSTMConfig(width=width), words)
+    saved, lstm_saved = ours.measure_saved_bytes(), theirs.measure_saved_bytes()
+    times = [(ours.time(), theirs.time()) for _ in range(REPEATS)]
+    seconds, lstm_seconds = (median(each) for each in zip(*times, strict=True))
+    return (
+        f"A training step takes {1000 * seconds:.1f} ms, {seconds / lstm_seconds:.2f} times that of an LSTM "
+        f"of width {width}; it keeps {saved / 2**20:.1f} MiB, {saved / lstm_saved:.2f} times as much."
+    )
 
 
 class _Step:
@@ -255,3 +228,72 @@ class _Step:
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
             self.compute_loss()
         return sum(sizes.values())
+
+
+def check_new_families(samples: Iterable[TrialConfig]) -> None:
+    """Build and run one model of each family of users and packages among the sampled trials.
+
+    Raises PluginError that names the file and the problem.
+    """
+    by_family = {sample.model.family: sample.model for sample in samples}
+    for family, config in by_family.items():
+        source = MODELS.get_source(family)
+        if source is None:
+            continue
+        try:
+            problem = _find_problem(config)
+        except MemtuneError:
+            raise
+        except (Exception, SystemExit) as error:
+            problem = describe_error(error)
+        if problem is not None:
+            raise PluginError(
+                f'{source}: the model family "{family}" does not work: {problem}; memtune model check shows '
+                "more"
+            )
+
+
+def find_formula_problem(config: TrialConfig, vocabulary_size: int) -> str | None:
+    """Why the sizes or the description of a configuration cannot be computed; None where they can be.
+
+    Only plug-ins are checked, whose formulas may fail for some of their configurations: the driver uses them
+    for each trial, and its tables for each trial that has ended.
+    """
+    if not list_sources(config.model_dump(mode="json")):
+        return None
+    try:
+        sizes: dict[str, object] = {
+            "parameter_count": config.parameter_count(vocabulary_size),
+            "multiply_adds": config.multiply_adds(vocabulary_size),
+            "state_size": config.model.state_size(),
+        }
+        described: dict[str, object] = {**config.model.describe(), **config.model.describe_output()}
+    except MemtuneError:
+        raise
+    except (Exception, SystemExit) as error:
+        return f"its formulas fail: {describe_error(error)}"
+    for name, size in sizes.items():
+        if not isinstance(size, Integral) or size < 0:
+            return f"its {name} is {size!r}, which is not a whole number of at least 0"
+    wrong = [name for name, value in described.items() if not isinstance(value, str | Real)]
+    return f"it describes {', '.join(wrong)} by other values than texts and numbers" if wrong else None
+
+
+def _find_problem(config: LanguageModelConfig) -> str | None:
+    """What is wrong with a small model of the configuration, or None."""
+    rows, steps, words = READ_SHAPE
+    model, formula = build_model(config, words, seed=0), config.parameter_count(words)
+    built = sum(parameter.numel() for parameter in model.parameters())
+    if built != formula:
+        return f"it has {built:,} parameters, and parameter_count gives {formula:,}"
+    if not isinstance(model, NeuralLanguageModel):
+        return None
+    tokens_BT = torch.zeros(rows, steps, dtype=torch.long)
+    with torch.no_grad():
+        logits_BTV, state = logits(model.eval(), tokens_BT)
+        logits(model, tokens_BT, state)
+    if logits_BTV.shape != READ_SHAPE:
+        return f"its logits have shape {tuple(logits_BTV.shape)} instead of {READ_SHAPE}"
+    if config.multiply_adds(words) < 1 or config.state_size() < 0:
+        return "multiply_adds and state_size must not be negative"
+    return None

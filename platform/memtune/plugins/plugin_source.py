@@ -8,7 +8,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from memtune.errors import PluginError, StorageError, suggest_nearest
 from memtune.storage.digests import hash_bytes
-from memtune.storage.regular_files import open_regular_file
+from memtune.storage.local_files import open_regular_file
 from memtune.values import Value, digest
 
 MAX_SOURCE_BYTES = 2**20

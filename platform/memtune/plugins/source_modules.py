@@ -43,7 +43,11 @@ class _SourceLoader(InspectLoader):
     def __init__(self, source: PluginSource) -> None:
         self.source = source
         self.root = f"{MODULE_PREFIX}{source.digest[:MODULE_DIGITS]}"
-        self._path_by_module = {self._name_module(path): path for path in source.files}
+        self._path_by_module: dict[str, str] = {}
+        for path in source.files:
+            parts = PurePosixPath(path).with_suffix("").parts
+            names = parts[1:-1] if parts[-1] == "__init__" else parts[1:]
+            self._path_by_module[".".join([self.root, *names])] = path
 
     @property
     def entry(self) -> str:
@@ -72,11 +76,6 @@ class _SourceLoader(InspectLoader):
         text = self.get_source(name).removeprefix(BYTE_ORDER_MARK)
         code = compile(text, self.get_filename(name), "exec", dont_inherit=True)
         exec(code, module.__dict__)
-
-    def _name_module(self, path: str) -> str:
-        parts = list(PurePosixPath(path).with_suffix("").parts)
-        parts = parts[:-1] if parts[-1] == "__init__" else parts
-        return ".".join([self.root, *parts[1:]])
 
 
 class _SourceFinder(MetaPathFinder):

@@ -139,14 +139,11 @@ def run_with_sources(
             if source is None or source.digest != error.digest:
                 raise PluginError(f"{where}: {error}") from None
             if not trust_code:
-                raise PluginError(_ask_for_consent(where, source, error)) from None
+                raise PluginError(
+                    f'{where} has the {error.noun} "{error.name}" of {source.name}, sha256 {source.digest}, '
+                    "which was stored with it. Opening it executes that file with all your rights on this "
+                    "machine. If you know the file and trust who wrote it, repeat with --trust-code "
+                    "(trust_code=True in Python)"
+                ) from None
             load_sources([source])
     raise PluginError(f"{where} needs more than {MAX_SOURCES} sources")
-
-
-def _ask_for_consent(where: str, source: PluginSource, error: MissingSourceError) -> str:
-    return (
-        f'{where} has the {error.noun} "{error.name}" of {source.name}, sha256 {source.digest}, which was '
-        "stored with it. Opening it executes that file with all your rights on this machine. If you know the "
-        "file and trust who wrote it, repeat with --trust-code (trust_code=True in Python)"
-    )

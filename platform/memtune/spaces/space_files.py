@@ -8,23 +8,26 @@ from pathlib import Path
 from typing import Any, get_args
 
 from memtune.errors import SpaceError, did_you_mean
-from memtune.spaces.choosers import Scalar
-from memtune.spaces.parameters import (
+from memtune.spaces.space import Space, combine_spaces
+from memtune.spaces.space_points import describe_allowed, find_nearest_value, pin_point
+from memtune.spaces.space_tree import (
     FIT_PREFIX,
     SIZE_NOUNS,
+    Branch,
     Categorical,
     Confidence,
     Constant,
     FittedSize,
+    Group,
     Integer,
     Leaf,
+    Node,
     Prior,
     Real,
     SizeKind,
+    count_fitted,
+    join_name,
 )
-from memtune.spaces.space import Space, combine_spaces
-from memtune.spaces.space_points import describe_allowed, find_nearest_value, pin_point
-from memtune.spaces.space_tree import Branch, Group, Node, count_fitted, join_name
 from memtune.toml_text import locate_field, parse_toml, read_toml_text
 from memtune.values import flatten
 
@@ -108,7 +111,10 @@ def read_space(text: str, source: str) -> Space:
 
 
 def _build_space(tables: dict[str, Any], source: str, question: str) -> Space:
-    points = _pop_points(tables, source)
+    listed = tables.pop(POINTS_KEY, [])
+    if not isinstance(listed, list) or not all(isinstance(point, dict) for point in listed):
+        raise SpaceError(f"{source}: {POINTS_KEY} must be tables [[{POINTS_KEY}]], got {listed!r}")
+    points = tuple(dict(flatten(point)) for point in listed)
     if not tables:
         raise SpaceError(f"{source} holds no parameter; start with a table such as [model]")
     root = read_tree(tables, source)
@@ -135,14 +141,6 @@ def _pop_question(tables: dict[str, Any], source: str) -> str:
     if not isinstance(question, str):
         raise SpaceError(f"{source}: [{QUESTION_KEY}] must be a text, got {question!r}")
     return question
-
-
-def _pop_points(tables: dict[str, Any], source: str) -> tuple[Mapping[str, Scalar], ...]:
-    """Remove the papers' settings from the tables and return them."""
-    points = tables.pop(POINTS_KEY, [])
-    if not isinstance(points, list) or not all(isinstance(point, dict) for point in points):
-        raise SpaceError(f"{source}: {POINTS_KEY} must be tables [[{POINTS_KEY}]], got {points!r}")
-    return tuple(dict(flatten(point)) for point in points)
 
 
 def read_tree(tables: Mapping[str, Any], source: str) -> Group | Branch:

@@ -6,10 +6,9 @@ from typing import Any
 
 from memtune.errors import ConfigurationError, SpaceError
 from memtune.spaces.choosers import PinnedChooser, RandomChooser, Scalar
-from memtune.spaces.parameters import Categorical, Constant
 from memtune.spaces.space import MeasureSize, Space
 from memtune.spaces.space_files import read_tree
-from memtune.spaces.space_tree import Branch, Group, Node
+from memtune.spaces.space_tree import Branch, Categorical, Constant, Group, Node
 from memtune.values import Place, parse
 
 SAMPLES_PER_VALUE = 20
@@ -17,10 +16,7 @@ SAMPLES_PER_VALUE = 20
 
 
 def check_space(
-    space: Space,
-    schema: Any,
-    where: Place | None = None,
-    measure_size: MeasureSize | None = None,
+    space: Space, schema: Any, where: Place | None = None, measure_size: MeasureSize | None = None
 ) -> None:
     """Raise SpaceError unless each end of every range and each choice is valid in at least one sample.
 
@@ -86,21 +82,18 @@ def override_space(space: Space, overrides: Mapping[str, Any], source: str | Non
 def _merge_nodes(node: "Node | None", over: Node) -> Node:
     if isinstance(node, Group) and isinstance(over, Group):
         return _merge_group(node, over)
-    if isinstance(node, Branch) and isinstance(over, Group):
-        return _merge_branch(node, over)
+    if not (isinstance(node, Branch) and isinstance(over, Group)):
+        return over
+    chosen = over.members.get(node.key) if node.is_key_written else None
+    if chosen is None:
+        return replace(
+            node, options={name: _merge_group(group, over) for name, group in node.options.items()}
+        )
+    if isinstance(chosen, Constant) and chosen.value in node.options:
+        return _merge_group(node.options[chosen.value], over)
     return over
 
 
 def _merge_group(group: Group, over: Group) -> Group:
     merged = {key: _merge_nodes(group.members.get(key), node) for key, node in over.members.items()}
     return Group({**group.members, **merged})
-
-
-def _merge_branch(branch: Branch, over: Group) -> Node:
-    chosen = over.members.get(branch.key) if branch.is_key_written else None
-    if chosen is None:
-        options = {name: _merge_group(group, over) for name, group in branch.options.items()}
-        return replace(branch, options=options)
-    if isinstance(chosen, Constant) and chosen.value in branch.options:
-        return _merge_group(branch.options[chosen.value], over)
-    return over

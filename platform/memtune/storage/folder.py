@@ -18,7 +18,7 @@ from pyarrow import fs
 
 from memtune.errors import StorageError, explain_system_error
 from memtune.storage.digests import HashingSink
-from memtune.storage.regular_files import open_regular_file, read_at_most
+from memtune.storage.local_files import open_regular_file, read_at_most
 from memtune.storage.uris import redact_uri, refuse_credentials
 from memtune.values import parse_json
 

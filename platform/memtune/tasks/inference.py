@@ -17,9 +17,9 @@ from memtune.corpora.store.corpus import Corpus
 from memtune.models.architecture import LanguageModelConfig
 from memtune.models.classifiers import Classifier, ClassifierConfig
 from memtune.models.fused_pairs import PairReadingConfig
-from memtune.objective import Objective
 from memtune.tasks.classification import (
     Classification,
+    ClassificationConfig,
     Examples,
     IntArray,
     LabelledBatch,
@@ -27,21 +27,16 @@ from memtune.tasks.classification import (
     find_annotated_splits,
     pad_words,
 )
-from memtune.tasks.pretrained_embeddings import find_pretrained_vectors
-from memtune.tasks.task import TaskConfig
 
 CLASS_COUNT = 3
 PURPOSE = 'task.kind = "inference"'
 """What needs a network, in the error for a family without one."""
 
 
-class InferenceConfig(TaskConfig, PairReadingConfig):
+class InferenceConfig(ClassificationConfig, PairReadingConfig):
     """Classify pairs of sentences as entailment, neutral or contradiction."""
 
     kind: Literal["inference"] = "inference"
-    objective: Literal[Objective.ACCURACY] = Objective.ACCURACY
-    """The figure that compares trials of the task."""
-    prediction_unit = "examples"
     classifier_layers: int = Field(
         2,
         ge=0,
@@ -89,15 +84,13 @@ class InferenceConfig(TaskConfig, PairReadingConfig):
         return self.pair_multiply_adds(model.require_network(PURPOSE), self.head)
 
     @override
-    def is_evaluable(self, corpus: Corpus, protocol: Protocol, split: str) -> bool:
-        return split in corpus.annotations.get(self.kind, {})
-
-    @override
     def open(self, corpus: Corpus, protocol: Protocol) -> Classification:
         splits = find_annotated_splits(corpus, self.kind, protocol)
         pairs = {split: _Pairs(corpus, split) for split in splits}
-        vectors = find_pretrained_vectors(corpus, self.first_epoch_scale) if self.pretrained_vectors else None
-        return Classification(pairs["train"], pairs, CLASS_COUNT, protocol.batch_size, vectors)
+        vectors = corpus.vectors if self.pretrained_vectors else None
+        return Classification(
+            pairs["train"], pairs, CLASS_COUNT, protocol.batch_size, vectors, self.first_epoch_scale
+        )
 
 
 class _Pairs(Examples):

@@ -20,29 +20,25 @@ from memtune.corpora.store.corpus import Corpus, Split
 from memtune.errors import ConfigurationError, CorpusError
 from memtune.models.architecture import LanguageModelConfig
 from memtune.models.classifiers import AnswerClassifier, ClassifierConfig, strip_output_layer
-from memtune.objective import Objective
 from memtune.tasks.classification import (
     Classification,
+    ClassificationConfig,
     Examples,
     IntArray,
     LabelledBatch,
     pad_words,
     require_whole_sentences,
 )
-from memtune.tasks.task import TaskConfig
 
 PURPOSE = 'task.kind = "probe"'
 """What needs a network, in the error for a family without one."""
 ROWS_READ_AT_ONCE = 1_024
 
 
-class ProbeConfig(TaskConfig):
+class ProbeConfig(ClassificationConfig):
     """Answer rows with known answers."""
 
     kind: Literal["probe"] = "probe"
-    objective: Literal[Objective.ACCURACY] = Objective.ACCURACY
-    """The figure that compares trials of the task."""
-    prediction_unit = "examples"
     reads_last_state: bool = Field(
         False,
         description="Whether two layers read all answers from the state after a row's last word, as in MAD's "

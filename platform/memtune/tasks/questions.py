@@ -29,8 +29,7 @@ from memtune.corpora.store.vocabulary import UNK
 from memtune.errors import CorpusError
 from memtune.models.architecture import LanguageModel, RecurrentState
 from memtune.objective import Objective
-from memtune.tasks.choice_credits import count_best_candidates, credit_choices
-from memtune.tasks.item_costs import ItemCosts
+from memtune.tasks.item_costs import ItemCosts, count_best_candidates, credit_choices
 from memtune.tasks.language_modelling import LanguageModellingConfig, TextTaskConfig
 from memtune.tasks.task import AnyTask, Metrics, Task, TaskPlan
 
@@ -45,7 +44,7 @@ CHUNK_TOKENS = 2**20
 class Answers:
     """A model's answers to the questions of a split.
 
-    A tie among the k best candidates counts 1 / k (`memtune.tasks.choice_credits`).
+    A tie among the k best candidates counts 1 / k (`memtune.tasks.item_costs.credit_choices`).
     """
 
     kind: str
@@ -279,10 +278,7 @@ class QuestionTask(Task[LanguageModel, Any]):
         self, split: Split, sentences: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Words of sentences in the text's ids, padded with BOUNDARY, and the mask of the words, (B, T)."""
-        lengths = split.lengths[sentences]
-        columns = np.arange(lengths.max())
-        mask_BT = columns < lengths[:, None]
-        words_BT = split.gather(split.starts[sentences][:, None] + np.where(mask_BT, columns, 0))
+        words_BT, mask_BT = split.gather_sentences(sentences, split.lengths[sentences])
         return np.where(mask_BT, self.ids_V[words_BT], BOUNDARY), mask_BT
 
 

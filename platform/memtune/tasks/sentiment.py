@@ -20,9 +20,9 @@ from memtune.corpora.batching.protocols import Protocol
 from memtune.corpora.store.corpus import Corpus, Split
 from memtune.models.architecture import LanguageModelConfig
 from memtune.models.classifiers import ClassifierConfig, SentenceClassifier, strip_output_layer
-from memtune.objective import Objective
 from memtune.tasks.classification import (
     Classification,
+    ClassificationConfig,
     Examples,
     IntArray,
     LabelledBatch,
@@ -30,8 +30,6 @@ from memtune.tasks.classification import (
     find_annotated_splits,
     pad_words,
 )
-from memtune.tasks.pretrained_embeddings import find_pretrained_vectors
-from memtune.tasks.task import TaskConfig
 
 MEAN_SENTENCE_WORDS = 19
 """Mean number of words in a sentence (section 5.2)."""
@@ -41,13 +39,10 @@ PURPOSE = 'task.kind = "sentiment"'
 """What needs a network, in the error for a family without one."""
 
 
-class SentimentConfig(TaskConfig):
+class SentimentConfig(ClassificationConfig):
     """Classify sentences by how positive they are."""
 
     kind: Literal["sentiment"] = "sentiment"
-    objective: Literal[Objective.ACCURACY] = Objective.ACCURACY
-    """The figure that compares trials of the task."""
-    prediction_unit = "examples"
     classes: Literal[5, 2] = Field(5, description="Five classes, or positive against negative")
     phrases: Literal["root", "all"] = Field(
         "root",
@@ -108,10 +103,6 @@ class SentimentConfig(TaskConfig):
         )
 
     @override
-    def is_evaluable(self, corpus: Corpus, protocol: Protocol, split: str) -> bool:
-        return split in corpus.annotations.get(self.kind, {})
-
-    @override
     def open(self, corpus: Corpus, protocol: Protocol) -> Classification:
         splits = find_annotated_splits(corpus, self.kind, protocol)
         return Classification(
@@ -119,7 +110,8 @@ class SentimentConfig(TaskConfig):
             {split: self._select_examples(corpus, split, "root") for split in splits},
             self.classes,
             protocol.batch_size,
-            find_pretrained_vectors(corpus, self.first_epoch_scale) if self.pretrained_vectors else None,
+            corpus.vectors if self.pretrained_vectors else None,
+            self.first_epoch_scale,
         )
 
     def _select_examples(self, corpus: Corpus, split: str, phrases: str) -> "_Phrases":

@@ -41,6 +41,10 @@ class Batch:
         """B: number of sentences or stream pieces read in parallel."""
         return len(self.inputs_BT)
 
+    def get_mask(self) -> Tensor:
+        """`mask_BT`, also where all targets count."""
+        return torch.ones_like(self.targets_BT, dtype=torch.bool) if self.mask_BT is None else self.mask_BT
+
     def to(self, device: torch.device) -> "Batch":
         """The same batch on a device; copies to a GPU are asynchronous."""
         if device.type == "cpu":

@@ -199,10 +199,8 @@ class _PaddedPlan(Plan):
     def batch(self, index: int) -> Batch:
         rows = self._sentences[index * self._rows : (index + 1) * self._rows]
         lengths = self._split.lengths[rows]
-        columns = np.arange(lengths.max())
-        mask_BT = columns < lengths[:, None]
-        text = self._split.gather(self._split.starts[rows][:, None] + np.where(mask_BT, columns, 0))
-        targets_BT = np.where(mask_BT, text, BOUNDARY)
+        text_BT, mask_BT = self._split.gather_sentences(rows, lengths)
+        targets_BT = np.where(mask_BT, text_BT, BOUNDARY)
         inputs_BT = shift_targets(targets_BT)
         inputs, targets, mask = (torch.from_numpy(array) for array in (inputs_BT, targets_BT, mask_BT))
         return Batch(inputs, targets, mask, False, int(lengths.sum()))

@@ -9,13 +9,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from memtune.corpora.blocks.prose import ProseOptions, make_prose_blocks, split_paragraphs
-from memtune.corpora.blocks.text_blocks import BadLineError, Block, FormatOptions, shorten, split_lines
+from memtune.corpora.blocks.text_blocks import (
+    BadLineError,
+    Block,
+    FormatOptions,
+    has_lone_surrogate,
+    shorten,
+    split_lines,
+)
 from memtune.errors import CorpusError
 
 _BLOCK_CHARACTERS = 2**22
 _SHOWN_NAMES = 10
 _MAX_TEXT_BYTES = 2**22
 _MAX_PART_BYTES = 2**26
+_TEXT_TYPES = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
 
 
 class RecordOptions(FormatOptions):
@@ -54,11 +62,13 @@ def iterate_text_columns(column: pa.Array, name: str) -> Iterator[pa.Array]:
     A small file may repeat one long text in many rows, so sizes are checked before texts are copied. Raises
     CorpusError, which calls the column `name`, for another type and for a text of more than 4 MiB.
     """
-    if isinstance(column, pa.ListArray | pa.LargeListArray):
+    is_list = isinstance(column, pa.ListArray | pa.LargeListArray)
+    if is_list:
         leaf, offsets = column.values, column.offsets.to_numpy()
     else:
         leaf, offsets = column, np.arange(len(column) + 1)
-    if not _is_text(leaf.type.value_type if pa.types.is_dictionary(leaf.type) else leaf.type):
+    kind = leaf.type.value_type if pa.types.is_dictionary(leaf.type) else leaf.type
+    if not any(is_text(kind) for is_text in _TEXT_TYPES):
         raise CorpusError(
             f'the column "{name}" holds {column.type}, not text; choose another: --option column=NAME'
         )
@@ -70,34 +80,20 @@ def iterate_text_columns(column: pa.Array, name: str) -> Iterator[pa.Array]:
     start = 0
     while start < len(column):
         end = int(np.searchsorted(ends, ends[start] + _MAX_PART_BYTES, side="right")) - 1
-        yield _make_strings(column.slice(start, end - start))
+        part = column.slice(start, end - start)
+        yield pc.binary_join(part.cast(pa.list_(pa.string())), " ") if is_list else part.cast(pa.string())
         start = end
 
 
 def _measure_bytes(leaf: pa.Array) -> npt.NDArray[np.int64]:
     """The bytes of each text; 0 for a missing one."""
-    if pa.types.is_dictionary(leaf.type):
-        lengths = pc.binary_length(_as_strings(leaf.dictionary)).take(leaf.indices)
-    else:
-        lengths = pc.binary_length(_as_strings(leaf))
+    has_indices = pa.types.is_dictionary(leaf.type)
+    texts = leaf.dictionary if has_indices else leaf
+    views = pa.types.is_string_view(texts.type)  # whose bytes pyarrow does not count
+    lengths = pc.binary_length(texts.cast(pa.large_string()) if views else texts)
+    lengths = lengths.take(leaf.indices) if has_indices else lengths
     measured: npt.NDArray[np.int64] = lengths.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
     return measured
-
-
-def _as_strings(texts: pa.Array) -> pa.Array:
-    """Views as large strings; other texts as they are."""
-    return texts.cast(pa.large_string()) if pa.types.is_string_view(texts.type) else texts
-
-
-def _make_strings(column: pa.Array) -> pa.Array:
-    """Texts as strings; the words of a list joined by blanks."""
-    if isinstance(column, pa.ListArray | pa.LargeListArray):
-        return pc.binary_join(column.cast(pa.list_(pa.string())), " ")
-    return column.cast(pa.string())
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
 def make_record_blocks(texts: Iterable[str], options: RecordOptions, name: str) -> Iterator[Block]:
@@ -122,12 +118,8 @@ def make_record_blocks(texts: Iterable[str], options: RecordOptions, name: str) 
 def _check_text(text: str, name: str) -> str:
     if "\0" in text:
         raise CorpusError(f"{name}: a NUL in {shorten(repr(text))}; texts hold none")
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise CorpusError(
-            f"{name}: a lone surrogate in {shorten(ascii(text))}, which no text may hold"
-        ) from None
+    if has_lone_surrogate(text):
+        raise CorpusError(f"{name}: a lone surrogate in {shorten(ascii(text))}, which no text may hold")
     return text
 
 

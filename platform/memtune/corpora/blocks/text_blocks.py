@@ -79,13 +79,30 @@ def shorten(text: str, characters: int = _MAX_SHOWN_CHARACTERS) -> str:
     return text if len(text) <= characters else f"{text[:characters]}..."
 
 
-def parse_number(text: str, name: str, maximum: int = _INT32_MAX) -> int:
-    """A whole number from 0 to `maximum`. Raises BadLineError that names the field."""
+def parse_number(text: str, name: str, line: int | None = None) -> int:
+    """A whole number of 32 bits, at least 0. Raises BadLineError that names the field and the line, if given."""
     digits = text.strip()
     # int() takes time quadratic in the digits and refuses more than 4,300 of them with a ValueError.
-    if not digits.isdecimal() or len(digits) > _MAX_DIGITS or int(digits) > maximum:
-        raise BadLineError(f'{name} "{shorten(digits)}" is not a whole number from 0 to {maximum}')
+    if not digits.isdecimal() or len(digits) > _MAX_DIGITS or int(digits) > _INT32_MAX:
+        raise BadLineError(f'{name} "{shorten(digits)}" is not a whole number from 0 to {_INT32_MAX}', line)
     return int(digits)
+
+
+def split_columns(text: str, count: int, line: int | None = None) -> list[str]:
+    """The TAB-separated columns of a line. Raises BadLineError for another number of them."""
+    columns = text.split("\t")
+    if len(columns) != count:
+        raise BadLineError(f"{len(columns)} TAB-separated columns instead of {count}", line)
+    return columns
+
+
+def has_lone_surrogate(text: str) -> bool:
+    """Whether a text holds half of a pair of surrogates, as JSON may escape it, and cannot be encoded."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 class FormatOptions(Value):
@@ -158,7 +175,8 @@ def make_blocks(examples: Iterable[Example]) -> Iterator[Block]:
     while chunk := list(islice(remaining, _EXAMPLES_PER_BLOCK)):
         sentences = [sentence for example in chunk for sentence in example.sentences]
         for word in {word for sentence in sentences for word in sentence}:
-            if not _is_word(word):
+            is_word = isinstance(word, str) and word.split() == [word] and SENTENCE_END not in word
+            if not is_word or has_lone_surrogate(word):
                 raise CorpusError(
                     f"{shorten(repr(word))} is not a word: words are not empty and hold no whitespace, NUL "
                     "or lone surrogate"
@@ -188,16 +206,6 @@ def parse_blocks(
                 yield example
 
     return make_blocks(examples())
-
-
-def _is_word(word: str) -> bool:
-    if not isinstance(word, str) or word.split() != [word] or SENTENCE_END in word:
-        return False
-    try:
-        word.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _build_tables(examples: Sequence[Example]) -> dict[str, pa.RecordBatch]:

@@ -6,7 +6,6 @@ from memtune.corpora.blocks.text_blocks import BadLineError, Block, Format, spli
 from memtune.corpora.formats import (
     column_files,
     conllu,
-    linzen_tsv,
     msr_completion,
     number_agreement,
     prose_texts,
@@ -33,7 +32,7 @@ _BUILT_IN: Mapping[str, Format] = {
     "msr-completion": msr_completion.FORMAT,
     "agreement": number_agreement.AGREEMENT,
     "agreement-prefix": number_agreement.AGREEMENT_PREFIX,
-    "linzen-tsv": linzen_tsv.FORMAT,
+    "linzen-tsv": number_agreement.LINZEN_TSV,
     "sst": sst.FORMAT,
     "snli": snli.SNLI,
     "snli-tsv": snli.SNLI_TSV,

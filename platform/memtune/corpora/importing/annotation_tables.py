@@ -20,7 +20,7 @@ from memtune.corpora.store.corpus_store import CorpusStore, describe_file
 from memtune.corpora.store.manifest import AnnotationFile, AnnotationRecord
 from memtune.errors import CorpusError
 from memtune.storage.digests import HashingSink
-from memtune.storage.scratch_folder import create_temporary_file, translate_spool_errors
+from memtune.storage.local_files import create_temporary_file, translate_spool_errors
 
 _MAX_LABELS = 2**15  # label indices are stored as int16
 

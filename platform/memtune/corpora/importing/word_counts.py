@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from memtune.corpora.blocks.text_blocks import SENTENCE_END, Block
-from memtune.storage.scratch_folder import create_temporary_file, translate_spool_errors
+from memtune.storage.local_files import create_temporary_file, translate_spool_errors
 
 _MERGE_THRESHOLD_BYTES = 8 * 2**20
 

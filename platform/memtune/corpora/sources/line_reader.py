@@ -118,6 +118,10 @@ class LineReader:
             for index, line in enumerate(block.to_pylist()):
                 yield first + index, line.rstrip("\r\n")
 
+    def read_full_lines(self) -> Iterator[tuple[int, str]]:
+        """Yields every line that is not blank, as `read_lines` does."""
+        return ((number, line) for number, line in self.read_lines() if line.strip())
+
     def reopen(self) -> "LineReader":
         """Another reader of the same file from its start, for formats that read it twice; do not close it."""
         return LineReader(self._source, self._block_bytes, self._skip_bad)

@@ -28,7 +28,7 @@ from memtune.corpora.sources.locations import (
     parse_location,
 )
 from memtune.errors import CorpusError, suggest_nearest
-from memtune.storage.scratch_folder import create_temporary_file, translate_spool_errors
+from memtune.storage.local_files import create_temporary_file, translate_spool_errors
 
 _STANDARD_INPUT = Path("-")
 _COPY_BYTES = 2**20

@@ -80,6 +80,14 @@ class Split:
             copy[here] = self._shards[index].ids[flat[here] - self._shard_starts[index]]
         return copy.reshape(np.shape(positions))
 
+    def gather_sentences(
+        self, sentences: npt.NDArray[np.int64], lengths: npt.NDArray[np.integer]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+        """The first `lengths` ids of each sentence, (B, T) with any padding, and the mask of these ids."""
+        columns = np.arange(lengths.max())
+        mask_BT = columns < lengths[:, None]
+        return self.gather(self.starts[sentences][:, None] + np.where(mask_BT, columns, 0)), mask_BT
+
 
 @dataclass(frozen=True)
 class Corpus:

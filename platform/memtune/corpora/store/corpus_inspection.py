@@ -21,7 +21,7 @@ from memtune.corpora.store.manifest import Manifest, StoredFile, check_name
 from memtune.corpora.store.node_cache import resolve_cache_folder
 from memtune.errors import CorpusError, StorageError
 from memtune.storage.digests import hash_bytes
-from memtune.storage.regular_files import read_at_most
+from memtune.storage.local_files import read_at_most
 from memtune.values import Value
 
 

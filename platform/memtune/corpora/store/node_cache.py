@@ -27,7 +27,7 @@ from memtune.corpora.store.corpus_store import CorpusStore
 from memtune.corpora.store.manifest import Manifest, StoredFile
 from memtune.errors import ConfigurationError, CorpusError, StorageError
 from memtune.storage.digests import hash_stream
-from memtune.storage.regular_files import check_inside, open_regular_file
+from memtune.storage.local_files import check_inside, open_regular_file
 from memtune.values import digest, parse_json
 
 _CHECKS_VERSION = 3
