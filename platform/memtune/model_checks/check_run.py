@@ -6,8 +6,9 @@ text, which takes less than a second.
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from numbers import Integral, Real
 from statistics import median
 from typing import Any
@@ -28,6 +29,7 @@ from memtune.models import (
     logits,
     negative_log_likelihood,
 )
+from memtune.number_format import format_count
 from memtune.plugins import list_sources, load_plugin_file
 from memtune.plugins.source_modules import describe_error
 from memtune.spaces import FittedSize
@@ -78,18 +80,6 @@ def find_family(name: str) -> str:
     return found[0]
 
 
-def list_examples(
-    config: type[LanguageModelConfig], given: Sequence[Mapping[str, Any]] = ()
-) -> list[NeuralLanguageModelConfig]:
-    """The configurations to check: the given fields, or one small model. Raises ConfigurationError."""
-    small = {name: value for name, value in EXAMPLE_SIZE.items() if name in config.model_fields}
-    made = [
-        parse(config, {**small, **fields}, f"example {number}")
-        for number, fields in enumerate(given or [{}], 1)
-    ]
-    return [example.require_network("memtune model check") for example in made]
-
-
 def check_family(family: str, oracle: OracleFile | None = None) -> Iterator[CheckResult]:
     """Run the contract over a family; each verdict comes when it is known.
 
@@ -101,48 +91,47 @@ def check_family(family: str, oracle: OracleFile | None = None) -> Iterator[Chec
             "the checks of a family are assertions, which Python leaves out with -O and PYTHONOPTIMIZE; run "
             "memtune model check without them"
         )
-    examples = list_examples(MODELS[family], oracle.examples if oracle else ())
+    config = MODELS[family]
+    small = {name: value for name, value in EXAMPLE_SIZE.items() if name in config.model_fields}
+    given = (oracle.examples if oracle else ()) or [{}]  # without examples one small model
+    made = [parse(config, {**small, **fields}, f"example {number}") for number, fields in enumerate(given, 1)]
+    examples = [example.require_network("memtune model check") for example in made]
     if oracle is not None:
         yield from _check_oracle(examples, oracle)
     for check in CHECKS:
         yield _judge(check.topic, check.sentence, check.run, examples)
-    yield _compare_speed(MODELS[family])
+    yield _compare_speed(config)
 
 
 def _check_oracle(examples: Sequence[NeuralLanguageModelConfig], oracle: OracleFile) -> Iterator[CheckResult]:
-    sentences: dict[str, Callable[[OracleCase], None]] = {
-        "Logits, loss and every gradient are those of the equations.": _compare_texts,
-        "The state carried over a cut is that of the equations over the whole text.": _compare_cuts,
-        "float32 gives the results of the equations up to rounding.": _compare_single_precision,
+    texts = [(length, 0) for length in OracleCase.lengths]
+    cut_texts = [(OracleCase.cut_length, cut) for cut in OracleCase.cuts]
+    short_texts = [(length, 0) for length in OracleCase.float32_lengths]
+    comparisons = {
+        "Logits, loss and every gradient are those of the equations.": (torch.float64, texts),
+        "The state carried over a cut is that of the equations over the whole text.": (
+            torch.float64,
+            cut_texts,
+        ),
+        "float32 gives the results of the equations up to rounding.": (torch.float32, short_texts),
     }
-    for sentence, compare in sentences.items():
-        yield _judge(
-            "oracle",
-            sentence,
-            # In evaluation: an oracle without the model's code does not know the masks of dropout.
-            lambda config, compare=compare: compare(  # type: ignore[misc]
-                OracleCase(config=config, logits=oracle.compute_logits, is_training=False)
-            ),
-            examples,
-        )
+    for sentence, comparison in comparisons.items():
+        yield _judge("oracle", sentence, partial(_compare_texts, oracle, *comparison), examples)
 
 
-def _compare_texts(case: OracleCase) -> None:
-    for length in case.lengths:
-        model = case.build(torch.float64)
-        assert_agreement(model, case.get_oracle(model), case.draw_text(length), FLOAT64_TOLERANCE)
-
-
-def _compare_cuts(case: OracleCase) -> None:
-    for carried_from in case.cuts:
-        model, words_BT = case.build(torch.float64), case.draw_text(case.cut_length)
-        assert_agreement(model, case.get_oracle(model), words_BT, FLOAT64_TOLERANCE, carried_from)
-
-
-def _compare_single_precision(case: OracleCase) -> None:
-    for length in case.float32_lengths:
-        model = case.build(torch.float32)
-        assert_agreement(model, case.get_oracle(model), case.draw_text(length), FLOAT32_TOLERANCE)
+def _compare_texts(
+    oracle: OracleFile,
+    dtype: torch.dtype,
+    texts: Sequence[tuple[int, int]],
+    config: NeuralLanguageModelConfig,
+) -> None:
+    """Compare over texts, each given by its length and by the words after which the state is carried over."""
+    # In evaluation: an oracle without the model's code does not know the masks of dropout.
+    case = OracleCase(config=config, logits=oracle.compute_logits, is_training=False)
+    tolerance = FLOAT32_TOLERANCE if dtype == torch.float32 else FLOAT64_TOLERANCE
+    for length, carried_from in texts:
+        model = case.build(dtype)
+        assert_agreement(model, oracle.compute_logits, case.draw_text(length), tolerance, carried_from)
 
 
 def _judge(
@@ -285,7 +274,7 @@ def _find_problem(config: LanguageModelConfig) -> str | None:
     model, formula = build_model(config, words, seed=0), config.parameter_count(words)
     built = sum(parameter.numel() for parameter in model.parameters())
     if built != formula:
-        return f"it has {built:,} parameters, and parameter_count gives {formula:,}"
+        return f"it has {format_count(built, 'parameter')}, and parameter_count gives {formula:,}"
     if not isinstance(model, NeuralLanguageModel):
         return None
     tokens_BT = torch.zeros(rows, steps, dtype=torch.long)

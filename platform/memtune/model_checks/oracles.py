@@ -25,7 +25,7 @@ from memtune.models import (
     negative_log_likelihood,
 )
 from memtune.plugins import load_source
-from memtune.plugins.plugin_source import read_source_file
+from memtune.plugins.source_modules import read_source_file
 
 Oracle = Callable[..., list[list[Tensor]]]
 """logits[b][t], vectors over the vocabulary, from a configuration, parameters in float64 and words."""
@@ -48,7 +48,10 @@ def assert_agreement(
     seeded before the oracle and before each pass of the model.
     """
     inputs_BT, targets_BT = words_BT[:, :-1], words_BT[:, 1:]
-    parameters = copy_as_float64(model)
+    # As the oracle reads them, on the CPU and with gradients.
+    parameters = {
+        name: value.detach().cpu().double().requires_grad_() for name, value in model.named_parameters()
+    }
     _set_seed(seed)
     sentences = [torch.stack(sentence) for sentence in oracle(model.config, parameters, inputs_BT)]
     expected_BTV = torch.stack(sentences)[:, carried_from:]
@@ -91,11 +94,6 @@ def assert_near(value: Tensor, reference: Tensor, tolerance: float, name: str) -
     distance = (value.detach().cpu().double() - reference.detach()).norm()
     limit = max(tolerance * reference.norm(), ROUNDING)
     assert distance <= limit, f"{name}: {distance / reference.norm():.1e} off"
-
-
-def copy_as_float64(model: NeuralLanguageModel) -> dict[str, Tensor]:
-    """The parameters as an oracle reads them, on the CPU and with gradients."""
-    return {name: value.detach().cpu().double().requires_grad_() for name, value in model.named_parameters()}
 
 
 EXAMPLE_SIZE = {"width": 8, "initial_range": 0.5}

@@ -18,8 +18,7 @@ from typing_extensions import override
 
 from memtune.errors import MemtuneError, MissingSourceError, PluginError
 from memtune.plugins.plugin_registry import PluginRegistry
-from memtune.plugins.plugin_source import PluginSource
-from memtune.plugins.source_modules import SOURCE_FIELD, describe_error, remember_source
+from memtune.plugins.source_modules import SOURCE_FIELD, PluginSource, describe_error, remember_source
 from memtune.values import Value, forget_schemas
 
 T = TypeVar("T")
@@ -156,10 +155,10 @@ class ConfigRegistry(PluginRegistry[type[ConfigT]], Generic[ConfigT]):
             raise PydanticKnownError("union_tag_not_found", {"discriminator": f"'{self.tag}'"})
         name, digest = data[self.tag], data.get(SOURCE_FIELD)
         config = self._find_class(name, digest)
-        is_digest = isinstance(digest, str) and DIGEST_PATTERN.fullmatch(digest) is not None
-        if config is None and isinstance(name, str) and name not in self.built_in and is_digest:
+        has_digest = DIGEST_PATTERN.fullmatch(digest) if isinstance(digest, str) else None
+        if config is None and isinstance(name, str) and name not in self.built_in and has_digest:
             if self._make_placeholder is None:
-                raise MissingSourceError(self.noun, name, digest)
+                raise MissingSourceError(self.noun, name, str(digest))
             return self._make_placeholder(data)
         if config is None:
             context = {
@@ -173,7 +172,12 @@ class ConfigRegistry(PluginRegistry[type[ConfigT]], Generic[ConfigT]):
     def _validate_as(self, name: str, config: type[ConfigT], data: Mapping[str, Any]) -> ConfigT:
         """A value of the class. An error in a plug-in's own validators is an invalid value."""
         try:
-            return cast(ConfigT, self._get_validator(name, config).validate_python(data))
+            if config not in self._validators:
+                # A union of one member: the places of its errors hold its name, as for all unions.
+                choices = {name: config.__pydantic_core_schema__}
+                schema = core_schema.tagged_union_schema(choices, discriminator=lambda data: name)
+                self._validators[config] = SchemaValidator(schema)
+            return cast(ConfigT, self._validators[config].validate_python(data))
         except (ValidationError, MemtuneError):
             raise
         except Exception as error:
@@ -205,15 +209,6 @@ class ConfigRegistry(PluginRegistry[type[ConfigT]], Generic[ConfigT]):
         if known is None and self.find(name) is not None:  # the package of the name is imported now
             known = self._class_by_source.get((name, digest))
         return known
-
-    def _get_validator(self, name: str, config: type[ConfigT]) -> SchemaValidator:
-        """A union of one member: the places of its errors hold the name of the member, as for all unions."""
-        if config not in self._validators:
-            choices = {name: config.__pydantic_core_schema__}
-            self._validators[config] = SchemaValidator(
-                core_schema.tagged_union_schema(choices, discriminator=lambda data: name)
-            )
-        return self._validators[config]
 
 
 class ObjectRegistry(PluginRegistry[T], Generic[T]):

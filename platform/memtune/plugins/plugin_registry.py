@@ -15,8 +15,8 @@ from types import ModuleType
 from typing import Generic, TypeVar
 
 from memtune.errors import PluginError
-from memtune.plugins.plugin_source import MAX_SOURCE_BYTES, PluginSource, make_source, read_source_text
-from memtune.plugins.source_modules import describe_error, forget_sources, list_loaded_digests
+from memtune.plugins import source_modules
+from memtune.plugins.source_modules import PluginSource
 
 T = TypeVar("T")
 
@@ -131,7 +131,7 @@ def _load_installed(group: str, name: str) -> tuple[object, PluginSource]:
     except BaseException as error:
         raise PluginError(
             f'{packages[0]} defines {group} "{name}" in {point.value}, which cannot be imported: '
-            f"{describe_error(error)}"
+            f"{source_modules.describe_error(error)}"
         ) from error
     return entry, _read_source(point, packages[0])
 
@@ -146,7 +146,9 @@ def _read_source(point: EntryPoint, package: str) -> PluginSource:
     if file is None or not file.endswith(".py"):
         raise PluginError(f"{package} has no readable source of {top}, which a trial's identity needs")
     if Path(file).name != "__init__.py":
-        return make_source(package, top, {f"{top}.py": read_source_text(Path(file))})
+        return source_modules.make_source(
+            package, top, {f"{top}.py": source_modules.read_source_text(Path(file))}
+        )
     folder = Path(file).parent
     relative_paths = {path: path.relative_to(folder.parent) for path in sorted(folder.rglob("*.py"))}
     paths = {
@@ -154,13 +156,13 @@ def _read_source(point: EntryPoint, package: str) -> PluginSource:
         for path, name in relative_paths.items()
         if all(part.isidentifier() for part in name.with_suffix("").parts)
     }
-    if sum(path.stat().st_size for path in paths) > MAX_SOURCE_BYTES:
+    if sum(path.stat().st_size for path in paths) > source_modules.MAX_SOURCE_BYTES:
         raise PluginError(
-            f"{package} has more than {MAX_SOURCE_BYTES:,} bytes of source, and every trial carries it; put "
-            "the plug-in into a package of its own"
+            f"{package} has more than {source_modules.MAX_SOURCE_BYTES:,} bytes of source, and every trial "
+            "carries it; put the plug-in into a package of its own"
         )
-    texts = {name: read_source_text(path) for path, name in paths.items()}
-    return make_source(package, point.module, texts)
+    texts = {name: source_modules.read_source_text(path) for path, name in paths.items()}
+    return source_modules.make_source(package, point.module, texts)
 
 
 def register_module(module: ModuleType, source: PluginSource) -> list[str]:
@@ -208,10 +210,13 @@ def find_installed_file(registry: PluginRegistry[T], name: str, file: str) -> Pa
 @contextmanager
 def isolate_registries() -> Iterator[None]:
     """Unload at the end of the block the plug-ins that were loaded in it; for tests."""
-    states, digests = [(registry, registry.save_state()) for registry in _registries], list_loaded_digests()
+    states, digests = (
+        [(registry, registry.save_state()) for registry in _registries],
+        source_modules.list_loaded_digests(),
+    )
     try:
         yield
     finally:
         for registry, state in states:
             registry.restore_state(state)
-        forget_sources(keep=digests)
+        source_modules.forget_sources(keep=digests)

@@ -90,23 +90,18 @@ def _pin_field(
         and all(pinned.get(name, option) == option for name, option in found.conditions.items())
     ]
     if not candidates:
-        _check_fixed(space, field, value, pinned, where)
+        fixed = dict(flatten(space.root.sample(PinnedChooser(pinned, RandomChooser(0)), "")))
+        if field not in fixed:
+            known = {found.field for found in space.parameters()}
+            raise SpaceError(f"{where}: the space has no field {field}; {did_you_mean(field, known)}")
+        if fixed[field] != value:
+            raise SpaceError(f"{where}: {field} = {value!r}, and the space fixes it at {fixed[field]!r}")
         return None, None
     if len(candidates) > 1:
         branches = [name for found in candidates for name in found.conditions if name not in pinned]
         fields = [found.field for found in space.parameters() if found.name in branches]
         raise SpaceError(f"{where}: {field} is in several branches; add {' or '.join(dict.fromkeys(fields))}")
     return candidates[0], find_nearest_value(candidates[0].leaf, value)
-
-
-def _check_fixed(space: Space, field: str, value: Scalar, pinned: Mapping[str, Scalar], where: str) -> None:
-    """Raise SpaceError unless the space fixes the field at the value."""
-    fixed = dict(flatten(space.root.sample(PinnedChooser(pinned, RandomChooser(0)), "")))
-    if field not in fixed:
-        known = {found.field for found in space.parameters()}
-        raise SpaceError(f"{where}: the space has no field {field}; {did_you_mean(field, known)}")
-    if fixed[field] != value:
-        raise SpaceError(f"{where}: {field} = {value!r}, and the space fixes it at {fixed[field]!r}")
 
 
 def _put_branches_first(space: Space, point: Mapping[str, Scalar]) -> list[tuple[str, Scalar]]:

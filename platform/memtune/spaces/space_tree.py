@@ -261,7 +261,11 @@ class Group:
     def parameters(self, name: str, place: str, conditions: Mapping[str, str]) -> Iterator[Parameter]:
         """The parameters of every member, in the order of the file."""
         for key, node in self.members.items():
-            yield from _iterate_parameters(node, join_name(name, key), join_name(place, key), conditions)
+            own, field = join_name(name, key), join_name(place, key)
+            if isinstance(node, Group | Branch):
+                yield from node.parameters(own, field, conditions)
+            elif isinstance(node, FittedSize) or node.test_values():
+                yield Parameter(own, field, node, conditions)
 
     def points(self, name: str) -> Iterator[dict[str, Scalar]]:
         """Every combination of the members' values, by parameter name; the last member varies fastest."""
@@ -328,15 +332,6 @@ def count_fitted(node: Node) -> int:
     if isinstance(node, Branch):
         return max((count_fitted(group) for group in node.options.values()), default=0)
     return int(isinstance(node, FittedSize))
-
-
-def _iterate_parameters(
-    node: Node, name: str, place: str, conditions: Mapping[str, str]
-) -> Iterator[Parameter]:
-    if isinstance(node, Group | Branch):
-        yield from node.parameters(name, place, conditions)
-    elif isinstance(node, FittedSize) or node.test_values():
-        yield Parameter(name, place, node, conditions)
 
 
 def _iterate_product(members: list[tuple[Node, str]]) -> Iterator[dict[str, Scalar]]:

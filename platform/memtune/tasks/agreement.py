@@ -17,9 +17,8 @@ from pydantic import Field
 from torch import Tensor
 from typing_extensions import override
 
-from memtune.corpora.batching.batches import shift_targets
+from memtune.corpora.batching.batches import BOUNDARY, shift_targets
 from memtune.corpora.batching.protocols import Protocol
-from memtune.corpora.batching.treebank import BOUNDARY
 from memtune.corpora.store.corpus import Corpus
 from memtune.models.architecture import LanguageModel, RecurrentState
 from memtune.objective import Objective

@@ -26,13 +26,13 @@ from torch.nn.functional import cross_entropy
 from torch.utils.hooks import RemovableHandle
 from typing_extensions import override
 
+from memtune.corpora.batching.batches import send_to_device
 from memtune.corpora.batching.protocols import Protocol
-from memtune.corpora.batching.treebank import send_to_device
 from memtune.corpora.store.corpus import Corpus, Split
-from memtune.corpora.store.word_vectors import Vectors
+from memtune.corpora.store.vocabulary import Vectors
 from memtune.errors import ConfigurationError, CorpusError
-from memtune.models.architecture import RecurrentState
-from memtune.models.classifiers import Classifier
+from memtune.models.architecture import NeuralLanguageModelConfig, RecurrentState
+from memtune.models.classifiers import Classifier, ClassifierConfig, strip_output_layer
 from memtune.objective import Objective
 from memtune.tasks.item_costs import ItemCosts, count_best_candidates, credit_choices, evaluation_mode
 from memtune.tasks.language_modelling import perplexity
@@ -96,6 +96,14 @@ class ClassificationConfig(TaskConfig):
     @override
     def is_evaluable(self, corpus: Corpus, protocol: Protocol, split: str) -> bool:
         return split in corpus.annotations.get(self.kind, {})
+
+
+def count_head_parameters(
+    body: NeuralLanguageModelConfig, head: ClassifierConfig, vocabulary_size: int
+) -> int:
+    """Parameters of a body without its output layer, and of the classifier over its states."""
+    width = body.hidden_width
+    return strip_output_layer(body).parameter_count(vocabulary_size) + head.parameter_count(width, width)
 
 
 class Classification(Task[Classifier, LabelledBatch]):

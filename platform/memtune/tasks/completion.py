@@ -18,10 +18,11 @@ from typing_extensions import override
 
 from memtune.corpora.batching.batches import shift_targets
 from memtune.corpora.batching.protocols import Protocol
-from memtune.corpora.batching.treebank import Treebank
+from memtune.corpora.batching.tree_protocol import Treebank
 from memtune.corpora.store.corpus import Corpus, Split
 from memtune.errors import CorpusError
 from memtune.models.architecture import LanguageModel
+from memtune.number_format import format_count
 from memtune.objective import Objective
 from memtune.tasks.item_costs import evaluation_mode
 from memtune.tasks.language_modelling import nats_by_sentence
@@ -76,8 +77,9 @@ class Completion(QuestionTask):
         first_Q = rows.column("first").to_numpy()
         counts_Q = rows.column("candidates").to_numpy()
         if counts_Q.min() != counts_Q.max():
+            least = format_count(counts_Q.min(), "candidate")
             raise CorpusError(
-                f'"{self.question_corpus.name}" has {counts_Q.min()} candidates in one question of {split} '
+                f'"{self.question_corpus.name}" has {least} in one question of {split} '
                 f"and {counts_Q.max()} in another; import questions with equal numbers of candidates"
             )
         candidates = int(counts_Q[0])

@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 from torch import Tensor
 
+from memtune.corpora.batching.batches import BOUNDARY
 from memtune.corpora.batching.protocols import Plan
-from memtune.corpora.batching.treebank import BOUNDARY
 from memtune.models.architecture import LanguageModel, Model, RecurrentState
 from memtune.seed_statistics import CONFIDENCE_LEVEL
 

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from typing_extensions import override
 
+from memtune.corpora.batching.batches import TreeBatch
 from memtune.corpora.batching.protocols import Batch, Plan, Protocol, TextProtocol, TreeProtocol
-from memtune.corpora.batching.tree_protocol import TreePlan
-from memtune.corpora.batching.treebank import Treebank, TreeBatch
+from memtune.corpora.batching.tree_protocol import Treebank, TreePlan
 from memtune.corpora.store.corpus import Corpus
 from memtune.errors import ConfigurationError, CorpusError
 from memtune.models.architecture import (
@@ -25,6 +25,7 @@ from memtune.models.architecture import (
     TreeReader,
     negative_log_likelihood,
 )
+from memtune.number_format import format_count
 from memtune.objective import Objective
 from memtune.tasks.item_costs import ItemCosts, compute_sentence_costs, evaluation_mode
 from memtune.tasks.task import Metrics, Task, TaskConfig
@@ -164,8 +165,8 @@ class TreeLanguageModelling(Task[LanguageModel, TreeBatch]):
         configured, needed = getattr(model.config, "labels", 0), self._training_trees.label_count
         if 0 < configured < needed:
             raise ConfigurationError(
-                f'model.labels must be at least the {needed} labels of corpus "{self.corpus.name}", got '
-                f"{configured}; 0 ignores the labels"
+                f"model.labels must be at least the {format_count(needed, 'label')} of corpus "
+                f'"{self.corpus.name}", got {configured}; 0 ignores the labels'
             )
         model.set_word_counts(self.corpus.vocabulary.counts)
 
@@ -194,19 +195,12 @@ class TreeLanguageModelling(Task[LanguageModel, TreeBatch]):
     ) -> ItemCosts:
         trees = Treebank.from_corpus(self.corpus, split)
         nats_S = nats_by_sentence(model, trees, self.protocol, device)
-        counts_S = _count_predictions(trees, self.protocol)
+        plan, counts_S = self.protocol.evaluation_plan(trees), np.zeros(len(nats_S), np.int64)
+        for index in range(len(plan)):
+            batch = plan.batch(index)
+            counted_W = 1 if batch.mask_W is None else batch.mask_W.numpy().astype(np.int64)
+            np.add.at(counts_S, plan.get_sentences(index)[batch.sentences_W.numpy()], counted_W)
         return ItemCosts("sentences", nats_S[counts_S > 0], counts_S[counts_S > 0])
-
-
-def _count_predictions(trees: Treebank, protocol: TreeProtocol) -> NDArray[np.int64]:
-    """The words of each sentence of a split that count, (sentences,)."""
-    plan, counts_S = protocol.evaluation_plan(trees), np.zeros(trees.split.sentence_count, np.int64)
-    for index in range(len(plan)):
-        batch = plan.batch(index)
-        counted_W = np.ones(len(batch.sentences_W), np.int64)
-        counted_W = counted_W if batch.mask_W is None else batch.mask_W.numpy().astype(np.int64)
-        np.add.at(counts_S, plan.get_sentences(index)[batch.sentences_W.numpy()], counted_W)
-    return counts_S
 
 
 @torch.inference_mode()

@@ -7,7 +7,8 @@ A tree has one root and no cycle; edges may cross. Whitespace within a form beco
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
-from memtune.corpora.blocks.text_blocks import (
+from memtune.corpora.sources.line_reader import LineReader
+from memtune.corpora.text_blocks import (
     BadLineError,
     Block,
     Example,
@@ -17,7 +18,6 @@ from memtune.corpora.blocks.text_blocks import (
     parse_number,
     split_columns,
 )
-from memtune.corpora.sources.line_reader import LineReader
 from memtune.errors import CorpusError
 from memtune.number_format import format_count
 

@@ -20,8 +20,10 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
-from memtune.corpora.blocks.prose import split_clitics
-from memtune.corpora.blocks.text_blocks import (
+from memtune.corpora.formats.conllu import drop_punctuation, read_parsed_sentences
+from memtune.corpora.formats.prose_texts import split_clitics
+from memtune.corpora.sources.line_reader import LineReader
+from memtune.corpora.text_blocks import (
     BadLineError,
     Block,
     Example,
@@ -30,9 +32,8 @@ from memtune.corpora.blocks.text_blocks import (
     parse_blocks,
     parse_number,
 )
-from memtune.corpora.formats.conllu import drop_punctuation, read_parsed_sentences
-from memtune.corpora.sources.line_reader import LineReader
 from memtune.errors import CorpusError
+from memtune.number_format import format_count
 
 # Possessive quantifiers: without them a long row of spaces without a bracket takes quadratic time.
 _CANDIDATE_PATTERN = re.compile(r"\s*+(\d++)([a-z])\)\s++([^\[\]]*+)\[([^\[\]]*+)\]([^\[\]]*+)")
@@ -62,7 +63,11 @@ class CompletionOptions(FormatOptions):
 
 
 def _read(reader: LineReader, options: CompletionOptions) -> Iterator[Block]:
-    path = options.answers or _find_answer_file(reader.path)
+    beside = [
+        reader.path.with_name(reader.path.name.replace("questions", word)) for word in ("answers", "labels")
+    ]
+    found = (place for place in beside if place != reader.path and os.path.isfile(place))
+    path = options.answers or next(found, None)
     answers = _read_answers(reader.open_companion(path, "the file of answers")) if path else None
     example = partial(_parse_example, options, answers)
     if options.trees:
@@ -80,12 +85,8 @@ def _read(reader: LineReader, options: CompletionOptions) -> Iterator[Block]:
             "file of answers with --option answers=FILE"
         )
     elif len(answers) > questions:
-        reader.notes.append(f"{path} has answers to {len(answers):,} questions, {reader.name} {questions:,}")
-
-
-def _find_answer_file(path: Path) -> Path | None:
-    places = [path.with_name(path.name.replace("questions", word)) for word in ("answers", "labels")]
-    return next((place for place in places if place != path and os.path.isfile(place)), None)
+        count = format_count(len(answers), "question")
+        reader.notes.append(f"{path} has answers to {count}, {reader.name} {questions:,}")
 
 
 def _read_answers(reader: LineReader) -> dict[str, int]:

@@ -38,7 +38,9 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from memtune.corpora.blocks.text_blocks import (
+from memtune.corpora.sources.line_reader import LineReader
+from memtune.corpora.store.vocabulary import EOS
+from memtune.corpora.text_blocks import (
     BadLineError,
     Block,
     Example,
@@ -47,8 +49,6 @@ from memtune.corpora.blocks.text_blocks import (
     parse_blocks,
     parse_number,
 )
-from memtune.corpora.sources.line_reader import LineReader
-from memtune.corpora.store.vocabulary import EOS
 from memtune.errors import CorpusError
 from memtune.number_format import format_count
 
@@ -312,7 +312,8 @@ def _parse_linzen_row(
     if columns is None:
         raise BadLineError("not TAB-separated columns: one is too long")
     if len(columns) != len(names):
-        raise BadLineError(f"{len(columns)} TAB-separated columns instead of {len(names)}")
+        found = format_count(len(columns), "TAB-separated column")
+        raise BadLineError(f"{found} instead of {len(names)}")
     row = dict(zip(names, columns, strict=True))
     words = row["orig_sentence"].split()
     if not (row["verb_index"].isdecimal() and row["n_diff_intervening"].isdecimal()):

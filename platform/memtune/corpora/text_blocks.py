@@ -14,9 +14,10 @@ from pydantic import ConfigDict
 
 from memtune.arguments import check_type
 from memtune.corpora.sources.line_reader import LineReader
-from memtune.corpora.sources.locations import Location
+from memtune.corpora.sources.source_file import Location
 from memtune.corpora.store.annotations import ANNOTATION_KINDS
 from memtune.errors import CorpusError
+from memtune.number_format import format_count
 from memtune.values import Value
 
 SENTENCE_END = "\0"
@@ -80,7 +81,7 @@ def shorten(text: str, characters: int = _MAX_SHOWN_CHARACTERS) -> str:
 
 
 def parse_number(text: str, name: str, line: int | None = None) -> int:
-    """A whole number of 32 bits, at least 0. Raises BadLineError that names the field and the line, if given."""
+    """A whole number from 0 of 32 bits. Raises BadLineError that names the field, and the line if given."""
     digits = text.strip()
     # int() takes time quadratic in the digits and refuses more than 4,300 of them with a ValueError.
     if not digits.isdecimal() or len(digits) > _MAX_DIGITS or int(digits) > _INT32_MAX:
@@ -92,7 +93,8 @@ def split_columns(text: str, count: int, line: int | None = None) -> list[str]:
     """The TAB-separated columns of a line. Raises BadLineError for another number of them."""
     columns = text.split("\t")
     if len(columns) != count:
-        raise BadLineError(f"{len(columns)} TAB-separated columns instead of {count}", line)
+        found = format_count(len(columns), "TAB-separated column")
+        raise BadLineError(f"{found} instead of {count}", line)
     return columns
 
 
@@ -129,19 +131,14 @@ class Format:
 
 def split_lines(lines: pa.Array) -> Block:
     """One sentence per line, words split as by `str.split`; a blank line has no words."""
-    words = pc.utf8_split_whitespace(_append_sentence_end(pc.utf8_trim_whitespace(lines)))
+    # Arrow's splitting yields empty words where a line starts or ends with whitespace, and may miss a
+    # separator there because it looks past the end for more whitespace. So lines are trimmed first.
+    trimmed = pc.utf8_trim_whitespace(lines)
+    closed = pc.binary_join_element_wise(trimmed, SENTENCE_END, " ")
+    blank = pc.equal(pc.binary_length(trimmed), 0)
+    closed = pc.if_else(blank, SENTENCE_END, closed) if pc.any(blank).as_py() else closed
+    words = pc.utf8_split_whitespace(closed)
     return Block(words.flatten(), np.diff(words.offsets.to_numpy()))
-
-
-def _append_sentence_end(lines: pa.Array) -> pa.Array:
-    """Trimmed lines with SENTENCE_END as a last word.
-
-    Arrow's splitting yields empty words where a line starts or ends with whitespace, and may miss a separator
-    there because it looks past the end for more whitespace. No line starts or ends with whitespace here.
-    """
-    closed = pc.binary_join_element_wise(lines, SENTENCE_END, " ")
-    blank = pc.equal(pc.binary_length(lines), 0)
-    return pc.if_else(blank, SENTENCE_END, closed) if pc.any(blank).as_py() else closed
 
 
 T = TypeVar("T")
@@ -218,15 +215,13 @@ def _build_tables(examples: Sequence[Example]) -> dict[str, pa.RecordBatch]:
             rows.setdefault(kind, []).extend(found)
             first.setdefault(kind, []).extend([sentence] * len(found))
         sentence += len(example.sentences)
-    return {kind: _build_table(kind, rows[kind], first[kind]) for kind in rows if rows[kind]}
-
-
-def _build_table(kind: str, rows: Sequence[tuple[Any, ...]], first: Sequence[int]) -> pa.RecordBatch:
-    schema = ANNOTATION_KINDS[kind].input_schema
-    columns = [
-        pa.array(column, type) for column, type in zip(zip(*rows, strict=True), schema.types, strict=True)
-    ]
-    for index, name in enumerate(schema.names):
-        if name in ANNOTATION_KINDS[kind].sentence_columns:
-            columns[index] = pa.array(columns[index].to_numpy() + np.asarray(first))
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+    tables: dict[str, pa.RecordBatch] = {}
+    for kind in filter(rows.get, rows):
+        schema = ANNOTATION_KINDS[kind].input_schema
+        values = zip(zip(*rows[kind], strict=True), schema.types, strict=True)
+        columns = [pa.array(column, type) for column, type in values]
+        for index, name in enumerate(schema.names):
+            if name in ANNOTATION_KINDS[kind].sentence_columns:
+                columns[index] = pa.array(columns[index].to_numpy() + np.asarray(first[kind]))
+        tables[kind] = pa.RecordBatch.from_arrays(columns, schema=schema)
+    return tables
