@@ -125,7 +125,6 @@ SNLI_TSV = Format(
     annotations=("inference",),
 )
 
-
 _SENTIMENT_LABELS = [str(label) for label in range(len(SENTIMENT_LABELS))]
 # An opening bracket with its label, a closing bracket, or a leaf, which may contain a no-break space.
 _TREE_TOKEN_PATTERN = re.compile(r"\(\s*([^\s()]*)|(\))|([^ \t()]+)")

@@ -60,7 +60,6 @@ _GENERATED_COLUMN_COUNTS = (11, 12)  # the last one, the context, is missing fro
 _POSITION, _RIGHT, _WRONG = 3, 6, 7  # columns of generated questions
 _TABLE_COLUMNS = ("form", "class", "n_attr")
 
-
 _Rows = tuple[dict[str, str], dict[str, str]]
 """Columns by name of the two rows of a question."""
 
@@ -182,7 +181,6 @@ AGREEMENT = Format(
     options=AgreementOptions,
 )
 
-
 _SINGULAR_LABELS = ("VBZ", "sing", "singular")
 _PLURAL_LABELS = ("VBP", "plur", "plural")
 
@@ -226,7 +224,6 @@ AGREEMENT_PREFIX = Format(
     annotations=("agreement",),
     options=PrefixOptions,
 )
-
 
 _REQUIRED_COLUMNS = ("orig_sentence", "verb", "verb_index", "n_diff_intervening")
 _TAG_COLUMN = "pos_sentence"

@@ -50,7 +50,6 @@ def _read_text(reader: LineReader, _: Value) -> Iterator[Block]:
 
 TEXT = Format(_read_text, "one sentence per line, words separated by whitespace; blank lines are skipped")
 
-
 _BLANK_LINE_REASON = 'a blank line; format "text" skips those, "wikitext" counts an <eos> for each'
 
 

@@ -181,7 +181,6 @@ PROSE = Format(
     options=PlainProseOptions,
 )
 
-
 _HEADER_END = re.compile(
     r"\*END\s*\*?\s*THE SMALL PRINT!|\*\*\*\s*START OF TH(?:E|IS) PROJECT GUTENBERG", re.IGNORECASE
 )
@@ -190,7 +189,6 @@ _FOOTER_START = re.compile(
     r"|\*\*\*START\*\*THE SMALL PRINT!",
     re.IGNORECASE,
 )
-
 
 _MAX_BOOK_BYTES = 2**25
 """The largest books have about 6 MB. A book is held in memory, and takes up to 20 times its bytes."""

@@ -200,7 +200,6 @@ def _read_json(reader: LineReader, options: RecordOptions) -> Iterator[str]:
 
 JSON_LINES = _make_format(_read_json, "JSON Lines: one object per line, the text in one of its fields")
 
-
 _MAX_FIELD_CHARACTERS = 2**22
 _DELIMITERS = {"tab": "\t", "comma": ",", "semicolon": ";"}
 
@@ -241,7 +240,6 @@ def _read_csv(reader: LineReader, options: CsvOptions) -> Iterator[str]:
 
 
 CSV = _make_format(_read_csv, "CSV with a header, the text in one of its columns", CsvOptions)
-
 
 _BATCH_ROWS = 1024
 _BATCH_BYTES = 2**26

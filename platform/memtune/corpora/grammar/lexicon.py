@@ -150,7 +150,6 @@ BRACKETS = Lexicon(("(", "[", "{", "«"))
 THAT = Lexicon(("that",))
 COMMA = Lexicon((",",))
 
-
 NAME_WORDS = frozenset(name for lexicon in NAMES.values() for name in lexicon.words)
 NUMBER_BY_NOUN = {
     noun: number for forms in NOUNS.values() for number in NUMBERS for noun in forms[number].words

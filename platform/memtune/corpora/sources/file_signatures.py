@@ -16,7 +16,6 @@ _CODECS = ((b"\x1f\x8b", "gzip"), (b"\xfd7zXZ\0", "xz"), (b"\x28\xb5\x2f\xfd", "
 # "BZh" alone may start a text: the level and the mark of a block, or of the end, follow.
 _BZIP2 = re.compile(rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)")
 
-
 _MAX_EXPANSION = 200
 """Text compresses by 3 to 10; a repetitive one by up to 100."""
 _FREE_BYTES = 2**28

@@ -91,7 +91,6 @@ class ByteTokeniser(Tokeniser):
 
 _BYTE_BY_TOKEN = {name_byte(byte): bytes([byte]) for byte in range(256)}
 
-
 _TRAINED = re.compile(r"(bpe|unigram):([0-9]{1,7})")
 _MIN_SIZE, _MAX_SIZE = 300, 500_000
 
