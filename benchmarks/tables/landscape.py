@@ -21,7 +21,7 @@ from sklearn.model_selection import KFold
 
 from benchmarks.tables.curve_table import Curve, CurveTable
 from memtune.spaces import Categorical, PinnedChooser, RandomChooser, Scalar, Space
-from memtune.spaces.parameters import Leaf
+from memtune.spaces.space_tree import Leaf
 from memtune.values import digest
 
 __all__ = ["Landscape", "SimulatedCurve"]

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import pytest
 
 from memtune.corpora import FORMATS, ImportOptions, TextFile, import_corpus, open_corpus, verify_corpus
-from memtune.corpora.blocks.text_blocks import SENTENCE_END
 from memtune.corpora.sources.line_reader import LineReader
+from memtune.corpora.text_blocks import SENTENCE_END
 from memtune.errors import CorpusError
 
 LINES = ["the cat sees the dog", " the dog sleeps ", "a  café\tsleeps"]
@@ -176,7 +176,10 @@ SAMPLES = {
         {"text": 'id,text\n1,the café sleeps\n2,"it ""rains"", and\npours"\n\n'},
         [["the", "café", "sleeps"], ["it", '"rains",', "and"], ["pours"]],
         0,
-        (("3,a,b\n", "3 columns instead of 2 as in the header"),),
+        (
+            ("3,a,b\n", "3 columns instead of 2 as in the header"),
+            ("3\n", "1 column instead of 2 as in the header"),
+        ),
     ),
     "conllu": Sample(
         {
@@ -190,6 +193,8 @@ SAMPLES = {
         2,
         (
             ("1\tHi\thi\n\n", "3 TAB-separated columns instead of 10"),
+            ("1 Hi hi\n\n", "1 TAB-separated column instead of 10"),
+            ("1\tHi\thi\tX\t_\t_\t2\troot\t_\t_\n\n", "head 2 in a sentence of 1 word"),
             ("1\tHi\thi\tX\t_\t_\t" + "1" * 5_000 + "\troot\t_\t_\n\n", "is not a whole number from 0"),
         ),
     ),

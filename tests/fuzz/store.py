@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 
 from memtune.corpora import describe_corpus, list_corpora, open_corpus, verify_corpus
 from memtune.corpora.batching.protocols import SentenceProtocol, StreamProtocol, TreeProtocol
-from memtune.corpora.batching.treebank import Treebank
+from memtune.corpora.batching.tree_protocol import Treebank
 from memtune.errors import MemtuneError
 from tests.crafted_store import NAME, create_corpus, list_records, replace_content
 from tests.fuzz.time_limit import limit_time

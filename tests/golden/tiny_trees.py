@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 
 from memtune.corpora import Corpus, Example, ImportOptions, Split, import_corpus, open_corpus
-from memtune.corpora.batching.treebank import Treebank
+from memtune.corpora.batching.tree_protocol import Treebank
 from memtune.corpora.grammar.embedded_corpus import generate_sentences
-from memtune.corpora.store.shards import ShardArrays
+from memtune.corpora.store.arrow_files import ShardArrays
 
 Sentence = tuple[list[int], list[int], list[int]]
 LABEL_COUNT = 5

@@ -11,7 +11,7 @@ import numpy as np
 
 from memtune.corpora.grammar.embedded_corpus import next_word_probabilities
 from memtune.corpora.grammar.lexicon import OTHER_FORM, PARTNERS
-from memtune.corpora.probes.recall import Row
+from memtune.corpora.probes.probe_rows import Row
 
 Answers = dict[int, str]
 

@@ -3,14 +3,12 @@
 `memtune.corpora.batching.protocols`, which makes batches, is not imported here because only it needs torch.
 """
 
-from memtune.corpora.blocks.text_blocks import Example, TextFile
 from memtune.corpora.formats import FORMATS
-from memtune.corpora.importing.data_sets import DataSet, find_splits
+from memtune.corpora.importing.import_sources import DataSet, Division, find_splits
 from memtune.corpora.importing.importer import ImportResult, import_corpus
 from memtune.corpora.importing.source_reader import Source
-from memtune.corpora.importing.split_assignment import Division
 from memtune.corpora.importing.vocabulary_selection import spell_word
-from memtune.corpora.sources.locations import parse_location
+from memtune.corpora.sources.source_file import parse_location
 from memtune.corpora.store.annotations import ANNOTATION_KINDS
 from memtune.corpora.store.corpus import Corpus, Split, list_corpora, open_corpus
 from memtune.corpora.store.corpus_inspection import (
@@ -24,8 +22,8 @@ from memtune.corpora.store.corpus_inspection import (
 )
 from memtune.corpora.store.corpus_store import CorpusStore
 from memtune.corpora.store.manifest import ImportOptions, Manifest
-from memtune.corpora.store.vocabulary import EOS, UNK, Vocabulary
-from memtune.corpora.store.word_vectors import VectorFile, Vectors
+from memtune.corpora.store.vocabulary import EOS, UNK, VectorFile, Vectors, Vocabulary
+from memtune.corpora.text_blocks import Example, TextFile
 from memtune.corpora.tokenisation.corpus_text import (
     export_text,
     iterate_sentences,

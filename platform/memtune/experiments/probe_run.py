@@ -24,7 +24,7 @@ from memtune.models import MODELS
 from memtune.models.mixers.mixer_registry import PRESETS
 from memtune.results.fingerprints import Fingerprint, ProbeResult, ProbeTerms, store_fingerprint
 from memtune.settings import Settings
-from memtune.spaces.parameters import FittedSize
+from memtune.spaces import FittedSize
 from memtune.studies.definition.toml_files import load_listed_models, read_toml
 from memtune.tasks import ProbeTask
 from memtune.tracking import find_evaluation, record_evaluation, record_test_access

@@ -11,7 +11,7 @@ from memtune.corpora import Corpus, open_corpus
 from memtune.data_frames import make_frame, render_table
 from memtune.errors import StudyError
 from memtune.library import FileKind, find_file
-from memtune.model_checks.first_check import check_new_families
+from memtune.model_checks.check_run import check_new_families
 from memtune.plugins import SourceStore, list_sources
 from memtune.results.model_evaluation import evaluate_model
 from memtune.results.model_sources import SINGLE_TRIALS_FOLDER

@@ -4,9 +4,13 @@ It imports neither pytest nor the command line, so that a package with a family 
 """
 
 from memtune.model_checks.check_run import CheckResult, check_family, find_family
-from memtune.model_checks.family_catalogue import describe_family, list_entries
+from memtune.model_checks.family_catalogue import (
+    describe_family,
+    list_entries,
+    write_built_in_family,
+    write_new_family,
+)
 from memtune.model_checks.family_contract import CHECKS, Check
-from memtune.model_checks.new_family import write_built_in_family, write_new_family
 from memtune.model_checks.oracles import (
     EXAMPLE_SIZE,
     Oracle,

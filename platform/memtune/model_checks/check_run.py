@@ -1,11 +1,15 @@
 """The contract over one family: its examples, its oracle, and its speed, one verdict per line.
 
-A training step is compared with that of an LSTM with as many parameters: time and memory.
+A training step is compared with that of an LSTM with as many parameters: time and memory. Before a study or a
+trial starts, `check_new_families` asks of families that are not built in only that a model builds and reads
+text, which takes less than a second.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from numbers import Integral, Real
 from statistics import median
 from typing import Any
 
@@ -22,11 +26,14 @@ from memtune.models import (
     NeuralLanguageModel,
     NeuralLanguageModelConfig,
     build_model,
+    logits,
     negative_log_likelihood,
 )
-from memtune.plugins import load_plugin_file
+from memtune.number_format import format_count
+from memtune.plugins import list_sources, load_plugin_file
 from memtune.plugins.source_modules import describe_error
 from memtune.spaces import FittedSize
+from memtune.training import TrialConfig
 from memtune.values import parse
 
 FLOAT64_TOLERANCE = 1e-9
@@ -34,6 +41,10 @@ FLOAT64_TOLERANCE = 1e-9
 FLOAT32_TOLERANCE = 1e-5
 """A hundred times the rounding error of float32, because rounding errors accumulate along a text."""
 COMPARED_WIDTH, COMPARED_WORDS = 128, 10_000
+ROWS, STEPS, REPEATS = 20, 35, 5
+"""Of the compared steps."""
+READ_SHAPE = 2, 5, 23
+"""Rows, words and vocabulary of the text of `check_new_families`."""
 MAX_MESSAGE_CHARACTERS = 300
 
 
@@ -69,18 +80,6 @@ def find_family(name: str) -> str:
     return found[0]
 
 
-def list_examples(
-    config: type[LanguageModelConfig], given: Sequence[Mapping[str, Any]] = ()
-) -> list[NeuralLanguageModelConfig]:
-    """The configurations to check: the given fields, or one small model. Raises ConfigurationError."""
-    small = {name: value for name, value in EXAMPLE_SIZE.items() if name in config.model_fields}
-    made = [
-        parse(config, {**small, **fields}, f"example {number}")
-        for number, fields in enumerate(given or [{}], 1)
-    ]
-    return [example.require_network("memtune model check") for example in made]
-
-
 def check_family(family: str, oracle: OracleFile | None = None) -> Iterator[CheckResult]:
     """Run the contract over a family; each verdict comes when it is known.
 
@@ -92,50 +91,47 @@ def check_family(family: str, oracle: OracleFile | None = None) -> Iterator[Chec
             "the checks of a family are assertions, which Python leaves out with -O and PYTHONOPTIMIZE; run "
             "memtune model check without them"
         )
-    examples = list_examples(MODELS[family], oracle.examples if oracle else ())
+    config = MODELS[family]
+    small = {name: value for name, value in EXAMPLE_SIZE.items() if name in config.model_fields}
+    given = (oracle.examples if oracle else ()) or [{}]  # without examples one small model
+    made = [parse(config, {**small, **fields}, f"example {number}") for number, fields in enumerate(given, 1)]
+    examples = [example.require_network("memtune model check") for example in made]
     if oracle is not None:
         yield from _check_oracle(examples, oracle)
     for check in CHECKS:
         yield _judge(check.topic, check.sentence, check.run, examples)
-    yield _compare_speed(MODELS[family], examples[0])
+    yield _compare_speed(config)
 
 
 def _check_oracle(examples: Sequence[NeuralLanguageModelConfig], oracle: OracleFile) -> Iterator[CheckResult]:
-    sentences: dict[str, Callable[[OracleCase], None]] = {
-        "Logits, loss and every gradient are those of the equations.": _compare_texts,
-        "The state carried over a cut is that of the equations over the whole text.": _compare_cuts,
-        "float32 gives the results of the equations up to rounding.": _compare_single_precision,
+    texts = [(length, 0) for length in OracleCase.lengths]
+    cut_texts = [(OracleCase.cut_length, cut) for cut in OracleCase.cuts]
+    short_texts = [(length, 0) for length in OracleCase.float32_lengths]
+    comparisons = {
+        "Logits, loss and every gradient are those of the equations.": (torch.float64, texts),
+        "The state carried over a cut is that of the equations over the whole text.": (
+            torch.float64,
+            cut_texts,
+        ),
+        "float32 gives the results of the equations up to rounding.": (torch.float32, short_texts),
     }
-    for sentence, compare in sentences.items():
-        yield _judge(
-            "oracle",
-            sentence,
-            lambda config, compare=compare: compare(_make_case(config, oracle)),  # type: ignore[misc]
-            examples,
-        )
+    for sentence, comparison in comparisons.items():
+        yield _judge("oracle", sentence, partial(_compare_texts, oracle, *comparison), examples)
 
 
-def _make_case(config: NeuralLanguageModelConfig, oracle: OracleFile) -> OracleCase:
-    """A case in evaluation: an oracle without the model's code does not know the masks of dropout."""
-    return OracleCase(config=config, logits=oracle.compute_logits, is_training=False)
-
-
-def _compare_texts(case: OracleCase) -> None:
-    for length in case.lengths:
-        model = case.build(torch.float64)
-        assert_agreement(model, case.get_oracle(model), case.draw_text(length), FLOAT64_TOLERANCE)
-
-
-def _compare_cuts(case: OracleCase) -> None:
-    for carried_from in case.cuts:
-        model, words_BT = case.build(torch.float64), case.draw_text(case.cut_length)
-        assert_agreement(model, case.get_oracle(model), words_BT, FLOAT64_TOLERANCE, carried_from)
-
-
-def _compare_single_precision(case: OracleCase) -> None:
-    for length in case.float32_lengths:
-        model = case.build(torch.float32)
-        assert_agreement(model, case.get_oracle(model), case.draw_text(length), FLOAT32_TOLERANCE)
+def _compare_texts(
+    oracle: OracleFile,
+    dtype: torch.dtype,
+    texts: Sequence[tuple[int, int]],
+    config: NeuralLanguageModelConfig,
+) -> None:
+    """Compare over texts, each given by its length and by the words after which the state is carried over."""
+    # In evaluation: an oracle without the model's code does not know the masks of dropout.
+    case = OracleCase(config=config, logits=oracle.compute_logits, is_training=False)
+    tolerance = FLOAT32_TOLERANCE if dtype == torch.float32 else FLOAT64_TOLERANCE
+    for length, carried_from in texts:
+        model = case.build(dtype)
+        assert_agreement(model, oracle.compute_logits, case.draw_text(length), tolerance, carried_from)
 
 
 def _judge(
@@ -160,67 +156,33 @@ def _join_lines(text: str) -> str:
     return line if len(line) <= MAX_MESSAGE_CHARACTERS else f"{line[:MAX_MESSAGE_CHARACTERS]}..."
 
 
-def _compare_speed(config: type[LanguageModelConfig], example: NeuralLanguageModelConfig) -> CheckResult:
+def _compare_speed(config: type[LanguageModelConfig]) -> CheckResult:
     """The speed and the memory; a figure, which no limit judges."""
     try:
         wide = config.model_validate({"width": COMPARED_WIDTH} if "width" in config.model_fields else {})
-        figures = compare_with_lstm(wide.require_network("the comparison"), COMPARED_WORDS)
-    except ConfigurationError as error:
-        return CheckResult("speed and memory", "A training step can be measured.", str(error))
+        figures = _compare_with_lstm(wide.require_network("the comparison"), COMPARED_WORDS)
     except (Exception, SystemExit) as error:
-        text = _join_lines(describe_error(error))
+        is_refusal = isinstance(error, ConfigurationError)
+        text = str(error) if is_refusal else _join_lines(describe_error(error))
         return CheckResult("speed and memory", "A training step can be measured.", text)
-    return CheckResult("speed and memory", f"{figures}.")
+    return CheckResult("speed and memory", figures)
 
 
-ROWS, STEPS = 20, 35
-REPEATS = 5
-
-
-@dataclass(frozen=True)
-class StepComparison:
-    """Medians of alternating training steps over the same batch."""
-
-    lstm: LSTMConfig
-    parameters: int
-    seconds: float
-    lstm_seconds: float
-    saved_bytes: int
-    """Of the tensors that the forward pass keeps for the backward pass."""
-    lstm_saved_bytes: int
-
-    def __str__(self) -> str:
-        """One line."""
-        return (
-            f"A training step takes {1000 * self.seconds:.1f} ms, {self.seconds / self.lstm_seconds:.2f} "
-            f"times that of an LSTM of width {self.lstm.width}; it keeps {self.saved_bytes / 2**20:.1f} MiB, "
-            f"{self.saved_bytes / self.lstm_saved_bytes:.2f} times as much"
-        )
-
-
-def compare_with_lstm(config: NeuralLanguageModelConfig, words: int) -> StepComparison:
-    """Time steps of 20 rows of 35 words, and count the bytes that they keep."""
-    parameters = config.parameter_count(words)
-    lstm = LSTMConfig(width=_fit_width(parameters, words))
-    ours, theirs = (_Step(each, words) for each in (config, lstm))
-    saved = [step.measure_saved_bytes() for step in (ours, theirs)]
-    times = [(ours.time(), theirs.time()) for _ in range(REPEATS)]
-    return StepComparison(
-        lstm,
-        parameters,
-        median(own for own, _ in times),
-        median(other for _, other in times),
-        *saved,
-    )
-
-
-def _fit_width(parameters: int, words: int) -> int:
-    """The width of the LSTM with the nearest number of parameters."""
-    fitted = FittedSize("parameters", parameters)
+def _compare_with_lstm(config: NeuralLanguageModelConfig, words: int) -> str:
+    """Medians of alternating steps over one batch, and the bytes that they keep for the backward pass."""
+    fitted = FittedSize("parameters", config.parameter_count(words))
     try:
-        return fitted.solve(lambda width: LSTMConfig(width=width).parameter_count(words))
+        width = fitted.solve(lambda width: LSTMConfig(width=width).parameter_count(words))
     except SpaceError:  # fewer parameters than an LSTM of width 1 has
-        return 1
+        width = 1
+    ours, theirs = _Step(config, words), _Step(LSTMConfig(width=width), words)
+    saved, lstm_saved = ours.measure_saved_bytes(), theirs.measure_saved_bytes()
+    times = [(ours.time(), theirs.time()) for _ in range(REPEATS)]
+    seconds, lstm_seconds = (median(each) for each in zip(*times, strict=True))
+    return (
+        f"A training step takes {1000 * seconds:.1f} ms, {seconds / lstm_seconds:.2f} times that of an LSTM "
+        f"of width {width}; it keeps {saved / 2**20:.1f} MiB, {saved / lstm_saved:.2f} times as much."
+    )
 
 
 class _Step:
@@ -255,3 +217,72 @@ class _Step:
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
             self.compute_loss()
         return sum(sizes.values())
+
+
+def check_new_families(samples: Iterable[TrialConfig]) -> None:
+    """Build and run one model of each family of users and packages among the sampled trials.
+
+    Raises PluginError that names the file and the problem.
+    """
+    by_family = {sample.model.family: sample.model for sample in samples}
+    for family, config in by_family.items():
+        source = MODELS.get_source(family)
+        if source is None:
+            continue
+        try:
+            problem = _find_problem(config)
+        except MemtuneError:
+            raise
+        except (Exception, SystemExit) as error:
+            problem = describe_error(error)
+        if problem is not None:
+            raise PluginError(
+                f'{source}: the model family "{family}" does not work: {problem}; memtune model check shows '
+                "more"
+            )
+
+
+def find_formula_problem(config: TrialConfig, vocabulary_size: int) -> str | None:
+    """Why the sizes or the description of a configuration cannot be computed; None where they can be.
+
+    Only plug-ins are checked, whose formulas may fail for some of their configurations: the driver uses them
+    for each trial, and its tables for each trial that has ended.
+    """
+    if not list_sources(config.model_dump(mode="json")):
+        return None
+    try:
+        sizes: dict[str, object] = {
+            "parameter_count": config.parameter_count(vocabulary_size),
+            "multiply_adds": config.multiply_adds(vocabulary_size),
+            "state_size": config.model.state_size(),
+        }
+        described: dict[str, object] = {**config.model.describe(), **config.model.describe_output()}
+    except MemtuneError:
+        raise
+    except (Exception, SystemExit) as error:
+        return f"its formulas fail: {describe_error(error)}"
+    for name, size in sizes.items():
+        if not isinstance(size, Integral) or size < 0:
+            return f"its {name} is {size!r}, which is not a whole number of at least 0"
+    wrong = [name for name, value in described.items() if not isinstance(value, str | Real)]
+    return f"it describes {', '.join(wrong)} by other values than texts and numbers" if wrong else None
+
+
+def _find_problem(config: LanguageModelConfig) -> str | None:
+    """What is wrong with a small model of the configuration, or None."""
+    rows, steps, words = READ_SHAPE
+    model, formula = build_model(config, words, seed=0), config.parameter_count(words)
+    built = sum(parameter.numel() for parameter in model.parameters())
+    if built != formula:
+        return f"it has {format_count(built, 'parameter')}, and parameter_count gives {formula:,}"
+    if not isinstance(model, NeuralLanguageModel):
+        return None
+    tokens_BT = torch.zeros(rows, steps, dtype=torch.long)
+    with torch.no_grad():
+        logits_BTV, state = logits(model.eval(), tokens_BT)
+        logits(model, tokens_BT, state)
+    if logits_BTV.shape != READ_SHAPE:
+        return f"its logits have shape {tuple(logits_BTV.shape)} instead of {READ_SHAPE}"
+    if config.multiply_adds(words) < 1 or config.state_size() < 0:
+        return "multiply_adds and state_size must not be negative"
+    return None

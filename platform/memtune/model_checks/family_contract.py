@@ -6,7 +6,7 @@ Shapes: B batch, T time, H hidden width, V vocabulary, Q positions of questions,
 """
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -24,6 +24,7 @@ from memtune.models import (
     logits,
     negative_log_likelihood,
 )
+from memtune.number_format import format_count
 from memtune.training.weight_files import load_model, save_model
 
 WORDS = 31
@@ -48,8 +49,12 @@ class Check:
 
     topic: str
     """In two or three words, such as "carried state"."""
-    sentence: str
     run: Callable[[NeuralLanguageModelConfig], None]
+
+    @property
+    def sentence(self) -> str:
+        """What holds."""
+        return self.run.__doc__ or ""
 
 
 def make_model(config: NeuralLanguageModelConfig) -> NeuralLanguageModel:
@@ -67,12 +72,6 @@ def draw_text(rows: int, steps: int, seed: int = 0) -> Tensor:
     return torch.randint(WORDS, (rows, steps), generator=torch.Generator().manual_seed(seed))
 
 
-def has_dropout(config: NeuralLanguageModelConfig) -> bool:
-    """Whether a probability of dropout or zoneout is above 0."""
-    options = [name for name in type(config).model_fields if "drop" in name or "zoneout" in name]
-    return any(isinstance(getattr(config, name), float) and getattr(config, name) > 0 for name in options)
-
-
 def check_causality(config: NeuralLanguageModelConfig) -> None:
     """Changing later words changes no earlier logit, and the logits after them."""
     model, words_BT = make_model(config), draw_text(3, LONG_TEXT)
@@ -88,15 +87,11 @@ def check_carried_state(config: NeuralLanguageModelConfig) -> None:
     model, words_BT = make_model(config), draw_text(3, 25)
     whole_BTV = logits(model, words_BT)[0]
     for cuts in CUTS:
-        torch.testing.assert_close(_read_in_pieces(model, words_BT, cuts), whole_BTV, **EXACT)
-
-
-def _read_in_pieces(model: NeuralLanguageModel, words_BT: Tensor, cuts: Sequence[int]) -> Tensor:
-    pieces, state = [], None
-    for first, last in pairwise([0, *cuts, words_BT.shape[1]]):
-        piece_BTV, state = logits(model, words_BT[:, first:last], state)
-        pieces.append(piece_BTV)
-    return torch.cat(pieces, dim=1)
+        pieces, state = [], None
+        for first, last in pairwise([0, *cuts, words_BT.shape[1]]):
+            piece_BTV, state = logits(model, words_BT[:, first:last], state)
+            pieces.append(piece_BTV)
+        torch.testing.assert_close(torch.cat(pieces, dim=1), whole_BTV, **EXACT)
 
 
 def check_state_rows(config: NeuralLanguageModelConfig) -> None:
@@ -241,7 +236,8 @@ def check_parameter_formula(config: NeuralLanguageModelConfig) -> None:
     for words in (WORDS, 100):
         built = sum(parameter.numel() for parameter in build_model(config, words, seed=0).parameters())
         formula = config.parameter_count(words)
-        assert formula == built, f"{built:,} parameters over {words} words, the formula gives {formula:,}"
+        count = format_count(built, "parameter")
+        assert formula == built, f"{count} over {words} words, the formula gives {formula:,}"
 
 
 def check_cost_formula(config: NeuralLanguageModelConfig) -> None:
@@ -261,7 +257,8 @@ def check_state_formula(config: NeuralLanguageModelConfig) -> None:
     model = make_model(config)
     _, state = model.encode(draw_text(1, steps), model.initial_state(1))
     carried = sum(tensor.numel() for tensor in state.values())
-    assert config.state_size() == carried, f"{carried} numbers, the formula gives {config.state_size()}"
+    count, formula = format_count(carried, "number"), config.state_size()
+    assert formula == carried, f"{count}, the formula gives {formula}"
 
 
 def check_seeds(config: NeuralLanguageModelConfig) -> None:
@@ -286,7 +283,9 @@ def check_dropout(config: NeuralLanguageModelConfig) -> None:
     assert torch.equal(logits(model, words_BT)[0], logits(model, words_BT)[0]), "evaluation is not repeatable"
     model.train()
     again = torch.equal(logits(model, words_BT)[0], logits(model, words_BT)[0])
-    assert again == (not has_dropout(config)), "dropout is configured and has no effect, or the reverse"
+    options = [name for name in type(config).model_fields if "drop" in name or "zoneout" in name]
+    has_dropout = any(isinstance(rate := getattr(config, name), float) and rate > 0 for name in options)
+    assert again != has_dropout, "dropout is configured and has no effect, or the reverse"
 
 
 def check_single_precision(config: NeuralLanguageModelConfig) -> None:
@@ -337,32 +336,28 @@ def _compute_loss_and_gradients(
     return loss.detach(), torch.autograd.grad(loss, list(model.parameters()))
 
 
-def _make_check(topic: str, run: Callable[[NeuralLanguageModelConfig], None]) -> Check:
-    return Check(topic, run.__doc__ or "", run)
-
-
 CHECKS = (
-    _make_check("gradients", check_every_gradient),
-    _make_check("finite differences", check_finite_differences),
-    _make_check("causality", check_causality),
-    _make_check("carried state", check_carried_state),
-    _make_check("rows of the state", check_state_rows),
-    _make_check("padding", check_padding),
-    _make_check("unequal rows", check_unequal_rows),
-    _make_check("batch independence", check_batch_independence),
-    _make_check("loss", check_loss),
-    _make_check("device", check_device),
-    _make_check("masked context", check_masked_context),
-    _make_check("candidates", check_candidates),
-    _make_check("parameter formula", check_parameter_formula),
-    _make_check("cost formula", check_cost_formula),
-    _make_check("state formula", check_state_formula),
-    _make_check("hidden width", check_hidden_width),
-    _make_check("reload", check_reload),
-    _make_check("seeds", check_seeds),
-    _make_check("random generator", check_random_generator),
-    _make_check("determinism", check_dropout),
-    _make_check("single precision", check_single_precision),
-    _make_check("traces", check_traces),
-    _make_check("description", check_description),
+    Check("gradients", check_every_gradient),
+    Check("finite differences", check_finite_differences),
+    Check("causality", check_causality),
+    Check("carried state", check_carried_state),
+    Check("rows of the state", check_state_rows),
+    Check("padding", check_padding),
+    Check("unequal rows", check_unequal_rows),
+    Check("batch independence", check_batch_independence),
+    Check("loss", check_loss),
+    Check("device", check_device),
+    Check("masked context", check_masked_context),
+    Check("candidates", check_candidates),
+    Check("parameter formula", check_parameter_formula),
+    Check("cost formula", check_cost_formula),
+    Check("state formula", check_state_formula),
+    Check("hidden width", check_hidden_width),
+    Check("reload", check_reload),
+    Check("seeds", check_seeds),
+    Check("random generator", check_random_generator),
+    Check("determinism", check_dropout),
+    Check("single precision", check_single_precision),
+    Check("traces", check_traces),
+    Check("description", check_description),
 )

@@ -25,7 +25,7 @@ from memtune.models import (
     negative_log_likelihood,
 )
 from memtune.plugins import load_source
-from memtune.plugins.plugin_source import read_source_file
+from memtune.plugins.source_modules import read_source_file
 
 Oracle = Callable[..., list[list[Tensor]]]
 """logits[b][t], vectors over the vocabulary, from a configuration, parameters in float64 and words."""
@@ -48,10 +48,14 @@ def assert_agreement(
     seeded before the oracle and before each pass of the model.
     """
     inputs_BT, targets_BT = words_BT[:, :-1], words_BT[:, 1:]
-    parameters = copy_as_float64(model)
+    # As the oracle reads them, on the CPU and with gradients.
+    parameters = {
+        name: value.detach().cpu().double().requires_grad_() for name, value in model.named_parameters()
+    }
     _set_seed(seed)
-    expected_BTV = _stack(oracle(model.config, parameters, inputs_BT))[:, carried_from:]
-    expected_loss = -_compute_log_likelihood(expected_BTV, targets_BT[:, carried_from:])
+    sentences = [torch.stack(sentence) for sentence in oracle(model.config, parameters, inputs_BT)]
+    expected_BTV = torch.stack(sentences)[:, carried_from:]
+    expected_loss = -expected_BTV.log_softmax(2).gather(2, targets_BT[:, carried_from:, None]).sum()
 
     inputs_BT, targets_BT = (words.to(next(model.parameters()).device) for words in (inputs_BT, targets_BT))
     state = logits(model, inputs_BT[:, :carried_from])[1] if carried_from else None
@@ -90,19 +94,6 @@ def assert_near(value: Tensor, reference: Tensor, tolerance: float, name: str) -
     distance = (value.detach().cpu().double() - reference.detach()).norm()
     limit = max(tolerance * reference.norm(), ROUNDING)
     assert distance <= limit, f"{name}: {distance / reference.norm():.1e} off"
-
-
-def copy_as_float64(model: NeuralLanguageModel) -> dict[str, Tensor]:
-    """The parameters as an oracle reads them, on the CPU and with gradients."""
-    return {name: value.detach().cpu().double().requires_grad_() for name, value in model.named_parameters()}
-
-
-def _stack(sentences: list[list[Tensor]]) -> Tensor:
-    return torch.stack([torch.stack(sentence) for sentence in sentences])
-
-
-def _compute_log_likelihood(logits_BTV: Tensor, targets_BT: Tensor) -> Tensor:
-    return logits_BTV.log_softmax(2).gather(2, targets_BT.unsqueeze(2)).sum()
 
 
 EXAMPLE_SIZE = {"width": 8, "initial_range": 0.5}

@@ -18,10 +18,10 @@ from typing_extensions import override
 
 from memtune.errors import MemtuneError, MissingSourceError, PluginError
 from memtune.plugins.plugin_registry import PluginRegistry
-from memtune.plugins.plugin_source import PluginSource
-from memtune.plugins.source_modules import SOURCE_FIELD, describe_error, remember_source
+from memtune.plugins.source_modules import SOURCE_FIELD, PluginSource, describe_error, remember_source
 from memtune.values import Value, forget_schemas
 
+T = TypeVar("T")
 ConfigT = TypeVar("ConfigT", bound=Value)
 NAME_PATTERN = re.compile(r"[a-z][a-z0-9_]{0,59}")
 """Of a plug-in; its length is limited because names of files and aliases of models contain it."""
@@ -61,7 +61,7 @@ class ConfigRegistry(PluginRegistry[type[ConfigT]], Generic[ConfigT]):
             and issubclass(value, self.base)
             and value.__module__.partition(".")[0] == root
         ]
-        found: dict[str, object] = {}
+        found: dict[str, type[ConfigT]] = {}
         for value in classes:
             if self.tag not in value.model_fields or value.model_fields[self.tag].is_required():
                 continue
@@ -69,8 +69,8 @@ class ConfigRegistry(PluginRegistry[type[ConfigT]], Generic[ConfigT]):
             other = found.setdefault(name, value)
             if other is not value:
                 raise PluginError(
-                    f'{_name_class(other)} and {_name_class(value)} are both the {self.noun} "{name}"; give '
-                    f"one of them another {self.tag}"
+                    f'{other.__name__} and {value.__name__} are both the {self.noun} "{name}"; give one of '
+                    f"them another {self.tag}"
                 )
         return found
 
@@ -155,8 +155,11 @@ class ConfigRegistry(PluginRegistry[type[ConfigT]], Generic[ConfigT]):
             raise PydanticKnownError("union_tag_not_found", {"discriminator": f"'{self.tag}'"})
         name, digest = data[self.tag], data.get(SOURCE_FIELD)
         config = self._find_class(name, digest)
-        if config is None and isinstance(name, str) and name not in self.built_in and _is_digest(digest):
-            return self._handle_missing_source(name, str(digest), data)
+        has_digest = DIGEST_PATTERN.fullmatch(digest) if isinstance(digest, str) else None
+        if config is None and isinstance(name, str) and name not in self.built_in and has_digest:
+            if self._make_placeholder is None:
+                raise MissingSourceError(self.noun, name, str(digest))
+            return self._make_placeholder(data)
         if config is None:
             context = {
                 "discriminator": f"'{self.tag}'",
@@ -169,7 +172,12 @@ class ConfigRegistry(PluginRegistry[type[ConfigT]], Generic[ConfigT]):
     def _validate_as(self, name: str, config: type[ConfigT], data: Mapping[str, Any]) -> ConfigT:
         """A value of the class. An error in a plug-in's own validators is an invalid value."""
         try:
-            return cast(ConfigT, self._get_validator(name, config).validate_python(data))
+            if config not in self._validators:
+                # A union of one member: the places of its errors hold its name, as for all unions.
+                choices = {name: config.__pydantic_core_schema__}
+                schema = core_schema.tagged_union_schema(choices, discriminator=lambda data: name)
+                self._validators[config] = SchemaValidator(schema)
+            return cast(ConfigT, self._validators[config].validate_python(data))
         except (ValidationError, MemtuneError):
             raise
         except Exception as error:
@@ -201,31 +209,6 @@ class ConfigRegistry(PluginRegistry[type[ConfigT]], Generic[ConfigT]):
         if known is None and self.find(name) is not None:  # the package of the name is imported now
             known = self._class_by_source.get((name, digest))
         return known
-
-    def _handle_missing_source(self, name: str, digest: str, data: Mapping[str, Any]) -> ConfigT:
-        if self._make_placeholder is not None:
-            return self._make_placeholder(data)
-        raise MissingSourceError(self.noun, name, digest)
-
-    def _get_validator(self, name: str, config: type[ConfigT]) -> SchemaValidator:
-        """A union of one member: the places of its errors hold the name of the member, as for all unions."""
-        if config not in self._validators:
-            choices = {name: config.__pydantic_core_schema__}
-            self._validators[config] = SchemaValidator(
-                core_schema.tagged_union_schema(choices, discriminator=lambda data: name)
-            )
-        return self._validators[config]
-
-
-def _is_digest(value: object) -> bool:
-    return isinstance(value, str) and DIGEST_PATTERN.fullmatch(value) is not None
-
-
-def _name_class(value: object) -> str:
-    return value.__name__ if isinstance(value, type) else repr(value)
-
-
-T = TypeVar("T")
 
 
 class ObjectRegistry(PluginRegistry[T], Generic[T]):

@@ -1,19 +1,22 @@
 """The registry of one kind of plug-in: built-in entries, entries of loaded files, and those of packages.
 
-Entry points are read at the first unknown name, and a package is imported when its own name is asked for.
+Those of installed packages are entry points in groups such as `memtune.models`. Entry points are read at the
+first unknown name, and a package is imported when its own name is asked for.
 """
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import Generic, TypeVar
 
 from memtune.errors import PluginError
-from memtune.plugins import installed_plugins
-from memtune.plugins.plugin_source import PluginSource
-from memtune.plugins.source_modules import forget_sources, list_loaded_digests
+from memtune.plugins import source_modules
+from memtune.plugins.source_modules import PluginSource
 
 T = TypeVar("T")
 
@@ -61,27 +64,22 @@ class PluginRegistry(Mapping[str, T], ABC, Generic[T]):
         """The entry of a name, or None. Raises PluginError for a package that cannot be imported."""
         if name in self.built_in:
             return self.built_in[name]
-        if name not in self._loaded and name in installed_plugins.list_names(self.group):
-            installed = installed_plugins.load(self.group, name)
-            self.add(name, self.adapt(name, installed.entry, installed.source), installed.source)
+        if name not in self._loaded and name in _read_entry_points(self.group):
+            entry, source = _load_installed(self.group, name)
+            self.add(name, self.adapt(name, entry, source), source)
         return self._loaded.get(name)
 
     def list_names(self) -> list[str]:
         """The names of all entries, those of installed packages included."""
-        installed = installed_plugins.list_names(self.group)
-        return list(dict.fromkeys([*self, *(name for name in installed if name not in self.built_in)]))
+        installed = [name for name in _read_entry_points(self.group) if name not in self.built_in]
+        return list(dict.fromkeys([*self, *installed]))
 
     def get_source(self, name: str) -> PluginSource | None:
         """The source that defines an entry; None for a built-in one."""
         return self._source_by_name.get(name)
 
     def add(self, name: str, entry: T, source: PluginSource) -> None:
-        """Add an entry, or replace that of an earlier version of its source.
-
-        Raises PluginError for the name of a built-in entry.
-        """
-        if name in self.built_in:
-            raise PluginError(f'{source} defines the {self.noun} "{name}", which is built in; rename it')
+        """Add an entry whose name is not built in, or replace that of an earlier version of its source."""
         self._loaded[name] = entry
         self._source_by_name[name] = source
 
@@ -100,6 +98,71 @@ class PluginRegistry(Mapping[str, T], ABC, Generic[T]):
     def restore_state(self, state: tuple[dict[str, T], dict[str, PluginSource]]) -> None:
         """Forget entries that were loaded after `save_state`."""
         self._loaded, self._source_by_name = dict(state[0]), dict(state[1])
+
+
+@cache
+def _read_entry_points(group: str) -> dict[str, list[EntryPoint]]:
+    """The entry points of a group by name; the metadata of all packages is read once per process."""
+    found: dict[str, list[EntryPoint]] = {}
+    for point in entry_points(group=group):
+        if point not in found.setdefault(point.name, []):
+            found[point.name].append(point)
+    return found
+
+
+def _load_installed(group: str, name: str) -> tuple[object, PluginSource]:
+    """Import the package of an entry point; returns the entry and its source.
+
+    Raises PluginError for two packages with the same name, and for one that cannot be imported or is too
+    large to be shipped.
+    """
+    points = _read_entry_points(group)[name]
+    packages = sorted(
+        {f"{point.dist.name} {point.dist.version}" if point.dist else point.value for point in points}
+    )
+    if len(packages) > 1:
+        raise PluginError(f'{" and ".join(packages)} define {group} "{name}"; uninstall one of them')
+    point = points[0]
+    try:
+        with redirect_stdout(sys.stderr):  # what it prints is not part of a command's output
+            entry = point.load()
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise PluginError(
+            f'{packages[0]} defines {group} "{name}" in {point.value}, which cannot be imported: '
+            f"{source_modules.describe_error(error)}"
+        ) from error
+    return entry, _read_source(point, packages[0])
+
+
+def _read_source(point: EntryPoint, package: str) -> PluginSource:
+    """All modules of the package that has the entry point, or its one module.
+
+    A script whose name no module can have, such as `run-me.py`, cannot be imported and is left out.
+    """
+    top = point.module.partition(".")[0]
+    file = sys.modules[top].__file__
+    if file is None or not file.endswith(".py"):
+        raise PluginError(f"{package} has no readable source of {top}, which a trial's identity needs")
+    if Path(file).name != "__init__.py":
+        return source_modules.make_source(
+            package, top, {f"{top}.py": source_modules.read_source_text(Path(file))}
+        )
+    folder = Path(file).parent
+    relative_paths = {path: path.relative_to(folder.parent) for path in sorted(folder.rglob("*.py"))}
+    paths = {
+        path: name.as_posix()
+        for path, name in relative_paths.items()
+        if all(part.isidentifier() for part in name.with_suffix("").parts)
+    }
+    if sum(path.stat().st_size for path in paths) > source_modules.MAX_SOURCE_BYTES:
+        raise PluginError(
+            f"{package} has more than {source_modules.MAX_SOURCE_BYTES:,} bytes of source, and every trial "
+            "carries it; put the plug-in into a package of its own"
+        )
+    texts = {name: source_modules.read_source_text(path) for path, name in paths.items()}
+    return source_modules.make_source(package, point.module, texts)
 
 
 def register_module(module: ModuleType, source: PluginSource) -> list[str]:
@@ -138,17 +201,22 @@ def find_installed_file(registry: PluginRegistry[T], name: str, file: str) -> Pa
     """A file next to the module that an installed package has for an entry; None without one."""
     if name in registry.built_in or registry.find(name) is None:
         return None
-    folder = installed_plugins.find_module_folder(registry.group, name)
-    return folder / file if folder and (folder / file).is_file() else None
+    points = _read_entry_points(registry.group).get(name, [])
+    modules = [sys.modules.get(point.module) for point in points[:1]]
+    places = [Path(module.__file__).parent / file for module in modules if module and module.__file__]
+    return next((place for place in places if place.is_file()), None)
 
 
 @contextmanager
 def isolate_registries() -> Iterator[None]:
     """Unload at the end of the block the plug-ins that were loaded in it; for tests."""
-    states, digests = [(registry, registry.save_state()) for registry in _registries], list_loaded_digests()
+    states, digests = (
+        [(registry, registry.save_state()) for registry in _registries],
+        source_modules.list_loaded_digests(),
+    )
     try:
         yield
     finally:
         for registry, state in states:
             registry.restore_state(state)
-        forget_sources(keep=digests)
+        source_modules.forget_sources(keep=digests)

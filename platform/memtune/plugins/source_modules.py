@@ -1,9 +1,9 @@
-"""Sources as modules of this process: executed once, under a name that holds their digest.
+"""The source of a plug-in: a value, its files as text with their digest, and the modules that it becomes.
 
-A source of one file is the module `memtune_plugin_<digits>`; that of a package is a package of this name,
-whose modules find each other by relative imports. This module is the only one that executes source, and
-`load_source` is called for files that the user names, for assignments of the user's own driver, and after
-consent for anything from storage.
+A source of one file is the module `memtune_plugin_<digits>`, named by its digest; that of a package is a
+package of this name, whose modules find each other by relative imports. A source is executed once per
+process. This module is the only one that executes source, and `load_source` is called for files that the user
+names, for assignments of the user's own driver, and after consent for anything from storage.
 """
 
 import re
@@ -12,17 +12,110 @@ import traceback
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import redirect_stdout
 from importlib import import_module
-from importlib.abc import InspectLoader, MetaPathFinder
+from importlib.abc import ExecutionLoader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import spec_from_loader
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from types import ModuleType
-from typing import Any
+from typing import Any, Self
 
+from pydantic import Field, ValidationError, model_validator
 from typing_extensions import override
 
-from memtune.errors import PluginError
-from memtune.plugins.plugin_source import PluginSource
+from memtune.errors import PluginError, StorageError, suggest_nearest
+from memtune.storage.digests import hash_bytes
+from memtune.storage.local_files import open_regular_file
+from memtune.values import Value, digest
+
+MAX_SOURCE_BYTES = 2**20
+"""Of all files of one plug-in; a family has some thousand lines at most, and every trial carries it."""
+SHOWN_DIGITS = 12
+MAX_NAME_CHARACTERS = 200
+MAX_FILES = 200
+
+
+class PluginSource(Value):
+    """Python source that travels with a study, a trial and a registered model."""
+
+    name: str = Field(max_length=MAX_NAME_CHARACTERS)
+    """As the user knows it: the name of a file, or a distribution with its version."""
+    module: str = Field(max_length=MAX_NAME_CHARACTERS)
+    """The dotted module, among the files, that defines the plug-in's entries."""
+    files: Mapping[str, str] = Field(min_length=1, max_length=MAX_FILES)
+    """Texts by path: one module, or all modules of one package."""
+
+    @model_validator(mode="after")
+    def _check_names(self) -> Self:
+        """Refuse names that are not those of modules: who can write to a store can write this value."""
+        if not all(part.isidentifier() for part in self.module.split(".")):
+            raise ValueError(f"{self.module!r} is not the name of a Python module")
+        for name in self.files:
+            path = PurePosixPath(name)
+            if path.suffix != ".py" or not all(part.isidentifier() for part in path.with_suffix("").parts):
+                raise ValueError(f"{name!r} is not the path of a Python module")
+        if sum(len(text.encode(errors="surrogatepass")) for text in self.files.values()) > MAX_SOURCE_BYTES:
+            raise ValueError(f"the source of {self.name!r} has more than {MAX_SOURCE_BYTES:,} bytes")
+        return self
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the source, hexadecimal; of one file that of its bytes, as `sha256sum` prints it."""
+        if len(self.files) == 1:
+            (text,) = self.files.values()
+            return hash_bytes(text.encode(errors="surrogatepass"))
+        return digest(self.module, dict(self.files))
+
+    def __str__(self) -> str:
+        """The name and the first digits of the digest, for messages."""
+        return f"{self.name} (sha256 {self.digest[:SHOWN_DIGITS]})"
+
+
+def make_source(name: str, module: str, files: Mapping[str, str]) -> PluginSource:
+    """The source of a user's own file or package. Raises PluginError for names and sizes out of bounds."""
+    try:
+        return PluginSource(name=name, module=module, files=files)
+    except ValidationError as error:
+        problems = error.errors(include_url=False)
+        reasons = "; ".join(
+            ": ".join([*map(str, each["loc"]), each["msg"].removeprefix("Value error, ")])
+            for each in problems
+        )
+        raise PluginError(f"{name[:MAX_NAME_CHARACTERS]} cannot be used: {reasons}") from None
+
+
+def read_source_file(path: Path) -> PluginSource:
+    """The source of one Python file. Raises PluginError for a file that cannot be imported."""
+    text = read_source_text(path)
+    if not path.stem.isidentifier():
+        raise PluginError(f"{path}: a file that is imported has letters, digits and underscores in its name")
+    return make_source(path.name, path.stem, {path.name: text})
+
+
+def read_source_text(path: Path) -> str:
+    """The text of a Python file. Raises PluginError for anything but a small regular file of UTF-8."""
+    if path.suffix != ".py":
+        raise PluginError(f"{path} is not a Python file; its name ends in .py")
+    if path.is_dir():
+        raise PluginError(f"{path} is a folder; name the Python file that defines the family")
+    try:
+        with open_regular_file(path, path.resolve().parent) as file:
+            data = file.read(MAX_SOURCE_BYTES + 1)
+    except FileNotFoundError:
+        near = suggest_nearest(path.name, (other.name for other in path.parent.glob("*.py")))
+        fix = near or "a study or a trial names it relative to itself"
+        raise PluginError(f"no file {path}; {fix}") from None
+    except (OSError, ValueError, StorageError) as error:  # a NUL in a path is a ValueError
+        raise PluginError(f"cannot read {str(path)!r}: {error}") from None
+    if len(data) > MAX_SOURCE_BYTES:
+        raise PluginError(
+            f"{path} has more than {MAX_SOURCE_BYTES:,} bytes, and every trial carries it; keep data in a "
+            "corpus, not in the source"
+        )
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise PluginError(f"{path} is not UTF-8: {error}; save it as UTF-8") from None
+
 
 MODULE_PREFIX = "memtune_plugin_"
 MODULE_DIGITS = 16
@@ -37,13 +130,17 @@ _loaded: dict[str, PluginSource] = {}
 """The sources that this process has loaded, by digest."""
 
 
-class _SourceLoader(InspectLoader):
+class _SourceLoader(ExecutionLoader):
     """The modules of one source."""
 
     def __init__(self, source: PluginSource) -> None:
         self.source = source
         self.root = f"{MODULE_PREFIX}{source.digest[:MODULE_DIGITS]}"
-        self._path_by_module = {self._name_module(path): path for path in source.files}
+        self._path_by_module: dict[str, str] = {}
+        for path in source.files:
+            parts = PurePosixPath(path).with_suffix("").parts
+            names = parts[1:-1] if parts[-1] == "__init__" else parts[1:]
+            self._path_by_module[".".join([self.root, *names])] = path
 
     @property
     def entry(self) -> str:
@@ -54,29 +151,18 @@ class _SourceLoader(InspectLoader):
         """The path of a module among the files."""
         return self._path_by_module.get(name)
 
+    @override
     def get_source(self, fullname: str) -> str:
-        return self.source.files[self._path_by_module[fullname]]
+        return self.source.files[self._path_by_module[fullname]].removeprefix(BYTE_ORDER_MARK)
 
-    def get_filename(self, name: str) -> str:
+    @override
+    def get_filename(self, fullname: str) -> str:
         """What tracebacks show."""
-        return f"<{self.source.digest[:MODULE_DIGITS]}>/{self._path_by_module[name]}"
+        return f"<{self.source.digest[:MODULE_DIGITS]}>/{self._path_by_module[fullname]}"
 
     @override
     def is_package(self, fullname: str) -> bool:
         return PurePosixPath(self._path_by_module[fullname]).name == "__init__.py"
-
-    @override
-    def exec_module(self, module: ModuleType) -> None:
-        name = module.__name__
-        module.__file__ = self.get_filename(name)
-        text = self.get_source(name).removeprefix(BYTE_ORDER_MARK)
-        code = compile(text, self.get_filename(name), "exec", dont_inherit=True)
-        exec(code, module.__dict__)
-
-    def _name_module(self, path: str) -> str:
-        parts = list(PurePosixPath(path).with_suffix("").parts)
-        parts = parts[:-1] if parts[-1] == "__init__" else parts
-        return ".".join([self.root, *parts[1:]])
 
 
 class _SourceFinder(MetaPathFinder):
@@ -136,7 +222,7 @@ def list_loaded_digests() -> frozenset[str]:
 
 def forget_sources(keep: Collection[str]) -> None:
     """Unload all sources but those of the given digests."""
-    for source in [source for digest, source in _loaded.items() if digest not in keep]:
+    for source in [source for known, source in _loaded.items() if known not in keep]:
         unload_source(source)
 
 

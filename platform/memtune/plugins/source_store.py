@@ -8,9 +8,9 @@ from typing import TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from memtune.errors import MissingSourceError, PluginError
+from memtune.plugins import source_modules
 from memtune.plugins.plugin_registry import list_entries, register_module
-from memtune.plugins.plugin_source import PluginSource, read_source_file
-from memtune.plugins.source_modules import list_loaded_digests, load_source, unload_source
+from memtune.plugins.source_modules import PluginSource
 from memtune.storage.folder import Folder
 
 
@@ -39,13 +39,13 @@ def load_plugin_file(path: str | Path) -> PluginSource:
     other machines of a cluster do not have.
     """
     path = Path(path)
-    source = read_source_file(path)
+    source = source_modules.read_source_file(path)
     before = set(sys.modules)
-    module = load_source(source)
+    module = source_modules.load_source(source)
     try:
         _refuse_neighbours(path, before)
     except PluginError:
-        unload_source(source)  # else the next call would find it loaded, and import nothing
+        source_modules.unload_source(source)  # else the next call would find it loaded, and import nothing
         raise
     if not register_module(module, source):
         raise PluginError(
@@ -115,9 +115,9 @@ def load_sources(sources: Iterable[PluginSource]) -> None:
 
     A source that this process has already loaded, perhaps as an installed package, is not executed again.
     """
-    loaded = list_loaded_digests()
+    loaded = source_modules.list_loaded_digests()
     for source in [source for source in sources if source.digest not in loaded]:
-        register_module(load_source(source), source)
+        register_module(source_modules.load_source(source), source)
 
 
 def run_with_sources(
@@ -139,14 +139,11 @@ def run_with_sources(
             if source is None or source.digest != error.digest:
                 raise PluginError(f"{where}: {error}") from None
             if not trust_code:
-                raise PluginError(_ask_for_consent(where, source, error)) from None
+                raise PluginError(
+                    f'{where} has the {error.noun} "{error.name}" of {source.name}, sha256 {source.digest}, '
+                    "which was stored with it. Opening it executes that file with all your rights on this "
+                    "machine. If you know the file and trust who wrote it, repeat with --trust-code "
+                    "(trust_code=True in Python)"
+                ) from None
             load_sources([source])
     raise PluginError(f"{where} needs more than {MAX_SOURCES} sources")
-
-
-def _ask_for_consent(where: str, source: PluginSource, error: MissingSourceError) -> str:
-    return (
-        f'{where} has the {error.noun} "{error.name}" of {source.name}, sha256 {source.digest}, which was '
-        "stored with it. Opening it executes that file with all your rights on this machine. If you know the "
-        "file and trust who wrote it, repeat with --trust-code (trust_code=True in Python)"
-    )

@@ -8,7 +8,7 @@ from memtune.plugins import list_sources
 from memtune.results.model_sources import TrainedModel, check_model_name, open_model
 from memtune.results.promotion import make_model_result
 from memtune.settings import Settings
-from memtune.storage.scratch_folder import open_scratch_folder
+from memtune.storage.local_files import open_scratch_folder
 from memtune.tracking import find_text_rules, is_trial_name, load_registered, write_run_package
 from memtune.training import save_model
 

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 
 from memtune.corpora import Corpus, Split, TextUnits, iterate_sentences, open_corpus
 from memtune.corpora.batching.protocols import Protocol
-from memtune.corpora.store.shards import ShardArrays
+from memtune.corpora.store.arrow_files import ShardArrays
 from memtune.errors import CorpusError, StorageError
 from memtune.models.architecture import Model
 from memtune.tasks import compute_token_nats

@@ -6,7 +6,7 @@ from memtune.plugins import list_sources
 from memtune.results.study.study_description import StudyAnswer, describe_promotion
 from memtune.seed_statistics import Estimate
 from memtune.settings import Settings
-from memtune.storage.scratch_folder import open_scratch_folder
+from memtune.storage.local_files import open_scratch_folder
 from memtune.studies.checkpoint_store import Checkpoints
 from memtune.tracking import ModelResult, PromotionResult, Recorder, find_text_rules, register_if_better
 from memtune.training import CheckpointRecord, find_best_report, load_best_model, read_checkpoint, save_model

@@ -32,9 +32,24 @@ settings of papers, as values by dotted field (`space_points`).
 """
 
 from memtune.spaces.choosers import Chooser, PinnedChooser, RandomChooser, Scalar
-from memtune.spaces.parameters import Categorical, Constant, FittedSize, Integer, Real, SizeKind
 from memtune.spaces.space import FAMILY_FIELD, MeasureSize, Space, combine_spaces
-from memtune.spaces.space_files import list_space_files, load_space, load_spaces, read_space
+from memtune.spaces.space_files import (
+    check_space,
+    list_space_files,
+    load_space,
+    load_spaces,
+    override_space,
+    read_space,
+)
 from memtune.spaces.space_points import adapt_point, draw_prior_points, pin_point
-from memtune.spaces.space_tree import Branch, Group, Parameter
-from memtune.spaces.space_validation import check_space, override_space
+from memtune.spaces.space_tree import (
+    Branch,
+    Categorical,
+    Constant,
+    FittedSize,
+    Group,
+    Integer,
+    Parameter,
+    Real,
+    SizeKind,
+)

@@ -17,17 +17,14 @@ class Chooser(Protocol):
 
     def suggest_int(self, name: str, low: int, high: int, *, step: int = 1, log: bool = False) -> int:
         """An integer from low to high."""
-        ...
 
     def suggest_float(
         self, name: str, low: float, high: float, *, step: float | None = None, log: bool = False
     ) -> float:
         """A number from low to high."""
-        ...
 
     def suggest_categorical(self, name: str, choices: Sequence[Scalar]) -> Scalar:
         """One of the choices."""
-        ...
 
 
 class RandomChooser:
@@ -94,9 +91,7 @@ class PinnedChooser:
 
     def suggest_categorical(self, name: str, choices: Sequence[Scalar]) -> Scalar:
         """The pinned choice, or one from the other chooser."""
-        if name in self._pinned:
-            value = self._pinned[name]
-        else:
-            value = self._fallback.suggest_categorical(name, choices)
+        is_pinned = name in self._pinned
+        value = self._pinned[name] if is_pinned else self._fallback.suggest_categorical(name, choices)
         self.parameters[name] = value
         return value

@@ -6,8 +6,7 @@ from typing import Any
 
 from memtune.errors import SpaceError
 from memtune.spaces.choosers import Chooser, Scalar
-from memtune.spaces.parameters import Constant, FittedSize, SizeKind
-from memtune.spaces.space_tree import Branch, Group, Parameter
+from memtune.spaces.space_tree import Branch, Constant, FittedSize, Group, Parameter, SizeKind
 
 FAMILY_FIELD = "model.family"
 

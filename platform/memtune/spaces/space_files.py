@@ -1,4 +1,8 @@
-"""Reads search spaces from TOML files; errors name the file, the [path], the value and the fix."""
+"""Search spaces from TOML files: read, overridden by a study, and checked before it starts.
+
+Errors name the file, the [path], the value and the fix. The check compares names and bounds with the schema
+of a configuration.
+"""
 
 import math
 from collections.abc import Mapping
@@ -7,28 +11,15 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, get_args
 
-from memtune.errors import SpaceError, did_you_mean
-from memtune.spaces.choosers import Scalar
-from memtune.spaces.parameters import (
-    FIT_PREFIX,
-    SIZE_NOUNS,
-    Categorical,
-    Confidence,
-    Constant,
-    FittedSize,
-    Integer,
-    Leaf,
-    Prior,
-    Real,
-    SizeKind,
-)
-from memtune.spaces.space import Space, combine_spaces
+from memtune.errors import ConfigurationError, SpaceError, did_you_mean
+from memtune.spaces import space_tree as tree
+from memtune.spaces.choosers import PinnedChooser, RandomChooser, Scalar
+from memtune.spaces.space import MeasureSize, Space, combine_spaces
 from memtune.spaces.space_points import describe_allowed, find_nearest_value, pin_point
-from memtune.spaces.space_tree import Branch, Group, Node, count_fitted, join_name
 from memtune.toml_text import locate_field, parse_toml, read_toml_text
-from memtune.values import flatten
+from memtune.values import Place, flatten, parse
 
-FITS: Mapping[str, SizeKind] = {f"{FIT_PREFIX}{kind}": kind for kind in SIZE_NOUNS}
+FITS: Mapping[str, tree.SizeKind] = {f"{tree.FIT_PREFIX}{kind}": kind for kind in tree.SIZE_NOUNS}
 PRIOR_KEY, CONFIDENCE_KEY = "prior", "confidence"
 LEAF_OPTIONS: Mapping[str, tuple[str, ...]] = {
     "int": ("step", "log", PRIOR_KEY, CONFIDENCE_KEY),
@@ -108,11 +99,14 @@ def read_space(text: str, source: str) -> Space:
 
 
 def _build_space(tables: dict[str, Any], source: str, question: str) -> Space:
-    points = _pop_points(tables, source)
+    listed = tables.pop(POINTS_KEY, [])
+    if not isinstance(listed, list) or not all(isinstance(point, dict) for point in listed):
+        raise SpaceError(f"{source}: {POINTS_KEY} must be tables [[{POINTS_KEY}]], got {listed!r}")
+    points = tuple(dict(flatten(point)) for point in listed)
     if not tables:
         raise SpaceError(f"{source} holds no parameter; start with a table such as [model]")
     root = read_tree(tables, source)
-    if count_fitted(root) > 1:
+    if tree.count_fitted(root) > 1:
         raise SpaceError(
             f"{source}: one field of a configuration can be fitted; keep one of {', '.join(FITS)}"
         )
@@ -137,18 +131,10 @@ def _pop_question(tables: dict[str, Any], source: str) -> str:
     return question
 
 
-def _pop_points(tables: dict[str, Any], source: str) -> tuple[Mapping[str, Scalar], ...]:
-    """Remove the papers' settings from the tables and return them."""
-    points = tables.pop(POINTS_KEY, [])
-    if not isinstance(points, list) or not all(isinstance(point, dict) for point in points):
-        raise SpaceError(f"{source}: {POINTS_KEY} must be tables [[{POINTS_KEY}]], got {points!r}")
-    return tuple(dict(flatten(point)) for point in points)
-
-
-def read_tree(tables: Mapping[str, Any], source: str) -> Group | Branch:
+def read_tree(tables: Mapping[str, Any], source: str) -> tree.Group | tree.Branch:
     """The typed tree of parsed tables; raises SpaceError for an invalid parameter."""
     root = _TableReader(source).read_table(tables, "")
-    if not isinstance(root, Group | Branch):
+    if not isinstance(root, tree.Group | tree.Branch):
         raise SpaceError(
             f"{source} must be a tree of tables such as [model] and [training], not one parameter"
         )
@@ -159,7 +145,7 @@ class _TableReader:
     def __init__(self, source: str) -> None:
         self._source = source
 
-    def read_table(self, table: Mapping[str, Any], place: str) -> Node:
+    def read_table(self, table: Mapping[str, Any], place: str) -> tree.Node:
         if BRANCH_KEY in table:
             return self._read_branch(table, place)
         kinds = [kind for kind in LEAF_OPTIONS if kind in table]
@@ -168,13 +154,15 @@ class _TableReader:
         self._check_misspelt_kind(table, place)
         return self._read_group(table, place)
 
-    def _read_group(self, table: Mapping[str, Any], place: str) -> Group:
-        return Group({key: self._read_node(value, join_name(place, key)) for key, value in table.items()})
+    def _read_group(self, table: Mapping[str, Any], place: str) -> tree.Group:
+        return tree.Group(
+            {key: self._read_node(value, tree.join_name(place, key)) for key, value in table.items()}
+        )
 
-    def _read_node(self, value: Any, place: str) -> Node:
-        return self.read_table(value, place) if isinstance(value, dict) else Constant(value)
+    def _read_node(self, value: Any, place: str) -> tree.Node:
+        return self.read_table(value, place) if isinstance(value, dict) else tree.Constant(value)
 
-    def _read_branch(self, table: Mapping[str, Any], place: str) -> Branch:
+    def _read_branch(self, table: Mapping[str, Any], place: str) -> tree.Branch:
         key = table[BRANCH_KEY]
         if not isinstance(key, str) or not key:
             raise self._make_error(
@@ -183,18 +171,19 @@ class _TableReader:
         options = {name: value for name, value in table.items() if name != BRANCH_KEY}
         if not options:
             raise self._make_error(
-                place, f"a branch needs options: sub-tables such as [{join_name(place, 'adam')}]", table
+                place, f"a branch needs options: sub-tables such as [{tree.join_name(place, 'adam')}]", table
             )
         for name, option in options.items():
             if not isinstance(option, dict):
                 raise self._make_error(
-                    join_name(place, name), "a branch holds only its options, each a table", option
+                    tree.join_name(place, name), "a branch holds only its options, each a table", option
                 )
-        return Branch(
-            key, {name: self._read_group(option, join_name(place, name)) for name, option in options.items()}
+        return tree.Branch(
+            key,
+            {name: self._read_group(option, tree.join_name(place, name)) for name, option in options.items()},
         )
 
-    def _read_leaf(self, kind: str, table: Mapping[str, Any], place: str) -> Leaf:
+    def _read_leaf(self, kind: str, table: Mapping[str, Any], place: str) -> tree.Leaf:
         for name in table:
             if name != kind and name in LEAF_OPTIONS:
                 raise self._make_error(
@@ -211,25 +200,25 @@ class _TableReader:
         return self._add_prior(self._read_range(kind, table, place), table, place)
 
     def _add_prior(
-        self, leaf: Categorical | Integer | Real, table: Mapping[str, Any], place: str
-    ) -> Categorical | Integer | Real:
+        self, leaf: tree.Categorical | tree.Integer | tree.Real, table: Mapping[str, Any], place: str
+    ) -> tree.Categorical | tree.Integer | tree.Real:
         if PRIOR_KEY not in table:
             if CONFIDENCE_KEY in table:
                 raise self._make_error(
                     place, f"{CONFIDENCE_KEY} says how firm a {PRIOR_KEY} is; add {PRIOR_KEY}", table
                 )
             return leaf
-        value, confidence = table[PRIOR_KEY], table.get(CONFIDENCE_KEY, Prior(None).confidence)
-        if confidence not in get_args(Confidence):
-            known = ", ".join(f'"{name}"' for name in get_args(Confidence))
+        value, confidence = table[PRIOR_KEY], table.get(CONFIDENCE_KEY, tree.Prior(None).confidence)
+        if confidence not in get_args(tree.Confidence):
+            known = ", ".join(f'"{name}"' for name in get_args(tree.Confidence))
             raise self._make_error(place, f"{CONFIDENCE_KEY} must be one of {known}", confidence)
         nearest = find_nearest_value(leaf, value)
         if nearest != value:
             allowed = describe_allowed(leaf, nearest)
             raise self._make_error(place, f"{PRIOR_KEY} is not a value of the parameter ({allowed})", value)
-        return replace(leaf, prior=Prior(nearest, confidence))
+        return replace(leaf, prior=tree.Prior(nearest, confidence))
 
-    def _read_categorical(self, choices: Any, place: str) -> Categorical:
+    def _read_categorical(self, choices: Any, place: str) -> tree.Categorical:
         if not isinstance(choices, list) or not choices:
             raise self._make_error(place, 'choice must be a list such as ["adam", "sgd"]', choices)
         for index, choice in enumerate(choices):
@@ -239,15 +228,15 @@ class _TableReader:
                 )
             if choice in choices[:index]:
                 raise self._make_error(place, "the choices must differ", choices)
-        return Categorical(tuple(choices))
+        return tree.Categorical(tuple(choices))
 
-    def _read_fitted(self, kind: str, target: Any, place: str) -> FittedSize:
+    def _read_fitted(self, kind: str, target: Any, place: str) -> tree.FittedSize:
         if not _is_integer(target) or target < 1:
-            noun = SIZE_NOUNS[FITS[kind]]
+            noun = tree.SIZE_NOUNS[FITS[kind]]
             raise self._make_error(place, f"{kind} must be a positive whole number of {noun}", target)
-        return FittedSize(FITS[kind], target, locate_field(self._source, place))
+        return tree.FittedSize(FITS[kind], target, locate_field(self._source, place))
 
-    def _read_range(self, kind: str, table: Mapping[str, Any], place: str) -> Integer | Real:
+    def _read_range(self, kind: str, table: Mapping[str, Any], place: str) -> tree.Integer | tree.Real:
         bounds, step, log = table[kind], table.get("step"), table.get("log", False)
         fits = _is_integer if kind == "int" else _is_number
         if not isinstance(bounds, list) or len(bounds) != 2 or not all(fits(bound) for bound in bounds):
@@ -268,8 +257,8 @@ class _TableReader:
         if step is not None:
             self._check_step(step, fits(step), low, high, log, place)
         if kind == "int":
-            return Integer(low, high, step or 1, log)
-        return Real(float(low), float(high), None if step is None else float(step), log)
+            return tree.Integer(low, high, step or 1, log)
+        return tree.Real(float(low), float(high), None if step is None else float(step), log)
 
     def _check_step(self, step: Any, fits: bool, low: float, high: float, log: bool, place: str) -> None:
         if not fits or step <= 0:
@@ -306,3 +295,91 @@ def _is_integer(value: Any) -> bool:
 
 def _is_number(value: Any) -> bool:
     return _is_integer(value) or (isinstance(value, float) and math.isfinite(value))
+
+
+SAMPLES_PER_VALUE = 20
+"""Samples per value; a value may be invalid only together with some values of other fields."""
+
+
+def check_space(
+    space: Space, schema: Any, where: Place | None = None, measure_size: MeasureSize | None = None
+) -> None:
+    """Raise SpaceError unless each end of every range and each choice is valid in at least one sample.
+
+    It checks every option of every branch. The error suggests the nearest known name for an unknown name and
+    gives the schema's message for an invalid value. Messages name the space `where` (default: its file). A
+    space with a fitted integer needs `measure_size`.
+    """
+    source = where or space.source
+    problems = _find_problems(space, schema, source, {}, measure_size)
+    invalid: set[tuple[str, Scalar]] = set()
+    for parameter in [] if problems else space.parameters():
+        if not invalid.isdisjoint(parameter.conditions.items()):
+            continue
+        for value in parameter.leaf.test_values():
+            file = source if isinstance(source, str) else source(parameter.field)
+            place = f"{file}: [{parameter.field}] = {value!r}"
+            pinned = {**parameter.conditions, parameter.name: value}
+            if value_problems := _find_problems(space, schema, place, pinned, measure_size):
+                problems += value_problems
+                invalid.add((parameter.name, value))
+                if not isinstance(parameter.leaf, tree.Categorical):
+                    break
+    if problems:
+        raise SpaceError("\n".join(problems))
+
+
+def _find_problems(
+    space: Space, schema: Any, where: Place, pinned: Mapping[str, Scalar], measure_size: MeasureSize | None
+) -> list[str]:
+    """The errors of the first sample with the pinned values; empty if another sample is valid."""
+    first: list[str] = []
+    for seed in range(SAMPLES_PER_VALUE):
+        try:
+            parse(schema, space.sample(PinnedChooser(pinned, RandomChooser(seed)), measure_size), where)
+        except ConfigurationError as error:
+            first = first or str(error).splitlines()
+        else:
+            return []
+    return first
+
+
+def override_space(space: Space, overrides: Mapping[str, Any], source: str | None = None) -> Space:
+    """The space with entries replaced by `overrides`, nested tables in the format of a space file.
+
+    Overrides of a branch that name an option (`optimiser = { kind = "adam" }`) choose the option and override
+    its parameters. Overrides with an unknown option replace the branch; overrides without an option apply to
+    every option. Overrides of a combined space apply to every family. Errors about the overrides name
+    `source` (default: the space's file).
+
+    >>> from memtune.spaces import read_space
+    >>> space = read_space("[model]\\nlayers = { int = [1, 3] }\\nwidth = { int = [8, 16] }", "example")
+    >>> [each.name for each in override_space(space, {"model": {"layers": 2}}).parameters()]
+    ['model.width']
+    """
+    if not overrides:
+        return space
+    over = read_tree(overrides, source or space.source)
+    root = _merge_nodes(space.root, over)
+    assert isinstance(root, tree.Group | tree.Branch)
+    return replace(space, root=root)
+
+
+def _merge_nodes(node: "tree.Node | None", over: tree.Node) -> tree.Node:
+    if isinstance(node, tree.Group) and isinstance(over, tree.Group):
+        return _merge_group(node, over)
+    if not (isinstance(node, tree.Branch) and isinstance(over, tree.Group)):
+        return over
+    chosen = over.members.get(node.key) if node.is_key_written else None
+    if chosen is None:
+        return replace(
+            node, options={name: _merge_group(group, over) for name, group in node.options.items()}
+        )
+    if isinstance(chosen, tree.Constant) and chosen.value in node.options:
+        return _merge_group(node.options[chosen.value], over)
+    return over
+
+
+def _merge_group(group: tree.Group, over: tree.Group) -> tree.Group:
+    merged = {key: _merge_nodes(group.members.get(key), node) for key, node in over.members.items()}
+    return tree.Group({**group.members, **merged})

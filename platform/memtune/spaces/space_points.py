@@ -14,9 +14,8 @@ from random import Random
 
 from memtune.errors import SpaceError, did_you_mean
 from memtune.spaces.choosers import PinnedChooser, RandomChooser, Scalar
-from memtune.spaces.parameters import Categorical, Confidence, Integer, Leaf, Real
 from memtune.spaces.space import FAMILY_FIELD, Space
-from memtune.spaces.space_tree import Parameter
+from memtune.spaces.space_tree import Categorical, Confidence, Integer, Leaf, Parameter, Real
 from memtune.values import flatten
 
 PRIOR_SPREADS: Mapping[Confidence, float] = {"low": 0.5, "medium": 0.25, "high": 0.1}
@@ -62,24 +61,19 @@ def adapt_point(space: Space, point: Mapping[str, Scalar]) -> dict[str, Scalar]:
 
 def find_nearest_value(leaf: Leaf, value: Scalar) -> Scalar:
     """The value of a parameter that is nearest to the given one; None where none is of its kind."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    is_number = is_number and not (isinstance(value, float) and math.isnan(value))
     if isinstance(leaf, Categorical):
         same = [choice for choice in leaf.choices if choice == value and type(choice) is type(value)]
         return same[0] if same else None
-    if not is_number or not isinstance(leaf, Integer | Real):
+    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
         return None
-    assert isinstance(value, int | float)
+    if not isinstance(leaf, Integer | Real):
+        return None
     inside = min(max(value, leaf.low), leaf.high)
     if leaf.step:
         inside = leaf.low + leaf.step * round((inside - leaf.low) / leaf.step)
-    return (
-        round(inside)
-        if isinstance(leaf, Integer)
-        else float(f"{inside:.12g}")
-        if leaf.step
-        else float(inside)
-    )
+    if isinstance(leaf, Integer):
+        return round(inside)
+    return float(f"{inside:.12g}") if leaf.step else float(inside)
 
 
 def _pin_field(
@@ -96,23 +90,18 @@ def _pin_field(
         and all(pinned.get(name, option) == option for name, option in found.conditions.items())
     ]
     if not candidates:
-        _check_fixed(space, field, value, pinned, where)
+        fixed = dict(flatten(space.root.sample(PinnedChooser(pinned, RandomChooser(0)), "")))
+        if field not in fixed:
+            known = {found.field for found in space.parameters()}
+            raise SpaceError(f"{where}: the space has no field {field}; {did_you_mean(field, known)}")
+        if fixed[field] != value:
+            raise SpaceError(f"{where}: {field} = {value!r}, and the space fixes it at {fixed[field]!r}")
         return None, None
     if len(candidates) > 1:
         branches = [name for found in candidates for name in found.conditions if name not in pinned]
         fields = [found.field for found in space.parameters() if found.name in branches]
         raise SpaceError(f"{where}: {field} is in several branches; add {' or '.join(dict.fromkeys(fields))}")
     return candidates[0], find_nearest_value(candidates[0].leaf, value)
-
-
-def _check_fixed(space: Space, field: str, value: Scalar, pinned: Mapping[str, Scalar], where: str) -> None:
-    """Raise SpaceError unless the space fixes the field at the value."""
-    fixed = dict(flatten(space.root.sample(PinnedChooser(pinned, RandomChooser(0)), "")))
-    if field not in fixed:
-        known = {found.field for found in space.parameters()}
-        raise SpaceError(f"{where}: the space has no field {field}; {did_you_mean(field, known)}")
-    if fixed[field] != value:
-        raise SpaceError(f"{where}: {field} = {value!r}, and the space fixes it at {fixed[field]!r}")
 
 
 def _put_branches_first(space: Space, point: Mapping[str, Scalar]) -> list[tuple[str, Scalar]]:

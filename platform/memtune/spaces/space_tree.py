@@ -1,13 +1,228 @@
-"""The tree of a space: groups of named nodes, and branches that choose one of several groups."""
+"""The tree of a space.
+
+Its leaves are constants and parameters of a single field of a configuration. A group holds named nodes, and a
+branch chooses one of several groups.
+"""
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
 
+from memtune.errors import SpaceError
 from memtune.spaces.choosers import Chooser, Scalar
-from memtune.spaces.parameters import Categorical, FittedSize, Leaf
 
+MAX_FITTED_VALUE = 2**24
+"""Largest power of two that `FittedSize.solve` tries."""
+SizeKind = Literal["parameters", "multiply_adds", "state"]
+"""A size of a model that grows with its width."""
+SIZE_NOUNS: Mapping[SizeKind, str] = {
+    "parameters": "parameters",
+    "multiply_adds": "multiply-adds per token",
+    "state": "numbers of state",
+}
+FIT_PREFIX = "fit_"
+Confidence = Literal["low", "medium", "high"]
+
+
+@dataclass(frozen=True, slots=True)
+class Prior:
+    """A value that is believed to be good before the first trial, and how firmly."""
+
+    value: Scalar
+    confidence: Confidence = "medium"
+
+
+def _describe_prior(prior: Prior | None) -> dict[str, Any]:
+    return {} if prior is None else {"prior": prior.value, "confidence": prior.confidence}
+
+
+class _Unchosen:
+    """A leaf with one value, which no study chooses."""
+
+    __slots__ = ()
+
+    def size(self) -> int | None:
+        """1."""
+        return 1
+
+    def values(self) -> Iterator[Scalar]:
+        """Empty: nothing is chosen."""
+        return iter(())
+
+    def test_values(self) -> tuple[Scalar, ...]:
+        """Empty: it is part of every sample."""
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Constant(_Unchosen):
+    """A value that every configuration of the space shares."""
+
+    value: Any
+
+    def sample(self, chooser: Chooser, name: str) -> Any:
+        """The value."""
+        return self.value
+
+    def describe(self) -> Any:
+        """The value as written."""
+        return self.value
+
+
+@dataclass(frozen=True, slots=True)
+class Integer:
+    """low, low + step, ... high; both ends included."""
+
+    low: int
+    high: int
+    step: int = 1
+    log: bool = False
+    prior: Prior | None = None
+
+    def sample(self, chooser: Chooser, name: str) -> int:
+        """An integer of the range."""
+        return chooser.suggest_int(name, self.low, self.high, step=self.step, log=self.log)
+
+    def describe(self) -> dict[str, Any]:
+        """As in a space file."""
+        written = {"int": [self.low, self.high], "step": self.step, "log": self.log}
+        return written | _describe_prior(self.prior)
+
+    def size(self) -> int | None:
+        """Number of integers in the range."""
+        return (self.high - self.low) // self.step + 1
+
+    def values(self) -> Iterator[Scalar]:
+        """Every integer, in ascending order."""
+        return iter(range(self.low, self.high + 1, self.step))
+
+    def test_values(self) -> tuple[Scalar, ...]:
+        """Both ends."""
+        return (self.low, self.high)
+
+
+@dataclass(frozen=True, slots=True)
+class Real:
+    """The numbers from low to high, or with a step only low, low + step, ... high."""
+
+    low: float
+    high: float
+    step: float | None = None
+    log: bool = False
+    prior: Prior | None = None
+
+    def sample(self, chooser: Chooser, name: str) -> float:
+        """A number of the range; numbers of a grid are rounded, so equal points have equal identities."""
+        value = chooser.suggest_float(name, self.low, self.high, step=self.step, log=self.log)
+        if self.step is None:
+            return value
+        return self._compute_grid_value(round((value - self.low) / self.step))
+
+    def describe(self) -> dict[str, Any]:
+        """As in a space file; without a step, step is None."""
+        written = {"float": [self.low, self.high], "step": self.step, "log": self.log}
+        return written | _describe_prior(self.prior)
+
+    def size(self) -> int | None:
+        """Number of grid points; None without a step."""
+        return None if self.step is None else round((self.high - self.low) / self.step) + 1
+
+    def values(self) -> Iterator[Scalar]:
+        """Every number of the grid, in ascending order."""
+        return (self._compute_grid_value(index) for index in range(self.size() or 0))
+
+    def test_values(self) -> tuple[Scalar, ...]:
+        """Both ends, then a number between them."""
+        if self.step is not None:
+            return (self.low, self.high, self._compute_grid_value((self.size() or 0) // 2))
+        between = math.sqrt(self.low) * math.sqrt(self.high) if self.log else (self.low + self.high) / 2
+        return (self.low, self.high, between)
+
+    def _compute_grid_value(self, index: int) -> float:
+        assert self.step is not None
+        return float(f"{self.low + index * self.step:.12g}")
+
+
+@dataclass(frozen=True, slots=True)
+class Categorical:
+    """A choice among scalars without an order."""
+
+    choices: tuple[Scalar, ...]
+    prior: Prior | None = None
+
+    def sample(self, chooser: Chooser, name: str) -> Scalar:
+        """One of the choices."""
+        return chooser.suggest_categorical(name, self.choices)
+
+    def describe(self) -> dict[str, Any]:
+        """As in a space file."""
+        return {"choice": list(self.choices)} | _describe_prior(self.prior)
+
+    def size(self) -> int | None:
+        """Number of choices."""
+        return len(self.choices)
+
+    def values(self) -> Iterator[Scalar]:
+        """Every choice, as written."""
+        return iter(self.choices)
+
+    def test_values(self) -> tuple[Scalar, ...]:
+        """Every choice."""
+        return self.choices
+
+
+@dataclass(frozen=True, slots=True)
+class FittedSize(_Unchosen):
+    """A positive integer, such as a width, whose model has about `target` of a size."""
+
+    size_kind: SizeKind
+    target: int
+    place: str = field(default="", compare=False)
+    """The file and the line that set it: those of a study that overrides its space's value."""
+
+    @property
+    def name(self) -> str:
+        """As in a space file: "fit_parameters"."""
+        return f"{FIT_PREFIX}{self.size_kind}"
+
+    def sample(self, chooser: Chooser, name: str) -> "FittedSize":
+        """Itself; the space solves it after all other fields are chosen."""
+        return self
+
+    def describe(self) -> dict[str, Any]:
+        """As in a space file."""
+        return {self.name: self.target}
+
+    def solve(self, measure: Callable[[int], int]) -> int:
+        """The positive integer whose size is nearest to the target; of two equally near, the smaller.
+
+        `measure` must increase with its argument; bisection calls it about 2 log2(result) times. Raises
+        SpaceError for a target below the size of 1 or above that of 2^24, and where the size is constant.
+        """
+        least, high = measure(1), 1
+        if least > self.target:
+            raise self._make_error(f"1 gives {least} already", least, measure)
+        while measure(high) < self.target:
+            if high >= MAX_FITTED_VALUE:
+                raise self._make_error(f"{high} gives {measure(high)}", least, measure)
+            high *= 2
+        low = high // 2
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if measure(middle) < self.target else (low, middle)
+        if low and self.target - measure(low) <= measure(high) - self.target:
+            return low
+        return high
+
+    def _make_error(self, reason: str, least: int, measure: Callable[[int], int]) -> SpaceError:
+        noun = SIZE_NOUNS[self.size_kind]
+        if measure(MAX_FITTED_VALUE) == least:
+            reason = f"the model has {least} {noun}, whatever this field is"
+        return SpaceError(f"{self.name} = {self.target} ({noun}) is out of reach: {reason}")
+
+
+Leaf = Constant | Integer | Real | Categorical | FittedSize
 Node: TypeAlias = "Leaf | Group | Branch"
 
 
@@ -46,7 +261,11 @@ class Group:
     def parameters(self, name: str, place: str, conditions: Mapping[str, str]) -> Iterator[Parameter]:
         """The parameters of every member, in the order of the file."""
         for key, node in self.members.items():
-            yield from _iterate_parameters(node, join_name(name, key), join_name(place, key), conditions)
+            own, field = join_name(name, key), join_name(place, key)
+            if isinstance(node, Group | Branch):
+                yield from node.parameters(own, field, conditions)
+            elif isinstance(node, FittedSize) or node.test_values():
+                yield Parameter(own, field, node, conditions)
 
     def points(self, name: str) -> Iterator[dict[str, Scalar]]:
         """Every combination of the members' values, by parameter name; the last member varies fastest."""
@@ -115,31 +334,18 @@ def count_fitted(node: Node) -> int:
     return int(isinstance(node, FittedSize))
 
 
-def _iterate_parameters(
-    node: Node, name: str, place: str, conditions: Mapping[str, str]
-) -> Iterator[Parameter]:
-    if isinstance(node, Group | Branch):
-        yield from node.parameters(name, place, conditions)
-    elif isinstance(node, FittedSize) or node.test_values():
-        yield Parameter(name, place, node, conditions)
-
-
 def _iterate_product(members: list[tuple[Node, str]]) -> Iterator[dict[str, Scalar]]:
     if not members:
         yield {}
         return
     (node, name), rest = members[0], members[1:]
-    for first in _iterate_points(node, name):
+    if isinstance(node, Group | Branch):
+        points = node.points(name)
+    else:
+        points = iter([{name: value} for value in node.values()] if node.test_values() else [{}])
+    for first in points:
         for others in _iterate_product(rest):
             yield {**first, **others}
-
-
-def _iterate_points(node: Node, name: str) -> Iterator[dict[str, Scalar]]:
-    if isinstance(node, Group | Branch):
-        return node.points(name)
-    if not node.test_values():
-        return iter([{}])
-    return ({name: value} for value in node.values())
 
 
 def _combine_sizes(sizes: list[int | None], reduce: Any) -> int | None:

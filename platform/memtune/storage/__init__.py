@@ -1,1 +1,1 @@
-"""Files in shared storage: folders, content digests, regular files, and URIs without credentials."""
+"""Files in shared storage: folders, content digests, local files, and URIs without credentials."""

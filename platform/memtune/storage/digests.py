@@ -4,8 +4,6 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-CHUNK_BYTES = 2**20
-
 
 class ContentDigest:
     """SHA-256 and size of content that arrives in pieces."""
@@ -51,13 +49,10 @@ def hash_bytes(data: Any) -> str:
 
 def hash_stream(stream: Any) -> str:
     """Hexadecimal SHA-256 of the rest of a binary stream."""
-    content = ContentDigest()
-    while data := stream.read(CHUNK_BYTES):
-        content.add(data)
-    return content.sha256
+    return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def hash_file(path: Path) -> str:
     """Hexadecimal SHA-256 of a file. Raises OSError."""
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        return hash_stream(file)

@@ -18,7 +18,7 @@ from pyarrow import fs
 
 from memtune.errors import StorageError, explain_system_error
 from memtune.storage.digests import HashingSink
-from memtune.storage.regular_files import open_regular_file, read_at_most
+from memtune.storage.local_files import open_regular_file, read_at_most
 from memtune.storage.uris import redact_uri, refuse_credentials
 from memtune.values import parse_json
 
@@ -124,18 +124,16 @@ class Folder:
     def open_file(self, name: str) -> Iterator[Any]:
         """A regular file as a binary stream. Raises MissingFileError when it does not exist."""
         try:
-            stream = self._open_stream(name)
+            if self.local_path:
+                stream = open_regular_file(self.local_path / name, self._boundary)
+            else:
+                stream = self.filesystem.open_input_stream(self._join(name))
         except (FileNotFoundError, NotADirectoryError):
             raise MissingFileError(f"{self}/{name} is missing") from None
         except (OSError, pa.ArrowException) as error:
             raise StorageError(f"cannot read {self}/{name}: {explain_system_error(error)}") from error
         with self.translate_errors("read"), stream:
             yield stream
-
-    def _open_stream(self, name: str) -> Any:
-        if self.local_path:
-            return open_regular_file(self.local_path / name, self._boundary)
-        return self.filesystem.open_input_stream(self._join(name))
 
     def read_document(self, name: str) -> bytes | None:
         """The content of a small file, or None when it does not exist."""
@@ -181,8 +179,12 @@ class Folder:
                 with suppress(OSError):  # the first error says more
                     self.filesystem.delete_file(self._join(partial))
                 raise
-            if self.local_path:
-                _sync_folder(self.local_path)
+            if self.local_path:  # then a renamed file survives a power failure
+                descriptor = os.open(self.local_path, os.O_RDONLY)
+                try:
+                    os.fsync(descriptor)
+                finally:
+                    os.close(descriptor)
 
     @contextmanager
     def create_file(self, name: str) -> Iterator[HashingSink]:
@@ -213,7 +215,9 @@ class Folder:
         selector = fs.FileSelector(self.path, recursive=True)
         with self.translate_errors("read"):
             target.mkdir(parents=True, exist_ok=True)
-            self._check_regular_files()
+            for path in self.local_path.rglob("*") if self.local_path else ():
+                if not path.is_dir() or path.is_symlink():  # refuse devices, FIFOs and links that lead out
+                    open_regular_file(path, self._boundary).close()
             for entry in self.filesystem.get_file_info(selector):
                 name = self._name_below(entry.path)
                 if entry.is_file:
@@ -229,12 +233,6 @@ class Folder:
         if name == path or not {"", ".", ".."}.isdisjoint(name.split("/")):
             raise StorageError(f"{self} has an entry {path!r} that leads out of the folder; delete it")
         return name
-
-    def _check_regular_files(self) -> None:
-        """Raise StorageError for a device, a FIFO, or a link that leaves a local folder."""
-        for path in self.local_path.rglob("*") if self.local_path else ():
-            if not path.is_dir() or path.is_symlink():
-                open_regular_file(path, self._boundary).close()
 
     def measure_bytes(self) -> int:
         """The size of all files below; 0 when the folder does not exist."""
@@ -277,12 +275,3 @@ class Folder:
             yield
         except (OSError, pa.ArrowException) as error:
             raise StorageError(f"cannot {action} {self}: {explain_system_error(error)}") from error
-
-
-def _sync_folder(path: Path) -> None:
-    """Make a renamed file survive a power failure."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -9,7 +9,6 @@ is itself the value of a parameter.
 """
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -64,7 +63,10 @@ _PARAMETER_PATTERN = re.compile(r"(?:^|[?&;#\s])([^?&;#=:/\s]+)[=:]")
 
 def refuse_credentials(name: str, uri: str) -> None:
     """Raise ConfigurationError, without repeating the URI, when a setting's URI holds a credential."""
-    if any(_holds_credentials(text) for text in _decode(uri)):
+    texts = [uri]
+    for _ in range(MAX_DECODINGS - 1):
+        texts.append(unquote(texts[-1]))
+    if any(map(_holds_credentials, texts)):
         scheme = uri.partition(":")[0].lower()
         advice = next(
             (text for start, text in CREDENTIAL_ADVICE.items() if scheme.startswith(start)),
@@ -85,25 +87,15 @@ def redact_uri(uri: str) -> str:
     return f"{scheme}://{re.split('[?#;]', rest, maxsplit=1)[0]}"
 
 
-def _decode(uri: str) -> Iterator[str]:
-    """The URI as written and percent-decoded."""
-    for _ in range(MAX_DECODINGS):
-        yield uri
-        uri = unquote(uri)
-
-
 def _holds_credentials(uri: str) -> bool:
-    if any(_is_secret(key) for key in _PARAMETER_PATTERN.findall(uri)):
-        return True
+    for key in _PARAMETER_PATTERN.findall(uri):
+        plain = re.sub("[^a-z0-9]", "", key.lower())
+        if plain in SECRET_NAMES or any(word in plain for word in SECRET_WORDS):
+            return True
     if "://" not in uri:
         return bool(_USER_PATTERN.match(uri))
     starts = [match.start() for match in re.finditer(r"[A-Za-z][A-Za-z0-9+.-]*://", uri)]
     return any(_authority_holds_credentials(uri[start:]) for start in starts)
-
-
-def _is_secret(key: str) -> bool:
-    plain = re.sub("[^a-z0-9]", "", key.lower())
-    return plain in SECRET_NAMES or any(word in plain for word in SECRET_WORDS)
 
 
 def _authority_holds_credentials(uri: str) -> bool:

@@ -18,7 +18,7 @@ from pathlib import Path
 from memtune.corpora import Corpus
 from memtune.errors import CheckpointError, StorageError
 from memtune.storage.folder import PARTIAL_SUFFIX, Folder
-from memtune.storage.scratch_folder import open_scratch_folder
+from memtune.storage.local_files import open_scratch_folder
 from memtune.training import (
     AnyTrainer,
     Checkpoint,

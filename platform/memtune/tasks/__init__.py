@@ -8,12 +8,17 @@ from memtune.tasks.completion import Completion, CompletionConfig
 from memtune.tasks.continuous_cache import CacheGrid, ContinuousCache, evaluate_with_cache, tune_cache
 from memtune.tasks.inference import InferenceConfig
 from memtune.tasks.item_costs import ItemCosts, compute_text_nats, compute_token_nats
-from memtune.tasks.language_modelling import LanguageModelling, LanguageModellingConfig, perplexity
+from memtune.tasks.language_modelling import (
+    LanguageModelling,
+    LanguageModellingConfig,
+    TreeLanguageModelling,
+    nats_by_sentence,
+    perplexity,
+)
 from memtune.tasks.probe import ProbeConfig, ProbeTask
 from memtune.tasks.questions import Answers, QuestionTask, QuestionTaskConfig
 from memtune.tasks.sentiment import SentimentConfig
 from memtune.tasks.task import AnyTask, Metrics, Task, TaskBatch, TaskConfig, TaskPlan, build_model, open_task
-from memtune.tasks.tree_language_modelling import TreeLanguageModelling, nats_by_sentence
 
 QUESTION_CONFIGS: tuple[type[QuestionTaskConfig], ...] = (CompletionConfig, AgreementConfig)
 TASKS: ConfigRegistry[TaskConfig] = ConfigRegistry(

@@ -17,12 +17,12 @@ from pydantic import Field
 from torch import Tensor
 from typing_extensions import override
 
-from memtune.corpora.batching.batches import shift_targets
+from memtune.corpora.batching.batches import BOUNDARY, shift_targets
 from memtune.corpora.batching.protocols import Protocol
-from memtune.corpora.batching.treebank import BOUNDARY
 from memtune.corpora.store.corpus import Corpus
 from memtune.models.architecture import LanguageModel, RecurrentState
 from memtune.objective import Objective
+from memtune.tasks.item_costs import evaluation_mode
 from memtune.tasks.questions import Answers, QuestionTask, QuestionTaskConfig, batch_by_length
 
 Context = Literal["sentence", "text"]
@@ -73,11 +73,9 @@ class Agreement(QuestionTask):
     @torch.no_grad()
     def answer(self, model: LanguageModel, split: str, device: str | torch.device = "cpu") -> Answers:
         rows, forms_Q2 = self.question_table(split), self._find_verb_forms(split)
-        training = model.training
-        model.eval()
         score = self._score_by_sentence if self._context == "sentence" else self._score_through_text
-        nats_Q2 = score(model, split, self.ids_V[forms_Q2], torch.device(device))
-        model.train(training)
+        with evaluation_mode(model):
+            nats_Q2 = score(model, split, self.ids_V[forms_Q2], torch.device(device))
         sentences, verbs = (rows.column(name).to_pylist() for name in ("sentence", "verb"))
         names = tuple(f"{split}:{sentence}:{verb}" for sentence, verb in zip(sentences, verbs, strict=True))
         attractors_Q = rows.column("attractors").to_numpy().astype(np.int64)

@@ -3,13 +3,20 @@
 A batch holds examples of similar length, which keeps the padding small. Each training epoch shuffles the
 examples within and between batches and reads every example once.
 
-Shapes: E examples, N labels, C classes, B sentences, T time. The classifiers define the shapes of a batch's
-other tensors.
+Embeddings may start with the corpus' pretrained vectors (Cheng, Dong and Lapata 2016, "Long Short-Term
+Memory-Networks for Machine Reading", sections 5.2 and 5.3): in the first epoch the gradients of words with a
+pretrained vector are scaled down (sentiment) or zero (inference). The other words have random vectors and
+train at the full rate.
+
+Shapes: E examples, N labels, C classes, B sentences, T time, V vocabulary. The classifiers define the shapes
+of a batch's other tensors.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal
 
 import numpy as np
 import torch
@@ -19,18 +26,17 @@ from torch.nn.functional import cross_entropy
 from torch.utils.hooks import RemovableHandle
 from typing_extensions import override
 
+from memtune.corpora.batching.batches import send_to_device
 from memtune.corpora.batching.protocols import Protocol
-from memtune.corpora.batching.treebank import send_to_device
 from memtune.corpora.store.corpus import Corpus, Split
+from memtune.corpora.store.vocabulary import Vectors
 from memtune.errors import ConfigurationError, CorpusError
-from memtune.models.architecture import RecurrentState
-from memtune.models.classifiers import Classifier
+from memtune.models.architecture import NeuralLanguageModelConfig, RecurrentState
+from memtune.models.classifiers import Classifier, ClassifierConfig, strip_output_layer
 from memtune.objective import Objective
-from memtune.tasks.choice_credits import count_best_candidates, credit_choices
-from memtune.tasks.item_costs import ItemCosts
+from memtune.tasks.item_costs import ItemCosts, count_best_candidates, credit_choices, evaluation_mode
 from memtune.tasks.language_modelling import perplexity
-from memtune.tasks.pretrained_embeddings import PretrainedVectors
-from memtune.tasks.task import Metrics, Task
+from memtune.tasks.task import Metrics, Task, TaskConfig
 
 IntArray = NDArray[np.int64]
 
@@ -80,6 +86,26 @@ class Examples(ABC):
         return len(self.lengths_E2)
 
 
+class ClassificationConfig(TaskConfig):
+    """A task over labelled examples, annotations of the task's kind."""
+
+    objective: Literal[Objective.ACCURACY] = Objective.ACCURACY
+    """The figure that compares trials of the task."""
+    prediction_unit = "examples"
+
+    @override
+    def is_evaluable(self, corpus: Corpus, protocol: Protocol, split: str) -> bool:
+        return split in corpus.annotations.get(self.kind, {})
+
+
+def count_head_parameters(
+    body: NeuralLanguageModelConfig, head: ClassifierConfig, vocabulary_size: int
+) -> int:
+    """Parameters of a body without its output layer, and of the classifier over its states."""
+    width = body.hidden_width
+    return strip_output_layer(body).parameter_count(vocabulary_size) + head.parameter_count(width, width)
+
+
 class Classification(Task[Classifier, LabelledBatch]):
     """Labelled examples of a corpus: their batches, their loss, and the metrics of a split."""
 
@@ -91,13 +117,15 @@ class Classification(Task[Classifier, LabelledBatch]):
         evaluation_examples: Mapping[str, Examples],
         outcome_count: int,
         batch_size: int,
-        pretrained: PretrainedVectors | None = None,
+        vectors: Vectors | None = None,
+        first_epoch_scale: float = 1.0,
     ) -> None:
+        """`vectors` initialise the embeddings, and `first_epoch_scale` is the factor of their gradients."""
         self.training_examples = training_examples
         self.evaluation_examples = evaluation_examples
         self.outcome_count = outcome_count
         self._batch_size = batch_size
-        self._pretrained = pretrained
+        self._vectors, self._first_epoch_scale = vectors, first_epoch_scale
         self._gradient_hooks: list[RemovableHandle] = []
 
     @property
@@ -107,16 +135,36 @@ class Classification(Task[Classifier, LabelledBatch]):
 
     @override
     def initialise_model(self, model: Classifier) -> None:
-        if self._pretrained is not None:
-            self._pretrained.initialise_embeddings(model)
+        """Copy the corpus' vectors, if any, into the embedding tables.
+
+        Raises ConfigurationError for a table of another width.
+        """
+        if self._vectors is None:
+            return
+        values_VE = torch.from_numpy(np.array(self._vectors.values_VE))
+        width = values_VE.shape[1]
+        for table in model.find_embedding_tables():
+            if table.embedding_dim != width:
+                raise ConfigurationError(
+                    f"the corpus' vectors have width {width}, the embeddings {table.embedding_dim}; "
+                    f"set model.embedding_width = {width}, or task.pretrained_vectors = false"
+                )
+            with torch.no_grad():
+                table.weight.copy_(values_VE)
 
     @override
     def on_epoch_start(self, model: Classifier, epoch: int) -> None:
         for handle in self._gradient_hooks:
             handle.remove()
         self._gradient_hooks = []
-        if self._pretrained is not None and epoch == 0:
-            self._gradient_hooks = self._pretrained.scale_gradients(model)
+        if self._vectors is None or epoch:
+            return
+        known_V1 = torch.from_numpy(np.array(self._vectors.known_V)).unsqueeze(1)
+        factors_V1 = torch.where(known_V1, self._first_epoch_scale, 1.0)
+        self._gradient_hooks = [
+            table.weight.register_hook(partial(_scale_rows, factors_V1.to(table.weight.device)))  # type: ignore[no-untyped-call]
+            for table in model.find_embedding_tables()
+        ]
 
     @override
     def training_plan(self, seed: int, epoch: int) -> "_ExamplePlan":
@@ -172,17 +220,24 @@ class Classification(Task[Classifier, LabelledBatch]):
             )
         plan = _build_evaluation_plan(self.evaluation_examples[split])
         answers: list[tuple[Tensor, Tensor, Tensor]] = []
-        training = model.training
-        model.eval()
-        for index in range(len(plan)):
-            batch = plan.batch(index).to(place)
-            logits_NC = model(*batch.arguments).double()
-            nats_N = cross_entropy(logits_NC, batch.labels_N, reduction="none")
-            credits_N = credit_choices(-logits_NC, batch.labels_N)
-            answers.append((nats_N, credits_N, count_best_candidates(-logits_NC) > 1))
-        model.train(training)
+        with evaluation_mode(model):
+            for index in range(len(plan)):
+                batch = plan.batch(index).to(place)
+                logits_NC = model(*batch.arguments).double()
+                nats_N = cross_entropy(logits_NC, batch.labels_N, reduction="none")
+                credits_N = credit_choices(-logits_NC, batch.labels_N)
+                answers.append((nats_N, credits_N, count_best_candidates(-logits_NC) > 1))
         nats, credits, ties = zip(*answers, strict=True)
         return torch.cat(nats), torch.cat(credits), torch.cat(ties)
+
+
+def _scale_rows(factors_V1: Tensor, gradient_VE: Tensor) -> Tensor:
+    """A gradient, dense or sparse with one row per token read, with its rows scaled."""
+    if not gradient_VE.is_sparse:
+        return gradient_VE * factors_V1
+    indices_1N = gradient_VE._indices()
+    values_NE = gradient_VE._values() * factors_V1[indices_1N[0]]
+    return torch.sparse_coo_tensor(indices_1N, values_NE, gradient_VE.shape, check_invariants=False)
 
 
 class _ExamplePlan:
@@ -265,7 +320,5 @@ def count_words(split: Split, sentences: IntArray) -> IntArray:
 def pad_words(split: Split, sentences: IntArray) -> tuple[Tensor, Tensor]:
     """Words of sentences without `<eos>`, (B, T) with padding on the right, and their lengths, (B,)."""
     lengths = split.lengths[sentences].astype(np.int64) - 1
-    columns = np.arange(lengths.max())
-    mask_BT = columns < lengths[:, None]
-    words_BT = split.gather(split.starts[sentences][:, None] + np.where(mask_BT, columns, 0))
+    words_BT, _ = split.gather_sentences(sentences, lengths)
     return torch.from_numpy(words_BT), torch.from_numpy(lengths)

@@ -18,13 +18,15 @@ from typing_extensions import override
 
 from memtune.corpora.batching.batches import shift_targets
 from memtune.corpora.batching.protocols import Protocol
-from memtune.corpora.batching.treebank import Treebank
+from memtune.corpora.batching.tree_protocol import Treebank
 from memtune.corpora.store.corpus import Corpus, Split
 from memtune.errors import CorpusError
 from memtune.models.architecture import LanguageModel
+from memtune.number_format import format_count
 from memtune.objective import Objective
+from memtune.tasks.item_costs import evaluation_mode
+from memtune.tasks.language_modelling import nats_by_sentence
 from memtune.tasks.questions import Answers, QuestionTask, QuestionTaskConfig, batch_by_length
-from memtune.tasks.tree_language_modelling import nats_by_sentence
 
 UnknownWords = Literal["count", "skip"]
 
@@ -75,8 +77,9 @@ class Completion(QuestionTask):
         first_Q = rows.column("first").to_numpy()
         counts_Q = rows.column("candidates").to_numpy()
         if counts_Q.min() != counts_Q.max():
+            least = format_count(counts_Q.min(), "candidate")
             raise CorpusError(
-                f'"{self.question_corpus.name}" has {counts_Q.min()} candidates in one question of {split} '
+                f'"{self.question_corpus.name}" has {least} in one question of {split} '
                 f"and {counts_Q.max()} in another; import questions with equal numbers of candidates"
             )
         candidates = int(counts_Q[0])
@@ -116,24 +119,23 @@ class Completion(QuestionTask):
     ) -> NDArray[np.float64]:
         """Nats of sentences, (sentences,), each read from left to right from an initial state."""
         nats = np.empty(len(sentences))
-        training = model.training
-        model.eval()
-        for batch in batch_by_length(questions.lengths[sentences]):
-            targets_BT, counted_BT = self.gather_targets(questions, sentences[batch])
-            if self._skip_unknown:
-                counted_BT &= targets_BT != (-1 if self.unknown_id is None else self.unknown_id)
-            inputs_BT, counts_BT = torch.from_numpy(shift_targets(targets_BT)), torch.from_numpy(counted_BT)
-            candidates_N1 = torch.from_numpy(targets_BT[counted_BT][:, None])
-            state = model.initial_state(len(batch))
-            nats_N1, _ = model.candidate_nats(
-                inputs_BT.to(device), counts_BT.to(device), candidates_N1.to(device), state
-            )
-            nats_BT = torch.zeros(counts_BT.shape, dtype=torch.float64)
-            nats_BT[counts_BT] = nats_N1[:, 0].cpu().double()
-            # cumsum adds from left to right. The order in sum() depends on the padding, so its rounding
-            # could make equal sums of two batches differ.
-            nats[batch] = nats_BT.cumsum(1)[:, -1].numpy()
-        model.train(training)
+        with evaluation_mode(model):
+            for batch in batch_by_length(questions.lengths[sentences]):
+                targets_BT, counted_BT = self.gather_targets(questions, sentences[batch])
+                if self._skip_unknown:
+                    counted_BT &= targets_BT != (-1 if self.unknown_id is None else self.unknown_id)
+                inputs_BT = torch.from_numpy(shift_targets(targets_BT))
+                counts_BT = torch.from_numpy(counted_BT)
+                candidates_N1 = torch.from_numpy(targets_BT[counted_BT][:, None])
+                state = model.initial_state(len(batch))
+                nats_N1, _ = model.candidate_nats(
+                    inputs_BT.to(device), counts_BT.to(device), candidates_N1.to(device), state
+                )
+                nats_BT = torch.zeros(counts_BT.shape, dtype=torch.float64)
+                nats_BT[counts_BT] = nats_N1[:, 0].cpu().double()
+                # cumsum adds from left to right. The order in sum() depends on the padding, so its rounding
+                # could make equal sums of two batches differ.
+                nats[batch] = nats_BT.cumsum(1)[:, -1].numpy()
         return nats
 
 

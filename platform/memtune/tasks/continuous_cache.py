@@ -23,8 +23,9 @@ from pydantic import Field
 from torch import Tensor
 
 from memtune.corpora.batching.protocols import Plan, Protocol
-from memtune.corpora.store.corpus import Corpus, Split
+from memtune.corpora.store.corpus import Corpus
 from memtune.models.architecture import LanguageModel, NeuralLanguageModel, RecurrentState
+from memtune.tasks.item_costs import evaluation_mode
 from memtune.tasks.language_modelling import perplexity
 from memtune.tasks.task import Metrics
 from memtune.values import UserValue
@@ -72,7 +73,7 @@ def evaluate_with_cache(
 
     Raises ConfigurationError for a model without hidden states.
     """
-    plan = _build_text_plan(protocol, corpus[split])
+    plan = protocol.require_text("a cache").text_plan(corpus[split])
     ((loss,),) = _compute_losses(
         model.require_network("a cache"), plan, cache.size, [cache.flatness], [cache.weight], device
     )
@@ -90,7 +91,7 @@ def tune_cache(
 
     Raises ConfigurationError for a model without hidden states.
     """
-    plan = _build_text_plan(protocol, corpus["valid"])
+    plan = protocol.require_text("a cache").text_plan(corpus["valid"])
     losses = _compute_losses(
         model.require_network("a cache"), plan, grid.size, grid.flatnesses, grid.weights, device
     )
@@ -101,10 +102,6 @@ def tune_cache(
     )
     _, flatness, weight = min(settings)
     return ContinuousCache(size=grid.size, flatness=flatness, weight=weight)
-
-
-def _build_text_plan(protocol: Protocol, split: Split) -> Plan:
-    return protocol.require_text("a cache").text_plan(split)
 
 
 @torch.inference_mode()
@@ -121,14 +118,12 @@ def _compute_losses(
     weights_W = torch.tensor(weights, dtype=torch.float64, device=place)
     total_FW = torch.zeros(len(flatnesses), len(weights), dtype=torch.float64, device=place)
     slots = _CacheSlots(size)
-    training = model.training
-    model.eval()
-    for hidden_NH, words_N in _iterate_blocks(model, plan, place):
-        _, nats_N = model.output.negative_log_likelihood_by_row(hidden_NH, words_N)
-        probabilities_FN = slots.compute_cache_probabilities(hidden_NH, words_N, flatnesses)
-        for total_W, cache_N in zip(total_FW, probabilities_FN, strict=True):
-            total_W += _mix_losses(nats_N.double(), cache_N.double(), weights_W)
-    model.train(training)
+    with evaluation_mode(model):
+        for hidden_NH, words_N in _iterate_blocks(model, plan, place):
+            _, nats_N = model.output.negative_log_likelihood_by_row(hidden_NH, words_N)
+            probabilities_FN = slots.compute_cache_probabilities(hidden_NH, words_N, flatnesses)
+            for total_W, cache_N in zip(total_FW, probabilities_FN, strict=True):
+                total_W += _mix_losses(nats_N.double(), cache_N.double(), weights_W)
     losses: list[list[float]] = (total_FW / plan.token_count).tolist()
     return losses
 
@@ -149,13 +144,10 @@ def _iterate_blocks(
     state: RecurrentState | None = None
     for index in range(len(plan)):
         batch = plan.batch(index).to(place)
-        initial = state if batch.carries_state and state else model.initial_state(len(batch.inputs_BT))
+        initial = state if batch.carries_state and state else model.initial_state(batch.rows)
         hidden_BTH, state = model.encode(batch.inputs_BT, initial)
-        counts_BT = (
-            torch.ones_like(batch.inputs_BT, dtype=torch.bool) if batch.mask_BT is None else batch.mask_BT
-        )
-        hidden.append(hidden_BTH[counts_BT])
-        words.append(batch.targets_BT[counts_BT])
+        hidden.append(hidden_BTH[batch.get_mask()])
+        words.append(batch.targets_BT[batch.get_mask()])
         if sum(map(len, words)) >= BLOCK_WORDS or index == len(plan) - 1:
             yield torch.cat(hidden), torch.cat(words)
             hidden, words = [], []

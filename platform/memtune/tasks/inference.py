@@ -17,31 +17,17 @@ from memtune.corpora.store.corpus import Corpus
 from memtune.models.architecture import LanguageModelConfig
 from memtune.models.classifiers import Classifier, ClassifierConfig
 from memtune.models.fused_pairs import PairReadingConfig
-from memtune.objective import Objective
-from memtune.tasks.classification import (
-    Classification,
-    Examples,
-    IntArray,
-    LabelledBatch,
-    count_words,
-    find_annotated_splits,
-    pad_words,
-)
-from memtune.tasks.pretrained_embeddings import find_pretrained_vectors
-from memtune.tasks.task import TaskConfig
+from memtune.tasks import classification
 
 CLASS_COUNT = 3
 PURPOSE = 'task.kind = "inference"'
 """What needs a network, in the error for a family without one."""
 
 
-class InferenceConfig(TaskConfig, PairReadingConfig):
+class InferenceConfig(classification.ClassificationConfig, PairReadingConfig):
     """Classify pairs of sentences as entailment, neutral or contradiction."""
 
     kind: Literal["inference"] = "inference"
-    objective: Literal[Objective.ACCURACY] = Objective.ACCURACY
-    """The figure that compares trials of the task."""
-    prediction_unit = "examples"
     classifier_layers: int = Field(
         2,
         ge=0,
@@ -89,18 +75,16 @@ class InferenceConfig(TaskConfig, PairReadingConfig):
         return self.pair_multiply_adds(model.require_network(PURPOSE), self.head)
 
     @override
-    def is_evaluable(self, corpus: Corpus, protocol: Protocol, split: str) -> bool:
-        return split in corpus.annotations.get(self.kind, {})
-
-    @override
-    def open(self, corpus: Corpus, protocol: Protocol) -> Classification:
-        splits = find_annotated_splits(corpus, self.kind, protocol)
+    def open(self, corpus: Corpus, protocol: Protocol) -> classification.Classification:
+        splits = classification.find_annotated_splits(corpus, self.kind, protocol)
         pairs = {split: _Pairs(corpus, split) for split in splits}
-        vectors = find_pretrained_vectors(corpus, self.first_epoch_scale) if self.pretrained_vectors else None
-        return Classification(pairs["train"], pairs, CLASS_COUNT, protocol.batch_size, vectors)
+        vectors = corpus.vectors if self.pretrained_vectors else None
+        return classification.Classification(
+            pairs["train"], pairs, CLASS_COUNT, protocol.batch_size, vectors, self.first_epoch_scale
+        )
 
 
-class _Pairs(Examples):
+class _Pairs(classification.Examples):
     """The labelled pairs of sentences of a split."""
 
     def __init__(self, corpus: Corpus, split: str) -> None:
@@ -110,12 +94,14 @@ class _Pairs(Examples):
         )
         self._split = corpus[split]
         self._premises, self._hypotheses, self._labels = premises, hypotheses, labels
-        lengths = [count_words(self._split, sentences) for sentences in (premises, hypotheses)]
+        lengths = [classification.count_words(self._split, sentences) for sentences in (premises, hypotheses)]
         self.lengths_E2 = np.sort(np.stack(lengths, axis=1), axis=1)[:, ::-1]
         self.label_count = len(labels)
 
     @override
-    def batch(self, indices: IntArray) -> LabelledBatch:
-        premises = pad_words(self._split, self._premises[indices])
-        hypotheses = pad_words(self._split, self._hypotheses[indices])
-        return LabelledBatch((*premises, *hypotheses), torch.from_numpy(self._labels[indices]), len(indices))
+    def batch(self, indices: classification.IntArray) -> classification.LabelledBatch:
+        premises = classification.pad_words(self._split, self._premises[indices])
+        hypotheses = classification.pad_words(self._split, self._hypotheses[indices])
+        return classification.LabelledBatch(
+            (*premises, *hypotheses), torch.from_numpy(self._labels[indices]), len(indices)
+        )

@@ -1,20 +1,31 @@
 """The cost of each item of a split: a sentence, a question or a labelled example.
 
 Models of one task on one corpus have the same items in the same order, so their costs compare in pairs.
+
+The cost of an answer is 1 - credit. A correct choice has credit 1, a tie among k best candidates 1 / k, which
+is the expected credit of a choice at random among them, so accuracy does not depend on the order of the
+candidates. A tie is a question whose lowest cost belongs to several candidates, compared as floating-point
+numbers without a tolerance: equal costs come from equal operations on equal numbers, such as two words that
+the model reads as `<unk>`, and the pairs within a tolerance would depend on the scale of the costs.
+
+Shapes: I items, N tokens, Q questions, C candidates, B batch, T time.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from math import inf
 from typing import Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.special import stdtrit
+from torch import Tensor
 
+from memtune.corpora.batching.batches import BOUNDARY
 from memtune.corpora.batching.protocols import Plan
-from memtune.corpora.batching.treebank import BOUNDARY
-from memtune.models.architecture import LanguageModel, RecurrentState
+from memtune.models.architecture import LanguageModel, Model, RecurrentState
 from memtune.seed_statistics import CONFIDENCE_LEVEL
 
 MIN_ITEMS = 20
@@ -51,6 +62,38 @@ class ItemCosts:
         return self.cost - half, self.cost + half
 
 
+def credit_choices(costs_QC: Tensor, answers_Q: Tensor) -> Tensor:
+    """Credit of each question, (Q,) float64: 1 / k where the correct candidate is among the k best, else 0.
+
+    Lower costs are better. A cost that is not a number counts as infinite.
+    """
+    is_best_QC = _find_best(costs_QC)
+    is_answer_best_Q = is_best_QC.gather(1, answers_Q.unsqueeze(1)).squeeze(1)
+    return is_answer_best_Q.double() / is_best_QC.sum(1)
+
+
+def count_best_candidates(costs_QC: Tensor) -> Tensor:
+    """Number of candidates that share the lowest cost, (Q,) int64: 1 where there is no tie."""
+    return _find_best(costs_QC).sum(1)
+
+
+def _find_best(costs_QC: Tensor) -> Tensor:
+    """Whether each candidate has the lowest cost of its question, (Q, C) bool."""
+    comparable_QC = costs_QC.nan_to_num(nan=inf, posinf=inf, neginf=-inf)
+    return comparable_QC == comparable_QC.amin(1, keepdim=True)
+
+
+@contextmanager
+def evaluation_mode(model: Model) -> Iterator[None]:
+    """Put a model into evaluation during the block, without dropout, and then back into its mode."""
+    training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(training)
+
+
 def compute_sentence_costs(model: LanguageModel, plan: Plan, device: str | torch.device) -> ItemCosts:
     """Nats of each sentence of a plan in the order of the text; `<eos>` is the last word of a sentence."""
     words_N, nats_N = compute_token_nats(model, plan, device)
@@ -80,19 +123,17 @@ def compute_token_nats(
     model: LanguageModel, plan: Plan, device: str | torch.device
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """The predicted tokens of a plan in the order of the text, (N,), and the nats of each, (N,)."""
-    place, training = torch.device(device), model.training
+    place = torch.device(device)
     state: RecurrentState = {}
     words: list[NDArray[np.int64]] = []
     nats: list[NDArray[np.float64]] = []
-    model.eval()
-    for index in range(len(plan)):
-        batch = plan.batch(index).to(place)
-        initial = state if batch.carries_state else model.initial_state(len(batch.inputs_BT))
-        counted_BT = torch.ones_like(batch.targets_BT, dtype=torch.bool)
-        counted_BT = counted_BT if batch.mask_BT is None else batch.mask_BT
-        targets_N = batch.targets_BT[counted_BT]
-        nats_N1, state = model.candidate_nats(batch.inputs_BT, counted_BT, targets_N[:, None], initial)
-        words.append(targets_N.cpu().numpy())
-        nats.append(nats_N1[:, 0].double().cpu().numpy())
-    model.train(training)
+    with evaluation_mode(model):
+        for index in range(len(plan)):
+            batch = plan.batch(index).to(place)
+            initial = state if batch.carries_state else model.initial_state(batch.rows)
+            counted_BT = batch.get_mask()
+            targets_N = batch.targets_BT[counted_BT]
+            nats_N1, state = model.candidate_nats(batch.inputs_BT, counted_BT, targets_N[:, None], initial)
+            words.append(targets_N.cpu().numpy())
+            nats.append(nats_N1[:, 0].double().cpu().numpy())
     return np.concatenate(words), np.concatenate(nats)

@@ -20,29 +20,17 @@ from memtune.corpora.store.corpus import Corpus, Split
 from memtune.errors import ConfigurationError, CorpusError
 from memtune.models.architecture import LanguageModelConfig
 from memtune.models.classifiers import AnswerClassifier, ClassifierConfig, strip_output_layer
-from memtune.objective import Objective
-from memtune.tasks.classification import (
-    Classification,
-    Examples,
-    IntArray,
-    LabelledBatch,
-    pad_words,
-    require_whole_sentences,
-)
-from memtune.tasks.task import TaskConfig
+from memtune.tasks import classification
 
 PURPOSE = 'task.kind = "probe"'
 """What needs a network, in the error for a family without one."""
 ROWS_READ_AT_ONCE = 1_024
 
 
-class ProbeConfig(TaskConfig):
+class ProbeConfig(classification.ClassificationConfig):
     """Answer rows with known answers."""
 
     kind: Literal["probe"] = "probe"
-    objective: Literal[Objective.ACCURACY] = Objective.ACCURACY
-    """The figure that compares trials of the task."""
-    prediction_unit = "examples"
     reads_last_state: bool = Field(
         False,
         description="Whether two layers read all answers from the state after a row's last word, as in MAD's "
@@ -70,16 +58,14 @@ class ProbeConfig(TaskConfig):
 
     @override
     def parameter_count(self, model: LanguageModelConfig, vocabulary_size: int) -> int:
-        body, head = model.require_network(PURPOSE), self.make_head(vocabulary_size)
-        width = body.hidden_width
-        return strip_output_layer(body).parameter_count(vocabulary_size) + head.parameter_count(width, width)
+        head = self.make_head(vocabulary_size)
+        return classification.count_head_parameters(model.require_network(PURPOSE), head, vocabulary_size)
 
     @override
     def multiply_adds(self, model: LanguageModelConfig, vocabulary_size: int) -> int:
         body, head = model.require_network(PURPOSE), self.make_head(vocabulary_size)
-        return strip_output_layer(body).multiply_adds(1) + head.multiply_adds(
-            body.hidden_width, body.hidden_width
-        )
+        width = body.hidden_width
+        return strip_output_layer(body).multiply_adds(1) + head.multiply_adds(width, width)
 
     @override
     def is_evaluable(self, corpus: Corpus, protocol: Protocol, split: str) -> bool:
@@ -87,7 +73,7 @@ class ProbeConfig(TaskConfig):
 
     @override
     def open(self, corpus: Corpus, protocol: Protocol) -> "ProbeTask":
-        require_whole_sentences(self.kind, protocol)
+        classification.require_whole_sentences(self.kind, protocol)
         if UNASKED not in corpus.vocabulary:
             raise CorpusError(
                 f'the corpus "{corpus.name}" has no rows of a probe; draw some: memtune corpus probe mqar'
@@ -95,7 +81,7 @@ class ProbeConfig(TaskConfig):
         return ProbeTask(corpus, protocol.batch_size)
 
 
-class ProbeTask(Classification):
+class ProbeTask(classification.Classification):
     """The rows of a corpus: their batches, their loss, and the accuracy of a split, also by length."""
 
     def __init__(self, corpus: Corpus, batch_size: int) -> None:
@@ -118,7 +104,7 @@ class ProbeTask(Classification):
         }
 
 
-class _Rows(Examples):
+class _Rows(classification.Examples):
     """The rows of a split. Raises CorpusError for a row whose inputs and answers differ in number."""
 
     def __init__(self, split: Split, unasked: int) -> None:
@@ -136,13 +122,13 @@ class _Rows(Examples):
         self.answer_ids = frozenset(answers)
         self.label_count = int(self._asked_E.sum())
 
-    def sort_label_lengths(self) -> IntArray:
+    def sort_label_lengths(self) -> classification.IntArray:
         """The length of each answer's row in the order of an evaluation, which reads short rows first."""
         return np.sort(np.repeat(self.lengths_E2[:, 0], self._asked_E))
 
     @override
-    def batch(self, indices: IntArray) -> LabelledBatch:
-        words_BS, counts_B = pad_words(self._split, indices)
+    def batch(self, indices: classification.IntArray) -> classification.LabelledBatch:
+        words_BS, counts_B = classification.pad_words(self._split, indices)
         lengths_B = counts_B // 2
         columns_T = torch.arange(int(lengths_B.max()))
         is_input_BT = columns_T < lengths_B[:, None]
@@ -151,4 +137,4 @@ class _Rows(Examples):
         is_asked_BT = is_input_BT & (answers_BT != self._unasked)
         rows_N, places_N = is_asked_BT.nonzero(as_tuple=True)
         arguments = (words_BS[:, : len(columns_T)], lengths_B - 1, rows_N, places_N)
-        return LabelledBatch(arguments, answers_BT[is_asked_BT], len(indices))
+        return classification.LabelledBatch(arguments, answers_BT[is_asked_BT], len(indices))

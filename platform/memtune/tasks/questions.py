@@ -22,15 +22,15 @@ from scipy.special import betaincinv
 from torch import Tensor
 from typing_extensions import override
 
+from memtune.corpora.batching.batches import BOUNDARY
 from memtune.corpora.batching.protocols import Protocol
-from memtune.corpora.batching.treebank import BOUNDARY
 from memtune.corpora.store.corpus import Corpus, Split
 from memtune.corpora.store.vocabulary import UNK
 from memtune.errors import CorpusError
 from memtune.models.architecture import LanguageModel, RecurrentState
+from memtune.number_format import format_count
 from memtune.objective import Objective
-from memtune.tasks.choice_credits import count_best_candidates, credit_choices
-from memtune.tasks.item_costs import ItemCosts
+from memtune.tasks.item_costs import ItemCosts, count_best_candidates, credit_choices
 from memtune.tasks.language_modelling import LanguageModellingConfig, TextTaskConfig
 from memtune.tasks.task import AnyTask, Metrics, Task, TaskPlan
 
@@ -45,7 +45,7 @@ CHUNK_TOKENS = 2**20
 class Answers:
     """A model's answers to the questions of a split.
 
-    A tie among the k best candidates counts 1 / k (`memtune.tasks.choice_credits`).
+    A tie among the k best candidates counts 1 / k (`memtune.tasks.item_costs.credit_choices`).
     """
 
     kind: str
@@ -118,15 +118,12 @@ class Answers:
                 table = csv.writer(file, delimiter="\t", lineterminator="\n")
                 nats_columns = [f"nats_{number}" for number in range(self.nats_QC.shape[1])]
                 table.writerow(["question", "group", "answer", "choice", "tied", "right", *nats_columns])
-                table.writerows(self._make_row(row) for row in range(len(self.names)))
+                for row, (name, nats_C) in enumerate(zip(self.names, self.nats_QC, strict=True)):
+                    credit = f"{self.credits[row]:.6g}" if self.asked_Q[row] else ""
+                    numbers = self.groups_Q[row], self.answers_Q[row], nats_C.argmin(), self.best_counts[row]
+                    table.writerow([name, *map(int, numbers), credit, *(f"{each:.6f}" for each in nats_C)])
         except OSError as error:
             raise CorpusError(f"cannot write answers to {path}: {error.strerror}") from None
-
-    def _make_row(self, row: int) -> list[str | int]:
-        nats_C = self.nats_QC[row]
-        credit = f"{self.credits[row]:.6g}" if self.asked_Q[row] else ""
-        numbers = (self.groups_Q[row], self.answers_Q[row], nats_C.argmin(), self.best_counts[row])
-        return [self.names[row], *map(int, numbers), credit, *(f"{value:.6f}" for value in nats_C)]
 
 
 class QuestionTaskConfig(TextTaskConfig):
@@ -166,10 +163,17 @@ class QuestionTask(Task[LanguageModel, Any]):
         self.outcome_count = self.text_task.outcome_count
         self.objective = objective
         self.corpus, self.protocol = corpus, protocol
-        self.question_corpus = _find_question_corpus(corpus, self.kind)
+        questions = corpus.questions
+        if questions is None or self.kind not in questions.annotations:
+            kinds = ", ".join(questions.annotations) if questions else "nothing"
+            raise CorpusError(
+                f'corpus "{corpus.name}" has no {self.kind} questions, it has {kinds}; join a corpus that '
+                f'has them: corpus = "{corpus.name.partition("+")[0]}+QUESTIONS"'
+            )
+        self.question_corpus = questions
         self.ids_V = corpus.map_question_ids()
         self.known_V = self.ids_V >= 0
-        self.unknown_id = corpus.vocabulary.get_id(UNK) if UNK in corpus.vocabulary else None
+        self.unknown_id = corpus.vocabulary.unknown_id
         if self.unknown_id is None:
             self._check_unknown_words()
         else:
@@ -186,20 +190,22 @@ class QuestionTask(Task[LanguageModel, Any]):
         )
         missing = [word for word, count, known in words if not known and (count or word != UNK)]
         if missing:
+            count = format_count(len(missing), "word")
             raise CorpusError(
-                f'the questions of "{self.question_corpus.name}" have {len(missing):,} words that the text '
-                f'lacks, such as "{missing[0]}", and the text\'s vocabulary has no {UNK}; use questions in '
-                "the text's words, or import the text with --unknown map"
+                f'the questions of "{self.question_corpus.name}" have {count} that the text lacks, such as '
+                f"\"{missing[0]}\", and the text's vocabulary has no {UNK}; use questions in the text's "
+                "words, or import the text with --unknown map"
             )
 
     def check_answerable(self, split: str) -> None:
         """Raise CorpusError for a split without questions, or without answerable questions."""
         is_answerable_Q = self.is_answerable(split)
         if not is_answerable_Q.any():
+            text = self.corpus.name.partition("+")[0]
+            count = format_count(len(is_answerable_Q), f"{self.kind} question")
             raise CorpusError(
-                f'"{self.question_corpus.name}" has {len(is_answerable_Q):,} {self.kind} questions for '
-                f'{split}, and a model of "{self.corpus.name.partition("+")[0]}" can answer none: '
-                f"{self.unanswerable_reason}"
+                f'"{self.question_corpus.name}" has {count} for {split}, and a model of "{text}" can answer '
+                f"none: {self.unanswerable_reason}"
             )
 
     @abstractmethod
@@ -279,10 +285,7 @@ class QuestionTask(Task[LanguageModel, Any]):
         self, split: Split, sentences: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Words of sentences in the text's ids, padded with BOUNDARY, and the mask of the words, (B, T)."""
-        lengths = split.lengths[sentences]
-        columns = np.arange(lengths.max())
-        mask_BT = columns < lengths[:, None]
-        words_BT = split.gather(split.starts[sentences][:, None] + np.where(mask_BT, columns, 0))
+        words_BT, mask_BT = split.gather_sentences(sentences, split.lengths[sentences])
         return np.where(mask_BT, self.ids_V[words_BT], BOUNDARY), mask_BT
 
 
@@ -295,14 +298,3 @@ def batch_by_length(lengths: NDArray[np.integer[Any]]) -> Iterator[NDArray[np.in
         stop = start + max(1, int(fits.sum()))
         yield order[start:stop]
         start = stop
-
-
-def _find_question_corpus(corpus: Corpus, kind: str) -> Corpus:
-    questions = corpus.questions
-    if questions is None or kind not in questions.annotations:
-        kinds = ", ".join(questions.annotations) if questions else "nothing"
-        raise CorpusError(
-            f'corpus "{corpus.name}" has no {kind} questions, it has {kinds}; join a corpus that has them: '
-            f'corpus = "{corpus.name.partition("+")[0]}+QUESTIONS"'
-        )
-    return questions

@@ -20,18 +20,7 @@ from memtune.corpora.batching.protocols import Protocol
 from memtune.corpora.store.corpus import Corpus, Split
 from memtune.models.architecture import LanguageModelConfig
 from memtune.models.classifiers import ClassifierConfig, SentenceClassifier, strip_output_layer
-from memtune.objective import Objective
-from memtune.tasks.classification import (
-    Classification,
-    Examples,
-    IntArray,
-    LabelledBatch,
-    count_words,
-    find_annotated_splits,
-    pad_words,
-)
-from memtune.tasks.pretrained_embeddings import find_pretrained_vectors
-from memtune.tasks.task import TaskConfig
+from memtune.tasks import classification
 
 MEAN_SENTENCE_WORDS = 19
 """Mean number of words in a sentence (section 5.2)."""
@@ -41,13 +30,10 @@ PURPOSE = 'task.kind = "sentiment"'
 """What needs a network, in the error for a family without one."""
 
 
-class SentimentConfig(TaskConfig):
+class SentimentConfig(classification.ClassificationConfig):
     """Classify sentences by how positive they are."""
 
     kind: Literal["sentiment"] = "sentiment"
-    objective: Literal[Objective.ACCURACY] = Objective.ACCURACY
-    """The figure that compares trials of the task."""
-    prediction_unit = "examples"
     classes: Literal[5, 2] = Field(5, description="Five classes, or positive against negative")
     phrases: Literal["root", "all"] = Field(
         "root",
@@ -92,34 +78,26 @@ class SentimentConfig(TaskConfig):
 
     @override
     def parameter_count(self, model: LanguageModelConfig, vocabulary_size: int) -> int:
-        body = model.require_network(PURPOSE)
-        width = body.hidden_width
-        return strip_output_layer(body).parameter_count(vocabulary_size) + self.head.parameter_count(
-            width, width
+        return classification.count_head_parameters(
+            model.require_network(PURPOSE), self.head, vocabulary_size
         )
 
     @override
     def multiply_adds(self, model: LanguageModelConfig, vocabulary_size: int) -> int:
         body = model.require_network(PURPOSE)
-        width = body.hidden_width
-        return (
-            strip_output_layer(body).multiply_adds(1)
-            + self.head.multiply_adds(width, width) // MEAN_SENTENCE_WORDS
-        )
+        per_sentence = self.head.multiply_adds(body.hidden_width, body.hidden_width)
+        return strip_output_layer(body).multiply_adds(1) + per_sentence // MEAN_SENTENCE_WORDS
 
     @override
-    def is_evaluable(self, corpus: Corpus, protocol: Protocol, split: str) -> bool:
-        return split in corpus.annotations.get(self.kind, {})
-
-    @override
-    def open(self, corpus: Corpus, protocol: Protocol) -> Classification:
-        splits = find_annotated_splits(corpus, self.kind, protocol)
-        return Classification(
+    def open(self, corpus: Corpus, protocol: Protocol) -> classification.Classification:
+        splits = classification.find_annotated_splits(corpus, self.kind, protocol)
+        return classification.Classification(
             self._select_examples(corpus, "train", self.phrases),
             {split: self._select_examples(corpus, split, "root") for split in splits},
             self.classes,
             protocol.batch_size,
-            find_pretrained_vectors(corpus, self.first_epoch_scale) if self.pretrained_vectors else None,
+            corpus.vectors if self.pretrained_vectors else None,
+            self.first_epoch_scale,
         )
 
     def _select_examples(self, corpus: Corpus, split: str, phrases: str) -> "_Phrases":
@@ -135,15 +113,15 @@ class SentimentConfig(TaskConfig):
         return _Phrases(corpus[split], sentences, starts, stops, classes[kept])
 
 
-class _Phrases(Examples):
+class _Phrases(classification.Examples):
     """Sentences with their labelled phrases."""
 
     def __init__(
         self,
         split: Split,
-        sentences_N: IntArray,
-        starts_N: IntArray,
-        stops_N: IntArray,
+        sentences_N: classification.IntArray,
+        starts_N: classification.IntArray,
+        stops_N: classification.IntArray,
         labels_N: NDArray[np.int64],
     ) -> None:
         order = np.argsort(sentences_N, kind="stable")
@@ -152,16 +130,18 @@ class _Phrases(Examples):
         self._sentences, self._firsts, self._counts = np.unique(
             sentences_N[order], return_index=True, return_counts=True
         )
-        lengths = count_words(split, self._sentences)
+        lengths = classification.count_words(split, self._sentences)
         self.lengths_E2 = np.stack([lengths, np.zeros_like(lengths)], axis=1)
         self.label_count = len(labels_N)
 
     @override
-    def batch(self, indices: IntArray) -> LabelledBatch:
-        words_BT, _ = pad_words(self._split, self._sentences[indices])
+    def batch(self, indices: classification.IntArray) -> classification.LabelledBatch:
+        words_BT, _ = classification.pad_words(self._split, self._sentences[indices])
         counts = self._counts[indices]
         rows = np.repeat(np.arange(len(indices)), counts)
         within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
         spans = self._spans_3N[:, np.repeat(self._firsts[indices], counts) + within]
         starts_N, stops_N, labels_N = (torch.from_numpy(column) for column in spans.copy())
-        return LabelledBatch((words_BT, torch.from_numpy(rows), starts_N, stops_N), labels_N, len(indices))
+        return classification.LabelledBatch(
+            (words_BT, torch.from_numpy(rows), starts_N, stops_N), labels_N, len(indices)
+        )

@@ -18,7 +18,7 @@ from memtune.errors import CheckpointError, StorageError, explain_system_error, 
 from memtune.models import ModelConfig
 from memtune.models.architecture import Model
 from memtune.storage.digests import hash_stream
-from memtune.storage.regular_files import open_regular_file
+from memtune.storage.local_files import open_regular_file
 from memtune.tasks import AnyTaskConfig, LanguageModellingConfig, TaskConfig, build_model
 from memtune.values import Value
 

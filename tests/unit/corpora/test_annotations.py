@@ -1,6 +1,5 @@
 """Annotations of sentences: stored, verified, cached, part of the digest, and joined with another text."""
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -224,15 +223,6 @@ def test_words_are_looked_up_as_written_then_in_lower_case_then_in_any_case(impo
         "CATS": here("cats"),
         "rains": -1,
     }
-
-
-def test_words_are_looked_up_only_as_written_if_case_matters(import_splits, store, cache):
-    import_splits(train=TEXT, valid=TEXT, test=TEXT)
-    import_splits(name="asked", test=[QUESTION])
-    joined = open_corpus("small+asked", store, cache)
-    found = joined.map_question_ids(fold_case=False)
-    tokens = np.array(require(joined.questions).vocabulary.tokens)
-    assert set(tokens[found < 0]) == {"The", "CATS", "rains"}
 
 
 def test_a_corpus_with_annotations_is_its_own_question_corpus(import_splits):

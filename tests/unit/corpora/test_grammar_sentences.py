@@ -12,17 +12,17 @@ import numpy as np
 import pytest
 
 from memtune.corpora import open_corpus
-from memtune.corpora.grammar.derivation import LONGEST_SENTENCE_WORDS, SHORTEST_SENTENCE_WORDS, parse_words
+from memtune.corpora.grammar.derivation import LONGEST_SENTENCE_WORDS, parse_words
 from memtune.corpora.grammar.embedded_corpus import (
     SPLIT_SIZES,
     Sentence,
     generate_sentences,
-    ideal_perplexity,
     import_grammar,
     log_probability,
 )
 from memtune.corpora.grammar.lexicon import NAMES, NOUNS, PARTNERS, WORDS
 from tests.presence import require
+from tests.unit.corpora.grammar_moments import SHORTEST_SENTENCE_WORDS, ideal_perplexity
 
 NAME_WORDS = {name for lexicon in NAMES.values() for name in lexicon.words}
 

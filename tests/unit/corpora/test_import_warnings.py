@@ -90,9 +90,9 @@ def test_a_split_of_one_line_is_told_from_a_hundred_words_on(find_warnings, word
     [
         (
             "c\u200bat",
-            r"2 words of 1 types hold zero-width characters .* such as 'c\\u200bat'; --norm",
+            r"2 words of 1 type hold zero-width characters .* such as 'c\\u200bat'; --norm",
         ),
-        ("cafe\u0301", r"2 words of 1 types are not in Unicode's composed form, such as 'cafe\\u0301'"),
+        ("cafe\u0301", r"2 words of 1 type are not in Unicode's composed form, such as 'cafe\\u0301'"),
     ],
 )
 def test_spellings_that_look_alike_are_told_until_they_are_normalised(find_warnings, word, message):

@@ -14,7 +14,7 @@ from memtune.corpora.probes import (
     parse_corpus_name,
     select_probes,
 )
-from memtune.corpora.probes.recall import Row
+from memtune.corpora.probes.probe_rows import Row
 from memtune.errors import CorpusError
 from tests.oracles.probe_solvers import SOLVERS
 

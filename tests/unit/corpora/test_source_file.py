@@ -17,8 +17,7 @@ import pytest
 
 from memtune.corpora import TextFile, VectorFile, import_corpus, open_corpus
 from memtune.corpora.sources.line_reader import LineReader
-from memtune.corpora.sources.locations import list_folder_files
-from memtune.corpora.sources.source_file import find_kind
+from memtune.corpora.sources.source_file import find_kind, list_folder_files
 from memtune.errors import CorpusError
 from tests.presence import require
 

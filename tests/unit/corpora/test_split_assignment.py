@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from memtune.corpora import Division, ImportOptions, TextFile, import_corpus, open_corpus, verify_corpus
-from memtune.corpora.blocks.text_blocks import Example, make_blocks
-from memtune.corpora.importing.split_assignment import divide_block
+from memtune.corpora.importing.import_sources import divide_block
+from memtune.corpora.text_blocks import Example, make_blocks
 from memtune.errors import CorpusError
 from tests.unit.corpora.formats.conftest import read_sentences
 

@@ -4,14 +4,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from memtune.corpora.blocks.text_blocks import (
+from memtune.corpora.sources.line_reader import LineReader
+from memtune.corpora.text_blocks import (
     SENTENCE_END,
     BadLineError,
     make_sentence_blocks,
     parse_number,
     split_lines,
 )
-from memtune.corpora.sources.line_reader import LineReader
 from memtune.errors import CorpusError
 
 

@@ -15,11 +15,7 @@ from memtune.corpora.importing.vocabulary_selection import spell_word
 from memtune.corpora.tokenisation import subwords
 from memtune.corpora.tokenisation.corpus_text import make_tokeniser
 from memtune.corpora.tokenisation.subwords import SubwordTokeniser, train_subwords
-from memtune.corpora.tokenisation.tokeniser import (
-    ByteTokeniser,
-    CharacterTokeniser,
-    parse_token_choice,
-)
+from memtune.corpora.tokenisation.tokeniser import ByteTokeniser, CharacterTokeniser, parse_token_choice
 from memtune.errors import CorpusError
 from tests.unit.corpora.conftest import TRAIN, read_store_files
 
@@ -291,7 +287,7 @@ def test_raw_text_keeps_every_character(import_texts, store, cache, tokens):
 
 
 def test_one_huge_line_is_read(import_texts, store, cache, monkeypatch):
-    monkeypatch.setattr("memtune.corpora.formats.raw._MAX_LINE_TOKENS", 1 << 22)
+    monkeypatch.setattr("memtune.corpora.formats.plain_texts._MAX_LINE_TOKENS", 1 << 22)
     line = "anarchism originated as " * 400_000
     manifest = import_texts(line, line[:1000], line[:1000], kind="raw", tokens="characters").manifest
     assert manifest.splits["train"].tokens == len(line) + 3

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from memtune.corpora.batching.tree_protocol import TreePlan, TreeProtocol
-from memtune.corpora.batching.treebank import Treebank, TreeBatch
+from memtune.corpora.batching.batches import TreeBatch
+from memtune.corpora.batching.tree_protocol import Treebank, TreePlan, TreeProtocol
 from memtune.errors import ConfigurationError, CorpusError
 from tests.golden.tiny_trees import Sentence, make_treebank, make_trees_of_every_shape
 from tests.presence import require

@@ -2,8 +2,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from memtune.corpora.blocks.text_blocks import SENTENCE_END, make_sentence_blocks
-from memtune.corpora.importing.word_counts import SplitCounter, WordTable
+from memtune.corpora.importing.counted_text import SplitCounter, WordTable
+from memtune.corpora.text_blocks import SENTENCE_END, make_sentence_blocks
 
 TEXT = [
     [["b", "a", "b"], ["c"]],
@@ -68,7 +68,7 @@ def test_splits_share_the_numbers_but_not_the_counts(table, counter):
 
 
 def test_a_large_group_of_blocks_is_merged_automatically(table, counter, monkeypatch):
-    monkeypatch.setattr("memtune.corpora.importing.word_counts._MERGE_THRESHOLD_BYTES", 0)
+    monkeypatch.setattr("memtune.corpora.importing.counted_text._MERGE_THRESHOLD_BYTES", 0)
     add(counter, [["a"]])
     assert len(table) == 2
 

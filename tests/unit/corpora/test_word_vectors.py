@@ -74,7 +74,7 @@ def test_a_word_found_only_within_a_longer_token_is_unknown(import_with_vectors)
         ("a 1 2 3\nb 1 2\n", "line 2: 2 numbers instead of 3"),
         ("a 1 2 3\nb 1 x 3\n", 'line 2: "b" is not followed by 3 finite numbers'),
         ("a 1 2 3\nb 1 nan 3\n", 'line 2: "b" is not followed by 3 finite numbers'),
-        ("400000 300\na 1 2 3\n", "line 1: 1 numbers after the token"),
+        ("400000 300\na 1 2 3\n", "line 1: 1 number after the token"),
         ("A 1 2 3\n", "has no vector for any word of the corpus; check that both use the same case"),
         ("", "has no vector for any word"),
     ],

@@ -5,7 +5,7 @@ from typing import Any
 
 from memtune.corpora import Example, ImportOptions, import_corpus
 from memtune.corpora.grammar.embedded_corpus import generate_sentences
-from memtune.corpora.store.word_vectors import VectorFile
+from memtune.corpora.store.vocabulary import VectorFile
 from memtune.experiments.published_tables import PublishedTable
 from memtune.settings import Settings
 

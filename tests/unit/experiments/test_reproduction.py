@@ -15,7 +15,7 @@ from memtune.cli import app
 from memtune.corpora import import_corpus, open_corpus
 from memtune.corpora.formats import FORMATS
 from memtune.corpora.probes import name_corpus, parse_corpus_name
-from memtune.corpora.store.word_vectors import VectorFile
+from memtune.corpora.store.vocabulary import VectorFile
 from memtune.errors import ConfigurationError, CorpusError, StudyError
 from memtune.experiments import single_trial, table_run
 from memtune.experiments.published_tables import (

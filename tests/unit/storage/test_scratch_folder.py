@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from memtune.storage.scratch_folder import PREFIX, open_scratch_folder
+from memtune.storage.local_files import PREFIX, open_scratch_folder
 
 OPEN_AND_WAIT = """
 import sys
 from pathlib import Path
-from memtune.storage.scratch_folder import open_scratch_folder
+from memtune.storage.local_files import open_scratch_folder
 with open_scratch_folder(Path(sys.argv[1])) as folder:
     (folder / "file").write_text("content")
     print(folder, flush=True)

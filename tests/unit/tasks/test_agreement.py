@@ -110,6 +110,6 @@ def test_the_file_of_answers_has_one_line_for_each_question(open_joined, build_n
 def test_a_corpus_with_only_unknown_verbs_is_refused(open_joined):
     corpus = open_joined([make_question("the dog zigzags", 2, "zigzag", 0)], min_count=3)
     with pytest.raises(
-        CorpusError, match='1 agreement questions for valid, and a model of "text" can answer none'
+        CorpusError, match='1 agreement question for valid, and a model of "text" can answer none'
     ):
         AgreementConfig().open(corpus, SentenceProtocol())

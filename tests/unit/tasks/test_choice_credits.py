@@ -12,7 +12,7 @@ from memtune.corpora.batching.protocols import SentenceProtocol
 from memtune.models import KneserNeyConfig
 from memtune.objective import Objective
 from memtune.tasks import AgreementConfig, Answers, CompletionConfig
-from memtune.tasks.choice_credits import count_best_candidates, credit_choices
+from memtune.tasks.item_costs import count_best_candidates, credit_choices
 
 TEXT = ["the dog barks", "the dog barks", "the dogs bark", "a cat sleeps", "a bird sleeps", "cats sleep"]
 

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from memtune.corpora import Example, import_corpus, open_corpus
 from memtune.corpora.batching.protocols import SentenceProtocol, StreamProtocol
-from memtune.corpora.store.word_vectors import Vectors
+from memtune.corpora.store.vocabulary import Vectors
 from memtune.errors import ConfigurationError, CorpusError
 from memtune.models import LSTMConfig, LSTMNConfig
 from memtune.models.families.kneser_ney import KneserNeyConfig

@@ -8,7 +8,7 @@ import pytest
 
 from memtune.corpora import Corpus, Example, ImportOptions, import_corpus, open_corpus
 from memtune.corpora.batching.protocols import SentenceProtocol, TreeProtocol
-from memtune.corpora.batching.treebank import Treebank
+from memtune.corpora.batching.tree_protocol import Treebank
 from memtune.errors import ConfigurationError, CorpusError
 from memtune.models import DependencyRNNConfig, LSTMConfig, MaximumEntropyConfig, build_model
 from memtune.tasks import LanguageModellingConfig, TreeLanguageModelling, nats_by_sentence

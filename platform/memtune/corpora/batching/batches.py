@@ -1,22 +1,23 @@
-"""Batches of text and the plans that make them.
+"""Batches of text and of trees, and the plans that make them.
 
 A plan is a function of (split, seed, epoch) and makes its i-th batch directly, so a position in the data is
 the pair (epoch, i).
 
-Shapes: B batch rows, T time.
+Shapes: B batch rows, T time; N nodes, the boundary of sentences first; W = N - 1 words.
 """
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from memtune.corpora.batching.treebank import BOUNDARY, send_to_device
-
-Positions = NDArray[np.int64]
+BOUNDARY = 0
+"""The id of `<eos>`: it ends every sentence, precedes the first word and is the parent of each root."""
+Positions = NDArray[np.integer[Any]]
 
 
 @dataclass(frozen=True)
@@ -41,15 +42,58 @@ class Batch:
         """B: number of sentences or stream pieces read in parallel."""
         return len(self.inputs_BT)
 
+    def get_mask(self) -> Tensor:
+        """`mask_BT`, also where all targets count."""
+        return torch.ones_like(self.targets_BT, dtype=torch.bool) if self.mask_BT is None else self.mask_BT
+
     def to(self, device: torch.device) -> "Batch":
         """The same batch on a device; copies to a GPU are asynchronous."""
-        if device.type == "cpu":
-            return self
-        inputs_BT, targets_BT = (
-            send_to_device(tensor, device) for tensor in (self.inputs_BT, self.targets_BT)
-        )
-        mask_BT = None if self.mask_BT is None else send_to_device(self.mask_BT, device)
-        return replace(self, inputs_BT=inputs_BT, targets_BT=targets_BT, mask_BT=mask_BT)
+        return self if device.type == "cpu" else replace(self, **_send_tensors(self, device))
+
+
+@dataclass(frozen=True)
+class TreeBatch:
+    """Trees of words in order of levels; within a level, words with children come first."""
+
+    words_N: Tensor
+    """int64 ids; the first is the boundary; each other is predicted from the path down to it."""
+    parents_N: Tensor
+    """int64: the parent of each node; the boundary is the parent of itself and of every root."""
+    labels_N: Tensor
+    """int64: the relation of each word to its head; -1 for the boundary, roots and unknown relations."""
+    sentences_W: Tensor
+    """int64: the sentence of each word, counted within the batch."""
+    mask_W: Tensor | None
+    """bool, True where a word counts; None when all do."""
+    bounds: tuple[int, ...]
+    """The first node of each level, and N; level 0 is the boundary, level 1 are the roots."""
+    branching_counts: tuple[int, ...]
+    """Nodes of each level that have children."""
+    rows: int
+    """Sentences."""
+    token_count: int
+    """Predicted words that count."""
+    learning_rate_scale: float = 1.0
+    """Factor of the learning rate for this batch."""
+    carries_state: bool = False
+    """Batches of trees do not share state."""
+
+    def to(self, device: torch.device) -> "TreeBatch":
+        """The same batch on a device; copies to a GPU are asynchronous."""
+        return self if device.type == "cpu" else replace(self, **_send_tensors(self, device))
+
+
+def send_to_device(tensor: Tensor, device: torch.device) -> Tensor:
+    """An asynchronous copy of a host tensor on a GPU."""
+    return tensor.pin_memory().to(device, non_blocking=True)
+
+
+def _send_tensors(batch: Batch | TreeBatch, device: torch.device) -> dict[str, Any]:
+    return {
+        name: send_to_device(value, device)
+        for name, value in vars(batch).items()
+        if isinstance(value, Tensor)
+    }
 
 
 class Plan(ABC):

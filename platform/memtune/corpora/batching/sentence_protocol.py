@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from pydantic import Field, model_validator
 
-from memtune.corpora.batching.batches import Batch, Plan, Positions, shift_targets
-from memtune.corpora.batching.treebank import BOUNDARY
+from memtune.corpora.batching.batches import BOUNDARY, Batch, Plan, Positions, shift_targets
 from memtune.corpora.store.corpus import Split
 from memtune.errors import ConfigurationError
+from memtune.number_format import format_count
 from memtune.values import Value
 
 LENGTH_FIELDS = frozenset({"min_length", "max_length"})
@@ -107,7 +107,9 @@ class SentenceProtocol(Value):
     def text_plan(self, split: Split, batch_tokens: int = EVALUATION_BATCH_TOKENS) -> Plan:
         """The predictions of `evaluation_plan` in the order of the text; sentences of a batch are padded."""
         sentences = np.sort(self._select_sentences(split, np.arange(split.sentence_count)))
-        return _PaddedPlan(split, sentences, max(1, batch_tokens // int(split.lengths[sentences].max())))
+        rows = max(1, batch_tokens // int(split.lengths[sentences].max()))
+        bounds = np.append(np.arange(0, len(sentences), rows), len(sentences))
+        return _SentencePlan(split, sentences, bounds, np.arange(len(bounds) - 1))
 
     def _select_sentences(self, split: Split, order: Positions) -> Positions:
         """The sentences that are read, by ascending length, in the given order within a length."""
@@ -124,8 +126,9 @@ class SentenceProtocol(Value):
         grouped = grouped[kept < np.repeat(counts // self.batch_size * self.batch_size, counts)]
         if not len(grouped):
             raise ConfigurationError(
-                f"no length from {self.min_length} to {self.max_length} has {self.batch_size} sentences in "
-                f'"{split.name}"; use a smaller batch_size or variant = "complete"'
+                f"no length from {self.min_length} to {self.max_length} has "
+                f'{format_count(self.batch_size, "sentence")} in "{split.name}"; use a smaller batch_size or '
+                'variant = "complete"'
             )
         return grouped
 
@@ -141,23 +144,19 @@ def _make_sentence_plan(
     `random` shuffles the batches.
     """
     lengths, counts = np.unique(split.lengths[sentences], return_counts=True)
-    sizes = [
-        size
-        for length, count in zip(lengths.tolist(), counts.tolist(), strict=True)
-        for size in _split_evenly(count, batch_size(length))
-    ]
+    sizes: list[int] = []
+    for length, count in zip(lengths.tolist(), counts.tolist(), strict=True):
+        pieces = -(-count // batch_size(length))
+        size, longer = divmod(count, pieces)
+        sizes += [size + 1] * longer + [size] * (pieces - longer)
     bounds = np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
     order = np.arange(len(sizes)) if random is None else random.permutation(len(sizes))
     return _SentencePlan(split, sentences, bounds, order)
 
 
-def _split_evenly(count: int, limit: int) -> list[int]:
-    pieces = -(-count // limit)
-    size, longer = divmod(count, pieces)
-    return [size + 1] * longer + [size] * (pieces - longer)
-
-
 class _SentencePlan(Plan):
+    """Sentences in order, cut into batches by `bounds`; `order` is that of the batches."""
+
     def __init__(self, split: Split, sentences: Positions, bounds: Positions, order: Positions) -> None:
         self._split = split
         self._sentences = sentences
@@ -175,34 +174,9 @@ class _SentencePlan(Plan):
     def batch(self, index: int) -> Batch:
         place = self._order[index]
         rows = self._sentences[self._bounds[place] : self._bounds[place + 1]]
-        columns = np.arange(self._split.lengths[rows[0]])
-        targets_BT = self._split.gather(self._split.starts[rows][:, None] + columns)
-        inputs_BT = shift_targets(targets_BT)
-        return Batch(torch.from_numpy(inputs_BT), torch.from_numpy(targets_BT), None, False, targets_BT.size)
-
-
-class _PaddedPlan(Plan):
-    """Sentences in order, `rows` per batch."""
-
-    def __init__(self, split: Split, sentences: Positions, rows: int) -> None:
-        self._split = split
-        self._sentences = sentences
-        self._rows = rows
-
-    @property
-    def token_count(self) -> int:
-        return int(self._split.lengths[self._sentences].sum(dtype=np.int64))
-
-    def __len__(self) -> int:
-        return -(-len(self._sentences) // self._rows)
-
-    def batch(self, index: int) -> Batch:
-        rows = self._sentences[index * self._rows : (index + 1) * self._rows]
         lengths = self._split.lengths[rows]
-        columns = np.arange(lengths.max())
-        mask_BT = columns < lengths[:, None]
-        text = self._split.gather(self._split.starts[rows][:, None] + np.where(mask_BT, columns, 0))
-        targets_BT = np.where(mask_BT, text, BOUNDARY)
-        inputs_BT = shift_targets(targets_BT)
-        inputs, targets, mask = (torch.from_numpy(array) for array in (inputs_BT, targets_BT, mask_BT))
-        return Batch(inputs, targets, mask, False, int(lengths.sum()))
+        text_BT, mask_BT = self._split.gather_sentences(rows, lengths)
+        targets_BT = np.where(mask_BT, text_BT, BOUNDARY)
+        inputs_BT, targets = torch.from_numpy(shift_targets(targets_BT)), torch.from_numpy(targets_BT)
+        mask = None if mask_BT.all() else torch.from_numpy(mask_BT)
+        return Batch(inputs_BT, targets, mask, False, int(lengths.sum()))

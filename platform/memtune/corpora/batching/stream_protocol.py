@@ -10,8 +10,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from memtune.corpora.batching.batches import Batch, Plan, Positions
-from memtune.corpora.batching.treebank import BOUNDARY
+from memtune.corpora.batching.batches import BOUNDARY, Batch, Plan, Positions
 from memtune.corpora.store.corpus import Split
 from memtune.values import Value
 
@@ -96,6 +95,13 @@ class StreamProtocol(Value):
         return self.evaluation_plan(split)
 
 
+def _read_text(split: Split, positions: Positions) -> tuple[Tensor, Tensor]:
+    """The tokens at all positions of each row but the last, and at all but the first; a boundary is at -1."""
+    text = split.gather(positions.clip(0, split.token_count - 1))
+    text[positions < 0] = BOUNDARY
+    return torch.from_numpy(text[:, :-1].copy()), torch.from_numpy(text[:, 1:].copy())
+
+
 class _StreamPlan(Plan):
     def __init__(
         self, split: Split, rows: int, length: int, random: np.random.Generator | None = None
@@ -127,20 +133,11 @@ class _StreamPlan(Plan):
 
     def batch(self, index: int) -> Batch:
         first, stop = self._bounds[index : index + 2]
-        text = self._read_columns(np.arange(first - 1, stop))
-        inputs_BT = torch.from_numpy(text[:, :-1].copy())
-        targets_BT = torch.from_numpy(text[:, 1:].copy())
+        inputs_BT, targets_BT = _read_text(self._split, self._starts[:, None] + np.arange(first - 1, stop))
         mask_BT = self._make_mask(stop - first) if stop == self._columns else None
         count = targets_BT.numel() if mask_BT is None else int(mask_BT.sum())
         scale = (stop - first) / self._length if self._scales_learning_rate else 1.0
         return Batch(inputs_BT, targets_BT, mask_BT, index > 0, count, scale)
-
-    def _read_columns(self, columns: Positions) -> Positions:
-        """The tokens of every row at these columns; column -1 of the first row is the boundary."""
-        positions = self._starts[:, None] + columns
-        text = self._split.gather(positions.clip(0, self._split.token_count - 1))
-        text[positions < 0] = BOUNDARY
-        return text
 
     def _make_mask(self, width: int) -> Tensor | None:
         """False in the last column of rows that are one token shorter; None when there are none."""
@@ -169,11 +166,7 @@ class _WindowPlan(Plan):
 
     def batch(self, index: int) -> Batch:
         predicted = self._order[index * self._rows : (index + 1) * self._rows]
-        positions = predicted[:, None] + self._window
-        text = self._split.gather(positions.clip(0))
-        text[positions < 0] = BOUNDARY
-        inputs_BT = torch.from_numpy(text[:, :-1].copy())
-        targets_BT = torch.from_numpy(text[:, 1:].copy())
+        inputs_BT, targets_BT = _read_text(self._split, predicted[:, None] + self._window)
         mask_BT = torch.zeros_like(targets_BT, dtype=torch.bool)
         mask_BT[:, -1] = True
         return Batch(inputs_BT, targets_BT, mask_BT, False, len(predicted))

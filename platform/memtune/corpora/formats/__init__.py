@@ -2,41 +2,37 @@
 
 from collections.abc import Mapping
 
-from memtune.corpora.blocks.text_blocks import BadLineError, Block, Format, split_lines
 from memtune.corpora.formats import (
-    column_files,
     conllu,
-    linzen_tsv,
+    labelled_sentences,
     msr_completion,
     number_agreement,
+    plain_texts,
     prose_texts,
-    raw,
     records,
-    sentence_lines,
-    snli,
-    sst,
 )
 from memtune.corpora.sources.line_reader import LineReader
+from memtune.corpora.text_blocks import BadLineError, Block, Format, split_lines
 from memtune.plugins import ObjectRegistry
 
 _BUILT_IN: Mapping[str, Format] = {
-    "text": sentence_lines.TEXT,
-    "ptb": sentence_lines.PTB,
-    "wikitext": sentence_lines.WIKITEXT,
+    "text": plain_texts.TEXT,
+    "ptb": plain_texts.PTB,
+    "wikitext": plain_texts.WIKITEXT,
     "prose": prose_texts.PROSE,
-    "raw": raw.FORMAT,
+    "raw": plain_texts.RAW,
     "jsonl": records.JSON_LINES,
     "csv": records.CSV,
-    "parquet": column_files.PARQUET,
-    "arrow": column_files.ARROW,
+    "parquet": records.PARQUET,
+    "arrow": records.ARROW,
     "gutenberg": prose_texts.GUTENBERG,
     "msr-completion": msr_completion.FORMAT,
     "agreement": number_agreement.AGREEMENT,
     "agreement-prefix": number_agreement.AGREEMENT_PREFIX,
-    "linzen-tsv": linzen_tsv.FORMAT,
-    "sst": sst.FORMAT,
-    "snli": snli.SNLI,
-    "snli-tsv": snli.SNLI_TSV,
+    "linzen-tsv": number_agreement.LINZEN_TSV,
+    "sst": labelled_sentences.SST,
+    "snli": labelled_sentences.SNLI,
+    "snli-tsv": labelled_sentences.SNLI_TSV,
     "conllu": conllu.FORMAT,
 }
 FORMATS: ObjectRegistry[Format] = ObjectRegistry(

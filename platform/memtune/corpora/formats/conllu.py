@@ -7,7 +7,8 @@ A tree has one root and no cycle; edges may cross. Whitespace within a form beco
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
-from memtune.corpora.blocks.text_blocks import (
+from memtune.corpora.sources.line_reader import LineReader
+from memtune.corpora.text_blocks import (
     BadLineError,
     Block,
     Example,
@@ -15,9 +16,10 @@ from memtune.corpora.blocks.text_blocks import (
     FormatOptions,
     parse_blocks,
     parse_number,
+    split_columns,
 )
-from memtune.corpora.sources.line_reader import LineReader
 from memtune.errors import CorpusError
+from memtune.number_format import format_count
 
 PUNCTUATION_RELATION = "punct"
 
@@ -108,9 +110,7 @@ def _make_tree(words: Sequence[_Word]) -> DependencyTree:
 def _parse_words(lines: NumberedLines) -> Iterator[_Word]:
     position = 0
     for number, line in lines:
-        columns = line.split("\t")
-        if len(columns) != _COLUMN_COUNT:
-            raise BadLineError(f"{len(columns)} TAB-separated columns instead of {_COLUMN_COUNT}", number)
+        columns = split_columns(line, _COLUMN_COUNT, number)
         identifier, form, head, relation = columns[0], columns[1], columns[6], columns[7]
         if "-" in identifier or "." in identifier:
             continue
@@ -119,23 +119,19 @@ def _parse_words(lines: NumberedLines) -> Iterator[_Word]:
             raise BadLineError(f'word "{identifier}" where {position} should be', number)
         if not form.split() or not relation.strip():
             raise BadLineError("a word without a form or a relation", number)
-        yield _Word("_".join(form.split()), _parse_head(head, number), relation.strip(), number)
-
-
-def _parse_head(text: str, line: int) -> int:
-    try:
-        return parse_number(text, "the head") - 1
-    except BadLineError as error:
-        raise BadLineError(error.reason, line) from None
+        place = parse_number(head, "the head", number) - 1
+        yield _Word("_".join(form.split()), place, relation.strip(), number)
 
 
 def _check_tree(words: Sequence[_Word]) -> None:
     for word in words:
         if word.head >= len(words):
-            raise BadLineError(f"head {word.head + 1} in a sentence of {len(words)} words", word.line)
+            size = format_count(len(words), "word")
+            raise BadLineError(f"head {word.head + 1} in a sentence of {size}", word.line)
     roots = [word for word in words if word.head < 0]
     if len(roots) != 1:
-        raise BadLineError(f"a sentence with {len(roots)} roots", roots[1].line if roots else None)
+        line = roots[1].line if roots else None
+        raise BadLineError(f"a sentence with {format_count(len(roots), 'root')}", line)
     safe: set[int] = set()  # positions known to lead to the root
     for start, word in enumerate(words):
         path = {start: None}

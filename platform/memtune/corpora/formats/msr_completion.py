@@ -20,8 +20,10 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
-from memtune.corpora.blocks.prose import split_clitics
-from memtune.corpora.blocks.text_blocks import (
+from memtune.corpora.formats.conllu import drop_punctuation, read_parsed_sentences
+from memtune.corpora.formats.prose_texts import split_clitics
+from memtune.corpora.sources.line_reader import LineReader
+from memtune.corpora.text_blocks import (
     BadLineError,
     Block,
     Example,
@@ -30,9 +32,8 @@ from memtune.corpora.blocks.text_blocks import (
     parse_blocks,
     parse_number,
 )
-from memtune.corpora.formats.conllu import drop_punctuation, read_parsed_sentences
-from memtune.corpora.sources.line_reader import LineReader
 from memtune.errors import CorpusError
+from memtune.number_format import format_count
 
 # Possessive quantifiers: without them a long row of spaces without a bracket takes quadratic time.
 _CANDIDATE_PATTERN = re.compile(r"\s*+(\d++)([a-z])\)\s++([^\[\]]*+)\[([^\[\]]*+)\]([^\[\]]*+)")
@@ -62,11 +63,17 @@ class CompletionOptions(FormatOptions):
 
 
 def _read(reader: LineReader, options: CompletionOptions) -> Iterator[Block]:
-    path = options.answers or _find_answer_file(reader.path)
+    beside = [
+        reader.path.with_name(reader.path.name.replace("questions", word)) for word in ("answers", "labels")
+    ]
+    found = (place for place in beside if place != reader.path and os.path.isfile(place))
+    path = options.answers or next(found, None)
     answers = _read_answers(reader.open_companion(path, "the file of answers")) if path else None
     example = partial(_parse_example, options, answers)
     if options.trees:
-        trees = reader.open_companion(_find_tree_file(reader.path, options.trees), "the file of trees")
+        is_folder = options.trees.is_dir()
+        place = options.trees / f"{reader.path.stem}.conllu" if is_folder else options.trees
+        trees = reader.open_companion(place, "the file of trees")
         example = partial(_attach_trees, options, read_parsed_sentences(trees), example)
     questions = 0
     for block in parse_blocks(reader, _group_questions(reader), example):
@@ -78,23 +85,8 @@ def _read(reader: LineReader, options: CompletionOptions) -> Iterator[Block]:
             "file of answers with --option answers=FILE"
         )
     elif len(answers) > questions:
-        reader.notes.append(f"{path} has answers to {len(answers):,} questions, {reader.name} {questions:,}")
-
-
-def _find_answer_file(path: Path) -> Path | None:
-    names = (path.name.replace("questions", word) for word in ("answers", "labels"))
-    return next(
-        (
-            path.with_name(name)
-            for name in names
-            if name != path.name and os.path.isfile(path.with_name(name))
-        ),
-        None,
-    )
-
-
-def _find_tree_file(questions: Path, trees: Path) -> Path:
-    return trees / f"{questions.stem}.conllu" if trees.is_dir() else trees
+        count = format_count(len(answers), "question")
+        reader.notes.append(f"{path} has answers to {count}, {reader.name} {questions:,}")
 
 
 def _read_answers(reader: LineReader) -> dict[str, int]:
@@ -105,26 +97,20 @@ def _read_answers(reader: LineReader) -> dict[str, int]:
         if candidate:
             answers[candidate[1]] = ord(candidate[2]) - _ORD_A
         elif line.strip().isdecimal():
-            answers[str(number)] = _parse_index(reader, number, line)
+            try:
+                answers[str(number)] = parse_number(line, "the answer")
+            except BadLineError as error:
+                raise CorpusError(f"{reader.name}: line {number}: {error.reason}") from None
         elif line.strip():
             raise CorpusError(f'{reader.name}: line {number}: neither "12c) ... [word] ..." nor a number')
     return answers
-
-
-def _parse_index(reader: LineReader, number: int, line: str) -> int:
-    try:
-        return parse_number(line, "the answer")
-    except BadLineError as error:
-        raise CorpusError(f"{reader.name}: line {number}: {error.reason}") from None
 
 
 def _group_questions(reader: LineReader) -> Iterator[tuple[int, list[str]]]:
     """The lines of each question: consecutive lines with the same number."""
     lines: list[str] = []
     first, current = 0, ""
-    for number, line in reader.read_lines():
-        if not line.strip():
-            continue
+    for number, line in reader.read_full_lines():
         candidate = _CANDIDATE_PATTERN.fullmatch(line)
         question = candidate[1] if candidate else f"line {number}"
         if lines and (question != current or (candidate and candidate[2] == "a")):

@@ -1,4 +1,4 @@
-"""Number agreement: two files of corresponding lines, or prefixes of sentences.
+"""Number agreement: two files of corresponding lines, prefixes of sentences, or a table of verbs.
 
 The format `agreement`: `NAME.text` has one sentence per line, which may end in `<eos>`. `NAME.gold`, or the
 file of the option `gold`, has TAB-separated columns of one of two kinds:
@@ -15,18 +15,32 @@ is the simplified data of Linzen et al. (2016) (`numpred.test`), which StackNN (
 labels are VBZ or VBP, sing or plur, or singular or plural. The file has no verb, so every question compares
 the two forms of one verb, those of the options `singular` and `plural`. The form that the label names is
 stored as the last word of the sentence.
+
+The format `linzen-tsv` is that of Linzen et al. (2016) as published: a TSV with a header, one verb per row.
+Columns are found by their names; `verb_index` counts from 1 and `n_diff_intervening` is the number of
+attractors. The table has one form of each verb, and the other is found in one of two ways:
+
+- By default in the table itself, for English: a form tagged VBZ and one tagged VBP anywhere in its sentences
+  are a pair if English spelling makes one from the other.
+- For other languages, or to choose the forms, the option `forms` names a file with a singular form, a TAB
+  and a plural form per line. The column `pos_sentence` is then not needed. A form with several partners,
+  such as a Russian plural, gets that of its first line.
+
+Rows whose verb has no partner are left out and counted. The file is read several times, first for the forms.
 """
 
 import csv
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Self
 
 from pydantic import Field, model_validator
 
-from memtune.corpora.blocks.text_blocks import (
+from memtune.corpora.sources.line_reader import LineReader
+from memtune.corpora.store.vocabulary import EOS
+from memtune.corpora.text_blocks import (
     BadLineError,
     Block,
     Example,
@@ -35,9 +49,8 @@ from memtune.corpora.blocks.text_blocks import (
     parse_blocks,
     parse_number,
 )
-from memtune.corpora.sources.line_reader import LineReader
-from memtune.corpora.store.vocabulary import EOS
 from memtune.errors import CorpusError
+from memtune.number_format import format_count
 
 UNKNOWN_ATTRACTORS = -1
 """Stored if a source does not have the number of attractors."""
@@ -46,7 +59,6 @@ _COLUMN_COUNT = 4
 _GENERATED_COLUMN_COUNTS = (11, 12)  # the last one, the context, is missing from some copies
 _POSITION, _RIGHT, _WRONG = 3, 6, 7  # columns of generated questions
 _TABLE_COLUMNS = ("form", "class", "n_attr")
-
 
 _Rows = tuple[dict[str, str], dict[str, str]]
 """Columns by name of the two rows of a question."""
@@ -72,19 +84,16 @@ def _read(reader: LineReader, options: AgreementOptions) -> Iterator[Block]:
         ) from None
     table = options.table or reader.path.with_suffix(".tab")
     rows = _read_table(reader, table) if options.table or os.path.isfile(table) else None
+    is_unknown = False
     for block in parse_blocks(reader, _pair_lines(reader, verbs), partial(_parse_example, rows)):
-        _note_unknown_attractors(reader, block)
+        attractors = block.annotations["agreement"]["attractors"].to_numpy()
+        is_unknown = is_unknown or bool((attractors == UNKNOWN_ATTRACTORS).any())
         yield block
-
-
-def _note_unknown_attractors(reader: LineReader, block: Block) -> None:
-    note = (
-        f"{reader.name}: the number of attractors is not known for some questions, which are counted in no "
-        "group by attractors; name their table with --option table=FILE"
-    )
-    unknown = block.annotations["agreement"]["attractors"].to_numpy() == UNKNOWN_ATTRACTORS
-    if unknown.any() and note not in reader.notes:
-        reader.notes.append(note)
+    if is_unknown:
+        reader.notes.append(
+            f"{reader.name}: the number of attractors is not known for some questions, which are counted in "
+            "no group by attractors; name their table with --option table=FILE"
+        )
 
 
 def _pair_lines(reader: LineReader, verbs: LineReader) -> Iterator[tuple[int, tuple[str, str]]]:
@@ -92,7 +101,8 @@ def _pair_lines(reader: LineReader, verbs: LineReader) -> Iterator[tuple[int, tu
     for number, text in reader.read_lines():
         gold = next(golds, None)
         if gold is None:
-            raise CorpusError(f"{verbs.path} ends after {number - 1} lines, but {reader.name} has more")
+            end = format_count(number - 1, "line")
+            raise CorpusError(f"{verbs.path} ends after {end}, but {reader.name} has more")
         if text.strip() or gold[1].strip():
             yield number, (text, gold[1])
     if any(line.strip() for _, line in golds):
@@ -103,15 +113,21 @@ def _read_table(text: LineReader, path: Path) -> Iterator[_Rows]:
     """The two rows of each question, right form first; the file is opened for the first question."""
     reader = text.open_companion(path)
     lines = (line for _, line in reader.read_lines())
-    names = next(lines, "").split("\t")
-    missing = set(_TABLE_COLUMNS) - set(names)
-    if missing:
-        raise CorpusError(f"{reader.name}: line 1: a header without {', '.join(sorted(missing))}")
+    names = _check_header(reader, next(lines, ""), _TABLE_COLUMNS)
     try:
         rows = (dict(zip(names, row, strict=False)) for row in csv.reader(lines, delimiter="\t"))
         yield from zip(rows, rows, strict=False)
     except csv.Error as error:
         raise CorpusError(f"{reader.name}: not TAB-separated columns ({error})") from None
+
+
+def _check_header(reader: LineReader, line: str, required: tuple[str, ...]) -> list[str]:
+    """The names of the columns. Raises CorpusError where a required one is missing."""
+    names = line.split("\t")
+    missing = set(required) - set(names)
+    if missing:
+        raise CorpusError(f"{reader.name}: line 1: a header without {', '.join(sorted(missing))}")
+    return names
 
 
 def _parse_example(rows: Iterator[_Rows] | None, lines: tuple[str, str]) -> Example:
@@ -135,7 +151,7 @@ def _parse_generated(words: list[str], columns: list[str], rows: _Rows | None) -
     verb = parse_number(columns[_POSITION], "position")
     right, wrong = _parse_forms(columns[_RIGHT], columns[_WRONG])
     if verb >= len(words):
-        raise BadLineError(f"position {verb} in a sentence of {len(words)} words")
+        raise BadLineError(f"position {verb} in a sentence of {format_count(len(words), 'word')}")
     if rows is None:
         return _make_example(words, verb, right, wrong, UNKNOWN_ATTRACTORS)
     if [row.get("form", "").strip() for row in rows] != [right, wrong]:
@@ -165,7 +181,6 @@ AGREEMENT = Format(
     options=AgreementOptions,
 )
 
-
 _SINGULAR_LABELS = ("VBZ", "sing", "singular")
 _PLURAL_LABELS = ("VBP", "plur", "plural")
 
@@ -187,8 +202,7 @@ class PrefixOptions(FormatOptions):
 
 
 def _read_prefixes(reader: LineReader, options: PrefixOptions) -> Iterator[Block]:
-    lines = ((number, line) for number, line in reader.read_lines() if line.strip())
-    return parse_blocks(reader, lines, partial(_parse_prefix, options))
+    return parse_blocks(reader, reader.read_full_lines(), partial(_parse_prefix, options))
 
 
 def _parse_prefix(options: PrefixOptions, line: str) -> Example:
@@ -209,4 +223,122 @@ AGREEMENT_PREFIX = Format(
     "number agreement by prefixes: VBZ or VBP, a TAB and the words before the verb",
     annotations=("agreement",),
     options=PrefixOptions,
+)
+
+_REQUIRED_COLUMNS = ("orig_sentence", "verb", "verb_index", "n_diff_intervening")
+_TAG_COLUMN = "pos_sentence"
+_SINGULAR, _PLURAL = "VBZ", "VBP"
+_IRREGULAR = {"are": "is", "have": "has", "'re": "'s", "'ve": "'s"}
+_SIBILANTS = ("s", "x", "z", "ch", "sh")
+
+
+class LinzenOptions(FormatOptions):
+    """`forms` is a file with the singular and the plural form of each verb, for languages besides English."""
+
+    forms: Path | None = None
+
+
+def _read_linzen(reader: LineReader, options: LinzenOptions) -> Iterator[Block]:
+    required = _REQUIRED_COLUMNS if options.forms else (*_REQUIRED_COLUMNS, _TAG_COLUMN)
+    names = _check_header(reader, next(reader.reopen().read_lines(), (1, ""))[1], required)
+    if options.forms:
+        partners, place = _read_verb_forms(reader.open_companion(options.forms)), str(options.forms)
+    else:
+        partners, place = _find_verb_partners(reader.reopen(), names), "the file"
+    skip = partial(reader.count_skipped, f"rows whose verb's other form is not in {place}")
+    lines = ((number, line) for number, line in reader.read_full_lines() if number > 1)
+    return parse_blocks(reader, lines, partial(_parse_linzen_row, names, partners, skip))
+
+
+def _read_verb_forms(reader: LineReader) -> dict[str, str]:
+    """The partner of each form of the file, lower-cased."""
+    partners: dict[str, str] = {}
+    for number, line in reader.read_full_lines():
+        forms = line.lower().split()
+        if len(forms) != 2:
+            raise CorpusError(
+                f"{reader.name}: line {number}: {format_count(len(forms), 'word')}; give a singular form, a "
+                "TAB and a plural form"
+            )
+        singular, plural = forms
+        partners.setdefault(singular, plural)
+        partners.setdefault(plural, singular)
+    return partners
+
+
+def _find_verb_partners(reader: LineReader, names: list[str]) -> dict[str, str]:
+    """The partner of each English form, lower-cased, of which the table has both."""
+    seen: dict[str, set[str]] = {_SINGULAR: set(), _PLURAL: set()}
+    sentence, tags = names.index("orig_sentence"), names.index(_TAG_COLUMN)
+    for number, line in reader.read_lines():
+        columns = _split_columns(line) or []
+        if number > 1 and len(columns) == len(names):
+            words = columns[sentence].lower().split()
+            for word, tag in zip(words, columns[tags].split(), strict=False):
+                if tag in seen:
+                    seen[tag].add(word)
+    partners: dict[str, str] = {}
+    for plural in sorted(seen[_PLURAL]):
+        for singular in _spell_third_person(plural):
+            if singular in seen[_SINGULAR]:
+                partners.setdefault(plural, singular)
+                partners.setdefault(singular, plural)
+    return partners
+
+
+def _spell_third_person(plural: str) -> Iterator[str]:
+    """English spellings of the third person singular of a present tense, the most probable first."""
+    if plural in _IRREGULAR:
+        yield _IRREGULAR[plural]
+    elif plural.endswith("y") and plural[-2:-1] not in "aeiou":
+        yield f"{plural[:-1]}ies"
+    elif plural.endswith(_SIBILANTS):
+        yield f"{plural}es"
+        yield f"{plural}{plural[-1]}es"
+    elif plural.endswith("o"):
+        yield f"{plural}es"
+        yield f"{plural}s"
+    else:
+        yield f"{plural}s"
+
+
+def _parse_linzen_row(
+    names: list[str], partners: dict[str, str], skip: Callable[[], None], line: str
+) -> Example | None:
+    columns = _split_columns(line)
+    if columns is None:
+        raise BadLineError("not TAB-separated columns: one is too long")
+    if len(columns) != len(names):
+        found = format_count(len(columns), "TAB-separated column")
+        raise BadLineError(f"{found} instead of {len(names)}")
+    row = dict(zip(names, columns, strict=True))
+    words = row["orig_sentence"].split()
+    if not (row["verb_index"].isdecimal() and row["n_diff_intervening"].isdecimal()):
+        raise BadLineError("verb_index and n_diff_intervening are numbers")
+    verb = parse_number(row["verb_index"], "verb_index") - 1
+    attractors = parse_number(row["n_diff_intervening"], "n_diff_intervening")
+    if not 0 <= verb < len(words) or words[verb].lower() != row["verb"].lower():
+        raise BadLineError(f'word {verb + 1} of the sentence is not the verb "{row["verb"]}"')
+    wrong = partners.get(words[verb].lower())
+    if wrong is None:
+        skip()
+        return None
+    if words[verb][0].isupper():
+        wrong = wrong.capitalize()
+    return Example([words], {"agreement": [(0, verb, words[verb], wrong, attractors)]})
+
+
+def _split_columns(line: str) -> list[str] | None:
+    """The columns of a line; None if csv refuses it, for example a column of more than 131,072 characters."""
+    try:
+        return next(csv.reader([line], delimiter="\t"), [])
+    except csv.Error:
+        return None
+
+
+LINZEN_TSV = Format(
+    _read_linzen,
+    "number agreement as published by Linzen et al. (2016): a TSV with a header, one verb per row",
+    annotations=("agreement",),
+    options=LinzenOptions,
 )

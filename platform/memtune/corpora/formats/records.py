@@ -1,22 +1,166 @@
-"""Records with the text in a named field: JSON Lines, one object a line, and CSV with a header.
+"""Records with the text in a named field: JSON Lines, CSV with a header, and Parquet and Arrow files.
 
-A quoted field of CSV may hold line ends.
+A quoted field of CSV may hold line ends. Parquet and Arrow are read in batches of rows.
+`Dataset.save_to_disk` of Hugging Face writes a folder with `state.json` and Arrow streams; the cache of
+`datasets` holds such streams too.
 """
 
 import csv
 import json
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
+from itertools import chain
+from pathlib import Path
+from typing import IO, Any, Literal
 
-from memtune.corpora.blocks.record_texts import (
-    RecordOptions,
-    describe_missing_column,
-    extract_text,
-    make_record_blocks,
-)
-from memtune.corpora.blocks.text_blocks import BadLineError, Block, Format
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from memtune.corpora.formats.prose_texts import ProseOptions, make_prose_blocks, split_paragraphs
+from memtune.corpora.sources.file_signatures import check_expansion
 from memtune.corpora.sources.line_reader import LineReader
+from memtune.corpora.text_blocks import (
+    BadLineError,
+    Block,
+    Format,
+    FormatOptions,
+    has_lone_surrogate,
+    shorten,
+    split_lines,
+)
 from memtune.errors import CorpusError
+from memtune.number_format import format_count
+
+_BLOCK_CHARACTERS = 2**22
+_SHOWN_NAMES = 10
+_MAX_TEXT_BYTES = 2**22
+_MAX_PART_BYTES = 2**26
+_TEXT_TYPES = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+
+
+class RecordOptions(FormatOptions):
+    """`column` names the field with the text. `content` is `lines`, one sentence per line of the text with
+    words separated by whitespace, or `prose`, which is split into sentences and words. A list of words is one
+    sentence.
+    """
+
+    column: str = "text"
+    content: Literal["lines", "prose"] = "lines"
+
+
+def extract_text(record: Any, column: str) -> str | None:
+    """The text of a record, or None for a missing value. Raises BadLineError for anything else."""
+    if not isinstance(record, dict):
+        raise BadLineError(f"{type(record).__name__} instead of an object with fields")
+    if column not in record:
+        raise BadLineError(describe_missing_column(column, list(record)))
+    value = record[column]
+    if isinstance(value, list) and all(isinstance(word, str) for word in value):
+        value = " ".join(value)
+    if value is None or isinstance(value, str):
+        return value
+    raise BadLineError(f'"{shorten(column)}" is {type(value).__name__}, not a text or a list of words')
+
+
+def describe_missing_column(column: str, names: list[str]) -> str:
+    """A message for a column that does not exist, with those that do."""
+    shown = ", ".join(shorten(name) for name in names[:_SHOWN_NAMES]) or "nothing"
+    return f'no column "{shorten(column)}"; there is {shown}: choose one with --option column=NAME'
+
+
+def iterate_text_columns(column: pa.Array, name: str) -> Iterator[pa.Array]:
+    """A column of texts or of lists of words as Arrow strings, in parts of at most 64 MiB.
+
+    A small file may repeat one long text in many rows, so sizes are checked before texts are copied. Raises
+    CorpusError, which calls the column `name`, for another type and for a text of more than 4 MiB.
+    """
+    is_list = isinstance(column, pa.ListArray | pa.LargeListArray)
+    if is_list:
+        leaf, offsets = column.values, column.offsets.to_numpy()
+    else:
+        leaf, offsets = column, np.arange(len(column) + 1)
+    kind = leaf.type.value_type if pa.types.is_dictionary(leaf.type) else leaf.type
+    if not any(is_text(kind) for is_text in _TEXT_TYPES):
+        raise CorpusError(
+            f'the column "{name}" holds {column.type}, not text; choose another: --option column=NAME'
+        )
+    ends = np.append(0, np.cumsum(_measure_bytes(leaf)))[offsets]
+    if (longest := np.diff(ends).max(initial=0)) > _MAX_TEXT_BYTES:
+        raise CorpusError(
+            f'a text of the column "{name}" has {longest:,} bytes, more than {_MAX_TEXT_BYTES:,}; divide it'
+        )
+    start = 0
+    while start < len(column):
+        end = int(np.searchsorted(ends, ends[start] + _MAX_PART_BYTES, side="right")) - 1
+        part = column.slice(start, end - start)
+        yield pc.binary_join(part.cast(pa.list_(pa.string())), " ") if is_list else part.cast(pa.string())
+        start = end
+
+
+def _measure_bytes(leaf: pa.Array) -> npt.NDArray[np.int64]:
+    """The bytes of each text; 0 for a missing one."""
+    has_indices = pa.types.is_dictionary(leaf.type)
+    texts = leaf.dictionary if has_indices else leaf
+    views = pa.types.is_string_view(texts.type)  # whose bytes pyarrow does not count
+    lengths = pc.binary_length(texts.cast(pa.large_string()) if views else texts)
+    lengths = lengths.take(leaf.indices) if has_indices else lengths
+    measured: npt.NDArray[np.int64] = lengths.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    return measured
+
+
+def make_record_blocks(texts: Iterable[str], options: RecordOptions, name: str) -> Iterator[Block]:
+    """The sentences of texts.
+
+    Raises CorpusError, which calls the source `name`, for a NUL or a lone surrogate.
+    """
+    if options.content == "prose":
+        paragraphs = (split_paragraphs(_check_text(text, name).splitlines(), name) for text in texts)
+        yield from make_prose_blocks(chain.from_iterable(paragraphs), ProseOptions())
+        return
+    for group in _group_texts(texts):
+        yield from _split_texts(group, name)
+
+
+def _check_text(text: str, name: str) -> str:
+    if "\0" in text:
+        raise CorpusError(f"{name}: a NUL in {shorten(repr(text))}; texts hold none")
+    if has_lone_surrogate(text):
+        raise CorpusError(f"{name}: a lone surrogate in {shorten(ascii(text))}, which no text may hold")
+    return text
+
+
+def _group_texts(texts: Iterable[str]) -> Iterator[list[str]]:
+    """Lists of texts of a bounded length together."""
+    group: list[str] = []
+    characters = 0
+    for text in texts:
+        group.append(text)
+        characters += len(text) + 1
+        if characters > _BLOCK_CHARACTERS:
+            yield group
+            group, characters = [], 0
+    if group:
+        yield group
+
+
+def _split_texts(texts: list[str], name: str) -> Iterator[Block]:
+    try:
+        array = pa.array(texts, pa.string())
+    except (UnicodeEncodeError, pa.ArrowException):
+        array = pa.array([_check_text(text, name) for text in texts], pa.string())
+    if pc.any(pc.match_substring(array, "\0")).as_py():
+        for text in texts:
+            _check_text(text, name)
+    for sign in ("\r\n", "\r"):
+        array = pc.replace_substring(array, sign, "\n")
+    lines = pc.split_pattern(array, "\n").flatten()
+    blank = pc.or_(pc.utf8_is_space(lines), pc.equal(pc.binary_length(lines), 0))
+    lines = lines.filter(pc.invert(blank))
+    if len(lines):
+        yield split_lines(lines)
 
 
 def parse_json_line(line: str) -> Any:
@@ -29,16 +173,21 @@ def parse_json_line(line: str) -> Any:
         raise BadLineError(f"not JSON ({error})") from None
 
 
-def _read_json(reader: LineReader, options: RecordOptions) -> Iterator[Block]:
-    return make_record_blocks(_read_json_texts(reader, options.column), options, reader.name)
+def _make_format(
+    read_texts: Callable[[LineReader, Any], Iterator[str]],
+    summary: str,
+    options: type[RecordOptions] = RecordOptions,
+) -> Format:
+    def read(reader: LineReader, options: RecordOptions) -> Iterator[Block]:
+        return make_record_blocks(read_texts(reader, options), options, reader.name)
+
+    return Format(read, summary, options=options)
 
 
-def _read_json_texts(reader: LineReader, column: str) -> Iterator[str]:
-    for number, line in reader.read_lines():
-        if not line.strip():
-            continue
+def _read_json(reader: LineReader, options: RecordOptions) -> Iterator[str]:
+    for number, line in reader.read_full_lines():
         try:
-            text = extract_text(parse_json_line(line), column)
+            text = extract_text(parse_json_line(line), options.column)
         except BadLineError as error:
             reader.report_bad(number, error.reason)
             continue
@@ -49,10 +198,7 @@ def _read_json_texts(reader: LineReader, column: str) -> Iterator[str]:
             yield text
 
 
-JSON_LINES = Format(
-    _read_json, "JSON Lines: one object per line, the text in one of its fields", options=RecordOptions
-)
-
+JSON_LINES = _make_format(_read_json, "JSON Lines: one object per line, the text in one of its fields")
 
 _MAX_FIELD_CHARACTERS = 2**22
 _DELIMITERS = {"tab": "\t", "comma": ",", "semicolon": ";"}
@@ -64,14 +210,10 @@ class CsvOptions(RecordOptions):
     delimiter: str = ","
 
 
-def _read_csv(reader: LineReader, options: CsvOptions) -> Iterator[Block]:
+def _read_csv(reader: LineReader, options: CsvOptions) -> Iterator[str]:
     delimiter = _DELIMITERS.get(options.delimiter, options.delimiter)
     if len(delimiter) != 1 or delimiter in '"\r\n\0 ':
         raise CorpusError(f'the delimiter "{options.delimiter}" is not one character; write tab for a TAB')
-    return make_record_blocks(_read_csv_texts(reader, options.column, delimiter), options, reader.name)
-
-
-def _read_csv_texts(reader: LineReader, column: str, delimiter: str) -> Iterator[str]:
     # The line ends stay: those within quotes are part of the text.
     lines = (line + "\n" for _, line in reader.read_lines())
     rows = csv.reader(lines, delimiter=delimiter, strict=True)
@@ -79,16 +221,15 @@ def _read_csv_texts(reader: LineReader, column: str, delimiter: str) -> Iterator
     limit = csv.field_size_limit(_MAX_FIELD_CHARACTERS)
     try:
         header = next(rows, [])
-        if column not in header:
-            raise CorpusError(f"{reader.name}: line 1: {describe_missing_column(column, header)}")
-        place = header.index(column)
+        if options.column not in header:
+            raise CorpusError(f"{reader.name}: line 1: {describe_missing_column(options.column, header)}")
+        place = header.index(options.column)
         for row in rows:
             if not row or row == header:  # files that were joined repeat it
                 continue
             if len(row) != len(header):
-                reader.report_bad(
-                    rows.line_num, f"{len(row)} columns instead of {len(header)} as in the header"
-                )
+                found = format_count(len(row), "column")
+                reader.report_bad(rows.line_num, f"{found} instead of {len(header)} as in the header")
                 continue
             reader.count_good()
             yield row[place]
@@ -98,4 +239,145 @@ def _read_csv_texts(reader: LineReader, column: str, delimiter: str) -> Iterator
         csv.field_size_limit(limit)
 
 
-CSV = Format(_read_csv, "CSV with a header, the text in one of its columns", options=CsvOptions)
+CSV = _make_format(_read_csv, "CSV with a header, the text in one of its columns", CsvOptions)
+
+_BATCH_ROWS = 1024
+_BATCH_BYTES = 2**26
+_PARQUET_MAGIC, _ARROW_MAGIC, _STREAM_MAGIC = b"PAR1", b"ARROW1", b"\xff\xff\xff\xff"
+_STATE_FILE, _SPLITS_FILE = "state.json", "dataset_dict.json"
+_MAX_STATE_BYTES = 2**24
+
+
+def _read_arrow(reader: LineReader, options: RecordOptions) -> Iterator[Block]:
+    if not reader.is_folder:
+        yield from make_record_blocks(_read_column(reader, options.column, _open_arrow), options, reader.name)
+        return
+    for path in _list_dataset_files(reader.path):
+        companion = reader.open_companion(path)
+        texts = _read_column(companion, options.column, _open_arrow)
+        yield from make_record_blocks(texts, options, companion.name)
+
+
+def _read_column(
+    reader: LineReader, column: str, read: Callable[[IO[bytes], str], Iterator[pa.Array]]
+) -> Iterator[str]:
+    text_bytes = 0
+    with closing(reader.open_binary()) as file, _translate_errors(reader.name):
+        for values in read(file, column):
+            for part in iterate_text_columns(values, column):
+                # A text that is stored once may be that of any number of rows.
+                text_bytes += part.nbytes
+                check_expansion("the column", text_bytes, reader.bytes_read)
+                for text in part.to_pylist():
+                    if text is None:
+                        reader.count_skipped("records without a text")
+                    else:
+                        yield text
+
+
+def _open_parquet(file: IO[bytes], column: str) -> Iterator[pa.Array]:
+    _require_magic(file, (_PARQUET_MAGIC,), "a Parquet file")
+    metadata = pq.read_metadata(file)
+    _require_column(column, metadata.schema.to_arrow_schema())
+    leaves = [metadata.schema.column(index).path for index in range(len(metadata.schema))]
+    chosen = [index for index, path in enumerate(leaves) if path.split(".")[0] == column]
+    rows = _choose_batch_rows(metadata, chosen)
+    # Texts that the file stores once stay stored once in memory.
+    repeated = [leaves[index] for index in chosen]
+    with pq.ParquetFile(file, metadata=metadata, pre_buffer=False, read_dictionary=repeated) as table:
+        for batch in table.iter_batches(rows, columns=[column], use_threads=False):
+            yield batch.column(column)
+
+
+def _choose_batch_rows(metadata: pq.FileMetaData, leaves: list[int]) -> int:
+    """Rows of about 64 MiB, by the row group whose rows are the longest."""
+    groups = (metadata.row_group(index) for index in range(metadata.num_row_groups))
+    sizes = (
+        sum(group.column(leaf).total_uncompressed_size for leaf in leaves) / max(group.num_rows, 1)
+        for group in groups
+    )
+    longest = max(sizes, default=0)
+    return max(1, min(_BATCH_ROWS, int(_BATCH_BYTES / max(longest, 1))))
+
+
+def _open_arrow(file: IO[bytes], column: str) -> Iterator[pa.Array]:
+    magic = _require_magic(file, (_ARROW_MAGIC, _STREAM_MAGIC), "an Arrow file or stream")
+    open_reader = pa.ipc.open_file if magic == _ARROW_MAGIC else pa.ipc.open_stream
+    schema = open_reader(file).schema
+    _require_column(column, schema)
+    file.seek(0)
+    chosen = pa.ipc.IpcReadOptions(included_fields=[schema.get_field_index(column)], use_threads=False)
+    reader: Any = open_reader(file, options=chosen)
+    if magic == _ARROW_MAGIC:
+        batches = (reader.get_batch(index) for index in range(reader.num_record_batches))
+    else:
+        batches = iter(reader)
+    for batch in batches:
+        batch.validate(full=True)
+        for start in range(0, batch.num_rows, _BATCH_ROWS):
+            yield batch.column(0).slice(start, _BATCH_ROWS)
+
+
+def _require_magic(file: IO[bytes], expected: tuple[bytes, ...], kind: str) -> bytes:
+    start = file.read(max(map(len, expected)))
+    file.seek(0)
+    found = next((magic for magic in expected if start.startswith(magic)), None)
+    if found is None:
+        raise CorpusError(f"not {kind} (it starts with {start!r}); other formats: memtune corpus formats")
+    return found
+
+
+def _require_column(column: str, schema: pa.Schema) -> None:
+    if schema.names.count(column) != 1:
+        raise CorpusError(describe_missing_column(column, schema.names))
+
+
+@contextmanager
+def _translate_errors(name: str) -> Iterator[None]:
+    try:
+        yield
+    except CorpusError as error:
+        raise CorpusError(f"{name}: {error}") from None
+    except (pa.ArrowException, OSError, ValueError, OverflowError, MemoryError) as error:
+        reason = " ".join(str(error).splitlines()[:1])
+        raise CorpusError(f"{name} is damaged ({reason}); write or fetch the file again") from None
+
+
+def _list_dataset_files(folder: Path) -> list[Path]:
+    """The files of a data set that `Dataset.save_to_disk` wrote, in their order, or all *.arrow files."""
+    if (folder / _SPLITS_FILE).is_file():
+        raise CorpusError(
+            f"{folder} holds several splits; name each: --train {folder}/train --valid {folder}/validation "
+            f"--test {folder}/test"
+        )
+    if not (folder / _STATE_FILE).is_file():
+        files = sorted(path for path in folder.iterdir() if path.suffix == ".arrow")
+        if not files:
+            raise CorpusError(f"{folder} has neither {_STATE_FILE} nor *.arrow files")
+        return files
+    try:
+        with (folder / _STATE_FILE).open("rb") as file:
+            state = json.loads(file.read(_MAX_STATE_BYTES))
+        names = [entry["filename"] for entry in state["_data_files"]]
+        has_indices = bool(state.get("_indices_data_files"))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise CorpusError(f"{folder / _STATE_FILE} does not list the files of a data set") from None
+    are_plain = all(isinstance(name, str) and Path(name).name == name for name in names)
+    if not names or has_indices or not are_plain:
+        raise CorpusError(
+            f"{folder / _STATE_FILE} lists files in a way that this memtune does not read; save the data set "
+            "again with Dataset.flatten_indices().save_to_disk(FOLDER)"
+        )
+    return [folder / name for name in names]
+
+
+PARQUET = _make_format(
+    lambda reader, options: _read_column(reader, options.column, _open_parquet),
+    "Parquet, the text in one of its columns",
+)
+ARROW = Format(
+    _read_arrow,
+    "Arrow or Feather, and folders saved by Hugging Face datasets, the text in one of the columns",
+    options=RecordOptions,
+    reads_folders=True,
+)

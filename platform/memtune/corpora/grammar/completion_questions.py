@@ -14,23 +14,15 @@ from collections.abc import Iterator
 from functools import cache
 from math import inf
 
-from memtune.corpora.blocks.text_blocks import Example
+from memtune.corpora.grammar import lexicon
+from memtune.corpora.grammar.derivation import draw_below
 from memtune.corpora.grammar.embedded_corpus import (
     Sentence,
     generate_sentences,
     log_probability,
     stream_sentences,
 )
-from memtune.corpora.grammar.lexicon import (
-    INTRANSITIVE,
-    NAMES,
-    OTHER_FORM,
-    PARTNERS,
-    REPORTING,
-    SEPARABLE,
-    TRANSITIVE,
-    Lexicon,
-)
+from memtune.corpora.text_blocks import Example
 
 SPLIT_SIZES = {"valid": 1_000, "test": 1_000}
 """Number of questions in each split."""
@@ -62,12 +54,12 @@ def _make_question(sentence: Sentence, number: int, rng: random.Random) -> Examp
     blanks = list(_find_blanks(sentence))
     if not blanks:
         return None
-    kind, blank, similar = blanks[_draw_below(len(blanks), rng)]
+    kind, blank, similar = blanks[draw_below(len(blanks), rng)]
     distractors = [word for word in similar if _is_distractor(sentence, blank, word)]
     if len(distractors) < CANDIDATE_COUNT - 1:
         return None
-    chosen = [distractors.pop(_draw_below(len(distractors), rng)) for _ in range(CANDIDATE_COUNT - 1)]
-    answer = _draw_below(CANDIDATE_COUNT, rng)
+    chosen = [distractors.pop(draw_below(len(distractors), rng)) for _ in range(CANDIDATE_COUNT - 1)]
+    answer = draw_below(CANDIDATE_COUNT, rng)
     chosen.insert(answer, sentence.words[blank])
     row = (0, CANDIDATE_COUNT, blank, answer, f"{kind} {number}")
     trees = [(sentence.heads, sentence.relations)] * CANDIDATE_COUNT
@@ -82,17 +74,14 @@ def _find_blanks(sentence: Sentence) -> Iterator[tuple[str, int, tuple[str, ...]
             yield "particle", position, _PARTICLES
         elif word in _SIMILAR_NAMES and word in sentence.words[:position]:
             yield "name", position, _SIMILAR_NAMES[word]
-        elif (
-            word in _SIMILAR_VERBS
-            and _measure_subject_distance(sentence, position) >= _MIN_SUBJECT_DISTANCE_WORDS
-        ):
+        elif word in _SIMILAR_VERBS and _is_far_from_subject(sentence, position):
             yield "verb", position, _SIMILAR_VERBS[word]
 
 
-def _measure_subject_distance(sentence: Sentence, verb: int) -> int:
-    """Distance in words from the subject to a verb, 0 without a subject."""
+def _is_far_from_subject(sentence: Sentence, verb: int) -> bool:
+    """Whether a verb has a subject, and at least four words before it."""
     edges = enumerate(zip(sentence.heads, sentence.relations, strict=True))
-    return max((verb - word for word, edge in edges if edge == (verb, "nsubj")), default=0)
+    return any(verb - word >= _MIN_SUBJECT_DISTANCE_WORDS for word, edge in edges if edge == (verb, "nsubj"))
 
 
 def _is_distractor(sentence: Sentence, blank: int, word: str) -> bool:
@@ -113,13 +102,8 @@ def _replace_word(sentence: Sentence, position: int, word: str) -> tuple[str, ..
     return (*sentence.words[:position], word, *sentence.words[position + 1 :])
 
 
-def _draw_below(count: int, rng: random.Random) -> int:
-    """A random number from 0 to count - 1, from rng.random() only, which is stable across Python versions."""
-    return int(rng.random() * count)
-
-
-def _collect_words(groups: list[dict[str, Lexicon]]) -> tuple[str, ...]:
-    return tuple(word for group in groups for lexicon in group.values() for word in lexicon.words)
+def _collect_words(groups: list[dict[str, lexicon.Lexicon]]) -> tuple[str, ...]:
+    return tuple(word for group in groups for each in group.values() for word in each.words)
 
 
 def _group_verbs() -> dict[str, tuple[str, ...]]:
@@ -129,16 +113,20 @@ def _group_verbs() -> dict[str, tuple[str, ...]]:
     """
     groups = [
         *(
-            _collect_words([forms for (_, object_), forms in TRANSITIVE.items() if object_ == category])
-            for category in INTRANSITIVE
+            _collect_words(
+                [forms for (_, object_), forms in lexicon.TRANSITIVE.items() if object_ == category]
+            )
+            for category in lexicon.INTRANSITIVE
         ),
-        _collect_words(list(INTRANSITIVE.values())),
-        _collect_words(list(SEPARABLE.values())),
-        _collect_words([REPORTING]),
+        _collect_words(list(lexicon.INTRANSITIVE.values())),
+        _collect_words(list(lexicon.SEPARABLE.values())),
+        _collect_words([lexicon.REPORTING]),
     ]
     return {word: group for group in groups for word in group}
 
 
 _SIMILAR_VERBS = _group_verbs()
-_SIMILAR_NAMES = {name: lexicon.words for lexicon in NAMES.values() for name in lexicon.words}
-_PARTICLES = tuple(dict.fromkeys(PARTNERS[verb] for verb in OTHER_FORM if verb in PARTNERS))
+_SIMILAR_NAMES = {name: each.words for each in lexicon.NAMES.values() for name in each.words}
+_PARTICLES = tuple(
+    dict.fromkeys(lexicon.PARTNERS[verb] for verb in lexicon.OTHER_FORM if verb in lexicon.PARTNERS)
+)

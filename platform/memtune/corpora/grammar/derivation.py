@@ -8,13 +8,6 @@ sentences sum to one.
 
 Probabilities use only sums, products and quotients, and sampling only comparisons, so every machine gives the
 same words. Logarithms are natural.
-
-By the chain rule the entropy of a symbol's expansion is the entropy of its choice plus the expected entropy
-of the symbols that the choice leaves (Soule, 1974, "Entropies of probabilistic grammars"). In this grammar
-the entropy also depends on the slack (see derivation.py). Each symbol therefore has one entropy for every
-slack before it, and a distribution of the slack after it.
-
-Shapes: S slack, from 0 to the longest sentence.
 """
 
 import random
@@ -25,10 +18,7 @@ from functools import cache, cached_property
 from itertools import accumulate
 from math import fsum, inf, log
 
-import numpy as np
-import numpy.typing as npt
-
-from memtune.corpora.grammar.lexicon import PARTNERS, Lexicon
+from memtune.corpora.grammar.lexicon import PARTNERS
 from memtune.corpora.grammar.productions import PARTNER, SENTENCE, Production, Symbol, list_productions
 
 LONGEST_SENTENCE_WORDS = 40
@@ -73,7 +63,12 @@ class Derivation:
             frame.head = len(self.words)
         self.placements.append((frame, choice.relation))
         self.words.append(word)
-        self.pending.extend((state, _find_ancestor(frame, up)) for state, up in choice.list_next_states(word))
+        for state, up in choice.list_next_states(word):
+            ancestor = frame
+            for _ in range(up):
+                assert ancestor.parent is not None
+                ancestor = ancestor.parent
+            self.pending.append((state, ancestor))
 
     def end_log_probability(self) -> float:
         """Log probability that the sentence ends here, -inf if a pending symbol requires a word."""
@@ -108,13 +103,6 @@ class Derivation:
         return tuple(heads), tuple(relations)
 
 
-def _find_ancestor(frame: Frame, up: int) -> Frame:
-    for _ in range(up):
-        assert frame.parent is not None
-        frame = frame.parent
-    return frame
-
-
 class Choice:
     """A production with its cost in words of slack and the states of the symbols it leaves."""
 
@@ -131,10 +119,11 @@ class Choice:
         """The states after `word`, last first, each with the number of frames it is above the current one."""
         key = word if self._has_partner else ""
         if key not in self._next_states:
-            self._next_states[key] = tuple(
-                (expand_symbol(_substitute_partner(symbol, word)), up)
+            then = [
+                (symbol._replace(word=PARTNERS[word]) if symbol.word == PARTNER else symbol, up)
                 for symbol, up in self._symbols_last_first
-            )
+            ]
+            self._next_states[key] = tuple((expand_symbol(symbol), up) for symbol, up in then)
         return self._next_states[key]
 
     def word_probabilities(self) -> Iterator[tuple[str, float]]:
@@ -172,24 +161,14 @@ class SymbolExpansion:
         """The distribution of the choices whose cost is at most `slack`."""
         slack = min(slack, self._max_cost)
         if slack not in self._distributions:
-            self._distributions[slack] = _build_distribution(
-                [choice for choice in self.choices if choice.cost <= slack]
-            )
+            choices = tuple(choice for choice in self.choices if choice.cost <= slack)
+            total = fsum(choice.weight for choice in choices)
+            probabilities = tuple(choice.weight / total for choice in choices)
+            by_word = {word: index for index, choice in enumerate(choices) for word in choice.word_logs}
+            cumulative = (*accumulate(probabilities[:-1]), 1.0)
+            logs = tuple(map(log, probabilities))
+            self._distributions[slack] = ChoiceDistribution(choices, probabilities, cumulative, logs, by_word)
         return self._distributions[slack]
-
-
-def _build_distribution(choices: list[Choice]) -> ChoiceDistribution:
-    total = fsum(choice.weight for choice in choices)
-    probabilities = tuple(choice.weight / total for choice in choices)
-    by_word = {word: index for index, choice in enumerate(choices) for word in choice.word_logs}
-    cumulative = (*accumulate(probabilities[:-1]), 1.0)
-    return ChoiceDistribution(
-        tuple(choices), probabilities, cumulative, tuple(map(log, probabilities)), by_word
-    )
-
-
-def _substitute_partner(symbol: Symbol, word: str) -> Symbol:
-    return symbol._replace(word=PARTNERS[word]) if symbol.word == PARTNER else symbol
 
 
 @cache
@@ -207,8 +186,9 @@ def _find_shortest_production(production: Production) -> int:
     return (production.words is not None) + sum(_find_shortest(symbol) for symbol, _ in production.then)
 
 
-SHORTEST_SENTENCE_WORDS = _find_shortest(SENTENCE)
-"""Number of words of the shortest sentence."""
+def draw_below(count: int, rng: random.Random) -> int:
+    """A random number from 0 to count - 1, from rng.random() only, which is stable across Python versions."""
+    return int(rng.random() * count)
 
 
 def sample_derivation(rng: random.Random) -> Derivation:
@@ -221,15 +201,11 @@ def sample_derivation(rng: random.Random) -> Derivation:
         distribution = derivation.pending[-1][0].get_distribution(derivation.slack)
         index = bisect_right(distribution.cumulative, rng.random())
         choice = distribution.choices[index]
-        word = _sample_word(choice.words, rng) if choice.words else ""
+        word = choice.words.words[0] if choice.words else ""
+        if choice.words and len(choice.words.words) > 1:
+            word = choice.words.words[bisect_right(choice.words.cumulative, rng.random())]
         derivation.step(choice, word, distribution.logs[index] + choice.word_logs[word])
     return derivation
-
-
-def _sample_word(words: Lexicon, rng: random.Random) -> str:
-    if len(words.words) == 1:
-        return words.words[0]
-    return words.words[bisect_right(words.cumulative, rng.random())]
 
 
 def parse_words(words: Sequence[str]) -> Derivation | None:
@@ -254,66 +230,3 @@ def _parse_word(derivation: Derivation, word: str) -> bool:
         if emitted:
             return True
     return False
-
-
-Array = npt.NDArray[np.float64]
-_SLACK_COUNT = LONGEST_SENTENCE_WORDS + 1
-
-
-def entropy() -> float:
-    """Expected -log probability of a sentence, its end included: nats per sentence, exact up to rounding."""
-    return float(compute_moments(SENTENCE).nats[LONGEST_SENTENCE_WORDS - SHORTEST_SENTENCE_WORDS])
-
-
-def mean_tokens() -> float:
-    """Expected number of tokens of a sentence, its end included."""
-    slack_after_S = compute_moments(SENTENCE).slack[LONGEST_SENTENCE_WORDS - SHORTEST_SENTENCE_WORDS]
-    return float(LONGEST_SENTENCE_WORDS - slack_after_S @ np.arange(_SLACK_COUNT)) + 1.0
-
-
-@dataclass(frozen=True)
-class Moments:
-    """The contribution of one or more symbols to a sentence.
-
-    nats: expected -log probability by slack before the symbols, (S,). slack: distribution of the slack after
-    them, (S before, S after).
-    """
-
-    nats: Array
-    slack: Array
-
-    def chain(self, other: "Moments") -> "Moments":
-        """The moments of this expansion followed by the other."""
-        return Moments(self.nats + self.slack @ other.nats, self.slack @ other.slack)
-
-
-@cache
-def compute_moments(symbol: Symbol) -> Moments:
-    """The moments of the full expansion of a symbol."""
-    state = expand_symbol(symbol)
-    nats_S, slack_SS = np.zeros(_SLACK_COUNT), np.zeros((_SLACK_COUNT, _SLACK_COUNT))
-    for choice, share_S in zip(state.choices, _compute_choice_probabilities(state), strict=True):
-        after = _compute_choice_moments(choice)
-        surprise_S = -np.log(np.where(share_S > 0, share_S, 1.0))
-        nats_S += share_S * (surprise_S + after.nats)
-        slack_SS += share_S[:, None] * after.slack
-    return Moments(nats_S, slack_SS)
-
-
-def _compute_choice_probabilities(state: SymbolExpansion) -> list[Array]:
-    """For each choice of the state its probability at every slack, 0 where it costs more than the slack."""
-    shares = [np.zeros(_SLACK_COUNT) for _ in state.choices]
-    for slack in range(_SLACK_COUNT):
-        distribution = state.get_distribution(slack)
-        probabilities = dict(zip(distribution.choices, distribution.probabilities, strict=True))
-        for share_S, choice in zip(shares, state.choices, strict=True):
-            share_S[slack] = probabilities.get(choice, 0.0)
-    return shares
-
-
-def _compute_choice_moments(choice: Choice) -> Moments:
-    word_nats = -sum(p * log(p) for _, p in choice.word_probabilities())
-    after = Moments(np.full(_SLACK_COUNT, word_nats), np.eye(_SLACK_COUNT, k=-choice.cost))
-    for symbol in choice.symbols:
-        after = after.chain(compute_moments(symbol))
-    return after

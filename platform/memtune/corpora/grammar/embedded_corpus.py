@@ -8,19 +8,18 @@ productions.py and derivation.py define the grammar.
 """
 
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 from itertools import islice
 from math import exp, inf
 from pathlib import Path
 
-from memtune.corpora.blocks.text_blocks import Example
 from memtune.corpora.grammar.derivation import Derivation, parse_words, sample_derivation
-from memtune.corpora.grammar.lexicon import NAMES, NOUNS, NUMBERS, OTHER_FORM, WORDS
+from memtune.corpora.grammar.lexicon import NAME_WORDS, NUMBER_BY_NOUN, OTHER_FORM, WORDS
 from memtune.corpora.importing.importer import ImportResult, import_corpus
 from memtune.corpora.store.corpus_store import CorpusStore
 from memtune.corpora.store.manifest import ImportOptions
+from memtune.corpora.text_blocks import Example
 from memtune.errors import CorpusError, did_you_mean
 
 SPLIT_SIZES = {"train": 60_000, "valid": 3_000, "test": 3_000}
@@ -79,21 +78,11 @@ def stream_sentences(seed: int) -> Iterator[Sentence]:
 
 def draw_sentence(rng: random.Random) -> Sentence:
     """The next sentence of a random stream."""
-    return _make_sentence(sample_derivation(rng))
-
-
-@cache
-def ideal_perplexity(split: str) -> float:
-    """Perplexity per token of the grammar on a split, sentence ends included; no model can be lower."""
-    return _compute_perplexity(generate_sentences(split))
-
-
-def _compute_perplexity(sentences: Iterable[Sentence]) -> float:
-    nats = tokens = 0.0
-    for sentence in sentences:
-        nats -= sentence.log_probability
-        tokens += len(sentence.words) + 1
-    return exp(nats / tokens)
+    derivation = sample_derivation(rng)
+    words = tuple(derivation.words)
+    heads, relations = derivation.dependencies()
+    agreement = _find_hardest_agreement(words, heads, relations)
+    return Sentence(words, heads, relations, derivation.log_probability, agreement)
 
 
 def import_grammar(
@@ -109,24 +98,27 @@ def import_grammar(
     Every sentence has its tree. Sentences with a verb that agrees with a noun have one agreement question.
     The training split contains every word. Raises the errors of import_corpus.
     """
-    sentences = {split: list(generate_sentences(split)) for split in SPLIT_SIZES}
+    examples: dict[str, list[Example]] = {}
+    ideal: dict[str, float] = {}
+    for split in SPLIT_SIZES:
+        sentences, examples[split] = list(generate_sentences(split)), []
+        for sentence in sentences:
+            rows: dict[str, list[tuple[object, ...]]] = {"trees": [(sentence.heads, sentence.relations)]}
+            if verb := sentence.agreement:
+                rows["agreement"] = [(0, verb.verb, verb.right, verb.wrong, verb.attractors)]
+            examples[split].append(Example([sentence.words], rows))
+        nats = -sum(sentence.log_probability for sentence in sentences)
+        ideal[split] = exp(nats / sum(len(sentence.words) + 1 for sentence in sentences))
     return import_corpus(
         name,
-        {split: [_make_example(sentence) for sentence in sentences[split]] for split in sentences},
+        examples,
         store,
         ImportOptions(unknown="refuse"),
         licence="drawn from memtune's own grammar",
-        ideal={split: _compute_perplexity(sentences[split]) for split in sentences},
+        ideal=ideal,
         replace=replace,
         cache=cache,
     )
-
-
-def _make_example(sentence: Sentence) -> Example:
-    rows: dict[str, list[tuple[object, ...]]] = {"trees": [(sentence.heads, sentence.relations)]}
-    if verb := sentence.agreement:
-        rows["agreement"] = [(0, verb.verb, verb.right, verb.wrong, verb.attractors)]
-    return Example([sentence.words], rows)
 
 
 def log_probability(words: Sequence[str]) -> float:
@@ -160,21 +152,17 @@ def _parse_words(words: Sequence[str]) -> Derivation | None:
     return parse_words(words)
 
 
-def _make_sentence(derivation: Derivation) -> Sentence:
-    words = tuple(derivation.words)
-    heads, relations = derivation.dependencies()
-    agreement = _find_hardest_agreement(words, heads, relations)
-    return Sentence(words, heads, relations, derivation.log_probability, agreement)
-
-
 def _find_hardest_agreement(
     words: tuple[str, ...], heads: tuple[int, ...], relations: tuple[str, ...]
 ) -> VerbAgreement | None:
     hardest: VerbAgreement | None = None
     for subject, (verb, relation) in enumerate(zip(heads, relations, strict=True)):
-        if relation == "nsubj" and words[subject] not in _NAME_SET:
-            number = _NUMBER_OF[words[subject]]
-            between = (_NUMBER_OF.get(word, number) for word in words[subject + 1 : verb])
+        if relation == "nsubj" and words[subject] not in NAME_WORDS:
+            number = NUMBER_BY_NOUN[words[subject]]
+            between = (
+                "singular" if word in NAME_WORDS else NUMBER_BY_NOUN.get(word, number)
+                for word in words[subject + 1 : verb]
+            )
             attractors = sum(other != number for other in between)
             if hardest is None or (attractors, -verb) > (hardest.attractors, -hardest.verb):
                 hardest = VerbAgreement(verb, words[verb], OTHER_FORM[words[verb]], attractors)
@@ -182,7 +170,3 @@ def _find_hardest_agreement(
 
 
 _WORD_SET = frozenset(WORDS)
-_NAME_SET = frozenset(name for lexicon in NAMES.values() for name in lexicon.words)
-_NUMBER_OF = dict.fromkeys(_NAME_SET, "singular") | {
-    noun: number for forms in NOUNS.values() for number in NUMBERS for noun in forms[number].words
-}

@@ -21,11 +21,11 @@ from dataclasses import dataclass
 from math import inf
 from typing import TypeVar
 
-from memtune.corpora.blocks.text_blocks import Example
-from memtune.corpora.grammar.derivation import parse_words
+from memtune.corpora.grammar.derivation import draw_below, parse_words
 from memtune.corpora.grammar.embedded_corpus import Sentence, log_probability, stream_sentences
-from memtune.corpora.grammar.lexicon import NOUNS
+from memtune.corpora.grammar.lexicon import NUMBER_BY_NOUN
 from memtune.corpora.store.annotations import INFERENCE_LABELS
+from memtune.corpora.text_blocks import Example
 
 SPLIT_SIZES = {"train": 12_000, "valid": 1_200, "test": 1_200}
 """Number of pairs in each split."""
@@ -39,9 +39,6 @@ _NEVER = "never"
 _UNIVERSAL_DETERMINERS = ("every", "each")
 _DEFINITE_DETERMINERS = {"singular": ("the", "this"), "plural": ("the", "these")}
 _EXISTENTIAL_DETERMINERS = {"singular": ("one",), "plural": ("some",)}
-_NUMBERS = {
-    noun: number for forms in NOUNS.values() for number, lexicon in forms.items() for noun in lexicon.words
-}
 
 
 @dataclass(frozen=True)
@@ -163,7 +160,7 @@ class _MainClause:
 
     def get_number(self, noun: int) -> str:
         """Grammatical number of the noun."""
-        return _NUMBERS[self._sentence.words[noun]]
+        return NUMBER_BY_NOUN[self._sentence.words[noun]]
 
     def collect_subtree(self, position: int) -> set[int]:
         """Positions of a word and of all its descendants."""
@@ -176,7 +173,7 @@ class _MainClause:
     def _find_noun(self, relation: str) -> int | None:
         """The only dependent of the verb with this relation if it is a common noun, not a name; else None."""
         dependents = self.find_children(self.verb, relation)
-        nouns = [word for word in dependents if self._sentence.words[word] in _NUMBERS]
+        nouns = [word for word in dependents if self._sentence.words[word] in NUMBER_BY_NOUN]
         return nouns[0] if len(dependents) == 1 and nouns else None
 
 
@@ -197,18 +194,16 @@ def _spell_sentence(
     if is_negated and adverbs:
         kept[adverbs[0]] = _NEVER
     spelled = (*kept.values(), *([_NEVER] if is_negated and not adverbs else []))
-    if log_probability(spelled) == -inf or (is_negated and not _is_verb_negated(spelled)):
+    if log_probability(spelled) == -inf:
         return None
+    if is_negated:
+        derivation = parse_words(spelled)
+        assert derivation is not None
+        heads, _ = derivation.dependencies()
+        if heads[spelled.index(_NEVER)] != heads.index(-1):
+            return None  # "never" belongs to another word than the verb
     return spelled
 
 
-def _is_verb_negated(words: tuple[str, ...]) -> bool:
-    derivation = parse_words(words)
-    assert derivation is not None
-    heads, _ = derivation.dependencies()
-    return heads[words.index(_NEVER)] == heads.index(-1)
-
-
 def _choose_item(items: Sequence[T], rng: random.Random) -> T:
-    """A random item, from rng.random() only, which is stable across Python versions."""
-    return items[int(rng.random() * len(items))]
+    return items[draw_below(len(items), rng)]

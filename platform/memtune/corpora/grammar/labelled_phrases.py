@@ -14,9 +14,9 @@ The clause after "doubts" or "suspects" contributes the negative of its score. T
 from collections.abc import Iterator
 from itertools import islice
 
-from memtune.corpora.blocks.text_blocks import Example
 from memtune.corpora.grammar.embedded_corpus import Sentence, stream_sentences
 from memtune.corpora.store.annotations import SENTIMENT_LABELS
+from memtune.corpora.text_blocks import Example
 
 SPLIT_SIZES = {"train": 10_000, "valid": 1_000, "test": 1_000}
 """Number of sentences in each split."""
@@ -24,45 +24,17 @@ SPLIT_SIZES = {"train": 10_000, "valid": 1_000, "test": 1_000}
 _SEEDS = {"train": 20_160_121, "valid": 20_160_122, "test": 20_160_123}
 _NEUTRAL_LABEL = 2
 
-_POSITIVE_WORDS = frozenset(
-    (
-        *("young", "new", "strong", "gentle", "clever", "proud", "modern", "elegant", "shiny", "splendid"),
-        *("famous", "gladly", "patiently", "soundly", "visit", "invite", "admire", "trust", "feed", "adopt"),
-        *("groom", "repair", "obey", "guard", "defend", "serve", "heal", "inspire", "shelter", "delight"),
-        *(
-            "sustain",
-            "shade",
-            "sing",
-            "laugh",
-            "dream",
-            "smile",
-            "grow",
-            "bloom",
-            "praise",
-            "thank",
-            "forgive",
-        ),
-    )
+_POSITIVE = (
+    "young new strong gentle clever proud modern elegant shiny splendid famous gladly patiently soundly "
+    "visit invite admire trust feed adopt groom repair obey guard defend serve heal inspire shelter "
+    "delight sustain shade sing laugh dream smile grow bloom praise thank forgive"
 )
-_NEGATIVE_WORDS = frozenset(
-    (
-        *("old", "strange", "narrow", "loud", "lonely", "dusty", "noisy", "clumsy", "peculiar"),
-        *("fragile", "suddenly", "secretly", "loudly", "hunt", "bite", "stalk", "ignore", "annoy", "deafen"),
-        *(
-            "scare",
-            "disturb",
-            "startle",
-            "cut",
-            "flatten",
-            "uproot",
-            "poison",
-            "strangle",
-            "conceal",
-            "argue",
-        ),
-        *("howl", "rattle", "stall", "rust", "overheat", "wither", "decay", "warn"),
-    )
+_NEGATIVE = (
+    "old strange narrow loud lonely dusty noisy clumsy peculiar fragile suddenly secretly loudly hunt "
+    "bite stalk ignore annoy deafen scare disturb startle cut flatten uproot poison strangle conceal "
+    "argue howl rattle stall rust overheat wither decay warn"
 )
+_POSITIVE_WORDS, _NEGATIVE_WORDS = frozenset(_POSITIVE.split()), frozenset(_NEGATIVE.split())
 _NEGATING_WORDS = frozenset(("although", "unless", "until", "never", "rarely"))
 _OPPOSING_VERBS = frozenset(("doubt", "doubts", "suspect", "suspects"))
 

@@ -150,15 +150,18 @@ BRACKETS = Lexicon(("(", "[", "{", "«"))
 THAT = Lexicon(("that",))
 COMMA = Lexicon((",",))
 
-
-def _pair_forms(numbered: dict[str, Lexicon]) -> dict[str, str]:
-    singular, plural = numbered["singular"].words, numbered["plural"].words
-    return dict(zip(singular + plural, plural + singular, strict=True))
+NAME_WORDS = frozenset(name for lexicon in NAMES.values() for name in lexicon.words)
+NUMBER_BY_NOUN = {
+    noun: number for forms in NOUNS.values() for number in NUMBERS for noun in forms[number].words
+}
 
 
 def _collect_verb_forms() -> dict[str, str]:
-    groups = [*TRANSITIVE.values(), *INTRANSITIVE.values(), *SEPARABLE.values(), REPORTING]
-    return {form: other for group in groups for form, other in _pair_forms(group).items()}
+    forms: dict[str, str] = {}
+    for group in (*TRANSITIVE.values(), *INTRANSITIVE.values(), *SEPARABLE.values(), REPORTING):
+        singular, plural = group["singular"].words, group["plural"].words
+        forms |= zip(singular + plural, plural + singular, strict=True)
+    return forms
 
 
 def _collect_partners() -> dict[str, str]:
@@ -185,18 +188,8 @@ _LEXICONS = [
     *(lexicon for group in (*NOUNS.values(), *TRANSITIVE.values()) for lexicon in group.values()),
     *(lexicon for group in (*INTRANSITIVE.values(), *SEPARABLE.values()) for lexicon in group.values()),
     *(*REPORTING.values(), *NAMES.values(), *DETERMINERS.values()),
-    *(
-        MEETING,
-        ADJECTIVES,
-        ADVERBS,
-        PREPOSITIONS,
-        COORDINATORS,
-        SUBORDINATORS,
-        OPENERS,
-        BRACKETS,
-        THAT,
-        COMMA,
-    ),
+    *(MEETING, ADJECTIVES, ADVERBS, PREPOSITIONS, COORDINATORS),
+    *(SUBORDINATORS, OPENERS, BRACKETS, THAT, COMMA),
     Lexicon((*_PARTICLE_WORDS, *(PARTNERS[bracket] for bracket in BRACKETS.words))),
 ]
 WORDS = tuple(word for lexicon in _LEXICONS for word in lexicon.words)

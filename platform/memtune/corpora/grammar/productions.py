@@ -19,27 +19,7 @@ Universal Dependencies.
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from memtune.corpora.grammar.lexicon import (
-    ADJECTIVES,
-    ADVERBS,
-    BRACKETS,
-    CATEGORIES,
-    COMMA,
-    COORDINATORS,
-    DETERMINERS,
-    INTRANSITIVE,
-    MEETING,
-    NAMES,
-    NOUNS,
-    OPENERS,
-    PREPOSITIONS,
-    REPORTING,
-    SEPARABLE,
-    SUBORDINATORS,
-    THAT,
-    TRANSITIVE,
-    Lexicon,
-)
+from memtune.corpora.grammar import lexicon
 
 PARTNER = "<partner>"
 """Placeholder for `word` of a symbol in `then`: the derivation replaces it by the partner of the production's
@@ -76,7 +56,7 @@ class Production(NamedTuple):
     """
 
     weight: float
-    words: Lexicon | None
+    words: lexicon.Lexicon | None
     then: tuple[tuple[Symbol, int], ...] = ()
     relation: str = ""
     enter: tuple[str, ...] = ()
@@ -84,12 +64,12 @@ class Production(NamedTuple):
 
 SENTENCE = Symbol("sentence", depth=CLAUSE_DEPTH)
 
-_SUBJECT_CATEGORY_PROBABILITIES = dict(zip(CATEGORIES, (0.40, 0.30, 0.18, 0.12), strict=True))
+_SUBJECT_CATEGORY_PROBABILITIES = dict(zip(lexicon.CATEGORIES, (0.40, 0.30, 0.18, 0.12), strict=True))
 _OBJECT_CATEGORY_PROBABILITIES = {
-    "people": dict(zip(CATEGORIES, (0.25, 0.25, 0.30, 0.20), strict=True)),
-    "animals": dict(zip(CATEGORIES, (0.20, 0.40, 0.10, 0.30), strict=True)),
-    "machines": dict(zip(CATEGORIES, (0.30, 0.20, 0.30, 0.20), strict=True)),
-    "plants": dict(zip(CATEGORIES, (0.20, 0.30, 0.15, 0.35), strict=True)),
+    "people": dict(zip(lexicon.CATEGORIES, (0.25, 0.25, 0.30, 0.20), strict=True)),
+    "animals": dict(zip(lexicon.CATEGORIES, (0.20, 0.40, 0.10, 0.30), strict=True)),
+    "machines": dict(zip(lexicon.CATEGORIES, (0.30, 0.20, 0.30, 0.20), strict=True)),
+    "plants": dict(zip(lexicon.CATEGORIES, (0.20, 0.30, 0.15, 0.35), strict=True)),
 }
 _SEPARABLE_OBJECT = {"people": "machines", "animals": "plants", "machines": "animals", "plants": "people"}
 _NUMBER_PROBABILITIES = {"singular": 0.55, "plural": 0.45}
@@ -107,16 +87,13 @@ def _expand_sentence(symbol: Symbol) -> Iterator[Production]:
     """A clause, a report with a conjunct about its reporter, a call and its reply, a place and a clause."""
     clause = Symbol("clause", links=SUBJECT_LINKS, depth=symbol.depth)
     yield from _start_with_determiner(0.22, _make_subject(clause), ("nsubj",))
-    yield from _start_with_name(0.34, ("nsubj",), _list_report_symbols(symbol.depth - 1))
-    yield Production(0.38, OPENERS, ((Symbol("caller"), 0),), "mark", ("advcl",))
+    report = Symbol("reporting", "singular", depth=symbol.depth - 1)
+    conjunct = (Symbol("comma"), Symbol("coordinator"), Symbol("reporter", word=PARTNER))
+    yield from _start_with_name(0.34, ("nsubj",), tuple((each, 1) for each in (report, *conjunct)))
+    yield Production(0.38, lexicon.OPENERS, ((Symbol("caller"), 0),), "mark", ("advcl",))
     place = Symbol("phrase", links=1, relatives=1)
     opening = ((place, 0), (Symbol("comma"), 1), (clause, 1))
-    yield Production(0.06, PREPOSITIONS, opening, "case", ("obl",))
-
-
-def _list_report_symbols(depth: int) -> tuple[tuple[Symbol, int], ...]:
-    conjunct = (Symbol("comma"), Symbol("coordinator"), Symbol("reporter", word=PARTNER))
-    return ((Symbol("reporting", "singular", depth=depth), 1), *((symbol, 1) for symbol in conjunct))
+    yield Production(0.06, lexicon.PREPOSITIONS, opening, "case", ("obl",))
 
 
 def _expand_clause(symbol: Symbol) -> Iterator[Production]:
@@ -131,7 +108,7 @@ def _make_subject(clause: Symbol) -> Symbol:
 
 
 def _start_with_determiner(weight: float, nominal: Symbol, enter: tuple[str, ...]) -> Iterator[Production]:
-    for number, words in DETERMINERS.items():
+    for number, words in lexicon.DETERMINERS.items():
         then = ((nominal._replace(number=number), 0),)
         yield Production(weight * _DETERMINER_PROBABILITIES[number], words, then, "det", enter)
 
@@ -139,7 +116,7 @@ def _start_with_determiner(weight: float, nominal: Symbol, enter: tuple[str, ...
 def _start_with_name(
     weight: float, enter: tuple[str, ...], then: tuple[tuple[Symbol, int], ...] = ()
 ) -> Iterator[Production]:
-    for names in NAMES.values():
+    for names in lexicon.NAMES.values():
         yield Production(weight / 2, names, then, enter=enter)
 
 
@@ -157,7 +134,7 @@ def _expand_separated(symbol: Symbol) -> Iterator[Production]:
 
 
 def _expand_nominal(symbol: Symbol) -> Iterator[Production]:
-    yield Production(0.25, ADJECTIVES, ((symbol._replace(kind="noun"), 0),), "amod")
+    yield Production(0.25, lexicon.ADJECTIVES, ((symbol._replace(kind="noun"), 0),), "amod")
     for production in _expand_noun(symbol):
         yield production._replace(weight=0.75 * production.weight)
 
@@ -169,7 +146,7 @@ def _expand_noun(symbol: Symbol) -> Iterator[Production]:
         for category, category_share in categories.items():
             chosen = symbol._replace(number=number, category=category)
             yield Production(
-                number_share * category_share, NOUNS[category][number], _list_symbols_after(chosen)
+                number_share * category_share, lexicon.NOUNS[category][number], _list_symbols_after(chosen)
             )
 
 
@@ -187,10 +164,10 @@ def _expand_modifier(symbol: Symbol) -> Iterator[Production]:
     modified, inner = _MODIFIER_PROBABILITIES[symbol.links], symbol.links - 1
     yield Production(1.0 - modified, None)
     phrase = Symbol("phrase", links=inner, relatives=symbol.relatives)
-    yield Production(0.55 * modified, PREPOSITIONS, ((phrase, 0),), "case", ("nmod",))
+    yield Production(0.55 * modified, lexicon.PREPOSITIONS, ((phrase, 0),), "case", ("nmod",))
     if symbol.relatives:
         relative = symbol._replace(kind="relative", links=inner, relatives=symbol.relatives - 1)
-        yield Production(0.45 * modified, THAT, ((relative, 0),), "mark", ("acl:relcl",))
+        yield Production(0.45 * modified, lexicon.THAT, ((relative, 0),), "mark", ("acl:relcl",))
 
 
 def _expand_circumstance(symbol: Symbol) -> Iterator[Production]:
@@ -202,7 +179,7 @@ def _expand_relative(symbol: Symbol) -> Iterator[Production]:
     """A relative clause; the noun before it is its subject or, if the clause has a subject, its object."""
     phrase = Symbol("phrase", role="obj", links=symbol.links, relatives=symbol.relatives)
     yield from _expand_transitive(0.35, symbol, phrase)
-    yield Production(0.15, INTRANSITIVE[symbol.category][symbol.number], ((Symbol("adverb"), 0),))
+    yield Production(0.15, lexicon.INTRANSITIVE[symbol.category][symbol.number], ((Symbol("adverb"), 0),))
     subject = phrase._replace(kind="nominal", role="", verb="gapped", gap=symbol.category)
     yield from _start_with_determiner(0.44, subject, ("nsubj",))
     yield from _start_with_name(
@@ -211,14 +188,14 @@ def _expand_relative(symbol: Symbol) -> Iterator[Production]:
 
 
 def _expand_gapped(symbol: Symbol) -> Iterator[Production]:
-    yield Production(1.0, TRANSITIVE[symbol.category, symbol.gap][symbol.number])
+    yield Production(1.0, lexicon.TRANSITIVE[symbol.category, symbol.gap][symbol.number])
 
 
 def _expand_transitive(
     weight: float, subject: Symbol, phrase: Symbol, *after: tuple[Symbol, int]
 ) -> Iterator[Production]:
     for category, share in _OBJECT_CATEGORY_PROBABILITIES[subject.category].items():
-        words = TRANSITIVE[subject.category, category][subject.number]
+        words = lexicon.TRANSITIVE[subject.category, category][subject.number]
         yield Production(weight * share, words, ((phrase._replace(category=category), 0), *after))
 
 
@@ -229,38 +206,38 @@ def _expand_verb(symbol: Symbol) -> Iterator[Production]:
     yield from _expand_transitive(0.5, symbol, phrase, close)
     separated = phrase._replace(kind="separated", category=_SEPARABLE_OBJECT[symbol.category])
     then = ((separated, 0), (Symbol("particle", word=PARTNER), 0), close)
-    yield Production(0.22, SEPARABLE[symbol.category][symbol.number], then)
+    yield Production(0.22, lexicon.SEPARABLE[symbol.category][symbol.number], then)
     alone = ((Symbol("adverb"), 0), close)
-    yield Production(0.2, INTRANSITIVE[symbol.category][symbol.number], alone)
+    yield Production(0.2, lexicon.INTRANSITIVE[symbol.category][symbol.number], alone)
     if symbol.category == "people" and symbol.depth:
         that_clause = ((Symbol("that", depth=symbol.depth - 1), 0),)
-        yield Production(0.15, REPORTING[symbol.number], that_clause)
+        yield Production(0.15, lexicon.REPORTING[symbol.number], that_clause)
 
 
 def _expand_reporting(symbol: Symbol) -> Iterator[Production]:
-    yield Production(1.0, REPORTING[symbol.number], ((Symbol("that", depth=symbol.depth), 0),))
+    yield Production(1.0, lexicon.REPORTING[symbol.number], ((Symbol("that", depth=symbol.depth), 0),))
 
 
 def _expand_that(symbol: Symbol) -> Iterator[Production]:
     clause = Symbol("clause", links=SUBJECT_LINKS - 1, depth=symbol.depth)
-    yield Production(1.0, THAT, ((clause, 0),), "mark", ("ccomp",))
+    yield Production(1.0, lexicon.THAT, ((clause, 0),), "mark", ("ccomp",))
 
 
 def _expand_close(symbol: Symbol) -> Iterator[Production]:
     """The end of a clause: nothing, an adverb, a clause in brackets or a subordinate clause."""
     yield Production(0.62, None)
-    yield Production(0.16, ADVERBS, relation="advmod")
+    yield Production(0.16, lexicon.ADVERBS, relation="advmod")
     if symbol.depth:
         clause = Symbol("clause", links=OBJECT_LINKS, depth=symbol.depth - 1)
         bracketed = ((clause, 0), (Symbol("closer", word=PARTNER), 0))
-        yield Production(0.13, BRACKETS, bracketed, "punct", ("parataxis",))
-        yield Production(0.09, SUBORDINATORS, ((clause, 0),), "mark", ("advcl",))
+        yield Production(0.13, lexicon.BRACKETS, bracketed, "punct", ("parataxis",))
+        yield Production(0.09, lexicon.SUBORDINATORS, ((clause, 0),), "mark", ("advcl",))
 
 
 def _expand_reporter(symbol: Symbol) -> Iterator[Production]:
     """The name of the reporter again, as the subject of another verb."""
     then = ((Symbol("verb", "singular", "people", depth=1), 1),)
-    yield Production(1.0, Lexicon((symbol.word,)), then, enter=("conj", "nsubj"))
+    yield Production(1.0, lexicon.Lexicon((symbol.word,)), then, enter=("conj", "nsubj"))
 
 
 def _expand_caller(symbol: Symbol) -> Iterator[Production]:
@@ -271,30 +248,30 @@ def _expand_caller(symbol: Symbol) -> Iterator[Production]:
             (Symbol("called", category=called), 1),
             (Symbol("answered", word=PARTNER), 2),
         )
-        yield Production(0.5, NAMES[caller], then, enter=("nsubj",))
+        yield Production(0.5, lexicon.NAMES[caller], then, enter=("nsubj",))
 
 
 def _expand_called(symbol: Symbol) -> Iterator[Production]:
     circumstance = Symbol("circumstance", "singular", "people", links=OBJECT_LINKS, relatives=1)
     then = ((circumstance, 0), (Symbol("comma"), 2), (Symbol("answering", word=PARTNER), 2))
-    yield Production(1.0, NAMES[symbol.category], then, enter=("obj",))
+    yield Production(1.0, lexicon.NAMES[symbol.category], then, enter=("obj",))
 
 
 def _expand_answering(symbol: Symbol) -> Iterator[Production]:
     then = ((Symbol("meeting"), 1),)
-    yield Production(1.0, Lexicon((symbol.word,)), then, enter=("nsubj",))
+    yield Production(1.0, lexicon.Lexicon((symbol.word,)), then, enter=("nsubj",))
 
 
 def _expand_answered(symbol: Symbol) -> Iterator[Production]:
-    yield Production(1.0, Lexicon((symbol.word,)), ((Symbol("close", depth=1), 1),), enter=("obj",))
+    yield Production(1.0, lexicon.Lexicon((symbol.word,)), ((Symbol("close", depth=1), 1),), enter=("obj",))
 
 
-def _make_word_rule(words: Lexicon, relation: str) -> Callable[[Symbol], Iterator[Production]]:
+def _make_word_rule(words: lexicon.Lexicon, relation: str) -> Callable[[Symbol], Iterator[Production]]:
     return lambda symbol: iter((Production(1.0, words, relation=relation),))
 
 
 def _make_partner_rule(relation: str) -> Callable[[Symbol], Iterator[Production]]:
-    return lambda symbol: iter((Production(1.0, Lexicon((symbol.word,)), relation=relation),))
+    return lambda symbol: iter((Production(1.0, lexicon.Lexicon((symbol.word,)), relation=relation),))
 
 
 _RULES: dict[str, Callable[[Symbol], Iterator[Production]]] = {
@@ -317,10 +294,10 @@ _RULES: dict[str, Callable[[Symbol], Iterator[Production]]] = {
     "called": _expand_called,
     "answering": _expand_answering,
     "answered": _expand_answered,
-    "meeting": _make_word_rule(MEETING, ""),
-    "adverb": _make_word_rule(ADVERBS, "advmod"),
-    "comma": _make_word_rule(COMMA, "punct"),
-    "coordinator": _make_word_rule(COORDINATORS, "cc"),
+    "meeting": _make_word_rule(lexicon.MEETING, ""),
+    "adverb": _make_word_rule(lexicon.ADVERBS, "advmod"),
+    "comma": _make_word_rule(lexicon.COMMA, "punct"),
+    "coordinator": _make_word_rule(lexicon.COORDINATORS, "cc"),
     "particle": _make_partner_rule("compound:prt"),
     "closer": _make_partner_rule("punct"),
 }

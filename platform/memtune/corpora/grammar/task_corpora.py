@@ -3,15 +3,14 @@
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from memtune.corpora.blocks.text_blocks import Example
 from memtune.corpora.grammar import completion_questions, inference_pairs, labelled_phrases
 from memtune.corpora.importing.importer import ImportResult, import_corpus
 from memtune.corpora.store.corpus_store import CorpusStore
 from memtune.corpora.store.manifest import ImportOptions
+from memtune.corpora.text_blocks import Example
 from memtune.errors import CorpusError, did_you_mean
 
-_TaskGenerator = tuple[Mapping[str, int], Callable[[str], Iterable[Example]]]
-_TASK_GENERATORS: Mapping[str, _TaskGenerator] = {
+_TASK_GENERATORS: Mapping[str, tuple[Mapping[str, int], Callable[[str], Iterable[Example]]]] = {
     "completion": (completion_questions.SPLIT_SIZES, completion_questions.generate_questions),
     "sentiment": (labelled_phrases.SPLIT_SIZES, labelled_phrases.generate_examples),
     "inference": (inference_pairs.SPLIT_SIZES, inference_pairs.generate_examples),

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from memtune.corpora.importing.annotation_tables import AnnotationTables
+from memtune.corpora.importing.counted_text import AnnotationTables
 from memtune.corpora.importing.token_stage import CountedTokens
 from memtune.corpora.importing.vocabulary_selection import VocabularySelection
-from memtune.corpora.store.arrow_files import write_batch
+from memtune.corpora.store.arrow_files import ShardWriter, choose_id_type
 from memtune.corpora.store.content_checks import compute_content_digest
 from memtune.corpora.store.corpus_store import CorpusStore, describe_file
 from memtune.corpora.store.manifest import (
@@ -22,8 +22,7 @@ from memtune.corpora.store.manifest import (
     VectorsRecord,
     VocabularyRecord,
 )
-from memtune.corpora.store.shards import ShardWriter, choose_id_type
-from memtune.corpora.store.word_vectors import VectorFile, Vectors
+from memtune.corpora.store.vocabulary import VectorFile, Vectors
 from memtune.errors import CorpusError, StorageError
 
 
@@ -50,16 +49,26 @@ class CorpusWriter:
         The caller holds the import lock. Raises CorpusError if the name holds different content and `replace`
         is false.
         """
-        existing = self._find_existing(replace)
+        try:
+            existing = self.store.find_manifest(self.name)
+        except CorpusError:
+            if not replace:
+                raise
+            existing = None
         folder = self.store.create_folder(self.name)
         try:
             manifest = self._write_files(folder)
-            if existing and not replace:
-                self._refuse_different_content(existing, manifest)
-            else:
+            if not existing or replace:
                 self.store.commit(manifest)
+            elif existing.digest != manifest.digest:
+                raise CorpusError(
+                    f"{self.store.uri} already has a different corpus {self.name} (digest "
+                    f"{existing.digest[:12]}, new digest {manifest.digest[:12]}); choose another name, "
+                    "or replace it (--replace)"
+                )
         except BaseException:
-            self._discard_folder(folder)
+            with suppress(StorageError, CorpusError):  # the first error is the one that the user needs
+                self.store.clean(self.name, self.store.find_manifest(self.name), obsolete=folder)
             raise
         if existing and not replace:
             self.store.clean(self.name, existing, obsolete=folder)
@@ -67,46 +76,26 @@ class CorpusWriter:
         self.store.clean(self.name, manifest, obsolete=existing.folder if existing else None)
         return manifest, False
 
-    def _find_existing(self, replace: bool) -> Manifest | None:
-        """The stored manifest, or None; with `replace`, an unreadable manifest counts as none."""
-        try:
-            return self.store.find_manifest(self.name)
-        except CorpusError:
-            if replace:
-                return None
-            raise
-
-    def _refuse_different_content(self, existing: Manifest, manifest: Manifest) -> None:
-        if existing.digest != manifest.digest:
-            raise CorpusError(
-                f"{self.store.uri} already has a different corpus {self.name} (digest "
-                f"{existing.digest[:12]}, new digest {manifest.digest[:12]}); choose another name, "
-                "or replace it (--replace)"
-            )
-
-    def _discard_folder(self, folder: str) -> None:
-        # The import already fails with the error that the user needs; an error of this cleanup would hide it.
-        with suppress(StorageError, CorpusError):
-            self.store.clean(self.name, self.store.find_manifest(self.name), obsolete=folder)
-
     def _write_files(self, folder: str) -> Manifest:
         writers = {split: self._write_split(split, folder) for split in self.tokens.counters}
         vocabulary = self.selection.vocabulary
-        path = f"{folder}/vocabulary.arrow"
-        with self.store.create_file(self.name, path) as sink:
-            write_batch(sink, vocabulary.batch)
+        file = self.store.write_batch(self.name, f"{folder}/vocabulary.arrow", vocabulary.batch)
         annotations, contents = self.tables.write(self.store, self.name, folder, self.selection.ids)
         vectors = self._write_vectors(folder)
         if self.vectors:
             contents["vectors"] = self.vectors[0].digest
-        tokeniser = self._write_tokeniser(folder)
-        if tokeniser:
+        tokeniser = None
+        if made := self.tokens.tokeniser:
+            path = f"{folder}/tokeniser.json"
+            with self.store.create_file(self.name, path) as sink:
+                sink.write(made.document.encode())
+            tokeniser = TokeniserRecord(**describe_file(path, sink), kind=made.kind)
             contents["tokeniser"] = [tokeniser.kind, tokeniser.sha256]
         texts = {split: writer.digest.hexdigests for split, writer in writers.items()}
         return Manifest(
             name=self.name,
             digest=compute_content_digest(vocabulary.digest, texts, contents),
-            vocabulary=VocabularyRecord(**describe_file(path, sink).model_dump(), size=len(vocabulary)),
+            vocabulary=VocabularyRecord(**file, size=len(vocabulary)),
             splits={split: self._summarise_split(split, writer) for split, writer in writers.items()},
             annotations=annotations,
             vectors=vectors,
@@ -121,7 +110,7 @@ class CorpusWriter:
         counter = self.tokens.counters[split]
         ids = self.selection.ids.astype(choose_id_type(len(self.selection.vocabulary)))
         shard_tokens = min(self.options.shard_tokens, counter.token_count)
-        writer = ShardWriter(self.store, self.name, f"{folder}/{split}", shard_tokens, ids.dtype)
+        writer = ShardWriter(self.store, self.name, f"{folder}/{split}", shard_tokens)
         for codes, numbers, lengths in counter.read_blocks():
             writer.add(ids[numbers][codes], lengths)
         writer.flush()
@@ -131,24 +120,13 @@ class CorpusWriter:
         if self.vectors is None:
             return None
         vectors, file, source = self.vectors
-        path = f"{folder}/vectors.arrow"
-        with self.store.create_file(self.name, path) as sink:
-            write_batch(sink, vectors.batch)
         return VectorsRecord(
-            **describe_file(path, sink).model_dump(),
+            **self.store.write_batch(self.name, f"{folder}/vectors.arrow", vectors.batch),
             width=vectors.values_VE.shape[1],
             known=int(vectors.known_V.sum()),
             seed=file.seed,
             source=source,
         )
-
-    def _write_tokeniser(self, folder: str) -> TokeniserRecord | None:
-        if self.tokens.tokeniser is None:
-            return None
-        path = f"{folder}/tokeniser.json"
-        with self.store.create_file(self.name, path) as sink:
-            sink.write(self.tokens.tokeniser.document.encode())
-        return TokeniserRecord(**describe_file(path, sink).model_dump(), kind=self.tokens.tokeniser.kind)
 
     def _summarise_split(self, split: str, writer: ShardWriter) -> SplitSummary:
         counter = self.tokens.counters[split]

@@ -13,12 +13,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from memtune.corpora.blocks.text_blocks import TextFile
-from memtune.corpora.formats import FORMATS
+from memtune.corpora.importing.source_reader import find_format, parse_options
 from memtune.corpora.sources.line_reader import LineReader
 from memtune.corpora.sources.source_file import SourceFile
+from memtune.corpora.text_blocks import TextFile
 from memtune.errors import CorpusError, did_you_mean
-from memtune.values import parse
 
 _SENTENCES_PER_CALL = 256
 
@@ -43,10 +42,15 @@ def parse_file(text: TextFile, target: Path, parser: str, model: str) -> int:
     """
     if parser not in PARSERS:
         raise CorpusError(f'no parser "{parser}"; {did_you_mean(parser, PARSERS)}')
-    trees = _parse_sentences(PARSERS[parser](model), _read_sentences(text))
+    parse, sentences = PARSERS[parser](model), _read_sentences(text)
+    count = 0
     try:
         with target.open("w", encoding="utf-8") as file:
-            return sum(bool(file.write(format_conllu(tree))) for tree in trees)
+            while batch := list(islice(sentences, _SENTENCES_PER_CALL)):
+                for tree in parse(batch):
+                    file.write(format_conllu(tree))
+                    count += 1
+        return count
     except OSError as error:
         raise CorpusError(f"cannot write {target}: {error.strerror}") from None
 
@@ -61,26 +65,17 @@ def format_conllu(tree: ParsedSentence) -> str:
     return "\n".join([*lines, "", ""])
 
 
-def _parse_sentences(parser: Parser, sentences: Iterator[Sequence[str]]) -> Iterator[ParsedSentence]:
-    while batch := list(islice(sentences, _SENTENCES_PER_CALL)):
-        yield from parser(batch)
-
-
 def _read_sentences(text: TextFile) -> Iterator[list[str]]:
     """Yields the words of each sentence that has at least one word."""
-    if text.format not in FORMATS:
-        raise CorpusError(f'no format "{text.format}"; {did_you_mean(text.format, FORMATS.list_names())}')
-    format = FORMATS[text.format]
-    options = parse(format.options, dict(text.options), f"format {text.format}")
+    format, options = find_format(text), parse_options(text)
     with closing(LineReader(SourceFile(text.path, "the text"))) as reader:
         if reader.is_folder and not format.reads_folders:
             raise CorpusError(f"the text {reader.name} is several files; parse them one by one")
         for block in format.read(reader, options):
             words, stops = block.words.to_pylist(), np.cumsum(block.lengths)
-            sentences = (
-                words[stop - length : stop - 1] for stop, length in zip(stops, block.lengths, strict=True)
-            )
-            yield from filter(None, sentences)
+            for stop, length in zip(stops, block.lengths, strict=True):
+                if length > 1:
+                    yield words[stop - length : stop - 1]
 
 
 def _load_spacy(model: str) -> Parser:

@@ -11,8 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from memtune.corpora.importing.counted_text import SplitCounter
 from memtune.corpora.importing.vocabulary_selection import INVISIBLE_PATTERN
-from memtune.corpora.importing.word_counts import SplitCounter
 from memtune.corpora.store.manifest import ImportOptions
 from memtune.number_format import format_count
 
@@ -86,19 +86,23 @@ def _check_spelling(words: pa.Array, counters: Mapping[str, SplitCounter]) -> It
     others = words.take(pa.array(numbers))
     hidden = pc.match_substring_regex(others, INVISIBLE_PATTERN).to_numpy(zero_copy_only=False)
     if hidden.any():
-        example = ascii(others[int(np.argmax(hidden))].as_py())
+        example, counts = others[int(np.argmax(hidden))].as_py(), totals[numbers[hidden]]
         yield (
-            f"{int(totals[numbers[hidden]].sum()):,} words of {int(hidden.sum()):,} types hold zero-width "
-            f"characters or soft hyphens, such as {example}; --normalise NFC removes them"
+            f"{_count_words(counts)} {'holds' if counts.sum() == 1 else 'hold'} zero-width characters or "
+            f"soft hyphens, such as {example!a}; --normalise NFC removes them"
         )
     spelled = others.to_pylist()
     decomposed = np.array([not unicodedata.is_normalized("NFC", word) for word in spelled])
     if decomposed.any():
+        example, counts = spelled[int(np.argmax(decomposed))], totals[numbers[decomposed]]
         yield (
-            f"{int(totals[numbers[decomposed]].sum()):,} words of {int(decomposed.sum()):,} types are not in "
-            f"Unicode's composed form, such as {spelled[int(np.argmax(decomposed))]!a}, so equal words may "
-            "have several types; --normalise NFC makes them one"
+            f"{_count_words(counts)} {'is' if counts.sum() == 1 else 'are'} not in Unicode's composed form, "
+            f"such as {example!a}, so equal words may have several types; --normalise NFC makes them one"
         )
+
+
+def _count_words(counts: npt.NDArray[np.int64]) -> str:
+    return f"{format_count(int(counts.sum()), 'word')} of {format_count(len(counts), 'type')}"
 
 
 def _check_vocabulary(words: pa.Array, counter: SplitCounter, options: ImportOptions) -> Iterator[str]:
@@ -133,8 +137,11 @@ def suggest_size(types: int) -> int:
 
 
 def _check_shared_sentences(counters: Mapping[str, SplitCounter]) -> Iterator[str]:
-    others = {split: _hash_sentences(counter) for split, counter in counters.items() if split != "train"}
-    others = {split: hashes for split, hashes in others.items() if len(hashes)}
+    others: dict[str, Hashes] = {}
+    for split, counter in counters.items():
+        hashed = list(_iterate_hashes(counter)) if split != "train" else []
+        if sum(map(len, hashed)):
+            others[split] = np.concatenate(hashed)
     if not others:
         return
     wanted = np.unique(np.concatenate(list(others.values())))
@@ -143,15 +150,12 @@ def _check_shared_sentences(counters: Mapping[str, SplitCounter]) -> Iterator[st
     for split, hashes in others.items():
         count = int(np.isin(hashes, shared).sum())
         if count > MAX_SHARED * len(hashes):
+            of_all, verb = format_count(len(hashes), f"{split} sentence"), "is" if count == 1 else "are"
             yield (
-                f"{count:,} of the {len(hashes):,} {split} sentences of at least {MIN_SHARED_WORDS} words "
-                f"({count / len(hashes):.1%}) are in training too, so that its figures flatter a model that "
-                "remembers; --split gives equal sentences to one split"
+                f"{count:,} of the {of_all} of at least {MIN_SHARED_WORDS} words ({count / len(hashes):.1%}) "
+                f"{verb} in training too, so that its figures flatter a model that remembers; --split gives "
+                "equal sentences to one split"
             )
-
-
-def _hash_sentences(counter: SplitCounter) -> Hashes:
-    return np.concatenate([np.empty(0, np.uint64), *_iterate_hashes(counter)])
 
 
 def _iterate_hashes(counter: SplitCounter) -> Iterator[Hashes]:

@@ -1,36 +1,26 @@
 """Import a corpus: text becomes a vocabulary and shards of ids in a store.
 
-The import reads the text once (`source_reader`). It writes the words as numbers (`word_counts`) and the
-annotations as tables (`annotation_tables`) to temporary files. It splits the words into other tokens if that
-is asked for (`tokens`). Then it selects the vocabulary (`vocabulary_selection`), replaces the numbers by ids,
-writes the shards, and commits the manifest last (`corpus_writer`). Memory grows with the number of distinct
-words, not with the length of the text.
+The import reads the text once (`source_reader`). It writes the words as numbers and the annotations as tables
+to temporary files (`counted_text`). It splits the words into other tokens if that is asked for
+(`token_stage`). Then it selects the vocabulary (`vocabulary_selection`), replaces the numbers by ids, writes
+the shards, and commits the manifest last (`corpus_writer`). Memory grows with the number of distinct words,
+not with the length of the text.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 
 from memtune.arguments import check_type
-from memtune.corpora.blocks.text_blocks import TextFile
-from memtune.corpora.importing.annotation_tables import AnnotationTables
+from memtune.corpora.importing import token_stage
 from memtune.corpora.importing.corpus_writer import CorpusWriter
+from memtune.corpora.importing.counted_text import AnnotationTables, SplitCounter, WordTable
+from memtune.corpora.importing.import_sources import Division
 from memtune.corpora.importing.import_warnings import find_text_warnings, suggest_size
 from memtune.corpora.importing.source_reader import ProgressCallback, Source, SourceReader, check_sources
-from memtune.corpora.importing.split_assignment import Division
-from memtune.corpora.importing.token_stage import (
-    check_choice,
-    check_tokens,
-    count_units,
-    has_raw_text,
-    select_tokens,
-    set_raw_units,
-    split_words,
-)
 from memtune.corpora.importing.vocabulary_selection import VocabularySelection
-from memtune.corpora.importing.word_counts import SplitCounter, WordTable
 from memtune.corpora.sources.line_reader import LineReader
 from memtune.corpora.sources.source_file import SourceKind, find_kind
 from memtune.corpora.store.corpus_store import CorpusStore
@@ -39,14 +29,14 @@ from memtune.corpora.store.manifest import (
     FileRecord,
     ImportOptions,
     Manifest,
-    SourceRecord,
     check_name,
 )
 from memtune.corpora.store.node_cache import resolve_cache_folder
-from memtune.corpora.store.vocabulary import UNK
-from memtune.corpora.store.word_vectors import VectorFile, Vectors, read_vectors
+from memtune.corpora.store.vocabulary import UNK, VectorFile, Vectors, read_vectors
+from memtune.corpora.text_blocks import TextFile
 from memtune.corpora.tokenisation.tokeniser import parse_token_choice
 from memtune.errors import CorpusError
+from memtune.number_format import format_count
 
 OOV_WARNING_RATE = 0.2
 """Share of a valid or test split's words outside the vocabulary above which an import warns."""
@@ -82,11 +72,13 @@ def import_corpus(
     """
     place = CorpusStore.open(store)
     splits = _check_arguments(name, sources, options, ideal, vectors)
-    options = _choose_vocabulary_source(options or ImportOptions(), splits)
+    options = options or ImportOptions()
+    if "train" not in splits:  # then all splits determine the vocabulary
+        options = options.model_copy(update={"vocabulary": "all"})
     choice = parse_token_choice(options.tokens)
-    check_choice(choice, options)
-    sources = set_raw_units(sources, choice)
-    place.check_writable()
+    token_stage.check_choice(choice, options)
+    sources = token_stage.set_raw_units(sources, choice)
+    place.folder.check_writable()
     with ExitStack() as stack:
         table = WordTable()
         tables = AnnotationTables(table)
@@ -95,28 +87,31 @@ def import_corpus(
         for counter in counters.values():
             stack.callback(counter.close)
         reader = SourceReader(tables, options.skip_bad, progress)
-        records = _read_sources(reader, sources, counters)
-        _check_annotations(name, tables, counters)
-        check_tokens(name, choice, tables, vectors)
-        is_raw = has_raw_text(sources)
-        units = count_units(counters, table, options, is_raw)
-        is_generated = ideal is not None or not _has_files(sources)
+        if isinstance(sources, Division):
+            records = reader.read_division(sources, counters)
+        else:
+            records = {
+                split: reader.read(sources[split], counter, split) for split, counter in counters.items()
+            }
+        if len(splits) < len(SPLITS) and not tables:
+            raise CorpusError(
+                f"{name}: a corpus without annotations has the splits {', '.join(SPLITS)}; got "
+                f"{', '.join(splits)}"
+            )
+        tables.check({split: counter.sentence_count for split, counter in counters.items()})
+        token_stage.check_tokens(name, choice, tables, vectors)
+        is_raw = token_stage.has_raw_text(sources)
+        units = token_stage.count_units(counters, table, options, is_raw)
+        has_files = isinstance(sources, Division) or any(
+            isinstance(each, TextFile) for each in sources.values()
+        )
+        is_generated = ideal is not None or not has_files
         warnings = [] if is_raw else list(find_text_warnings(table.words, counters, options, is_generated))
-        tokens = split_words(table, counters, options, choice, is_raw, stack)
-        selection = select_tokens(tokens, options, choice, tables)
+        tokens = token_stage.split_words(table, counters, options, choice, is_raw, stack)
+        selection = token_stage.select_tokens(tokens, options, choice, tables)
         found = _read_vectors(vectors, selection, options, progress) if vectors else None
         writer = CorpusWriter(
-            place,
-            name,
-            tokens,
-            tables,
-            selection,
-            found,
-            options,
-            records,
-            licence,
-            ideal,
-            units,
+            place, name, tokens, tables, selection, found, options, records, licence, ideal, units
         )
         with place.lock(name, resolve_cache_folder(cache)):
             manifest, unchanged = writer.write(replace)
@@ -137,20 +132,11 @@ def _check_arguments(
     if vectors and find_kind(vectors.path, "the file of vectors") is SourceKind.FOLDER:
         raise CorpusError(f"the file of vectors {vectors.path} is a folder")
     splits = SPLITS if isinstance(sources, Division) else tuple(split for split in SPLITS if split in sources)
-    _check_ideal(name, splits, ideal)
+    if set(ideal or ()) - set(splits):
+        raise CorpusError(
+            f"{name}: ideal perplexities for {', '.join(ideal or ())}, the splits are {', '.join(splits)}"
+        )
     return splits
-
-
-def _has_files(sources: Mapping[str, Source] | Division) -> bool:
-    return isinstance(sources, Division) or any(isinstance(source, TextFile) for source in sources.values())
-
-
-def _read_sources(
-    reader: SourceReader, sources: Mapping[str, Source] | Division, counters: Mapping[str, SplitCounter]
-) -> dict[str, SourceRecord]:
-    if isinstance(sources, Division):
-        return reader.read_division(sources, counters)
-    return {split: reader.read(sources[split], counter, split) for split, counter in counters.items()}
 
 
 def _read_vectors(
@@ -170,27 +156,6 @@ def _read_vectors(
     return vectors, file, record
 
 
-def _choose_vocabulary_source(options: ImportOptions, splits: Sequence[str]) -> ImportOptions:
-    """Without a training split all splits determine the vocabulary."""
-    return options if "train" in splits else options.model_copy(update={"vocabulary": "all"})
-
-
-def _check_annotations(name: str, tables: AnnotationTables, counters: Mapping[str, SplitCounter]) -> None:
-    if len(counters) < len(SPLITS) and not tables:
-        raise CorpusError(
-            f"{name}: a corpus without annotations has the splits {', '.join(SPLITS)}; got "
-            f"{', '.join(counters)}"
-        )
-    tables.check({split: counter.sentence_count for split, counter in counters.items()})
-
-
-def _check_ideal(name: str, splits: Sequence[str], ideal: Mapping[str, float] | None) -> None:
-    if set(ideal or ()) - set(splits):
-        raise CorpusError(
-            f"{name}: ideal perplexities for {', '.join(ideal or ())}, the splits are {', '.join(splits)}"
-        )
-
-
 def _collect_warnings(manifest: Manifest) -> Iterator[str]:
     yield from manifest.remarks
     for file in sorted({record.name for record in manifest.sources.values() if record.format == "text"}):
@@ -201,7 +166,8 @@ def _collect_warnings(manifest: Manifest) -> Iterator[str]:
             )
     if vectors := manifest.vectors:
         missing = manifest.vocabulary.size - vectors.known
-        yield f"{missing:,} of {manifest.vocabulary.size:,} tokens have no vector in {vectors.source.name}"
+        tokens, have = format_count(manifest.vocabulary.size, "token"), "has" if missing == 1 else "have"
+        yield f"{missing:,} of {tokens} {have} no vector in {vectors.source.name}"
     for split in ("valid", "test"):
         if split not in manifest.splits:
             continue

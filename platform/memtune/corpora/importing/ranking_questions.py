@@ -10,12 +10,13 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-from memtune.corpora.blocks.text_blocks import Example
 from memtune.corpora.importing.importer import import_corpus
 from memtune.corpora.store.corpus import Corpus, open_corpus
 from memtune.corpora.store.manifest import ImportOptions
 from memtune.corpora.store.vocabulary import EOS, UNK
+from memtune.corpora.text_blocks import Example
 from memtune.errors import CorpusError
+from memtune.number_format import format_count
 
 DISTRACTOR_COUNT = 4
 NEIGHBOURS_PER_SIDE = 10
@@ -54,9 +55,9 @@ def generate_ranking_questions(
     eligible_ids = range(len(special) + excluded_frequent, len(special) + frequent_enough)
     if len(eligible_ids) <= 2 * NEIGHBOURS_PER_SIDE:
         raise CorpusError(
-            f'"{corpus.name}" has only {len(eligible_ids)} words for questions: words that occur at least '
-            f"{MIN_TRAINING_COUNT} times in training and are not among the {excluded_frequent} most "
-            "frequent; exclude fewer frequent words or use a larger corpus"
+            f'"{corpus.name}" has only {format_count(len(eligible_ids), "word")} for questions: words that '
+            f"occur at least {MIN_TRAINING_COUNT} times in training and are not among the "
+            f"{excluded_frequent} most frequent; exclude fewer frequent words or use a larger corpus"
         )
     text, rng = corpus[split], random.Random(f"{seed} {split}")
     trees = _read_trees(corpus, split)
@@ -66,7 +67,10 @@ def generate_ranking_questions(
         if positions:
             blank = rng.choice(positions)
             candidates = _draw_candidates(ids[blank], eligible_ids, rng)
-            yield _build_question(corpus, ids, blank, candidates, trees[number], str(number))
+            words = [corpus.vocabulary.decode([*ids[:blank], id, *ids[blank + 1 :]]) for id in candidates]
+            row = (0, len(candidates), blank, candidates.index(ids[blank]), str(number))
+            rows = {"completion": [row], "trees": trees[number] * len(candidates)}
+            yield Example(words, {kind: found for kind, found in rows.items() if found})
 
 
 def _draw_candidates(answer: int, eligible_ids: range, rng: random.Random) -> list[int]:
@@ -81,15 +85,6 @@ def _draw_candidates(answer: int, eligible_ids: range, rng: random.Random) -> li
     candidates = [answer, *rng.sample(neighbours, DISTRACTOR_COUNT)]
     rng.shuffle(candidates)
     return candidates
-
-
-def _build_question(
-    corpus: Corpus, ids: list[int], blank: int, candidates: list[int], tree: list[tuple[Any, ...]], name: str
-) -> Example:
-    sentences = [corpus.vocabulary.decode([*ids[:blank], id, *ids[blank + 1 :]]) for id in candidates]
-    question = (0, len(candidates), blank, candidates.index(ids[blank]), name)
-    annotations = {"completion": [question], "trees": tree * len(candidates)}
-    return Example(sentences, {kind: rows for kind, rows in annotations.items() if rows})
 
 
 def _read_trees(corpus: Corpus, split: str) -> Sequence[list[tuple[Any, ...]]]:

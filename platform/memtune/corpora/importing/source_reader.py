@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, redirect_stdout
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from memtune.arguments import check_type, describe_value
-from memtune.corpora.blocks.text_blocks import (
+from memtune.corpora.formats import FORMATS
+from memtune.corpora.formats.records import make_record_blocks
+from memtune.corpora.importing.counted_text import AnnotationTables, SplitCounter
+from memtune.corpora.importing.import_sources import DataSet, Division, divide_block
+from memtune.corpora.sources.line_reader import LineReader
+from memtune.corpora.sources.source_file import (
+    SourceKind,
+    find_kind,
+    get_pipe_identity,
+    list_source_files,
+    parse_location,
+)
+from memtune.corpora.store.annotations import ANNOTATION_KINDS
+from memtune.corpora.store.manifest import SPLITS, FileRecord, SourceRecord
+from memtune.corpora.text_blocks import (
     SENTENCE_END,
     BadLineError,
     Block,
@@ -21,22 +36,8 @@ from memtune.corpora.blocks.text_blocks import (
     TextFile,
     make_blocks,
 )
-from memtune.corpora.formats import FORMATS
-from memtune.corpora.importing.annotation_tables import AnnotationTables
-from memtune.corpora.importing.data_sets import DataSet
-from memtune.corpora.importing.split_assignment import Division, divide_block
-from memtune.corpora.importing.word_counts import SplitCounter
-from memtune.corpora.sources.line_reader import LineReader
-from memtune.corpora.sources.locations import Location, parse_location
-from memtune.corpora.sources.source_file import (
-    SourceKind,
-    find_kind,
-    get_pipe_identity,
-    list_source_files,
-)
-from memtune.corpora.store.annotations import ANNOTATION_KINDS
-from memtune.corpora.store.manifest import SPLITS, FileRecord, SourceRecord
 from memtune.errors import ArgumentError, CorpusError, MemtuneError, PluginError, did_you_mean
+from memtune.number_format import format_count
 from memtune.plugins import PluginSource
 from memtune.plugins.source_modules import describe_error
 from memtune.storage.digests import ContentDigest
@@ -60,11 +61,18 @@ def check_sources(name: str, sources: Mapping[str, Source] | Division) -> None:
     if isinstance(sources, Division):
         _check_file("train", sources.source)
         return
-    for split, source in sources.items():
-        _check_source(split, source)
+    for split, each in sources.items():
+        # The letters of a path would be read as sentences.
+        is_path = isinstance(each, str | bytes | Path)
+        if is_path or not isinstance(each, TextFile | DataSet | Iterable):
+            file = f"; a file is TextFile({str(each)!r})" if is_path else ""
+            raise ArgumentError(
+                f'sources["{split}"] must be a TextFile, a DataSet, or sentences as lists of words; got '
+                f"{describe_value(each)}{file}"
+            )
     annotated = any(
         not isinstance(source, DataSet)
-        and (not isinstance(source, TextFile) or _find_format(source).annotations)
+        and (not isinstance(source, TextFile) or find_format(source).annotations)
         for source in sources.values()
     )
     if not sources or set(sources) - set(SPLITS) or (len(sources) < len(SPLITS) and not annotated):
@@ -74,24 +82,18 @@ def check_sources(name: str, sources: Mapping[str, Source] | Division) -> None:
         )
     files = {split: source for split, source in sources.items() if isinstance(source, TextFile)}
     kinds = {split: _check_file(split, source) for split, source in files.items()}
-    _refuse_repeated_pipes(
-        [files[split].path for split, kind in kinds.items() if kind is SourceKind.PIPE],
-    )
-
-
-def _check_source(split: str, source: object) -> None:
-    """Refuse the path of a file, whose letters would be read as sentences, and what cannot be read at all."""
-    is_path = isinstance(source, str | bytes | Path)
-    if is_path or not isinstance(source, TextFile | DataSet | Iterable):
-        file = f"; a file is TextFile({str(source)!r})" if is_path else ""
-        raise ArgumentError(
-            f'sources["{split}"] must be a TextFile, a DataSet, or sentences as lists of words; got '
-            f"{describe_value(source)}{file}"
-        )
+    pipes = [files[split].path for split, kind in kinds.items() if kind is SourceKind.PIPE]
+    identities = [get_pipe_identity(path) for path in pipes]
+    for path, identity in zip(pipes, identities, strict=True):
+        if identities.count(identity) > 1:  # the second read would wait for a writer forever
+            raise CorpusError(
+                f"{path} is a pipe, which can be read once, and several splits name it; give each split its "
+                "own, or divide the text with --split"
+            )
 
 
 def _check_file(split: str, source: TextFile) -> SourceKind:
-    _parse_options(source)
+    parse_options(source)
     kind = find_kind(source.path, f"the {split} file")
     if kind in (SourceKind.FOLDER, SourceKind.PATTERN) and not _reads_whole_folder(source, kind):
         list_source_files(source.path)
@@ -100,18 +102,7 @@ def _check_file(split: str, source: TextFile) -> SourceKind:
 
 def _reads_whole_folder(source: TextFile, kind: SourceKind) -> bool:
     is_local = isinstance(parse_location(source.path), Path)
-    return kind is SourceKind.FOLDER and is_local and _find_format(source).reads_folders
-
-
-def _refuse_repeated_pipes(paths: Sequence[Location]) -> None:
-    """Refuses one pipe for two splits: the second read would wait for a writer forever."""
-    identities = [get_pipe_identity(path) for path in paths]
-    for path, identity in zip(paths, identities, strict=True):
-        if identities.count(identity) > 1:
-            raise CorpusError(
-                f"{path} is a pipe, which can be read once, and several splits name it; give each split its "
-                "own, or divide the text with --split"
-            )
+    return kind is SourceKind.FOLDER and is_local and find_format(source).reads_folders
 
 
 @dataclass(frozen=True)
@@ -135,7 +126,10 @@ class SourceReader:
             record = self._read_sentences(source, counter, split)
         counter.merge()
         if not counter.word_count:
-            skipped = "".join(f"; {count:,} {reason}" for reason, count in record.skipped.items())
+            skipped = "".join(
+                f"; {f'{count:,}' if count > 1 else '1 left out:'} {reason}"  # reasons are in the plural
+                for reason, count in record.skipped.items()
+            )
             raise CorpusError(f"the {split} split is empty: no word in {record.name}{skipped}")
         return record
 
@@ -148,7 +142,17 @@ class SourceReader:
                 for split, part in divide_block(block, division):
                     self._add_block(part, counters[split], split)
             record = _make_record(division.source, reader)
-        _finish_division(division, counters)
+        sentences = format_count(sum(counter.sentence_count for counter in counters.values()), "sentence")
+        path, reason = division.source.path, f"no word in {division.source.path}"
+        if any(counter.word_count for counter in counters.values()):
+            reason = (
+                f"with seed {division.seed} it got none of the {sentences} of {path}, of which "
+                "equal ones share a split; give it a larger share in --split, or use another --split-seed"
+            )
+        for split, counter in counters.items():
+            counter.merge()
+            if not counter.word_count:
+                raise CorpusError(f"the {split} split is empty: {reason}")
         total = sum(division.shares.values())
         return {
             split: record.model_copy(
@@ -158,10 +162,12 @@ class SourceReader:
         }
 
     def _read_blocks(self, source: TextFile, reader: LineReader, split: str) -> Iterator[Block]:
-        size = reader.size_bytes
+        size, plugin = reader.size_bytes, FORMATS.get_source(source.format)
         for file in _open_files(source, reader):
+            read = partial(find_format(source).read, file, parse_options(source))
+            blocks = read() if plugin is None else check_plugin_blocks(read, source.format, plugin)
             try:
-                for block in _read_file(source, file):
+                for block in blocks:
                     yield block
                     if self.progress:
                         self.progress(_count_bytes_read(reader), size, split)
@@ -181,10 +187,9 @@ class SourceReader:
                 content.add(f"{text}\n".encode(errors="surrogatepass"))
                 yield text
 
-        for block in source.read_blocks(texts()):
-            self._add_block(block, counter, split)
-            if self.progress:
-                self.progress(content.bytes, None, split)
+        self._count_blocks(
+            make_record_blocks(texts(), source.options, "the data set"), counter, split, content
+        )
         return SourceRecord(
             name="data set",
             format="data set",
@@ -216,38 +221,20 @@ class SourceReader:
                     text.add(f"{' '.join(map(str, sentence))}\n".encode(errors="surrogatepass"))
                 yield example
 
-        for block in make_blocks(examples()):
+        self._count_blocks(make_blocks(examples()), counter, split, text)
+        return SourceRecord(name="sentences", format="sentences", sha256=text.sha256, bytes=text.bytes)
+
+    def _count_blocks(
+        self, blocks: Iterable[Block], counter: SplitCounter, split: str, content: ContentDigest
+    ) -> None:
+        for block in blocks:
             self._add_block(block, counter, split)
             if self.progress:
-                self.progress(text.bytes, None, split)
-        return SourceRecord(name="sentences", format="sentences", sha256=text.sha256, bytes=text.bytes)
+                self.progress(content.bytes, None, split)
 
     def _add_block(self, block: Block, counter: SplitCounter, split: str) -> None:
         self.tables.add(split, block.annotations, counter.sentence_count)
         counter.add(block)
-
-
-def _read_file(source: TextFile, file: LineReader) -> Iterator[Block]:
-    read, options = _find_format(source).read, _parse_options(source)
-    plugin = FORMATS.get_source(source.format)
-    if plugin is None:
-        return read(file, options)
-    return check_plugin_blocks(lambda: read(file, options), source.format, plugin)
-
-
-def _finish_division(division: Division, counters: Mapping[str, SplitCounter]) -> None:
-    path = division.source.path
-    sentences = sum(counter.sentence_count for counter in counters.values())
-    reason = f"no word in {division.source.path}"
-    if any(counter.word_count for counter in counters.values()):
-        reason = (
-            f"with seed {division.seed} it got none of the {sentences:,} sentences of {path}, of which "
-            "equal ones share a split; give it a larger share in --split, or use another --split-seed"
-        )
-    for split, counter in counters.items():
-        counter.merge()
-        if not counter.word_count:
-            raise CorpusError(f"the {split} split is empty: {reason}")
 
 
 def _open_files(source: TextFile, reader: LineReader) -> Iterator[LineReader]:
@@ -270,9 +257,10 @@ def _make_record(source: TextFile, reader: LineReader) -> SourceRecord:
     return SourceRecord(
         name=reader.name,
         format=source.format,
-        sha256=_digest_source(reader),
+        # Of a folder, the digest of the digests of its files.
+        sha256=digest([each.sha256 for each in reader.companions]) if reader.is_folder else reader.sha256,
         bytes=_count_bytes_read(reader),
-        options=_parse_options(source).model_dump(mode="json"),
+        options=parse_options(source).model_dump(mode="json"),
         beside=tuple(
             FileRecord(name=other.name, sha256=other.sha256, bytes=other.bytes_read) for other in readers[1:]
         ),
@@ -281,14 +269,16 @@ def _make_record(source: TextFile, reader: LineReader) -> SourceRecord:
     )
 
 
-def _find_format(source: TextFile) -> Format:
+def find_format(source: TextFile) -> Format:
+    """The format of a file. Raises CorpusError, with the nearest name, for an unknown one."""
     if source.format not in FORMATS:
         raise CorpusError(f'no format "{source.format}"; {did_you_mean(source.format, FORMATS.list_names())}')
     return FORMATS[source.format]
 
 
-def _parse_options(source: TextFile) -> Value:
-    options: Value = parse(_find_format(source).options, dict(source.options), f"format {source.format}")
+def parse_options(source: TextFile) -> Value:
+    """The options of a file's format. Raises ConfigurationError that names the wrong one."""
+    options: Value = parse(find_format(source).options, dict(source.options), f"format {source.format}")
     return options
 
 
@@ -301,11 +291,6 @@ def _chain_readers(reader: LineReader) -> Iterator[LineReader]:
 
 def _count_bytes_read(reader: LineReader) -> int:
     return sum(each.bytes_read for each in _chain_readers(reader)) if reader.is_folder else reader.bytes_read
-
-
-def _digest_source(reader: LineReader) -> str:
-    """SHA-256 of the file, or the digest of the digests of the files of a folder."""
-    return digest([each.sha256 for each in reader.companions]) if reader.is_folder else reader.sha256
 
 
 def check_plugin_blocks(
@@ -348,18 +333,16 @@ def _find_problem(block: object) -> str | None:
         return "lengths of sentences below 1"
     ends = np.cumsum(lengths, dtype=np.int64) - 1
     if (ends[-1] + 1 if len(ends) else 0) != len(block.words):
-        return f"{len(block.words)} words for sentences of {lengths.sum()} words"
+        words, counted = (format_count(count, "word") for count in (len(block.words), lengths.sum()))
+        return f"{words} for sentences of {counted}"
     is_end = pc.equal(block.words, SENTENCE_END).to_numpy(zero_copy_only=False)
     if not np.array_equal(np.flatnonzero(is_end), ends):
         return "sentences that do not end in SENTENCE_END, or have it between their words"
     if unknown := set(block.annotations) - set(ANNOTATION_KINDS):
         return f"annotations of unknown kinds: {', '.join(sorted(map(str, unknown)))}"
-    return next(filter(None, map(_find_table_problem, block.annotations.items())), None)
-
-
-def _find_table_problem(annotation: tuple[str, object]) -> str | None:
-    kind, rows = annotation
-    schema = ANNOTATION_KINDS[kind].input_schema
-    if isinstance(rows, pa.RecordBatch) and rows.schema.equals(schema):
-        return None
-    return f'annotations "{kind}" that are not a RecordBatch with the columns {", ".join(schema.names)}'
+    for kind, rows in block.annotations.items():
+        schema = ANNOTATION_KINDS[kind].input_schema
+        if not (isinstance(rows, pa.RecordBatch) and rows.schema.equals(schema)):
+            names = ", ".join(schema.names)
+            return f'annotations "{kind}" that are not a RecordBatch with the columns {names}'
+    return None

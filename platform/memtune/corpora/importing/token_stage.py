@@ -1,32 +1,32 @@
 """Decide what the tokens of an import are, and make them of the counted words.
 
-The words of the text lie in temporary files (`word_counts`). They are read from there, split, and counted
+The words of the text lie in temporary files (`counted_text`). They are read from there, split, and counted
 again as tokens, so that vocabulary and shards are made as for words. Trained tokenisers, characters and bytes
 split each distinct word once; a tokenizer.json splits whole sentences, because its tokens may depend on more
 than one word.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING
+from itertools import chain
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from memtune.corpora.blocks.text_blocks import SENTENCE_END, Block, TextFile
-from memtune.corpora.importing.annotation_tables import AnnotationTables
+from memtune.corpora.importing.counted_text import AnnotationTables, SplitCounter, WordTable
+from memtune.corpora.importing.import_sources import Division
 from memtune.corpora.importing.source_reader import Source
-from memtune.corpora.importing.split_assignment import Division
 from memtune.corpora.importing.vocabulary_selection import VocabularySelection, select_vocabulary, spell_words
-from memtune.corpora.importing.word_counts import SplitCounter, WordTable
 from memtune.corpora.sources.line_reader import LineReader
 from memtune.corpora.store.manifest import ImportOptions
-from memtune.corpora.store.word_vectors import VectorFile
-from memtune.corpora.tokenisation.tokeniser import ByteTokeniser, CharacterTokeniser, TokenChoice, Tokeniser
+from memtune.corpora.store.vocabulary import VectorFile
+from memtune.corpora.text_blocks import SENTENCE_END, Block, TextFile
+from memtune.corpora.tokenisation.corpus_text import make_tokeniser
+from memtune.corpora.tokenisation.tokeniser import TokenChoice, Tokeniser
 from memtune.errors import CorpusError
 
 if TYPE_CHECKING:
@@ -49,38 +49,32 @@ def choose_tokeniser(
     """
     if choice.kind == "words":
         return None
-    if choice.kind == "characters":
-        return CharacterTokeniser()
-    if choice.kind == "bytes":
-        return ByteTokeniser()
-    # Imported here: only texts of subwords need `tokenizers`.
-    from memtune.corpora.tokenisation.subwords import SubwordTokeniser, train_subwords
-
+    if choice.kind == "characters" or choice.kind == "bytes":
+        return make_tokeniser(choice.kind, "")
     if choice.kind == "file":
         assert choice.path is not None
-        document = _read_document(choice.path)
+        with closing(LineReader(choice.path)) as reader:
+            content = reader.read_content(_MAX_FILE_BYTES, "give a smaller tokenizer.json")
         try:
-            return SubwordTokeniser(document)
+            document = content.decode()
+        except UnicodeDecodeError:
+            raise CorpusError(f"the tokeniser {choice.path} is not UTF-8; give a tokenizer.json") from None
+        try:
+            return make_tokeniser("subwords", document)
         except CorpusError as error:
             raise CorpusError(f"{choice.path}: {error}") from None
     if "train" not in counters:
         raise CorpusError(
             f"--tokens {choice.kind} is trained on the training split, and this corpus has none"
         )
-    return train_subwords(choice.kind, choice.size, _read_sentences(counters["train"], spelled))
+    # Imported here: only texts of subwords need `tokenizers`.
+    from memtune.corpora.tokenisation.subwords import train_subwords
 
-
-def _read_document(path: Path) -> str:
-    with closing(LineReader(path)) as reader:
-        try:
-            return reader.read_content(_MAX_FILE_BYTES, "give a smaller tokenizer.json").decode()
-        except UnicodeDecodeError:
-            raise CorpusError(f"the tokeniser {path} is not UTF-8; give a tokenizer.json") from None
-
-
-def _read_sentences(counter: SplitCounter, spelled: pa.Array) -> Iterator[str]:
-    for codes, numbers, lengths in counter.read_blocks():
-        yield from _join_sentences(numbers[codes], lengths, spelled)
+    blocks = counters["train"].read_blocks()
+    texts = chain.from_iterable(
+        _join_sentences(numbers[codes], lengths, spelled) for codes, numbers, lengths in blocks
+    )
+    return train_subwords(choice.kind, choice.size, texts)
 
 
 def _join_sentences(numbers: Numbers, lengths: Numbers, spelled: pa.Array) -> list[str]:
@@ -92,25 +86,15 @@ def _join_sentences(numbers: Numbers, lengths: Numbers, spelled: pa.Array) -> li
     return sentences
 
 
-def split_into_tokens(
-    tokeniser: Tokeniser,
-    choice: TokenChoice,
-    counters: Mapping[str, SplitCounter],
-    spelled: pa.Array,
-    targets: Mapping[str, SplitCounter],
-) -> None:
-    """Adds the tokens of each counted split to the counters `targets`."""
-    split = _SentenceSplitter(tokeniser) if choice.kind == "file" else None
-    pieces = _WordPieces(tokeniser, spelled) if split is None else None
-    for name, counter in counters.items():
-        for codes, numbers, lengths in counter.read_blocks():
-            words = numbers[codes]
-            block = pieces.split(words, lengths) if pieces else None
-            if split is not None:
-                block = split.split(_join_sentences(words, lengths, spelled))
-            assert block is not None
-            targets[name].add(block)
-        targets[name].merge()
+def _split_sentences(tokeniser: "SubwordTokeniser", sentences: list[str]) -> Block:
+    """The tokens of whole sentences by a tokenizer.json."""
+    numbers: list[Numbers] = []
+    for start in range(0, len(sentences), _SENTENCES_PER_CALL):
+        for ids in tokeniser.encode_texts(sentences[start : start + _SENTENCES_PER_CALL]):
+            numbers.append(np.array([*(number + 1 for number in ids), 0], np.int32))
+    table = pa.array([SENTENCE_END, *tokeniser.tokens], pa.string())
+    tokens = pa.DictionaryArray.from_arrays(pa.array(np.concatenate(numbers)), table)
+    return Block(tokens, np.array(list(map(len, numbers)), np.int32))
 
 
 class _WordPieces:
@@ -118,20 +102,18 @@ class _WordPieces:
 
     def __init__(self, tokeniser: Tokeniser, spelled: pa.Array) -> None:
         # All tokens of a tokeniser belong to the vocabulary, so that it can split any text.
-        known = _as_subwords(tokeniser).tokens if tokeniser.kind == "subwords" else []
-        table = {token: number for number, token in enumerate((SENTENCE_END, *known))}
+        table = {token: number for number, token in enumerate((SENTENCE_END, *tokeniser.tokens))}
         counts, pieces = [1], [0]
         words: list[str] = spelled.to_pylist()
-        has_blanks = tokeniser.kind != "subwords"
         for start in range(1, len(words), _WORDS_PER_CALL):
-            for tokens in _split_words(tokeniser, words[start : start + _WORDS_PER_CALL]):
+            for tokens in tokeniser.split_words(words[start : start + _WORDS_PER_CALL]):
                 pieces += [table.setdefault(token, len(table)) for token in tokens]
                 counts.append(len(tokens))
         self._counts = np.array(counts, np.int64)
         self._starts = np.concatenate([[0], np.cumsum(self._counts)[:-1]])
         self._pieces = np.array(pieces, np.int32)
         self._table = pa.array(list(table), pa.string())
-        self._drops_first = has_blanks
+        self._drops_first = tokeniser.kind != "subwords"  # the blank before the first word
 
     def split(self, words: Numbers, lengths: Numbers) -> Block:
         """The tokens of a block of whole sentences."""
@@ -149,57 +131,6 @@ class _WordPieces:
             pa.DictionaryArray.from_arrays(pa.array(tokens, pa.int32()), self._table),
             token_counts.astype(np.int32),
         )
-
-
-def _split_words(tokeniser: Tokeniser, words: list[str]) -> Iterator[list[str]]:
-    """The tokens of each word, with the blank before it."""
-    if tokeniser.kind == "subwords":
-        yield from _encode(tokeniser, words)
-        return
-    for word in words:
-        yield tokeniser.split(["", word])
-
-
-def _encode(tokeniser: Tokeniser, texts: Sequence[str]) -> Iterator[list[str]]:
-    subwords = _as_subwords(tokeniser)
-    names = subwords.tokens
-    for ids in subwords.encode_texts(texts):
-        yield [names[number] for number in ids]
-
-
-class _SentenceSplitter:
-    """Splits whole sentences by a tokenizer.json."""
-
-    def __init__(self, tokeniser: Tokeniser) -> None:
-        self._tokeniser = _as_subwords(tokeniser)
-        self._table = pa.array([SENTENCE_END, *self._tokeniser.tokens], pa.string())
-
-    def split(self, sentences: list[str]) -> Block:
-        """The tokens of sentences."""
-        numbers: list[npt.NDArray[np.int32]] = []
-        lengths = []
-        for start in range(0, len(sentences), _SENTENCES_PER_CALL):
-            for ids in self._tokeniser.encode_texts(sentences[start : start + _SENTENCES_PER_CALL]):
-                numbers.append(np.array([*(number + 1 for number in ids), 0], np.int32))
-                lengths.append(len(ids) + 1)
-        tokens = pa.DictionaryArray.from_arrays(pa.array(np.concatenate(numbers)), self._table)
-        return Block(tokens, np.array(lengths, np.int32))
-
-
-def _as_subwords(tokeniser: Tokeniser) -> "SubwordTokeniser":
-    from memtune.corpora.tokenisation.subwords import SubwordTokeniser
-
-    assert isinstance(tokeniser, SubwordTokeniser)
-    return tokeniser
-
-
-def count_text_bytes(counter: SplitCounter, spelled: pa.Array) -> int:
-    """UTF-8 bytes of a split: its words, one blank between two of them, and a line feed for each sentence."""
-    sizes = pc.binary_length(spelled).to_numpy().astype(np.int64)
-    sizes[0] = 0
-    counts = counter.counts
-    blanks = counter.word_count - counter.full_sentence_count
-    return int((sizes[: len(counts)] * counts).sum()) + blanks + counter.sentence_count
 
 
 RAW_FORMAT = "raw"
@@ -263,13 +194,17 @@ def set_raw_units(
 def count_units(
     counters: Mapping[str, SplitCounter], table: WordTable, options: ImportOptions, is_raw: bool
 ) -> dict[str, tuple[int, int]]:
-    """Words and bytes of each split's text."""
+    """Words and UTF-8 bytes of each split's text: words, one blank between two of them, and line feeds."""
     if is_raw:
         return {split: (counter.text_words, counter.text_bytes) for split, counter in counters.items()}
-    spelled = spell_words(table.words, options)
-    return {
-        split: (counter.word_count, count_text_bytes(counter, spelled)) for split, counter in counters.items()
-    }
+    sizes = pc.binary_length(spell_words(table.words, options)).to_numpy().astype(np.int64)
+    sizes[0] = 0
+    units: dict[str, tuple[int, int]] = {}
+    for split, counter in counters.items():
+        blanks = counter.word_count - counter.full_sentence_count
+        content = int((sizes * counter.counts).sum())
+        units[split] = counter.word_count, content + blanks + counter.sentence_count
+    return units
 
 
 def split_words(
@@ -290,9 +225,18 @@ def split_words(
         return CountedTokens(table, counters, tokeniser)
     new_table = WordTable()
     targets = {split: SplitCounter(new_table) for split in counters}
-    for counter in targets.values():
-        stack.callback(counter.close)
-    split_into_tokens(tokeniser, choice, counters, spelled, targets)
+    for target in targets.values():
+        stack.callback(target.close)
+    pieces = None if choice.kind == "file" else _WordPieces(tokeniser, spelled)
+    for split, counter in counters.items():
+        for codes, numbers, lengths in counter.read_blocks():
+            words = numbers[codes]
+            if pieces is None:
+                sentences = _join_sentences(words, lengths, spelled)
+                targets[split].add(_split_sentences(cast("SubwordTokeniser", tokeniser), sentences))
+            else:
+                targets[split].add(pieces.split(words, lengths))
+        targets[split].merge()
     return CountedTokens(new_table, targets, tokeniser)
 
 
@@ -305,13 +249,11 @@ def select_tokens(
         return select_vocabulary(tokens.table.words, counts, options, tables.question_words)
     # The spelling was changed before words became tokens.
     plain = options.model_copy(update={"lower_case": False, "unescape": False, "normalise": None})
-    if options.min_count == 1 and options.max_size is None and not _has_new_tokens(counts, choice):
+    # Only characters or bytes that training lacks need `<unk>`.
+    has_new = "train" in counts and any(
+        bool(((count > 0) & (counts["train"] == 0)).any()) for count in counts.values()
+    )
+    is_complete = choice.has_subwords or not has_new
+    if options.min_count == 1 and options.max_size is None and is_complete:
         plain = plain.model_copy(update={"unknown": "refuse"})
     return select_vocabulary(tokens.table.words, counts, plain, keep_all=choice.has_subwords)
-
-
-def _has_new_tokens(counts: Mapping[str, npt.NDArray[np.int64]], choice: TokenChoice) -> bool:
-    """Whether a split has characters or bytes that training lacks; only then `<unk>` is needed."""
-    if choice.has_subwords or "train" not in counts:
-        return False
-    return any(bool(((count > 0) & (counts["train"] == 0)).any()) for count in counts.values())

@@ -14,10 +14,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from memtune.corpora.blocks.text_blocks import SENTENCE_END
 from memtune.corpora.store.manifest import ImportOptions
 from memtune.corpora.store.vocabulary import EOS, UNK, Vocabulary
+from memtune.corpora.text_blocks import SENTENCE_END
 from memtune.errors import CorpusError
+from memtune.number_format import format_count
 
 _QUESTION_WORDS = "questions'"
 """Key next to the split names for the counts of the words in annotation columns; error messages show it."""
@@ -71,7 +72,10 @@ def select_vocabulary(
     contains `<eos>`, if no word is frequent enough, or if words are outside the vocabulary and
     `unknown = "refuse"`.
     """
-    tokens, numbers = _normalise_spelling(words, options)
+    tokens, numbers = words, np.arange(len(words), dtype=np.int32)
+    if options.unescape or options.lower_case or options.normalise:
+        spelled = spell_words(words, options).dictionary_encode()
+        tokens, numbers = spelled.dictionary, spelled.indices.to_numpy()
     totals = {
         split: np.bincount(numbers, count, len(tokens)).astype(np.int64) for split, count in counts.items()
     }
@@ -95,7 +99,9 @@ def select_vocabulary(
     if options.unknown == "refuse":
         _refuse_outside(tokens, totals, outside)
     ids[outside] = 1
-    vocabulary = _build_vocabulary(tokens, counted, ids, kept, has_unknown)
+    special = pa.array([EOS, UNK][: 1 + has_unknown], pa.string())
+    kept_counts = np.bincount(ids, counted, minlength=len(special) + len(kept)).astype(np.int64)
+    vocabulary = Vocabulary(pa.concat_arrays([special, tokens.take(pa.array(kept))]), pa.array(kept_counts))
     return VocabularySelection(vocabulary, ids[numbers], outside[numbers])
 
 
@@ -128,14 +134,6 @@ def _normalise(words: pa.Array, form: Literal["NFC", "NFKC"]) -> pa.Array:
     return pa.array(spelled, pa.string())
 
 
-def _normalise_spelling(words: pa.Array, options: ImportOptions) -> tuple[pa.Array, npt.NDArray[np.int32]]:
-    """Distinct tokens after the changes of spelling, and the token index of each word, (words,) int32."""
-    if not (options.unescape or options.lower_case or options.normalise):
-        return words, np.arange(len(words), dtype=np.int32)
-    spelled = spell_words(words, options).dictionary_encode()
-    return spelled.dictionary, spelled.indices.to_numpy()
-
-
 def _choose_tokens(
     tokens: pa.Array, counts: npt.NDArray[np.int64], wanted: npt.NDArray[np.bool_], options: ImportOptions
 ) -> tuple[npt.NDArray[np.int64], bool]:
@@ -152,31 +150,21 @@ def _choose_tokens(
     order = order[wanted[order] & (order != 0) & (order != unknown)].astype(np.int64)
     if not len(order):
         text = "training text" if options.vocabulary == "train" else "text"
-        raise CorpusError(f"no word occurs at least {options.min_count} times in the {text}; lower min_count")
+        least = format_count(options.min_count, "time")
+        raise CorpusError(f"no word occurs at least {least} in the {text}; lower min_count")
     if options.max_size is not None:
         order = order[: options.max_size - 1 - has_unknown]
     return order, has_unknown
-
-
-def _build_vocabulary(
-    tokens: pa.Array,
-    counts: npt.NDArray[np.int64],
-    ids: npt.NDArray[np.int32],
-    kept: npt.NDArray[np.int64],
-    has_unknown: bool,
-) -> Vocabulary:
-    special = pa.array([EOS, UNK][: 1 + has_unknown], pa.string())
-    totals = np.bincount(ids, counts, minlength=len(special) + len(kept)).astype(np.int64)
-    return Vocabulary(pa.concat_arrays([special, tokens.take(pa.array(kept))]), pa.array(totals))
 
 
 def _refuse_boundary(tokens: pa.Array, totals: Mapping[str, npt.NDArray[np.int64]]) -> None:
     boundary = pc.index(tokens, EOS).as_py()
     for split, total in totals.items():
         if boundary >= 0 and total[boundary]:
+            times = format_count(total[boundary], "time")
             raise CorpusError(
-                f"the {split} text contains {EOS} {total[boundary]} times; memtune ends every sentence with "
-                "it, so remove it from the text"
+                f"the {split} text contains {EOS} {times}; memtune ends every sentence with it, so remove it "
+                "from the text"
             )
 
 
@@ -187,7 +175,8 @@ def _refuse_outside(
         outside = np.flatnonzero(outside_mask & (total > 0))
         if len(outside):
             examples = ", ".join(f'"{tokens[int(word)].as_py()}"' for word in outside[:5])
+            count = format_count(len(outside), "word")
             raise CorpusError(
-                f"the {split} text has {len(outside)} words outside the vocabulary: {examples}"
+                f"the {split} text has {count} outside the vocabulary: {examples}"
                 f'{", ..." if len(outside) > 5 else ""}; with unknown = "map" they become {UNK}'
             )

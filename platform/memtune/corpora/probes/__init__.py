@@ -12,4 +12,4 @@ from memtune.corpora.probes.probe_corpora import (
     parse_corpus_name,
     select_probes,
 )
-from memtune.corpora.probes.recall import UNASKED
+from memtune.corpora.probes.probe_rows import UNASKED

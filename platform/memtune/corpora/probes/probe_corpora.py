@@ -13,8 +13,8 @@ from pathlib import Path
 from random import Random
 
 from memtune.corpora.importing.importer import ImportResult, import_corpus
-from memtune.corpora.probes import recall, states
-from memtune.corpora.probes.recall import UNASKED, Row
+from memtune.corpora.probes import probe_rows as rows
+from memtune.corpora.probes.probe_rows import UNASKED, Row
 from memtune.corpora.store.corpus import Corpus, open_corpus
 from memtune.corpora.store.corpus_store import CorpusStore
 from memtune.corpora.store.manifest import ImportOptions
@@ -61,10 +61,10 @@ class Probe:
         Raises CorpusError where the settings allow too few different rows.
         """
         settings = {**self.known_settings, **changes}
-        rows, evaluated = int(settings.pop("rows")), int(settings.pop("evaluated"))
+        trained_rows, evaluated = int(settings.pop("rows")), int(settings.pop("evaluated"))
         lengths = [settings["length"] * times for times in TESTED_LENGTHS] if self.tests_longer else [None]
         seen: set[str] = set()
-        for split, count in (("train", rows), ("valid", evaluated), ("test", evaluated)):
+        for split, count in (("train", trained_rows), ("valid", evaluated), ("test", evaluated)):
             for length in lengths if split == "test" else lengths[:1]:
                 own = settings if length is None else settings | {"length": length}
                 trained = 0 if length in (None, settings.get("length")) else int(settings["length"])
@@ -87,126 +87,88 @@ def _draw_different(draw: Callable[[], Row | None], count: int, seen: set[str], 
         raise CorpusError(f"{name} has too few different rows; make its rows longer, or `rows` fewer")
 
 
-_MAD = "MAD, athms/mad-lab"
-_WORDS = "jopetty/word-problem"
-_GRAMMAR = "memtune's grammar"
-_STATE_REFERENCES = ("slstm", "lstm")
-_GRAMMAR_REFERENCES = ("attention", "lstm")
+_mad_probe = partial(Probe, source="MAD, athms/mad-lab")
+_state_probe = partial(Probe, references=("slstm", "lstm"), tests_longer=True)
+_word_problem = partial(_state_probe, source="jopetty/word-problem")
+_grammar_probe = partial(
+    Probe, settings={"rows": 6_400}, source="memtune's grammar", references=("attention", "lstm")
+)
 PROBES: dict[str, Probe] = {
     "mqar": Probe(
-        recall.draw_mqar,
+        rows.draw_mqar,
         {"length": 64, "pairs": 8, "keys": 64, "values": 64, "rows": 20_000},
         {"pairs": 4, "keys": 4_096, "values": 4_096, "rows": 100_000},
         "zoology, figure 2",
     ),
-    "in_context_recall": Probe(
-        recall.draw_context_recall,
-        {"length": 64, "vocabulary": 16, "rows": 12_800},
-        {"length": 128},
-        _MAD,
+    "in_context_recall": _mad_probe(
+        rows.draw_context_recall, {"length": 64, "vocabulary": 16, "rows": 12_800}, {"length": 128}
     ),
-    "noisy_recall": Probe(
-        recall.draw_context_recall,
+    "noisy_recall": _mad_probe(
+        rows.draw_context_recall,
         {"length": 64, "vocabulary": 32, "noise": 0.2, "noise_words": 16, "rows": 12_800},
         {"length": 128},
-        _MAD,
     ),
-    "fuzzy_recall": Probe(
-        recall.draw_fuzzy_recall,
+    "fuzzy_recall": _mad_probe(
+        rows.draw_fuzzy_recall,
         {"length": 64, "vocabulary": 16, "longest": 3, "rows": 12_800},
         {"length": 128},
-        _MAD,
         references=("path", "attention"),
         solved=0.5,  # no mixer solves it: the best published mean is 0.65
     ),
-    "selective_copying": Probe(
-        recall.draw_selective_copying,
+    "selective_copying": _mad_probe(
+        rows.draw_selective_copying,
         {"length": 64, "copied": 8, "vocabulary": 16, "rows": 12_800},
         {"length": 256, "copied": 16},
-        _MAD,
         references=("path", "attention"),
     ),
-    "compression": Probe(
-        recall.draw_compression,
+    "compression": _mad_probe(
+        rows.draw_compression,
         {"length": 16, "vocabulary": 16, "rows": 12_800},
         {"length": 32},
-        _MAD,
         references=("mlstm",),
         solved=0.4,  # no mixer solves it: the best published mean is 0.49
         reads_last_state=True,
     ),
-    "memorisation": Probe(
-        recall.draw_memorisation,
-        {"length": 32, "vocabulary": 256, "rows": 256},
-        source=_MAD,
-        references=("mlstm",),
+    "memorisation": _mad_probe(
+        rows.draw_memorisation, {"length": 32, "vocabulary": 256, "rows": 256}, references=("mlstm",)
     ),
     "induction": Probe(
-        recall.draw_induction,
+        rows.draw_induction,
         {"length": 32, "vocabulary": 16, "rows": 12_800},
         {"length": 256},
         "Mamba, table 2",
         tests_longer=True,
     ),
-    "parity": Probe(
-        partial(states.draw_sums, modulus=2),
+    "parity": _state_probe(
+        partial(rows.draw_sums, modulus=2),
         {"length": 32, "rows": 4_096},
         {"length": 40},
         "Deletang et al. (2023)",
-        _STATE_REFERENCES,
-        tests_longer=True,
     ),
-    "modular_arithmetic": Probe(
-        partial(states.draw_arithmetic, modulus=5),
+    "modular_arithmetic": _state_probe(
+        partial(rows.draw_arithmetic, modulus=5),
         {"length": 32, "rows": 12_800},
         {"length": 40},
         "Deletang et al. (2023)",
-        _STATE_REFERENCES,
-        tests_longer=True,
     ),
-    "s3": Probe(
-        partial(states.draw_products, objects=3),
+    "s3": _state_probe(
+        partial(rows.draw_products, objects=3),
         {"length": 32, "rows": 12_800},
         {"length": 128},
         "DeltaProduct",
-        _STATE_REFERENCES,
-        tests_longer=True,
     ),
-    "s5": Probe(
-        partial(states.draw_products, objects=5),
-        {"length": 16, "rows": 51_200},
-        {},
-        _WORDS,
-        _STATE_REFERENCES,
-        tests_longer=True,
-    ),
-    "a5": Probe(
-        partial(states.draw_products, objects=5, even=1),
-        {"length": 16, "rows": 51_200},
-        {},
-        _WORDS,
-        _STATE_REFERENCES,
-        tests_longer=True,
-    ),
-    "z60": Probe(
-        partial(states.draw_sums, modulus=60),
-        {"length": 16, "rows": 51_200},
-        {},
-        _WORDS,
-        _STATE_REFERENCES,
-        tests_longer=True,
-    ),
-    "dyck": Probe(
-        states.draw_dyck,
+    "s5": _word_problem(partial(rows.draw_products, objects=5), {"length": 16, "rows": 51_200}),
+    "a5": _word_problem(partial(rows.draw_products, objects=5, even=1), {"length": 16, "rows": 51_200}),
+    "z60": _word_problem(partial(rows.draw_sums, modulus=60), {"length": 16, "rows": 51_200}),
+    "dyck": _state_probe(
+        rows.draw_dyck,
         {"length": 32, "kinds": 2, "depth": 3, "rows": 12_800},
         {"length": 84},
         "Hewitt et al. (2020)",
-        _STATE_REFERENCES,
-        tests_longer=True,
     ),
-    "agreement": Probe(states.draw_agreement, {"rows": 6_400}, {}, _GRAMMAR, _GRAMMAR_REFERENCES),
-    "brackets": Probe(states.draw_bracket, {"rows": 6_400}, {}, _GRAMMAR, _GRAMMAR_REFERENCES),
-    "names": Probe(states.draw_name, {"rows": 6_400}, {}, _GRAMMAR, _GRAMMAR_REFERENCES),
+    "agreement": _grammar_probe(rows.draw_agreement),
+    "brackets": _grammar_probe(rows.draw_bracket),
+    "names": _grammar_probe(rows.draw_name),
 }
 """Name -> probe."""
 SETS: dict[str, tuple[str, ...]] = {

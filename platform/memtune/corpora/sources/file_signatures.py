@@ -16,7 +16,6 @@ _CODECS = ((b"\x1f\x8b", "gzip"), (b"\xfd7zXZ\0", "xz"), (b"\x28\xb5\x2f\xfd", "
 # "BZh" alone may start a text: the level and the mark of a block, or of the end, follow.
 _BZIP2 = re.compile(rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)")
 
-
 _MAX_EXPANSION = 200
 """Text compresses by 3 to 10; a repetitive one by up to 100."""
 _FREE_BYTES = 2**28
@@ -94,10 +93,7 @@ _SIGNATURES: tuple[tuple[bytes, str, str], ...] = (
     (b"\x93NUMPY", "a NumPy array", _WRITE_TEXT),
     (b"\x89HDF\r\n\x1a\n", "an HDF5 file", _WRITE_TEXT),
     (b"SQLite format 3\0", "an SQLite database", _WRITE_TEXT),
-    (b"\x80\x02", "a pickle", _WRITE_TEXT),
-    (b"\x80\x03", "a pickle", _WRITE_TEXT),
-    (b"\x80\x04", "a pickle", _WRITE_TEXT),
-    (b"\x80\x05", "a pickle", _WRITE_TEXT),
+    *((bytes((0x80, protocol)), "a pickle", _WRITE_TEXT) for protocol in range(2, 6)),
     (b"%PDF-", "a PDF document", 'extract its text first ("pdftotext")'),
     (b"{\\rtf", "an RTF document", _WRITE_TEXT),
     (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "an old Microsoft Office document", _WRITE_TEXT),

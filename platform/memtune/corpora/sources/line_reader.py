@@ -9,8 +9,7 @@ from typing import IO
 import numpy as np
 import pyarrow as pa
 
-from memtune.corpora.sources.locations import Location
-from memtune.corpora.sources.source_file import SourceFile
+from memtune.corpora.sources.source_file import Location, SourceFile
 from memtune.errors import CorpusError
 from memtune.storage.digests import ContentDigest
 
@@ -118,6 +117,10 @@ class LineReader:
             for index, line in enumerate(block.to_pylist()):
                 yield first + index, line.rstrip("\r\n")
 
+    def read_full_lines(self) -> Iterator[tuple[int, str]]:
+        """Yields every line that is not blank, as `read_lines` does."""
+        return ((number, line) for number, line in self.read_lines() if line.strip())
+
     def reopen(self) -> "LineReader":
         """Another reader of the same file from its start, for formats that read it twice; do not close it."""
         return LineReader(self._source, self._block_bytes, self._skip_bad)
@@ -181,7 +184,13 @@ class LineReader:
             rest = data[cut:]
             if cut:
                 yield data[:cut]
-            self._refuse_long_line(rest)
+            if len(rest) > self._block_bytes:
+                self._refuse_nul(rest)
+                self._refuse_lone_carriage_return(rest)
+                raise CorpusError(
+                    f"{self._describe_position(b'', 0)}: a line of more than {self._block_bytes} bytes; "
+                    "write one sentence or paragraph per line"
+                )
         if rest:
             yield rest + b"\n"
 
@@ -193,7 +202,13 @@ class LineReader:
         try:
             lines.validate(full=True)
         except pa.ArrowInvalid:
-            self._refuse_encoding(data)
+            try:
+                data.decode()
+            except UnicodeDecodeError as error:
+                raise CorpusError(
+                    f"{self._describe_position(data, error.start)}: not UTF-8 (0x{data[error.start]:02x}, "
+                    f"{error.reason}); convert the file to UTF-8 first"
+                ) from None
         return lines
 
     def _refuse_nul(self, data: bytes | bytearray) -> None:
@@ -211,24 +226,6 @@ class LineReader:
             raise CorpusError(
                 f"{self._describe_position(data, found.start())}: a carriage return within a line; lines end "
                 "with LF or CR LF, so convert the file first (tr '\\r' '\\n' < FILE > NEW)"
-            )
-
-    def _refuse_encoding(self, data: bytes) -> None:
-        try:
-            data.decode()
-        except UnicodeDecodeError as error:
-            raise CorpusError(
-                f"{self._describe_position(data, error.start)}: not UTF-8 (0x{data[error.start]:02x}, "
-                f"{error.reason}); convert the file to UTF-8 first"
-            ) from None
-
-    def _refuse_long_line(self, rest: bytes) -> None:
-        if len(rest) > self._block_bytes:
-            self._refuse_nul(rest)
-            self._refuse_lone_carriage_return(rest)
-            raise CorpusError(
-                f"{self._describe_position(b'', 0)}: a line of more than {self._block_bytes} bytes; "
-                "write one sentence or paragraph per line"
             )
 
     def _describe_position(self, data: bytes | bytearray, offset: int) -> str:

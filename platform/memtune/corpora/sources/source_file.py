@@ -1,34 +1,152 @@
 """Files, folders, patterns, pipes and URIs that a user names as sources, and their bytes.
 
-A pipe (`-`, /dev/stdin, a FIFO, `<(zcat FILE)`) can be read once only, while some formats read their file
-twice. So a pipe is copied to a temporary file without a name when it is first read. Compressed data are
-decompressed while they are read.
+The location of a source is a local path, a pattern such as `books/*.txt`, or a URI of pyarrow.fs. A pipe
+(`-`, /dev/stdin, a FIFO, `<(zcat FILE)`) can be read once only, while some formats read their file twice. So
+a pipe is copied to a temporary file without a name when it is first read. Compressed data are decompressed
+while they are read.
 """
 
+import glob
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from enum import Enum, auto
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import IO, Any
+from urllib.parse import unquote, urlsplit
 
-from memtune.corpora.sources.file_signatures import (
-    SIGNATURE_BYTES,
-    find_codec,
-    read_decompressed,
-    refuse_binary_signature,
-)
-from memtune.corpora.sources.locations import (
-    Location,
-    RemoteFile,
-    find_local_files,
-    is_pattern,
-    list_folder_files,
-    parse_location,
-)
+import pyarrow as pa
+from pyarrow import fs
+
+from memtune.corpora.sources import file_signatures
 from memtune.errors import CorpusError, suggest_nearest
-from memtune.storage.scratch_folder import create_temporary_file, translate_spool_errors
+from memtune.storage.folder import open_filesystem
+from memtune.storage.local_files import create_temporary_file, translate_spool_errors
+from memtune.storage.uris import redact_uri, refuse_credentials
+
+Location = Path | str
+"""A local path, or a URI as text."""
+
+_WILDCARDS = "*?["
+
+
+def parse_location(text: str | Path) -> Location:
+    """A URI as it is, everything else as a path; a URI of a local file becomes its path."""
+    if isinstance(text, Path) or "://" not in text:
+        return Path(text)
+    return Path(unquote(urlsplit(text).path)) if text.startswith("file://") else text
+
+
+def is_pattern(location: Location) -> bool:
+    """Whether a location that does not exist names files by a pattern."""
+    return any(sign in str(location) for sign in _WILDCARDS)
+
+
+def find_local_files(pattern: Path) -> list[Path]:
+    """The files that a pattern names, sorted; `**` stands for any folders. Raises CorpusError for none."""
+    found = sorted(Path(name) for name in glob.glob(str(pattern), recursive=True))
+    files = [path for path in found if not path.is_dir()]
+    if not files:
+        raise CorpusError(f"no file matches {pattern}; in a shell, write the pattern in quotes")
+    return files
+
+
+def list_folder_files(folder: Path) -> list[Path]:
+    """Every file below a folder, sorted; links to folders are not followed.
+
+    Raises CorpusError for an unreadable subfolder, because a corpus without its files would differ silently.
+    """
+    files: list[Path] = []
+    folders = [folder]
+    while folders:
+        try:
+            entries = list(os.scandir(folders.pop()))
+        except OSError as error:
+            raise CorpusError(
+                f"cannot read the folder {error.filename}: {error.strerror}; change its permissions, or move "
+                f"it out of {folder}"
+            ) from None
+        folders += [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
+        files += [Path(entry.path) for entry in entries if not entry.is_dir()]
+    return sorted(files)
+
+
+class RemoteFile:
+    """A file, folder or pattern at a URI; `name` is the URI without credentials."""
+
+    def __init__(self, uri: str) -> None:
+        """Raises CorpusError for a URI that names no file system, and ConfigurationError for credentials."""
+        refuse_credentials("the source", uri)
+        self.uri, self.name = uri, redact_uri(uri)
+        if uri.startswith(("http://", "https://", "ftp://")):
+            raise CorpusError(
+                f"{self.name} is a web address; download it, or pipe it in: curl -sSfL ADDRESS | memtune "
+                "corpus import NAME --train - --split 80,10,10"
+            )
+        try:
+            self._files, self._path = open_filesystem(uri)
+            self._info = self._files.get_file_info(self._path)
+        except (OSError, ValueError, pa.ArrowException) as error:
+            raise self._explain("open", error) from None
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether the URI names a folder, or files by a pattern."""
+        return self._info.type == fs.FileType.Directory or (
+            self._info.type == fs.FileType.NotFound and is_pattern(self._path)
+        )
+
+    @property
+    def size_bytes(self) -> int | None:
+        """Bytes of the file; None for a folder."""
+        return self._info.size if self._info.is_file else None
+
+    def check(self, role: str) -> None:
+        """Raises CorpusError where nothing exists at the URI."""
+        if self._info.type == fs.FileType.NotFound and not self.is_folder:
+            raise CorpusError(f"{role} {self.name} does not exist")
+
+    def list_files(self) -> list[str]:
+        """URIs of the files of the folder or the pattern, sorted. Raises CorpusError for none."""
+        fixed = self._path.split("*")[0].split("?")[0].split("[")[0]
+        has_pattern = self._info.type == fs.FileType.NotFound
+        root = fixed.rpartition("/")[0] if has_pattern else self._path
+        try:
+            entries = self._files.get_file_info(fs.FileSelector(root, recursive=True))
+        except (OSError, pa.ArrowException) as error:
+            raise self._explain("list", error) from None
+        paths = sorted(entry.path for entry in entries if entry.is_file)
+        if has_pattern:
+            paths = [path for path in paths if _matches(path, self._path)]
+        if not paths:
+            raise CorpusError(f"no file at {self.name}")
+        prefix = self.uri[: len(self.uri) - len(self._path)] if self.uri.endswith(self._path) else None
+        if prefix is None:
+            raise CorpusError(f"cannot list {self.name}: name its files one by one")
+        return [prefix + path for path in paths]
+
+    def open(self) -> Any:
+        """The content as a binary stream. Raises CorpusError."""
+        try:
+            # Compression is recognised by the content, as for local files, and not by the name.
+            return self._files.open_input_stream(self._path, compression=None)
+        except (OSError, pa.ArrowException) as error:
+            raise self._explain("read", error) from None
+
+    def _explain(self, action: str, error: Exception) -> CorpusError:
+        reason = str(error).replace(self.uri, self.name)
+        return CorpusError(f"cannot {action} {self.name}: {' '.join(reason.splitlines()[:1])}")
+
+
+def _matches(path: str, pattern: str) -> bool:
+    """Whether a path matches a pattern part by part; a part `**` stands for any folders."""
+    if "**" in pattern.split("/"):
+        return fnmatchcase(path, pattern.replace("**/", "*"))
+    parts, patterns = path.split("/"), pattern.split("/")
+    return len(parts) == len(patterns) and all(map(fnmatchcase, parts, patterns))
+
 
 _STANDARD_INPUT = Path("-")
 _COPY_BYTES = 2**20
@@ -54,7 +172,13 @@ def find_kind(location: Location, role: str = "the file") -> SourceKind:
         remote = RemoteFile(place)
         remote.check(role)
         return SourceKind.FOLDER if remote.is_folder else SourceKind.FILE
-    _refuse_undecodable_name(place)
+    try:
+        str(place).encode()
+    except UnicodeEncodeError:
+        shown = os.fsencode(place).decode(errors="backslashreplace")
+        raise CorpusError(
+            f"the name of {shown} is not UTF-8, so a manifest cannot hold it; rename the file"
+        ) from None
     if is_pattern(place) and not place.exists():
         find_local_files(place)
         return SourceKind.PATTERN
@@ -144,18 +268,15 @@ class SourceFile:
         """
         if self.kind is SourceKind.PIPE:
             self._make_copy(is_text=True)
-            yield from self._read_copy(chunk_bytes)
-        elif self.remote is not None:
-            with closing(self.remote.open()) as stream:
-                yield from self._read_text(_PrefixedStream(stream), chunk_bytes)
+            assert self._copy is not None
+            offset = 0
+            # Reading at an offset leaves no position that two readers of one copy would share.
+            while chunk := os.pread(self._copy.fileno(), chunk_bytes, offset):
+                offset += len(chunk)
+                yield chunk
         else:
-            with self.local_path.open("rb") as file:
-                start = file.peek(SIGNATURE_BYTES)
-                if find_codec(start):
-                    yield from self._read_text(_PrefixedStream(file), chunk_bytes)
-                else:
-                    refuse_binary_signature(self.name, start)
-                    yield from iter(lambda: file.read(chunk_bytes), b"")
+            with closing(self._open_stream()) as stream:
+                yield from self._read_text(_PrefixedStream(stream), chunk_bytes)
 
     def open_binary(self) -> IO[bytes]:
         """The decompressed content as a file with random access, for formats that are not text.
@@ -175,21 +296,22 @@ class SourceFile:
 
     def _find_codec(self, path: Path) -> str | None:
         with path.open("rb") as file:
-            return find_codec(file.peek(SIGNATURE_BYTES))
+            return file_signatures.find_codec(file.peek(file_signatures.SIGNATURE_BYTES))
 
     def _read_text(self, stream: "_PrefixedStream", chunk_bytes: int) -> Iterator[bytes]:
         """Chunks of a stream, decompressed, after its first bytes are checked to be text."""
         chunks = self._read_decompressed(stream, chunk_bytes)
         first = next(chunks, b"")
-        refuse_binary_signature(self.name, first[:SIGNATURE_BYTES])
+        start = first if file_signatures.find_codec(stream.start) else stream.start
+        file_signatures.refuse_binary_signature(self.name, start[: file_signatures.SIGNATURE_BYTES])
         if first:
             yield first
         yield from chunks
 
     def _read_decompressed(self, stream: "_PrefixedStream", chunk_bytes: int) -> Iterator[bytes]:
-        codec = find_codec(stream.start)
+        codec = file_signatures.find_codec(stream.start)
         if codec:
-            yield from read_decompressed(self.name, stream, codec, chunk_bytes)
+            yield from file_signatures.read_decompressed(self.name, stream, codec, chunk_bytes)
         else:
             yield from iter(lambda: stream.read(chunk_bytes), b"")
 
@@ -198,34 +320,22 @@ class SourceFile:
             return
         with translate_spool_errors():
             self._copy = create_temporary_file()
-        with closing(self._open_stream()) as stream:
-            prefixed = _PrefixedStream(stream)
-            read = self._read_text if is_text else self._read_decompressed
-            self._copy_chunks(read(prefixed, _COPY_BYTES), self._copy, is_text)
-
-    def _copy_chunks(self, chunks: Iterator[bytes], target: IO[bytes], is_text: bool) -> None:
-        """Raises CorpusError at the first NUL of a text: endless binary data would fill the disk."""
         copied = 0
-        for chunk in chunks:
-            if is_text and (nul := chunk.find(b"\0")) >= 0:
-                raise CorpusError(
-                    f"{self.name}: byte {copied + nul}: a NUL byte, so the data are binary or UTF-16 "
-                    "and not UTF-8 text"
-                )
-            copied += len(chunk)
-            with translate_spool_errors():
-                target.write(chunk)
+        with closing(self._open_stream()) as stream:
+            read = self._read_text if is_text else self._read_decompressed
+            for chunk in read(_PrefixedStream(stream), _COPY_BYTES):
+                # Endless binary data would fill the disk.
+                if is_text and (nul := chunk.find(b"\0")) >= 0:
+                    raise CorpusError(
+                        f"{self.name}: byte {copied + nul}: a NUL byte, so the data are binary or UTF-16 "
+                        "and not UTF-8 text"
+                    )
+                copied += len(chunk)
+                with translate_spool_errors():
+                    self._copy.write(chunk)
         with translate_spool_errors():
-            target.flush()
-        target.seek(0)
-
-    def _read_copy(self, chunk_bytes: int) -> Iterator[bytes]:
-        assert self._copy is not None
-        offset = 0
-        # Reading at an offset leaves no position that two readers of one copy would share.
-        while chunk := os.pread(self._copy.fileno(), chunk_bytes, offset):
-            offset += len(chunk)
-            yield chunk
+            self._copy.flush()
+        self._copy.seek(0)
 
     def _open_stream(self) -> Any:
         if self.remote is not None:
@@ -245,7 +355,9 @@ class _PrefixedStream:
         self.start = b""
         self.bytes_read = 0
         # A pipe gives what its writer has written so far, which may be less than a signature.
-        while len(self.start) < SIGNATURE_BYTES and (data := stream.read(SIGNATURE_BYTES - len(self.start))):
+        while len(self.start) < file_signatures.SIGNATURE_BYTES and (
+            data := stream.read(file_signatures.SIGNATURE_BYTES - len(self.start))
+        ):
             self.start += data
         self._rest = self.start
         self._stream = stream
@@ -271,29 +383,14 @@ class _PrefixedStream:
         """The opener closes the stream."""
 
 
-def _refuse_undecodable_name(path: Path) -> None:
-    try:
-        str(path).encode()
-    except UnicodeEncodeError:
-        shown = os.fsencode(path).decode(errors="backslashreplace")
-        raise CorpusError(
-            f"the name of {shown} is not UTF-8, so a manifest cannot hold it; rename the file"
-        ) from None
-
-
 def _read_status(path: Path, role: str) -> os.stat_result:
     try:
         return os.fstat(0) if path == _STANDARD_INPUT else path.stat()
     except (FileNotFoundError, NotADirectoryError):
-        near = suggest_nearest(path.name, _list_siblings(path))
+        siblings: list[str] = []
+        with suppress(OSError):
+            siblings = [name for name in os.listdir(path.parent) if Path(name).suffix == path.suffix]
+        near = suggest_nearest(path.name, siblings)
         raise CorpusError(f"{role} {path} does not exist{near and f'; {near}'}") from None
     except (OSError, ValueError) as error:  # ValueError for a NUL in the path
         raise CorpusError(f"cannot read {role} {path}: {getattr(error, 'strerror', None) or error}") from None
-
-
-def _list_siblings(path: Path) -> list[str]:
-    """The names of the same kind in the folder of a path."""
-    try:
-        return [name for name in os.listdir(path.parent) if Path(name).suffix == path.suffix]
-    except OSError:
-        return []

@@ -14,13 +14,11 @@ Formats produce words and relations as text; a corpus stores vocabulary ids and 
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
-from memtune.corpora.store.arrow_files import map_file, read_table
-from memtune.corpora.store.manifest import AnnotationRecord
+from memtune.corpora.store.arrow_files import read_table
 from memtune.errors import CorpusError, did_you_mean
 from memtune.storage.digests import ContentDigest
 
@@ -35,74 +33,54 @@ Annotations = Mapping[str, Mapping[str, pa.Table]]
 class AnnotationKind:
     """The columns of one kind of annotation.
 
-    input_schema: all columns as formats produce them. sentence_columns: columns with sentence indices.
+    columns: all columns as formats produce them. sentence_columns: columns with sentence indices.
     word_columns: columns with words, text in the input and vocabulary ids in the store. label_columns:
     columns whose text is stored as indices into labels collected at the import. labels: the kind's fixed
     labels.
     """
 
-    input_schema: pa.Schema
+    columns: Mapping[str, pa.DataType]
     sentence_columns: tuple[str, ...] = ()
     word_columns: tuple[str, ...] = ()
     label_columns: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
 
     @property
+    def input_schema(self) -> pa.Schema:
+        """The columns as formats produce them."""
+        return pa.schema(dict(self.columns))
+
+    @property
     def stored_schema(self) -> pa.Schema:
         """The columns as a corpus stores them."""
-        types = dict.fromkeys(self.word_columns, pa.int32()) | dict.fromkeys(
-            self.label_columns, pa.list_(pa.int16())
-        )
-        return pa.schema([(field.name, types.get(field.name, field.type)) for field in self.input_schema])
+        ids, indices = pa.int32(), pa.list_(pa.int16())
+        changed = dict.fromkeys(self.word_columns, ids) | dict.fromkeys(self.label_columns, indices)
+        return pa.schema({**self.columns, **changed})
 
 
+_INT8, _INT32, _INT64, _STRING = pa.int8(), pa.int32(), pa.int64(), pa.string()
 ANNOTATION_KINDS: Mapping[str, AnnotationKind] = {
     "completion": AnnotationKind(
-        pa.schema(
-            {
-                "first": pa.int64(),
-                "candidates": pa.int8(),
-                "blank": pa.int32(),
-                "answer": pa.int8(),
-                "question": pa.string(),
-            }
-        ),
+        {"first": _INT64, "candidates": _INT8, "blank": _INT32, "answer": _INT8, "question": _STRING},
         sentence_columns=("first",),
     ),
     "agreement": AnnotationKind(
-        pa.schema(
-            {
-                "sentence": pa.int64(),
-                "verb": pa.int32(),
-                "right": pa.string(),
-                "wrong": pa.string(),
-                "attractors": pa.int32(),
-            }
-        ),
+        {"sentence": _INT64, "verb": _INT32, "right": _STRING, "wrong": _STRING, "attractors": _INT32},
         sentence_columns=("sentence",),
         word_columns=("right", "wrong"),
     ),
     "sentiment": AnnotationKind(
-        pa.schema(
-            {
-                "sentence": pa.int64(),
-                "start": pa.int32(),
-                "stop": pa.int32(),
-                "label": pa.int8(),
-                "root": pa.bool_(),
-            }
-        ),
+        {"sentence": _INT64, "start": _INT32, "stop": _INT32, "label": _INT8, "root": pa.bool_()},
         sentence_columns=("sentence",),
         labels=SENTIMENT_LABELS,
     ),
     "inference": AnnotationKind(
-        pa.schema({"premise": pa.int64(), "hypothesis": pa.int64(), "label": pa.int8()}),
+        {"premise": _INT64, "hypothesis": _INT64, "label": _INT8},
         sentence_columns=("premise", "hypothesis"),
         labels=INFERENCE_LABELS,
     ),
     "trees": AnnotationKind(
-        pa.schema({"heads": pa.list_(pa.int32()), "relations": pa.list_(pa.string())}),
-        label_columns=("relations",),
+        {"heads": pa.list_(_INT32), "relations": pa.list_(_STRING)}, label_columns=("relations",)
     ),
 }
 """The columns of each kind."""
@@ -131,26 +109,7 @@ class TableDigest:
         return [content.sha256 for content in self._columns]
 
 
-def digest_table(table: pa.Table) -> list[str]:
-    """Hexadecimal SHA-256 of each column of a table."""
-    content = TableDigest(table.schema)
-    for batch in table.to_batches():
-        content.add(batch)
-    return content.hexdigests
-
-
-def map_annotations(folder: Path, annotations: Mapping[str, AnnotationRecord]) -> Annotations:
-    """Memory-maps the tables in a corpus's folder. Raises CorpusError as `read_annotation_table` does."""
-    return {
-        kind: {
-            split: read_annotation_table(map_file(folder / file.path), kind, str(folder / file.path))
-            for split, file in annotation.files.items()
-        }
-        for kind, annotation in annotations.items()
-    }
-
-
-def read_annotation_table(content: pa.Buffer, kind: str, name: str) -> pa.Table:
+def read_annotation_table(content: pa.Buffer, name: str, kind: str) -> pa.Table:
     """The table in the content of a file. Raises CorpusError; its message names the file as `name`."""
     if kind not in ANNOTATION_KINDS:
         raise CorpusError(

@@ -1,19 +1,28 @@
-"""Arrow IPC files of a corpus: validated before anything is read, mapped and not copied.
+"""Arrow IPC files of a corpus: validated before anything is read, mapped and not copied; and its shards.
 
-The lengths and offsets in a file come from an untrusted writer, and Arrow does not check them. A file
-is accepted when it has the expected schema, its buffers are not compressed, and all offsets are within them.
+The lengths and offsets in a file come from an untrusted writer, and Arrow does not check them. A file is
+accepted when it has the expected schema, its buffers are not compressed, and all offsets are within them.
+
+A shard has tokens of a split: an uncompressed file with one record batch of one column, "tokens": one list of
+ids per sentence, `<eos>` last. Ids are uint16 while the vocabulary fits, else int32. No sentence spans two
+shards.
 """
 
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
+from memtune.corpora.store.corpus_store import CorpusStore
+from memtune.corpora.store.manifest import ShardRecord
 from memtune.errors import CorpusError
-from memtune.storage.digests import HashingSink
+from memtune.storage.digests import ContentDigest
 
 MAGIC = b"ARROW1"
 FOOTER_BATCHES, MESSAGE_HEADER, BATCH_COMPRESSION = 3, 2, 3
@@ -22,12 +31,6 @@ BLOCK_BYTES = 24
 """Size of a Block of the footer: int64 offset, int32 metadata length with padding, int64 body length."""
 MESSAGE_PREFIX_BYTES = 8
 """Continuation marker and length in front of a message."""
-
-
-def write_batch(sink: HashingSink, batch: pa.RecordBatch) -> None:
-    """Write one record batch as an Arrow IPC file."""
-    with pa.ipc.new_file(pa.PythonFile(sink, mode="w"), batch.schema) as writer:
-        writer.write_batch(batch)
 
 
 def map_file(path: Path) -> pa.Buffer:
@@ -63,15 +66,11 @@ def _read_batches(content: pa.Buffer, schema: pa.Schema, name: str) -> list[pa.R
         batches = [reader.get_batch(index) for index in range(reader.num_record_batches)]
         for batch in batches:
             batch.validate(full=True)
-            _refuse_missing_values(batch, name)
+            for column in batch.columns:
+                nested = column.values.null_count if hasattr(column, "values") else 0
+                if column.null_count or nested:
+                    raise CorpusError(f"{name} has missing values; import the corpus again")
         return batches
-
-
-def _refuse_missing_values(batch: pa.RecordBatch, name: str) -> None:
-    for column in batch.columns:
-        nested = column.values.null_count if hasattr(column, "values") else 0
-        if column.null_count or nested:
-            raise CorpusError(f"{name} has missing values; import the corpus again")
 
 
 def _refuse_compression(content: pa.Buffer, name: str) -> None:
@@ -112,3 +111,106 @@ def _translate_errors(name: str) -> Iterator[None]:
     except (pa.ArrowException, OSError, ValueError, OverflowError, MemoryError, struct.error) as error:
         reason: Any = str(error).splitlines()[:1]
         raise CorpusError(f"{name} is damaged ({' '.join(reason)}); import the corpus again") from None
+
+
+Ids = npt.NDArray[np.integer[Any]]
+"""Ids as stored in shards: uint16 or int32."""
+
+
+def choose_id_type(vocabulary_size: int) -> np.dtype[Any]:
+    """The type of ids in shards."""
+    return np.dtype(np.uint16 if vocabulary_size <= 2**16 else np.int32)
+
+
+@dataclass(frozen=True)
+class ShardArrays:
+    """The ids of a shard in order, the start of each sentence, and the end of the last one."""
+
+    ids: Ids
+    offsets: npt.NDArray[np.int32]
+
+
+def view_shard(content: pa.Buffer, name: str, vocabulary_size: int) -> ShardArrays:
+    """Views of a shard's content.
+
+    Raises CorpusError, which calls the file `name`, for ids of another type than the vocabulary's, offsets
+    beyond the ids, and sentences without a token.
+    """
+    ids = pa.from_numpy_dtype(choose_id_type(vocabulary_size))
+    column = read_batch(content, pa.schema({"tokens": pa.list_(ids)}), name).column("tokens")
+    arrays = ShardArrays(column.values.to_numpy(), column.offsets.to_numpy())
+    lengths = np.diff(arrays.offsets)
+    if not len(lengths) or lengths.min() < 1 or arrays.offsets[0] or arrays.offsets[-1] != len(arrays.ids):
+        raise CorpusError(
+            f"{name} has sentences without tokens or tokens without a sentence; import it again"
+        )
+    return arrays
+
+
+class SplitDigest:
+    """Digest of a split's tokens and sentence boundaries, independent of the division into shards."""
+
+    def __init__(self) -> None:
+        self._ids = ContentDigest()
+        self._lengths = ContentDigest()
+
+    def add(self, ids: Ids, lengths: npt.NDArray[np.int32]) -> None:
+        """Append sentences: their ids, and the number of ids of each."""
+        self._ids.add(ids.data)
+        self._lengths.add(lengths.data)
+
+    @property
+    def hexdigests(self) -> tuple[str, str]:
+        """SHA-256 of the ids, in the type they are stored in, and of the lengths, int32."""
+        return self._ids.sha256, self._lengths.sha256
+
+
+class ShardWriter:
+    """Divides a stream of sentences into shards of at most `shard_tokens` tokens and writes them.
+
+    A longer sentence has its own shard.
+    """
+
+    def __init__(self, store: CorpusStore, name: str, prefix: str, shard_tokens: int) -> None:
+        self.shards: list[ShardRecord] = []
+        self.digest = SplitDigest()
+        self._store = store
+        self._name = name
+        self._prefix = prefix
+        self._shard_tokens = shard_tokens
+        self._buffered_tokens = 0
+        self._buffered_ids: list[Ids] = []
+        self._buffered_lengths: list[npt.NDArray[np.int32]] = []
+
+    def add(self, ids: Ids, lengths: npt.NDArray[np.int32]) -> None:
+        """Append sentences: their ids, `<eos>` included, and the number of ids of each."""
+        self.digest.add(ids, lengths)
+        ends = np.cumsum(lengths, dtype=np.int64)
+        sentence = position = 0
+        while sentence < len(lengths):
+            room = self._shard_tokens - self._buffered_tokens
+            stop = int(np.searchsorted(ends, position + room, side="right"))
+            if stop == sentence and not self._buffered_tokens:
+                stop += 1  # longer than a shard
+            if stop > sentence:
+                end = int(ends[stop - 1])
+                self._buffered_ids.append(ids[position:end])
+                self._buffered_lengths.append(lengths[sentence:stop])
+                self._buffered_tokens += end - position
+                sentence, position = stop, end
+            if sentence < len(lengths):
+                self.flush()
+
+    def flush(self) -> None:
+        """Write the buffered sentences as a shard."""
+        if not self._buffered_tokens:
+            return
+        offsets = np.concatenate([[0], *self._buffered_lengths]).cumsum(dtype=np.int32)
+        ids = pa.array(np.concatenate(self._buffered_ids))
+        column = pa.ListArray.from_arrays(pa.array(offsets), ids)
+        batch = pa.RecordBatch.from_arrays([column], names=["tokens"])
+        path = f"{self._prefix}-{len(self.shards):05d}.arrow"
+        file = self._store.write_batch(self._name, path, batch)
+        record = ShardRecord(**file, tokens=self._buffered_tokens, sentences=batch.num_rows)
+        self.shards.append(record)
+        self._buffered_tokens, self._buffered_ids, self._buffered_lengths = 0, [], []

@@ -1,29 +1,26 @@
 """Checks of a corpus's content. Equal digests do not suffice: who can write to a store can write digests too.
 
-Each function yields one sentence per problem.
+Each check yields one sentence per problem. The checks of a table get the words of each sentence of its split,
+and the numbers of tokens and labels.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from memtune.corpora.store.annotations import digest_table, read_annotation_table
+from memtune.corpora.store.annotations import TableDigest, read_annotation_table
+from memtune.corpora.store.arrow_files import ShardArrays, SplitDigest, view_shard
 from memtune.corpora.store.manifest import (
-    AnnotationFile,
-    AnnotationRecord,
     Manifest,
     ShardRecord,
     StoredFile,
     TokeniserRecord,
     VectorsRecord,
 )
-from memtune.corpora.store.shards import ShardArrays, SplitDigest, view_shard
-from memtune.corpora.store.vocabulary import Vocabulary
-from memtune.corpora.store.word_vectors import Vectors
+from memtune.corpora.store.vocabulary import Vectors, Vocabulary
 from memtune.errors import CorpusError
 from memtune.storage.digests import hash_bytes
 from memtune.values import digest, parse_json
@@ -47,33 +44,108 @@ def compute_content_digest(
     return digest(CONTENT_VERSION, vocabulary, text, *([dict(annotations)] if annotations else []))
 
 
-@dataclass
-class ContentSummary:
-    """Digests of the content that was read: vocabulary, tokens and lengths per split, other tables."""
+class ContentCheck:
+    """The check of a corpus's files, one file in memory at a time."""
 
-    vocabulary: str = ""
-    texts: dict[str, tuple[str, str]] = field(default_factory=dict)
-    others: dict[str, Any] = field(default_factory=dict)
+    def __init__(
+        self, manifest: Manifest, read: Callable[[StoredFile], pa.Buffer], *, computes_digest: bool = False
+    ) -> None:
+        """`read` returns a file's content or raises CorpusError, which is a problem of that file alone."""
+        self._manifest, self._read, self._computes_digest = manifest, read, computes_digest
+        self._words: dict[str, Numbers] = {}
+        """Words of each sentence of the splits that could be read."""
+        self._vocabulary = ""
+        self._texts: dict[str, tuple[str, str]] = {}
+        self._others: dict[str, Any] = {}
 
+    @property
+    def digest(self) -> str:
+        """The digest of what was read; call `find_problems` before."""
+        return compute_content_digest(self._vocabulary, self._texts, self._others)
 
-def find_content_problems(
-    manifest: Manifest, read: Callable[[StoredFile], pa.Buffer], summary: ContentSummary | None = None
-) -> Iterator[str]:
-    """Problems of all files, one file in memory at a time.
+    def find_problems(self) -> Iterator[str]:
+        """Problems of all files."""
+        manifest = self._manifest
+        yield from _report_errors(self._check_vocabulary())
+        for split in manifest.splits:
+            yield from self._check_split(split)
+        for kind in manifest.annotations:
+            yield from self._check_annotation(kind)
+        if manifest.vectors:
+            yield from _report_errors(self._check_vectors(manifest.vectors))
+        if manifest.tokeniser:
+            yield from _report_errors(self._check_tokeniser(manifest.tokeniser))
 
-    `read` returns a file's content or raises CorpusError, which counts as a problem of that file alone.
-    `summary` receives the digests of what was read.
-    """
-    yield from _report_errors(_check_vocabulary(manifest, read, summary))
-    lengths: dict[str, Numbers] = {}
-    for split in manifest.splits:
-        yield from _check_split(manifest, split, read, lengths, summary)
-    for kind in manifest.annotations:
-        yield from _check_annotation(manifest, kind, read, lengths, summary)
-    if manifest.vectors:
-        yield from _report_errors(_check_vectors(manifest, manifest.vectors, read, summary))
-    if manifest.tokeniser:
-        yield from _report_errors(_check_tokeniser(manifest.tokeniser, read, summary))
+    def _check_vocabulary(self) -> Iterator[str]:
+        record = self._manifest.vocabulary
+        vocabulary = Vocabulary.from_buffer(self._read(record), record.path)
+        if len(vocabulary) != record.size:
+            yield f"{record.path}: {OTHER_COUNTS}"
+        if len(set(vocabulary.tokens)) != len(vocabulary):
+            yield f"{record.path}: a token has two ids"
+        if min(vocabulary.counts) < 0:
+            yield f"{record.path}: a token has a count of {min(vocabulary.counts)}"
+        if self._computes_digest:
+            self._vocabulary = vocabulary.digest
+
+    def _check_split(self, split: str) -> Iterator[str]:
+        pieces, text, size = [], SplitDigest(), self._manifest.vocabulary.size
+        for shard in self._manifest.splits[split].shards:
+            try:
+                arrays = view_shard(self._read(shard), shard.path, size)
+            except CorpusError as error:
+                yield str(error)
+                continue
+            yield from _find_shard_problems(shard, arrays, size)
+            pieces.append(np.diff(arrays.offsets))
+            if self._computes_digest:
+                text.add(arrays.ids, pieces[-1])
+        self._texts[split] = text.hexdigests
+        if len(pieces) == len(self._manifest.splits[split].shards):
+            self._words[split] = np.concatenate(pieces) - 1
+
+    def _check_annotation(self, kind: str) -> Iterator[str]:
+        annotation, size = self._manifest.annotations[kind], self._manifest.vocabulary.size
+        digests: dict[str, Any] = {"labels": list(annotation.labels)}
+        for split, file in annotation.files.items():
+            try:
+                table = read_annotation_table(self._read(file), file.path, kind)
+            except CorpusError as error:
+                yield str(error)
+                continue
+            if split in self._words:  # else the split's own problem was reported
+                if table.num_rows != file.rows:
+                    yield f"{file.path}: {OTHER_COUNTS}"
+                problems = TABLE_CHECKS[kind](table, self._words[split], size, len(annotation.labels))
+                yield from (f"{file.path}: {problem}" for problem in problems)
+            if self._computes_digest:
+                content = TableDigest(table.schema)
+                for batch in table.to_batches():
+                    content.add(batch)
+                digests[split] = content.hexdigests
+        self._others[kind] = digests
+
+    def _check_vectors(self, record: VectorsRecord) -> Iterator[str]:
+        vectors = Vectors.from_buffer(self._read(record), record.path, record.width)
+        if len(vectors.values_VE) != self._manifest.vocabulary.size:
+            yield f"{record.path}: {OTHER_COUNTS}"
+        if not np.isfinite(vectors.values_VE).all():
+            yield f"{record.path}: a vector has a number that is not finite"
+        if self._computes_digest:
+            self._others["vectors"] = vectors.digest
+
+    def _check_tokeniser(self, record: TokeniserRecord) -> Iterator[str]:
+        if record.bytes > MAX_TOKENISER_BYTES:
+            yield f"{record.path}: a tokeniser of more than {MAX_TOKENISER_BYTES:,} bytes"
+            return
+        content = self._read(record)
+        try:
+            document = parse_json(content.to_pybytes())
+        except ValueError:
+            document = None
+        if not isinstance(document, dict):
+            yield f"{record.path}: not the document of a tokeniser"
+        self._others["tokeniser"] = [record.kind, hash_bytes(content)]
 
 
 def _report_errors(problems: Iterator[str]) -> Iterator[str]:
@@ -84,105 +156,7 @@ def _report_errors(problems: Iterator[str]) -> Iterator[str]:
         yield str(error)
 
 
-def _check_vocabulary(
-    manifest: Manifest, read: Callable[[StoredFile], pa.Buffer], summary: ContentSummary | None
-) -> Iterator[str]:
-    vocabulary = Vocabulary.from_buffer(read(manifest.vocabulary), manifest.vocabulary.path)
-    if len(vocabulary) != manifest.vocabulary.size:
-        yield f"{manifest.vocabulary.path}: {OTHER_COUNTS}"
-    if len(set(vocabulary.tokens)) != len(vocabulary):
-        yield f"{manifest.vocabulary.path}: a token has two ids"
-    if min(vocabulary.counts) < 0:
-        yield f"{manifest.vocabulary.path}: a token has a count of {min(vocabulary.counts)}"
-    if summary:
-        summary.vocabulary = vocabulary.digest
-
-
-def _check_split(
-    manifest: Manifest,
-    split: str,
-    read: Callable[[StoredFile], pa.Buffer],
-    lengths: dict[str, Numbers],
-    summary: ContentSummary | None,
-) -> Iterator[str]:
-    """Problems of a split's shards; `lengths` receives the tokens per sentence when all can be read."""
-    pieces = []
-    text = SplitDigest()
-    for shard in manifest.splits[split].shards:
-        try:
-            arrays = view_shard(read(shard), shard.path, manifest.vocabulary.size)
-        except CorpusError as error:
-            yield str(error)
-            continue
-        yield from _find_shard_problems(shard, arrays, manifest.vocabulary.size)
-        pieces.append(np.diff(arrays.offsets))
-        if summary:
-            text.add(arrays.ids, pieces[-1])
-    if summary:
-        summary.texts[split] = text.hexdigests
-    if len(pieces) == len(manifest.splits[split].shards):
-        lengths[split] = np.concatenate(pieces)
-
-
-def _check_annotation(
-    manifest: Manifest,
-    kind: str,
-    read: Callable[[StoredFile], pa.Buffer],
-    lengths: Mapping[str, Numbers],
-    summary: ContentSummary | None,
-) -> Iterator[str]:
-    annotation = manifest.annotations[kind]
-    digests: dict[str, Any] = {"labels": list(annotation.labels)}
-    for split, file in annotation.files.items():
-        try:
-            table = read_annotation_table(read(file), kind, file.path)
-        except CorpusError as error:
-            yield str(error)
-            continue
-        if split in lengths:  # else the split's own problem was reported
-            yield from _find_table_problems(
-                kind, annotation, file, table, lengths[split], manifest.vocabulary.size
-            )
-        if summary:
-            digests[split] = digest_table(table)
-    if summary:
-        summary.others[kind] = digests
-
-
-def _check_vectors(
-    manifest: Manifest,
-    record: VectorsRecord,
-    read: Callable[[StoredFile], pa.Buffer],
-    summary: ContentSummary | None,
-) -> Iterator[str]:
-    vectors = Vectors.from_buffer(read(record), record.path, record.width)
-    if len(vectors.values_VE) != manifest.vocabulary.size:
-        yield f"{record.path}: {OTHER_COUNTS}"
-    if not np.isfinite(vectors.values_VE).all():
-        yield f"{record.path}: a vector has a number that is not finite"
-    if summary:
-        summary.others["vectors"] = vectors.digest
-
-
-def _check_tokeniser(
-    record: TokeniserRecord, read: Callable[[StoredFile], pa.Buffer], summary: ContentSummary | None
-) -> Iterator[str]:
-    if record.bytes > MAX_TOKENISER_BYTES:
-        yield f"{record.path}: a tokeniser of more than {MAX_TOKENISER_BYTES:,} bytes"
-        return
-    content = read(record)
-    try:
-        document = parse_json(content.to_pybytes())
-    except ValueError:
-        document = None
-    if not isinstance(document, dict):
-        yield f"{record.path}: not the document of a tokeniser"
-    if summary:
-        summary.others["tokeniser"] = [record.kind, hash_bytes(content)]
-
-
 def _find_shard_problems(shard: ShardRecord, arrays: ShardArrays, vocabulary_size: int) -> Iterator[str]:
-    """Problems of one shard."""
     if (len(arrays.ids), len(arrays.offsets) - 1) != (shard.tokens, shard.sentences):
         yield f"{shard.path}: the manifest has other counts of tokens and sentences"
     if not np.array_equal(np.flatnonzero(arrays.ids == 0) + 1, arrays.offsets[1:]):
@@ -192,23 +166,9 @@ def _find_shard_problems(shard: ShardRecord, arrays: ShardArrays, vocabulary_siz
             yield f"{shard.path}: id {number} in a vocabulary of {vocabulary_size}"
 
 
-def _find_table_problems(
-    kind: str,
-    annotation: AnnotationRecord,
-    file: AnnotationFile,
-    table: pa.Table,
-    lengths: Numbers,
-    vocabulary_size: int,
-) -> Iterator[str]:
-    """Problems of a table of annotations; `lengths` are the split's tokens per sentence with `<eos>`."""
-    if table.num_rows != file.rows:
-        yield f"{file.path}: {OTHER_COUNTS}"
-    for problem in TABLE_CHECKS[kind](table, lengths - 1, vocabulary_size, len(annotation.labels)):
-        yield f"{file.path}: {problem}"
-
-
 def _check_completion(table: pa.Table, words: Numbers, vocabulary_size: int, labels: int) -> Iterator[str]:
-    first, candidates, blank, answer = _get_columns(table, "first", "candidates", "blank", "answer")
+    names = ("first", "candidates", "blank", "answer")
+    first, candidates, blank, answer = (_get_column(table, name) for name in names)
     yield from _check_range("candidates", candidates, 1, 127)
     yield from _check_range("first", first, 0, len(words) - candidates)
     yield from _check_range("answer", answer, -1, candidates - 1)
@@ -216,7 +176,7 @@ def _check_completion(table: pa.Table, words: Numbers, vocabulary_size: int, lab
 
 
 def _check_agreement(table: pa.Table, words: Numbers, vocabulary_size: int, labels: int) -> Iterator[str]:
-    sentence, verb, attractors = _get_columns(table, "sentence", "verb", "attractors")
+    sentence, verb, attractors = (_get_column(table, name) for name in ("sentence", "verb", "attractors"))
     yield from _check_range("sentence", sentence, 0, len(words) - 1)
     yield from _check_range("verb", verb, 0, _look_up(words, sentence))
     yield from _check_range("attractors", attractors, -1, None)  # -1: not known
@@ -225,7 +185,8 @@ def _check_agreement(table: pa.Table, words: Numbers, vocabulary_size: int, labe
 
 
 def _check_sentiment(table: pa.Table, words: Numbers, vocabulary_size: int, labels: int) -> Iterator[str]:
-    sentence, start, stop, label = _get_columns(table, "sentence", "start", "stop", "label")
+    names = ("sentence", "start", "stop", "label")
+    sentence, start, stop, label = (_get_column(table, name) for name in names)
     yield from _check_range("sentence", sentence, 0, len(words) - 1)
     yield from _check_range("start", start, 0, stop - 1)
     yield from _check_range("stop", stop, 1, _look_up(words, sentence))
@@ -256,10 +217,6 @@ TABLE_CHECKS: Mapping[str, Callable[[pa.Table, Numbers, int, int], Iterator[str]
     "inference": _check_inference,
     "trees": _check_trees,
 }
-
-
-def _get_columns(table: pa.Table, *names: str) -> list[Numbers]:
-    return [_get_column(table, name) for name in names]
 
 
 def _get_column(table: pa.Table, name: str) -> Numbers:

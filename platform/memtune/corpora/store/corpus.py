@@ -11,17 +11,17 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from memtune.arguments import CORPUS_NAME, check_type
-from memtune.corpora.store.annotations import Annotations, map_annotations
-from memtune.corpora.store.arrow_files import map_file
+from memtune.corpora.store.annotations import Annotations, read_annotation_table
+from memtune.corpora.store.arrow_files import ShardArrays, map_file, view_shard
 from memtune.corpora.store.corpus_store import CorpusStore
-from memtune.corpora.store.manifest import Manifest
+from memtune.corpora.store.manifest import Manifest, StoredFile
 from memtune.corpora.store.node_cache import ensure_verified, resolve_cache_folder
-from memtune.corpora.store.shards import ShardArrays, map_shard
-from memtune.corpora.store.vocabulary import Vocabulary
-from memtune.corpora.store.word_vectors import Vectors
+from memtune.corpora.store.vocabulary import Vectors, Vocabulary
 from memtune.errors import CorpusError, StorageError, did_you_mean
+from memtune.number_format import format_count
 from memtune.values import digest
 
 
@@ -80,6 +80,14 @@ class Split:
             copy[here] = self._shards[index].ids[flat[here] - self._shard_starts[index]]
         return copy.reshape(np.shape(positions))
 
+    def gather_sentences(
+        self, sentences: npt.NDArray[np.integer], lengths: npt.NDArray[np.integer]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+        """The first `lengths` ids of each sentence, (B, T) with any padding, and the mask of these ids."""
+        columns = np.arange(lengths.max())
+        mask_BT = columns < lengths[:, None]
+        return self.gather(self.starts[sentences][:, None] + np.where(mask_BT, columns, 0)), mask_BT
+
 
 @dataclass(frozen=True)
 class Corpus:
@@ -103,7 +111,9 @@ class Corpus:
 
     def __repr__(self) -> str:
         """The name and the sizes."""
-        splits = ", ".join(f"{name} {split.token_count:,} tokens" for name, split in self.splits.items())
+        splits = ", ".join(
+            f"{name} {format_count(split.token_count, 'token')}" for name, split in self.splits.items()
+        )
         return f"Corpus({self.name}: vocabulary of {len(self.vocabulary):,}; {splits})"
 
     def __getitem__(self, split: str) -> Split:
@@ -116,11 +126,11 @@ class Corpus:
         """The corpus with the annotations: the joined one, else itself if it has any."""
         return self.joined or (self if self.annotations else None)
 
-    def map_question_ids(self, *, fold_case: bool = True) -> npt.NDArray[np.int64]:
+    def map_question_ids(self) -> npt.NDArray[np.int64]:
         """The id in this corpus of each token of the questions' vocabulary, (tokens,), -1 for a missing one.
 
-        With `fold_case` a missing token is looked up in lower case, then without regard to case, the most
-        frequent spelling first. A word that the import replaced by `<unk>` is `<unk>` here too. Raises
+        A missing token is looked up in lower case, then without regard to case, the most frequent spelling
+        first. A word that the import replaced by `<unk>` is `<unk>` here too. Raises
         CorpusError when there are no questions.
         """
         questions = self.questions
@@ -130,12 +140,11 @@ class Corpus:
             )
         ids = {token: number for number, token in enumerate(self.vocabulary.tokens)}
         folded: dict[str, int] = {}
-        for token, number in ids.items() if fold_case else ():
+        for token, number in ids.items():
             folded.setdefault(token.casefold(), number)
 
         def find_id(token: str) -> int:
-            spelled = [token, token.lower()] if fold_case else [token]
-            exact = (ids[spelling] for spelling in spelled if spelling in ids)
+            exact = (ids[spelling] for spelling in (token, token.lower()) if spelling in ids)
             return next(exact, folded.get(token.casefold(), -1))
 
         return np.fromiter((find_id(token) for token in questions.vocabulary.tokens), np.int64)
@@ -152,17 +161,11 @@ def open_corpus(
     schema, truncated, altered or inconsistent, naming the file, and for questions without annotations.
     """
     check_type("name", name, str, CORPUS_NAME)
-    text, plus, asked = name.partition("+")
+    place, (of_text, plus, of_questions) = CorpusStore.open(store), name.partition("+")
+    text = _open_latest(of_text, place, cache)
     if not plus:
-        return _open_latest(name, CorpusStore.open(store), cache)
-    return _join_questions(
-        name,
-        _open_latest(text, CorpusStore.open(store), cache),
-        _open_latest(asked, CorpusStore.open(store), cache),
-    )
-
-
-def _join_questions(name: str, text: Corpus, questions: Corpus) -> Corpus:
+        return text
+    questions = _open_latest(of_questions, place, cache)
     if not questions.annotations:
         raise CorpusError(
             f"{name}: {questions.name} has no annotations, so it cannot be asked of {text.name}"
@@ -181,41 +184,39 @@ def _open_latest(name: str, store: CorpusStore, cache: Path | None) -> Corpus:
     try:
         return _open_manifest(store, manifest, resolve_cache_folder(cache))
     except CorpusError:
+        # An import may have replaced it between reading the manifest and its files.
         newer = store.read_manifest(name)
         if newer == manifest:
             raise
-        return _open_manifest(
-            store, newer, resolve_cache_folder(cache)
-        )  # an import replaced it between reading the manifest and its files
+        return _open_manifest(store, newer, resolve_cache_folder(cache))
 
 
 def _open_manifest(store: CorpusStore, manifest: Manifest, cache: Path) -> Corpus:
     folder = ensure_verified(store, manifest, cache)
-    size = manifest.vocabulary.size
-    splits = {
-        name: Split(name, [map_shard(folder / shard.path, size) for shard in summary.shards])
-        for name, summary in manifest.splits.items()
-    }
-    vocabulary = Vocabulary.load(folder / manifest.vocabulary.path)
-    annotations = map_annotations(folder, manifest.annotations)
-    record = manifest.vectors
-    vectors = Vectors.load(folder / record.path, record.width) if record else None
+
+    def map_content(file: StoredFile) -> tuple[pa.Buffer, str]:
+        """The content, mapped, and the name of the file for messages."""
+        return map_file(folder / file.path), str(folder / file.path)
+
+    vocabulary, vectors, tokeniser = manifest.vocabulary, manifest.vectors, manifest.tokeniser
     return Corpus(
         manifest.name,
         manifest.digest,
         manifest,
-        vocabulary,
-        splits,
-        annotations,
-        vectors,
-        tokeniser_document=_read_tokeniser(folder, manifest),
+        Vocabulary.from_buffer(*map_content(vocabulary)),
+        {
+            name: Split(name, [view_shard(*map_content(shard), vocabulary.size) for shard in summary.shards])
+            for name, summary in manifest.splits.items()
+        },
+        {
+            kind: {
+                split: read_annotation_table(*map_content(file), kind) for split, file in record.files.items()
+            }
+            for kind, record in manifest.annotations.items()
+        },
+        Vectors.from_buffer(*map_content(vectors), vectors.width) if vectors else None,
+        tokeniser_document=bytes(map_content(tokeniser)[0]).decode() if tokeniser else None,
     )
-
-
-def _read_tokeniser(folder: Path, manifest: Manifest) -> str | None:
-    """The document of a corpus's tokeniser, whose file has been verified."""
-    record = manifest.tokeniser
-    return bytes(map_file(folder / record.path)).decode() if record else None
 
 
 def list_corpora(
@@ -231,20 +232,14 @@ def list_corpora(
     manifests = []
     for name in place.list_names():
         try:
-            manifests.append(_read_listed_manifest(place, name))
-        except CorpusError as error:
+            manifests.append(place.read_manifest(name))
+        except (CorpusError, StorageError) as error:
+            problem = error if isinstance(error, CorpusError) else None
+            problem = problem or CorpusError(
+                f'the manifest of corpus "{name}" cannot be read: {error}; restore it, or import the corpus '
+                "again with replace"
+            )
             if on_unreadable is None:
-                raise
-            on_unreadable(error)
+                raise problem from error
+            on_unreadable(problem)
     return manifests
-
-
-def _read_listed_manifest(store: CorpusStore, name: str) -> Manifest:
-    """The manifest of a corpus. Raises CorpusError also where the storage refuses the file."""
-    try:
-        return store.read_manifest(name)
-    except StorageError as error:
-        raise CorpusError(
-            f'the manifest of corpus "{name}" cannot be read: {error}; restore it, or import the corpus '
-            "again with replace"
-        ) from error

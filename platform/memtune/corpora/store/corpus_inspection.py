@@ -1,27 +1,22 @@
 """Verifying and describing a corpus of a store."""
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from memtune.arguments import CORPUS_NAME, check_type
-from memtune.corpora.store.content_checks import (
-    ContentSummary,
-    compute_content_digest,
-    find_content_problems,
-)
+from memtune.corpora.store.content_checks import ContentCheck
 from memtune.corpora.store.corpus import Corpus, open_corpus
 from memtune.corpora.store.corpus_store import CorpusStore
 from memtune.corpora.store.manifest import Manifest, StoredFile, check_name
 from memtune.corpora.store.node_cache import resolve_cache_folder
 from memtune.errors import CorpusError, StorageError
 from memtune.storage.digests import hash_bytes
-from memtune.storage.regular_files import read_at_most
+from memtune.storage.local_files import read_at_most
 from memtune.values import Value
 
 
@@ -34,20 +29,15 @@ def verify_corpus(name: str, store: str | Path | CorpusStore | None = None) -> l
     """
     check_type("name", name, str, CORPUS_NAME)
     place = CorpusStore.open(store)
-    return [
-        problem for part in name.split("+") for problem in _find_problems(place, place.read_manifest(part))
-    ]
-
-
-def _find_problems(store: CorpusStore, manifest: Manifest) -> Iterator[str]:
-    summary = ContentSummary()
-    problems = list(
-        find_content_problems(manifest, lambda file: _read_verified(store, manifest, file), summary)
-    )
-    yield from problems
-    found = compute_content_digest(summary.vocabulary, summary.texts, summary.others)
-    if not problems and found != manifest.digest:
-        yield f"{manifest.name}/manifest.json: the digest is not that of the vocabulary and the tokens"
+    problems: list[str] = []
+    for part in name.split("+"):
+        manifest = place.read_manifest(part)
+        check = ContentCheck(manifest, partial(_read_verified, place, manifest), computes_digest=True)
+        found = list(check.find_problems())
+        if not found and check.digest != manifest.digest:
+            found = [f"{part}/manifest.json: the digest is not that of the vocabulary and the tokens"]
+        problems += found
+    return problems
 
 
 def _read_verified(store: CorpusStore, manifest: Manifest, file: StoredFile) -> pa.Buffer:
@@ -98,23 +88,21 @@ def describe_corpus(
 def _describe(corpus: Corpus, frequent: int) -> CorpusDescription:
     counted = zip(corpus.vocabulary.tokens, corpus.vocabulary.counts, strict=True)
     commonest = sorted(counted, key=lambda pair: -pair[1])[:frequent]
-    lengths = {name: _summarise_lengths(split.lengths) for name, split in corpus.splits.items()}
+    lengths = {}
+    for name, split in corpus.splits.items():
+        median, percentile_95 = np.quantile(split.lengths, [0.5, 0.95])
+        lengths[name] = LengthSummary(
+            shortest=int(split.lengths.min()),
+            median=float(median),
+            mean=float(split.lengths.mean()),
+            percentile_95=float(percentile_95),
+            longest=int(split.lengths.max()),
+        )
     return CorpusDescription(
         manifest=corpus.manifest,
         frequent=tuple(commonest),
         lengths=lengths,
         joined=_describe(corpus.joined, frequent) if corpus.joined else None,
-    )
-
-
-def _summarise_lengths(lengths: Any) -> LengthSummary:
-    median, percentile_95 = np.quantile(lengths, [0.5, 0.95])
-    return LengthSummary(
-        shortest=int(lengths.min()),
-        median=float(median),
-        mean=float(lengths.mean()),
-        percentile_95=float(percentile_95),
-        longest=int(lengths.max()),
     )
 
 

@@ -6,11 +6,12 @@ A corpus exists when its manifest does: the manifest is written last, in one ste
 
 import time
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import pyarrow as pa
 from filelock import FileLock
 from pyarrow import fs
 
@@ -28,9 +29,9 @@ _ABANDONED_SECONDS = 24 * 3600
 """Age at which an incomplete folder in a remote store, which has no locks, counts as a dead import's."""
 
 
-def describe_file(path: str, sink: HashingSink) -> StoredFile:
-    """The manifest's entry for a file that was written through `sink`; `path` is relative to the corpus."""
-    return StoredFile(path=path, sha256=sink.content.sha256, bytes=sink.content.bytes)
+def describe_file(path: str, sink: HashingSink) -> dict[str, Any]:
+    """The fields of StoredFile for a file written through `sink`; `path` is relative to the corpus."""
+    return {"path": path, "sha256": sink.content.sha256, "bytes": sink.content.bytes}
 
 
 class CorpusStore:
@@ -130,11 +131,18 @@ class CorpusStore:
         (self._open_corpus(name) / folder).create()
         return folder
 
-    @contextmanager
-    def create_file(self, name: str, path: str) -> Iterator[HashingSink]:
+    def create_file(self, name: str, path: str) -> AbstractContextManager[HashingSink]:
         """A new file of a corpus for writing; its content is on disk when the block ends."""
-        with self._open_corpus(name).create_file(path) as sink:
-            yield sink
+        return self._open_corpus(name).create_file(path)
+
+    def write_batch(self, name: str, path: str, batch: pa.RecordBatch) -> dict[str, Any]:
+        """Write one record batch as an Arrow IPC file; returns what `describe_file` says of it."""
+        with (
+            self.create_file(name, path) as sink,
+            pa.ipc.new_file(pa.PythonFile(sink, mode="w"), batch.schema) as writer,
+        ):
+            writer.write_batch(batch)
+        return describe_file(path, sink)
 
     def commit(self, manifest: Manifest) -> None:
         """Put the manifest in place in one step: readers see the corpus before or after, never between."""
@@ -164,31 +172,22 @@ class CorpusStore:
             if corpus.local_path and keep is None:
                 corpus.local_path.rmdir()
 
-    def check_writable(self) -> None:
-        """Raise StorageError when a local folder cannot be written; nothing is created."""
-        self.folder.check_writable()
-
     @contextmanager
     def lock(self, name: str, cache: Path) -> Iterator[None]:
         """Allow one import of a name at a time: everywhere for a local folder, on this node for others."""
         with self.folder.translate_errors("lock"):
-            lock = FileLock(self._prepare_lock_path(name, cache))
+            parent = self.local_path or cache
+            parent.mkdir(parents=True, exist_ok=True)
+            remote = hash_bytes((self.folder / name).path.encode())[:16]
+            path = parent / (f".{name}.lock" if self.local_path else f"import-{remote}.lock")
+            if path.is_symlink():  # locking truncates the file that it opens
+                raise StorageError(f"the lock {path} is a symbolic link; delete it")
+            lock = FileLock(path)
             lock.acquire()
         try:
             yield
         finally:
             lock.release()
-
-    def _prepare_lock_path(self, name: str, cache: Path) -> Path:
-        parent = self.local_path or cache
-        parent.mkdir(parents=True, exist_ok=True)
-        if self.local_path:
-            path = parent / f".{name}.lock"
-        else:
-            path = parent / f"import-{hash_bytes((self.folder / name).path.encode())[:16]}.lock"
-        if path.is_symlink():  # locking truncates the file that it opens
-            raise StorageError(f"the lock {path} is a symbolic link; delete it")
-        return path
 
     def _open_corpus(self, name: str) -> Folder:
         """The folder of a corpus. Raises CorpusError for a symbolic link in its place."""

@@ -22,12 +22,12 @@ from uuid import uuid4
 from filelock import FileLock
 
 from memtune.corpora.store.arrow_files import map_file
-from memtune.corpora.store.content_checks import find_content_problems
+from memtune.corpora.store.content_checks import ContentCheck
 from memtune.corpora.store.corpus_store import CorpusStore
 from memtune.corpora.store.manifest import Manifest, StoredFile
 from memtune.errors import ConfigurationError, CorpusError, StorageError
 from memtune.storage.digests import hash_stream
-from memtune.storage.regular_files import check_inside, open_regular_file
+from memtune.storage.local_files import check_inside, open_regular_file
 from memtune.values import digest, parse_json
 
 _CHECKS_VERSION = 3
@@ -70,7 +70,9 @@ def _ensure_verified(store: CorpusStore, manifest: Manifest, cache: Path) -> Pat
     with FileLock(record.with_suffix(".lock")):
         if _read_record(record) != _read_file_states(folder, root, manifest):
             if not store.local_path:
-                _prepare_folder(cache, folder, manifest)
+                for partial in folder.rglob("*.partial"):  # what killed downloads left
+                    partial.unlink()
+                evict(cache, folder, manifest.bytes)
             _verify_and_record(store, manifest, folder, root, record)
     return folder
 
@@ -83,30 +85,28 @@ def _verify_and_record(
     States read afterwards could be those of a file that replaced a verified one in the meantime.
     """
     before = _read_file_states(folder, root, manifest)
-    _verify_files(store, manifest, folder, root)
+    for file in manifest.files:
+        problem = _find_file_problem(folder / file.path, root, file)
+        if problem and not store.local_path:
+            (folder / file.path).parent.mkdir(parents=True, exist_ok=True)
+            with (
+                _replace_file(folder / file.path) as partial,
+                partial.open("wb") as copy,
+                closing(store.read_file(manifest.name, file)) as pieces,
+            ):
+                copy.writelines(pieces)
+        elif problem:
+            raise CorpusError(f"{problem}; import {manifest.name} again with replace")
     after_download = before if store.local_path else _read_file_states(folder, root, manifest)
-    _verify_content(manifest, folder)
+    check = ContentCheck(manifest, lambda file: map_file(folder / file.path))
+    if problem := next(check.find_problems(), None):
+        raise CorpusError(f"{folder}: {problem}; import {manifest.name} again with replace")
     if _read_file_states(folder, root, manifest) != after_download:
         raise CorpusError(
             f"{folder} changed while it was verified; import {manifest.name} again with replace"
         )
-    _write_record(record, after_download)
-
-
-def _prepare_folder(cache: Path, folder: Path, manifest: Manifest) -> None:
-    """Free space for the files, and delete what killed downloads left."""
-    for partial in folder.rglob("*.partial"):
-        partial.unlink()
-    evict(cache, folder, sum(file.bytes for file in manifest.files))
-
-
-def _verify_files(store: CorpusStore, manifest: Manifest, folder: Path, root: Path) -> None:
-    for file in manifest.files:
-        problem = _find_file_problem(folder / file.path, root, file)
-        if problem and not store.local_path:
-            _download_file(store, manifest.name, file, folder / file.path)
-        elif problem:
-            raise CorpusError(f"{problem}; import {manifest.name} again with replace")
+    with _replace_file(record) as partial:
+        partial.write_text(json.dumps(after_download), encoding="utf-8")
 
 
 def _find_file_problem(path: Path, root: Path, file: StoredFile) -> str | None:
@@ -123,24 +123,6 @@ def _find_file_problem(path: Path, root: Path, file: StoredFile) -> str | None:
             return f"{path} has {size} bytes instead of {file.bytes}: it was truncated or altered"
         same = hash_stream(stream) == file.sha256
     return None if same else f"{path} has another SHA-256 than at its import: it was altered"
-
-
-def _verify_content(manifest: Manifest, folder: Path) -> None:
-    """Raise CorpusError for the first problem of files that are those of the manifest."""
-    problem = next(find_content_problems(manifest, lambda file: map_file(folder / file.path)), None)
-    if problem:
-        raise CorpusError(f"{folder}: {problem}; import {manifest.name} again with replace")
-
-
-def _download_file(store: CorpusStore, name: str, file: StoredFile, target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.with_name(f"{target.name}.{uuid4().hex[:16]}.partial")
-    try:
-        with partial.open("wb") as copy, closing(store.read_file(name, file)) as pieces:
-            copy.writelines(pieces)
-        partial.replace(target)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def _read_file_states(folder: Path, root: Path, manifest: Manifest) -> dict[str, list[int]] | None:
@@ -168,11 +150,13 @@ def _read_record(record: Path) -> object:
         return {}
 
 
-def _write_record(record: Path, states: dict[str, list[int]] | None) -> None:
-    partial = record.with_suffix(f".{uuid4().hex[:16]}")
+@contextmanager
+def _replace_file(target: Path) -> Iterator[Path]:
+    """The path to which the block writes what becomes the file at its end, whole or not at all."""
+    partial = target.with_name(f"{target.name}.{uuid4().hex[:16]}.partial")
     try:
-        partial.write_text(json.dumps(states), encoding="utf-8")
-        partial.replace(record)
+        yield partial
+        partial.replace(target)
     finally:
         partial.unlink(missing_ok=True)
 
@@ -216,9 +200,15 @@ def evict(cache: Path, folder: Path, needed_bytes: int) -> None:
     """Delete unused corpora until `needed_bytes` fit within the limit, or none is left to delete."""
     corpora = folder.parent
     with FileLock(corpora / ".eviction.lock"):
-        others = {path: _count_bytes(path) for path in corpora.iterdir() if path.is_dir() and path != folder}
+        others = {
+            path: sum(each.stat().st_size for each in path.rglob("*") if each.is_file())
+            for path in corpora.iterdir()
+            if path.is_dir() and path != folder
+        }
         excess = sum(others.values()) + needed_bytes - read_byte_limit(cache)
-        for path in sorted(others, key=_read_last_use):
+        uses = {path: _lock_path(path) for path in others}
+        last_use = {path: use.stat().st_mtime if use.exists() else 0.0 for path, use in uses.items()}
+        for path in sorted(others, key=lambda path: last_use[path]):
             if excess <= 0:
                 return
             with _try_exclusive_lock(path) as free:
@@ -242,11 +232,3 @@ def _try_exclusive_lock(folder: Path) -> Iterator[bool]:
 
 def _lock_path(folder: Path) -> Path:
     return folder.with_name(f"{folder.name}.use")
-
-
-def _read_last_use(folder: Path) -> float:
-    return _lock_path(folder).stat().st_mtime if _lock_path(folder).exists() else 0.0
-
-
-def _count_bytes(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

@@ -1,11 +1,19 @@
-"""Vocabulary: the tokens of a corpus, their ids and their counts in the training text.
+"""Vocabulary: the tokens of a corpus, their ids, their counts in the training text, and their vectors.
 
 Id 0 is `<eos>`, the boundary that ends every sentence and precedes the first word. Id 1 is `<unk>` if the
 vocabulary has it. The other ids follow descending training count; ties are ordered by token. If all splits
 determine the vocabulary, the counts include all splits.
+
+Pretrained vectors are read from text in the format of GloVe (Pennington et al., 2014): each line has a token
+and its numbers, separated by spaces, and there is no header. A token may contain spaces, as some tokens of
+the 840B vectors do; the numbers are the last fields of the line. Only the rows of the vocabulary are kept in
+memory. The look-up is case-sensitive, and a word that is not in the file gets numbers drawn from N(0, 1).
+
+Shapes: V vocabulary, E width of a vector.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -14,8 +22,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from memtune.corpora.store.arrow_files import map_file, read_batch
+from memtune.corpora.sources.line_reader import LineReader
+from memtune.corpora.store.arrow_files import read_batch
 from memtune.errors import CorpusError
+from memtune.number_format import format_count
 from memtune.storage.digests import hash_bytes
 
 SCHEMA = pa.schema({"token": pa.string(), "count": pa.int64()})
@@ -36,13 +46,11 @@ class Vocabulary:
         assert self._tokens[0].as_py() == EOS, "id 0 is the boundary"
 
     @classmethod
-    def load(cls, path: Path) -> "Vocabulary":
-        """Memory-maps the vocabulary of a file that was written from `batch`. Raises CorpusError."""
-        return cls.from_buffer(map_file(path), str(path))
-
-    @classmethod
     def from_buffer(cls, content: pa.Buffer, name: str) -> "Vocabulary":
-        """The vocabulary in the content of such a file. Raises CorpusError that names it `name`."""
+        """The vocabulary in the content of a file that was written from `batch`, without a copy.
+
+        Raises CorpusError that names the file `name`.
+        """
         batch = read_batch(content, SCHEMA, name)
         if not len(batch) or batch.column("token")[0].as_py() != EOS:
             raise CorpusError(f"{name} is not a vocabulary: token 0 is not {EOS}; import the corpus again")
@@ -73,6 +81,11 @@ class Vocabulary:
     def _ids(self) -> dict[str, int]:
         return {token: identifier for identifier, token in enumerate(self.tokens)}
 
+    @property
+    def unknown_id(self) -> int | None:
+        """The id of `<unk>`, where the vocabulary has one."""
+        return self._ids.get(UNK)
+
     def __len__(self) -> int:
         return len(self._tokens)
 
@@ -87,11 +100,11 @@ class Vocabulary:
 
     def get_id(self, token: str) -> int:
         """The id of a token, or that of `<unk>` for an unknown one. Raises CorpusError without `<unk>`."""
-        identifier = self._ids.get(token, self._ids.get(UNK))
+        identifier = self._ids.get(token, self.unknown_id)
         if identifier is None:
             raise CorpusError(
-                f'"{token}" is not among the {len(self)} tokens of the vocabulary, which has no {UNK}; '
-                'import the corpus with unknown = "map"'
+                f'"{token}" is not among the {format_count(len(self), "token")} of the vocabulary, which has '
+                f'no {UNK}; import the corpus with unknown = "map"'
             )
         return identifier
 
@@ -102,3 +115,105 @@ class Vocabulary:
     def decode(self, ids: Iterable[int]) -> list[str]:
         """Tokens of the ids."""
         return [self.tokens[identifier] for identifier in ids]
+
+
+_PROGRESS_LINES = 10_000
+
+
+@dataclass(frozen=True)
+class VectorFile:
+    """A file of vectors, and the seed for the random vectors of words that are not in the file."""
+
+    path: Path
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.seed < 0:
+            raise CorpusError(f"the seed of word vectors must be at least 0, got {self.seed}")
+
+
+@dataclass(frozen=True, eq=False)
+class Vectors:
+    """One vector per token of the vocabulary, and a mask of the tokens that the file contained."""
+
+    values_VE: npt.NDArray[np.float32]
+    known_V: npt.NDArray[np.bool_]
+
+    @classmethod
+    def from_buffer(cls, content: pa.Buffer, name: str, width: int) -> "Vectors":
+        """The vectors in the content of a file that was written from `batch`, without a copy.
+
+        Raises CorpusError that names the file `name`.
+        """
+        schema = pa.schema({"vector": pa.list_(pa.float32(), width), "known": pa.bool_()})
+        batch = read_batch(content, schema, name)
+        column = batch.column("vector")
+        values = column.values.to_numpy().reshape(len(column), width)
+        return cls(values, batch.column("known").to_numpy(zero_copy_only=False))
+
+    @property
+    def batch(self) -> pa.RecordBatch:
+        """Columns "vector" and "known", one row per id."""
+        width = self.values_VE.shape[1]
+        column = pa.FixedSizeListArray.from_arrays(pa.array(self.values_VE.ravel()), width)
+        return pa.RecordBatch.from_arrays([column, pa.array(self.known_V)], names=["vector", "known"])
+
+    @property
+    def digest(self) -> list[str]:
+        """Hexadecimal SHA-256 of the values and of the mask of known tokens."""
+        content = (np.ascontiguousarray(self.values_VE), np.ascontiguousarray(self.known_V))
+        return [hash_bytes(array.data) for array in content]
+
+
+def read_vectors(
+    reader: LineReader, vocabulary: Vocabulary, seed: int, progress: Callable[[int], None]
+) -> Vectors:
+    """Reads the vectors of the vocabulary's tokens.
+
+    The first line sets the width. Raises CorpusError that names the line if a vector has another width.
+    `progress` is called every 10,000 lines with the number of bytes read. If a token occurs twice, its first
+    vector is used.
+    """
+    ids = {token: number for number, token in enumerate(vocabulary.tokens)}
+    width, values_VE = 0, np.empty((0, 0), np.float32)
+    known_V = np.zeros(len(vocabulary), np.bool_)
+    for number, line in reader.read_lines():
+        line = line.rstrip(" ")
+        if number == 1:
+            width = line.count(" ")
+            if width < 2:
+                raise CorpusError(
+                    f"{reader.name}: line 1: {format_count(width, 'number')} after the token; every line "
+                    "must have a token and its numbers, and there must be no header"
+                )
+            values_VE = np.random.default_rng(seed).standard_normal((len(vocabulary), width), np.float32)
+        spaces = line.count(" ")
+        if spaces < width:
+            reader.report_bad(number, f"{format_count(spaces, 'number')} instead of {width}")
+            continue
+        reader.count_good()
+        token = line[: line.index(" ")] if spaces == width else line.rsplit(" ", width)[0]
+        row = ids.get(token)
+        if row is not None and not known_V[row]:
+            vector = _parse_numbers(line, width)
+            if vector is None:
+                reader.report_bad(number, f'"{token}" is not followed by {width} finite numbers')
+                continue
+            values_VE[row] = vector
+            known_V[row] = True
+        if number % _PROGRESS_LINES == 0:
+            progress(reader.bytes_read)
+    reader.check_bad_share()
+    if not known_V.any():
+        raise CorpusError(
+            f"{reader.name} has no vector for any word of the corpus; check that both use the same case"
+        )
+    return Vectors(values_VE, known_V)
+
+
+def _parse_numbers(line: str, width: int) -> npt.NDArray[np.float32] | None:
+    try:
+        numbers = np.array(line.rsplit(" ", width)[1:], np.float32)
+    except ValueError:
+        return None
+    return numbers if np.isfinite(numbers).all() else None

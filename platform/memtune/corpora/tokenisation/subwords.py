@@ -10,10 +10,12 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from threading import Thread
 from typing import Any, Literal
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from typing_extensions import override
 
 from memtune.corpora.store.vocabulary import EOS, UNK
 from memtune.corpora.tokenisation.tokeniser import Tokeniser
@@ -51,11 +53,22 @@ class SubwordTokeniser(Tokeniser):
             self._tokenizer.no_truncation()
             # It adds special tokens, which are left out here, and may repeat the text any number of times.
             self._tokenizer.post_processor = None
-        content = json.loads(document)
-        _refuse_randomness(content["model"])
+        objects: list[dict[str, Any]] = []
+
+        def collect(each: dict[str, Any]) -> dict[str, Any]:
+            objects.append(each)
+            return each
+
+        content = json.loads(document, object_hook=collect)
+        for name in _RANDOM_FIELDS:
+            if value := content["model"].get(name):
+                raise CorpusError(
+                    f"the tokeniser is random: {name} = {value} gives equal texts other tokens each time; "
+                    f'set "{name}" of its "model" to null'
+                )
         unknown = getattr(self._tokenizer.model, "unk_token", None)
         with _translate_errors("has parts that cannot be checked"):
-            self._growth = _measure_growth(content, unknown or "")
+            self._growth = _measure_growth(objects, unknown or "")
         by_id = {number: token for token, number in self._tokenizer.get_vocab(True).items()}
         if not by_id:
             raise CorpusError("the tokeniser has no tokens")
@@ -70,13 +83,18 @@ class SubwordTokeniser(Tokeniser):
         self._ids = {name: number for number, name in enumerate(self._names)}
 
     @property
+    @override
     def tokens(self) -> list[str]:
         """The tokens by the tokeniser's own ids."""
-        return list(self._names)
+        return self._names
 
     def encode_texts(self, texts: Sequence[str]) -> list[list[int]]:
         """The tokeniser's own ids of each text. Raises CorpusError."""
-        return [ids for group in self._group_texts(texts) for ids in self._encode_group(group)]
+        encoded: list[list[int]] = []
+        for group in self._group_texts(texts):
+            encode = partial(self._tokenizer.encode_batch_fast, group, add_special_tokens=False)
+            encoded += (each.ids for each in _run_bounded(encode, sum(map(len, group))))
+        return encoded
 
     def _group_texts(self, texts: Sequence[str]) -> Iterator[list[str]]:
         """Texts that take a bounded memory together. Raises CorpusError for a text that is too long."""
@@ -97,18 +115,16 @@ class SubwordTokeniser(Tokeniser):
         if group:
             yield group
 
-    def _encode_group(self, texts: list[str]) -> list[list[int]]:
-        def encode() -> list[list[int]]:
-            with _translate_errors("cannot split this text"):
-                encoded = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-            return [each.ids for each in encoded]
-
-        return _run_bounded(encode, sum(map(len, texts)))
-
+    @override
     def split(self, words: Sequence[str]) -> list[str]:
         """The subwords of a sentence of words."""
-        (ids,) = self.encode_texts([" ".join(words)])
-        return [self._names[number] for number in ids]
+        (subwords,) = self.split_words([" ".join(words)])
+        return subwords
+
+    @override
+    def split_words(self, words: Sequence[str]) -> Iterator[list[str]]:
+        """The subwords of each word; a trained tokeniser puts the blank before it."""
+        return ([self._names[number] for number in ids] for ids in self.encode_texts(words))
 
     def join(self, tokens: Sequence[str]) -> str:
         """The text of subwords, without a blank at its start."""
@@ -118,26 +134,19 @@ class SubwordTokeniser(Tokeniser):
         return str(text).removeprefix(" ")
 
 
-def _refuse_randomness(model: dict[str, Any]) -> None:
-    """Raise CorpusError for a model that splits a text in another way each time."""
-    for name in _RANDOM_FIELDS:
-        if model.get(name):
-            raise CorpusError(
-                f"the tokeniser is random: {name} = {model[name]} gives equal texts other tokens each time; "
-                f'set "{name}" of its "model" to null'
-            )
-
-
-def _measure_growth(content: dict[str, Any], unknown: str) -> int:
-    """The characters that may become of one. Raises CorpusError for more than 64."""
+def _measure_growth(objects: list[dict[str, Any]], unknown: str) -> int:
+    """The characters that may become of one, by all objects of a document. CorpusError for more than 64."""
     growth = 1
-    for node in _iterate_objects(content):
+    for node in objects:
         if node.get("type") == "Replace":
             growth *= max(1, len(str(node.get("content"))))
         elif node.get("type") == "Prepend":
             growth *= 1 + len(str(node.get("prepend")))
         elif node.get("type") == "Precompiled":
-            growth *= max(1, _find_longest_form(str(node.get("precompiled_charsmap"))) // _UNICODE_GROWTH)
+            # A table of SentencePiece: the size of a trie, the trie, and texts.
+            data = base64.b64decode(str(node.get("precompiled_charsmap")))
+            texts = data[4 + int.from_bytes(data[:4], "little") :].split(b"\0")
+            growth *= max(1, max(map(len, texts)) // _UNICODE_GROWTH)
     if max(growth, len(unknown)) > _MAX_GROWTH:
         raise CorpusError(
             f"the tokeniser's replacements make up to {max(growth, len(unknown)):,} characters of one, more "
@@ -146,38 +155,20 @@ def _measure_growth(content: dict[str, Any], unknown: str) -> int:
     return growth
 
 
-def _find_longest_form(table: str) -> int:
-    """The bytes of the longest text in a table of SentencePiece: the size of a trie, the trie, texts."""
-    data = base64.b64decode(table)
-    texts = data[4 + int.from_bytes(data[:4], "little") :]
-    return max(map(len, texts.split(b"\0")))
-
-
-def _iterate_objects(content: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The objects of a JSON document, at any depth."""
-    pending: list[Any] = [content]
-    while pending:
-        node = pending.pop()
-        if isinstance(node, dict):
-            yield node
-            pending.extend(node.values())
-        elif isinstance(node, list):
-            pending.extend(node)
-
-
-def _run_bounded(encode: Callable[[], list[list[int]]], characters: int) -> list[list[int]]:
-    """The result of `encode`; CorpusError when it takes too much processor time for so many characters.
+def _run_bounded(encode: Callable[[], list[Any]], characters: int) -> list[Any]:
+    """The result of `encode`; CorpusError when it fails, or takes too much time for so many characters.
 
     `tokenizers` limits the steps of one match of a regular expression, but not of all matches.
 
     Native code cannot be interrupted. It runs in a daemon thread, which ends with the process.
     """
-    results: list[list[list[int]]] = []
+    results: list[list[Any]] = []
     errors: list[CorpusError] = []
 
     def run() -> None:
         try:
-            results.append(encode())
+            with _translate_errors("cannot split this text"):
+                results.append(encode())
         except CorpusError as error:
             errors.append(error)
 

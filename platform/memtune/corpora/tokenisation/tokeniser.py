@@ -8,7 +8,7 @@ printable ASCII is `<0xE9>`. The text of a sentence is its words joined by one b
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -48,6 +48,15 @@ class Tokeniser(ABC):
     def join(self, tokens: Sequence[str]) -> str:
         """The text of tokens; an incomplete character at the end is U+FFFD."""
 
+    @property
+    def tokens(self) -> list[str]:
+        """All tokens of a tokeniser that determines the vocabulary; empty for the others."""
+        return []
+
+    def split_words(self, words: Sequence[str]) -> Iterator[list[str]]:
+        """The tokens of each word, with the blank before it."""
+        return (self.split(["", word]) for word in words)
+
 
 class CharacterTokeniser(Tokeniser):
     """Every character is a token."""
@@ -61,7 +70,7 @@ class CharacterTokeniser(Tokeniser):
 
     def join(self, tokens: Sequence[str]) -> str:
         """The characters of tokens."""
-        return "".join(_spell(token) for token in tokens)
+        return "".join({BLANK: " ", _LITERAL_UNDERSCORE: "_"}.get(token, token) for token in tokens)
 
 
 class ByteTokeniser(Tokeniser):
@@ -82,11 +91,6 @@ class ByteTokeniser(Tokeniser):
 
 _BYTE_BY_TOKEN = {name_byte(byte): bytes([byte]) for byte in range(256)}
 
-
-def _spell(token: str) -> str:
-    return {BLANK: " ", _LITERAL_UNDERSCORE: "_"}.get(token, token)
-
-
 _TRAINED = re.compile(r"(bpe|unigram):([0-9]{1,7})")
 _MIN_SIZE, _MAX_SIZE = 300, 500_000
 
@@ -105,10 +109,8 @@ class TokenChoice:
         return self.kind in ("bpe", "unigram", "file")
 
 
-_SIMPLE = {
-    "words": TokenChoice("words"),
-    "characters": TokenChoice("characters"),
-    "bytes": TokenChoice("bytes"),
+_SIMPLE: dict[str, TokenChoice] = {
+    choice.kind: choice for choice in (TokenChoice("words"), TokenChoice("characters"), TokenChoice("bytes"))
 }
 
 

@@ -19,7 +19,7 @@ from pydantic import model_validator
 
 import memtune
 from memtune.errors import ClusterError, StudyError
-from memtune.plugins.plugin_source import read_source_text
+from memtune.plugins.source_modules import read_source_text
 from memtune.ray_backend.clusters.rules.upload_rules import MAX_UPLOAD_BYTES
 from memtune.settings import LOCATION_VARIABLES
 from memtune.spaces import list_space_files

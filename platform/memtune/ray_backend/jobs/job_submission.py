@@ -24,7 +24,7 @@ from memtune.ray_backend.jobs.job_package import (
 )
 from memtune.ray_backend.jobs.job_server import STUDY_KEY, Job, JobServer
 from memtune.settings import Settings
-from memtune.storage.scratch_folder import open_scratch_folder
+from memtune.storage.local_files import open_scratch_folder
 from memtune.studies.definition.study import Study
 from memtune.studies.definition.study_loader import check_spaces, load_study, resolve_study
 from memtune.values import Value, parse

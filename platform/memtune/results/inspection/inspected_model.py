@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 
 from memtune.corpora import Corpus
-from memtune.corpora.batching.treebank import BOUNDARY
+from memtune.corpora.batching.batches import BOUNDARY
 from memtune.corpora.store.vocabulary import UNK
 from memtune.errors import ConfigurationError
 from memtune.models import MODELS, NeuralLanguageModel

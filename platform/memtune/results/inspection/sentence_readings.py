@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from memtune.corpora.batching.treebank import BOUNDARY
+from memtune.corpora.batching.batches import BOUNDARY
 from memtune.models import RecurrentState
 from memtune.models.memories.memory_traces import StackAction
 from memtune.results.inspection.inspected_model import InspectedModel

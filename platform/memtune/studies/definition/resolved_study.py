@@ -12,7 +12,7 @@ import torch
 
 from memtune.corpora import Corpus
 from memtune.errors import ConfigurationError, StudyError
-from memtune.model_checks.first_check import find_formula_problem
+from memtune.model_checks.check_run import find_formula_problem
 from memtune.plugins import PluginSource, SourceStore
 from memtune.search import (
     FORMAT_KEY,

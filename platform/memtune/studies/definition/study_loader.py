@@ -11,7 +11,7 @@ from memtune.arguments import check_type
 from memtune.corpora import Corpus, open_corpus
 from memtune.errors import CorpusError, StudyError, did_you_mean
 from memtune.library import FileKind, find_file
-from memtune.model_checks.first_check import check_new_families
+from memtune.model_checks.check_run import check_new_families
 from memtune.models import MODELS
 from memtune.plugins import PluginSource, find_installed_file, load_plugin_files
 from memtune.search import StudyReader, check_sampler

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from memtune.errors import TrackingError
 from memtune.plugins import PluginSource
 from memtune.seed_statistics import Estimate
-from memtune.storage.scratch_folder import open_scratch_folder
+from memtune.storage.local_files import open_scratch_folder
 from memtune.tracking.code_version import read_code_version
 from memtune.tracking.mlflow_connection import (
     connect,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from memtune.errors import TrackingError
 from memtune.plugins import PluginSource, run_with_sources
-from memtune.storage.scratch_folder import open_scratch_folder
+from memtune.storage.local_files import open_scratch_folder
 from memtune.tracking.home_artifacts import find_local_folder
 from memtune.tracking.mlflow_connection import connect, translate_mlflow_errors
 from memtune.tracking.registry import model_versions

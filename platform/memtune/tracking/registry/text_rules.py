@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from memtune.corpora import Corpus, make_tokeniser, spell_word
-from memtune.corpora.blocks.prose import ProseOptions, finish_sentence, tokenise_sentence
+from memtune.corpora.formats.prose_texts import ProseOptions, finish_sentence, tokenise_sentence
 from memtune.errors import TrackingError
 from memtune.values import Value
 

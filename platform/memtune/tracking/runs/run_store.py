@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel
 
-from memtune.storage.scratch_folder import open_scratch_folder
+from memtune.storage.local_files import open_scratch_folder
 from memtune.tracking.runs import run_tags
 from memtune.tracking.runs.run_commands import CorpusInput, EndRun, ReconcileRuns, RunKey
 from memtune.trial_state import TrialState

@@ -56,7 +56,7 @@ def test_an_option_names_the_gold_file(import_text, tmp_path):
 @pytest.mark.parametrize(
     ("text", "gold", "message"),
     [
-        ("a b\na b\n", "0\ta\tb\t0\n", r"x.gold ends after 1 lines, but .*x.text has more"),
+        ("a b\na b\n", "0\ta\tb\t0\n", r"x.gold ends after 1 line, but .*x.text has more"),
         ("a b\n", "0\ta\tb\t0\n0\ta\tb\t0\n", r"x.gold has more lines than .*x.text"),
         (
             "a b\n",
@@ -240,5 +240,5 @@ def test_verbs_of_other_languages_get_their_forms_from_a_file(import_text, tmp_p
 
 def test_a_file_of_forms_has_two_words_per_line(import_text, tmp_path):
     (tmp_path / "forms").write_text("is\tare\nhas\n")
-    with pytest.raises(CorpusError, match="forms: line 2: 1 words; give a singular form, a TAB and a plural"):
+    with pytest.raises(CorpusError, match="forms: line 2: 1 word; give a singular form, a TAB and a plural"):
         import_text("linzen-tsv", f"{HEADER}\n", forms=str(tmp_path / "forms"))

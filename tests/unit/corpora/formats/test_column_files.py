@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from memtune.corpora import TextFile, import_corpus
-from memtune.corpora.blocks.record_texts import iterate_text_columns
+from memtune.corpora.formats.records import iterate_text_columns
 from memtune.errors import CorpusError
 from memtune.settings import Settings
 

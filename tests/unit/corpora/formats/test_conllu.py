@@ -183,6 +183,7 @@ def test_sentences_whose_text_was_removed_are_left_out(import_text):
     assert list(corpus.manifest.sources["train"].skipped.values()) == [2]
 
 
-def test_a_treebank_without_text_is_refused(import_text):
-    with pytest.raises(CorpusError, match=r"is empty: .*; 2 sentences of which each form is _: their"):
-        import_text("conllu", "1\t_\t_\tX\t_\t_\t0\troot\t_\t_\n\n" * 2)
+@pytest.mark.parametrize(("count", "counted"), [(1, "1 left out: sentences"), (2, "2 sentences")])
+def test_a_treebank_without_text_is_refused(import_text, count, counted):
+    with pytest.raises(CorpusError, match=f"is empty: .*; {counted} of which each form is _: their"):
+        import_text("conllu", "1\t_\t_\tX\t_\t_\t0\troot\t_\t_\n\n" * count)

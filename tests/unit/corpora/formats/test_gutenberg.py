@@ -7,7 +7,7 @@ from time import process_time
 import pytest
 
 from memtune.corpora import TextFile, import_corpus, open_corpus
-from memtune.corpora.blocks.prose import split_clitics, split_paragraphs, split_sentences, tokenise
+from memtune.corpora.formats.prose_texts import split_clitics, split_paragraphs, split_sentences, tokenise
 from memtune.errors import CorpusError
 from tests.fuzz.time_limit import limit_time
 from tests.unit.corpora.formats.conftest import read_sentences

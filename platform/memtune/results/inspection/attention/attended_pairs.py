@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memtune.corpora import Split
-from memtune.corpora.batching.treebank import BOUNDARY
+from memtune.corpora.batching.batches import BOUNDARY
 from memtune.results.inspection.attention.attention_layer import find_most_attended
 from memtune.results.inspection.inspected_model import InspectedModel
 from memtune.results.inspection.inspected_text import TextChoice

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from memtune.corpora.batching.treebank import BOUNDARY
+from memtune.corpora.batching.batches import BOUNDARY
 from memtune.results.inspection.attention.attention_layer import select_layer
 from memtune.results.inspection.inspected_model import InspectedModel
 from memtune.results.inspection.inspected_text import TextChoice

@@ -14,9 +14,10 @@ from pydantic import ConfigDict
 
 from memtune.arguments import check_type
 from memtune.corpora.sources.line_reader import LineReader
-from memtune.corpora.sources.locations import Location
+from memtune.corpora.sources.source_file import Location
 from memtune.corpora.store.annotations import ANNOTATION_KINDS
 from memtune.errors import CorpusError
+from memtune.number_format import format_count
 from memtune.values import Value
 
 SENTENCE_END = "\0"
@@ -79,13 +80,31 @@ def shorten(text: str, characters: int = _MAX_SHOWN_CHARACTERS) -> str:
     return text if len(text) <= characters else f"{text[:characters]}..."
 
 
-def parse_number(text: str, name: str, maximum: int = _INT32_MAX) -> int:
-    """A whole number from 0 to `maximum`. Raises BadLineError that names the field."""
+def parse_number(text: str, name: str, line: int | None = None) -> int:
+    """A whole number from 0 of 32 bits. Raises BadLineError that names the field, and the line if given."""
     digits = text.strip()
     # int() takes time quadratic in the digits and refuses more than 4,300 of them with a ValueError.
-    if not digits.isdecimal() or len(digits) > _MAX_DIGITS or int(digits) > maximum:
-        raise BadLineError(f'{name} "{shorten(digits)}" is not a whole number from 0 to {maximum}')
+    if not digits.isdecimal() or len(digits) > _MAX_DIGITS or int(digits) > _INT32_MAX:
+        raise BadLineError(f'{name} "{shorten(digits)}" is not a whole number from 0 to {_INT32_MAX}', line)
     return int(digits)
+
+
+def split_columns(text: str, count: int, line: int | None = None) -> list[str]:
+    """The TAB-separated columns of a line. Raises BadLineError for another number of them."""
+    columns = text.split("\t")
+    if len(columns) != count:
+        found = format_count(len(columns), "TAB-separated column")
+        raise BadLineError(f"{found} instead of {count}", line)
+    return columns
+
+
+def has_lone_surrogate(text: str) -> bool:
+    """Whether a text holds half of a pair of surrogates, as JSON may escape it, and cannot be encoded."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 class FormatOptions(Value):
@@ -112,19 +131,14 @@ class Format:
 
 def split_lines(lines: pa.Array) -> Block:
     """One sentence per line, words split as by `str.split`; a blank line has no words."""
-    words = pc.utf8_split_whitespace(_append_sentence_end(pc.utf8_trim_whitespace(lines)))
+    # Arrow's splitting yields empty words where a line starts or ends with whitespace, and may miss a
+    # separator there because it looks past the end for more whitespace. So lines are trimmed first.
+    trimmed = pc.utf8_trim_whitespace(lines)
+    closed = pc.binary_join_element_wise(trimmed, SENTENCE_END, " ")
+    blank = pc.equal(pc.binary_length(trimmed), 0)
+    closed = pc.if_else(blank, SENTENCE_END, closed) if pc.any(blank).as_py() else closed
+    words = pc.utf8_split_whitespace(closed)
     return Block(words.flatten(), np.diff(words.offsets.to_numpy()))
-
-
-def _append_sentence_end(lines: pa.Array) -> pa.Array:
-    """Trimmed lines with SENTENCE_END as a last word.
-
-    Arrow's splitting yields empty words where a line starts or ends with whitespace, and may miss a separator
-    there because it looks past the end for more whitespace. No line starts or ends with whitespace here.
-    """
-    closed = pc.binary_join_element_wise(lines, SENTENCE_END, " ")
-    blank = pc.equal(pc.binary_length(lines), 0)
-    return pc.if_else(blank, SENTENCE_END, closed) if pc.any(blank).as_py() else closed
 
 
 T = TypeVar("T")
@@ -158,7 +172,8 @@ def make_blocks(examples: Iterable[Example]) -> Iterator[Block]:
     while chunk := list(islice(remaining, _EXAMPLES_PER_BLOCK)):
         sentences = [sentence for example in chunk for sentence in example.sentences]
         for word in {word for sentence in sentences for word in sentence}:
-            if not _is_word(word):
+            is_word = isinstance(word, str) and word.split() == [word] and SENTENCE_END not in word
+            if not is_word or has_lone_surrogate(word):
                 raise CorpusError(
                     f"{shorten(repr(word))} is not a word: words are not empty and hold no whitespace, NUL "
                     "or lone surrogate"
@@ -190,16 +205,6 @@ def parse_blocks(
     return make_blocks(examples())
 
 
-def _is_word(word: str) -> bool:
-    if not isinstance(word, str) or word.split() != [word] or SENTENCE_END in word:
-        return False
-    try:
-        word.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def _build_tables(examples: Sequence[Example]) -> dict[str, pa.RecordBatch]:
     """The examples' rows by kind, their sentences counted from 0 within all the examples."""
     rows: dict[str, list[tuple[Any, ...]]] = {}
@@ -210,15 +215,13 @@ def _build_tables(examples: Sequence[Example]) -> dict[str, pa.RecordBatch]:
             rows.setdefault(kind, []).extend(found)
             first.setdefault(kind, []).extend([sentence] * len(found))
         sentence += len(example.sentences)
-    return {kind: _build_table(kind, rows[kind], first[kind]) for kind in rows if rows[kind]}
-
-
-def _build_table(kind: str, rows: Sequence[tuple[Any, ...]], first: Sequence[int]) -> pa.RecordBatch:
-    schema = ANNOTATION_KINDS[kind].input_schema
-    columns = [
-        pa.array(column, type) for column, type in zip(zip(*rows, strict=True), schema.types, strict=True)
-    ]
-    for index, name in enumerate(schema.names):
-        if name in ANNOTATION_KINDS[kind].sentence_columns:
-            columns[index] = pa.array(columns[index].to_numpy() + np.asarray(first))
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+    tables: dict[str, pa.RecordBatch] = {}
+    for kind in filter(rows.get, rows):
+        schema = ANNOTATION_KINDS[kind].input_schema
+        values = zip(zip(*rows[kind], strict=True), schema.types, strict=True)
+        columns = [pa.array(column, type) for column, type in values]
+        for index, name in enumerate(schema.names):
+            if name in ANNOTATION_KINDS[kind].sentence_columns:
+                columns[index] = pa.array(columns[index].to_numpy() + np.asarray(first[kind]))
+        tables[kind] = pa.RecordBatch.from_arrays(columns, schema=schema)
+    return tables

@@ -1,23 +1,70 @@
-"""Temporary files and folders that do not outlive their process for long, however it ends.
+"""Local files: those that another user may have written, and temporary ones.
 
-A folder is locked while its process lives. The kernel releases the lock of a killed process, so the next
-process that needs such a folder removes it, and never one that is in use. A file has no name, so the system
-deletes it.
+Only regular files below one root are opened. A device such as /dev/zero never ends and a FIFO without a
+writer never answers, so a path is opened without blocking and the open file is examined before it is read.
+
+Temporary files and folders do not outlive their process for long, however it ends. A folder is locked while
+its process lives. The kernel releases the lock of a killed process, so the next process that needs such a
+folder removes it, and never one that is in use. A file has no name, so the system deletes it.
 """
 
 import fcntl
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Any, BinaryIO
 
 from memtune.errors import StorageError, explain_system_error
 
+CHUNK_BYTES = 2**20
 PREFIX = "memtune-scratch-"
 OPEN_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def check_inside(path: Path, root: Path) -> Path:
+    """The path with every symbolic link resolved.
+
+    Raises StorageError when it is outside `root`, and OSError when it does not exist.
+    """
+    try:
+        resolved = path.resolve(strict=True)
+    except RuntimeError:  # Python before 3.13; later an OSError
+        raise StorageError(f"{path} is a symbolic link to itself; delete it") from None
+    if not resolved.is_relative_to(root.resolve()):
+        raise StorageError(f"{path} is a symbolic link out of {root}; copy the file into the folder")
+    return resolved
+
+
+def open_regular_file(path: Path, root: Path) -> BinaryIO:
+    """Open a regular file for reading.
+
+    Raises StorageError for a path outside `root` and for a folder, device, FIFO or socket, and OSError when
+    the file does not exist or cannot be read.
+    """
+    # O_NONBLOCK: opening a FIFO returns at once. O_NOFOLLOW: the resolved path has no link left to follow,
+    # so one that appears here was put in place after the check.
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(check_inside(path, root), flags)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise StorageError(f"{path} is not a regular file; replace it by a copy of its content")
+    return os.fdopen(descriptor, "rb")
+
+
+def read_at_most(stream: Any, limit: int) -> bytes:
+    """Up to `limit` bytes of a binary stream.
+
+    It reads in chunks, because `read(limit)` allocates the limit first, however short the file is.
+    """
+    chunks = []
+    while limit > 0 and (data := stream.read(min(limit, CHUNK_BYTES))):
+        chunks.append(data)
+        limit -= len(data)
+    return b"".join(chunks)
 
 
 @contextmanager

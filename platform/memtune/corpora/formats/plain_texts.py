@@ -1,8 +1,19 @@
-"""Raw text for models of characters or bytes: nothing is left out, as in text8 and enwik8.
+"""Texts without annotations: one sentence a line, words separated by whitespace, or raw characters and bytes.
 
-Every character or byte is a token, several blanks in a row and blank lines included. A line feed becomes
-`<eos>`; the end of the file adds one more unless a line feed is there. A line longer than 8,388,608 tokens
-becomes several sentences.
+The formats with one sentence a line differ in what a blank line is.
+
+- Plain text skips blank lines.
+- Penn Treebank as prepared by Mikolov has `<unk>` and `N` in the text, which are ordinary words, and one
+  `<eos>` closes each line. Some programs count a blank line as one more `<eos>` and others skip it, so it is
+  refused.
+- WikiText (Merity et al. 2017, "Pointer Sentinel Mixture Models") has one paragraph a line, headings as ` =
+  Title = ` and blank lines between. As in the usual count of its tokens, every line ends with an `<eos>`, so
+  a blank line is one `<eos>` alone; headings are text like any other.
+
+Of raw text, for models of characters or bytes, nothing is left out, as in text8 and enwik8. Every character
+or byte is a token, several blanks in a row and blank lines included. A line feed becomes `<eos>`; the end of
+the file adds one more unless a line feed is there. A line longer than 8,388,608 tokens becomes several
+sentences.
 """
 
 import codecs
@@ -12,11 +23,13 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from memtune.corpora.blocks.text_blocks import SENTENCE_END, Block, Format, FormatOptions
 from memtune.corpora.sources.line_reader import LineReader
+from memtune.corpora.text_blocks import SENTENCE_END, Block, Format, FormatOptions, split_lines
 from memtune.corpora.tokenisation.tokeniser import name_byte, name_character
 from memtune.errors import CorpusError
+from memtune.values import Value
 
 _MAX_LINE_TOKENS = 2**23
 _LINE_FEED = ord("\n")
@@ -28,13 +41,48 @@ _UTF8_LEASTS = (0, 0x80, 0x800, 0x10000)
 Codes = npt.NDArray[np.uint32]
 
 
+def _read_text(reader: LineReader, _: Value) -> Iterator[Block]:
+    """Every line that has a word is a sentence."""
+    for lines in reader.read_blocks():
+        blank = pc.utf8_is_space(lines)
+        yield split_lines(lines.filter(pc.invert(blank)) if pc.any(blank).as_py() else lines)
+
+
+TEXT = Format(_read_text, "one sentence per line, words separated by whitespace; blank lines are skipped")
+
+_BLANK_LINE_REASON = 'a blank line; format "text" skips those, "wikitext" counts an <eos> for each'
+
+
+def _read_ptb(reader: LineReader, _: Value) -> Iterator[Block]:
+    """Every line is a sentence; a blank one is bad."""
+    for lines in reader.read_blocks():
+        block = split_lines(lines)
+        blank = np.flatnonzero(block.lengths == 1)
+        reader.count_good(len(lines) - len(blank))
+        for index in blank:
+            reader.report_bad(reader.line_number(int(index)), _BLANK_LINE_REASON)
+        yield split_lines(lines.filter(pa.array(block.lengths > 1))) if len(blank) else block
+
+
+PTB = Format(_read_ptb, "Penn Treebank as prepared by Mikolov: one sentence per line, no blank lines")
+
+
+def _read_wikitext(reader: LineReader, _: Value) -> Iterator[Block]:
+    """Every line is a sentence, a blank one too."""
+    for lines in reader.read_blocks():
+        yield split_lines(lines)
+
+
+WIKITEXT = Format(_read_wikitext, "WikiText: one paragraph per line; a blank line counts as one <eos>")
+
+
 class RawOptions(FormatOptions):
     """`unit` is what a token is; an import takes it from --tokens."""
 
     unit: Literal["characters", "bytes"] = "characters"
 
 
-def _read(reader: LineReader, options: RawOptions) -> Iterator[Block]:
+def _read_raw(reader: LineReader, options: RawOptions) -> Iterator[Block]:
     rest = np.empty(0, np.uint32)
     for codes in _read_codes(reader, options.unit):
         joined = np.concatenate([rest, codes])
@@ -71,7 +119,8 @@ def _make_block(codes: Codes, unit: str) -> Block:
     if unit == "characters" and not codes.all():
         raise CorpusError("a NUL, so the data are binary; import their bytes with --tokens bytes")
     distinct, indices = np.unique(codes, return_inverse=True)
-    names = [_name(int(code), unit) for code in distinct]
+    spell = name_byte if unit == "bytes" else lambda code: name_character(chr(code))
+    names = [SENTENCE_END if code == _LINE_FEED else spell(int(code)) for code in distinct]
     is_blank = np.isin(codes, (*_BLANKS, _LINE_FEED))
     words = int(np.count_nonzero(~is_blank & np.concatenate([[True], is_blank[:-1]])))
     tokens = pa.DictionaryArray.from_arrays(pa.array(indices.astype(np.int32)), pa.array(names, pa.string()))
@@ -84,14 +133,8 @@ def _make_block(codes: Codes, unit: str) -> Block:
     return Block(tokens, lengths, text_words=words, text_bytes=size)
 
 
-def _name(code: int, unit: str) -> str:
-    if code == _LINE_FEED:
-        return SENTENCE_END
-    return name_byte(code) if unit == "bytes" else name_character(chr(code))
-
-
-FORMAT = Format(
-    _read,
+RAW = Format(
+    _read_raw,
     "every character or byte as it is, for --tokens characters or bytes: text8, enwik8",
     options=RawOptions,
 )

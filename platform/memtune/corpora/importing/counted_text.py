@@ -1,0 +1,275 @@
+"""What an import keeps of a text in temporary files: its words as numbers with counts, and its annotations.
+
+Arrow dictionary-encodes each block: a code per token, which indexes the block's dictionary of distinct words.
+The codes go to a temporary file immediately. The dictionaries are much smaller than the text and are merged
+into one WordTable in groups, so memory grows with the number of distinct words and not with the text.
+Temporary files have no name, so the operating system deletes them even if the process is killed. A code maps
+through the block's word numbers to a word number, which counts words in order of first appearance in the
+whole text.
+
+Each block of annotations goes to temporary files as soon as it is read, too. They hold words as word numbers
+of the WordTable, and relations as indices into a list of labels in order of first appearance. After the
+vocabulary is selected, ids replace word numbers and the tables are written to the store one batch at a time.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from memtune.corpora.store.annotations import ANNOTATION_KINDS, TableDigest
+from memtune.corpora.store.corpus_store import CorpusStore, describe_file
+from memtune.corpora.store.manifest import AnnotationFile, AnnotationRecord
+from memtune.corpora.text_blocks import SENTENCE_END, Block
+from memtune.errors import CorpusError
+from memtune.number_format import format_count
+from memtune.storage.digests import HashingSink
+from memtune.storage.local_files import create_temporary_file, translate_spool_errors
+
+_MERGE_THRESHOLD_BYTES = 8 * 2**20
+
+
+class WordTable:
+    """All distinct words in order of first appearance; word number 0 is SENTENCE_END."""
+
+    def __init__(self) -> None:
+        self.words: pa.Array = pa.array([SENTENCE_END], pa.string())
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def merge(self, dictionaries: list[pa.Array]) -> list[npt.NDArray[np.int32]]:
+        """Adds the words and returns the word numbers of each dictionary."""
+        words = pa.concat_arrays(dictionaries)
+        # Looking up the known words and encoding only the others takes a third of the memory of encoding all.
+        known_numbers = pc.index_in(words, value_set=self.words)
+        new = words.filter(known_numbers.is_null()).dictionary_encode()
+        numbers = known_numbers.fill_null(-1).to_numpy().copy()
+        numbers[numbers < 0] = new.indices.to_numpy() + len(self.words)
+        self.words = pa.concat_arrays([self.words, new.dictionary])
+        # Arrow's pool keeps the memory that the merge has freed; this call returns it to the system.
+        pa.default_memory_pool().release_unused()
+        return np.split(numbers, np.cumsum([len(words) for words in dictionaries])[:-1])
+
+
+class SplitCounter:
+    """The words of one split as word numbers in temporary files, and the count of each word.
+
+    `full_sentence_count` are the sentences with words. `text_words` and `text_bytes` add up those of blocks.
+    """
+
+    def __init__(self, table: WordTable) -> None:
+        self.token_count = 0
+        self.sentence_count = 0
+        self.full_sentence_count = 0
+        self.longest_sentence_tokens = 0
+        self.text_words = 0
+        self.text_bytes = 0
+        self._table = table
+        self._counts = np.zeros(1, np.int64)
+        with translate_spool_errors():
+            self._codes = create_temporary_file()  # by block: codes of the tokens, lengths of the sentences
+            self._word_numbers = create_temporary_file()
+        self._block_sizes: list[tuple[int, int, int]] = []  # tokens, sentences, distinct words of each block
+        self._pending: list[tuple[pa.Array, npt.NDArray[np.int64]]] = []
+
+    @property
+    def word_count(self) -> int:
+        """Number of tokens without sentence ends."""
+        return self.token_count - self.sentence_count
+
+    def add(self, block: Block) -> None:
+        """Counts a block's words and appends them to the temporary files."""
+        if not len(block.lengths):
+            return
+        encoded = block.words.dictionary_encode()
+        codes = encoded.indices.to_numpy()
+        with translate_spool_errors():
+            codes.tofile(self._codes)
+            block.lengths.tofile(self._codes)
+        self._block_sizes.append((len(codes), len(block.lengths), len(encoded.dictionary)))
+        self._pending.append((encoded.dictionary, np.bincount(codes, minlength=len(encoded.dictionary))))
+        self.token_count += len(codes)
+        self.sentence_count += len(block.lengths)
+        self.full_sentence_count += int(np.count_nonzero(block.lengths > 1))
+        self.text_words += block.text_words or 0
+        self.text_bytes += block.text_bytes or 0
+        self.longest_sentence_tokens = max(self.longest_sentence_tokens, int(block.lengths.max()))
+        if sum(words.nbytes for words, _ in self._pending) > _MERGE_THRESHOLD_BYTES:
+            self.merge()
+
+    def merge(self) -> None:
+        """Assigns word numbers to the blocks added since the last merge."""
+        if not self._pending:
+            return
+        maps = self._table.merge([words for words, _ in self._pending])
+        self._counts = _pad_counts(self._counts, len(self._table))
+        for numbers, (_, counts) in zip(maps, self._pending, strict=True):
+            with translate_spool_errors():
+                numbers.tofile(self._word_numbers)
+            self._counts[numbers] += counts
+        self._pending.clear()
+
+    @property
+    def counts(self) -> npt.NDArray[np.int64]:
+        """Count in this split of every word of the table, (words,) int64; call `merge` before."""
+        assert not self._pending
+        return _pad_counts(self._counts, len(self._table))
+
+    def read_blocks(
+        self,
+    ) -> Iterator[tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], npt.NDArray[np.int32]]]:
+        """Yields for each block its token codes, the word number of each code, and its sentence lengths."""
+        assert not self._pending
+        self._codes.seek(0)
+        self._word_numbers.seek(0)
+        for tokens, sentences, distinct in self._block_sizes:
+            codes = _read_int32(self._codes, tokens)
+            lengths = _read_int32(self._codes, sentences)
+            yield codes, _read_int32(self._word_numbers, distinct), lengths
+
+    def close(self) -> None:
+        """Closes the temporary files, which deletes them."""
+        self._codes.close()
+        self._word_numbers.close()
+
+
+def _pad_counts(counts: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.int64]:
+    return np.pad(counts, (0, size - len(counts)))
+
+
+def _read_int32(file: IO[bytes], count: int) -> npt.NDArray[np.int32]:
+    return np.fromfile(file, np.int32, count)
+
+
+_MAX_LABELS = 2**15  # label indices are stored as int16
+
+
+class AnnotationTables:
+    """All annotations of one import, in temporary files by kind and split."""
+
+    def __init__(self, table: WordTable) -> None:
+        self._table = table
+        self._spools: dict[tuple[str, str], _Spool] = {}
+        self._question_words: list[npt.NDArray[np.int32]] = []
+        self._labels: dict[str, list[str]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._spools)
+
+    def add(self, split: str, annotations: Mapping[str, pa.RecordBatch], first: int) -> None:
+        """Appends a block's annotations; `first` is the index in the split of the block's first sentence."""
+        for kind, rows in annotations.items():
+            described = ANNOTATION_KINDS[kind]
+            columns = dict(zip(rows.schema.names, rows.columns, strict=True))
+            for name in described.sentence_columns:
+                columns[name] = pc.add(columns[name], first)
+            for name in described.word_columns:
+                encoded = columns[name].dictionary_encode()
+                (numbers,) = self._table.merge([encoded.dictionary])
+                self._question_words.append(numbers)
+                columns[name] = pa.array(numbers[encoded.indices.to_numpy()], pa.int32())
+            for name in described.label_columns:
+                columns[name] = self._index_labels(kind, columns[name])
+            if (kind, split) not in self._spools:
+                self._spools[kind, split] = _Spool(described.stored_schema)
+            stored = pa.RecordBatch.from_arrays(list(columns.values()), schema=described.stored_schema)
+            self._spools[kind, split].add(stored)
+
+    @property
+    def question_words(self) -> npt.NDArray[np.int32]:
+        """Sorted word numbers of all word columns; these words need not occur in any sentence."""
+        return np.unique(np.concatenate([np.empty(0, np.int32), *self._question_words]))
+
+    def check(self, sentences: Mapping[str, int]) -> None:
+        """Raises CorpusError if a split has trees for only some of its sentences.
+
+        `sentences` maps each split to its number of sentences.
+        """
+        for (kind, split), spool in self._spools.items():
+            if not ANNOTATION_KINDS[kind].sentence_columns and spool.rows != sentences[split]:
+                count = format_count(sentences[split], "sentence")
+                raise CorpusError(f"the {split} split has {kind} for {spool.rows:,} of its {count}")
+
+    def write(
+        self, store: CorpusStore, name: str, folder: str, ids: npt.NDArray[np.int32]
+    ) -> tuple[dict[str, AnnotationRecord], dict[str, Any]]:
+        """Writes the tables into the folder; returns manifest records and content digests by kind.
+
+        `ids` maps each word number to its vocabulary id.
+        """
+        annotations: dict[str, AnnotationRecord] = {}
+        digests: dict[str, Any] = {}
+        for kind in sorted({kind for kind, _ in self._spools}):
+            labels = (*ANNOTATION_KINDS[kind].labels, *self._labels.get(kind, ()))
+            files, contents = {}, {}
+            for split in [split for other, split in self._spools if other == kind]:
+                path = f"{folder}/{split}-{kind}.arrow"
+                with store.create_file(name, path) as sink:
+                    contents[split] = self._write_table(sink, kind, split, ids)
+                rows = self._spools[kind, split].rows
+                files[split] = AnnotationFile(**describe_file(path, sink), rows=rows)
+            annotations[kind] = AnnotationRecord(labels=labels, files=files)
+            digests[kind] = {"labels": list(labels), **contents}
+        return annotations, digests
+
+    def _write_table(self, sink: HashingSink, kind: str, split: str, ids: npt.NDArray[np.int32]) -> list[str]:
+        content = TableDigest(ANNOTATION_KINDS[kind].stored_schema)
+        with pa.ipc.new_file(pa.PythonFile(sink, mode="w"), ANNOTATION_KINDS[kind].stored_schema) as writer:
+            for rows in self._spools[kind, split].read_batches():
+                for name in ANNOTATION_KINDS[kind].word_columns:
+                    index = rows.schema.get_field_index(name)
+                    column = pa.array(ids[rows.column(index).to_numpy()], pa.int32())
+                    rows = rows.set_column(index, name, column)
+                content.add(rows)
+                writer.write_batch(rows)
+        return content.hexdigests
+
+    def close(self) -> None:
+        """Closes the temporary files, which deletes them."""
+        for spool in self._spools.values():
+            spool.close()
+
+    def _index_labels(self, kind: str, lists: pa.Array) -> pa.Array:
+        encoded = lists.flatten().dictionary_encode()
+        labels = self._labels.setdefault(kind, [])
+        known = {label: index for index, label in enumerate(labels)}
+        indices = [known.setdefault(label, len(known)) for label in encoded.dictionary.to_pylist()]
+        if len(known) > _MAX_LABELS:
+            raise CorpusError(
+                f"{kind} have more than {_MAX_LABELS} different labels; check that the column holds labels"
+            )
+        labels[:] = known
+        values = np.array(indices, np.int16)[encoded.indices.to_numpy()]
+        # Offsets that start at 0: those of a sliced array do not, while `flatten` drops the rows before it.
+        offsets = lists.offsets.to_numpy()
+        return pa.ListArray.from_arrays(
+            pa.array(offsets - offsets[0], pa.int32()), pa.array(values, pa.int16())
+        )
+
+
+class _Spool:
+    """The rows of one kind and split in a temporary file."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.rows = 0
+        with translate_spool_errors():
+            self._file = create_temporary_file()
+            self._writer = pa.ipc.new_stream(self._file, schema)
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        with translate_spool_errors():
+            self._writer.write_batch(batch)
+        self.rows += batch.num_rows
+
+    def read_batches(self) -> Iterator[pa.RecordBatch]:
+        self._file.flush()
+        self._file.seek(0)
+        yield from pa.ipc.open_stream(self._file)
+
+    def close(self) -> None:
+        self._writer.close()
+        self._file.close()
