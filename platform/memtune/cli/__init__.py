@@ -21,22 +21,20 @@ with interrupt_on_stop_signals():  # such as the stop of a job while its driver 
     import typer
     from rich.text import Text
 
-    from memtune.cli import cluster_commands, corpus_commands, model_commands
-    from memtune.cli.results import inspect_commands
-    from memtune.cli.results.ask_command import ask
-    from memtune.cli.results.compare_command import best, compare
-    from memtune.cli.results.evaluate_command import evaluate
-    from memtune.cli.results.generate_command import generate
-    from memtune.cli.results.report_command import report
+    from memtune.cli import (
+        cluster_commands,
+        corpus_commands,
+        inspect_commands,
+        job_commands,
+        model_commands,
+        study_commands,
+    )
+    from memtune.cli.compare_commands import best, compare, report, ui
+    from memtune.cli.evaluate_commands import ask, evaluate, generate
+    from memtune.cli.search_commands import demo, search
     from memtune.cli.shell_completion import answer_bash
-    from memtune.cli.studies import job_commands, study_commands
-    from memtune.cli.studies.judge_command import judge
-    from memtune.cli.studies.probe_command import probe
-    from memtune.cli.studies.reproduce_command import reproduce
-    from memtune.cli.studies.search_command import demo, search
-    from memtune.cli.studies.train_command import train
     from memtune.cli.terminal import LogConsole, err, out
-    from memtune.cli.ui_command import ui
+    from memtune.cli.training_commands import judge, probe, reproduce, train
     from memtune.errors import MemtuneError, explain_system_error, is_environment_fault
     from memtune.reports.text_console import show_control_characters
 

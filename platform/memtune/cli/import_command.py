@@ -7,8 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from memtune.cli.option_groups import expand_option_groups
-from memtune.cli.terminal import CorpusStoreOption, open_progress_bar, out, resolve_corpus_store, warn
+from memtune.cli.terminal import (
+    CorpusStoreOption,
+    expand_option_groups,
+    open_progress_bar,
+    out,
+    resolve_corpus_store,
+    warn,
+)
 
 if TYPE_CHECKING:
     from memtune.corpora import Division, ImportOptions, ImportResult, Source, TextFile, VectorFile

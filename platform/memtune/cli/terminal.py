@@ -1,11 +1,14 @@
-"""The terminal that all commands print to, and the options that several commands share."""
+"""The terminal that all commands print to, the options that several commands share, and groups of options."""
 
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
+from dataclasses import fields, is_dataclass
+from functools import wraps
+from inspect import Parameter, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -16,6 +19,7 @@ from memtune.reports.text_console import TextConsole, show_control_characters
 
 if TYPE_CHECKING:
     from memtune.tracking import CorpusPages, PromotionResult
+
 
 out = TextConsole()
 err = TextConsole(stderr=True)
@@ -118,3 +122,40 @@ def print_promotion(promotion: "PromotionResult | None", has_test_split: bool) -
         out.print(f"new champion {uri}: {promotion.reason}", soft_wrap=True)
         split = " --split test" if has_test_split else ""
         out.print(f"evaluate it with: memtune evaluate {uri}{split}", soft_wrap=True)
+
+
+def expand_option_groups(command: Callable[..., None]) -> Callable[..., None]:
+    """The command, with each dataclass parameter replaced by one parameter for each field of the dataclass.
+
+    Typer makes one option of each parameter of a function and has no groups. A field has the annotation of a
+    Typer parameter and a default.
+    """
+    hints = get_type_hints(command, include_extras=True)
+    groups = {name: kind for name, kind in hints.items() if is_dataclass(kind) and isinstance(kind, type)}
+    parameters: list[Parameter] = []
+    for name, parameter in signature(command).parameters.items():
+        if name in groups:
+            parameters += _make_parameters(groups[name])
+        else:
+            parameters.append(parameter.replace(kind=Parameter.KEYWORD_ONLY, annotation=hints[name]))
+
+    @wraps(command)
+    def run_expanded(**values: Any) -> None:
+        grouped = {
+            name: kind(**{field.name: values.pop(field.name) for field in fields(kind)})
+            for name, kind in groups.items()
+        }
+        command(**values, **grouped)
+
+    # Typer reads the signature for defaults and the annotations for types.
+    run_expanded.__signature__ = signature(command).replace(parameters=parameters)  # type: ignore[attr-defined]
+    run_expanded.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run_expanded
+
+
+def _make_parameters(group: type) -> list[Parameter]:
+    hints = get_type_hints(group, include_extras=True)
+    return [
+        Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name])
+        for field in fields(group)
+    ]

@@ -19,17 +19,22 @@ from memtune.reports.inspection.attention_figures import (
 from memtune.reports.inspection.curve_figures import draw_accuracies, draw_parameter, draw_trajectories
 from memtune.reports.inspection.figure_files import make_figure, save_figure
 from memtune.reports.inspection.stack_figures import draw_mistakes
-from memtune.results.inspection.attention.attended_pairs import AttendedPairs
-from memtune.results.inspection.attention.attention_links import Link, SentenceLinks
-from memtune.results.inspection.attention.attention_positions import AttentionPositions, PositionMean
-from memtune.results.inspection.attention.dependency_attention import (
+from memtune.results.inspection.attention_weights import AttentionPositions, PositionMean
+from memtune.results.inspection.parameter_curves import (
+    ParameterCurves,
+    ParameterTrial,
+    ReportPoint,
+    TrialReports,
+)
+from memtune.results.inspection.shared_mistakes import ModelMistakes, OverlapRegion, SharedMistakes
+from memtune.results.inspection.word_pairs import (
+    AttendedPairs,
     DependencyAttention,
     DistanceMean,
+    Link,
     PathAttention,
+    SentenceLinks,
 )
-from memtune.results.inspection.parameter_curves import ParameterCurves, ParameterTrial
-from memtune.results.inspection.shared_mistakes import ModelMistakes, OverlapRegion, SharedMistakes
-from memtune.results.inspection.trial_reports import ReportPoint, TrialReports
 
 
 def list_axes(figure: Figure) -> list[Any]:

@@ -6,12 +6,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from memtune.reports.inspection.figure_files import DARK, LIGHT, make_figure
-from memtune.results.inspection.attention.attended_pairs import AttendedPairs
-from memtune.results.inspection.attention.attention_examples import AttentionExample
-from memtune.results.inspection.attention.attention_links import Link, SentenceLinks
-from memtune.results.inspection.attention.attention_positions import AttentionPositions
-from memtune.results.inspection.attention.attention_samples import AttentionSample
-from memtune.results.inspection.attention.dependency_attention import DependencyAttention
+from memtune.results.inspection.attention_weights import AttentionExample, AttentionPositions, AttentionSample
+from memtune.results.inspection.word_pairs import AttendedPairs, DependencyAttention, Link, SentenceLinks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

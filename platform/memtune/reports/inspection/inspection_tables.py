@@ -4,17 +4,11 @@ from collections.abc import Iterable, Sequence
 
 from rich.table import Table
 
-from memtune.results.inspection.attention.attended_pairs import AttendedPairs
-from memtune.results.inspection.attention.attention_examples import AttentionExample
-from memtune.results.inspection.attention.attention_links import AttentionLinks
-from memtune.results.inspection.attention.attention_positions import AttentionPositions
-from memtune.results.inspection.attention.attention_samples import AttentionSample
-from memtune.results.inspection.attention.dependency_attention import DependencyAttention
-from memtune.results.inspection.parameter_curves import ParameterCurves
-from memtune.results.inspection.sentence_stacks import SentenceStackUse
+from memtune.results.inspection.attention_weights import AttentionExample, AttentionPositions, AttentionSample
+from memtune.results.inspection.parameter_curves import ParameterCurves, TrialReports
 from memtune.results.inspection.shared_mistakes import SharedMistakes
-from memtune.results.inspection.stack_statistics import StackStatistics
-from memtune.results.inspection.trial_reports import TrialReports
+from memtune.results.inspection.stack_use import SentenceStackUse, StackStatistics
+from memtune.results.inspection.word_pairs import AttendedPairs, AttentionLinks, DependencyAttention
 
 MAX_POSITIONS = 30
 

@@ -3,9 +3,8 @@
 from typing import TYPE_CHECKING
 
 from memtune.reports.inspection.figure_files import DARK, LIGHT, make_figure
-from memtune.results.inspection.sentence_stacks import SentenceStackUse, StackStep
 from memtune.results.inspection.shared_mistakes import SharedMistakes
-from memtune.results.inspection.stack_statistics import StackStatistics
+from memtune.results.inspection.stack_use import SentenceStackUse, StackStatistics, StackStep
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -14,7 +14,7 @@ from rich.text import Text
 from memtune.number_format import format_count, format_duration
 from memtune.reports.live.live_view import LiveView
 from memtune.reports.text_console import show_control_characters
-from memtune.reports.trial_descriptions import describe_trial, format_searched_fields
+from memtune.reports.trial_tables import describe_trial, format_searched_fields
 from memtune.search import Outcome
 from memtune.studies.study_run import TrialPhase
 from memtune.studies.trial import Trial

@@ -1,21 +1,34 @@
-"""`memtune evaluate`: a model on a split of its corpus or on another text."""
+"""`memtune evaluate`, `generate` and `ask`: questions to trained models."""
 
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from memtune.cli.shell_completion import complete_corpus
-from memtune.cli.terminal import AsJson, Device, ModelName, SplitName, TrustCode, out, warn
+from memtune.cli.terminal import (
+    AsJson,
+    Device,
+    ModelName,
+    ModelNames,
+    QuestionCorpus,
+    QuestionTask,
+    SplitName,
+    TrustCode,
+    out,
+    warn,
+)
 from memtune.errors import ConfigurationError
 from memtune.number_format import format_count
 from memtune.reports.text_console import show_control_characters
 
 if TYPE_CHECKING:
     from memtune.results.model_evaluation import EvaluationResult
-    from memtune.tasks import ContinuousCache
+    from memtune.results.question_answers import ModelAnswers
+    from memtune.tasks import Answers, ContinuousCache
 
 
 def evaluate(
@@ -114,7 +127,7 @@ def _score_sentences(file: Path, model: str, device: str, trust_code: bool, json
 
 def _merge_rare_words(model: str, split: str, max_count: int, trust_code: bool, json: bool) -> None:
     """Print the perplexity with the whole vocabulary, and with its rare words as <unk>."""
-    from memtune.results.rare_words import compute_merged_perplexity
+    from memtune.results.model_evaluation import compute_merged_perplexity
     from memtune.settings import Settings
 
     found = compute_merged_perplexity(
@@ -201,3 +214,170 @@ def _parse_cache(given: dict[str, Any], is_tuned: bool) -> Any:
 
 def _describe_cache(cache: "ContinuousCache") -> str:
     return f"cache of {cache.size:,} words, flatness {cache.flatness:g}, weight {cache.weight:g}"
+
+
+END_OF_SENTENCE = "<eos>"
+INCOMPLETE = "\ufffd"
+"""Ends a text whose last character lacks bytes."""
+
+
+def generate(
+    model: ModelName,
+    prompt: Annotated[str, typer.Option(help="Words before the text; default: none.")] = "",
+    tokens: Annotated[int, typer.Option(min=1, help="Words and ends of sentences to write.")] = 50,
+    temperature: Annotated[
+        float,
+        typer.Option(min=0, help="Below 1 for likelier words, above 1 for others; 0: the likeliest."),
+    ] = 1.0,
+    top_k: Annotated[int | None, typer.Option(min=1, help="Sample from this many likeliest words.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed writes the same text.")] = 0,
+    device: Device = "cpu",
+    trust_code: TrustCode = False,
+) -> None:
+    """Write text with a registered model or a trial, word by word, one sentence a line.
+
+    Example: memtune generate models:/ptb@champion --prompt "the company said" --temperature 0.8
+    """
+    # Imported here: pydantic and MLflow take up to a second, and help and wrong usage need neither.
+    from memtune.settings import Settings
+    from memtune.tracking import require_registered
+
+    # Before torch is imported, which takes seconds and hundreds of megabytes.
+    require_registered(Settings.from_environment().tracking_uri, model)
+    from memtune.results.loaded_models import GenerationOptions, load, write_tokens
+
+    loaded = load(model, device=device, trust_code=trust_code)
+    unknown = loaded.reader.read(prompt).unknown_words
+    if unknown:
+        warn(f"the model does not know {', '.join(unknown)} and reads <unk> instead")
+    written = write_tokens(loaded, prompt, GenerationOptions(tokens, temperature, top_k, seed))
+    if loaded.rules.tokens == "words":
+        _print_words(prompt, written)
+    else:
+        given = [loaded.vocabulary[number] for number in loaded.reader.read(prompt).ids]
+        _print_tokens(given, written, loaded.reader.join)
+
+
+def _print_tokens(given: list[str], tokens: Iterable[str], join: Callable[[Sequence[str]], str]) -> None:
+    """Print characters or parts of words as they come; a character waits until its bytes are complete."""
+    sentence, printed = list(given), join(given)
+    typer.echo(show_control_characters(printed), nl=False)
+    for token in tokens:
+        if token == END_OF_SENTENCE:
+            typer.echo()
+            sentence, printed = [], ""
+            continue
+        sentence.append(token)
+        text = join(sentence)
+        if not text.endswith(INCOMPLETE):
+            typer.echo(show_control_characters(text[len(printed) :]), nl=False)
+            printed = text
+    typer.echo()
+
+
+def _print_words(prompt: str, words: Iterable[str]) -> None:
+    """Print words as they come, and a new line for each end of a sentence."""
+    separator = ""
+    if prompt:
+        typer.echo(show_control_characters(prompt), nl=False)
+        separator = " "
+    for word in words:
+        if word == END_OF_SENTENCE:
+            typer.echo()
+            separator = ""
+        else:
+            typer.echo(separator + show_control_characters(word), nl=False)
+            separator = " "
+    typer.echo()
+
+
+def ask(
+    models: ModelNames,
+    questions: QuestionCorpus = None,
+    task: QuestionTask = None,
+    split: SplitName = "valid",
+    unknown: Annotated[
+        Literal["count", "skip"] | None,
+        typer.Option(help="Completion: words outside the vocabulary."),
+    ] = None,
+    context: Annotated[
+        Literal["sentence", "text"] | None,
+        typer.Option(help="Agreement: read each sentence alone, or the text as one sequence."),
+    ] = None,
+    answers: Annotated[
+        Path | None, typer.Option(help="Folder for one TSV file per model, with one line per question.")
+    ] = None,
+    device: Device = "cpu",
+    trust_code: TrustCode = False,
+    json: AsJson = False,
+) -> None:
+    """Ask language models to complete sentences or to choose verbs, and compare the mistakes of several.
+
+    Example: memtune ask models:/ptb/1 models:/ptb/2 --questions linzen --split valid
+    """
+    task_options = {"unknown": unknown, "context": context}
+    options = {name: value for name, value in task_options.items() if value is not None}
+    _check_options(task, options)
+    # Imported here: importing PyTorch takes seconds, and help and wrong usage do not need it.
+    from memtune.reports.answer_tables import make_answers_table
+    from memtune.results.question_answers import ask as ask_models
+    from memtune.settings import Settings
+
+    model_answers = ask_models(models, questions, task, split, options, device=device, trust_code=trust_code)
+    if answers is not None:
+        answers.mkdir(parents=True, exist_ok=True)
+        for model in model_answers:
+            model.answers.write_tsv(
+                answers / f"{model.model_uri.removeprefix('models:/').replace('/', '-')}.tsv"
+            )
+    if json:
+        out.print_json(data=[_dump_answers(model) for model in model_answers])
+        return
+    kind = model_answers[0].answers.kind
+    out.print(make_answers_table(model_answers, f"{kind}, {questions or 'own questions'}, {split}"))
+    if len(model_answers) > 1:
+        _print_overlap(
+            model_answers, Settings.from_environment().home / "figures" / f"mistakes_{questions or 'own'}.png"
+        )
+
+
+def _check_options(task: str | None, options: Collection[str]) -> None:
+    """Raise BadParameter for an option of a task that is not `task`, and for options of two tasks."""
+    tasks = {"unknown": "completion", "context": "agreement"}
+    for name in options:
+        if task not in (None, tasks[name]) or len(options) > 1:
+            raise typer.BadParameter(
+                f"only the task {tasks[name]} has this option; leave it out", param_hint=f"--{name}"
+            )
+
+
+def _dump_answers(model_answers: "ModelAnswers") -> dict[str, Any]:
+    from memtune.reports.answer_tables import group_answers
+
+    groups = {name: _dump_accuracy(answers) for name, answers in group_answers(model_answers.answers)}
+    record = {
+        "model": model_answers.model_uri,
+        "family": model_answers.family,
+        "task": model_answers.answers.kind,
+        **groups.pop("all"),
+    }
+    return {**record, "unknown_rate": model_answers.unknown_rate, "by_attractors": groups or None}
+
+
+def _dump_accuracy(answers: "Answers") -> dict[str, Any]:
+    count = answers.question_count
+    counts = {"questions": count, "not_asked": len(answers.names) - count, "ties": answers.tie_count}
+    low, high = answers.compute_confidence_interval() if count else (None, None)
+    return {**counts, "accuracy": answers.accuracy if count else None, "low": low, "high": high}
+
+
+def _print_overlap(model_answers: "list[ModelAnswers]", path: Path) -> None:
+    from memtune.reports.inspection.figure_files import save_figure
+    from memtune.reports.inspection.inspection_tables import make_mistakes_table
+    from memtune.reports.inspection.stack_figures import draw_mistakes
+    from memtune.results.inspection.shared_mistakes import find_shared_mistakes
+
+    found = find_shared_mistakes(model_answers)
+    out.print(make_mistakes_table(found))
+    save_figure(draw_mistakes(found), path)
+    out.print(f"figure: {path}", soft_wrap=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from memtune.cli.studies.search_command import (
+from memtune.cli.search_commands import (
     GpusPerTrial,
     NoCache,
     StudyFile,

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from memtune.cli.option_groups import expand_option_groups
 from memtune.cli.shell_completion import complete_corpus, complete_study
 from memtune.cli.terminal import (
     AsJson,
@@ -18,6 +17,7 @@ from memtune.cli.terminal import (
     QuestionTask,
     SplitName,
     TrustCode,
+    expand_option_groups,
     out,
 )
 from memtune.reports.inspection.figure_files import save_figure
@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.table import Table
 
-    from memtune.results.inspection.inspected_model import InspectedModel
-    from memtune.results.inspection.inspected_text import TextChoice
+    from memtune.results.inspection.inspected_model import InspectedModel, TextChoice
     from memtune.values import Value
 
 app = typer.Typer(
@@ -72,7 +71,7 @@ class TextOptions:
         """The choice of the text."""
         # Imported here, as in every command below: torch and MLflow load for seconds, which help and refused
         # options need not wait for.
-        from memtune.results.inspection.inspected_text import TextChoice
+        from memtune.results.inspection.inspected_model import TextChoice
 
         return TextChoice(split=self.split, corpus=self.corpus, text=self.text, sentences=self.sentences)
 
@@ -117,7 +116,7 @@ def positions(models: ModelNames, text: TextOptions, output: OutputOptions, laye
     """
     from memtune.reports.inspection.attention_figures import draw_positions
     from memtune.reports.inspection.inspection_tables import make_positions_table
-    from memtune.results.inspection.attention.attention_positions import average_positions
+    from memtune.results.inspection.attention_weights import average_positions
 
     choice = text.to_choice()
     found = [average_positions(text.open_model(name, "attention"), choice, layer) for name in models]
@@ -140,7 +139,7 @@ def samples(
     """
     from memtune.reports.inspection.attention_figures import draw_samples
     from memtune.reports.inspection.inspection_tables import make_samples_table
-    from memtune.results.inspection.attention.attention_samples import sample_attention
+    from memtune.results.inspection.attention_weights import sample_attention
 
     inspected = text.open_model(model, "attention")
     found = sample_attention(inspected, text.to_choice(), words, seed, layer)
@@ -167,7 +166,7 @@ def examples(
     """
     from memtune.reports.inspection.attention_figures import draw_examples
     from memtune.reports.inspection.inspection_tables import make_examples_table
-    from memtune.results.inspection.attention.attention_examples import find_distant_examples
+    from memtune.results.inspection.attention_weights import find_distant_examples
 
     inspected = text.open_model(model, "attention")
     found = find_distant_examples(inspected, text.to_choice(), count, min_distance, max_rank, layer)
@@ -195,7 +194,7 @@ def pairs(
     """
     from memtune.reports.inspection.attention_figures import draw_pair_counts
     from memtune.reports.inspection.inspection_tables import make_distances_table, make_pairs_table
-    from memtune.results.inspection.attention.attended_pairs import count_attended_pairs
+    from memtune.results.inspection.word_pairs import count_attended_pairs
 
     inspected = text.open_model(model, "attention")
     found = count_attended_pairs(inspected, text.to_choice(), min_distance, window, layer)
@@ -225,7 +224,7 @@ def relations(
     """
     from memtune.reports.inspection.attention_figures import draw_dependencies
     from memtune.reports.inspection.inspection_tables import make_dependencies_table
-    from memtune.results.inspection.attention.dependency_attention import average_dependencies
+    from memtune.results.inspection.word_pairs import average_dependencies
 
     inspected = text.open_model(model, "attention")
     found = average_dependencies(inspected, text.to_choice(), max_steps, min_pairs, layer)
@@ -252,7 +251,7 @@ def links(
     """
     from memtune.reports.inspection.attention_figures import draw_link_arcs, draw_link_matrix
     from memtune.reports.inspection.inspection_tables import make_links_table
-    from memtune.results.inspection.attention.attention_links import find_links
+    from memtune.results.inspection.word_pairs import find_links
 
     inspected = text.open_model(model, "attention")
     found = find_links(inspected, text.to_choice(), first)
@@ -276,7 +275,7 @@ def stack_actions(model: ModelName, text: TextOptions, output: OutputOptions) ->
     """
     from memtune.reports.inspection.inspection_tables import make_stack_actions_table
     from memtune.reports.inspection.stack_figures import draw_stack_statistics
-    from memtune.results.inspection.stack_statistics import count_stack_actions
+    from memtune.results.inspection.stack_use import count_stack_actions
 
     inspected = text.open_model(model, "stack")
     found = count_stack_actions(inspected, text.to_choice())
@@ -294,7 +293,7 @@ def stack_sentence(
     """
     from memtune.reports.inspection.inspection_tables import make_stack_steps_table
     from memtune.reports.inspection.stack_figures import draw_sentence_stack
-    from memtune.results.inspection.sentence_stacks import describe_stack_use
+    from memtune.results.inspection.stack_use import describe_stack_use
 
     inspected = text.open_model(model, "stack")
     found = describe_stack_use(inspected, text.to_choice(), first)
@@ -338,7 +337,7 @@ def accuracy(models: ModelNames, output: OutputOptions) -> None:
     """
     from memtune.reports.inspection.curve_figures import draw_accuracies
     from memtune.reports.inspection.inspection_tables import make_accuracies_table
-    from memtune.results.inspection.trial_reports import read_accuracy_reports
+    from memtune.results.inspection.parameter_curves import read_accuracy_reports
 
     found = read_accuracy_reports(models)
     output.show(found, lambda: [make_accuracies_table(found)], lambda: draw_accuracies(found))

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from memtune.cli.search_commands import StudyFile
 from memtune.cli.shell_completion import complete_packaged_study, complete_study
-from memtune.cli.studies.search_command import StudyFile
 from memtune.cli.terminal import AsJson, Yes, out
 from memtune.library import FileKind, copy_packaged, find_file, find_packaged, list_packaged, read_question
 from memtune.number_format import format_count

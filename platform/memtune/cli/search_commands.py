@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from memtune.cli.compare_commands import compare
 from memtune.cli.corpus_commands import corpus_demo
-from memtune.cli.results.compare_command import compare
 from memtune.cli.shell_completion import complete_study, complete_study_file
 from memtune.cli.terminal import out, print_pages, print_promotion, reserve_output, warn
 from memtune.gc_pause import pause_gc

@@ -1,0 +1,356 @@
+"""`memtune train`, `judge`, `probe` and `reproduce`: what trains here, outside a study."""
+
+import shlex
+import statistics
+from collections.abc import Collection, Sequence
+from math import inf
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from memtune.cli.shell_completion import complete_corpus, complete_paper, complete_trial_file
+from memtune.cli.terminal import AsJson, Device, TrustCode, err, out, print_promotion, warn
+from memtune.errors import CorpusError, MemtuneError
+from memtune.gc_pause import pause_gc
+
+if TYPE_CHECKING:
+    from memtune.experiments.published_tables import PublishedRow, PublishedTable
+    from memtune.experiments.single_trial import TrainResult
+    from memtune.experiments.table_run import CoreHours, ReproducedRow
+    from memtune.training import Progress, Report, TrialConfig
+
+
+def train(
+    trial: Annotated[
+        Path,
+        typer.Argument(
+            help="A trial: corpus, model, protocol, training as TOML; or the name of a packaged one.",
+            autocompletion=complete_trial_file,
+        ),
+    ],
+    corpus: Annotated[
+        str | None,
+        typer.Option(help="Train on this corpus instead of the file's.", autocompletion=complete_corpus),
+    ] = None,
+    seed: Annotated[
+        list[int] | None,
+        typer.Option(help="Use this seed instead of the file's. Several give their mean and deviation."),
+    ] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads of torch; default: its own.")] = None,
+    device: Device = "cpu",
+) -> None:
+    """Train one configuration here, recorded like a trial; a second call resumes it.
+
+    With several seeds, the mean and the standard deviation of validation and test follow.
+
+    Example: memtune train jobs/trials/tran2016_ptb_rm.toml --seed 0 --seed 1
+    """
+    # Imported here: torch loads for seconds, which --help and refused options need not wait for.
+    from memtune.library import FileKind, find_file
+    from memtune.studies.definition.toml_files import check_document
+
+    file = find_file(FileKind.TRIAL, trial)
+    check_document(file, () if corpus else ("corpus",))
+    with pause_gc():
+        import torch
+
+        from memtune.reports.live.watched_calls import train as train_trial
+
+    if threads:
+        torch.set_num_threads(threads)
+    fixed: dict[str, object] = {} if corpus is None else {"corpus": corpus}
+    trained = []
+    for overrides in [{**fixed, "seed": number} for number in seed or ()] or [fixed]:
+        try:
+            trained.append(train_trial(file, overrides, device=device, console=out))
+        except KeyboardInterrupt:
+            warn("stopped; the same command resumes from the last checkpoint")
+            raise typer.Exit(1) from None
+        _print_trained(file, trained[-1])
+    if len(trained) > 1:
+        _print_spread(trained, device)
+
+
+def _print_trained(file: Path, trained: "TrainResult") -> None:
+    """Print the best validation and what the registry did. Raises MemtuneError without a validation."""
+    if trained.best is None:
+        raise MemtuneError(f"{file} reached no validation: {trained.curve[-1].end}")
+    best = trained.best
+    if trained.initial_tokens == trained.curve[-1].tokens:
+        out.print(f"{file} was already trained to its end, {trained.initial_tokens:,} {trained.unit}")
+    figure = f"{best.objective} {best.objective.format_cost(best.cost or 0.0, 3)}"
+    out.print(f"best: validation {figure} at {best.tokens:,} {trained.unit}")
+    print_promotion(trained.promotion, trained.has_test_split)
+
+
+def _print_spread(trained: "Sequence[TrainResult]", device: str) -> None:
+    """Print mean and sample standard deviation over seeds; the test split is read once for each model."""
+    from memtune.experiments.single_trial import read_test_figure
+    from memtune.settings import Settings
+
+    bests = [each.best for each in trained if each.best is not None and each.best.cost is not None]
+    objective = bests[0].objective
+    figures = {"validation": [objective.compute_figure(best.cost or 0.0) for best in bests]}
+    if trained[0].has_test_split:
+        settings = Settings.from_environment()
+        read = [read_test_figure(each, settings, device)[1] for each in trained]
+        figures["test"] = [figure for figure in read if figure is not None]
+    for split, values in figures.items():
+        mean, deviation = statistics.mean(values), statistics.stdev(values)
+        shown = (f"{objective.scale * value:.2f}" for value in (mean, deviation))
+        out.print(f"{split} {objective} of {len(values)} seeds: {' ± '.join(shown)}{objective.unit}")
+
+
+EXIT_CODES = {"better": 0, "undecided": 4}
+NOT_BETTER = 3
+Judged = Annotated[
+    str,
+    typer.Argument(
+        help="A trial as a TOML file, STUDY#7, or models:/NAME/VERSION.", autocompletion=complete_trial_file
+    ),
+]
+
+
+def judge(
+    baseline: Judged,
+    candidate: Judged,
+    indifference: Annotated[
+        float, typer.Option(help="Differences within it are equal; 0.005 is 0.5 % of perplexity.")
+    ] = 0.005,
+    max_seeds: Annotated[int, typer.Option(help="Seeds of each, at most 30.")] = 30,
+    device: Device = "cpu",
+    trust_code: TrustCode = False,
+    json: AsJson = False,
+) -> None:
+    """Is the second configuration better than the first? Train both under equal seeds until that is decided.
+
+    Exit code: 0 better, 3 not better (worse, equal, or the same configuration), 4 undecided.
+
+    Example: memtune judge jobs/trials/grammar_lstm.toml my_network.toml
+    """
+    with pause_gc():
+        # Imported here: torch loads for seconds, which --help need not wait for.
+        from memtune.reports.live.watched_calls import judge as judge_watched
+
+    judged = judge_watched(
+        baseline,
+        candidate,
+        indifference=indifference,
+        max_seeds=max_seeds,
+        device=device,
+        trust_code=trust_code,
+        console=err if json else out,
+    )
+    if json:
+        out.print_json(data=judged.model_dump(mode="json"))
+    else:
+        out.print(judged.text, highlight=False, soft_wrap=True)
+        cost = f"{judged.tokens:,} tokens, {judged.cpu_hours:.3g} core h"
+        out.print(f"trained: {cost}" if judged.decision else "nothing was trained", highlight=False)
+    raise typer.Exit(EXIT_CODES.get(judged.outcome, NOT_BETTER))
+
+
+def probe(
+    model: Annotated[
+        str, typer.Argument(help="A family, a published mixer such as gla, or a TOML file with [model].")
+    ],
+    probes: Annotated[
+        str, typer.Option("--set", help="mad, recall, state, language, all, or one probe.")
+    ] = "recall",
+    parameters: Annotated[
+        int, typer.Option(min=1_000, help="Size of a model without a width, and of the references.")
+    ] = 100_000,
+    epochs: Annotated[float, typer.Option(help="Passes over the rows of each probe.")] = 10.0,
+    batch_size: Annotated[int, typer.Option(min=1, help="Rows of a batch.")] = 64,
+    rates: Annotated[
+        str, typer.Option(help="Learning rates, of which validation chooses one.")
+    ] = "0.001,0.003,0.01",
+    seeds: Annotated[int, typer.Option(min=1, help="Trainings at the chosen rate.")] = 3,
+    setting: Annotated[
+        list[str] | None, typer.Option(help="Of the rows, such as rows=4096; may be repeated.")
+    ] = None,
+    figure: Annotated[Path | None, typer.Option(help="Also draw it: .svg, .png or .pdf.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads of torch; default: its own.")] = None,
+    device: Device = "cpu",
+    json: AsJson = False,
+) -> None:
+    """Train a model on probes, rows with known answers, and print its fingerprint.
+
+    Validation chooses the rate, and the test rows are read once. A probe that a reference does not solve
+    under the same terms is not learnable at this budget. A second call trains nothing again.
+
+    Example: memtune probe gated_deltanet --set state --seeds 3 --figure fingerprint.svg
+    """
+    with pause_gc():
+        # Imported here: torch loads for seconds, which help and refused options need not wait for.
+        from memtune.reports.fingerprint_views import draw_fingerprint, make_fingerprint_table
+        from memtune.reports.inspection.figure_files import save_figure
+        from memtune.reports.live.watched_calls import probe as take_fingerprint
+    if threads:
+        import torch
+
+        torch.set_num_threads(threads)
+    terms = {
+        "parameters": parameters,
+        "epochs": epochs,
+        "batch_size": batch_size,
+        "rates": _parse_numbers(rates.split(","), "--rates"),
+        "seeds": seeds,
+        "settings": _parse_settings(setting or []),
+    }
+    try:
+        found = take_fingerprint(model, probes, terms, device=device, console=err)
+    except KeyboardInterrupt:
+        warn("stopped; the same command continues from the last checkpoint")
+        raise typer.Exit(1) from None
+    if figure is not None:
+        save_figure(draw_fingerprint(found), figure)
+    if json:
+        out.print_json(found.model_dump_json())
+    else:
+        out.print(make_fingerprint_table(found))
+
+
+def _parse_numbers(texts: list[str], option: str) -> list[float]:
+    try:
+        return [float(text) for text in texts]
+    except ValueError:
+        raise typer.BadParameter(
+            f"{','.join(texts)} is not a number, such as 0.003", param_hint=option
+        ) from None
+
+
+def _parse_settings(texts: list[str]) -> dict[str, float]:
+    names = [text.partition("=")[0] for text in texts]
+    values = _parse_numbers([text.partition("=")[2] for text in texts], "--setting")
+    return dict(zip(names, values, strict=True))
+
+
+def reproduce(
+    paper: Annotated[
+        str,
+        typer.Argument(help="tran2016, cheng2016, benes2017, ...", autocompletion=complete_paper),
+    ],
+    table: Annotated[
+        str | None, typer.Option(help="One table, such as 2, or its part, such as 2-de; default: all.")
+    ] = None,
+    row: Annotated[
+        list[str] | None, typer.Option(help="Train this row only; may be repeated. Default: all rows.")
+    ] = None,
+    scale: Annotated[
+        Literal["paper", "cpu", "tiny"],
+        typer.Option(help="The paper's trainings, those that a CPU can do, or a check that takes seconds."),
+    ] = "cpu",
+    corpus: Annotated[
+        str | None,
+        typer.Option(help="Train on this corpus instead of the tables' own.", autocompletion=complete_corpus),
+    ] = None,
+    max_core_hours: Annotated[
+        float | None,
+        typer.Option(
+            min=0, help="Train only rows that are estimated to fit into this time, and name the others."
+        ),
+    ] = None,
+    write_to: Annotated[Path | None, typer.Option("--out", help="Also write the tables as Markdown.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads of torch; default: its own.")] = None,
+    device: Device = "cpu",
+    json: AsJson = False,
+) -> None:
+    """Train the rows of a paper's tables under its protocol, and print ours next to the published values.
+
+    A second call continues: a row that is trained is not trained again. The exit code is 1 where a row has
+    failed.
+
+    Example: memtune reproduce tran2016 --table ptb --scale cpu --out tran2016.md
+    """
+    with pause_gc():
+        # Imported here, as below: torch loads for seconds, which help and refused options need not wait for.
+        from memtune.experiments.published_tables import load_paper, select_rows, select_tables
+        from memtune.experiments.table_run import CoreHours, RowState
+        from memtune.reports.reproduction_tables import format_reproduction_page, make_reproduction_table
+
+    tables = select_tables(load_paper(paper), table)
+    chosen = select_rows(tables, row or [])
+    if threads:
+        import torch
+
+        torch.set_num_threads(threads)
+    options = _format_options(row or [], scale, corpus, threads, device)
+    core_hours = CoreHours(inf if max_core_hours is None else max_core_hours)
+    rows: list[ReproducedRow] = []
+    pages: list[str] = []
+    missing: list[CorpusError] = []
+    for one in tables:
+        try:
+            found = _reproduce_table(one, scale, paper, chosen, corpus, device, core_hours)
+        except CorpusError as error:
+            missing.append(error)
+            continue
+        rows += found
+        command = f"memtune reproduce {shlex.join([paper, '--table', one.name])} {options}"
+        pages.append(format_reproduction_page(one, found, scale, command))
+        if not json:
+            out.print(make_reproduction_table(one, found, scale))
+    if json:
+        out.print_json(data=rows)
+    if write_to is not None and pages:
+        write_to.write_text("\n".join(pages), encoding="utf-8")
+    if not pages:
+        raise missing[0]
+    for problem in missing:
+        warn(f"not run: {problem}")
+    if any(row.state is RowState.FAILED for row in rows):
+        raise typer.Exit(1)
+
+
+def _format_options(
+    rows: Sequence[str], scale: str, corpus: str | None, threads: int | None, device: str
+) -> str:
+    """The options that decide what a table's rows are trained with, as words of a command."""
+    options = [("--row", name) for name in rows] + [("--scale", scale)]
+    options += [(name, str(value)) for name, value in (("--corpus", corpus), ("--threads", threads)) if value]
+    options += [("--device", device)] if device != "cpu" else []
+    return shlex.join(word for option in options for word in option)
+
+
+def _reproduce_table(
+    table: "PublishedTable",
+    scale: Literal["paper", "cpu", "tiny"],
+    paper: str,
+    rows: Collection[str] | None,
+    corpus: str | None,
+    device: str,
+    core_hours: "CoreHours",
+) -> "list[ReproducedRow]":
+    from memtune.experiments.table_run import RowHooks, reproduce_table
+    from memtune.reports.learning_curves import draw_trial_figures
+    from memtune.reports.live.watched_calls import LineDisplay, format_progress, format_report
+    from memtune.settings import Settings
+
+    # The standard output is for the tables.
+    with LineDisplay(err) as display:
+
+        def show(row: "PublishedRow", trial: "TrialConfig", now: "Progress") -> None:
+            display.replace(f"{row.name}: {format_progress(now, trial.task.prediction_unit)}")
+
+        def tell(row: "PublishedRow", trial: "TrialConfig", report: "Report") -> None:
+            display.add_line(f"{row.name}: {format_report(report, trial.task.prediction_unit)}")
+
+        try:
+            return list(
+                reproduce_table(
+                    table,
+                    scale,
+                    Settings.from_environment(),
+                    rows=rows,
+                    corpus=corpus,
+                    device=device,
+                    name=f"{paper}_{table.name}",
+                    hooks=RowHooks(show, tell, draw_trial_figures),
+                    core_hours=core_hours,
+                )
+            )
+        except KeyboardInterrupt:
+            warn("stopped; the same command continues from the last checkpoint")
+            raise typer.Exit(1) from None
