@@ -128,7 +128,7 @@ def main() -> None:
 
 def _exit_with_error(message: str) -> NoReturn:
     shown = show_control_characters(message)
-    err.print(Text.assemble(("error:", "bold red"), " ", shown), soft_wrap=True)
+    err.print_line(Text.assemble(("error:", "bold red"), " ", shown))
     sys.exit(1)
 
 

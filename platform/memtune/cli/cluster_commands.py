@@ -25,12 +25,12 @@ def cluster_check(file: ClusterPath, json: AsJson = False) -> None:
     if json:
         out.print_json(data=findings)
     elif faults:
-        err.print(format_findings(faults), soft_wrap=True)
+        err.print_line(format_findings(faults))
     else:
-        out.print(f"{file}: no faults", soft_wrap=True)
+        out.print_line(f"{file}: no faults")
     if edits and not json:
         text = f"edit these values before a launch:\n{format_findings(edits)}"
-        out.print(text, soft_wrap=True)
+        out.print_line(text)
     if faults:
         raise typer.Exit(1)
 
@@ -51,11 +51,11 @@ def cluster_up(
         file,
         yes=yes,
         timeout_seconds=wait,
-        on_progress=lambda step: out.print(step, soft_wrap=True),
+        on_progress=out.print_line,
     )
     nodes = format_count(status.node_count, "node")
     out.print(f"the cluster is up with {nodes}; to submit studies, keep this command running:")
-    out.print(f"    memtune cluster dashboard {file}", soft_wrap=True)
+    out.print_line(f"    memtune cluster dashboard {file}")
 
 
 @app.command("status")
@@ -70,7 +70,7 @@ def cluster_status(file: ClusterPath, json: AsJson = False) -> None:
     if json:
         out.print_json(status.model_dump_json(exclude={"report"}))
         return
-    out.print(status.report, soft_wrap=True)
+    out.print_line(status.report)
     out.print(f"{format_count(status.node_count, 'node')}; minimum {status.min_nodes}")
 
 

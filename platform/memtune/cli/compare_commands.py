@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from memtune.cli.shell_completion import complete_corpus, complete_study
-from memtune.cli.terminal import AsJson, out, print_pages
+from memtune.cli.terminal import STUDY_HELP, AsJson, out, print_pages
 from memtune.errors import ConfigurationError, MemtuneError
 from memtune.number_format import format_count
 
 if TYPE_CHECKING:
-    from memtune.results.study.study_report import CorpusReport, StudyReport
+    from memtune.results.comparison import Comparison
     from memtune.tracking import CorpusPages, ServedPages
-
 
 MAX_CHARACTERS = 120
 """Longest line of the table in a pipe."""
@@ -52,66 +51,50 @@ def compare(
     """
     if json + csv + latex > 1:
         raise typer.BadParameter("choose one of --json, --csv and --latex")
-    if "," in corpus:
-        _compare_tokenisations(corpus.split(","), protocol, json)
-        return
     # Imported here: MLflow and torch load for seconds, which --help and refused options need not wait for.
     from memtune.results.comparison import compare as compare_trials
-    from memtune.settings import Settings
-
-    settings = Settings.from_environment()
-    found = compare_trials(corpus, protocol, study, settings)
-    rows = found.rows[:top]
-    if json:
-        out.print_json(data=rows)
-        return
-    if csv:
-        from memtune.reports.trial_tables import format_leaderboard_csv
-
-        typer.echo(format_leaderboard_csv(rows, found.ideal_perplexity), nl=False)
-        return
-    from memtune.reports.report_page.chart_files import write_figure
-    from memtune.reports.report_page.trade_off_charts import draw_trials
-    from memtune.reports.trial_tables import format_latex, make_leaderboard_table
-
-    title = f"{corpus}, protocol {found.protocol}, {format_count(len(found.rows), 'trial')}"
-    if latex:
-        table = make_leaderboard_table(rows, found.ideal_perplexity, title, is_stacked=False)
-        typer.echo(format_latex(table), nl=False)
-        return
-    width = out.width if out.is_terminal else min(out.width, MAX_CHARACTERS)
-    is_narrow = width < NARROW_CHARACTERS
-    out.print(make_leaderboard_table(rows, found.ideal_perplexity, title, is_narrow=is_narrow), width=width)
-    if chart := draw_trials(found.rows, found.ideal_perplexity):
-        write_figure(chart, corpus, found.figure_path)
-        out.print(f"figure: {found.figure_path}", soft_wrap=True)
-    print_pages(found.pages, settings.tracking_uri)
-    out.print(_describe_accesses(found.test_accesses))
-    for other in found.other_protocols:
-        _print_compare_hint(corpus, study, other)
-
-
-def _compare_tokenisations(corpora: list[str], protocol: str | None, json: bool) -> None:
-    """The best trial of each corpus, by bits per byte of the one text that they hold."""
     from memtune.results.comparison import compare_tokenisations
 
-    rows = compare_tokenisations(corpora, protocol)
+    several = compare_tokenisations(corpus.split(","), protocol) if "," in corpus else None
+    found = compare_trials(corpus, protocol, study) if several is None else None
     if json:
-        out.print_json(data=rows)
+        out.print_json(data=several if found is None else found.rows[:top])
         return
-    from memtune.reports.trial_tables import make_tokenisation_table
+    from memtune.reports import trial_tables as tables
 
-    out.print(make_tokenisation_table(rows))
+    if found is None:
+        out.print(tables.make_tokenisation_table(several or []))
+        return
+    rows = found.rows[:top]
+    title = f"{corpus}, protocol {found.protocol}, {format_count(len(found.rows), 'trial')}"
+    if csv:
+        typer.echo(tables.format_leaderboard_csv(rows, found.ideal_perplexity), nl=False)
+    elif latex:
+        table = tables.make_leaderboard_table(rows, found.ideal_perplexity, title, is_stacked=False)
+        typer.echo(tables.format_latex(table), nl=False)
+    else:
+        width = out.width if out.is_terminal else min(out.width, MAX_CHARACTERS)
+        is_narrow = width < NARROW_CHARACTERS
+        table = tables.make_leaderboard_table(rows, found.ideal_perplexity, title, is_narrow=is_narrow)
+        out.print(table, width=width)
+        _print_places(found, study)
 
 
-def _print_compare_hint(corpus: str, study: str | None, protocol: str) -> None:
-    options = (
-        f"--corpus {corpus} " + (f"--study {study} " if study else "") + f"--protocol {shlex.quote(protocol)}"
-    )
-    out.print(
-        f"trials under another protocol do not compare with these: memtune compare {options}",
-        soft_wrap=True,
-    )
+def _print_places(found: "Comparison", study: str | None) -> None:
+    """Draw the figure of a comparison, and print where it and other trials of the corpus are."""
+    from memtune.reports.report_page.result_figures import draw_figures
+    from memtune.settings import Settings
+
+    for figure in draw_figures(found).values():
+        out.print_line(f"figure: {figure.write(found.figure_path)}")
+    print_pages(found.pages, Settings.from_environment().tracking_uri)
+    out.print(_describe_accesses(found.test_accesses))
+    scope = f"--corpus {found.pages.corpus} " + (f"--study {study} " if study else "")
+    for protocol in found.other_protocols:
+        out.print_line(
+            "trials under another protocol do not compare with these: memtune compare "
+            f"{scope}--protocol {shlex.quote(protocol)}"
+        )
 
 
 def best(
@@ -125,6 +108,7 @@ def best(
     Example: memtune best --corpus ptb
     """
     from memtune.results.comparison import count_accesses, find_champions
+    from memtune.tracking import NO_STUDY
 
     found = find_champions(corpus)
     accesses = count_accesses(found)
@@ -136,11 +120,11 @@ def best(
         out.print_json(data=records)
         return
     for champion in found:
-        out.print(
+        origin = "from memtune train" if champion.study == NO_STUDY else f"study {champion.study}"
+        out.print_line(
             f"models:/{champion.corpus}@{champion.alias} is version {champion.version}: {champion.family}, "
-            f"{champion.summary}, protocol {champion.protocol}, {_describe_origin(champion.study)}; "
-            f"{_describe_accesses(accesses[champion.corpus])}",
-            soft_wrap=True,
+            f"{champion.summary}, protocol {champion.protocol}, {origin}; "
+            f"{_describe_accesses(accesses[champion.corpus])}"
         )
 
 
@@ -149,22 +133,8 @@ def _describe_accesses(count: int) -> str:
     return f"test split read {format_count(count, 'time')} by models of this corpus"
 
 
-def _describe_origin(study: str) -> str:
-    from memtune.tracking import NO_STUDY
-
-    return "from memtune train" if study == NO_STUDY else f"study {study}"
-
-
-DEFAULT_FILE = Path("report.html")
-
-
 def report(
-    study: Annotated[
-        str | None,
-        typer.Argument(
-            help="A study's id, or its name where that names one study only.", autocompletion=complete_study
-        ),
-    ] = None,
+    study: Annotated[str | None, typer.Argument(help=STUDY_HELP, autocompletion=complete_study)] = None,
     corpus: Annotated[
         str | None,
         typer.Option(help="All studies of this corpus instead.", autocompletion=complete_corpus),
@@ -186,19 +156,28 @@ def report(
     """
     if (study is None) == (corpus is None):
         raise typer.BadParameter("needs a STUDY, or --corpus with the name of a corpus")
-    found = _read(study, corpus)
-    if json:
-        out.print_json(data=found)
-    target = file or (None if json else DEFAULT_FILE)
-    if target is not None or figures is not None:
-        _write(found, target, figures, is_quiet=json)
-
-
-def _read(study: str | None, corpus: str | None) -> "StudyReport | CorpusReport":
-    # Imported here: torch, Optuna and MLflow load for seconds, which --help need not wait for.
     from memtune.results.study.study_report import report_corpus, report_study
 
-    return report_corpus(corpus or "") if study is None else report_study(study)
+    found = report_corpus(corpus or "") if study is None else report_study(study)
+    if json:
+        out.print_json(data=found)
+    target = file or (None if json else Path("report.html"))
+    if target is None and figures is None:
+        return
+    from memtune.reports.report_page.page import render_page
+    from memtune.reports.report_page.page_content import describe_page
+    from memtune.reports.report_page.result_figures import draw_charts
+
+    content, messages = describe_page(found), []
+    if target is not None:
+        page = render_page(found, content)
+        _replace_file(target, page)
+        messages.append(f"report: {target} ({len(page.encode()) / 1e6:.1f} MB)")
+    if figures is not None:
+        names = ", ".join(path.name for path in draw_charts(content).write(figures))
+        messages.append(f"figures in {figures}: {names or 'none'}")
+    for message in () if json else messages:
+        out.print_line(message)
 
 
 def _replace_file(target: Path, page: str) -> None:
@@ -217,28 +196,6 @@ def _replace_file(target: Path, page: str) -> None:
         ) from None
 
 
-def _write(
-    found: "StudyReport | CorpusReport", target: Path | None, figures: Path | None, *, is_quiet: bool
-) -> None:
-    """Write the page and the charts, and name them unless JSON is printed."""
-    from memtune.reports.report_page.chart_files import write_figures
-    from memtune.reports.report_page.page import render_page
-    from memtune.reports.report_page.page_content import describe_page
-
-    messages = []
-    if target is not None:
-        page = render_page(found)
-        _replace_file(target, page)
-        messages.append(f"report: {target} ({len(page.encode()) / 1e6:.1f} MB)")
-    if figures is not None:
-        content = describe_page(found)
-        written = write_figures(content.charts, content.subject, figures)
-        messages.append(f"figures in {figures}: {', '.join(path.name for path in written) or 'none'}")
-    if not is_quiet:
-        for message in messages:
-            out.print(message, soft_wrap=True)
-
-
 def ui(port: Annotated[int, typer.Option(min=1, max=65535, help="Port on this machine.")] = 5000) -> None:
     """Serve MLflow's pages over the records of your searches, for you alone, on this machine.
 
@@ -247,7 +204,6 @@ def ui(port: Annotated[int, typer.Option(min=1, max=65535, help="Port on this ma
 
     Example: memtune ui --port 5001
     """
-    # Imported here: pydantic and MLflow take up to a second, and help needs neither.
     from memtune.settings import Settings
     from memtune.tracking import link_corpora, serve_pages
 
@@ -265,12 +221,12 @@ def _print_links(pages: "ServedPages", corpora: "Sequence[CorpusPages]") -> None
     # A token in a log file would be readable to whoever reads the log.
     add_token = pages.add_token if out.is_terminal else str
     address = pages.address if out.is_terminal else f"the address in {pages.address_file}"
-    out.print(f"open {address}", soft_wrap=True)
+    out.print_line(f"open {address}")
     if corpora and not out.is_terminal:
         out.print("the browser needs that address first; then these open")
     for corpus in corpora:
         answer = f": {corpus.answer}" if corpus.answer else ""
-        out.print(f"corpus {corpus.corpus}{answer}", soft_wrap=True)
+        out.print_line(f"corpus {corpus.corpus}{answer}")
         for title, link in corpus.list_titled_links():
-            out.print(f"  {title}: {add_token(link)}", soft_wrap=True)
+            out.print_line(f"  {title}: {add_token(link)}")
     out.print("MLflow takes some seconds to start; stop it with Ctrl-C")

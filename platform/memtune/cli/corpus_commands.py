@@ -156,7 +156,7 @@ def corpus_parse(
     from memtune.corpora.importing.dependency_parsers import parse_file
 
     count = parse_file(TextFile(text, format, parse_format_options(option or [])), target, parser, model)
-    out.print(f"{target}: {count:,} sentences", soft_wrap=True)
+    out.print_line(f"{target}: {count:,} sentences")
 
 
 @app.command("list")
@@ -259,7 +259,7 @@ def corpus_export(
     from memtune.corpora import export_text, open_corpus
 
     for path in export_text(open_corpus(name, resolve_corpus_store(store)), folder, format):
-        out.print(str(path), soft_wrap=True)
+        out.print_line(str(path))
 
 
 @app.command("sample")
@@ -278,7 +278,7 @@ def corpus_sample(
 
     corpus = open_corpus(name, resolve_corpus_store(store))
     for number, sentence in sample_sentences(corpus, split, sentences, seed):
-        out.print(f"{number}: {show_control_characters(sentence)}", soft_wrap=True)
+        out.print_line(f"{number}: {show_control_characters(sentence)}")
 
 
 def _print_description(description: "CorpusDescription") -> None:
@@ -288,5 +288,5 @@ def _print_description(description: "CorpusDescription") -> None:
     frequent = " ".join(f"{word} ({count:,})" for word, count in description.frequent)
     out.print(f"most frequent: {frequent}")
     for remark in description.manifest.remarks:
-        out.print(remark, soft_wrap=True)
+        out.print_line(remark)
     out.print(f"licence: {description.manifest.licence or 'no note'}")

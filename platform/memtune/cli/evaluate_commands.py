@@ -1,8 +1,8 @@
 """`memtune evaluate`, `generate` and `ask`: questions to trained models."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -18,6 +18,7 @@ from memtune.cli.terminal import (
     QuestionTask,
     SplitName,
     TrustCode,
+    expand_option_groups,
     out,
     warn,
 )
@@ -28,9 +29,54 @@ from memtune.reports.text_console import show_control_characters
 if TYPE_CHECKING:
     from memtune.results.model_evaluation import EvaluationResult
     from memtune.results.question_answers import ModelAnswers
-    from memtune.tasks import Answers, ContinuousCache
+    from memtune.tasks import Answers, CacheGrid, ContinuousCache
+
+END_OF_SENTENCE = "<eos>"
+INCOMPLETE = "\ufffd"
+"""Ends a text whose last character lacks bytes."""
 
 
+@dataclass(frozen=True)
+class CacheOptions:
+    """The continuous cache with which a model is evaluated."""
+
+    cache_size: Annotated[
+        int | None,
+        typer.Option(min=1, help="Add a continuous cache of this many words; default with a cache: 2000."),
+    ] = None
+    cache_flatness: Annotated[
+        float | None, typer.Option(min=0, help="Inverse temperature of the cache; default: 0.3.")
+    ] = None
+    cache_weight: Annotated[
+        float | None,
+        typer.Option(min=0, max=1, help="Weight of the cache in the mixed probability; default: 0.1."),
+    ] = None
+    tune_cache: Annotated[
+        bool, typer.Option("--tune-cache", help="Choose flatness and weight on the validation split.")
+    ] = False
+
+    def resolve(self) -> "ContinuousCache | CacheGrid | None":
+        """The cache, a grid when it is to be tuned, None without any option; raises BadParameter."""
+        names = {"size": self.cache_size, "flatness": self.cache_flatness, "weight": self.cache_weight}
+        given = {name: value for name, value in names.items() if value is not None}
+        if not given and not self.tune_cache:
+            return None
+        if self.tune_cache and given.keys() - {"size"}:
+            raise typer.BadParameter("--tune-cache chooses flatness and weight; leave them out")
+        # Imported here: pydantic and MLflow take up to a second, and help and wrong usage need neither.
+        from memtune.tasks import CacheGrid, ContinuousCache
+        from memtune.values import parse
+
+        try:
+            cache: ContinuousCache | CacheGrid = parse(
+                CacheGrid if self.tune_cache else ContinuousCache, given, "the cache"
+            )
+            return cache
+        except ConfigurationError as error:
+            raise typer.BadParameter(str(error)) from None
+
+
+@expand_option_groups
 def evaluate(
     model: ModelName,
     split: SplitName = "valid",
@@ -49,20 +95,7 @@ def evaluate(
     ] = None,
     device: Device = "cpu",
     trust_code: TrustCode = False,
-    cache_size: Annotated[
-        int | None,
-        typer.Option(min=1, help="Add a continuous cache of this many words; default with a cache: 2000."),
-    ] = None,
-    cache_flatness: Annotated[
-        float | None, typer.Option(min=0, help="Inverse temperature of the cache; default: 0.3.")
-    ] = None,
-    cache_weight: Annotated[
-        float | None,
-        typer.Option(min=0, max=1, help="Weight of the cache in the mixed probability; default: 0.1."),
-    ] = None,
-    tune_cache: Annotated[
-        bool, typer.Option("--tune-cache", help="Choose flatness and weight on the validation split.")
-    ] = False,
+    caches: CacheOptions = CacheOptions(),
     rare_words: Annotated[
         int | None,
         typer.Option(
@@ -76,34 +109,46 @@ def evaluate(
 
     Example: memtune evaluate models:/ptb@champion --split test --tune-cache
     """
-    # Imported here: pydantic and MLflow take up to a second, and help and wrong usage need neither.
-    from memtune.settings import Settings
-    from memtune.tracking import require_registered
-
-    given = {"size": cache_size, "flatness": cache_flatness, "weight": cache_weight}
-    options = {name: value for name, value in given.items() if value is not None}
-    cache = _parse_cache(options, tune_cache) if options or tune_cache else None
+    cache = caches.resolve()
     if sentences is not None and (cache or corpus or words):
         raise typer.BadParameter("--sentences goes without --corpus, --words and a cache; leave them out")
     if rare_words is not None and (cache or corpus or words or sentences):
         raise typer.BadParameter("--rare-words goes with --split and --trust-code; leave the others out")
-    # Before torch is imported, which takes seconds and hundreds of megabytes.
-    require_registered(Settings.from_environment().tracking_uri, model)
+    _require_model(model)
     if sentences is not None:
         _score_sentences(sentences, model, device, trust_code, json)
         return
-    if rare_words is not None:
-        _merge_rare_words(model, split, rare_words, trust_code, json)
-        return
-    from memtune.results.model_evaluation import evaluate_model
+    from memtune.results.model_evaluation import compute_merged_perplexity, evaluate_model
+    from memtune.settings import Settings
 
-    found = evaluate_model(
-        model, split, device=device, cache=cache, corpus=corpus, words=words, trust_code=trust_code
-    )
+    if rare_words is not None:
+        settings = Settings.from_environment()
+        merged = compute_merged_perplexity(model, split, rare_words, settings, trust_code=trust_code)
+        text = f"{merged.full:.2f} over {merged.vocabulary_size:,} words, {merged.merged:.2f} with "
+        shown, data = f"perplexity {text}{merged.rare_words:,} rare words as <unk>", asdict(merged)
+        sentence = f"{model} on {split}: {shown}"
+    else:
+        found = evaluate_model(
+            model, split, device=device, cache=cache, corpus=corpus, words=words, trust_code=trust_code
+        )
+        sentence, data = _describe_evaluation(found), _summarise_evaluation(found)
     if json:
-        out.print_json(data=_summarise_evaluation(found, split))
-        return
-    out.print(_describe_evaluation(found, split), soft_wrap=True)
+        out.print_json(data=data)
+    else:
+        out.print_line(sentence)
+
+
+def _require_model(model: str) -> None:
+    """Raise TrackingError for an unknown model before torch takes seconds and hundreds of megabytes."""
+    from memtune.settings import Settings
+    from memtune.tracking import require_registered
+
+    require_registered(Settings.from_environment().tracking_uri, model)
+
+
+def _warn_of_unknown(words: Sequence[str]) -> None:
+    if words:
+        warn(f"the model does not know {', '.join(words)} and reads <unk> instead")
 
 
 def _score_sentences(file: Path, model: str, device: str, trust_code: bool, json: bool) -> None:
@@ -121,34 +166,15 @@ def _score_sentences(file: Path, model: str, device: str, trust_code: bool, json
         rows = zip(each.words, each.log_probabilities, strict=True)
         words = " ".join(f"{word} {value:.3f}" for word, value in rows)
         typer.echo(show_control_characters(f"{each.log_probability:.4f}\t{each.sentence}\t{words}"))
-        if each.unknown_words:
-            warn(f"the model does not know {', '.join(each.unknown_words)} and reads <unk> instead")
+        _warn_of_unknown(each.unknown_words)
 
 
-def _merge_rare_words(model: str, split: str, max_count: int, trust_code: bool, json: bool) -> None:
-    """Print the perplexity with the whole vocabulary, and with its rare words as <unk>."""
-    from memtune.results.model_evaluation import compute_merged_perplexity
-    from memtune.settings import Settings
-
-    found = compute_merged_perplexity(
-        model, split, max_count, Settings.from_environment(), trust_code=trust_code
-    )
-    if json:
-        out.print_json(data=asdict(found))
-        return
-    out.print(
-        f"{model} on {split}: perplexity {found.full:.2f} over {found.vocabulary_size:,} words, "
-        f"{found.merged:.2f} with {found.rare_words:,} rare words as <unk>",
-        soft_wrap=True,
-    )
-
-
-def _summarise_evaluation(found: "EvaluationResult", split: str) -> dict[str, Any]:
+def _summarise_evaluation(found: "EvaluationResult") -> dict[str, Any]:
     """The figures of an evaluation by name, as JSON has them."""
     return {
         **found.metrics.model_dump(exclude_none=True),
         **found.text_figures,
-        "split": split,
+        "split": found.split,
         "protocol": found.label,
         "model": found.model,
         "ideal": found.ideal_perplexity,
@@ -157,68 +183,34 @@ def _summarise_evaluation(found: "EvaluationResult", split: str) -> dict[str, An
     }
 
 
-def _describe_evaluation(found: "EvaluationResult", split: str) -> str:
+def _describe_evaluation(found: "EvaluationResult") -> str:
     """The figures of an evaluation in one sentence."""
-    ideal = f", ideal {found.ideal_perplexity:.4f}" if found.ideal_perplexity else ""
-    used = f", {_describe_cache(found.cache)}" if found.cache else ""
-    text = f"{found.corpus} {split}" if found.corpus else split
-    figures = _describe_figures(found) + _describe_interval(found)
-    return f"{found.model} on {text}: {figures}, protocol {found.label}{used}{ideal}"
+    text = f"{found.corpus} {found.split}" if found.corpus else found.split
+    sentence = f"{found.model} on {text}: {_describe_figures(found)}"
+    if found.interval is not None:
+        low, high = found.interval
+        is_accuracy = found.metrics.accuracy is not None
+        bounds = f"of the accuracy {low:.2%} to {high:.2%}" if is_accuracy else f"{low:.2f} to {high:.2f}"
+        sentence += f", 95 % interval {bounds}"
+    sentence += f", protocol {found.label}"
+    if cache := found.cache:
+        sentence += f", cache of {cache.size:,} words, flatness {cache.flatness:g}, weight {cache.weight:g}"
+    return sentence + (f", ideal {found.ideal_perplexity:.4f}" if found.ideal_perplexity else "")
 
 
 def _describe_figures(found: "EvaluationResult") -> str:
-    """The accuracy of examples or questions, and the perplexity of a text."""
-    metrics = found.metrics
+    """The accuracy of examples or questions, and the perplexity of a text per token, word and byte."""
+    metrics, units = found.metrics, found.text_figures
     tied = f" ({format_count(metrics.ties, 'tie')})" if metrics.ties else ""
     if found.unit == "examples":
         return f"accuracy {metrics.accuracy:.4%} of {metrics.tokens:,} examples{tied}"
-    perplexity = f"perplexity {metrics.perplexity:.6f} over {metrics.tokens:,} tokens"
-    figures = perplexity + _describe_text_figures(found)
-    if not metrics.questions:
-        return figures
-    return f"accuracy {metrics.accuracy:.4%} of {metrics.questions:,}{tied}, {figures}"
-
-
-def _describe_interval(found: "EvaluationResult") -> str:
-    """The interval of the accuracy or, without one, of the perplexity, in words."""
-    if found.interval is None:
-        return ""
-    low, high = found.interval
-    if found.metrics.accuracy is None:
-        return f", 95 % interval {low:.2f} to {high:.2f}"
-    return f", 95 % interval of the accuracy {low:.2%} to {high:.2%}"
-
-
-def _describe_text_figures(found: "EvaluationResult") -> str:
-    """The figures that compare over tokenisations, in words; nothing where they are not known."""
-    if found.units is None:
-        return ""
-    figures, lost = found.text_figures, found.units.lost
-    text = f", {figures['word_perplexity']:.2f} per word, {figures['bits_per_byte']:.4f} bits per byte"
-    return text + (f", {lost:,} tokens read as <unk>" if lost else "")
-
-
-def _parse_cache(given: dict[str, Any], is_tuned: bool) -> Any:
-    """The cache that the options describe, a grid when it is to be tuned, None without any option."""
-    from memtune.tasks import CacheGrid, ContinuousCache
-    from memtune.values import parse
-
-    if is_tuned and (set(given) - {"size"}):
-        raise typer.BadParameter("--tune-cache chooses flatness and weight; leave them out")
-    kind = CacheGrid if is_tuned else ContinuousCache
-    try:
-        return parse(kind, given, "the cache") if given or is_tuned else None
-    except ConfigurationError as error:
-        raise typer.BadParameter(str(error)) from None
-
-
-def _describe_cache(cache: "ContinuousCache") -> str:
-    return f"cache of {cache.size:,} words, flatness {cache.flatness:g}, weight {cache.weight:g}"
-
-
-END_OF_SENTENCE = "<eos>"
-INCOMPLETE = "\ufffd"
-"""Ends a text whose last character lacks bytes."""
+    figures = f"perplexity {metrics.perplexity:.6f} over {metrics.tokens:,} tokens"
+    if units:
+        figures += f", {units['word_perplexity']:.2f} per word, {units['bits_per_byte']:.4f} bits per byte"
+    if found.units is not None and found.units.lost:
+        figures += f", {found.units.lost:,} tokens read as <unk>"
+    asked = f"accuracy {metrics.accuracy:.4%} of {metrics.questions:,}{tied}, " if metrics.questions else ""
+    return f"{asked}{figures}"
 
 
 def generate(
@@ -238,28 +230,26 @@ def generate(
 
     Example: memtune generate models:/ptb@champion --prompt "the company said" --temperature 0.8
     """
-    # Imported here: pydantic and MLflow take up to a second, and help and wrong usage need neither.
-    from memtune.settings import Settings
-    from memtune.tracking import require_registered
-
-    # Before torch is imported, which takes seconds and hundreds of megabytes.
-    require_registered(Settings.from_environment().tracking_uri, model)
+    _require_model(model)
     from memtune.results.loaded_models import GenerationOptions, load, write_tokens
 
     loaded = load(model, device=device, trust_code=trust_code)
-    unknown = loaded.reader.read(prompt).unknown_words
-    if unknown:
-        warn(f"the model does not know {', '.join(unknown)} and reads <unk> instead")
+    _warn_of_unknown(loaded.reader.read(prompt).unknown_words)
     written = write_tokens(loaded, prompt, GenerationOptions(tokens, temperature, top_k, seed))
     if loaded.rules.tokens == "words":
-        _print_words(prompt, written)
+        _print_tokens([prompt] if prompt else [], written, " ".join, waits=False)
     else:
         given = [loaded.vocabulary[number] for number in loaded.reader.read(prompt).ids]
-        _print_tokens(given, written, loaded.reader.join)
+        _print_tokens(given, written, loaded.reader.join, waits=True)
 
 
-def _print_tokens(given: list[str], tokens: Iterable[str], join: Callable[[Sequence[str]], str]) -> None:
-    """Print characters or parts of words as they come; a character waits until its bytes are complete."""
+def _print_tokens(
+    given: list[str], tokens: Iterable[str], join: Callable[[Sequence[str]], str], *, waits: bool
+) -> None:
+    """Print words, characters or parts of words as they come, and a new line for each end of a sentence.
+
+    Where tokens may be parts of characters, one `waits` until its bytes are complete.
+    """
     sentence, printed = list(given), join(given)
     typer.echo(show_control_characters(printed), nl=False)
     for token in tokens:
@@ -269,25 +259,9 @@ def _print_tokens(given: list[str], tokens: Iterable[str], join: Callable[[Seque
             continue
         sentence.append(token)
         text = join(sentence)
-        if not text.endswith(INCOMPLETE):
+        if not (waits and text.endswith(INCOMPLETE)):
             typer.echo(show_control_characters(text[len(printed) :]), nl=False)
             printed = text
-    typer.echo()
-
-
-def _print_words(prompt: str, words: Iterable[str]) -> None:
-    """Print words as they come, and a new line for each end of a sentence."""
-    separator = ""
-    if prompt:
-        typer.echo(show_control_characters(prompt), nl=False)
-        separator = " "
-    for word in words:
-        if word == END_OF_SENTENCE:
-            typer.echo()
-            separator = ""
-        else:
-            typer.echo(separator + show_control_characters(word), nl=False)
-            separator = " "
     typer.echo()
 
 
@@ -315,40 +289,37 @@ def ask(
 
     Example: memtune ask models:/ptb/1 models:/ptb/2 --questions linzen --split valid
     """
-    task_options = {"unknown": unknown, "context": context}
-    options = {name: value for name, value in task_options.items() if value is not None}
-    _check_options(task, options)
+    given = (("unknown", "completion", unknown), ("context", "agreement", context))
+    options = {name: value for name, _, value in given if value is not None}
+    for name, own_task, value in given:
+        if value is not None and (task not in (None, own_task) or len(options) > 1):
+            raise typer.BadParameter(
+                f"only the task {own_task} has this option; leave it out", param_hint=f"--{name}"
+            )
     # Imported here: importing PyTorch takes seconds, and help and wrong usage do not need it.
-    from memtune.reports.answer_tables import make_answers_table
+    from memtune.reports.answer_tables import draw_mistakes, make_answers_table, make_mistakes_table
+    from memtune.reports.inspection.figure_files import save_figure
     from memtune.results.question_answers import ask as ask_models
+    from memtune.results.question_answers import find_shared_mistakes
     from memtune.settings import Settings
 
-    model_answers = ask_models(models, questions, task, split, options, device=device, trust_code=trust_code)
+    found = ask_models(models, questions, task, split, options, device=device, trust_code=trust_code)
     if answers is not None:
         answers.mkdir(parents=True, exist_ok=True)
-        for model in model_answers:
-            model.answers.write_tsv(
-                answers / f"{model.model_uri.removeprefix('models:/').replace('/', '-')}.tsv"
-            )
+        for model in found:
+            name = model.model_uri.removeprefix("models:/").replace("/", "-")
+            model.answers.write_tsv(answers / f"{name}.tsv")
     if json:
-        out.print_json(data=[_dump_answers(model) for model in model_answers])
+        out.print_json(data=[_dump_answers(model) for model in found])
         return
-    kind = model_answers[0].answers.kind
-    out.print(make_answers_table(model_answers, f"{kind}, {questions or 'own questions'}, {split}"))
-    if len(model_answers) > 1:
-        _print_overlap(
-            model_answers, Settings.from_environment().home / "figures" / f"mistakes_{questions or 'own'}.png"
-        )
-
-
-def _check_options(task: str | None, options: Collection[str]) -> None:
-    """Raise BadParameter for an option of a task that is not `task`, and for options of two tasks."""
-    tasks = {"unknown": "completion", "context": "agreement"}
-    for name in options:
-        if task not in (None, tasks[name]) or len(options) > 1:
-            raise typer.BadParameter(
-                f"only the task {tasks[name]} has this option; leave it out", param_hint=f"--{name}"
-            )
+    title = f"{found[0].answers.kind}, {questions or 'own questions'}, {split}"
+    out.print(make_answers_table(found, title))
+    if len(found) > 1:
+        shared = find_shared_mistakes(found)
+        out.print(make_mistakes_table(shared))
+        path = Settings.from_environment().home / "figures" / f"mistakes_{questions or 'own'}.png"
+        save_figure(draw_mistakes(shared), path)
+        out.print_line(f"figure: {path}")
 
 
 def _dump_answers(model_answers: "ModelAnswers") -> dict[str, Any]:
@@ -369,15 +340,3 @@ def _dump_accuracy(answers: "Answers") -> dict[str, Any]:
     counts = {"questions": count, "not_asked": len(answers.names) - count, "ties": answers.tie_count}
     low, high = answers.compute_confidence_interval() if count else (None, None)
     return {**counts, "accuracy": answers.accuracy if count else None, "low": low, "high": high}
-
-
-def _print_overlap(model_answers: "list[ModelAnswers]", path: Path) -> None:
-    from memtune.reports.inspection.figure_files import save_figure
-    from memtune.reports.inspection.inspection_tables import make_mistakes_table
-    from memtune.reports.inspection.stack_figures import draw_mistakes
-    from memtune.results.inspection.shared_mistakes import find_shared_mistakes
-
-    found = find_shared_mistakes(model_answers)
-    out.print(make_mistakes_table(found))
-    save_figure(draw_mistakes(found), path)
-    out.print(f"figure: {path}", soft_wrap=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from memtune.cli.shell_completion import complete_corpus, complete_study
+from memtune.cli.shell_completion import complete_corpus
 from memtune.cli.terminal import (
     AsJson,
     Device,
@@ -16,6 +16,7 @@ from memtune.cli.terminal import (
     QuestionCorpus,
     QuestionTask,
     SplitName,
+    StudyName,
     TrustCode,
     expand_option_groups,
     out,
@@ -38,9 +39,6 @@ Layer = Annotated[
 ]
 FirstSentence = Annotated[int, typer.Option("--sentence", min=0, help="First sentence, counted from 0.")]
 Rows = Annotated[int, typer.Option(min=1, help="Rows of the table and of the figure.")]
-FigurePath = Annotated[
-    Path | None, typer.Option("--out", help="Write the figure to this file: .svg, .png or .pdf.")
-]
 MinDistance = Annotated[
     int, typer.Option(min=1, help="Attention counts from this many words before the predicted word on.")
 ]
@@ -86,7 +84,9 @@ class TextOptions:
 class OutputOptions:
     """What is printed and written."""
 
-    figure: FigurePath = None
+    figure: Annotated[
+        Path | None, typer.Option("--out", help="Write the figure to this file: .svg, .png or .pdf.")
+    ] = None
     json: AsJson = False
 
     def show(
@@ -104,7 +104,7 @@ class OutputOptions:
         for table in make_tables():
             out.print(table)
         if self.figure is not None:
-            out.print(f"figure: {self.figure}", soft_wrap=True)
+            out.print_line(f"figure: {self.figure}")
 
 
 @app.command()
@@ -193,16 +193,12 @@ def pairs(
     Example: memtune inspect pairs models:/ptb@champion --split test --json
     """
     from memtune.reports.inspection.attention_figures import draw_pair_counts
-    from memtune.reports.inspection.inspection_tables import make_distances_table, make_pairs_table
+    from memtune.reports.inspection.inspection_tables import make_pair_tables
     from memtune.results.inspection.word_pairs import count_attended_pairs
 
     inspected = text.open_model(model, "attention")
     found = count_attended_pairs(inspected, text.to_choice(), min_distance, window, layer)
-    output.show(
-        found,
-        lambda: [make_distances_table(found), make_pairs_table(found, rows)],
-        lambda: draw_pair_counts(found),
-    )
+    output.show(found, lambda: make_pair_tables(found, rows), lambda: draw_pair_counts(found))
 
 
 @app.command()
@@ -315,10 +311,8 @@ def mistakes(
 
     Example: memtune inspect mistakes models:/ptb/1 models:/ptb/2 --questions linzen --out mistakes.svg
     """
-    from memtune.reports.inspection.inspection_tables import make_mcnemar_table, make_mistakes_table
-    from memtune.reports.inspection.stack_figures import draw_mistakes
-    from memtune.results.inspection.shared_mistakes import find_shared_mistakes
-    from memtune.results.question_answers import ask
+    from memtune.reports.answer_tables import draw_mistakes, make_mcnemar_table, make_mistakes_table
+    from memtune.results.question_answers import ask, find_shared_mistakes
 
     if len(models) < 2:
         raise typer.BadParameter("needs two models or more", param_hint="MODELS")
@@ -346,12 +340,7 @@ def accuracy(models: ModelNames, output: OutputOptions) -> None:
 @app.command()
 @expand_option_groups
 def parameter(
-    study: Annotated[
-        str,
-        typer.Argument(
-            help="A study's id, or its name where that names one study only.", autocompletion=complete_study
-        ),
-    ],
+    study: StudyName,
     name: Annotated[str, typer.Argument(help="A parameter, such as model.phi.")],
     output: OutputOptions,
     style: Annotated[

@@ -17,6 +17,7 @@ from memtune.cli.search_commands import (
     collect_overrides,
 )
 from memtune.cli.terminal import AsJson, out, warn
+from memtune.reports.text_console import make_table
 
 if TYPE_CHECKING:
     from memtune.ray_backend.jobs.job_server import Job, JobServer
@@ -98,9 +99,9 @@ def jobs_stop(job: JobId, address: Address = None) -> None:
     Example: memtune jobs stop demo-3f9a1c
     """
     if _open_job_server(address).stop(job):
-        _print_message(f"{job} is stopping; to resume its study later: memtune jobs resume {job}")
+        out.print_line(f"{job} is stopping; to resume its study later: memtune jobs resume {job}")
     else:
-        _print_message(f"{job} has already ended")
+        out.print_line(f"{job} has already ended")
 
 
 @app.command("resume")
@@ -133,11 +134,11 @@ def _submit_and_follow(server: "JobServer", submission: "Submission", detach: bo
     from memtune.ray_backend.jobs.job_submission import submit as submit_job
 
     for note in submission.notes:
-        _print_message(f"note: {note}")
+        out.print_line(f"note: {note}")
     job = submit_job(server, submission)
-    _print_message(f"submitted {job} to {server.address}")
+    out.print_line(f"submitted {job} to {server.address}")
     if detach:
-        _print_message(f"to follow its log: memtune jobs logs {job} --follow")
+        out.print_line(f"to follow its log: memtune jobs logs {job} --follow")
     else:
         _follow(server, job)
 
@@ -174,19 +175,16 @@ def _print_jobs(address: str | None, json: bool) -> None:
     elif listed:
         out.print(make_job_table(listed, time.time()))
     else:
-        _print_message("no jobs yet; submit a study: memtune submit jobs/studies/demo.toml")
+        out.print_line("no jobs yet; submit a study: memtune submit jobs/studies/demo.toml")
 
 
 def make_job_table(jobs: "Iterable[Job]", now: float) -> Table:
     """One row per job: study, status, start in local time, duration until its end or `now` (Unix seconds)."""
-    table = Table()
-    for name in ("job", "study", "status", "started"):
-        table.add_column(name)
-    table.add_column("duration", justify="right")
+    columns = ("job", "study", "status", "started", ">duration")
+    table = make_table("", columns, overflow="ellipsis")
     for job in jobs:
-        started = (
-            "" if job.started is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(job.started))
-        )
+        start = None if job.started is None else time.localtime(job.started)
+        started = "" if start is None else time.strftime("%Y-%m-%d %H:%M:%S", start)
         status = job.status.lower() + (f", exit code {job.exit_code}" if job.exit_code else "")
         study = job.study or job.entrypoint
         table.add_row(job.id, study, status, started, _format_duration(job.duration_seconds(now)))
@@ -199,7 +197,3 @@ def _format_duration(seconds: float | None) -> str:
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}h {minutes:02d}m {rest:02d}s" if hours else f"{minutes}m {rest:02d}s"
-
-
-def _print_message(message: str) -> None:
-    out.print(message, soft_wrap=True)

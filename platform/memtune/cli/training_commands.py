@@ -2,7 +2,8 @@
 
 import shlex
 import statistics
-from collections.abc import Collection, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -15,10 +16,40 @@ from memtune.errors import CorpusError, MemtuneError
 from memtune.gc_pause import pause_gc
 
 if TYPE_CHECKING:
-    from memtune.experiments.published_tables import PublishedRow, PublishedTable
+    from memtune.experiments.published_tables import PublishedRow
     from memtune.experiments.single_trial import TrainResult
-    from memtune.experiments.table_run import CoreHours, ReproducedRow
+    from memtune.experiments.table_run import ReproducedRow, RowHooks
+    from memtune.reports.live.watched_calls import LineDisplay
     from memtune.training import Progress, Report, TrialConfig
+
+EXIT_CODES = {"better": 0, "undecided": 4}
+NOT_BETTER = 3
+Threads = Annotated[int | None, typer.Option(min=1, help="Threads of torch; default: its own.")]
+Judged = Annotated[
+    str,
+    typer.Argument(
+        help="A trial as a TOML file, STUDY#7, or models:/NAME/VERSION.", autocompletion=complete_trial_file
+    ),
+]
+
+
+def _set_threads(threads: int | None) -> None:
+    if threads:
+        # Imported here, as in every command below: torch loads for seconds, which help and refused options
+        # need not wait for.
+        import torch
+
+        torch.set_num_threads(threads)
+
+
+@contextmanager
+def _explain_interrupt(message: str) -> Iterator[None]:
+    """End an interrupted command with a warning that its trainings are not lost."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        warn(f"stopped; the same command {message} from the last checkpoint")
+        raise typer.Exit(1) from None
 
 
 def train(
@@ -37,7 +68,7 @@ def train(
         list[int] | None,
         typer.Option(help="Use this seed instead of the file's. Several give their mean and deviation."),
     ] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="Threads of torch; default: its own.")] = None,
+    threads: Threads = None,
     device: Device = "cpu",
 ) -> None:
     """Train one configuration here, recorded like a trial; a second call resumes it.
@@ -46,27 +77,19 @@ def train(
 
     Example: memtune train jobs/trials/tran2016_ptb_rm.toml --seed 0 --seed 1
     """
-    # Imported here: torch loads for seconds, which --help and refused options need not wait for.
     from memtune.library import FileKind, find_file
     from memtune.studies.definition.toml_files import check_document
 
     file = find_file(FileKind.TRIAL, trial)
     check_document(file, () if corpus else ("corpus",))
     with pause_gc():
-        import torch
-
         from memtune.reports.live.watched_calls import train as train_trial
-
-    if threads:
-        torch.set_num_threads(threads)
+    _set_threads(threads)
     fixed: dict[str, object] = {} if corpus is None else {"corpus": corpus}
     trained = []
     for overrides in [{**fixed, "seed": number} for number in seed or ()] or [fixed]:
-        try:
+        with _explain_interrupt("resumes"):
             trained.append(train_trial(file, overrides, device=device, console=out))
-        except KeyboardInterrupt:
-            warn("stopped; the same command resumes from the last checkpoint")
-            raise typer.Exit(1) from None
         _print_trained(file, trained[-1])
     if len(trained) > 1:
         _print_spread(trained, device)
@@ -102,16 +125,6 @@ def _print_spread(trained: "Sequence[TrainResult]", device: str) -> None:
         out.print(f"{split} {objective} of {len(values)} seeds: {' ± '.join(shown)}{objective.unit}")
 
 
-EXIT_CODES = {"better": 0, "undecided": 4}
-NOT_BETTER = 3
-Judged = Annotated[
-    str,
-    typer.Argument(
-        help="A trial as a TOML file, STUDY#7, or models:/NAME/VERSION.", autocompletion=complete_trial_file
-    ),
-]
-
-
 def judge(
     baseline: Judged,
     candidate: Judged,
@@ -130,7 +143,6 @@ def judge(
     Example: memtune judge jobs/trials/grammar_lstm.toml my_network.toml
     """
     with pause_gc():
-        # Imported here: torch loads for seconds, which --help need not wait for.
         from memtune.reports.live.watched_calls import judge as judge_watched
 
     judged = judge_watched(
@@ -143,11 +155,11 @@ def judge(
         console=err if json else out,
     )
     if json:
-        out.print_json(data=judged.model_dump(mode="json"))
+        out.print_json(data=judged)
     else:
-        out.print(judged.text, highlight=False, soft_wrap=True)
+        out.print_line(judged.text)
         cost = f"{judged.tokens:,} tokens, {judged.cpu_hours:.3g} core h"
-        out.print(f"trained: {cost}" if judged.decision else "nothing was trained", highlight=False)
+        out.print(f"trained: {cost}" if judged.decision else "nothing was trained")
     raise typer.Exit(EXIT_CODES.get(judged.outcome, NOT_BETTER))
 
 
@@ -171,7 +183,7 @@ def probe(
         list[str] | None, typer.Option(help="Of the rows, such as rows=4096; may be repeated.")
     ] = None,
     figure: Annotated[Path | None, typer.Option(help="Also draw it: .svg, .png or .pdf.")] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="Threads of torch; default: its own.")] = None,
+    threads: Threads = None,
     device: Device = "cpu",
     json: AsJson = False,
 ) -> None:
@@ -183,27 +195,22 @@ def probe(
     Example: memtune probe gated_deltanet --set state --seeds 3 --figure fingerprint.svg
     """
     with pause_gc():
-        # Imported here: torch loads for seconds, which help and refused options need not wait for.
         from memtune.reports.fingerprint_views import draw_fingerprint, make_fingerprint_table
         from memtune.reports.inspection.figure_files import save_figure
         from memtune.reports.live.watched_calls import probe as take_fingerprint
-    if threads:
-        import torch
-
-        torch.set_num_threads(threads)
+    _set_threads(threads)
+    settings = [text.partition("=") for text in setting or ()]
+    values = _parse_numbers([value for _, _, value in settings], "--setting")
     terms = {
         "parameters": parameters,
         "epochs": epochs,
         "batch_size": batch_size,
         "rates": _parse_numbers(rates.split(","), "--rates"),
         "seeds": seeds,
-        "settings": _parse_settings(setting or []),
+        "settings": dict(zip((name for name, _, _ in settings), values, strict=True)),
     }
-    try:
+    with _explain_interrupt("continues"):
         found = take_fingerprint(model, probes, terms, device=device, console=err)
-    except KeyboardInterrupt:
-        warn("stopped; the same command continues from the last checkpoint")
-        raise typer.Exit(1) from None
     if figure is not None:
         save_figure(draw_fingerprint(found), figure)
     if json:
@@ -221,16 +228,9 @@ def _parse_numbers(texts: list[str], option: str) -> list[float]:
         ) from None
 
 
-def _parse_settings(texts: list[str]) -> dict[str, float]:
-    names = [text.partition("=")[0] for text in texts]
-    values = _parse_numbers([text.partition("=")[2] for text in texts], "--setting")
-    return dict(zip(names, values, strict=True))
-
-
 def reproduce(
     paper: Annotated[
-        str,
-        typer.Argument(help="tran2016, cheng2016, benes2017, ...", autocompletion=complete_paper),
+        str, typer.Argument(help="tran2016, cheng2016, benes2017, ...", autocompletion=complete_paper)
     ],
     table: Annotated[
         str | None, typer.Option(help="One table, such as 2, or its part, such as 2-de; default: all.")
@@ -253,7 +253,7 @@ def reproduce(
         ),
     ] = None,
     write_to: Annotated[Path | None, typer.Option("--out", help="Also write the tables as Markdown.")] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="Threads of torch; default: its own.")] = None,
+    threads: Threads = None,
     device: Device = "cpu",
     json: AsJson = False,
 ) -> None:
@@ -265,25 +265,36 @@ def reproduce(
     Example: memtune reproduce tran2016 --table ptb --scale cpu --out tran2016.md
     """
     with pause_gc():
-        # Imported here, as below: torch loads for seconds, which help and refused options need not wait for.
         from memtune.experiments.published_tables import load_paper, select_rows, select_tables
-        from memtune.experiments.table_run import CoreHours, RowState
+        from memtune.experiments.table_run import CoreHours, RowState, reproduce_table
+        from memtune.reports.live.watched_calls import LineDisplay
         from memtune.reports.reproduction_tables import format_reproduction_page, make_reproduction_table
+        from memtune.settings import Settings
 
     tables = select_tables(load_paper(paper), table)
     chosen = select_rows(tables, row or [])
-    if threads:
-        import torch
-
-        torch.set_num_threads(threads)
-    options = _format_options(row or [], scale, corpus, threads, device)
     core_hours = CoreHours(inf if max_core_hours is None else max_core_hours)
+    _set_threads(threads)
+    options = _format_options(row or [], scale, corpus, threads, device)
     rows: list[ReproducedRow] = []
     pages: list[str] = []
     missing: list[CorpusError] = []
     for one in tables:
         try:
-            found = _reproduce_table(one, scale, paper, chosen, corpus, device, core_hours)
+            # The standard output is for the tables.
+            with LineDisplay(err) as display, _explain_interrupt("continues"):
+                trained = reproduce_table(
+                    one,
+                    scale,
+                    Settings.from_environment(),
+                    rows=chosen,
+                    corpus=corpus,
+                    device=device,
+                    name=f"{paper}_{one.name}",
+                    hooks=_show_rows(display),
+                    core_hours=core_hours,
+                )
+                found = list(trained)
         except CorpusError as error:
             missing.append(error)
             continue
@@ -304,6 +315,21 @@ def reproduce(
         raise typer.Exit(1)
 
 
+def _show_rows(display: "LineDisplay") -> "RowHooks":
+    """The hooks that show the progress and the reports of each row."""
+    from memtune.experiments.table_run import RowHooks
+    from memtune.reports.learning_curves import draw_trial_figures
+    from memtune.reports.live.watched_calls import format_progress, format_report
+
+    def show(row: "PublishedRow", trial: "TrialConfig", now: "Progress") -> None:
+        display.replace(f"{row.name}: {format_progress(now, trial.task.prediction_unit)}")
+
+    def tell(row: "PublishedRow", trial: "TrialConfig", report: "Report") -> None:
+        display.add_line(f"{row.name}: {format_report(report, trial.task.prediction_unit)}")
+
+    return RowHooks(show, tell, draw_trial_figures)
+
+
 def _format_options(
     rows: Sequence[str], scale: str, corpus: str | None, threads: int | None, device: str
 ) -> str:
@@ -312,45 +338,3 @@ def _format_options(
     options += [(name, str(value)) for name, value in (("--corpus", corpus), ("--threads", threads)) if value]
     options += [("--device", device)] if device != "cpu" else []
     return shlex.join(word for option in options for word in option)
-
-
-def _reproduce_table(
-    table: "PublishedTable",
-    scale: Literal["paper", "cpu", "tiny"],
-    paper: str,
-    rows: Collection[str] | None,
-    corpus: str | None,
-    device: str,
-    core_hours: "CoreHours",
-) -> "list[ReproducedRow]":
-    from memtune.experiments.table_run import RowHooks, reproduce_table
-    from memtune.reports.learning_curves import draw_trial_figures
-    from memtune.reports.live.watched_calls import LineDisplay, format_progress, format_report
-    from memtune.settings import Settings
-
-    # The standard output is for the tables.
-    with LineDisplay(err) as display:
-
-        def show(row: "PublishedRow", trial: "TrialConfig", now: "Progress") -> None:
-            display.replace(f"{row.name}: {format_progress(now, trial.task.prediction_unit)}")
-
-        def tell(row: "PublishedRow", trial: "TrialConfig", report: "Report") -> None:
-            display.add_line(f"{row.name}: {format_report(report, trial.task.prediction_unit)}")
-
-        try:
-            return list(
-                reproduce_table(
-                    table,
-                    scale,
-                    Settings.from_environment(),
-                    rows=rows,
-                    corpus=corpus,
-                    device=device,
-                    name=f"{paper}_{table.name}",
-                    hooks=RowHooks(show, tell, draw_trial_figures),
-                    core_hours=core_hours,
-                )
-            )
-        except KeyboardInterrupt:
-            warn("stopped; the same command continues from the last checkpoint")
-            raise typer.Exit(1) from None

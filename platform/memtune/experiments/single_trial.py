@@ -13,8 +13,8 @@ from memtune.errors import StudyError
 from memtune.library import FileKind, find_file
 from memtune.model_checks.first_check import check_new_families
 from memtune.plugins import SourceStore, list_sources
+from memtune.results.loaded_models import SINGLE_TRIALS_FOLDER
 from memtune.results.model_evaluation import evaluate_model
-from memtune.results.model_sources import SINGLE_TRIALS_FOLDER
 from memtune.results.promotion import register_trial_model, wait_for_records
 from memtune.settings import Settings
 from memtune.studies.checkpoint_store import Checkpoints
@@ -79,7 +79,6 @@ class TrainResult:
         return make_frame(report.model_dump(exclude={"end", "objective"}) for report in self.curve)
 
     def __repr__(self) -> str:
-        """The trial's name and its best validation."""
         return f"TrainResult({self.name}: {self._describe_best()})"
 
     def _repr_html_(self) -> str:

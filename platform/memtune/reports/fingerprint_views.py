@@ -2,11 +2,11 @@
 
 from typing import TYPE_CHECKING
 
-from rich import box
 from rich.table import Table
 
 from memtune.objective import Objective
 from memtune.reports.inspection.figure_files import DARK, LIGHT, make_figure
+from memtune.reports.text_console import WITHOUT_FRAME, make_table
 from memtune.results.fingerprints import Fingerprint, ProbeResult
 
 if TYPE_CHECKING:
@@ -22,13 +22,8 @@ def make_fingerprint_table(fingerprint: Fingerprint) -> Table:
     seeds = "one seed" if terms.seeds == 1 else f"mean of {terms.seeds} seeds with 95 % interval"
     budget = f"epochs: {terms.epochs:g}, batches of {terms.batch_size}"
     title = f"{fingerprint.name}: test accuracy, {seeds}, {budget}"
-    shown = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
-    shown.show_edge, shown.pad_edge = False, False
-    for name in COLUMNS:
-        shown.add_column(name, justify="left" if name in ("probe", "reference") else "right", overflow="fold")
-    for cells in list_fingerprint_rows(fingerprint):
-        shown.add_row(*cells)
-    return shown
+    columns = (name if name in ("probe", "reference") else f">{name}" for name in COLUMNS)
+    return make_table(title, columns, list_fingerprint_rows(fingerprint), **WITHOUT_FRAME)
 
 
 def list_fingerprint_rows(fingerprint: Fingerprint) -> list[tuple[str, ...]]:

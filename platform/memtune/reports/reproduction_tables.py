@@ -3,23 +3,16 @@
 from collections import defaultdict
 from collections.abc import Sequence
 
-from rich import box
 from rich.table import Table
 
 from memtune.experiments.published_tables import PublishedTable, ScaleName
 from memtune.experiments.table_run import ReproducedRow, RowState
+from memtune.reports.text_console import WITHOUT_FRAME, make_table
 from memtune.toml_text import format_toml
 
 COLUMNS = (
-    "row",
-    "parameters",
-    "published",
-    "validation",
-    "published",
-    "test",
-    "published",
-    "difference",
-    "reason",
+    *("row", "parameters", "published", "validation", "published"),
+    *("test", "published", "difference", "reason"),
 )
 TRAINING_COLUMNS = ("row", "seed", "trained on", "best validation at", "per second", "core hours")
 """Of the tokens or examples of a row."""
@@ -31,14 +24,8 @@ def make_reproduction_table(table: PublishedTable, rows: Sequence[ReproducedRow]
     Lower perplexity and higher accuracy are better.
     """
     title = f"{table.title}, scale {_describe_scale(table, scale)}"
-    shown = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
-    shown.show_edge, shown.pad_edge = False, False
-    for name in COLUMNS:
-        is_text = name in ("row", "reason")
-        shown.add_column(name, justify="left" if is_text else "right", overflow="fold")
-    for row in rows:
-        shown.add_row(*_list_cells(row))
-    return shown
+    columns = (name if name in ("row", "reason") else f">{name}" for name in COLUMNS)
+    return make_table(title, columns, map(_list_cells, rows), **WITHOUT_FRAME)
 
 
 def format_reproduction_page(
@@ -124,21 +111,18 @@ def _list_cells(row: ReproducedRow) -> list[str]:
     if row.has_published_size is not None:
         printed += " (same)" if row.has_published_size else " (ours differs)"
     state = "" if row.state is RowState.TRAINED else f"{row.state}: "
+    interval = "" if row.test_interval is None else " [{:.1f}, {:.1f}]".format(*row.test_interval)
     return [
         row.name,
         "" if row.parameters is None else f"{row.parameters:,}",
         printed,
         _format(row.valid, 2, unit),
         _format(row.published_valid, 1, unit),
-        _format(row.test, 2, unit) + _format_interval(row),
+        _format(row.test, 2, unit) + interval,
         _format(row.published_test, 1, unit),
         "" if row.difference is None else f"{row.difference:+.1f} {row.objective.short_margin_unit}",
         f"{state}{row.reason}",
     ]
-
-
-def _format_interval(row: ReproducedRow) -> str:
-    return "" if row.test_interval is None else " [{:.1f}, {:.1f}]".format(*row.test_interval)
 
 
 def _format(figure: float | None, digits: int, unit: str) -> str:

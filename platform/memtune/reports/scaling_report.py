@@ -1,6 +1,5 @@
 """The table and the figure of families at a larger budget."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.table import Table
@@ -8,7 +7,8 @@ from rich.table import Table
 from memtune.number_format import format_short_count
 from memtune.objective import Objective
 from memtune.reports.family_marks import assign_marks
-from memtune.reports.inspection.figure_files import save_figure
+from memtune.reports.inspection.figure_files import make_figure
+from memtune.reports.text_console import make_table
 from memtune.results.study.scaling_laws import Prediction, ScalingReport
 
 if TYPE_CHECKING:
@@ -19,21 +19,14 @@ SURE_SHARE = 0.95
 
 def make_scaling_table(report: ScalingReport) -> Table:
     """One row per family, best at the larger budget first."""
-    table = Table(title="Families by compute", title_justify="left")
-    table.add_column("family")
-    names = [
-        "now",
-        f"at {report.factor:g} times the compute",
-        "parameters",
-        "tokens",
-        "best in",
-        "irreducible",
-        "a (size)",
-        "b (data)",
-        "backtest",
-    ]
-    for name in names:
-        table.add_column(name, justify="right")
+    figures = (">now", f">at {report.factor:g} times the compute", ">parameters", ">tokens", ">best in")
+    table = make_table(
+        "Families by compute",
+        ("family", *figures, ">irreducible", ">a (size)", ">b (data)", ">backtest"),
+        overflow="ellipsis",
+        caption="validation perplexity with 95 % intervals at each family's best size; best in: share of "
+        "bootstrap draws; backtest: error in nats of predictions from a third of the compute",
+    )
     for each in report.families:
         table.add_row(
             each.family,
@@ -47,24 +40,15 @@ def make_scaling_table(report: ScalingReport) -> Table:
             f"{each.data_exponent:.2f}",
             "-" if each.backtest_error is None else f"{each.backtest_error:+.1%}",
         )
-    table.caption = (
-        "validation perplexity with 95 % intervals at each family's best size; best in: share of bootstrap "
-        "draws; backtest: error in nats of predictions from a third of the compute"
-    )
-    table.caption_justify = "left"
     return table
 
 
 def format_prediction(prediction: Prediction) -> str:
     """Perplexity with its interval."""
-    cost, low, high = (
-        Objective.PERPLEXITY.compute_figure(each)
-        for each in (prediction.cost, prediction.low, prediction.high)
-    )
-    return f"{cost:.1f} [{low:.1f}, {high:.1f}]"
+    return "{perplexity:.1f} [{low:.1f}, {high:.1f}]".format(**prediction.list_figures())
 
 
-def describe_answer(report: ScalingReport) -> str:
+def describe_extrapolation(report: ScalingReport) -> str:
     """Which family wins at the larger budget, and how sure that is, in a sentence."""
     best = report.families[0]
     present = min(report.families, key=lambda each: each.present.cost)
@@ -76,36 +60,21 @@ def describe_answer(report: ScalingReport) -> str:
     )
 
 
-def draw_scaling(report: ScalingReport, file: Path) -> None:
-    """Draw the figure of a report into a file.
-
-    Raises ConfigurationError for another file than .svg, .png or .pdf, and StorageError where it cannot be
-    written.
-    """
-    save_figure(make_scaling_figure(report), file)
-
-
-def make_scaling_figure(report: ScalingReport) -> "Figure":
+def draw_scaling(report: ScalingReport) -> "Figure":
     """Perplexity against compute, with reports as marks and predictions as lines with their intervals."""
     # Imported here: matplotlib takes about 1 s, and tables do not need it.
-    from matplotlib.figure import Figure
     from matplotlib.ticker import NullFormatter, ScalarFormatter
 
-    figure = Figure(figsize=(8, 4.8), layout="constrained")
+    figure = make_figure(8, 4.8)
     axes = figure.subplots()
     marks = assign_marks(each.family for each in report.families)
     for each in report.families:
         mark = marks[each.family]
         computes = [prediction.compute for prediction in each.predictions]
-        lines = [
-            [
-                Objective.PERPLEXITY.compute_figure(getattr(prediction, name))
-                for prediction in each.predictions
-            ]
-            for name in ("cost", "low", "high")
-        ]
-        axes.plot(computes, lines[0], linestyle=mark.line, color=mark.colour)
-        axes.fill_between(computes, lines[1], lines[2], color=mark.colour, alpha=0.15, lw=0)
+        figures = [prediction.list_figures() for prediction in each.predictions]
+        line, lows, highs = ([own[name] for own in figures] for name in ("perplexity", "low", "high"))
+        axes.plot(computes, line, linestyle=mark.line, color=mark.colour)
+        axes.fill_between(computes, lows, highs, color=mark.colour, alpha=0.15, lw=0)
         axes.plot(
             [compute for compute, _ in each.reports],
             [Objective.PERPLEXITY.compute_figure(cost) for _, cost in each.reports],

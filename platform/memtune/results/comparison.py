@@ -4,6 +4,7 @@ import math
 import re
 import shlex
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from memtune.data_frames import ResultList, make_frame, render_table
 from memtune.errors import CorpusError, TrackingError, did_you_mean, suggest_nearest
 from memtune.number_format import format_count
 from memtune.objective import Objective
-from memtune.results.ranking.selection import Ranking, rank_trials
+from memtune.results.ranking.selection import Ranking, make_curve_frame, rank_trials
 from memtune.settings import Settings
 from memtune.tracking import (
     CorpusPages,
@@ -68,26 +69,9 @@ class Comparison:
 
     def curves(self) -> Any:
         """A pandas data frame with a row for each report: trial, tokens, and its validation."""
-        return make_frame(
-            (
-                {
-                    "name": row.name,
-                    "study": row.study,
-                    "family": row.family,
-                    "seed": row.seed,
-                    "state": row.state.value,
-                    "tokens": tokens,
-                    "cost": cost,
-                    row.objective: row.objective.compute_figure(cost),
-                }
-                for row in self.rows
-                for tokens, cost in row.curve.items()
-            ),
-            columns=["name", "study", "family", "seed", "state", "tokens", "cost", self.rows[0].objective],
-        )
+        return make_curve_frame(self.rows, self.rows[0].objective, "study")
 
     def __repr__(self) -> str:
-        """The corpus, the protocol and the number of trials."""
         return f"Comparison({self._title})"
 
     def _repr_html_(self) -> str:
@@ -165,16 +149,16 @@ def compare(
     studies = {row.study for row in kept} if study else set()
     served = find_running_pages(settings.tracking_uri)
     pages = link_corpus(settings.tracking_uri, corpus, chosen, next(iter(studies), None), served)
-    ideal = _read_ideal_perplexity(corpus, settings) if kept[0].objective.has_ideal else None
-    scope = "-".join([corpus, *sorted(studies), *([_make_file_name(chosen)] if protocol else [])])
+    ideal = None
+    if kept[0].objective.has_ideal:
+        with suppress(CorpusError):
+            ideal = (open_corpus(corpus, settings.corpus_store).manifest.ideal or {}).get("valid")
+    label = [re.sub(r"[^A-Za-z0-9._]+", "_", chosen)] if protocol else []
+    scope = "-".join([corpus, *sorted(studies), *label])
     figure = settings.home / "figures" / f"{scope}.png"
     others = tuple(sorted({*labels} - {chosen}))
     accesses = count_test_accesses(settings.tracking_uri, corpus)
     return Comparison(rank_rows(kept), chosen, ideal, figure, pages, others, accesses)
-
-
-def _make_file_name(label: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._]+", "_", label)
 
 
 def rank_rows(rows: Sequence[LeaderboardRow]) -> list[LeaderboardRow]:
@@ -225,14 +209,6 @@ def _select_study(rows: list[LeaderboardRow], corpus: str, study: str | None) ->
         return [row for row in rows if row.study == named[0]]
     suggestion = f"several have that name: {', '.join(named)}" if named else did_you_mean(study, known)
     raise TrackingError(f'no one study "{study}" on corpus "{corpus}"; {suggestion}')
-
-
-def _read_ideal_perplexity(corpus: str, settings: Settings) -> float | None:
-    try:
-        manifest = open_corpus(corpus, settings.corpus_store).manifest
-    except CorpusError:
-        return None
-    return manifest.ideal.get("valid") if manifest.ideal else None
 
 
 def find_champions(

@@ -15,12 +15,11 @@ import torch
 
 from memtune.arguments import check_type
 from memtune.corpora import UNK, Corpus, TextUnits, count_text_units
-from memtune.corpora.batching.protocols import Plan, Protocol, TextProtocol
+from memtune.corpora.batching.protocols import Plan, TextProtocol
 from memtune.data_frames import make_frame, render_table
 from memtune.errors import ConfigurationError
 from memtune.models import NeuralLanguageModel, logits
-from memtune.models.architecture import Model
-from memtune.results.model_sources import TrainedModel, open_model
+from memtune.results.loaded_models import TrainedModel, open_model
 from memtune.results.other_texts import read_other_text, write_word_log_probabilities
 from memtune.settings import Settings
 from memtune.tasks import CacheGrid, ContinuousCache, Metrics, open_task, tune_cache
@@ -58,7 +57,6 @@ class EvaluationResult:
         return make_frame([{**names, **cache, **self.metrics.model_dump(), **self.text_figures}])
 
     def __repr__(self) -> str:
-        """The model, the text and the figure."""
         text = self.split if self.corpus is None else f"{self.split} of {self.corpus}"
         return f"EvaluationResult({self.model} on {text}: {self._describe_figure()})"
 
@@ -113,13 +111,20 @@ def evaluate_model(
     settings = Settings.resolve(settings)
     opened = open_model(name, settings, device, trust_code=trust_code)
     config = opened.config
-    chosen = _choose_cache(cache, opened.model, opened.corpus, config.protocol, device)
+    chosen = cache if not isinstance(cache, CacheGrid) else None
+    if isinstance(cache, CacheGrid):
+        reader = opened.model.require_language_model("a cache")
+        chosen = tune_cache(reader, opened.corpus, config.protocol, cache, device)
     if words is not None and chosen is not None:
         raise ConfigurationError(
             "the probabilities of words are those without a cache; leave one of them out"
         )
     opened.record_access(split)
-    text, units = _open_text(opened.corpus, corpus, split, settings)
+    text = opened.corpus
+    if corpus is not None and corpus != text.name:
+        text, units = read_other_text(text, corpus, split, settings.corpus_store)
+    else:
+        units = count_text_units(text, split) if split in text.splits else TextUnits(0, 0, 0, 0)
     metrics = evaluate(opened.model, text, config.protocol, split, device, chosen, config.task)
     if words is not None:
         write_word_log_probabilities(opened.model, text, config.protocol, split, Path(words), device)
@@ -154,23 +159,6 @@ def _compute_interval(
     figures = (objective.compute_figure(min(max(bound, 0.0), objective.max_cost)) for bound in bounds)
     low, high = sorted(figures)
     return low, high
-
-
-def _open_text(own: Corpus, name: str | None, split: str, settings: Settings) -> tuple[Corpus, TextUnits]:
-    """The text that is read, in the model's vocabulary, and its size."""
-    if name is None or name == own.name:
-        return own, count_text_units(own, split) if split in own.splits else TextUnits(0, 0, 0, 0)
-    other = read_other_text(own, name, split, settings.corpus_store)
-    return other.corpus, other.units
-
-
-def _choose_cache(
-    cache: ContinuousCache | CacheGrid | None, model: Model, corpus: Corpus, protocol: Protocol, device: str
-) -> ContinuousCache | None:
-    """The given cache, or the best of a grid on the validation split."""
-    if not isinstance(cache, CacheGrid):
-        return cache
-    return tune_cache(model.require_language_model("a cache"), corpus, protocol, cache, device)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 from memtune.corpora import Corpus
 from memtune.errors import StorageError, TrackingError
 from memtune.plugins import list_sources
-from memtune.results.model_sources import TrainedModel, check_model_name, open_model
+from memtune.results.loaded_models import check_model_name, open_model
 from memtune.results.study.study_description import StudyAnswer, describe_promotion
 from memtune.seed_statistics import Estimate
 from memtune.settings import Settings
@@ -112,22 +112,19 @@ def export_model(
     settings = Settings.resolve(settings)
     if folder.exists():
         raise StorageError(f"{folder} exists; name a folder that does not")
-    if is_trial_name(name):
-        _write_trial(open_model(name, settings, trust_code=trust_code), folder)
-    else:
+    if not is_trial_name(name):
         found = load_registered(settings.tracking_uri, name, settings.home / "models")
         shutil.copytree(found.folder, folder)
-
-
-def _write_trial(opened: TrainedModel, folder: Path) -> None:
-    record, vocabulary = opened.record, opened.corpus.vocabulary.tokens
-    assert record is not None, "a trial has a checkpoint"
+        return
+    opened = open_model(name, settings, trust_code=trust_code)
+    vocabulary = opened.corpus.vocabulary.tokens
+    assert opened.record is not None, "a trial has a checkpoint"
     with open_scratch_folder() as scratch:
         save_model(opened.model, scratch, opened.config.task)
         write_run_package(
             folder,
             opened.run_id,
-            make_model_result(record, opened.study, None, len(vocabulary)),
+            make_model_result(opened.record, opened.study, None, len(vocabulary)),
             scratch,
             vocabulary,
             find_text_rules(opened.corpus),

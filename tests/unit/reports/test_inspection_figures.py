@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 
 from memtune.errors import ConfigurationError
 from memtune.objective import Objective
+from memtune.reports.answer_tables import draw_mistakes
 from memtune.reports.inspection.attention_figures import (
     draw_dependencies,
     draw_examples,
@@ -18,7 +19,6 @@ from memtune.reports.inspection.attention_figures import (
 )
 from memtune.reports.inspection.curve_figures import draw_accuracies, draw_parameter, draw_trajectories
 from memtune.reports.inspection.figure_files import make_figure, save_figure
-from memtune.reports.inspection.stack_figures import draw_mistakes
 from memtune.results.inspection.attention_weights import AttentionPositions, PositionMean
 from memtune.results.inspection.parameter_curves import (
     ParameterCurves,
@@ -26,7 +26,6 @@ from memtune.results.inspection.parameter_curves import (
     ReportPoint,
     TrialReports,
 )
-from memtune.results.inspection.shared_mistakes import ModelMistakes, OverlapRegion, SharedMistakes
 from memtune.results.inspection.word_pairs import (
     AttendedPairs,
     DependencyAttention,
@@ -35,6 +34,7 @@ from memtune.results.inspection.word_pairs import (
     PathAttention,
     SentenceLinks,
 )
+from memtune.results.question_answers import ModelMistakes, OverlapRegion, SharedMistakes
 
 
 def list_axes(figure: Figure) -> list[Any]:

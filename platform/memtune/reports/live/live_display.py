@@ -110,14 +110,12 @@ class LiveDisplay:
         self._view = LiveView(self, console)
 
     def __enter__(self) -> "LiveDisplay":
-        """Start the live table on a terminal or in a notebook."""
         self._view.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop updating; the last table stays."""
         self._view.__exit__(kind, error, trace)
 
     def __call__(self, trial: Trial) -> None:

@@ -36,14 +36,12 @@ class LineDisplay:
         return self._line
 
     def __enter__(self) -> Self:
-        """Start the line."""
         self._view.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop updating; the last line stays."""
         self._view.__exit__(kind, error, trace)
 
     def replace(self, line: str) -> None:

@@ -141,21 +141,15 @@ def sample_attention(
         for step, key in zip(steps.tolist(), random.random(len(steps)).tolist(), strict=True):
             # The words with the smallest of independent random keys are a sample without replacement.
             if len(kept) < count or key < kept[-1][0]:
-                kept.append((key, _describe_step(model, reading, step, layer)))
+                sample = AttentionSample(
+                    sentence=reading.sentence.number,
+                    step=step,
+                    predicted=model.corpus.vocabulary.tokens[int(reading.targets_T[step])],
+                    attended=list_attended_words(model, reading, step, layer),
+                )
+                kept.append((key, sample))
                 kept = sorted(kept, key=lambda pair: pair[0])[:count]
-    samples = (sample for _, sample in kept)
-    return sorted(samples, key=lambda sample: (sample.sentence, sample.step))
-
-
-def _describe_step(
-    model: InspectedModel, reading: SentenceAttention, step: int, layer: int | None
-) -> AttentionSample:
-    return AttentionSample(
-        sentence=reading.sentence.number,
-        step=step,
-        predicted=model.corpus.vocabulary.tokens[int(reading.targets_T[step])],
-        attended=list_attended_words(model, reading, step, layer),
-    )
+    return sorted((sample for _, sample in kept), key=lambda sample: (sample.sentence, sample.step))
 
 
 def list_attended_words(

@@ -7,10 +7,10 @@ Shapes: B sentences read together, T steps, L layers that attend, n slots, A act
 before the sentence.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 import torch
@@ -24,7 +24,7 @@ from memtune.corpora.store.vocabulary import UNK
 from memtune.errors import ConfigurationError, CorpusError
 from memtune.models import MODELS, NeuralLanguageModel, RecurrentState
 from memtune.models.memories.memory_traces import MemoryTrace, StackAction
-from memtune.results.model_sources import TrainedModel, open_model
+from memtune.results.loaded_models import TrainedModel, open_model
 from memtune.results.other_texts import make_reader, read_other_text
 from memtune.settings import Settings
 from memtune.values import Value
@@ -174,7 +174,7 @@ def _open_corpus(
     if name is None or name == model.corpus.name:
         return model.corpus, None
     if model.corpus.manifest.tokeniser is not None:
-        return read_other_text(model.corpus, name, split, model.store).corpus, None
+        return read_other_text(model.corpus, name, split, model.store)[0], None
     other = open_corpus(name, model.store)
     ids = replace(model.corpus, joined=other).map_question_ids()
     if UNK in model.corpus.vocabulary:
@@ -262,6 +262,9 @@ class SentenceStack(SentenceReading):
     """The norm of the stack's term in each prediction."""
 
 
+Reading = TypeVar("Reading", bound=SentenceReading)
+
+
 @dataclass(frozen=True)
 class _Batch:
     sentences: Sequence[InspectedSentence]
@@ -300,6 +303,25 @@ def read_stack(model: InspectedModel, choice: TextChoice) -> Iterator[SentenceSt
             )
 
 
+def read_from(
+    read: Callable[[InspectedModel, TextChoice], Iterator[Reading]],
+    model: InspectedModel,
+    choice: TextChoice,
+    first: int,
+    count: int,
+) -> list[Reading]:
+    """The readings of `count` sentences from sentence `first` on.
+
+    A model that reads on across sentences reads all sentences before them. Raises CorpusError where the text
+    has no such sentence.
+    """
+    chosen = choice if choice.text else choice.model_copy(update={"sentences": first + count})
+    readings = (reading for reading in read(model, chosen) if reading.sentence.number >= first)
+    if not (found := list(islice(readings, count))):
+        raise CorpusError(f"the text has no sentence {first}; sentences count from 0")
+    return found
+
+
 def _read_batches(model: InspectedModel, sentences: Iterator[InspectedSentence]) -> Iterator[_Batch]:
     """Batches in the order of the text: one sentence each where the state is carried on."""
     size = 1 if model.carries_state else BATCH_SENTENCES
@@ -307,16 +329,12 @@ def _read_batches(model: InspectedModel, sentences: Iterator[InspectedSentence])
     while batch := list(islice(sentences, size)):
         inputs_BT = _pad_inputs(model, batch)
         before = state or model.network.initial_state(len(batch))
-        hidden_BTH, after = _encode(model, inputs_BT, before)
+        with torch.no_grad():
+            hidden_BTH, after = model.network.encode(inputs_BT, before)
         yield _Batch(batch, inputs_BT, before, hidden_BTH, earlier_P)
         if model.carries_state:
             state = after
             earlier_P = np.concatenate([earlier_P, inputs_BT[0].cpu().numpy()])[-MAX_EARLIER_WORDS:]
-
-
-@torch.no_grad()
-def _encode(model: InspectedModel, inputs_BT: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
-    return model.network.encode(inputs_BT, state)
 
 
 def _pad_inputs(model: InspectedModel, sentences: Sequence[InspectedSentence]) -> Tensor:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from memtune.errors import CheckpointError, ConfigurationError, StudyError, did_you_mean
 from memtune.objective import Objective
-from memtune.results.model_sources import SINGLE_TRIALS_FOLDER
+from memtune.results.loaded_models import SINGLE_TRIALS_FOLDER
 from memtune.results.ranking.selection import is_rankable
 from memtune.results.study.study_trials import StudyTrial
 from memtune.results.study.study_view import StudyView, open_view
@@ -47,7 +47,10 @@ def read_trial_reports(name: str, settings: Settings | None = None) -> TrialRepo
     Raises TrackingError for an unknown name and CheckpointError for a trial without a readable checkpoint.
     """
     settings = Settings.resolve(settings)
-    run = find_trial_run(settings.tracking_uri, _find_run_id(name, settings))
+    run_id = name
+    if not is_trial_name(name):
+        run_id = load_registered(settings.tracking_uri, name, settings.home / "models").version.run_id
+    run = find_trial_run(settings.tracking_uri, run_id)
     study = SINGLE_TRIALS_FOLDER if run.study == NO_STUDY else run.study
     try:
         return read_checkpoint_reports(name, study, run.trial, settings)
@@ -88,13 +91,6 @@ def read_checkpoint_reports(name: str, study: str, identity: str, settings: Sett
     return TrialReports(
         model=name, family=record.config.model.family, protocol=record.config.label, points=tuple(points)
     )
-
-
-def _find_run_id(name: str, settings: Settings) -> str:
-    """A trial's own name, or the run of a registered version."""
-    if is_trial_name(name):
-        return name
-    return load_registered(settings.tracking_uri, name, settings.home / "models").version.run_id
 
 
 class ParameterTrial(Value):
@@ -139,7 +135,16 @@ def collect_parameter_curves(study: str, parameter: str, settings: Settings | No
             f'no trial of {view.id} has a parameter "{parameter}"; {did_you_mean(parameter, known)}'
         )
     trials = [
-        _describe_trial(trial, values[trial.identity][parameter], view)
+        ParameterTrial(
+            value=values[trial.identity][parameter],
+            number=trial.number,
+            seed=trial.seed,
+            state=trial.state,
+            tokens=trial.tokens,
+            best=trial.figure,
+            has_diverged=trial.cost is not None and not is_rankable(trial.cost),
+            reports=_read_reports(trial, view),
+        )
         for trial in view.trials
         if parameter in values[trial.identity]
     ]
@@ -150,19 +155,6 @@ def collect_parameter_curves(study: str, parameter: str, settings: Settings | No
         parameter=parameter,
         objective=view.objective,
         trials=tuple(trials),
-    )
-
-
-def _describe_trial(trial: StudyTrial, value: Scalar, view: StudyView) -> ParameterTrial:
-    return ParameterTrial(
-        value=value,
-        number=trial.number,
-        seed=trial.seed,
-        state=trial.state,
-        tokens=trial.tokens,
-        best=trial.figure,
-        has_diverged=trial.cost is not None and not is_rankable(trial.cost),
-        reports=_read_reports(trial, view),
     )
 
 

@@ -5,13 +5,17 @@ or none is the most probable action. The right one is a histogram of the largest
 """
 
 from collections import Counter
-from itertools import islice
 
 import numpy as np
 import torch
 
-from memtune.errors import CorpusError
-from memtune.results.inspection.inspected_model import InspectedModel, SentenceStack, TextChoice, read_stack
+from memtune.results.inspection.inspected_model import (
+    InspectedModel,
+    SentenceStack,
+    TextChoice,
+    read_from,
+    read_stack,
+)
 from memtune.values import Value
 
 PEAK_BINS = 20
@@ -128,12 +132,9 @@ def describe_stack_use(
     A model that reads on across sentences reads all sentences before them. Raises CorpusError where the text
     has no such sentence, and the errors of `read_stack`.
     """
-    read = choice if choice.text else choice.model_copy(update={"sentences": first + count})
-    readings = (reading for reading in read_stack(model, read) if reading.sentence.number >= first)
-    found = [_describe_sentence(model, reading) for reading in islice(readings, count)]
-    if not found:
-        raise CorpusError(f"the text has no sentence {first}; sentences count from 0")
-    return found
+    return [
+        _describe_sentence(model, reading) for reading in read_from(read_stack, model, choice, first, count)
+    ]
 
 
 def _describe_sentence(model: InspectedModel, reading: SentenceStack) -> SentenceStackUse:

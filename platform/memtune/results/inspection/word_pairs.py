@@ -15,22 +15,21 @@ conjunct.
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from itertools import islice
 from statistics import mean
 
 import numpy as np
-from numpy.typing import NDArray
 
 from memtune.corpora import Split
 from memtune.corpora.batching.treebank import BOUNDARY
 from memtune.errors import CorpusError
-from memtune.results.inspection.attention_weights import find_most_attended, select_layer
+from memtune.results.inspection.attention_weights import DISTANT_WORDS, find_most_attended, select_layer
 from memtune.results.inspection.inspected_model import (
     InspectedModel,
     SentenceAttention,
     TextChoice,
     WordTree,
     read_attention,
+    read_from,
 )
 from memtune.values import Value
 
@@ -77,11 +76,8 @@ def find_links(model: InspectedModel, choice: TextChoice, first: int = 0, count:
     A model that reads on across sentences reads all sentences before them. Raises CorpusError where the text
     has no such sentence, and the errors of `read_attention`.
     """
-    read = choice if choice.text else choice.model_copy(update={"sentences": first + count})
-    readings = (reading for reading in read_attention(model, read) if reading.sentence.number >= first)
-    found = tuple(_describe_sentence(model, reading) for reading in islice(readings, count))
-    if not found:
-        raise CorpusError(f"the text has no sentence {first}; sentences count from 0")
+    readings = read_from(read_attention, model, choice, first, count)
+    found = tuple(_describe_sentence(model, reading) for reading in readings)
     return AttentionLinks(model=model.name, family=model.family, sentences=found)
 
 
@@ -103,8 +99,6 @@ def _describe_sentence(model: InspectedModel, reading: SentenceAttention) -> Sen
 
 
 CHUNK_TOKENS = 2**20
-DISTANT_WORDS = 7
-"""The paper's distant words are more than six positions to the left."""
 
 
 class AttendedPair(Value):
@@ -230,15 +224,11 @@ def count_cooccurrences(
             is_near = (first < base) & (second < base)
             if not across_sentences:
                 is_near &= sentence_K[places - distance] == sentence_K[places]
-            for code, count in _count_codes((first * base + second)[is_near], codes_P):
+            codes = (first * base + second)[is_near]
+            found, occurrences = np.unique(codes[np.isin(codes, codes_P)], return_counts=True)
+            for code, count in zip(found.tolist(), occurrences.tolist(), strict=True):
                 counts[divmod(code, base)][distance] += count
     return counts
-
-
-def _count_codes(codes: NDArray[np.int64], wanted_P: NDArray[np.int64]) -> list[tuple[int, int]]:
-    """How often each wanted code occurs; codes that do not are left out."""
-    values, counts = np.unique(codes[np.isin(codes, wanted_P)], return_counts=True)
-    return list(zip(values.tolist(), counts.tolist(), strict=True))
 
 
 ALL = "ALL"
@@ -327,15 +317,18 @@ def average_dependencies(
             path = find_path(tree, attended, predicted, max_steps)
             if path:
                 sums[path].add(bin, weight)
-    paths = [found.to_value(" ".join(path)) for path, found in sums.items()]
+
+    def rank(path: PathAttention) -> tuple[int, int, str]:
+        far = sum(bin.pairs for bin in path.by_distance[FIRST_FAR_BIN:])
+        return -far, -path.pairs, path.path
+
+    paths = (found.to_value(" ".join(path)) for path, found in sums.items())
     return DependencyAttention(
         model=model.name,
         family=model.family,
         sentences=sentences,
         everything=everything.to_value(ALL),
-        paths=tuple(
-            sorted((path for path in paths if path.pairs >= min_pairs), key=_rank_path),
-        ),
+        paths=tuple(sorted((path for path in paths if path.pairs >= min_pairs), key=rank)),
     )
 
 
@@ -390,8 +383,3 @@ def _list_ancestors(tree: WordTree, word: int, max_steps: int) -> Sequence[int]:
     while len(found) <= max_steps and tree.heads[found[-1]] >= 0:
         found.append(tree.heads[found[-1]])
     return found
-
-
-def _rank_path(path: PathAttention) -> tuple[int, int, str]:
-    far = sum(bin.pairs for bin in path.by_distance[FIRST_FAR_BIN:])
-    return -far, -path.pairs, path.path

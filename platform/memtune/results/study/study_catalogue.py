@@ -48,7 +48,6 @@ class StudySummary(Value):
         return make_frame([_describe_summary(self)])
 
     def __repr__(self) -> str:
-        """The study, its number of trials, and the best one."""
         count = format_count(sum(self.trials.values()), "trial")
         figure = self.objective.format_figure(self.best.figure, DIGITS) if self.best else ""
         best = f", best {self.best.name} {self.objective} {figure}" if self.best else ""
