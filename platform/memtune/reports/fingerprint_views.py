@@ -36,9 +36,10 @@ def list_fingerprint_rows(fingerprint: Fingerprint) -> list[tuple[str, ...]]:
             "100 %",
             f"{result.rate:g}",
             f"{result.parameters:,}",
-            _describe_reference(result) if times == 1 else "",
+            (reference if result.reference else "solved by the model") if times == 1 else "",
         )
         for result in fingerprint.results
+        for reference in [f"{result.reference} {100 * (result.reference_valid or 0.0):.1f} %"]
         for times in result.test
     ]
 
@@ -48,12 +49,6 @@ def format_accuracy(result: ProbeResult, times: int = 1) -> str:
     if not result.is_learnable:
         return "not learnable at this budget"
     return result.estimates[times].format(Objective.ACCURACY, 1)
-
-
-def _describe_reference(result: ProbeResult) -> str:
-    if result.reference is None:
-        return "solved by the model"
-    return f"{result.reference} {100 * (result.reference_valid or 0.0):.1f} %"
 
 
 def draw_fingerprint(fingerprint: Fingerprint) -> "Figure":

@@ -33,6 +33,17 @@ def format_reproduction_page(
 ) -> str:
     """The same table in Markdown, with command, seeds, settings, versions and machines."""
     found = [row for row in rows if row.state is RowState.TRAINED]
+    trainings = [
+        [
+            row.name,
+            str((row.configuration or {}).get("seed", "")),
+            f"{row.tokens or 0:,}",
+            f"{row.best_tokens or 0:,}",
+            f"{row.tokens_per_second or 0.0:,.0f}",
+            f"{row.cpu_hours or 0.0:.3g}",
+        ]
+        for row in found
+    ]
     hours = sum(row.cpu_hours or 0.0 for row in found)
     parts = [
         [f"## {table.title}", "", f"Scale {_describe_scale(table, scale)}; {hours:.3g} core hours:"],
@@ -42,7 +53,7 @@ def format_reproduction_page(
     if found:
         parts += [
             ["", "### Trainings", ""],
-            _format_table(TRAINING_COLUMNS, [_list_training(row) for row in found]),
+            _format_table(TRAINING_COLUMNS, trainings),
             ["", "### Settings", "", *_format_settings(found)],
             ["", "### Versions and machines", "", *_format_environments(found)],
         ]
@@ -60,20 +71,13 @@ def _format_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list
     return lines + [f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in rows]
 
 
-def _list_training(row: ReproducedRow) -> list[str]:
-    return [
-        row.name,
-        str((row.configuration or {}).get("seed", "")),
-        f"{row.tokens or 0:,}",
-        f"{row.best_tokens or 0:,}",
-        f"{row.tokens_per_second or 0.0:,.0f}",
-        f"{row.cpu_hours or 0.0:.3g}",
-    ]
-
-
 def _format_settings(rows: Sequence[ReproducedRow]) -> list[str]:
     """The settings that all rows have as TOML, and those of each row by dotted name."""
-    settings = {row.name: _list_settings(row) for row in rows}
+    # By dotted name, as TOML.
+    lines_of = {row.name: format_toml(row.configuration or {}).splitlines() for row in rows}
+    settings = {
+        name: dict(line.split(" = ", maxsplit=1) for line in lines) for name, lines in lines_of.items()
+    }
     first, *others = settings.values()
     shared = {name: value for name, value in first.items() if all(own.get(name) == value for own in others)}
     corpora = dict.fromkeys(f"`{row.corpus}`, digest {row.corpus_digest}" for row in rows)
@@ -89,12 +93,6 @@ def _format_settings(rows: Sequence[ReproducedRow]) -> list[str]:
         different = [f"{field} = {value}" for field, value in own.items() if field not in shared]
         lines.append(f"- {name}: `{', '.join(different)}`" if different else f"- {name}: nothing else")
     return lines
-
-
-def _list_settings(row: ReproducedRow) -> dict[str, str]:
-    """The settings by dotted name, with their values as TOML."""
-    lines = format_toml(row.configuration or {}).splitlines()
-    return dict(line.split(" = ", maxsplit=1) for line in lines)
 
 
 def _format_environments(rows: Sequence[ReproducedRow]) -> list[str]:

@@ -172,7 +172,7 @@ def draw_samples(samples: Sequence[AttentionSample], title: str) -> "Figure":
                 weights[rows[word.distance], column] = word.weight
     figure = make_figure(max(5.0, 1.8 + 0.13 * len(samples)), 1.8 + 0.16 * len(distances))
     axes = figure.add_subplot()
-    _hatch_background(axes)
+    axes.patch.set(facecolor="white", hatch="//////", edgecolor="#b0b0b0", linewidth=0)
     image = axes.imshow(weights, cmap="Greys", vmin=0, vmax=1, aspect="auto", interpolation="none")
     axes.set_xticks(range(len(samples)), [_shorten(sample.predicted) for sample in samples], rotation=90)
     axes.set_yticks(range(len(distances)), [str(distance) for distance in distances])
@@ -181,11 +181,6 @@ def draw_samples(samples: Sequence[AttentionSample], title: str) -> "Figure":
     figure.suptitle(f"{title}\n(hatched: no word)", fontsize=9)  # wider than the axes of a few words
     figure.colorbar(image, ax=axes, label="attention", pad=0.01)
     return figure
-
-
-def _hatch_background(axes: "Axes") -> None:
-    """Hatch everything that an image leaves open."""
-    axes.patch.set(facecolor="white", hatch="//////", edgecolor="#b0b0b0", linewidth=0)
 
 
 def _shorten(word: str, length: int = 14) -> str:

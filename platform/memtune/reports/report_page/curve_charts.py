@@ -47,7 +47,9 @@ def draw_learning_curves(detail: StudyDetail, ideal: float | None, scales: Famil
     return StudyChart(
         name="learning_curves",
         title="Learning curves of all trials and seeds",
-        caption=_describe_curves(ideal, bool(counted))
+        caption="Filled ends have trained to full length; hollow, pale ones were stopped, paused or failed."
+        + (" The dashed line is the ideal." if ideal else "")
+        + (" Horizontal lines are models that count: they read the text once." if counted else "")
         + describe_drawn_limit([row["figure"] for row in trained], limit),
         chart=alt.layer(*draw_ideal(ideal, y), *layers),
         tables={"reports": trained, "counted": counted, "ideal": [{"figure": ideal}]},
@@ -77,7 +79,7 @@ def _draw_curves(x: alt.X, y: alt.Y, objective: Objective, scales: FamilyScales)
             strokeWidth=alt.condition("datum.complete", alt.value(1.6), alt.value(1)),
         )
     )
-    ends = {"x": x, "y": y, "color": scales.colour(), "shape": scales.shape(), "tooltip": tooltip}
+    ends = scales.encode(x, y, tooltip)
     complete = plot_rows("reports").transform_filter("datum.last && datum.complete")
     short = plot_rows("reports").transform_filter("datum.last && !datum.complete")
     return [
@@ -104,15 +106,6 @@ def _list_reports(trial: StudyTrial, objective: Objective) -> Iterator[Row]:
             "last": place == len(drawn),
             "counted": trial.is_counted,
         }
-
-
-def _describe_curves(ideal: float | None, has_counted: bool) -> str:
-    text = "Filled ends have trained to full length; hollow, pale ones were stopped, paused or failed."
-    if ideal:
-        text += " The dashed line is the ideal."
-    if has_counted:
-        text += " Horizontal lines are models that count: they read the text once."
-    return text
 
 
 def _scale_figures(
@@ -162,7 +155,7 @@ def draw_progress(detail: StudyDetail, ideal: float | None, scales: FamilyScales
             tell_figure(objective),
             alt.Tooltip(f"{quantity}:Q", title=unit, format=",.4~g"),
         ]
-        encoded = marks.encode(x=x, y=y, color=scales.colour(), shape=scales.shape(), tooltip=tooltip)
+        encoded = marks.encode(**scales.encode(x, y, tooltip))
         layers = [*draw_ideal(ideal, y), line.encode(x=x, y=y), scales.filter(encoded)]
         yield StudyChart(
             name=f"best_so_far_by_{quantity}",

@@ -81,10 +81,7 @@ def _draw_rows(
     x: alt.X, y: alt.Y, scale: alt.Scale, objective: Objective, scales: FamilyScales
 ) -> list[alt.Chart]:
     """Intervals, dots of the seeds, and marks of the means, which are filled for models that are trained."""
-    tooltip = [
-        alt.Tooltip("name:N", title="configuration"),
-        tell_figure(objective),
-    ]
+    tooltip = [alt.Tooltip("name:N", title="configuration"), tell_figure(objective)]
     interval = (
         plot_rows("means")
         .mark_rule(strokeWidth=2, opacity=0.6, clip=True)
@@ -95,13 +92,8 @@ def _draw_rows(
         .mark_circle(size=SEED_SIZE, opacity=JITTERLESS_OPACITY)
         .encode(x=x, y=y, color=scales.colour(), tooltip=[*tooltip, alt.Tooltip("seed:Q", title="seed")])
     )
-    encoded = {
-        "x": x,
-        "y": y,
-        "color": scales.colour(),
-        "shape": scales.shape(),
-        "tooltip": [*tooltip, alt.Tooltip("seeds:Q"), alt.Tooltip("interval:N", title="95 % interval")],
-    }
+    interval_text = alt.Tooltip("interval:N", title="95 % interval")
+    encoded = scales.encode(x, y, [*tooltip, alt.Tooltip("seeds:Q"), interval_text])
     trained = plot_rows("means").transform_filter("!datum.counted").mark_point(filled=True, size=MARK_SIZE)
     counted = plot_rows("means").transform_filter("datum.counted").mark_point(filled=False, size=MARK_SIZE)
     marks = [mark.encode(**encoded, opacity=alt.value(1)) for mark in (trained, counted)]

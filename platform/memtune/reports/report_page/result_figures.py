@@ -47,19 +47,19 @@ class Figure:
         file = Path(path)
         if file.suffix not in SUFFIXES:
             raise ConfigurationError(f'no figure format "{file.suffix}" ({file}); use {", ".join(SUFFIXES)}')
+        content = self.svg.encode()
+        if file.suffix == ".png":
+            content = bytes(vl_convert.svg_to_png(self.svg, scale=PNG_SCALE))
+        elif file.suffix == ".pdf":
+            content = bytes(vl_convert.svg_to_pdf(self.svg))
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_bytes(self._convert(file.suffix))
+            file.write_bytes(content)
         except OSError as error:
             raise StorageError(
                 f"{file} cannot be written: {error.strerror or error}; choose another place"
             ) from None
         return file
-
-    def _convert(self, suffix: str) -> bytes:
-        if suffix == ".png":
-            return bytes(vl_convert.svg_to_png(self.svg, scale=PNG_SCALE))
-        return bytes(vl_convert.svg_to_pdf(self.svg)) if suffix == ".pdf" else self.svg.encode()
 
     def __repr__(self) -> str:
         return f"Figure({self.name}: {self.title})"
