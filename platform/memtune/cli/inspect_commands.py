@@ -65,19 +65,15 @@ class TextOptions:
     device: Device = "cpu"
     trust_code: TrustCode = False
 
-    def to_choice(self) -> "TextChoice":
-        """The choice of the text."""
+    def open(self, name: str, trace: "Literal['attention', 'stack']") -> "tuple[InspectedModel, TextChoice]":
+        """A model that has this trace of its memory, and the text that it reads."""
         # Imported here, as in every command below: torch and MLflow load for seconds, which help and refused
         # options need not wait for.
-        from memtune.results.inspection.inspected_model import TextChoice
+        from memtune.results.inspection.inspected_model import TextChoice, inspect_model
 
-        return TextChoice(split=self.split, corpus=self.corpus, text=self.text, sentences=self.sentences)
-
-    def open_model(self, name: str, trace: "Literal['attention', 'stack']") -> "InspectedModel":
-        """A model that has this trace of its memory."""
-        from memtune.results.inspection.inspected_model import inspect_model
-
-        return inspect_model(name, trace, device=self.device, trust_code=self.trust_code)
+        inspected = inspect_model(name, trace, device=self.device, trust_code=self.trust_code)
+        choice = TextChoice(split=self.split, corpus=self.corpus, text=self.text, sentences=self.sentences)
+        return inspected, choice
 
 
 @dataclass(frozen=True)
@@ -118,8 +114,7 @@ def positions(models: ModelNames, text: TextOptions, output: OutputOptions, laye
     from memtune.reports.inspection.inspection_tables import make_positions_table
     from memtune.results.inspection.attention_weights import average_positions
 
-    choice = text.to_choice()
-    found = [average_positions(text.open_model(name, "attention"), choice, layer) for name in models]
+    found = [average_positions(*text.open(name, "attention"), layer) for name in models]
     output.show(found, lambda: [make_positions_table(found)], lambda: draw_positions(found))
 
 
@@ -141,8 +136,8 @@ def samples(
     from memtune.reports.inspection.inspection_tables import make_samples_table
     from memtune.results.inspection.attention_weights import sample_attention
 
-    inspected = text.open_model(model, "attention")
-    found = sample_attention(inspected, text.to_choice(), words, seed, layer)
+    inspected, choice = text.open(model, "attention")
+    found = sample_attention(inspected, choice, words, seed, layer)
     title = f"{inspected.name}: attention before {len(found)} sampled words"
     output.show(found, lambda: [make_samples_table(found, title)], lambda: draw_samples(found, title))
 
@@ -168,8 +163,8 @@ def examples(
     from memtune.reports.inspection.inspection_tables import make_examples_table
     from memtune.results.inspection.attention_weights import find_distant_examples
 
-    inspected = text.open_model(model, "attention")
-    found = find_distant_examples(inspected, text.to_choice(), count, min_distance, max_rank, layer)
+    inspected, choice = text.open(model, "attention")
+    found = find_distant_examples(inspected, choice, count, min_distance, max_rank, layer)
     title = f"{inspected.name}: most attention to a word at least {min_distance} words before"
     output.show(found, lambda: [make_examples_table(found, title)], lambda: draw_examples(found, title))
 
@@ -196,8 +191,7 @@ def pairs(
     from memtune.reports.inspection.inspection_tables import make_pair_tables
     from memtune.results.inspection.word_pairs import count_attended_pairs
 
-    inspected = text.open_model(model, "attention")
-    found = count_attended_pairs(inspected, text.to_choice(), min_distance, window, layer)
+    found = count_attended_pairs(*text.open(model, "attention"), min_distance, window, layer)
     output.show(found, lambda: make_pair_tables(found, rows), lambda: draw_pair_counts(found))
 
 
@@ -222,8 +216,7 @@ def relations(
     from memtune.reports.inspection.inspection_tables import make_dependencies_table
     from memtune.results.inspection.word_pairs import average_dependencies
 
-    inspected = text.open_model(model, "attention")
-    found = average_dependencies(inspected, text.to_choice(), max_steps, min_pairs, layer)
+    found = average_dependencies(*text.open(model, "attention"), max_steps, min_pairs, layer)
     output.show(found, lambda: [make_dependencies_table(found, rows)], lambda: draw_dependencies(found, rows))
 
 
@@ -249,8 +242,7 @@ def links(
     from memtune.reports.inspection.inspection_tables import make_links_table
     from memtune.results.inspection.word_pairs import find_links
 
-    inspected = text.open_model(model, "attention")
-    found = find_links(inspected, text.to_choice(), first)
+    found = find_links(*text.open(model, "attention"), first)
     (sentence,) = found.sentences
     title = f"{found.model}: {found.family}"
 
@@ -273,8 +265,7 @@ def stack_actions(model: ModelName, text: TextOptions, output: OutputOptions) ->
     from memtune.reports.inspection.stack_figures import draw_stack_statistics
     from memtune.results.inspection.stack_use import count_stack_actions
 
-    inspected = text.open_model(model, "stack")
-    found = count_stack_actions(inspected, text.to_choice())
+    found = count_stack_actions(*text.open(model, "stack"))
     output.show(found, lambda: [make_stack_actions_table(found)], lambda: draw_stack_statistics(found))
 
 
@@ -291,8 +282,7 @@ def stack_sentence(
     from memtune.reports.inspection.stack_figures import draw_sentence_stack
     from memtune.results.inspection.stack_use import describe_stack_use
 
-    inspected = text.open_model(model, "stack")
-    found = describe_stack_use(inspected, text.to_choice(), first)
+    found = describe_stack_use(*text.open(model, "stack"), first)
     output.show(found, lambda: [make_stack_steps_table(found)], lambda: draw_sentence_stack(found[0]))
 
 

@@ -19,12 +19,7 @@ from memtune.results.promotion import register_trial_model, wait_for_records
 from memtune.settings import Settings
 from memtune.studies.checkpoint_store import Checkpoints
 from memtune.studies.definition.study import copy_as_toml
-from memtune.studies.definition.toml_files import (
-    load_listed_models,
-    name_place,
-    override_fields,
-    read_toml,
-)
+from memtune.studies.definition.toml_files import load_listed_models, name_place, override_fields, read_toml
 from memtune.studies.trial_records import (
     collect_trial_files,
     collect_trial_parameters,
@@ -33,14 +28,7 @@ from memtune.studies.trial_records import (
     make_trial_tags,
 )
 from memtune.toml_text import locate_field
-from memtune.tracking import (
-    NO_STUDY,
-    DrawFigures,
-    PromotionResult,
-    Recorder,
-    check_tracking,
-    find_evaluation,
-)
+from memtune.tracking import NO_STUDY, DrawFigures, PromotionResult, Recorder, check_tracking, find_evaluation
 from memtune.training import AnyTrainer, Progress, Report, TrialConfig, create_trainer
 from memtune.trial_state import StopReason, TrialEnd, TrialState
 from memtune.values import Place, Value, parse

@@ -12,12 +12,7 @@ from pydantic import Field
 from memtune.corpora import Corpus, open_corpus
 from memtune.corpora.probes import PREFIX, open_probe
 from memtune.errors import CorpusError, MemtuneError
-from memtune.experiments.published_tables import (
-    PublishedRow,
-    PublishedTable,
-    ScaleName,
-    has_printed_size,
-)
+from memtune.experiments.published_tables import PublishedRow, PublishedTable, ScaleName, has_printed_size
 from memtune.experiments.single_trial import (
     TrainResult,
     TrialFile,

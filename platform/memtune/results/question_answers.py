@@ -67,7 +67,12 @@ def ask(
         corpus, protocol = source.corpus, source.config.protocol
         if questions is not None:
             corpus = open_corpus(f"{corpus.name.partition('+')[0]}+{questions}", settings.corpus_store)
-        opened = _resolve_task(task, corpus, options or {}).open_questions(corpus, protocol)
+        kind = task or _find_question_kind(corpus)
+        if kind not in QUESTION_TASKS:
+            known = ", ".join(QUESTION_TASKS)
+            raise ConfigurationError(f'no task "{kind}" has questions; the tasks with questions are {known}')
+        config: QuestionTaskConfig = parse(QUESTION_TASKS[kind], options or {}, f"task {kind}")
+        opened = config.open_questions(corpus, protocol)
         language_model = source.model.require_language_model(f"answering questions with {uri}")
         source.record_access(split)
         answers = opened.answer(language_model, split, device)
@@ -82,16 +87,6 @@ def ask(
                 raise
             raise type(error)(f"{model}: {error}") from None
     return found
-
-
-def _resolve_task(task: str | None, corpus: Corpus, options: dict[str, Any]) -> QuestionTaskConfig:
-    kind = task or _find_question_kind(corpus)
-    if kind not in QUESTION_TASKS:
-        raise ConfigurationError(
-            f'no task "{kind}" has questions; the tasks with questions are {", ".join(QUESTION_TASKS)}'
-        )
-    config = QUESTION_TASKS[kind]
-    return config.model_validate(parse(config, options, f"task {kind}"))
 
 
 def _find_question_kind(corpus: Corpus) -> str:

@@ -5,11 +5,7 @@ from collections.abc import Sequence
 from rich.table import Table
 
 from memtune.reports.text_console import make_table
-from memtune.results.inspection.attention_weights import (
-    AttentionExample,
-    AttentionPositions,
-    AttentionSample,
-)
+from memtune.results.inspection.attention_weights import AttentionExample, AttentionPositions, AttentionSample
 from memtune.results.inspection.parameter_curves import ParameterCurves, TrialReports
 from memtune.results.inspection.stack_use import SentenceStackUse, StackStatistics
 from memtune.results.inspection.word_pairs import AttendedPairs, AttentionLinks, DependencyAttention

@@ -1,7 +1,7 @@
 """What the pages of reports show, prepared for their templates: sections, tables, sentences."""
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -37,14 +37,12 @@ def list_families(report: StudyReport) -> list[str]:
     return sorted({trial.family for trial in report.detail.trials})
 
 
-def list_sections(report: StudyReport) -> list[ChartSection]:
-    """The sections that have a chart."""
+def list_sections(report: StudyReport) -> dict[str, ChartSection]:
+    """The sections that have a chart, by their key."""
     detail, leaderboard, ideal = report.detail, report.leaderboard, report.ideal
     objective, scales = detail.summary.objective, FamilyScales(list_families(report))
     best = detail.best.number if detail.best else -1
-    slices = draw_slices(detail, scales)
-    efforts = report.verdict.efforts if report.verdict else ()
-    best_of = draw_best_of(efforts, objective, scales)
+    best_of = draw_best_of(report.verdict.efforts if report.verdict else (), objective, scales)
     drawn: list[tuple[str, str, Sequence[StudyChart | None]]] = [
         ("seeds", "Leaderboard", [draw_seeds(leaderboard, objective, ideal, best, scales)]),
         (
@@ -60,32 +58,36 @@ def list_sections(report: StudyReport) -> list[ChartSection]:
             [
                 draw_parallel_coordinates(detail, scales),
                 draw_importance(detail),
-                *slices,
+                *draw_slices(detail, scales),
             ],
         ),
     ]
-    found = [
+    return _keep_drawn(drawn)
+
+
+def _keep_drawn(sections: Iterable[tuple[str, str, Sequence[StudyChart | None]]]) -> dict[str, ChartSection]:
+    found = (
         ChartSection(key, title, tuple(chart for chart in charts if chart is not None))
-        for key, title, charts in drawn
-    ]
-    return [section for section in found if section.charts]
+        for key, title, charts in sections
+    )
+    return {section.key: section for section in found if section.charts}
 
 
-def list_corpus_sections(report: CorpusReport) -> list[ChartSection]:
-    """A section for each label of a corpus with a configuration of full length."""
+def list_corpus_sections(report: CorpusReport) -> dict[str, ChartSection]:
+    """A section for each label of a corpus with a configuration of full length, by its key."""
     scales = FamilyScales(
         family for label in report.labels for study in label.studies for family in list_families(study)
     )
     found = []
     for place, label in enumerate(report.labels):
         ideal = report.ideal if label.objective.has_ideal else None
-        drawn = [
+        charts = (
             draw_seeds(label.leaderboard, label.objective, ideal, 1, scales),
             *draw_trade_offs(label.leaderboard, label.objective, ideal, 1, scales),
-        ]
-        charts = tuple(replace(chart, name=f"{chart.name}_{place}") for chart in drawn if chart is not None)
-        found.append(ChartSection(f"label-{place}", f"Protocol {label.label}", charts))
-    return [section for section in found if section.charts]
+        )
+        named = [chart and replace(chart, name=f"{chart.name}_{place}") for chart in charts]
+        found.append((f"label-{place}", f"Protocol {label.label}", named))
+    return _keep_drawn(found)
 
 
 NO_IMPORTANCE = (
@@ -131,7 +133,7 @@ def _describe_study(report: StudyReport) -> PageContent:
         title=report.detail.summary.question or f"Study {report.detail.summary.name}",
         subject=report.detail.summary.name,
         families=tuple(list_families(report)),
-        sections={section.key: section for section in list_sections(report)},
+        sections=list_sections(report),
         settings=_describe_settings(report),
         equality_of=(describe_equality(report.leaderboard),),
         commands=report.provenance.commands,
@@ -146,7 +148,7 @@ def _describe_corpus(report: CorpusReport) -> PageContent:
         title=f"Which model is best for {report.corpus}?",
         subject=report.corpus,
         families=tuple(sorted({family for study in studies for family in list_families(study)})),
-        sections={section.key: section for section in list_corpus_sections(report)},
+        sections=list_corpus_sections(report),
         settings={
             identity: text for study in studies for identity, text in _describe_settings(study).items()
         },

@@ -29,11 +29,7 @@ from memtune.reports.report_page.chart_parts import (
 from memtune.reports.report_page.leaderboard_charts import choose_ideal, select_drawn
 from memtune.reports.study_tables import describe_reference
 from memtune.results.study.study_detail import StudyDetail
-from memtune.results.study.study_leaderboard import (
-    StudyLeaderboard,
-    TradeOff,
-    make_trade_off,
-)
+from memtune.results.study.study_leaderboard import StudyLeaderboard, TradeOff, make_trade_off
 from memtune.search import SIZE_UNITS
 from memtune.tracking import LeaderboardRow
 from memtune.trial_state import TrialState

@@ -310,7 +310,12 @@ def average_dependencies(
     """
     sums, everything, sentences = defaultdict[Path, _Sums](_Sums), _Sums(), 0
     for reading in read_attention(model, choice):
-        tree = _require_tree(model, choice, reading)
+        if (tree := reading.sentence.tree) is None:
+            place = f'corpus "{choice.corpus or model.corpus.name}"' if choice.text is None else "the text"
+            raise CorpusError(
+                f"{place} has no dependency trees for this text; name a corpus with trees by --corpus, "
+                "such as one imported with --format conllu"
+            )
         sentences += 1
         for attended, predicted, bin, weight in _iterate_pairs(reading, layer, model.reads_boundary):
             everything.add(bin, weight)
@@ -330,16 +335,6 @@ def average_dependencies(
         everything=everything.to_value(ALL),
         paths=tuple(sorted((path for path in paths if path.pairs >= min_pairs), key=rank)),
     )
-
-
-def _require_tree(model: InspectedModel, choice: TextChoice, reading: SentenceAttention) -> WordTree:
-    if reading.sentence.tree is None:
-        place = f'corpus "{choice.corpus or model.corpus.name}"' if choice.text is None else "the text"
-        raise CorpusError(
-            f"{place} has no dependency trees for this text; name a corpus with trees by --corpus, "
-            "such as one imported with --format conllu"
-        )
-    return reading.sentence.tree
 
 
 def _iterate_pairs(
