@@ -25,7 +25,6 @@ with interrupt_on_stop_signals():  # such as the stop of a job while its driver 
         cluster_commands,
         corpus_commands,
         inspect_commands,
-        job_commands,
         model_commands,
         study_commands,
     )
@@ -58,13 +57,13 @@ app = typer.Typer(
     rich_markup_mode="markdown" if sys.stdout.isatty() else None,
 )
 app.add_typer(corpus_commands.app, name="corpus")
-app.add_typer(cluster_commands.app, name="cluster")
+app.add_typer(cluster_commands.cluster_app, name="cluster")
 app.add_typer(inspect_commands.app, name="inspect")
-app.add_typer(job_commands.app, name="jobs")
+app.add_typer(cluster_commands.jobs_app, name="jobs")
 app.add_typer(model_commands.app, name="model")
 app.add_typer(study_commands.app, name="study")
 for command in (
-    *(demo, train, judge, search, job_commands.submit, compare, report, best),
+    *(demo, train, judge, search, cluster_commands.submit, compare, report, best),
     *(evaluate, generate, ask, probe, reproduce, study_commands.schema, ui),
 ):
     app.command()(command)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from memtune.cli.shell_completion import complete_corpus, complete_study
-from memtune.cli.terminal import STUDY_HELP, AsJson, out, print_pages
+from memtune.cli.shell_completion import complete_study
+from memtune.cli.terminal import STUDY_HELP, AsJson, corpus_option, out, print_pages
 from memtune.errors import ConfigurationError, MemtuneError
 from memtune.number_format import format_count
 
@@ -23,7 +23,7 @@ NARROW_CHARACTERS = 80
 
 
 def compare(
-    corpus: Annotated[str, typer.Option(help="Name of the corpus.", autocompletion=complete_corpus)],
+    corpus: Annotated[str, corpus_option("Name of the corpus.")],
     protocol: Annotated[
         str | None, typer.Option(help="One protocol's trials; default: the champion's.")
     ] = None,
@@ -98,9 +98,7 @@ def _print_places(found: "Comparison", study: str | None) -> None:
 
 
 def best(
-    corpus: Annotated[
-        str | None, typer.Option(help="One corpus; default: all.", autocompletion=complete_corpus)
-    ] = None,
+    corpus: Annotated[str | None, corpus_option("One corpus; default: all.")] = None,
     json: AsJson = False,
 ) -> None:
     """The champions of each corpus, one for each protocol and task, as the registry holds them.
@@ -135,10 +133,7 @@ def _describe_accesses(count: int) -> str:
 
 def report(
     study: Annotated[str | None, typer.Argument(help=STUDY_HELP, autocompletion=complete_study)] = None,
-    corpus: Annotated[
-        str | None,
-        typer.Option(help="All studies of this corpus instead.", autocompletion=complete_corpus),
-    ] = None,
+    corpus: Annotated[str | None, corpus_option("All studies of this corpus instead.")] = None,
     file: Annotated[
         Path | None, typer.Option("--out", help="The HTML file to write; default: report.html.")
     ] = None,

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from memtune.cli.shell_completion import complete_corpus
 from memtune.cli.terminal import (
     AsJson,
     Device,
@@ -18,6 +17,7 @@ from memtune.cli.terminal import (
     QuestionTask,
     SplitName,
     TrustCode,
+    corpus_option,
     expand_option_groups,
     out,
     warn,
@@ -81,10 +81,7 @@ def evaluate(
     model: ModelName,
     split: SplitName = "valid",
     corpus: Annotated[
-        str | None,
-        typer.Option(
-            help="Another text of the store, in the model's vocabulary.", autocompletion=complete_corpus
-        ),
+        str | None, corpus_option("Another text of the store, in the model's vocabulary.")
     ] = None,
     words: Annotated[
         Path | None, typer.Option(help="Parquet file for the log probability of each word, in nats.")

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from memtune.cli.shell_completion import complete_corpus
 from memtune.cli.terminal import (
     AsJson,
     Device,
@@ -18,6 +17,7 @@ from memtune.cli.terminal import (
     SplitName,
     StudyName,
     TrustCode,
+    corpus_option,
     expand_option_groups,
     out,
 )
@@ -50,11 +50,7 @@ class TextOptions:
 
     split: SplitName = "valid"
     corpus: Annotated[
-        str | None,
-        typer.Option(
-            help="Another corpus, such as one with trees; default: the model's own.",
-            autocompletion=complete_corpus,
-        ),
+        str | None, corpus_option("Another corpus, such as one with trees; default: the model's own.")
     ] = None
     text: Annotated[str | None, typer.Option(help="Words separated by blanks, read in place of a split.")] = (
         None

@@ -28,6 +28,11 @@ CorpusStoreOption = Annotated[
 ]
 
 
+def corpus_option(help: str) -> Any:
+    """An option that takes the name of a corpus, which a shell completes."""
+    return typer.Option(help=help, autocompletion=complete_corpus)
+
+
 def reserve_output(context: typer.Context, is_json: bool) -> bool:
     """With --json, only the JSON is printed: what a user's model prints goes to the standard error."""
     if is_json:
@@ -46,11 +51,7 @@ STUDY_HELP = "A study's id, or its name where that names one study only."
 StudyName = Annotated[str, typer.Argument(help=STUDY_HELP, autocompletion=complete_study)]
 CorpusName = Annotated[str, typer.Argument(help="Name of the corpus.", autocompletion=complete_corpus)]
 QuestionCorpus = Annotated[
-    str | None,
-    typer.Option(
-        help="Corpus of questions; default: the questions of each model's own corpus.",
-        autocompletion=complete_corpus,
-    ),
+    str | None, corpus_option("Corpus of questions; default: the questions of each model's own corpus.")
 ]
 QuestionTask = Annotated[
     Literal["completion", "agreement"] | None, typer.Option(help="Default: the kind of the questions.")

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from memtune.cli.shell_completion import complete_corpus, complete_paper, complete_trial_file
-from memtune.cli.terminal import AsJson, Device, TrustCode, err, out, print_promotion, warn
+from memtune.cli.shell_completion import complete_paper, complete_trial_file
+from memtune.cli.terminal import AsJson, Device, TrustCode, corpus_option, err, out, print_promotion, warn
 from memtune.errors import CorpusError, MemtuneError
 from memtune.gc_pause import pause_gc
 
@@ -60,10 +60,7 @@ def train(
             autocompletion=complete_trial_file,
         ),
     ],
-    corpus: Annotated[
-        str | None,
-        typer.Option(help="Train on this corpus instead of the file's.", autocompletion=complete_corpus),
-    ] = None,
+    corpus: Annotated[str | None, corpus_option("Train on this corpus instead of the file's.")] = None,
     seed: Annotated[
         list[int] | None,
         typer.Option(help="Use this seed instead of the file's. Several give their mean and deviation."),
@@ -195,7 +192,7 @@ def probe(
     Example: memtune probe gated_deltanet --set state --seeds 3 --figure fingerprint.svg
     """
     with pause_gc():
-        from memtune.reports.fingerprint_views import draw_fingerprint, make_fingerprint_table
+        from memtune.reports.experiment_views import draw_fingerprint, make_fingerprint_table
         from memtune.reports.inspection.figure_files import save_figure
         from memtune.reports.live.watched_calls import probe as take_fingerprint
     _set_threads(threads)
@@ -242,10 +239,7 @@ def reproduce(
         Literal["paper", "cpu", "tiny"],
         typer.Option(help="The paper's trainings, those that a CPU can do, or a check that takes seconds."),
     ] = "cpu",
-    corpus: Annotated[
-        str | None,
-        typer.Option(help="Train on this corpus instead of the tables' own.", autocompletion=complete_corpus),
-    ] = None,
+    corpus: Annotated[str | None, corpus_option("Train on this corpus instead of the tables' own.")] = None,
     max_core_hours: Annotated[
         float | None,
         typer.Option(
@@ -267,8 +261,8 @@ def reproduce(
     with pause_gc():
         from memtune.experiments.published_tables import load_paper, select_rows, select_tables
         from memtune.experiments.table_run import CoreHours, RowState, reproduce_table
+        from memtune.reports.experiment_views import format_reproduction_page, make_reproduction_table
         from memtune.reports.live.watched_calls import LineDisplay
-        from memtune.reports.reproduction_tables import format_reproduction_page, make_reproduction_table
         from memtune.settings import Settings
 
     tables = select_tables(load_paper(paper), table)

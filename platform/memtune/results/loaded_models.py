@@ -22,6 +22,7 @@ from memtune.studies.checkpoint_store import Checkpoints
 from memtune.tasks import compute_text_nats
 from memtune.tracking import (
     NO_STUDY,
+    DownloadedModel,
     RegisteredVersion,
     TextReader,
     TextRules,
@@ -95,19 +96,27 @@ def check_model_name(name: object) -> None:
 
 
 def _open_version(name: str, settings: Settings, device: str, trust_code: bool) -> TrainedModel:
-    found = load_registered(settings.tracking_uri, name, settings.home / "models")
+    found, model, config = _load_version(name, settings, device, trust_code)
     version = found.version
-    model = found.run_with_sources(lambda: load_model(found.folder, str(open_device(device))), trust_code)
     return TrainedModel(
         version.uri,
         model,
-        parse(TrialConfig, found.card.result.configuration, f"{version.uri}: the configuration on its card"),
+        config,
         _open_training_corpus(name, version.corpus, version.corpus_digest, settings),
         version.run_id,
         version.corpus,
         settings.tracking_uri,
         version,
     )
+
+
+def _load_version(
+    name: str, settings: Settings, device: str, trust_code: bool
+) -> tuple[DownloadedModel, Model, TrialConfig]:
+    found = load_registered(settings.tracking_uri, name, settings.home / "models")
+    model = found.run_with_sources(lambda: load_model(found.folder, str(open_device(device))), trust_code)
+    place = f"{found.version.uri}: the configuration on its card"
+    return found, model, parse(TrialConfig, found.card.result.configuration, place)
 
 
 def _open_trial(name: str, settings: Settings, device: str, trust_code: bool) -> TrainedModel:
@@ -210,13 +219,8 @@ def load(
         opened = open_model(name, settings, device, trust_code=trust_code)
         tokens, rules = tuple(opened.corpus.vocabulary.tokens), find_text_rules(opened.corpus)
         return LoadedModel(name, opened.model.eval(), tokens, opened.config, rules)
-    found = load_registered(settings.tracking_uri, name, settings.home / "models")
-    module = found.run_with_sources(
-        lambda: load_model(found.folder, str(open_device(device))).eval(), trust_code
-    )
-    uri = found.version.uri
-    config = parse(TrialConfig, found.card.result.configuration, f"{uri}: the configuration on its card")
-    return LoadedModel(uri, module, found.vocabulary, config, found.rules)
+    found, module, config = _load_version(name, settings, device, trust_code)
+    return LoadedModel(found.version.uri, module.eval(), found.vocabulary, config, found.rules)
 
 
 def generate(model: LoadedModel, prompt: str = "", options: GenerationOptions | None = None) -> Iterator[str]:

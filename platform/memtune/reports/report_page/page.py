@@ -20,8 +20,8 @@ from markupsafe import Markup
 
 from memtune.corpora.store.node_cache import resolve_cache_folder
 from memtune.objective import Objective
+from memtune.reports.experiment_views import format_accuracy
 from memtune.reports.family_marks import COLOURS, DARK_COLOURS, FamilyMark, assign_marks
-from memtune.reports.fingerprint_views import format_accuracy
 from memtune.reports.report_page.chart_parts import make_config
 from memtune.reports.report_page.page_content import PageContent, describe_page
 from memtune.reports.text_console import make_json_data

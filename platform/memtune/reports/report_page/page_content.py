@@ -6,8 +6,6 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from memtune.reports.report_page.chart_parts import FamilyScales, StudyChart
-from memtune.reports.report_page.curve_charts import draw_best_of, draw_learning_curves, draw_progress
-from memtune.reports.report_page.leaderboard_charts import draw_seeds
 from memtune.reports.report_page.parameter_axes import format_level, name_fields
 from memtune.reports.report_page.parameter_charts import (
     draw_importance,
@@ -15,6 +13,12 @@ from memtune.reports.report_page.parameter_charts import (
     draw_slices,
 )
 from memtune.reports.report_page.trade_off_charts import draw_hypervolume, draw_trade_offs
+from memtune.reports.report_page.trial_charts import (
+    draw_best_of,
+    draw_learning_curves,
+    draw_progress,
+    draw_seeds,
+)
 from memtune.results.study.provenance import ShellCommand
 from memtune.results.study.study_leaderboard import StudyLeaderboard
 from memtune.results.study.study_report import CorpusReport, StudyReport
@@ -37,8 +41,8 @@ def list_families(report: StudyReport) -> list[str]:
     return sorted({trial.family for trial in report.detail.trials})
 
 
-def list_sections(report: StudyReport) -> dict[str, ChartSection]:
-    """The sections that have a chart, by their key."""
+def list_sections(report: StudyReport) -> list[ChartSection]:
+    """The sections that have a chart."""
     detail, leaderboard, ideal = report.detail, report.leaderboard, report.ideal
     objective, scales = detail.summary.objective, FamilyScales(list_families(report))
     best = detail.best.number if detail.best else -1
@@ -65,16 +69,16 @@ def list_sections(report: StudyReport) -> dict[str, ChartSection]:
     return _keep_drawn(drawn)
 
 
-def _keep_drawn(sections: Iterable[tuple[str, str, Sequence[StudyChart | None]]]) -> dict[str, ChartSection]:
+def _keep_drawn(sections: Iterable[tuple[str, str, Sequence[StudyChart | None]]]) -> list[ChartSection]:
     found = (
         ChartSection(key, title, tuple(chart for chart in charts if chart is not None))
         for key, title, charts in sections
     )
-    return {section.key: section for section in found if section.charts}
+    return [section for section in found if section.charts]
 
 
-def list_corpus_sections(report: CorpusReport) -> dict[str, ChartSection]:
-    """A section for each label of a corpus with a configuration of full length, by its key."""
+def list_corpus_sections(report: CorpusReport) -> list[ChartSection]:
+    """A section for each label of a corpus with a configuration of full length."""
     scales = FamilyScales(
         family for label in report.labels for study in label.studies for family in list_families(study)
     )
@@ -133,7 +137,7 @@ def _describe_study(report: StudyReport) -> PageContent:
         title=report.detail.summary.question or f"Study {report.detail.summary.name}",
         subject=report.detail.summary.name,
         families=tuple(list_families(report)),
-        sections=list_sections(report),
+        sections={section.key: section for section in list_sections(report)},
         settings=_describe_settings(report),
         equality_of=(describe_equality(report.leaderboard),),
         commands=report.provenance.commands,
@@ -148,7 +152,7 @@ def _describe_corpus(report: CorpusReport) -> PageContent:
         title=f"Which model is best for {report.corpus}?",
         subject=report.corpus,
         families=tuple(sorted({family for study in studies for family in list_families(study)})),
-        sections=list_corpus_sections(report),
+        sections={section.key: section for section in list_corpus_sections(report)},
         settings={
             identity: text for study in studies for identity, text in _describe_settings(study).items()
         },

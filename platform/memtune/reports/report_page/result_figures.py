@@ -11,11 +11,11 @@ import vl_convert
 
 from memtune.arguments import check_type
 from memtune.errors import ConfigurationError, StorageError, did_you_mean
+from memtune.reports.experiment_views import draw_scaling
 from memtune.reports.inspection.figure_files import SUFFIXES, draw_matplotlib_svg
 from memtune.reports.report_page.chart_parts import MUTED, StudyChart, make_config, resolve_colours
 from memtune.reports.report_page.page_content import PageContent, describe_page
 from memtune.reports.report_page.trade_off_charts import draw_trials
-from memtune.reports.scaling_report import draw_scaling
 from memtune.results.comparison import Comparison
 from memtune.results.study.scaling_laws import ScalingReport
 from memtune.results.study.study_detail import SearchResult, StudyDetail

@@ -26,7 +26,7 @@ from memtune.reports.report_page.chart_parts import (
     plot_rows,
     tell_figure,
 )
-from memtune.reports.report_page.leaderboard_charts import choose_ideal, select_drawn
+from memtune.reports.report_page.trial_charts import choose_ideal, select_drawn
 from memtune.reports.study_tables import describe_reference
 from memtune.results.study.study_detail import StudyDetail
 from memtune.results.study.study_leaderboard import StudyLeaderboard, TradeOff, make_trade_off
