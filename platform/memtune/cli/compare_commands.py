@@ -66,16 +66,15 @@ def compare(
         out.print(tables.make_tokenisation_table(several or []))
         return
     rows = found.rows[:top]
-    title = f"{corpus}, protocol {found.protocol}, {format_count(len(found.rows), 'trial')}"
     if csv:
         typer.echo(tables.format_leaderboard_csv(rows, found.ideal_perplexity), nl=False)
     elif latex:
-        table = tables.make_leaderboard_table(rows, found.ideal_perplexity, title, is_stacked=False)
+        table = tables.make_leaderboard_table(rows, found.ideal_perplexity, found.title, is_stacked=False)
         typer.echo(tables.format_latex(table), nl=False)
     else:
         width = out.width if out.is_terminal else min(out.width, MAX_CHARACTERS)
         is_narrow = width < NARROW_CHARACTERS
-        table = tables.make_leaderboard_table(rows, found.ideal_perplexity, title, is_narrow=is_narrow)
+        table = tables.make_leaderboard_table(rows, found.ideal_perplexity, found.title, is_narrow=is_narrow)
         out.print(table, width=width)
         _print_places(found, study)
 

@@ -106,8 +106,8 @@ def positions(models: ModelNames, text: TextOptions, output: OutputOptions, laye
 
     Example: memtune inspect positions models:/ptb/1 models:/ptb/2 --out positions.svg
     """
-    from memtune.reports.inspection.attention_figures import draw_positions
     from memtune.reports.inspection.inspection_tables import make_positions_table
+    from memtune.reports.inspection.memory_figures import draw_positions
     from memtune.results.inspection.attention_weights import average_positions
 
     found = [average_positions(*text.open(name, "attention"), layer) for name in models]
@@ -128,8 +128,8 @@ def samples(
 
     Example: memtune inspect samples models:/ptb@champion --words 60 --out samples.png
     """
-    from memtune.reports.inspection.attention_figures import draw_samples
     from memtune.reports.inspection.inspection_tables import make_samples_table
+    from memtune.reports.inspection.memory_figures import draw_samples
     from memtune.results.inspection.attention_weights import sample_attention
 
     inspected, choice = text.open(model, "attention")
@@ -155,8 +155,8 @@ def examples(
 
     Example: memtune inspect examples models:/ptb@champion --count 5 --out examples.svg
     """
-    from memtune.reports.inspection.attention_figures import draw_examples
     from memtune.reports.inspection.inspection_tables import make_examples_table
+    from memtune.reports.inspection.memory_figures import draw_examples
     from memtune.results.inspection.attention_weights import find_distant_examples
 
     inspected, choice = text.open(model, "attention")
@@ -183,8 +183,8 @@ def pairs(
 
     Example: memtune inspect pairs models:/ptb@champion --split test --json
     """
-    from memtune.reports.inspection.attention_figures import draw_pair_counts
     from memtune.reports.inspection.inspection_tables import make_pair_tables
+    from memtune.reports.inspection.memory_figures import draw_pair_counts
     from memtune.results.inspection.word_pairs import count_attended_pairs
 
     found = count_attended_pairs(*text.open(model, "attention"), min_distance, window, layer)
@@ -208,8 +208,8 @@ def relations(
 
     Example: memtune inspect relations models:/ptb@champion --corpus ud --max-steps 3
     """
-    from memtune.reports.inspection.attention_figures import draw_dependencies
     from memtune.reports.inspection.inspection_tables import make_dependencies_table
+    from memtune.reports.inspection.memory_figures import draw_dependencies
     from memtune.results.inspection.word_pairs import average_dependencies
 
     found = average_dependencies(*text.open(model, "attention"), max_steps, min_pairs, layer)
@@ -234,8 +234,8 @@ def links(
 
     Example: memtune inspect links models:/ptb@champion --text "the company said it will" --out links.svg
     """
-    from memtune.reports.inspection.attention_figures import draw_link_arcs, draw_link_matrix
     from memtune.reports.inspection.inspection_tables import make_links_table
+    from memtune.reports.inspection.memory_figures import draw_link_arcs, draw_link_matrix
     from memtune.results.inspection.word_pairs import find_links
 
     found = find_links(*text.open(model, "attention"), first)
@@ -258,7 +258,7 @@ def stack_actions(model: ModelName, text: TextOptions, output: OutputOptions) ->
     Example: memtune inspect stack-actions models:/ptb@champion --out actions.svg
     """
     from memtune.reports.inspection.inspection_tables import make_stack_actions_table
-    from memtune.reports.inspection.stack_figures import draw_stack_statistics
+    from memtune.reports.inspection.memory_figures import draw_stack_statistics
     from memtune.results.inspection.stack_use import count_stack_actions
 
     found = count_stack_actions(*text.open(model, "stack"))
@@ -275,7 +275,7 @@ def stack_sentence(
     Example: memtune inspect stack-sentence models:/ptb@champion --text "the loss of basic needs"
     """
     from memtune.reports.inspection.inspection_tables import make_stack_steps_table
-    from memtune.reports.inspection.stack_figures import draw_sentence_stack
+    from memtune.reports.inspection.memory_figures import draw_sentence_stack
     from memtune.results.inspection.stack_use import describe_stack_use
 
     found = describe_stack_use(*text.open(model, "stack"), first)

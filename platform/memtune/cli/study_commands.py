@@ -13,7 +13,7 @@ from memtune.library import FileKind, copy_packaged, find_file, find_packaged, l
 from memtune.number_format import format_count
 
 if TYPE_CHECKING:
-    from memtune.results.study.study_detail import ReportedTrial, StudyDetail
+    from memtune.results.study.study_detail import StudyDetail
     from memtune.studies.definition.resolved_study import ResolvedStudy
 
 app = typer.Typer(
@@ -92,8 +92,12 @@ def show(
         end, compared = explain_end(study, why)
         if json:
             out.print_json(data={"end": end, "compared": compared})
-        else:
-            _print_reason(why, end, compared)
+            return
+        from memtune.reports.study_tables import make_comparison_table
+
+        out.print_line(f"trial {why}, {end.family}, {end.state.value}: {end.reason}")
+        if compared:
+            out.print(make_comparison_table(compared, why, end.tokens))
         return
     detail = show_study(study)
     if json:
@@ -129,14 +133,6 @@ def _print_detail(detail: "StudyDetail") -> None:
         table = make_table(detail)
         if table.row_count:
             out.print(table)
-
-
-def _print_reason(number: int, end: "ReportedTrial", compared: "list[ReportedTrial]") -> None:
-    from memtune.reports.study_tables import make_comparison_table
-
-    out.print_line(f"trial {number}, {end.family}, {end.state.value}: {end.reason}")
-    if compared:
-        out.print(make_comparison_table(compared, number, end.tokens))
 
 
 @app.command()

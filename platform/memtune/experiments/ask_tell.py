@@ -139,7 +139,11 @@ class AskTell:
         if cost is not None:
             _check_order(outcome, tokens, cost)
         if outcome.state is not TrialState.RUNNING:
-            return self._describe_ended(outcome, tokens)
+            # The call repeats what ended the trial.
+            if tokens > max(outcome.curve, default=tokens):
+                ended = f"trial {number} has ended ({outcome.state.value})"
+                raise StudyError(f"{ended} and takes no more values")
+            return TellResult(number=number, state=outcome.state, end=outcome.end)
         curve = outcome.curve if cost is None else {**outcome.curve, tokens: cost}
         end = TrialEnd(reason=StopReason.BUDGET) if is_complete else None
         director = self._make_director()
@@ -202,14 +206,6 @@ class AskTell:
         if not found:
             raise StudyError(f"study {self._resolved.id} has started no trial {number}")
         return found[0]
-
-    def _describe_ended(self, outcome: Outcome, tokens: int) -> TellResult:
-        """The trial as it ended, where the call repeats what ended it."""
-        if tokens > max(outcome.curve, default=tokens):
-            raise StudyError(
-                f"trial {outcome.number} has ended ({outcome.state.value}) and takes no more values"
-            )
-        return TellResult(number=outcome.number, state=outcome.state, end=outcome.end)
 
 
 def _check_order(outcome: Outcome, tokens: int, cost: float) -> None:

@@ -149,13 +149,22 @@ def train_trial(
     trainer = checkpoints.restore(corpus, device) or create_trainer(file.trial, corpus, device)
     initial_tokens = trainer.tokens
     with Recorder(settings.tracking_uri, corpus.name, draw_figures=draw_figures) as recorder:
-        _start_run(recorder, name, trainer, corpus, settings)
+        config, vocabulary_size = trainer.config, len(corpus.vocabulary)
+        recorder.start_trial(
+            trainer.identity,
+            f"{name} seed {config.seed}",
+            collect_trial_parameters(config, vocabulary_size),
+            {**make_trial_tags(config, corpus), "name": name},
+            make_corpus_input(corpus, settings),
+            description=describe_trial_run(config, vocabulary_size, ""),
+        )
+        recorder.log_files(trainer.identity, collect_trial_files(config))
+        recorder.log_reports(trainer.identity, trainer.curve)
         _train_and_record(trainer, checkpoints, recorder, on_progress, on_report)
         promotion = None
         wait_for_records(recorder, settings)
         if trainer.best and registers:
             promotion = register_trial_model(settings, corpus, NO_STUDY, checkpoints)
-    config = trainer.config
     return TrainResult(
         name,
         trainer.identity,
@@ -217,22 +226,6 @@ def open_checkpoints(trial: TrialConfig, corpus: Corpus, settings: Settings) -> 
 
 def _find_folder(settings: Settings) -> str:
     return f"{settings.studies_folder}/{SINGLE_TRIALS_FOLDER}"
-
-
-def _start_run(
-    recorder: Recorder, name: str, trainer: AnyTrainer, corpus: Corpus, settings: Settings
-) -> None:
-    config = trainer.config
-    recorder.start_trial(
-        trainer.identity,
-        f"{name} seed {config.seed}",
-        collect_trial_parameters(config, len(corpus.vocabulary)),
-        {**make_trial_tags(config, corpus), "name": name},
-        make_corpus_input(corpus, settings),
-        description=describe_trial_run(config, len(corpus.vocabulary), ""),
-    )
-    recorder.log_files(trainer.identity, collect_trial_files(config))
-    recorder.log_reports(trainer.identity, trainer.curve)
 
 
 def _train_and_record(

@@ -25,7 +25,6 @@ class FamilyMark(NamedTuple):
 
     polygon: Polygon
     colour: str
-    dark_colour: str
     dash: tuple[int, ...]
 
     @property
@@ -52,7 +51,6 @@ def assign_marks(families: Iterable[str]) -> dict[str, FamilyMark]:
         family: FamilyMark(
             shapes[place % len(shapes)],
             COLOURS[place % len(COLOURS)],
-            DARK_COLOURS[place % len(DARK_COLOURS)],
             DASHES[place % len(DASHES)],
         )
         for place, family in enumerate(sorted(set(families)))

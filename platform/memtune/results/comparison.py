@@ -72,7 +72,7 @@ class Comparison:
         return make_curve_frame(self.rows, self.rows[0].objective, "study")
 
     def __repr__(self) -> str:
-        return f"Comparison({self._title})"
+        return f"Comparison({self.title})"
 
     def _repr_html_(self) -> str:
         names = ["place", "name", "study", "state", "figure", "low", "high", "parameters", "tokens", "hours"]
@@ -81,10 +81,11 @@ class Comparison:
             for row in self.rows
         )
         ideal = f", ideal {self.ideal_perplexity:.3f}" if self.ideal_perplexity else ""
-        return render_table(f"{self._title}: validation {self.rows[0].objective}{ideal}", frame)
+        return render_table(f"{self.title}: validation {self.rows[0].objective}{ideal}", frame)
 
     @property
-    def _title(self) -> str:
+    def title(self) -> str:
+        """The corpus, the protocol and the number of trials."""
         return f"{self.pages.corpus}, protocol {self.protocol}, {format_count(len(self.rows), 'trial')}"
 
 

@@ -10,15 +10,15 @@ from matplotlib.figure import Figure
 from memtune.errors import ConfigurationError
 from memtune.objective import Objective
 from memtune.reports.answer_tables import draw_mistakes
-from memtune.reports.inspection.attention_figures import (
+from memtune.reports.inspection.curve_figures import draw_accuracies, draw_parameter, draw_trajectories
+from memtune.reports.inspection.figure_files import make_figure, save_figure
+from memtune.reports.inspection.memory_figures import (
     draw_dependencies,
     draw_examples,
     draw_link_arcs,
     draw_pair_counts,
     draw_positions,
 )
-from memtune.reports.inspection.curve_figures import draw_accuracies, draw_parameter, draw_trajectories
-from memtune.reports.inspection.figure_files import make_figure, save_figure
 from memtune.results.inspection.attention_weights import AttentionPositions, PositionMean
 from memtune.results.inspection.parameter_curves import (
     ParameterCurves,

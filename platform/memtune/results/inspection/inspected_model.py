@@ -148,23 +148,20 @@ def read_sentences(model: InspectedModel, choice: TextChoice) -> Iterator[Inspec
     has no `<unk>`, ConfigurationError for a text without words or together with a corpus.
     """
     if choice.text is not None:
-        return iter([_encode_text(model, choice)])
+        if not choice.text.split():
+            raise ConfigurationError("the text has no words; give words separated by blanks")
+        if choice.corpus is not None:
+            raise ConfigurationError(
+                f'a text is read in place of corpus "{choice.corpus}"; leave one of them out'
+            )
+        if model.corpus.manifest.tokeniser is None:
+            ids_W = model.corpus.vocabulary.encode(choice.text.split())
+        else:
+            ids_W = np.array(make_reader(model.corpus).read(choice.text).ids, np.int64)
+        return iter([InspectedSentence(0, ids_W)])
     corpus, ids = _open_corpus(model, choice.corpus, choice.split)
     model.record_access(choice.split)
     return islice(_iterate_split(corpus, choice.split, ids), choice.sentences)
-
-
-def _encode_text(model: InspectedModel, choice: TextChoice) -> InspectedSentence:
-    words = (choice.text or "").split()
-    if not words:
-        raise ConfigurationError("the text has no words; give words separated by blanks")
-    if choice.corpus is not None:
-        raise ConfigurationError(
-            f'a text is read in place of corpus "{choice.corpus}"; leave one of them out'
-        )
-    if model.corpus.manifest.tokeniser is not None:
-        return InspectedSentence(0, np.array(make_reader(model.corpus).read(choice.text or "").ids, np.int64))
-    return InspectedSentence(0, model.corpus.vocabulary.encode(words))
 
 
 def _open_corpus(

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from memtune.corpora import Corpus
 from memtune.number_format import format_parameters
 from memtune.results.ranking.selection import Configuration
-from memtune.results.study.study_leaderboard import LeaderboardEntry, describe_model, make_entry
+from memtune.results.study.study_leaderboard import describe_model, make_entry
 from memtune.results.study.study_trials import StudyTrial
 from memtune.results.study.study_view import StudyView
 from memtune.results.study.verdicts import Verdict
@@ -125,23 +125,18 @@ def describe_answer(view: StudyView, verdict: Verdict, winner: Configuration[Stu
     """
     objective, entry = view.objective, make_entry(view, winner)
     margin = verdict.comparisons[0].margin if verdict.comparisons else None
+    prices = view.terms.prices
+    gpu = f" and {entry.gpu_hours:.3g} GPU h" if entry.gpu_hours else ""
+    money = f", {entry.money:.3g} {prices.currency}" if prices and entry.money is not None else ""
     first = [
         f"**{winner.title}**: {objective} {objective.format_figure(entry.figure, DIGITS)}",
         *([f"margin {margin:.1f} {objective.margin_unit}"] if margin is not None else []),
         format_parameters(entry.sizes.parameters if entry.sizes else 0, is_short=True),
-        _describe_usage(view, entry),
+        f"{entry.cpu_hours:.3g} core h{gpu}{money}",
     ]
     above = entry.above_ideal
     ideal = "" if above is None else f" {100 * above:,.1f} % above the ideal perplexity."
     return f"{'Undecided. ' if verdict.is_undecided else ''}{', '.join(first)}. {verdict.text}{ideal}"
-
-
-def _describe_usage(view: StudyView, entry: LeaderboardEntry) -> str:
-    """What training the winner took, all its seeds together."""
-    prices = view.terms.prices
-    gpu = f" and {entry.gpu_hours:.3g} GPU h" if entry.gpu_hours else ""
-    money = f", {entry.money:.3g} {prices.currency}" if prices and entry.money is not None else ""
-    return f"{entry.cpu_hours:.3g} core h{gpu}{money}"
 
 
 def describe_champion(promotion: PromotionResult) -> str:
