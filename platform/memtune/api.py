@@ -127,15 +127,15 @@ def _record_report(study: ResolvedStudy, view: StudyView, recorder: Recorder) ->
 def _draw_report(view: StudyView) -> dict[str, str]:
     """The report's page and its main figures as SVG, by the names of their files."""
     # Imported here: Altair loads for half a second, and only a study that ends needs it.
-    from memtune.reports.report_page.chart_files import draw_svg
     from memtune.reports.report_page.page import render_page
     from memtune.reports.report_page.page_content import describe_page
+    from memtune.reports.report_page.result_figures import draw_chart
     from memtune.results.study.study_report import make_report
 
     report = make_report(view)
     content = describe_page(report)
     figures = {
-        f"{FIGURE_FOLDER}/{chart.name}.svg": draw_svg(chart, content.subject)
+        f"{FIGURE_FOLDER}/{chart.name}.svg": draw_chart(chart, content.subject).svg
         for chart in content.charts
         if chart.name in RECORDED_FIGURES
     }

@@ -13,7 +13,7 @@ from unittest.mock import patch
 from typer.testing import CliRunner
 
 from memtune import api, cli
-from memtune.cli.studies import search_command, study_commands
+from memtune.cli import search_commands, study_commands
 from memtune.cli.terminal import out
 from memtune.corpora import ImportOptions, import_corpus, open_corpus
 from memtune.reports.report_page.page import render_page
@@ -126,7 +126,7 @@ def _simulate(workers: SimulatedWorkers, *, is_thorough: bool) -> Iterator[None]
             kept = PromotionResult(champion=None, reason="nothing is registered")
             stack.enter_context(patch.object(study_conclusion, "_register", lambda *arguments: kept))
             stack.enter_context(patch("memtune.tracking.link_corpus", lambda *arguments, **options: None))
-            stack.enter_context(patch.object(search_command, "print_pages", lambda *arguments: None))
+            stack.enter_context(patch.object(search_commands, "print_pages", lambda *arguments: None))
             stack.enter_context(patch.object(api, "draw_trial_figures", lambda *arguments: {}))
             stack.enter_context(patch.object(api, "_record_report", lambda *arguments: None))
         yield

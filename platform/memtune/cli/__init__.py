@@ -21,22 +21,19 @@ with interrupt_on_stop_signals():  # such as the stop of a job while its driver 
     import typer
     from rich.text import Text
 
-    from memtune.cli import cluster_commands, corpus_commands, model_commands
-    from memtune.cli.results import inspect_commands
-    from memtune.cli.results.ask_command import ask
-    from memtune.cli.results.compare_command import best, compare
-    from memtune.cli.results.evaluate_command import evaluate
-    from memtune.cli.results.generate_command import generate
-    from memtune.cli.results.report_command import report
+    from memtune.cli import (
+        cluster_commands,
+        corpus_commands,
+        inspect_commands,
+        model_commands,
+        study_commands,
+    )
+    from memtune.cli.compare_commands import best, compare, report, ui
+    from memtune.cli.evaluate_commands import ask, evaluate, generate
+    from memtune.cli.search_commands import demo, search
     from memtune.cli.shell_completion import answer_bash
-    from memtune.cli.studies import job_commands, study_commands
-    from memtune.cli.studies.judge_command import judge
-    from memtune.cli.studies.probe_command import probe
-    from memtune.cli.studies.reproduce_command import reproduce
-    from memtune.cli.studies.search_command import demo, search
-    from memtune.cli.studies.train_command import train
     from memtune.cli.terminal import LogConsole, err, out
-    from memtune.cli.ui_command import ui
+    from memtune.cli.training_commands import judge, probe, reproduce, train
     from memtune.errors import MemtuneError, explain_system_error, is_environment_fault
     from memtune.reports.text_console import show_control_characters
 
@@ -60,13 +57,13 @@ app = typer.Typer(
     rich_markup_mode="markdown" if sys.stdout.isatty() else None,
 )
 app.add_typer(corpus_commands.app, name="corpus")
-app.add_typer(cluster_commands.app, name="cluster")
+app.add_typer(cluster_commands.cluster_app, name="cluster")
 app.add_typer(inspect_commands.app, name="inspect")
-app.add_typer(job_commands.app, name="jobs")
+app.add_typer(cluster_commands.jobs_app, name="jobs")
 app.add_typer(model_commands.app, name="model")
 app.add_typer(study_commands.app, name="study")
 for command in (
-    *(demo, train, judge, search, job_commands.submit, compare, report, best),
+    *(demo, train, judge, search, cluster_commands.submit, compare, report, best),
     *(evaluate, generate, ask, probe, reproduce, study_commands.schema, ui),
 ):
     app.command()(command)
@@ -130,7 +127,7 @@ def main() -> None:
 
 def _exit_with_error(message: str) -> NoReturn:
     shown = show_control_characters(message)
-    err.print(Text.assemble(("error:", "bold red"), " ", shown), soft_wrap=True)
+    err.print_line(Text.assemble(("error:", "bold red"), " ", shown))
     sys.exit(1)
 
 

@@ -1,7 +1,7 @@
 """`memtune corpus ...`: import texts as corpora, look at them, and change them."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -26,9 +26,6 @@ from memtune.cli.terminal import (
 )
 from memtune.errors import CorpusError
 from memtune.reports.text_console import show_control_characters
-
-if TYPE_CHECKING:
-    from memtune.corpora import CorpusDescription
 
 app = typer.Typer(
     help="Import texts as corpora; list, show, verify, export, rename and remove corpora.",
@@ -156,7 +153,7 @@ def corpus_parse(
     from memtune.corpora.importing.dependency_parsers import parse_file
 
     count = parse_file(TextFile(text, format, parse_format_options(option or [])), target, parser, model)
-    out.print(f"{target}: {count:,} sentences", soft_wrap=True)
+    out.print_line(f"{target}: {count:,} sentences")
 
 
 @app.command("list")
@@ -189,14 +186,18 @@ def corpus_show(
     Example: memtune corpus show ptb
     """
     from memtune.corpora import describe_corpus
+    from memtune.reports.corpus_tables import make_corpus_description_table
 
     description = describe_corpus(name, resolve_corpus_store(store))
     if json:
         out.print_json(data=description)
         return
-    for part in (description, description.joined):
-        if part:
-            _print_description(part)
+    for part in (description, *([description.joined] if description.joined else [])):
+        out.print(make_corpus_description_table(part))
+        out.print(f"most frequent: {' '.join(f'{word} ({count:,})' for word, count in part.frequent)}")
+        for remark in part.manifest.remarks:
+            out.print_line(remark)
+        out.print(f"licence: {part.manifest.licence or 'no note'}")
 
 
 @app.command("verify")
@@ -259,7 +260,7 @@ def corpus_export(
     from memtune.corpora import export_text, open_corpus
 
     for path in export_text(open_corpus(name, resolve_corpus_store(store)), folder, format):
-        out.print(str(path), soft_wrap=True)
+        out.print_line(str(path))
 
 
 @app.command("sample")
@@ -278,15 +279,4 @@ def corpus_sample(
 
     corpus = open_corpus(name, resolve_corpus_store(store))
     for number, sentence in sample_sentences(corpus, split, sentences, seed):
-        out.print(f"{number}: {show_control_characters(sentence)}", soft_wrap=True)
-
-
-def _print_description(description: "CorpusDescription") -> None:
-    from memtune.reports.corpus_tables import make_corpus_description_table
-
-    out.print(make_corpus_description_table(description))
-    frequent = " ".join(f"{word} ({count:,})" for word, count in description.frequent)
-    out.print(f"most frequent: {frequent}")
-    for remark in description.manifest.remarks:
-        out.print(remark, soft_wrap=True)
-    out.print(f"licence: {description.manifest.licence or 'no note'}")
+        out.print_line(f"{number}: {show_control_characters(sentence)}")

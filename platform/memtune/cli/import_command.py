@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from memtune.cli.option_groups import expand_option_groups
-from memtune.cli.terminal import CorpusStoreOption, open_progress_bar, out, resolve_corpus_store, warn
+from memtune.cli.terminal import CorpusStoreOption, expand_option_groups, out, resolve_corpus_store, warn
 
 if TYPE_CHECKING:
     from memtune.corpora import Division, ImportOptions, ImportResult, Source, TextFile, VectorFile
@@ -131,7 +131,8 @@ def corpus_import(
     from memtune.corpora import import_corpus
 
     options, texts = words.resolve(), sources.resolve()
-    with open_progress_bar() as bar:
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=out, transient=True, disable=not out.is_terminal) as bar:
         task = bar.add_task("import", total=None)
 
         def show(done: int, total: int | None, split: str) -> None:

@@ -4,11 +4,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
 from memtune.cli.terminal import AsJson, ModelName, TrustCode, out
 from memtune.number_format import format_count, format_parameters
+from memtune.reports.text_console import make_table
 
 app = typer.Typer(
     help="Model families: list, show, start and check one of your own; export a trained model.",
@@ -30,12 +30,8 @@ def list_families(json: AsJson = False) -> None:
     if json:
         out.print_json(data=entries)
         return
-    table = Table()
-    for column in ("family", "description", "from"):
-        table.add_column(column, overflow="fold")
-    for entry in entries:
-        table.add_row(entry.name, Text(entry.problem or entry.title), entry.origin)
-    out.print(table)
+    rows = ((entry.name, Text(entry.problem or entry.title), entry.origin) for entry in entries)
+    out.print(make_table("", ("family", "description", "from"), rows))
 
 
 @app.command()
@@ -55,23 +51,17 @@ def show(
     if json:
         out.print_json(data=found)
         return
-    out.print(Text(f"{found.name} ({found.origin})", "bold"), soft_wrap=True)
-    out.print(Text(f"{found.title}\n\n{found.equations}\n"), soft_wrap=True)
-    table = Table()
-    for column in ("field", "type", "default", "description"):
-        table.add_column(column, overflow="fold")
-    for field in found.fields:
-        table.add_row(
-            *(Text(str(cell)) for cell in (field.name, field.type, field.default, field.description))
-        )
-    out.print(table)
+    out.print_line(Text(f"{found.name} ({found.origin})", "bold"))
+    out.print_line(Text(f"{found.title}\n\n{found.equations}\n"))
+    columns = ("field", "type", "default", "description")
+    rows = ([Text(str(getattr(field, name))) for name in ("name", *columns[1:])] for field in found.fields)
+    out.print(make_table("", columns, rows))
     sizes = found.sizes
     shown = "the defaults" if width is None else f"width {width}"
     cost = f", {sizes.multiply_adds:,} multiply-adds per token" if sizes.parameters else ""
-    out.print(
+    out.print_line(
         f"with {shown} and {sizes.words:,} words: {format_parameters(sizes.parameters)}{cost}, a state of "
-        f"{format_count(sizes.state, 'number')}",
-        soft_wrap=True,
+        f"{format_count(sizes.state, 'number')}"
     )
 
 
@@ -92,10 +82,10 @@ def new(
 
     written = write_built_in_family(name, LIBRARY_ROOT) if built_in else write_new_family(name, folder)
     for path in written:
-        out.print(f"wrote {path}", soft_wrap=True)
+        out.print_line(f"wrote {path}")
     if built_in:
         return
-    out.print(f"check it with: memtune model check {folder / name}.py", soft_wrap=True)
+    out.print_line(f"check it with: memtune model check {folder / name}.py")
 
 
 @app.command()
@@ -127,14 +117,14 @@ def check(
         if not json:
             mark = Text("ok  ", "green") if verdict.problem is None else Text("FAIL", "bold red")
             problem = "" if verdict.problem is None else f" {verdict.problem}"
-            out.print(Text.assemble(mark, f"  {verdict.topic}: {verdict.sentence}{problem}"), soft_wrap=True)
+            out.print_line(Text.assemble(mark, f"  {verdict.topic}: {verdict.sentence}{problem}"))
     if json:
         out.print_json(data=verdicts)
     elif loaded is None:
-        out.print("no oracle: the equations themselves were not checked", soft_wrap=True)
+        out.print_line("no oracle: the equations themselves were not checked")
     if failed:
         if not json:
-            out.print(f"{name}: {format_count(failed, 'check')} of {len(verdicts)} failed", soft_wrap=True)
+            out.print_line(f"{name}: {format_count(failed, 'check')} of {len(verdicts)} failed")
         raise typer.Exit(1)
 
 
@@ -148,7 +138,7 @@ def export(
 
     Example: memtune model export "ptb_recurrent_memory#7" lstm_model
     """
-    from memtune.results.model_export import export_model
+    from memtune.results.promotion import export_model
 
     export_model(model, folder, trust_code=trust_code)
-    out.print(f"wrote {folder}; score sentences with: mlflow models predict -m {folder}", soft_wrap=True)
+    out.print_line(f"wrote {folder}; score sentences with: mlflow models predict -m {folder}")

@@ -1,21 +1,24 @@
-"""The terminal that all commands print to, and the options that several commands share."""
+"""The terminal that all commands print to, the options that several commands share, and groups of options."""
 
 import logging
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from dataclasses import fields, is_dataclass
+from functools import wraps
+from inspect import Parameter, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 import typer
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from memtune.cli.shell_completion import complete_corpus, complete_model
+from memtune.cli.shell_completion import complete_corpus, complete_model, complete_study
 from memtune.reports.text_console import TextConsole, show_control_characters
 
 if TYPE_CHECKING:
     from memtune.tracking import CorpusPages, PromotionResult
+
 
 out = TextConsole()
 err = TextConsole(stderr=True)
@@ -23,6 +26,11 @@ err = TextConsole(stderr=True)
 CorpusStoreOption = Annotated[
     str | None, typer.Option(help="Folder or URI of the corpora; default: MEMTUNE_STORE.")
 ]
+
+
+def corpus_option(help: str) -> Any:
+    """An option that takes the name of a corpus, which a shell completes."""
+    return typer.Option(help=help, autocompletion=complete_corpus)
 
 
 def reserve_output(context: typer.Context, is_json: bool) -> bool:
@@ -39,13 +47,11 @@ SplitName = Annotated[Literal["train", "valid", "test"], typer.Option(help="Spli
 MODEL_HELP = "models:/NAME@champion, models:/NAME/VERSION, STUDY#7 or a run's id."
 ModelName = Annotated[str, typer.Argument(help=MODEL_HELP, autocompletion=complete_model)]
 ModelNames = Annotated[list[str], typer.Argument(help=MODEL_HELP, autocompletion=complete_model)]
+STUDY_HELP = "A study's id, or its name where that names one study only."
+StudyName = Annotated[str, typer.Argument(help=STUDY_HELP, autocompletion=complete_study)]
 CorpusName = Annotated[str, typer.Argument(help="Name of the corpus.", autocompletion=complete_corpus)]
 QuestionCorpus = Annotated[
-    str | None,
-    typer.Option(
-        help="Corpus of questions; default: the questions of each model's own corpus.",
-        autocompletion=complete_corpus,
-    ),
+    str | None, corpus_option("Corpus of questions; default: the questions of each model's own corpus.")
 ]
 QuestionTask = Annotated[
     Literal["completion", "agreement"] | None, typer.Option(help="Default: the kind of the questions.")
@@ -60,7 +66,7 @@ Device = Annotated[str, typer.Option(help='Device: "cpu", "cuda", "cuda:1".')]
 
 def warn(message: str) -> None:
     """Print a warning to the standard error."""
-    err.print(Text.assemble(("warning:", "yellow"), " ", show_control_characters(message)), soft_wrap=True)
+    err.print_line(Text.assemble(("warning:", "yellow"), " ", show_control_characters(message)))
 
 
 class LogConsole(logging.Handler):
@@ -79,31 +85,21 @@ def resolve_corpus_store(given: str | None) -> str:
     return given or Settings.from_environment().corpus_store
 
 
-@contextmanager
-def open_progress_bar(*columns: TextColumn) -> Iterator[Progress]:
-    """A progress bar; it is hidden when the output is not a terminal."""
-    parts = [TextColumn("{task.description}", markup=False), BarColumn(), *columns, TimeRemainingColumn()]
-    with Progress(*parts, console=out, transient=True, disable=not out.is_terminal) as bar:
-        yield bar
-
-
 def print_pages(pages: "CorpusPages", tracking_uri: str) -> None:
     """Print the addresses of a corpus's trials in MLflow's pages, and what they need."""
     from memtune.tracking import LOCAL_PAGES_URL, find_running_pages
 
     served = find_running_pages(tracking_uri)
     for title, link in pages.list_titled_links():
-        out.print(f"{title}: {link}", soft_wrap=True)
+        out.print_line(f"{title}: {link}")
     if served and pages.trials.startswith(f"{served}/"):
-        out.print(
-            "`memtune ui` serves these pages now, in a browser that has opened the address it has printed",
-            soft_wrap=True,
+        out.print_line(
+            "`memtune ui` serves these pages now, in a browser that has opened the address it has printed"
         )
     elif pages.trials.startswith(LOCAL_PAGES_URL):
-        out.print(
+        out.print_line(
             "these links work while `memtune ui` runs, in a browser that has opened the address it prints; "
-            "with --port, put that port's number into the link",
-            soft_wrap=True,
+            "with --port, put that port's number into the link"
         )
 
 
@@ -112,9 +108,42 @@ def print_promotion(promotion: "PromotionResult | None", has_test_split: bool) -
     if promotion is None:
         out.print("no model to register: no trial with a validation has a checkpoint")
     elif promotion.champion is None:
-        out.print(f"the champion stays: {promotion.reason}", soft_wrap=True)
+        out.print_line(f"the champion stays: {promotion.reason}")
     else:
         uri = f"models:/{promotion.champion.corpus}@{promotion.champion.alias}"
-        out.print(f"new champion {uri}: {promotion.reason}", soft_wrap=True)
+        out.print_line(f"new champion {uri}: {promotion.reason}")
         split = " --split test" if has_test_split else ""
-        out.print(f"evaluate it with: memtune evaluate {uri}{split}", soft_wrap=True)
+        out.print_line(f"evaluate it with: memtune evaluate {uri}{split}")
+
+
+def expand_option_groups(command: Callable[..., None]) -> Callable[..., None]:
+    """The command, with each dataclass parameter replaced by one parameter for each field of the dataclass.
+
+    Typer makes one option of each parameter of a function and has no groups. A field has the annotation of a
+    Typer parameter and a default.
+    """
+    hints = get_type_hints(command, include_extras=True)
+    groups = {name: kind for name, kind in hints.items() if is_dataclass(kind) and isinstance(kind, type)}
+    parameters: list[Parameter] = []
+    for name, parameter in signature(command).parameters.items():
+        if group := groups.get(name):
+            own, kind = get_type_hints(group, include_extras=True), Parameter.KEYWORD_ONLY
+            parameters += [
+                Parameter(field.name, kind, default=field.default, annotation=own[field.name])
+                for field in fields(group)
+            ]
+        else:
+            parameters.append(parameter.replace(kind=Parameter.KEYWORD_ONLY, annotation=hints[name]))
+
+    @wraps(command)
+    def run_expanded(**values: Any) -> None:
+        grouped = {
+            name: kind(**{field.name: values.pop(field.name) for field in fields(kind)})
+            for name, kind in groups.items()
+        }
+        command(**values, **grouped)
+
+    # Typer reads the signature for defaults and the annotations for types.
+    run_expanded.__signature__ = signature(command).replace(parameters=parameters)  # type: ignore[attr-defined]
+    run_expanded.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run_expanded

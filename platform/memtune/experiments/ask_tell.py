@@ -8,7 +8,7 @@ lost.
 
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from memtune.studies.definition.study_terms import describe_changed_terms
 from memtune.studies.director import Director, Records
 from memtune.studies.trial_records import StudyRecords
 from memtune.tracking import Recorder, check_tracking
-from memtune.training import Report, make_report
+from memtune.training import make_report
 from memtune.trial_state import StopReason, TrialEnd, TrialState
 from memtune.usage import Usage
 from memtune.values import Value, flatten
@@ -139,12 +139,20 @@ class AskTell:
         if cost is not None:
             _check_order(outcome, tokens, cost)
         if outcome.state is not TrialState.RUNNING:
-            return self._describe_ended(outcome, tokens)
+            # The call repeats what ended the trial.
+            if tokens > max(outcome.curve, default=tokens):
+                ended = f"trial {number} has ended ({outcome.state.value})"
+                raise StudyError(f"{ended} and takes no more values")
+            return TellResult(number=number, state=outcome.state, end=outcome.end)
         curve = outcome.curve if cost is None else {**outcome.curve, tokens: cost}
         end = TrialEnd(reason=StopReason.BUDGET) if is_complete else None
         director = self._make_director()
-        reports = self._make_reports(curve, end)
-        continues = director.on_reports(number, reports, error, usage=Usage(tokens=max(curve, default=0)))
+        last, epoch = max(curve, default=0), self._resolved.task.epoch_tokens
+        reports = [
+            make_report(at, value, self._objective, at / epoch, end if at == last else None)
+            for at, value in curve.items()
+        ]
+        continues = director.on_reports(number, reports, error, usage=Usage(tokens=last))
         if is_complete or error is not None or not continues:
             director.on_ended(number)
         self._clock.tick()
@@ -198,22 +206,6 @@ class AskTell:
         if not found:
             raise StudyError(f"study {self._resolved.id} has started no trial {number}")
         return found[0]
-
-    def _describe_ended(self, outcome: Outcome, tokens: int) -> TellResult:
-        """The trial as it ended, where the call repeats what ended it."""
-        if tokens > max(outcome.curve, default=tokens):
-            raise StudyError(
-                f"trial {outcome.number} has ended ({outcome.state.value}) and takes no more values"
-            )
-        return TellResult(number=outcome.number, state=outcome.state, end=outcome.end)
-
-    def _make_reports(self, curve: Mapping[int, float], end: TrialEnd | None) -> Sequence[Report]:
-        epoch_tokens = self._resolved.task.epoch_tokens
-        last = max(curve, default=0)
-        return [
-            make_report(tokens, cost, self._objective, tokens / epoch_tokens, end if tokens == last else None)
-            for tokens, cost in curve.items()
-        ]
 
 
 def _check_order(outcome: Outcome, tokens: int, cost: float) -> None:

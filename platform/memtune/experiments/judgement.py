@@ -11,7 +11,7 @@ from memtune.errors import CheckpointError, StudyError
 from memtune.experiments.single_trial import TrainResult, TrialFile, TrialSource, open_trial
 from memtune.number_format import format_count
 from memtune.objective import Objective
-from memtune.results.model_sources import open_model
+from memtune.results.loaded_models import open_model
 from memtune.results.study.study_view import open_view
 from memtune.seed_statistics import (
     Estimate,

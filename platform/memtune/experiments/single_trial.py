@@ -13,18 +13,13 @@ from memtune.errors import StudyError
 from memtune.library import FileKind, find_file
 from memtune.model_checks.check_run import check_new_families
 from memtune.plugins import SourceStore, list_sources
+from memtune.results.loaded_models import SINGLE_TRIALS_FOLDER
 from memtune.results.model_evaluation import evaluate_model
-from memtune.results.model_sources import SINGLE_TRIALS_FOLDER
 from memtune.results.promotion import register_trial_model, wait_for_records
 from memtune.settings import Settings
 from memtune.studies.checkpoint_store import Checkpoints
 from memtune.studies.definition.study import copy_as_toml
-from memtune.studies.definition.toml_files import (
-    load_listed_models,
-    name_place,
-    override_fields,
-    read_toml,
-)
+from memtune.studies.definition.toml_files import load_listed_models, name_place, override_fields, read_toml
 from memtune.studies.trial_records import (
     collect_trial_files,
     collect_trial_parameters,
@@ -33,14 +28,7 @@ from memtune.studies.trial_records import (
     make_trial_tags,
 )
 from memtune.toml_text import locate_field
-from memtune.tracking import (
-    NO_STUDY,
-    DrawFigures,
-    PromotionResult,
-    Recorder,
-    check_tracking,
-    find_evaluation,
-)
+from memtune.tracking import NO_STUDY, DrawFigures, PromotionResult, Recorder, check_tracking, find_evaluation
 from memtune.training import AnyTrainer, Progress, Report, TrialConfig, create_trainer
 from memtune.trial_state import StopReason, TrialEnd, TrialState
 from memtune.values import Place, Value, parse
@@ -79,7 +67,6 @@ class TrainResult:
         return make_frame(report.model_dump(exclude={"end", "objective"}) for report in self.curve)
 
     def __repr__(self) -> str:
-        """The trial's name and its best validation."""
         return f"TrainResult({self.name}: {self._describe_best()})"
 
     def _repr_html_(self) -> str:
@@ -162,13 +149,22 @@ def train_trial(
     trainer = checkpoints.restore(corpus, device) or create_trainer(file.trial, corpus, device)
     initial_tokens = trainer.tokens
     with Recorder(settings.tracking_uri, corpus.name, draw_figures=draw_figures) as recorder:
-        _start_run(recorder, name, trainer, corpus, settings)
+        config, vocabulary_size = trainer.config, len(corpus.vocabulary)
+        recorder.start_trial(
+            trainer.identity,
+            f"{name} seed {config.seed}",
+            collect_trial_parameters(config, vocabulary_size),
+            {**make_trial_tags(config, corpus), "name": name},
+            make_corpus_input(corpus, settings),
+            description=describe_trial_run(config, vocabulary_size, ""),
+        )
+        recorder.log_files(trainer.identity, collect_trial_files(config))
+        recorder.log_reports(trainer.identity, trainer.curve)
         _train_and_record(trainer, checkpoints, recorder, on_progress, on_report)
         promotion = None
         wait_for_records(recorder, settings)
         if trainer.best and registers:
             promotion = register_trial_model(settings, corpus, NO_STUDY, checkpoints)
-    config = trainer.config
     return TrainResult(
         name,
         trainer.identity,
@@ -230,22 +226,6 @@ def open_checkpoints(trial: TrialConfig, corpus: Corpus, settings: Settings) -> 
 
 def _find_folder(settings: Settings) -> str:
     return f"{settings.studies_folder}/{SINGLE_TRIALS_FOLDER}"
-
-
-def _start_run(
-    recorder: Recorder, name: str, trainer: AnyTrainer, corpus: Corpus, settings: Settings
-) -> None:
-    config = trainer.config
-    recorder.start_trial(
-        trainer.identity,
-        f"{name} seed {config.seed}",
-        collect_trial_parameters(config, len(corpus.vocabulary)),
-        {**make_trial_tags(config, corpus), "name": name},
-        make_corpus_input(corpus, settings),
-        description=describe_trial_run(config, len(corpus.vocabulary), ""),
-    )
-    recorder.log_files(trainer.identity, collect_trial_files(config))
-    recorder.log_reports(trainer.identity, trainer.curve)
 
 
 def _train_and_record(

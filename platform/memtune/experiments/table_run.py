@@ -12,12 +12,7 @@ from pydantic import Field
 from memtune.corpora import Corpus, open_corpus
 from memtune.corpora.probes import PREFIX, open_probe
 from memtune.errors import CorpusError, MemtuneError
-from memtune.experiments.published_tables import (
-    PublishedRow,
-    PublishedTable,
-    ScaleName,
-    has_printed_size,
-)
+from memtune.experiments.published_tables import PublishedRow, PublishedTable, ScaleName, has_printed_size
 from memtune.experiments.single_trial import (
     TrainResult,
     TrialFile,
@@ -122,12 +117,13 @@ def reproduce_table(
     that names the import command where the corpus is missing.
     """
     opened = _open_corpus(table, corpus, settings)
-    registers = scale != "tiny" and not table.scales[scale].rates
-    trainings = _Trainings(settings, device, hooks, registers, core_hours or CoreHours())
+    run = _TableRun(table, scale, settings, device, hooks, core_hours or CoreHours())
     reference: ReproducedRow | None = None
     for number, row in enumerate(table.rows):
-        size = _check_size(table, row, len(opened.vocabulary))
         file = table.make_trial(row, scale if scale in table.scales else "paper", corpus)
+        size = None
+        if row.parameters is not None:
+            size = has_printed_size(table.count_parameters(row, len(opened.vocabulary)), row.parameters)
         found = ReproducedRow(
             table=table.name,
             name=row.name,
@@ -143,7 +139,7 @@ def reproduce_table(
             found = found.model_copy(update={"reason": reason})
         elif table.covers(row, scale):
             label = f"{name}_{number}_{scale}" if row.trial is None else f"{row.trial}_{scale}"
-            found = _train_row(found, table, row, scale, file, label, trainings)
+            found = run.train_row(found, row, file, label)
         reference = reference or found
         yield found if scale == "tiny" else _gate(found, reference, table.solved)
 
@@ -187,28 +183,50 @@ def _open_text(name: str, settings: Settings) -> Corpus:
     return open_named(name, settings.corpus_store)
 
 
-def _check_size(table: PublishedTable, row: PublishedRow, vocabulary_size: int) -> bool | None:
-    """Whether our model at the scale of the paper has the published size."""
-    if row.parameters is None:
-        return None
-    return has_printed_size(table.count_parameters(row, vocabulary_size), row.parameters)
-
-
 class _CostError(MemtuneError):
     """A training takes more core hours than are left."""
 
 
 @dataclass
-class _Trainings:
+class _TableRun:
     """The trainings of a table's rows in one call."""
 
+    table: PublishedTable
+    scale: ScaleName
     settings: Settings
     device: str
     hooks: RowHooks
-    registers: bool
     core_hours: CoreHours
 
-    def train(self, row: PublishedRow, own: TrialFile, label: str) -> TrainResult:
+    def train_row(
+        self, found: ReproducedRow, row: PublishedRow, file: TrialFile, label: str
+    ) -> ReproducedRow:
+        """Train a row under its rates and seeds, and read the test split of each; a failure is its state."""
+        terms = self.table.scales[self.scale]
+        names = terms.corpora if file.corpus == self.table.corpus and terms.corpora else (file.corpus,)
+        seconds: list[float] = []
+
+        def train(own: TrialFile) -> TrainResult:
+            trained = self._train(row, own, label)
+            seconds.append(trained.curve[-1].cpu_seconds)
+            return trained
+
+        try:
+            corpora = [_open_text(name, self.settings) for name in names]
+            files = [file.model_copy(update={"corpus": name}) for name in names]
+            by_corpus = [train_at_best_rate(own, terms.rates, terms.seeds, train) for own in files]
+        except _CostError as error:
+            return found.model_copy(update={"reason": str(error)})
+        except MemtuneError as error:
+            return found.model_copy(update={"state": RowState.FAILED, "reason": str(error)})
+        for _, trained in (pair for pairs in by_corpus for pair in pairs):
+            if trained.best is None or trained.best.cost is None:
+                reason = f"no finite validation: {trained.curve[-1].end}"
+                return found.model_copy(update={"state": RowState.FAILED, "reason": reason})
+        found = found.model_copy(update={"cpu_hours": sum(seconds) / 3600})
+        return self._describe(found, row, by_corpus, corpora[0])
+
+    def _train(self, row: PublishedRow, own: TrialFile, label: str) -> TrainResult:
         """Train a row under one rate and seed, or continue it; raises _CostError before it starts."""
         self._pay(own)
         return train_trial(
@@ -219,7 +237,7 @@ class _Trainings:
             on_progress=lambda progress: self.hooks.on_progress(row, own.trial, progress),
             on_report=lambda report: self.hooks.on_report(row, own.trial, report),
             draw_figures=self.hooks.draw_figures,
-            registers=self.registers,
+            registers=self.scale != "tiny" and not self.table.scales[self.scale].rates,
         )
 
     def _pay(self, own: TrialFile) -> None:
@@ -237,99 +255,86 @@ class _Trainings:
             raise _CostError(f"about {hours:.2g} core hours, where {self.core_hours.left:.2g} are left")
         self.core_hours.left -= hours
 
+    def _describe(
+        self,
+        found: ReproducedRow,
+        row: PublishedRow,
+        by_corpus: Sequence[Sequence[tuple[TrialFile, TrainResult]]],
+        corpus: Corpus,
+    ) -> ReproducedRow:
+        """The figures of a row's trainings: means over corpora and seeds; the rest is of the first one.
 
-def _train_row(
-    found: ReproducedRow,
-    table: PublishedTable,
-    row: PublishedRow,
-    scale: ScaleName,
-    file: TrialFile,
-    label: str,
-    trainings: _Trainings,
-) -> ReproducedRow:
-    """Train a row under its rates and seeds, and read the test split of each; a failure is its state."""
-    terms = table.scales[scale]
-    names = terms.corpora if file.corpus == table.corpus and terms.corpora else (file.corpus,)
-    seconds: list[float] = []
+        Accuracies are in per cent, as papers print them.
+        """
+        objective = found.objective
+        pairs = [pair for seeds in by_corpus for pair in seeds]
+        costs = [trained.best.cost for _, trained in pairs if trained.best and trained.best.cost is not None]
+        valid = objective.scale * fmean(map(objective.compute_figure, costs))
+        tests = [
+            [read_test_figure(trained, self.settings, self.device) for _, trained in seeds]
+            for seeds in by_corpus
+        ]
+        test, interval = _average_tests(
+            objective, [[figure and objective.scale * figure for _, figure in seeds] for seeds in tests]
+        )
+        file, trained = pairs[0]
+        last = trained.curve[-1]
+        ours, published = (valid, row.valid) if test is None or row.test is None else (test, row.test)
+        difference = None if published is None else objective.compute_difference(ours, published)
+        with open_checkpoints(file.trial, corpus, self.settings).open_newest() as folder:
+            versions = read_record(folder).versions
+        return found.model_copy(
+            update={
+                "state": RowState.TRAINED,
+                "valid": valid,
+                "test": test,
+                "test_interval": interval,
+                "difference": difference,
+                "parameters": file.trial.parameter_count(len(corpus.vocabulary)),
+                "tokens": last.tokens,
+                "best_tokens": trained.best.tokens if trained.best else None,
+                "tokens_per_second": last.tokens_per_second,
+                "run_id": tests[0][0][0],
+                "corpus": corpus.name,
+                "corpus_digest": corpus.digest,
+                "configuration": file.trial.model_dump(mode="json"),
+                "trained_with": versions,
+                "reason": self._explain(difference, row, file, trained, corpus),
+            }
+        )
 
-    def train(own: TrialFile) -> TrainResult:
-        trained = trainings.train(row, own, label)
-        seconds.append(trained.curve[-1].cpu_seconds)
-        return trained
-
-    try:
-        corpora = [_open_text(name, trainings.settings) for name in names]
-        files = [file.model_copy(update={"corpus": name}) for name in names]
-        by_corpus = [train_at_best_rate(own, terms.rates, terms.seeds, train) for own in files]
-    except _CostError as error:
-        return found.model_copy(update={"reason": str(error)})
-    except MemtuneError as error:
-        return found.model_copy(update={"state": RowState.FAILED, "reason": str(error)})
-    for _, trained in (pair for pairs in by_corpus for pair in pairs):
-        if trained.best is None or trained.best.cost is None:
-            reason = f"no finite validation: {trained.curve[-1].end}"
-            return found.model_copy(update={"state": RowState.FAILED, "reason": reason})
-    found = found.model_copy(update={"cpu_hours": sum(seconds) / 3600})
-    return _describe_trained(found, table, row, scale, by_corpus, corpora[0], trainings)
-
-
-def _describe_trained(
-    found: ReproducedRow,
-    table: PublishedTable,
-    row: PublishedRow,
-    scale: ScaleName,
-    by_corpus: Sequence[Sequence[tuple[TrialFile, TrainResult]]],
-    corpus: Corpus,
-    trainings: _Trainings,
-) -> ReproducedRow:
-    """The figures of a row's trainings: means over corpora and seeds; the rest is of the first one."""
-    objective, settings = found.objective, trainings.settings
-    pairs = [pair for seeds in by_corpus for pair in seeds]
-    costs = [trained.best.cost for _, trained in pairs if trained.best and trained.best.cost is not None]
-    valid = _scale_figure(objective, fmean(map(objective.compute_figure, costs)))
-    tests = [
-        [read_test_figure(trained, settings, trainings.device) for _, trained in seeds] for seeds in by_corpus
-    ]
-    test, interval = _average_tests(
-        objective,
-        [
-            [None if figure is None else _scale_figure(objective, figure) for _, figure in seeds]
-            for seeds in tests
-        ],
-    )
-    file, trained = pairs[0]
-    last = trained.curve[-1]
-    compared = (test, row.test) if test is not None and row.test is not None else (valid, row.valid)
-    difference = _compute_difference(objective, *compared)
-    reason = _explain(objective, difference, row, *_find_departure(file, table, scale))
-    if file.trial.task.reads_vectors and corpus.vectors is None:
-        reason = f"without the vectors that --vectors imports; {reason}"
-    if last.has_diverged:
-        reason = f"diverged after {last.tokens:,} {trained.unit}, the best figures before that; {reason}"
-    return found.model_copy(
-        update={
-            "state": RowState.TRAINED,
-            "valid": valid,
-            "test": test,
-            "test_interval": interval,
-            "difference": difference,
-            "parameters": file.trial.parameter_count(len(corpus.vocabulary)),
-            "tokens": last.tokens,
-            "best_tokens": trained.best.tokens if trained.best else None,
-            "tokens_per_second": last.tokens_per_second,
-            "run_id": tests[0][0][0],
-            "corpus": corpus.name,
-            "corpus_digest": corpus.digest,
-            "configuration": file.trial.model_dump(mode="json"),
-            "trained_with": _read_environment(file, corpus, settings),
-            "reason": reason,
-        }
-    )
+    def _explain(
+        self,
+        difference: float | None,
+        row: PublishedRow,
+        file: TrialFile,
+        trained: TrainResult,
+        corpus: Corpus,
+    ) -> str:
+        """Why ours differs: what the training departs in from the paper, or what is known of the row."""
+        objective, last = file.trial.task.objective, trained.curve[-1]
+        # A model that counts is trained as in the paper at every scale.
+        is_scaled = file.trial.model.is_trained_by_gradient
+        note = self.table.scales[self.scale].note if is_scaled else ""
+        if self.scale == "tiny" and is_scaled:
+            reason = note
+        elif difference is None:
+            reason = "; ".join(filter(None, ["no published value", row.reason]))
+        elif abs(difference) <= (CLOSE_PERCENT if objective.is_ratio else CLOSE_POINTS):
+            reason = "reproduced"
+        elif (difference > 0) == (objective.direction == "higher") and not row.reason:
+            reason = "; ".join(filter(None, ["better than published", note]))
+        else:
+            reason = "; ".join(filter(None, [row.reason, note])) or "not explained"
+        if file.trial.task.reads_vectors and corpus.vectors is None:
+            reason = f"without the vectors that --vectors imports; {reason}"
+        if last.has_diverged:
+            reason = f"diverged after {last.tokens:,} {trained.unit}, the best figures before that; {reason}"
+        return reason
 
 
 def _average_tests(
-    objective: Objective,
-    tests: Sequence[Sequence[float | None]],
+    objective: Objective, tests: Sequence[Sequence[float | None]]
 ) -> tuple[float | None, tuple[float, float] | None]:
     """The mean of test figures by corpus and seed, and its 95 % interval over the seeds.
 
@@ -343,41 +348,3 @@ def _average_tests(
         return estimate.cost, None
     most = inf if objective.is_ratio else float(objective.scale)
     return estimate.cost, (max(0.0, estimate.low), min(most, estimate.high))
-
-
-def _read_environment(file: TrialFile, corpus: Corpus, settings: Settings) -> dict[str, str]:
-    with open_checkpoints(file.trial, corpus, settings).open_newest() as folder:
-        return read_record(folder).versions
-
-
-def _scale_figure(objective: Objective, figure: float) -> float:
-    """Accuracies in per cent, as papers print them."""
-    return objective.scale * figure
-
-
-def _compute_difference(objective: Objective, ours: float | None, published: float | None) -> float | None:
-    if ours is None or published is None:
-        return None
-    return objective.compute_difference(ours, published)
-
-
-def _find_departure(file: TrialFile, table: PublishedTable, scale: ScaleName) -> tuple[str, ScaleName]:
-    """How a training departs from the paper, and its scale: that of the paper for a model that counts."""
-    if not file.trial.model.is_trained_by_gradient:
-        return "", "paper"
-    return table.scales[scale].note, scale
-
-
-def _explain(
-    objective: Objective, difference: float | None, row: PublishedRow, note: str, scale: ScaleName
-) -> str:
-    """Why ours differs: what the scale departs in, or what is known of the row."""
-    if scale == "tiny":
-        return note
-    if difference is None:
-        return "; ".join(filter(None, ["no published value", row.reason]))
-    if abs(difference) <= (CLOSE_PERCENT if objective.is_ratio else CLOSE_POINTS):
-        return "reproduced"
-    if (difference > 0) == (objective.direction == "higher") and not row.reason:
-        return "; ".join(filter(None, ["better than published", note]))
-    return "; ".join(filter(None, [row.reason, note])) or "not explained"

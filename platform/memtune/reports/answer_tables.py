@@ -1,16 +1,27 @@
-"""Tables of answers: accuracy by group with its interval, and means over seeds."""
+"""Answers as tables and a figure: accuracy by group, means over seeds, and the mistakes that models share.
+
+Yogatama et al. (2018), figure 2, has the mistakes of three models.
+"""
 
 import re
 import statistics
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from memtune.results.question_answers import ModelAnswers
+from memtune.reports.inspection.figure_files import DARK, LIGHT, make_figure
+from memtune.reports.text_console import make_table
+from memtune.results.question_answers import ModelAnswers, SharedMistakes
 from memtune.tasks import Answers
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 MAX_ATTRACTORS = 5
+MAX_REGIONS = 24
+COUNTS = (">asked", ">not asked", ">ties", ">accuracy", ">95 % interval", ">unknown words")
 
 
 def make_answers_table(model_answers: Sequence[ModelAnswers], title: str) -> Table:
@@ -20,11 +31,7 @@ def make_answers_table(model_answers: Sequence[ModelAnswers], title: str) -> Tab
     the questions that the accuracy omits: a word is outside of the vocabulary, or the answer is unknown. The
     last rows have the means of models that differ by their seeds.
     """
-    table = Table(title=title, title_justify="left")
-    for name in ("model", "family", "group"):
-        table.add_column(name)
-    for name in ("asked", "not asked", "ties", "accuracy", "95 % interval", "unknown words"):
-        table.add_column(name, justify="right")
+    table = make_table(title, ("model", "family", "group", *COUNTS), overflow="ellipsis")
     for model in model_answers:
         groups = group_answers(model.answers)
         for place, (name, answers) in enumerate(groups):
@@ -73,3 +80,55 @@ def _format_accuracy_cells(answers: Answers) -> list[str]:
         return [*counts, "", ""]
     low, high = answers.compute_confidence_interval()
     return [*counts, f"{answers.accuracy:.2%}", f"{low:.2%} to {high:.2%}"]
+
+
+def make_mistakes_table(found: SharedMistakes) -> Table:
+    """One row for each set of models that make the same mistakes, then the total of each model."""
+    title = f"mistakes on {found.questions:,} questions, by the models that make them and no others"
+    table = make_table(title, ("models", ">mistakes"))
+    for region in found.regions:
+        table.add_row(" and ".join(region.models), _format_mistakes(region.mistakes))
+    table.add_section()
+    for model in found.models:
+        table.add_row(f"all of {model.name}", _format_mistakes(model.mistakes))
+    return table
+
+
+def make_mcnemar_table(found: SharedMistakes) -> Table:
+    """One row for each pair of models."""
+    columns = ("first", "second", ">only first correct", ">only second correct", ">ties", ">p")
+    table = make_table("McNemar's exact test, corrected for all pairs (Holm)", columns)
+    for test in found.tests:
+        counts = (f"{count:,}" for count in (test.first_only, test.second_only, test.ties))
+        table.add_row(test.first, test.second, *counts, "< 0.001" if test.p < 0.001 else f"{test.p:.3f}")
+    return table
+
+
+def draw_mistakes(found: SharedMistakes) -> "Figure":
+    """A bar for each set of models that make the same mistakes, below it the models of the set.
+
+    Each model has its family's name and its total.
+    """
+    regions, names = found.regions[:MAX_REGIONS], [model.name for model in found.models]
+    figure = make_figure(max(5.5, 0.62 * len(regions) + 3.4), 3.0 + 0.34 * len(names))
+    title = f"{found.questions:,} questions, {found.correct_for_all:,.0f} answered correctly by all"
+    figure.suptitle(title, fontsize=9)
+    bars, sets = figure.subplots(2, 1, sharex=True, height_ratios=[3, 0.4 + 0.36 * len(names)])
+    heights = [region.mistakes for region in regions]
+    drawn = bars.bar(range(len(regions)), heights, color=LIGHT, edgecolor=DARK)
+    bars.bar_label(drawn, [_format_mistakes(height) for height in heights], fontsize=8)
+    bars.margins(y=0.12)
+    bars.set(ylabel="mistakes of these and no others")
+    for place, region in enumerate(regions):
+        rows = [names.index(model) for model in region.models]
+        sets.plot([place] * len(rows), rows, "o-", color="black")
+    labels = [f"{model.name}: {_format_mistakes(model.mistakes)}" for model in found.models]
+    sets.set(yticks=range(len(names)), yticklabels=labels, xticks=[])
+    sets.set_ylim(len(names) - 0.5, -0.5)
+    sets.grid(visible=True, axis="y", alpha=0.3)
+    return figure
+
+
+def _format_mistakes(count: float) -> str:
+    """Ties make fractions, which have one decimal place."""
+    return f"{count:,.1f}".removesuffix(".0")

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from rich.table import Table
 
 from memtune.corpora import FORMATS, CorpusDescription, Manifest
+from memtune.reports.text_console import make_table
 
 
 def list_format_rows() -> Iterator[tuple[str, str, str, str]]:
@@ -20,48 +21,36 @@ def list_format_rows() -> Iterator[tuple[str, str, str, str]]:
 
 def make_formats_table() -> Table:
     """One row per format."""
-    table = Table("format", "what it reads", "annotations", "options")
-    for row in list_format_rows():
-        table.add_row(*row)
-    return table
+    columns = ("format", "what it reads", "annotations", "options")
+    return make_table("", columns, list_format_rows(), overflow="ellipsis")
 
 
 def make_corpus_table(manifests: Iterable[Manifest]) -> Table:
     """One row per corpus: tokens per split, vocabulary, unit, kinds of annotations, size, digest."""
-    table = Table()
-    table.add_column("corpus")
-    for name in ("train", "valid", "test", "vocabulary"):
-        table.add_column(name, justify="right")
-    table.add_column("tokens")
-    table.add_column("annotations")
-    table.add_column("size", justify="right")
-    table.add_column("digest")
+    splits = ("train", "valid", "test")
+    columns = ("corpus", *(f">{split}" for split in splits), ">vocabulary", "tokens", "annotations", ">size")
+    table = make_table("", (*columns, "digest"), overflow="ellipsis")
     for manifest in manifests:
-        counts = [_format_token_count(manifest, split) for split in ("train", "valid", "test")]
-        kinds = ", ".join(manifest.annotations) or "-"
+        counts = {name: f"{split.tokens:,}" for name, split in manifest.splits.items()}
         table.add_row(
             manifest.name,
-            *counts,
+            *(counts.get(split, "-") for split in splits),
             f"{manifest.vocabulary.size:,}",
             manifest.options.tokens,
-            kinds,
+            ", ".join(manifest.annotations) or "-",
             f"{manifest.bytes / 1e6:,.1f} MB",
             manifest.digest[:12],
         )
     return table
 
 
-def _format_token_count(manifest: Manifest, split: str) -> str:
-    return f"{manifest.splits[split].tokens:,}" if split in manifest.splits else "-"
-
-
 def make_corpus_description_table(description: CorpusDescription) -> Table:
     """One column per split: counts, sentence lengths in words, share of words outside of the vocabulary."""
     manifest = description.manifest
-    table = Table(title=f"{manifest.name}, {manifest.vocabulary.size:,} types, digest {manifest.digest[:12]}")
-    table.add_column("")
-    for split in manifest.splits:
-        table.add_column(split, justify="right")
+    title = f"{manifest.name}, {manifest.vocabulary.size:,} types, digest {manifest.digest[:12]}"
+    columns = ("", *(f">{split}" for split in manifest.splits))
+    centred = {"title_justify": "center", "caption_justify": "center"}
+    table = make_table(title, columns, overflow="ellipsis", **centred)
     splits, lengths = manifest.splits.values(), description.lengths.values()
     table.add_row("tokens, <eos> counted", *(f"{split.tokens:,}" for split in splits))
     table.add_row("sentences", *(f"{split.sentences:,}" for split in splits))

@@ -25,7 +25,6 @@ class FamilyMark(NamedTuple):
 
     polygon: Polygon
     colour: str
-    dark_colour: str
     dash: tuple[int, ...]
 
     @property
@@ -52,26 +51,24 @@ def assign_marks(families: Iterable[str]) -> dict[str, FamilyMark]:
         family: FamilyMark(
             shapes[place % len(shapes)],
             COLOURS[place % len(COLOURS)],
-            DARK_COLOURS[place % len(DARK_COLOURS)],
             DASHES[place % len(DASHES)],
         )
         for place, family in enumerate(sorted(set(families)))
     }
 
 
-def _make_star(points: int, inner: float, turn: float = 0.0) -> Polygon:
+def _make_star(points: int, inner: float) -> Polygon:
     """A star with its first point up; `inner` is the radius of the corners between two points."""
-    radii = [1.0 if place % 2 == 0 else inner for place in range(2 * points)]
-    return _place(radii, turn)
+    return _place([1.0 if place % 2 == 0 else inner for place in range(2 * points)])
 
 
-def _make_regular(corners: int, turn: float = 0.0) -> Polygon:
-    return _place([1.0] * corners, turn)
+def _make_regular(corners: int) -> Polygon:
+    return _place([1.0] * corners)
 
 
-def _place(radii: Sequence[float], turn: float) -> Polygon:
-    """Corners at these radii, evenly around the centre, from the top; `turn` is in turns."""
-    angles = [math.tau * (0.25 + turn + place / len(radii)) for place in range(len(radii))]
+def _place(radii: Sequence[float]) -> Polygon:
+    """Corners at these radii, evenly around the centre, from the top."""
+    angles = [math.tau * (0.25 + place / len(radii)) for place in range(len(radii))]
     return tuple((r * math.cos(a), r * math.sin(a)) for r, a in zip(radii, angles, strict=True))
 
 

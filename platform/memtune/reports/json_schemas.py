@@ -9,9 +9,10 @@ read them, which takes 0.8 s.
 
 import ast
 import inspect
+from copy import deepcopy
 from functools import cache
 from textwrap import dedent
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from pydantic import BaseModel, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
@@ -58,44 +59,32 @@ def _read_docstrings(config: type) -> dict[str, str]:
 
 
 SchemaKind = Literal["study", "trial", "space", "paper"]
-SCHEMA_KINDS: tuple[SchemaKind, ...] = get_args(SchemaKind)
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 PARAMETER, BRANCH = "#/$defs/Parameter", "#/$defs/Branch"
 TRIAL_TABLES = ("task", "model", "protocol", "training")
 """Tables of a trial that a study replaces and a space samples."""
 STEP = {"type": "number", "exclusiveMinimum": 0, "description": "distance of the values; not with log"}
 LOG = {"type": "boolean", "default": False, "description": "whether equal ratios are equally likely"}
+
+
+def _describe_range(kind: str, meaning: str) -> dict[str, Any]:
+    return {"type": "array", "items": {"type": kind}, "minItems": 2, "maxItems": 2, "description": meaning}
+
+
+CHOICE = {
+    "type": "array",
+    "items": {"type": ["string", "number", "boolean"]},
+    "minItems": 1,
+    "description": "values that differ: texts, numbers or true and false",
+}
 PARAMETER_KINDS: dict[str, dict[str, Any]] = {
     "int": {
-        "int": {
-            "type": "array",
-            "items": {"type": "integer"},
-            "minItems": 2,
-            "maxItems": 2,
-            "description": "lowest and highest value, both included",
-        },
+        "int": _describe_range("integer", "lowest and highest value, both included"),
         "step": STEP,
         "log": LOG,
     },
-    "float": {
-        "float": {
-            "type": "array",
-            "items": {"type": "number"},
-            "minItems": 2,
-            "maxItems": 2,
-            "description": "lowest and highest value",
-        },
-        "step": STEP,
-        "log": LOG,
-    },
-    "choice": {
-        "choice": {
-            "type": "array",
-            "items": {"type": ["string", "number", "boolean"]},
-            "minItems": 1,
-            "description": "values that differ: texts, numbers or true and false",
-        }
-    },
+    "float": {"float": _describe_range("number", "lowest and highest value"), "step": STEP, "log": LOG},
+    "choice": {"choice": CHOICE},
     **{
         f"fit_{size}": {
             f"fit_{size}": {
@@ -112,6 +101,15 @@ PARAMETER_KINDS: dict[str, dict[str, Any]] = {
     },
 }
 """The fields of a parameter, by the field that names its kind."""
+BRANCH_SCHEMA = {
+    "description": "One of several tables.",
+    "type": "object",
+    "properties": {
+        "one_of": {"type": "string", "description": 'the field that names the table, such as "kind"'}
+    },
+    "required": ["one_of"],
+    "additionalProperties": {"type": "object"},
+}
 
 
 def make_schema(kind: SchemaKind) -> dict[str, Any]:
@@ -216,7 +214,12 @@ def _allow_sampling(schema: dict[str, Any]) -> dict[str, Any]:
         for name, field in config.get("properties", {}).items():
             if config is not schema or name == "seed":
                 config["properties"][name] = _add_parameter(field)
-    schema["$defs"] |= {"Parameter": _make_parameter_schema(), "Branch": _make_branch_schema()}
+    kinds = [
+        {"type": "object", "properties": fields, "required": [kind], "additionalProperties": False}
+        for kind, fields in PARAMETER_KINDS.items()
+    ]
+    parameter = {"description": "A value that a study samples or solves.", "oneOf": kinds}
+    schema["$defs"] |= {"Parameter": parameter, "Branch": deepcopy(BRANCH_SCHEMA)}
     return schema
 
 
@@ -225,26 +228,6 @@ def _add_parameter(field: dict[str, Any]) -> dict[str, Any]:
     about: dict[str, Any] = {name: field.pop(name) for name in ("description", "default") if name in field}
     options = field.get("anyOf", [field])
     return {"anyOf": [*options, {"$ref": PARAMETER}], **about}
-
-
-def _make_parameter_schema() -> dict[str, Any]:
-    kinds = [
-        {"type": "object", "properties": fields, "required": [kind], "additionalProperties": False}
-        for kind, fields in PARAMETER_KINDS.items()
-    ]
-    return {"description": "A value that a study samples or solves.", "oneOf": kinds}
-
-
-def _make_branch_schema() -> dict[str, Any]:
-    return {
-        "description": "One of several tables.",
-        "type": "object",
-        "properties": {
-            "one_of": {"type": "string", "description": 'the field that names the table, such as "kind"'}
-        },
-        "required": ["one_of"],
-        "additionalProperties": {"type": "object"},
-    }
 
 
 def _walk(node: Any) -> list[dict[str, Any]]:

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from io import BytesIO
 from threading import Lock
 from typing import TYPE_CHECKING
 
 from memtune.objective import Objective
+from memtune.reports.inspection.figure_files import make_figure, render_figure
 from memtune.reports.text_console import show_control_characters
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ MIN_DRAWN_POINTS = 5
 """Reports that a figure needs. Drawing takes 0.1 to 0.6 s, more than everything else that is recorded of a
 trial, and MLflow itself draws the metrics of shorter trials."""
 MAX_PLOTTED_VALUE = 1e12
+DPI = 100
 _DRAWING_LOCK = Lock()
 
 Points = Sequence[tuple[int, float]]
@@ -56,7 +57,7 @@ def draw_learning_curve(title: str, objective: Objective, train: Points, valid: 
         if not any(drawn):  # a logarithmic axis without points has no limits
             axes.set(xlim=(1, 10), ylim=(1, 10))
         axes.set_title(show_control_characters(title), parse_math=False)
-        return _render_png(figure)
+        return render_figure(figure, ".png", DPI)
 
 
 @cache
@@ -89,9 +90,7 @@ def draw_accuracy_by_perplexity(title: str, perplexities: Points, accuracies: Po
 
     As figure 2 of Mirowski and Vlachos (2015): a lower perplexity does not imply more correct answers.
     """
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(6, 4.5), layout="constrained")
+    figure = make_figure(6, 4.5)
     axes = figure.add_subplot()
     accuracy = dict(accuracies)
     both = [(value, accuracy[tokens]) for tokens, value in perplexities if tokens in accuracy]
@@ -103,13 +102,4 @@ def draw_accuracy_by_perplexity(title: str, perplexities: Points, accuracies: Po
     axes.set_title(show_control_characters(title), parse_math=False)
     axes.set(xlabel="perplexity (lower is better)", ylabel="accuracy (higher is better)")
     axes.grid(visible=True, alpha=0.3)
-    return _render_png(figure)
-
-
-def _render_png(figure: "Figure") -> bytes:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
-    FigureCanvasAgg(figure)
-    written = BytesIO()
-    figure.savefig(written, format="png")
-    return written.getvalue()
+    return render_figure(figure, ".png", DPI)

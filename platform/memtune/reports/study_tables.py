@@ -6,10 +6,11 @@ from rich.table import Table
 
 from memtune.number_format import format_count
 from memtune.objective import Objective
+from memtune.reports.text_console import make_table
 from memtune.results.study.study_catalogue import StudySummary
 from memtune.results.study.study_detail import ReportedTrial, StudyDetail
 from memtune.search import SIZE_UNITS, ObjectiveName
-from memtune.studies.budgets.study_cost import CostRow, StudyCost
+from memtune.studies.budgets.study_cost import StudyCost
 
 DIGITS = 3
 MAX_IMPROVEMENTS, MAX_PARAMETERS = 12, 15
@@ -19,7 +20,7 @@ MIN_SHOWN_IMPORTANCE = 0.005
 
 def make_study_list_table(studies: Sequence[StudySummary]) -> Table:
     """One row per study."""
-    table = _make_table("", ["study", "corpus", "trials", "best", "spent", "last activity"])
+    table = make_table("", ("study", "corpus", "trials", ">best", ">spent", ">last activity"))
     for study in studies:
         best = ""
         if study.best is not None:
@@ -32,13 +33,18 @@ def make_study_list_table(studies: Sequence[StudySummary]) -> Table:
     return table
 
 
+def format_states(study: StudySummary) -> str:
+    """How many trials are in each state."""
+    return ", ".join(f"{count} {state.label}" for state, count in sorted(study.trials.items()))
+
+
 def describe_spending(study: StudySummary) -> str:
     """Tokens, core hours and GPU hours."""
     gpu = f", {study.gpu_hours:.2f} GPU h" if study.gpu_hours else ""
     return f"{study.tokens:,} tokens, {study.cpu_hours:.2f} core h{gpu}"
 
 
-def describe_answer(detail: StudyDetail) -> str:
+def explain_verdict(detail: StudyDetail) -> str:
     """The verdict in words, and the rule by which the study chooses its best configuration."""
     if detail.verdict is None:
         return "no trial has a finite validation"
@@ -48,8 +54,8 @@ def describe_answer(detail: StudyDetail) -> str:
 def make_family_best_table(detail: StudyDetail) -> Table:
     """The best configuration of each family, as the ranking has it."""
     objective = detail.summary.objective
-    names = ["family", "trial", "tokens", f"{objective} [95 % interval]", "seeds", "note"]
-    table = _make_table("best of each family", names)
+    names = ("family", ">trial", ">tokens", f">{objective} [95 % interval]", ">seeds", "note")
+    table = make_table("best of each family", names)
     for best in detail.families:
         figure = best.estimate.format(objective, DIGITS)
         cells = [f"{best.tokens:,}", figure, str(best.estimate.seeds), best.note]
@@ -59,14 +65,14 @@ def make_family_best_table(detail: StudyDetail) -> Table:
 
 def make_importance_table(detail: StudyDetail) -> Table:
     """The most important parameters; the conditions of a parameter of a branch are in brackets."""
-    names = ["parameter", "importance", "trials that have it"]
-    table = _make_table("importance of parameters (PED-ANOVA)", names)
+    names = ("parameter", ">importance", ">trials that have it")
+    table = make_table("importance of parameters (PED-ANOVA)", names)
     shown = [found for found in detail.importance if found.importance >= MIN_SHOWN_IMPORTANCE]
     for found in shown[:MAX_PARAMETERS]:
         share = f"{found.importance:.0%}"
         table.add_row(found.label, share if found.is_above_noise else f"{share}, noise", f"{found.trials:,}")
     if others := len(detail.importance) - len(shown):
-        table.caption, table.caption_justify = f"{format_count(others, 'other')} below 1 %", "left"
+        table.caption = f"{format_count(others, 'other')} below 1 %"
     return table
 
 
@@ -76,14 +82,13 @@ def make_front_table(detail: StudyDetail) -> Table:
     if front is None:
         return Table()
     titles = [objective if name == "value" else SIZE_UNITS[name] for name in front.objectives]
-    table = _make_table("Pareto front", ["configuration", *titles, "seeds"])
+    table = make_table("Pareto front", ["configuration", *(f">{title}" for title in titles), ">seeds"])
     for point in front.front:
         cells = [format_objective(name, value, objective) for name, value in point.values.items()]
         is_best = detail.best is not None and point.number == detail.best.number
         table.add_row(f"{point.name} (best)" if is_best else point.name, *cells, str(point.seeds))
     if front.hypervolume:
-        volume = f"hypervolume {front.hypervolume[-1].volume:.3f} from {describe_reference(detail)}"
-        table.caption, table.caption_justify = volume, "left"
+        table.caption = f"hypervolume {front.hypervolume[-1].volume:.3f} from {describe_reference(detail)}"
     return table
 
 
@@ -91,19 +96,15 @@ def describe_reference(detail: StudyDetail) -> str:
     """The corner from which the hypervolume is measured."""
     front, objective = detail.front, detail.summary.objective
     assert front is not None
+    values = ((name, format_objective(name, value, objective)) for name, value in front.reference.items())
     return ", ".join(
-        f"{objective} {format_objective(name, value, objective)}"
-        if name == "value"
-        else f"{format_objective(name, value, objective)} {SIZE_UNITS[name]}"
-        for name, value in front.reference.items()
+        f"{objective} {value}" if name == "value" else f"{value} {SIZE_UNITS[name]}" for name, value in values
     )
 
 
 def format_objective(name: ObjectiveName, value: float, objective: Objective) -> str:
     """A value of an objective as tables show it."""
-    if name != "value":
-        return f"{value:,.0f}"
-    return objective.format_figure(value, DIGITS)
+    return objective.format_figure(value, DIGITS) if name == "value" else f"{value:,.0f}"
 
 
 def make_ended_table(detail: StudyDetail) -> Table:
@@ -111,11 +112,11 @@ def make_ended_table(detail: StudyDetail) -> Table:
 
     Their last value and their best one are next to the best value of a trial of full length at these tokens.
     """
-    figures = [f"last {detail.summary.objective}", "best", "best of full length"]
-    names = ["trial", "family", "tokens", *figures, "state", "reason"]
-    table = _make_table("trials that ended early, diverged or are open", names)
+    figures = (f">last {detail.summary.objective}", ">best", ">best of full length")
+    names = (">trial", "family", ">tokens", *figures, "state", "reason")
+    table = make_table("trials that ended early, diverged or are open", names)
     for trial in detail.ended_early:
-        figures = [trial.last_figure or "", trial.figure or "", trial.leader_figure or ""]
+        figures = (trial.last_figure or "", trial.figure or "", trial.leader_figure or "")
         cells = [f"{trial.tokens:,}", *figures, trial.state.label, trial.reason]
         table.add_row(trial.name.removeprefix(f"{trial.family} "), trial.family, *cells)
     return table
@@ -123,21 +124,21 @@ def make_ended_table(detail: StudyDetail) -> Table:
 
 def make_progress_table(detail: StudyDetail) -> Table:
     """The last improvements of the lowest validation against the tokens and core hours of all trials."""
-    names = ["tokens of all trials", "core hours", "trial", detail.summary.objective]
     shown = detail.progress[-MAX_IMPROVEMENTS:]
     title = "best so far, single seeds"
     if len(shown) < len(detail.progress):
         title += f", last {len(shown)} of {len(detail.progress)} improvements"
-    table = _make_table(title, names)
-    for point in shown:
-        table.add_row(f"{point.tokens:,}", f"{point.core_hours:.3f}", f"#{point.number}", point.figure)
-    return table
+    return make_table(
+        title,
+        (">tokens of all trials", ">core hours", ">trial", f">{detail.summary.objective}"),
+        ((f"{at.tokens:,}", f"{at.core_hours:.3f}", f"#{at.number}", at.figure) for at in shown),
+    )
 
 
 def make_comparison_table(trials: Sequence[ReportedTrial], number: int, tokens: int) -> Table:
     """The values of trials at the tokens where one of them ended."""
     title = f"values at the first report at or past {tokens:,} tokens"
-    table = _make_table(title, ["rank", "trial", "family", "tokens", "value", "state"])
+    table = make_table(title, (">rank", ">trial", "family", ">tokens", ">value", "state"))
     for rank, trial in enumerate(trials, 1):
         cells = [f"#{trial.number}", trial.family, f"{trial.tokens:,}", trial.figure, trial.state.label]
         table.add_row(str(rank), *cells, style="bold" if trial.number == number else None)
@@ -147,41 +148,13 @@ def make_comparison_table(trials: Sequence[ReportedTrial], number: int, tokens: 
 def make_cost_table(cost: StudyCost) -> Table:
     """What a study has spent, by state and by family."""
     has_gpus, has_money = bool(cost.total.gpu_hours), cost.currency is not None
-    names = ["", "trials", "tokens", "core hours"]
-    names += ["GPU hours"] * has_gpus + [cost.currency or ""] * has_money
-    table = _make_table(f"study {cost.study}", names)
-
-    def add_rows(rows: Sequence[CostRow], *, ends_section: bool = True) -> None:
+    names = ["", "trials", ">tokens", ">core hours"]
+    names += [">GPU hours"] * has_gpus + [f">{cost.currency}"] * has_money
+    table = make_table(f"study {cost.study}", names)
+    for rows in (cost.by_state, cost.by_family, (cost.total,)):
         for row in rows:
             cells = [row.group, f"{row.trials:,}", f"{row.tokens:,}", f"{row.cpu_hours:.3f}"]
             cells += [f"{row.gpu_hours:.3f}"] * has_gpus + [f"{row.money or 0:,.4f}"] * has_money
-            table.add_row(*cells, end_section=ends_section and row is rows[-1])
-
-    add_rows(cost.by_state)
-    add_rows(cost.by_family)
-    add_rows([cost.total], ends_section=False)
+            table.add_row(*cells)
+        table.add_section()
     return table
-
-
-def _make_table(title: str, names: Sequence[str]) -> Table:
-    table = Table(title=title or None, title_justify="left")
-    left = {
-        "",
-        "study",
-        "corpus",
-        "family",
-        "state",
-        "reason",
-        "trials",
-        "parameter",
-        "configuration",
-        "note",
-    }
-    for name in names:
-        table.add_column(name, justify="left" if name in left else "right", overflow="fold")
-    return table
-
-
-def format_states(study: StudySummary) -> str:
-    """How many trials are in each state."""
-    return ", ".join(f"{count} {state.label}" for state, count in sorted(study.trials.items()))

@@ -1,17 +1,18 @@
-"""The console that memtune prints to: users' texts appear literally, without markup or escape sequences."""
+"""The console that memtune prints to, where users' texts appear without markup, and its tables."""
 
 import json as json_module
 import math
 import os
 import re
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from io import TextIOWrapper
 from itertools import zip_longest
-from typing import Any
+from typing import Any, Literal
 
-from rich.console import Console
+from rich import box
+from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -42,6 +43,30 @@ UNBOUNDED_CHARACTERS = 10_000
 
 NARROW_CHARACTERS = 60
 """On a narrower output, a column of a table may have room for a part of a word only."""
+WITHOUT_FRAME: dict[str, Any] = {"box": box.SIMPLE_HEAD, "show_edge": False, "pad_edge": False}
+"""Options of a table that has a line below its header only."""
+
+
+def make_table(
+    title: str,
+    columns: Iterable[str],
+    rows: Iterable[Iterable[RenderableType]] = (),
+    *,
+    overflow: Literal["fold", "ellipsis"] = "fold",
+    **options: Any,
+) -> Table:
+    """A table, with its title and its caption on the left unless the options of rich's Table say otherwise.
+
+    A column whose name begins with ">" holds numbers: it has the rest as its name and is aligned on the
+    right.
+    """
+    table = Table(title=title or None, **{"title_justify": "left", "caption_justify": "left", **options})
+    for name in columns:
+        justify: Literal["left", "right"] = "right" if name.startswith(">") else "left"
+        table.add_column(name.removeprefix(">"), justify=justify, overflow=overflow)
+    for row in rows:
+        table.add_row(*row)
+    return table
 
 
 class TextConsole(Console):
@@ -82,6 +107,10 @@ class TextConsole(Console):
                 for each in objects
             )
         super().print(*objects, **options)
+
+    def print_line(self, text: str | Text) -> None:
+        """Print a text without wrapping it, so that its paths and commands can be copied."""
+        self.print(text, soft_wrap=True)
 
     def _breaks_words(self, table: Table) -> bool:
         unbounded = self.options.update(width=UNBOUNDED_CHARACTERS)

@@ -1,4 +1,4 @@
-"""Tables of trials: the leaderboard of a corpus, the spread over seeds, samples of a space."""
+"""Trials in few words, and tables of trials: the leaderboard of a corpus, the spread over seeds, samples."""
 
 import csv
 from collections import Counter
@@ -6,23 +6,22 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from io import StringIO
 
 from pydantic import ValidationError
-from rich import box
 from rich.table import Table
 
 from memtune.corpora.batching.sentence_protocol import LENGTH_FIELDS
-from memtune.models import MODELS
+from memtune.models import MODELS, LanguageModelConfig
 from memtune.number_format import format_count
 from memtune.objective import Objective
-from memtune.reports.trial_descriptions import describe_trial, format_fields, format_key_parameters
-from memtune.results.comparison import describe_row
+from memtune.reports.text_console import WITHOUT_FRAME, make_table
+from memtune.results.comparison import TokenisationRow, describe_row
 from memtune.results.ranking.selection import ShortTrial
 from memtune.results.study.study_view import StudyView
-from memtune.results.tokenisation_comparison import TokenisationRow
 from memtune.spaces import Scalar, SizeKind
-from memtune.tasks import TASKS, LanguageModellingConfig, TaskConfig
+from memtune.tasks import TASKS, LanguageModellingConfig
 from memtune.tracking import NO_STUDY, LeaderboardRow, find_varying_parameters
 from memtune.training import TrialConfig
 from memtune.trial_state import StopReason
+from memtune.values import flatten
 
 
 def format_leaderboard_csv(rows: Sequence[LeaderboardRow], ideal: float | None) -> str:
@@ -91,22 +90,21 @@ def make_leaderboard_table(
     `is_stacked`, a trial takes several short lines, for a terminal; otherwise one. With `is_narrow`, it takes
     one more for its state, and the distance from the ideal is below the perplexity.
     """
-    caption = f"ideal perplexity {ideal:.3f}" if ideal else None
-    table = Table(title=title, title_justify="left", caption=caption, caption_justify="left")
-    table.box, table.show_edge, table.pad_edge = box.SIMPLE_HEAD, False, False
-    separator = "\n" if is_stacked else "  "
-    table.add_column("", justify="right")
-    table.add_column("trial", overflow="fold", ratio=1)
     has_several_studies = len({row.study for row in rows}) > 1
     objective = rows[0].objective if rows else Objective.PERPLEXITY
-    units = {_find_recorded_task(row).prediction_unit for row in rows}
-    unit = "examples" if units == {"examples"} else "tokens"
-    sizes = ("parameters", "memory", unit, "hours")
-    figures = _join((objective, *(("above",) if ideal else ())), is_narrow)
-    for name in (*_stack(sizes, is_stacked), *figures):
-        table.add_column(name, justify="right")
-    if not is_narrow:
-        table.add_column("state")
+    kinds = [TASKS.get(str(row.parameters.get("task.kind")), LanguageModellingConfig) for row in rows]
+    unit = "examples" if {kind.prediction_unit for kind in kinds} == {"examples"} else "tokens"
+    sizes = _stack(("parameters", "memory", unit, "hours"), is_stacked)
+    figures = _join((objective, "above") if ideal else (objective,), is_narrow)
+    table = make_table(
+        title,
+        (">", "trial", *(f">{name}" for name in (*sizes, *figures)), *([] if is_narrow else ["state"])),
+        overflow="ellipsis",
+        caption=f"ideal perplexity {ideal:.3f}" if ideal else None,
+        **WITHOUT_FRAME,
+    )
+    table.columns[1].overflow, table.columns[1].ratio = "fold", 1
+    separator = "\n" if is_stacked else "  "
     differing = [
         name
         for name in find_varying_parameters(rows)
@@ -152,21 +150,11 @@ def _format_size_cells(row: LeaderboardRow) -> list[str]:
 
 def _format_figure_cells(row: LeaderboardRow, ideal: float | None) -> list[str]:
     figure = row.ranked_figure
-    figures = ["" if figure is None else _format_row_figure(row, figure)]
-    if ideal:
-        figures.append("" if figure is None else f"{100 * (figure / ideal - 1):,.1f} %")
-    return figures
-
-
-def _format_row_figure(row: LeaderboardRow, figure: float) -> str:
-    if row.estimate is not None:
-        return row.estimate.format(row.objective, DIGITS)
-    return row.objective.format_figure(figure, DIGITS)
-
-
-def _find_recorded_task(row: LeaderboardRow) -> type[TaskConfig]:
-    """The class of the task in a trial's record."""
-    return TASKS.get(str(row.parameters.get("task.kind")), LanguageModellingConfig)
+    if figure is None:
+        return ["", ""] if ideal else [""]
+    own = row.objective.format_figure(figure, DIGITS)
+    shown = own if row.estimate is None else row.estimate.format(row.objective, DIGITS)
+    return [shown, f"{100 * (figure / ideal - 1):,.1f} %"] if ideal else [shown]
 
 
 def _describe_state(row: LeaderboardRow) -> str:
@@ -241,12 +229,10 @@ def make_families_table(view: StudyView, title: str, searched_fields: Collection
 
     A family without a configuration of full length comes last, with its value at the last common milestone.
     """
-    table = Table(title=title, title_justify="left")
     objective, unit = view.objective, view.stored.trials[0].config.task.prediction_unit
-    table.add_column("best", justify="right")
-    table.add_column("configuration", overflow="fold")
-    for name in ("parameters", "state", unit, f"validation {objective}", "seeds", "trials"):
-        table.add_column(name, justify="right", overflow="fold")
+    sizes = (">parameters", ">state", f">{unit}")
+    columns = (">best", "configuration", *sizes, f">validation {objective}", ">seeds", ">trials")
+    table = make_table(title, columns)
     for found in view.family_bests:
         best = found.best
         figure = found.estimate.format(objective, DIGITS)
@@ -266,9 +252,9 @@ def make_families_table(view: StudyView, title: str, searched_fields: Collection
 def make_spread_table(view: StudyView, searched_fields: Collection[str] = ()) -> Table:
     """One row per repeated configuration, best first: mean with interval, and the figure of each seed."""
     objective = view.objective
-    table = Table(title=f"the best configurations under other seeds: validation {objective}")
-    for name in ("trial", "configuration", "seeds", "mean [95 % interval]", "per seed"):
-        table.add_column(name, justify="left" if name == "configuration" else "right", overflow="fold")
+    title = f"the best configurations under other seeds: validation {objective}"
+    columns = (">trial", "configuration", ">seeds", ">mean [95 % interval]", ">per seed")
+    table = make_table(title, columns, title_justify="center")
     for found in view.ranking.configurations if view.ranking else ():
         if found.estimate.seeds > 1:
             seeds = sorted(found.cost_by_seed.items())
@@ -286,11 +272,9 @@ def make_sample_table(
     samples: Iterable[TrialConfig], vocabulary_size: int, searched_fields: Collection[str] = ()
 ) -> Table:
     """One row per sampled configuration, with its sizes for this vocabulary size."""
-    table = Table(title="configurations of the space")
-    table.add_column("configuration", overflow="fold")
     kinds: tuple[SizeKind, ...] = ("parameters", "multiply_adds", "state")
-    for kind in kinds:
-        table.add_column(kind.replace("_", "-"), justify="right")
+    columns = ("configuration", ">parameters", ">multiply-adds", ">state")
+    table = make_table("configurations of the space", columns, title_justify="center")
     for config in samples:
         sizes = (f"{config.measure_size(kind, vocabulary_size):,}" for kind in kinds)
         table.add_row(describe_trial(config, searched_fields), *sizes)
@@ -299,39 +283,29 @@ def make_sample_table(
 
 def make_prior_table(points: Sequence[Mapping[str, Scalar]], source: str) -> Table:
     """What the points of a prior say of each parameter: its most frequent choice, or its middle half."""
-    table = Table(title=f"prior: {source}", title_justify="left")
-    table.add_column("parameter", overflow="fold")
-    table.add_column("value")
+    table = make_table(f"prior: {source}", ("parameter", "value"))
     for name in dict.fromkeys(name for point in points for name in point):
         values = [point[name] for point in points if name in point]
-        table.add_row(name, _summarise(values))
+        numbers = sorted(v for v in values if isinstance(v, int | float) and not isinstance(v, bool))
+        if len(numbers) == len(values):
+            low, middle, high = (numbers[int(share * (len(numbers) - 1))] for share in (0.25, 0.5, 0.75))
+            table.add_row(name, f"{middle:.3g} ({low:.3g} to {high:.3g})")
+        else:
+            value, count = Counter(values).most_common(1)[0]
+            table.add_row(name, f"{value} ({count} of {len(values)})")
     return table
-
-
-def _summarise(values: Sequence[Scalar]) -> str:
-    numbers = sorted(v for v in values if isinstance(v, int | float) and not isinstance(v, bool))
-    if len(numbers) == len(values):
-        low, middle, high = (numbers[int(share * (len(numbers) - 1))] for share in (0.25, 0.5, 0.75))
-        return f"{middle:.3g} ({low:.3g} to {high:.3g})"
-    value, count = Counter(values).most_common(1)[0]
-    return f"{value} ({count} of {len(values)})"
 
 
 def make_tokenisation_table(rows: Sequence[TokenisationRow]) -> Table:
     """One row per corpus: its best trial in bits per byte, per word and per token."""
-    table = Table(title="validation, bits per byte compare; perplexities per token do not")
-    for name in (
-        "corpus",
-        "tokens",
-        "vocabulary",
-        "best trial",
-        "bits per byte",
-        "per byte",
-        "per word",
-        "per token",
-    ):
-        is_number = name in ("vocabulary", "bits per byte", "per byte", "per word", "per token")
-        table.add_column(name, justify="right" if is_number else "left")
+    figures = (">bits per byte", ">per byte", ">per word", ">per token")
+    table = make_table(
+        "validation, bits per byte compare; perplexities per token do not",
+        ("corpus", "tokens", ">vocabulary", "best trial", *figures),
+        overflow="ellipsis",
+        title_justify="center",
+        caption_justify="center",
+    )
     for row in rows:
         bound = "at least " if row.lost_share else ""
         table.add_row(
@@ -347,3 +321,54 @@ def make_tokenisation_table(rows: Sequence[TokenisationRow]) -> Table:
     if any(row.lost_share for row in rows):
         table.caption = "at least: words that became <unk> are counted as bytes, but not predicted"
     return table
+
+
+def describe_trial(config: TrialConfig, searched_fields: Collection[str] = ()) -> str:
+    """Family, key parameters and the other searched fields."""
+    values = dict(flatten(config.model_dump(mode="json")))
+    described = {"model.family", *(f"model.{name}" for name in config.model.describe())}
+    described |= {
+        f"model.output.{'kind' if name == 'output' else name}" for name in config.model.describe_output()
+    }
+    more = format_fields(
+        (name, values[name]) for name in searched_fields if name in values and name not in described
+    )
+    return " ".join([config.model.family, format_key_parameters(config.model), *more])
+
+
+def format_searched_fields(config: TrialConfig, searched_fields: Collection[str]) -> str:
+    """The searched fields that this trial has, which distinguish the trials of one study; without any, the
+    key parameters. The family is left out where it is not searched."""
+    values = dict(flatten(config.model_dump(mode="json")))
+    names = [name for name in searched_fields if name in values and name != "model.family"]
+    if not names:
+        return describe_trial(config)
+    family = [config.model.family] if "model.family" in searched_fields else []
+    return " ".join([*family, *format_fields((name, values[name]) for name in names)])
+
+
+def format_key_parameters(config: LanguageModelConfig) -> str:
+    """The fields that distinguish two models of a family, as `name=value` words with three digits."""
+    fields = {**config.describe(), **config.describe_output()}
+    # A number stays a float, so that 0.0 is not written as 0.
+    rounded = {k: float(f"{v:.3g}") if isinstance(v, float) else v for k, v in fields.items()}
+    return " ".join(f"{name}={value}" for name, value in rounded.items())
+
+
+def format_fields(fields: Iterable[tuple[str, object]]) -> list[str]:
+    """Fields by dotted name as `name=value`, with names as short as they stay unambiguous.
+
+    >>> format_fields([("task.fusion", "deep"), ("training.optimiser.learning_rate", 0.31622)])
+    ['fusion=deep', 'learning_rate=0.316']
+    """
+    return [
+        f"{_shorten_name(name)}={f'{value:.3g}' if isinstance(value, float) else value}"
+        for name, value in fields
+    ]
+
+
+def _shorten_name(name: str) -> str:
+    parent, _, last = name.rpartition(".")
+    if last == "kind":
+        return parent.removeprefix("training.").removeprefix("model.")
+    return name.partition(".")[2].removeprefix("optimiser.") or name

@@ -1,19 +1,21 @@
-"""Comparison of a corpus's trials under one protocol, and the champions of all corpora."""
+"""Comparison of a corpus's trials, of corpora with different tokens by bits per byte, and the champions."""
 
+import math
 import re
 import shlex
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from memtune.arguments import CORPUS_NAME, check_type
-from memtune.corpora import open_corpus
+from memtune.corpora import Corpus, count_text_units, open_corpus
 from memtune.data_frames import ResultList, make_frame, render_table
 from memtune.errors import CorpusError, TrackingError, did_you_mean, suggest_nearest
 from memtune.number_format import format_count
 from memtune.objective import Objective
-from memtune.results.ranking.selection import Ranking, rank_trials
+from memtune.results.ranking.selection import Ranking, make_curve_frame, rank_trials
 from memtune.settings import Settings
 from memtune.tracking import (
     CorpusPages,
@@ -27,6 +29,7 @@ from memtune.tracking import (
     list_champions,
     read_leaderboard,
 )
+from memtune.values import Value
 
 DIGITS = 3
 
@@ -66,27 +69,10 @@ class Comparison:
 
     def curves(self) -> Any:
         """A pandas data frame with a row for each report: trial, tokens, and its validation."""
-        return make_frame(
-            (
-                {
-                    "name": row.name,
-                    "study": row.study,
-                    "family": row.family,
-                    "seed": row.seed,
-                    "state": row.state.value,
-                    "tokens": tokens,
-                    "cost": cost,
-                    row.objective: row.objective.compute_figure(cost),
-                }
-                for row in self.rows
-                for tokens, cost in row.curve.items()
-            ),
-            columns=["name", "study", "family", "seed", "state", "tokens", "cost", self.rows[0].objective],
-        )
+        return make_curve_frame(self.rows, self.rows[0].objective, "study")
 
     def __repr__(self) -> str:
-        """The corpus, the protocol and the number of trials."""
-        return f"Comparison({self._title})"
+        return f"Comparison({self.title})"
 
     def _repr_html_(self) -> str:
         names = ["place", "name", "study", "state", "figure", "low", "high", "parameters", "tokens", "hours"]
@@ -95,10 +81,11 @@ class Comparison:
             for row in self.rows
         )
         ideal = f", ideal {self.ideal_perplexity:.3f}" if self.ideal_perplexity else ""
-        return render_table(f"{self._title}: validation {self.rows[0].objective}{ideal}", frame)
+        return render_table(f"{self.title}: validation {self.rows[0].objective}{ideal}", frame)
 
     @property
-    def _title(self) -> str:
+    def title(self) -> str:
+        """The corpus, the protocol and the number of trials."""
         return f"{self.pages.corpus}, protocol {self.protocol}, {format_count(len(self.rows), 'trial')}"
 
 
@@ -163,16 +150,16 @@ def compare(
     studies = {row.study for row in kept} if study else set()
     served = find_running_pages(settings.tracking_uri)
     pages = link_corpus(settings.tracking_uri, corpus, chosen, next(iter(studies), None), served)
-    ideal = _read_ideal_perplexity(corpus, settings) if kept[0].objective.has_ideal else None
-    scope = "-".join([corpus, *sorted(studies), *([_make_file_name(chosen)] if protocol else [])])
+    ideal = None
+    if kept[0].objective.has_ideal:
+        with suppress(CorpusError):
+            ideal = (open_corpus(corpus, settings.corpus_store).manifest.ideal or {}).get("valid")
+    label = [re.sub(r"[^A-Za-z0-9._]+", "_", chosen)] if protocol else []
+    scope = "-".join([corpus, *sorted(studies), *label])
     figure = settings.home / "figures" / f"{scope}.png"
     others = tuple(sorted({*labels} - {chosen}))
     accesses = count_test_accesses(settings.tracking_uri, corpus)
     return Comparison(rank_rows(kept), chosen, ideal, figure, pages, others, accesses)
-
-
-def _make_file_name(label: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._]+", "_", label)
 
 
 def rank_rows(rows: Sequence[LeaderboardRow]) -> list[LeaderboardRow]:
@@ -225,14 +212,6 @@ def _select_study(rows: list[LeaderboardRow], corpus: str, study: str | None) ->
     raise TrackingError(f'no one study "{study}" on corpus "{corpus}"; {suggestion}')
 
 
-def _read_ideal_perplexity(corpus: str, settings: Settings) -> float | None:
-    try:
-        manifest = open_corpus(corpus, settings.corpus_store).manifest
-    except CorpusError:
-        return None
-    return manifest.ideal.get("valid") if manifest.ideal else None
-
-
 def find_champions(
     corpus: str | None = None, settings: Settings | None = None
 ) -> ResultList[RegisteredVersion]:
@@ -259,3 +238,86 @@ def count_accesses(
     settings = Settings.resolve(settings)
     corpora = dict.fromkeys(champion.corpus for champion in champions)
     return {corpus: count_test_accesses(settings.tracking_uri, corpus) for corpus in corpora}
+
+
+class TokenisationRow(Value):
+    """The best trial of one corpus, in units that do not depend on its tokens."""
+
+    corpus: str
+    tokens: str
+    """What its tokens are: words, characters, bpe:8000."""
+    vocabulary: int
+    name: str
+    family: str
+    parameters: int | None
+    token_perplexity: float
+    word_perplexity: float
+    byte_perplexity: float
+    bits_per_byte: float
+    """Lower is better."""
+    lost_share: float
+    """Share of the tokens that are `<unk>` for other words; above 0 the other figures are lower bounds."""
+
+
+def compare_tokenisations(
+    corpora: Sequence[str], protocol: str | None = None, settings: Settings | None = None
+) -> list[TokenisationRow]:
+    """The best trial of each corpus, fewest bits per byte first; those with lost words come last.
+
+    Raises TrackingError where the corpora have different validation texts, or their trials another objective
+    or protocols.
+    """
+    settings = Settings.resolve(settings)
+    opened = [open_corpus(name, settings.corpus_store) for name in corpora]
+    _require_one_text(opened)
+    found = [compare(name, protocol, None, settings) for name in corpora]
+    labels = sorted({comparison.protocol for comparison in found})
+    if len(labels) > 1 or found[0].rows[0].objective is not Objective.PERPLEXITY:
+        raise TrackingError(
+            "bits per byte compare for language models under one protocol; the trials have "
+            f"{' and '.join(labels)}"
+        )
+    rows = [_make_row(corpus, comparison.rows[0]) for corpus, comparison in zip(opened, found, strict=True)]
+    return sorted(rows, key=lambda row: (row.lost_share > 0, row.bits_per_byte))
+
+
+def _make_row(corpus: Corpus, best: LeaderboardRow) -> TokenisationRow:
+    if best.figure is None:
+        raise TrackingError(f'no trial on corpus "{corpus.name}" has a validation yet')
+    if not corpus.digest.startswith(best.corpus_digest):
+        raise TrackingError(
+            f'the trials of "{corpus.name}" read another text of this name; import that text again'
+        )
+    figure = best.ranked_figure
+    assert figure is not None
+    loss = math.log(figure)
+    units = count_text_units(corpus, "valid")
+    return TokenisationRow(
+        corpus=corpus.name,
+        tokens=corpus.manifest.options.tokens,
+        vocabulary=len(corpus.vocabulary),
+        name=best.name,
+        family=best.family,
+        parameters=best.parameter_count,
+        token_perplexity=Objective.PERPLEXITY.compute_figure(loss),
+        word_perplexity=units.compute_word_perplexity(loss),
+        byte_perplexity=units.compute_byte_perplexity(loss),
+        bits_per_byte=units.compute_bits_per_byte(loss),
+        lost_share=units.lost / max(1, units.tokens),
+    )
+
+
+def _require_one_text(corpora: Sequence[Corpus]) -> None:
+    """Raise TrackingError unless the validation splits were made of one text, spelled in one way."""
+    texts = set()
+    for corpus in corpora:
+        source = corpus.manifest.sources.get("valid")
+        options = corpus.manifest.options
+        spelling = (options.lower_case, options.unescape, options.normalise)
+        texts.add((source and (source.sha256, source.division), spelling))
+    if len(texts) > 1 or None in {text[0] for text in texts}:
+        names = " and ".join(f'"{corpus.name}"' for corpus in corpora)
+        raise TrackingError(
+            f"{names} have different validation texts or spellings, so that no unit makes their figures "
+            "comparable; import one text with different --tokens"
+        )

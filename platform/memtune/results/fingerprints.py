@@ -89,12 +89,10 @@ class Fingerprint(Value):
         )
 
     def __repr__(self) -> str:
-        """The model and the number of its probes."""
         return f"Fingerprint({self.name}: {len(self.results)} probes)"
 
     def _repr_html_(self) -> str:
-        html: str = self.to_frame().to_html(index=False)
-        return html
+        return str(self.to_frame().to_html(index=False))
 
 
 def store_fingerprint(found: Fingerprint, settings: Settings) -> None:

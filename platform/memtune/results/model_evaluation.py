@@ -1,16 +1,25 @@
-"""Evaluation of registered models and of trials."""
+"""Evaluation of registered models and of trials, also with rare words as `<unk>`.
 
+Tran, Bisazza and Monz (2016) keep a word that occurs more than five times in their training sentences. A
+model with a larger vocabulary gives the same figure by a sum: the probabilities of `<unk>` and of all rarer
+words are added, and a rare word counts as predicted when `<unk>` is.
+"""
+
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+import torch
+
 from memtune.arguments import check_type
-from memtune.corpora import Corpus, TextUnits, count_text_units
-from memtune.corpora.batching.protocols import Protocol
+from memtune.corpora import UNK, Corpus, TextUnits, count_text_units
+from memtune.corpora.batching.protocols import Plan, TextProtocol
 from memtune.data_frames import make_frame, render_table
 from memtune.errors import ConfigurationError
-from memtune.models.architecture import Model
-from memtune.results.model_sources import TrainedModel, open_model
+from memtune.models import NeuralLanguageModel, logits
+from memtune.results.loaded_models import TrainedModel, open_model
 from memtune.results.other_texts import read_other_text, write_word_log_probabilities
 from memtune.settings import Settings
 from memtune.tasks import CacheGrid, ContinuousCache, Metrics, open_task, tune_cache
@@ -48,7 +57,6 @@ class EvaluationResult:
         return make_frame([{**names, **cache, **self.metrics.model_dump(), **self.text_figures}])
 
     def __repr__(self) -> str:
-        """The model, the text and the figure."""
         text = self.split if self.corpus is None else f"{self.split} of {self.corpus}"
         return f"EvaluationResult({self.model} on {text}: {self._describe_figure()})"
 
@@ -103,13 +111,20 @@ def evaluate_model(
     settings = Settings.resolve(settings)
     opened = open_model(name, settings, device, trust_code=trust_code)
     config = opened.config
-    chosen = _choose_cache(cache, opened.model, opened.corpus, config.protocol, device)
+    chosen = cache if not isinstance(cache, CacheGrid) else None
+    if isinstance(cache, CacheGrid):
+        reader = opened.model.require_language_model("a cache")
+        chosen = tune_cache(reader, opened.corpus, config.protocol, cache, device)
     if words is not None and chosen is not None:
         raise ConfigurationError(
             "the probabilities of words are those without a cache; leave one of them out"
         )
     opened.record_access(split)
-    text, units = _open_text(opened.corpus, corpus, split, settings)
+    text = opened.corpus
+    if corpus is not None and corpus != text.name:
+        text, units = read_other_text(text, corpus, split, settings.corpus_store)
+    else:
+        units = count_text_units(text, split) if split in text.splits else TextUnits(0, 0, 0, 0)
     metrics = evaluate(opened.model, text, config.protocol, split, device, chosen, config.task)
     if words is not None:
         write_word_log_probabilities(opened.model, text, config.protocol, split, Path(words), device)
@@ -146,18 +161,61 @@ def _compute_interval(
     return low, high
 
 
-def _open_text(own: Corpus, name: str | None, split: str, settings: Settings) -> tuple[Corpus, TextUnits]:
-    """The text that is read, in the model's vocabulary, and its size."""
-    if name is None or name == own.name:
-        return own, count_text_units(own, split) if split in own.splits else TextUnits(0, 0, 0, 0)
-    other = read_other_text(own, name, split, settings.corpus_store)
-    return other.corpus, other.units
+@dataclass(frozen=True)
+class MergedPerplexity:
+    """Two perplexities per token of one model, lower is better."""
+
+    full: float
+    """Over the model's own vocabulary."""
+    merged: float
+    """With rare words as `<unk>`."""
+    vocabulary_size: int
+    rare_words: int
+    """The number of words that count as `<unk>`."""
 
 
-def _choose_cache(
-    cache: ContinuousCache | CacheGrid | None, model: Model, corpus: Corpus, protocol: Protocol, device: str
-) -> ContinuousCache | None:
-    """The given cache, or the best of a grid on the validation split."""
-    if not isinstance(cache, CacheGrid):
-        return cache
-    return tune_cache(model.require_language_model("a cache"), corpus, protocol, cache, device)
+def compute_merged_perplexity(
+    model: str, split: str, max_count: int, settings: Settings, *, trust_code: bool = False
+) -> MergedPerplexity:
+    """Evaluate a registered model, words that occur at most `max_count` times in training counted as `<unk>`.
+
+    Training counts are those of the sentences that the model's protocol keeps. Raises TrackingError for an
+    unknown model, ConfigurationError for one that is not a neural language model of texts, and CorpusError
+    for a missing corpus.
+    """
+    opened = open_model(model, settings, trust_code=trust_code)
+    corpus, purpose = opened.corpus, f"the perplexity of {model} with rare words merged"
+    protocol = opened.config.protocol.require_text(purpose)
+    network = opened.model.eval().require_language_model(purpose).require_network(purpose)
+    is_merged_V = torch.from_numpy(_count_targets(corpus, protocol) <= max_count)
+    is_merged_V[corpus.vocabulary.get_id(UNK)] = True
+    plan = protocol.evaluation_plan(corpus[split])
+    opened.record_access(split)
+    full, merged = _compute_perplexities(network, plan, is_merged_V)
+    return MergedPerplexity(full, merged, len(is_merged_V), int(is_merged_V.sum()) - 1)
+
+
+def _count_targets(corpus: Corpus, protocol: TextProtocol) -> np.ndarray:
+    """How often one epoch of the training split predicts each word, shape (V,)."""
+    plan = protocol.evaluation_plan(corpus["train"])
+    counts_V = np.zeros(len(corpus.vocabulary), np.int64)
+    for index in range(len(plan)):
+        np.add.at(counts_V, plan.batch(index).targets_BT.numpy(), 1)
+    return counts_V
+
+
+@torch.inference_mode()
+def _compute_perplexities(
+    model: NeuralLanguageModel, plan: Plan, is_merged_V: torch.Tensor
+) -> tuple[float, float]:
+    """Perplexity over the whole vocabulary, and with the marked words as one."""
+    full = merged = 0.0
+    for index in range(len(plan)):
+        batch = plan.batch(index)
+        log_NV = logits(model, batch.inputs_BT)[0].log_softmax(-1).flatten(0, 1)
+        targets_N = batch.targets_BT.flatten()
+        target_N = log_NV.gather(1, targets_N[:, None])[:, 0]
+        merged_N = log_NV[:, is_merged_V].logsumexp(1)
+        full -= target_N.double().sum().item()
+        merged -= torch.where(is_merged_V[targets_N], merged_N, target_N).double().sum().item()
+    return math.exp(full / plan.token_count), math.exp(merged / plan.token_count)

@@ -1,14 +1,27 @@
-"""Promotion of trained models to the registry."""
+"""Trained models as packages: offered to the registry, or written to a folder of their own."""
+
+import shutil
+from pathlib import Path
 
 from memtune.corpora import Corpus
-from memtune.errors import TrackingError
+from memtune.errors import StorageError, TrackingError
 from memtune.plugins import list_sources
+from memtune.results.loaded_models import check_model_name, open_model
 from memtune.results.study.study_description import StudyAnswer, describe_promotion
 from memtune.seed_statistics import Estimate
 from memtune.settings import Settings
 from memtune.storage.local_files import open_scratch_folder
 from memtune.studies.checkpoint_store import Checkpoints
-from memtune.tracking import ModelResult, PromotionResult, Recorder, find_text_rules, register_if_better
+from memtune.tracking import (
+    ModelResult,
+    PromotionResult,
+    Recorder,
+    find_text_rules,
+    is_trial_name,
+    load_registered,
+    register_if_better,
+    write_run_package,
+)
 from memtune.training import CheckpointRecord, find_best_report, load_best_model, read_checkpoint, save_model
 
 STALL_SECONDS = 120
@@ -84,3 +97,36 @@ def make_model_result(
         seed=record.config.seed,
         parameters=record.config.parameter_count(vocabulary_size),
     )
+
+
+def export_model(
+    name: str, folder: Path, settings: Settings | None = None, *, trust_code: bool = False
+) -> None:
+    """Write the model behind `models:/ptb@champion`, `STUDY#7` or a run's id to a new folder.
+
+    The folder is a model of MLflow, with the files of a registered version. A trial's model is that of its
+    best report; `trust_code` consents to executing the source of a user's family to read it. Raises
+    StorageError for a folder that exists, and the errors of `open_model`.
+    """
+    check_model_name(name)
+    settings = Settings.resolve(settings)
+    if folder.exists():
+        raise StorageError(f"{folder} exists; name a folder that does not")
+    if not is_trial_name(name):
+        found = load_registered(settings.tracking_uri, name, settings.home / "models")
+        shutil.copytree(found.folder, folder)
+        return
+    opened = open_model(name, settings, trust_code=trust_code)
+    vocabulary = opened.corpus.vocabulary.tokens
+    assert opened.record is not None, "a trial has a checkpoint"
+    with open_scratch_folder() as scratch:
+        save_model(opened.model, scratch, opened.config.task)
+        write_run_package(
+            folder,
+            opened.run_id,
+            make_model_result(opened.record, opened.study, None, len(vocabulary)),
+            scratch,
+            vocabulary,
+            find_text_rules(opened.corpus),
+            list_sources(opened.config.model_dump(mode="json")),
+        )

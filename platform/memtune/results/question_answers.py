@@ -1,15 +1,31 @@
-"""Answers of trained models to questions: sentence completion and number agreement."""
+"""Answers of trained models to questions, and which models make which mistakes.
 
-from collections.abc import Sequence
+Questions are sentence completion and number agreement. Yogatama et al. (2018), figure 2, counts the regions
+of a Venn diagram of three models' mistakes in number agreement: the number of questions that each set of
+models, and no other model, answers wrongly. This module counts them for any number of models.
+
+McNemar (1947), "Note on the sampling error of the difference between correlated proportions or percentages".
+Under the hypothesis that both models are equally good, each question on which two models differ is won by
+either with probability 1/2, so the number won by one of them has a binomial distribution. This is the exact
+test.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
+
+import numpy as np
+from scipy.special import bdtr
 
 from memtune.corpora import Corpus, open_corpus
 from memtune.errors import ConfigurationError, CorpusError, MemtuneError
-from memtune.results.model_sources import open_model
+from memtune.results.loaded_models import open_model
+from memtune.seed_statistics import correct_holm
 from memtune.settings import Settings
 from memtune.tasks import QUESTION_TASKS, Answers, QuestionTaskConfig
-from memtune.values import parse
+from memtune.values import Value, parse
 
 
 @dataclass(frozen=True)
@@ -45,48 +61,32 @@ def ask(
     if repeated is not None:
         raise ConfigurationError(f"{repeated} is named twice; name each model once")
     settings = Settings.resolve(settings)
-    model_answers = []
+
+    def ask_one(uri: str) -> ModelAnswers:
+        source = open_model(uri, settings, device, trust_code=trust_code)
+        corpus, protocol = source.corpus, source.config.protocol
+        if questions is not None:
+            corpus = open_corpus(f"{corpus.name.partition('+')[0]}+{questions}", settings.corpus_store)
+        kind = task or _find_question_kind(corpus)
+        if kind not in QUESTION_TASKS:
+            known = ", ".join(QUESTION_TASKS)
+            raise ConfigurationError(f'no task "{kind}" has questions; the tasks with questions are {known}')
+        config: QuestionTaskConfig = parse(QUESTION_TASKS[kind], options or {}, f"task {kind}")
+        opened = config.open_questions(corpus, protocol)
+        language_model = source.model.require_language_model(f"answering questions with {uri}")
+        source.record_access(split)
+        answers = opened.answer(language_model, split, device)
+        return ModelAnswers(uri, source.model.config.family, answers, opened.unknown_rate(split))
+
+    found = []
     for model in models:
         try:
-            model_answers.append(
-                _ask_model(model, questions, task, split, options or {}, device, settings, trust_code)
-            )
+            found.append(ask_one(model))
         except MemtuneError as error:
             if len(models) == 1:
                 raise
             raise type(error)(f"{model}: {error}") from None
-    return model_answers
-
-
-def _ask_model(
-    uri: str,
-    questions: str | None,
-    task: str | None,
-    split: str,
-    options: dict[str, Any],
-    device: str,
-    settings: Settings,
-    trust_code: bool,
-) -> ModelAnswers:
-    opened_model = open_model(uri, settings, device, trust_code=trust_code)
-    corpus, loaded = opened_model.corpus, opened_model.model
-    if questions is not None:
-        corpus = open_corpus(f"{corpus.name.partition('+')[0]}+{questions}", settings.corpus_store)
-    opened = _resolve_task(task, corpus, options).open_questions(corpus, opened_model.config.protocol)
-    language_model = loaded.require_language_model(f"answering questions with {uri}")
-    opened_model.record_access(split)
-    answers = opened.answer(language_model, split, device)
-    return ModelAnswers(uri, loaded.config.family, answers, opened.unknown_rate(split))
-
-
-def _resolve_task(task: str | None, corpus: Corpus, options: dict[str, Any]) -> QuestionTaskConfig:
-    kind = task or _find_question_kind(corpus)
-    if kind not in QUESTION_TASKS:
-        raise ConfigurationError(
-            f'no task "{kind}" has questions; the tasks with questions are {", ".join(QUESTION_TASKS)}'
-        )
-    config = QUESTION_TASKS[kind]
-    return config.model_validate(parse(config, options, f"task {kind}"))
+    return found
 
 
 def _find_question_kind(corpus: Corpus) -> str:
@@ -102,3 +102,145 @@ def _find_question_kind(corpus: Corpus) -> str:
             "list)"
         )
     return kinds[0]
+
+
+class OverlapRegion(Value):
+    """Questions that these models, and no other model of the comparison, answered wrongly."""
+
+    models: tuple[str, ...]
+    mistakes: float
+    """Expected number of questions; a fraction where models have ties."""
+
+
+def count_overlap(answers: Mapping[str, Answers]) -> list[OverlapRegion]:
+    """The regions with mistakes, largest first, over the questions that count for every model.
+
+    A model with a tie among k candidates, one of them correct, answers wrongly with probability (k - 1) / k,
+    independently of the others, so the regions of a model add up to its questions times (1 - accuracy).
+    Raises CorpusError when the models have different questions.
+    """
+    by_model = list(answers.items())
+    for model, model_answers in by_model[1:]:
+        if model_answers.names != by_model[0][1].names:
+            raise CorpusError(
+                f'"{model}" and "{by_model[0][0]}" answered different questions; ask all models in one call'
+            )
+    regions: Counter[tuple[str, ...]] = Counter()
+    for question in range(len(by_model[0][1].names)):
+        if all(model_answers.asked_Q[question] for _, model_answers in by_model):
+            credits = [(model, float(model_answers.credits[question])) for model, model_answers in by_model]
+            regions.update(_distribute_question(credits))
+    regions.pop((), None)
+    ordered = sorted(regions.items(), key=lambda region: (-region[1], region[0]))
+    return [OverlapRegion(models=models, mistakes=mistakes) for models, mistakes in ordered]
+
+
+def _distribute_question(credits: Sequence[tuple[str, float]]) -> dict[tuple[str, ...], float]:
+    """Probability of each set of models that answers one question wrongly, by the credit of each model."""
+    probabilities: dict[tuple[str, ...], float] = {(): 1.0}
+    for model, credit in credits:
+        correct = {models: share * credit for models, share in probabilities.items()}
+        wrong = {(*models, model): share * (1 - credit) for models, share in probabilities.items()}
+        probabilities = {models: share for models, share in (correct | wrong).items() if share}
+    return probabilities
+
+
+class McNemarTest(Value):
+    """The questions on which two models differ."""
+
+    first: str
+    second: str
+    first_only: int
+    """Questions that only the first model answers correctly."""
+    second_only: int
+    ties: int
+    """Questions left out because a model gives several candidates the same cost."""
+    p: float
+    """The two-sided p-value of equally good models; of several pairs, corrected for their number (Holm)."""
+
+
+def compare_pairs(answers: Mapping[str, Answers]) -> list[McNemarTest]:
+    """The test of each pair of models, in their order, with p-values corrected for the number of pairs."""
+    tests = [compare_answers(first, second, answers) for first, second in combinations(answers, 2)]
+    corrected = correct_holm(test.p for test in tests)
+    return [test.model_copy(update={"p": p}) for test, p in zip(tests, corrected, strict=True)]
+
+
+def compare_answers(first: str, second: str, answers: Mapping[str, Answers]) -> McNemarTest:
+    """The test of two models over the questions that count for both.
+
+    Raises CorpusError when they have different questions.
+    """
+    one, other = answers[first], answers[second]
+    if one.names != other.names:
+        raise CorpusError(f'"{first}" and "{second}" answered different questions; ask both in one call')
+    asked_Q = one.asked_Q & other.asked_Q
+    tied_Q = (one.credits % 1 != 0) | (other.credits % 1 != 0)
+    counted_Q = asked_Q & ~tied_Q
+    first_only = int(np.count_nonzero(counted_Q & (one.credits > other.credits)))
+    second_only = int(np.count_nonzero(counted_Q & (one.credits < other.credits)))
+    discordant = first_only + second_only
+    p = min(1.0, 2 * float(bdtr(min(first_only, second_only), discordant, 0.5))) if discordant else 1.0
+    return McNemarTest(
+        first=first,
+        second=second,
+        first_only=first_only,
+        second_only=second_only,
+        ties=int(np.count_nonzero(asked_Q & tied_Q)),
+        p=p,
+    )
+
+
+class ModelMistakes(Value):
+    """The mistakes of one model."""
+
+    name: str
+    """Its family, with the model's own name where several models have this family."""
+    model: str
+    mistakes: float
+    """Of the questions that count for every model; a tie counts as the probability of a mistake."""
+
+
+class SharedMistakes(Value):
+    """The mistakes of several models on the same questions."""
+
+    questions: int
+    """Questions that count for every model."""
+    correct_for_all: float
+    """Expected number of questions that every model answers correctly."""
+    models: tuple[ModelMistakes, ...]
+    regions: tuple[OverlapRegion, ...]
+    """The sets of models, by their names here, with the questions that they and no others get wrong."""
+    tests: tuple[McNemarTest, ...]
+
+
+def find_shared_mistakes(answers: Sequence[ModelAnswers]) -> SharedMistakes:
+    """The overlap of mistakes of models that answered the same questions.
+
+    Raises CorpusError when the questions differ.
+    """
+    families = Counter(model.family for model in answers)
+    names = [
+        model.family if families[model.family] == 1 else f"{model.family} ({model.model_uri})"
+        for model in answers
+    ]
+    by_name = {name: model.answers for name, model in zip(names, answers, strict=True)}
+    regions = count_overlap(by_name)
+    asked_by_all = sum(
+        all(asked) for asked in zip(*(found.asked_Q for found in by_name.values()), strict=True)
+    )
+    wrong = sum(region.mistakes for region in regions)
+    return SharedMistakes(
+        questions=asked_by_all,
+        correct_for_all=asked_by_all - wrong,
+        models=tuple(
+            ModelMistakes(
+                name=name,
+                model=model.model_uri,
+                mistakes=sum(region.mistakes for region in regions if name in region.models),
+            )
+            for name, model in zip(names, answers, strict=True)
+        ),
+        regions=tuple(regions),
+        tests=tuple(compare_pairs(by_name)),
+    )

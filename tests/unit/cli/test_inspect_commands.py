@@ -8,9 +8,8 @@ from typer.testing import CliRunner
 
 from memtune.cli import app, main
 from memtune.reports.live.watched_calls import train
-from memtune.results.inspection.attention.attention_positions import average_positions
-from memtune.results.inspection.inspected_model import inspect_model
-from memtune.results.inspection.inspected_text import TextChoice
+from memtune.results.inspection.attention_weights import average_positions
+from memtune.results.inspection.inspected_model import TextChoice, inspect_model
 from memtune.settings import Settings
 
 TRIAL = """corpus = "tiny"

@@ -1,6 +1,6 @@
 """The table of the jobs of a cluster."""
 
-from memtune.cli.studies.job_commands import make_job_table
+from memtune.cli.cluster_commands import make_job_table
 from memtune.ray_backend.jobs.job_server import Job
 from memtune.reports.text_console import TextConsole
 

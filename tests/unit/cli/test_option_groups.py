@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from typer.testing import CliRunner
 
-from memtune.cli.option_groups import expand_option_groups
+from memtune.cli.terminal import expand_option_groups
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from memtune.experiments.published_tables import (
 from memtune.experiments.table_run import CoreHours, ReproducedRow, RowHooks, RowState, reproduce_table
 from memtune.library import FileKind, list_packaged
 from memtune.objective import Objective
-from memtune.reports.reproduction_tables import format_reproduction_page
+from memtune.reports.experiment_views import format_reproduction_page
 from memtune.settings import Settings
 from memtune.tracking import RecordedEvaluation, find_champion, find_evaluation
 from memtune.training import Report, TrialConfig

@@ -10,8 +10,8 @@ import pytest
 from memtune.errors import StorageError
 from memtune.objective import Objective
 from memtune.reports.report_page import page
-from memtune.reports.report_page.chart_files import draw_svg, write_figure
 from memtune.reports.report_page.chart_parts import FamilyScales, StudyChart, plot_rows
+from memtune.reports.report_page.result_figures import draw_chart
 from memtune.reports.report_page.trade_off_charts import draw_trials
 from memtune.seed_statistics import Estimate
 from memtune.tracking import LeaderboardRow
@@ -71,7 +71,7 @@ def test_a_trial_of_another_number_of_tokens_is_marked_apart() -> None:
 def test_families_of_equal_size_are_strips_and_others_are_not() -> None:
     equal = draw(make_row(50.0, place=1), make_row(60.0, "lstm", 71_000, place=2))
     assert equal.title == "At equal parameters"
-    assert [text for text in read_texts(draw_svg(equal, "ptb")) if text in ("lstm", "lstmn")][:2] == [
+    assert [text for text in read_texts(draw_chart(equal, "ptb").svg) if text in ("lstm", "lstmn")][:2] == [
         "lstmn",
         "lstm",
     ]
@@ -81,12 +81,13 @@ def test_families_of_equal_size_are_strips_and_others_are_not() -> None:
 
 def test_a_model_that_counts_is_a_line_with_its_name() -> None:
     counted = make_row(55.0, "kneser_ney", place=2).model_copy(update={"parameter_count": None})
-    picture = draw_svg(draw(make_row(50.0, place=1), counted), "ptb")
+    picture = draw_chart(draw(make_row(50.0, place=1), counted), "ptb").svg
     assert "kneser_ney 55" in read_texts(picture)
 
 
 def test_a_file_names_its_subject_and_explains_its_signs() -> None:
-    texts = read_texts(draw_svg(draw(make_row(50.0, place=1), make_row(60.0, "rnn", 9_000, place=2)), "ptb"))
+    chart = draw(make_row(50.0, place=1), make_row(60.0, "rnn", 9_000, place=2))
+    texts = read_texts(draw_chart(chart, "ptb").svg)
     assert "ptb: against parameters" in texts
     assert any("Pareto front" in text for text in texts)
     assert {"lstmn", "rnn"} <= set(texts)
@@ -98,7 +99,7 @@ def test_a_legend_has_marks_with_solid_outlines_where_lines_are_dashed() -> None
     lines = rows.mark_line().encode(x="tokens:Q", color=scales.colour(), strokeDash=scales.dash())
     reports = [{"family": family, "tokens": tokens} for family in ("lstm", "rnn") for tokens in (1, 2)]
     chart = StudyChart("curves", "Curves", "", alt.layer(lines, marks), {"reports": reports})
-    groups = list(ET.fromstring(draw_svg(chart, "ptb")).iter())
+    groups = list(ET.fromstring(draw_chart(chart, "ptb").svg).iter())
     symbols = [path for group in groups if "role-legend-symbol" in group.get("class", "") for path in group]
     assert len(symbols) == 2
     assert not [symbol for symbol in symbols if "stroke-dasharray" in symbol.attrib]
@@ -118,13 +119,13 @@ def test_without_a_trained_model_there_is_no_figure() -> None:
 @pytest.mark.parametrize("suffix", SIGNATURES)
 def test_the_suffix_chooses_the_format(suffix: str, tmp_path: Path) -> None:
     path = tmp_path / "new" / f"ptb{suffix}"
-    write_figure(draw(make_row(50.0, place=1)), "ptb", path)
+    draw_chart(draw(make_row(50.0, place=1)), "ptb").write(path)
     assert path.read_bytes().startswith(SIGNATURES[suffix])
 
 
 def test_a_figure_that_cannot_be_written_is_named() -> None:
     with pytest.raises(StorageError, match=r"/proc/nothing/ptb.svg cannot be written"):
-        write_figure(draw(make_row(50.0, place=1)), "ptb", Path("/proc/nothing/ptb.svg"))
+        draw_chart(draw(make_row(50.0, place=1)), "ptb").write(Path("/proc/nothing/ptb.svg"))
 
 
 def test_the_script_of_pages_is_bundled_once_per_machine(

@@ -9,27 +9,32 @@ from matplotlib.figure import Figure
 
 from memtune.errors import ConfigurationError
 from memtune.objective import Objective
-from memtune.reports.inspection.attention_figures import (
+from memtune.reports.answer_tables import draw_mistakes
+from memtune.reports.inspection.curve_figures import draw_accuracies, draw_parameter, draw_trajectories
+from memtune.reports.inspection.figure_files import make_figure, save_figure
+from memtune.reports.inspection.memory_figures import (
     draw_dependencies,
     draw_examples,
     draw_link_arcs,
     draw_pair_counts,
     draw_positions,
 )
-from memtune.reports.inspection.curve_figures import draw_accuracies, draw_parameter, draw_trajectories
-from memtune.reports.inspection.figure_files import make_figure, save_figure
-from memtune.reports.inspection.stack_figures import draw_mistakes
-from memtune.results.inspection.attention.attended_pairs import AttendedPairs
-from memtune.results.inspection.attention.attention_links import Link, SentenceLinks
-from memtune.results.inspection.attention.attention_positions import AttentionPositions, PositionMean
-from memtune.results.inspection.attention.dependency_attention import (
+from memtune.results.inspection.attention_weights import AttentionPositions, PositionMean
+from memtune.results.inspection.parameter_curves import (
+    ParameterCurves,
+    ParameterTrial,
+    ReportPoint,
+    TrialReports,
+)
+from memtune.results.inspection.word_pairs import (
+    AttendedPairs,
     DependencyAttention,
     DistanceMean,
+    Link,
     PathAttention,
+    SentenceLinks,
 )
-from memtune.results.inspection.parameter_curves import ParameterCurves, ParameterTrial
-from memtune.results.inspection.shared_mistakes import ModelMistakes, OverlapRegion, SharedMistakes
-from memtune.results.inspection.trial_reports import ReportPoint, TrialReports
+from memtune.results.question_answers import ModelMistakes, OverlapRegion, SharedMistakes
 
 
 def list_axes(figure: Figure) -> list[Any]:

@@ -2,7 +2,7 @@
 
 import json
 import tomllib
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
@@ -11,8 +11,9 @@ from typer.testing import CliRunner
 from docs.generators.reference import render_tables
 from memtune.cli import app
 from memtune.library import FileKind, find_packaged, list_packaged
-from memtune.reports.json_schemas import SCHEMA_KINDS, SchemaKind, make_schema
+from memtune.reports.json_schemas import SchemaKind, make_schema
 
+SCHEMA_KINDS: tuple[SchemaKind, ...] = get_args(SchemaKind)
 FILES: list[tuple[SchemaKind, str]] = [
     (kind, name) for kind in SCHEMA_KINDS for name in list_packaged(FileKind[kind.upper()])
 ]

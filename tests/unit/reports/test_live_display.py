@@ -11,7 +11,7 @@ from rich.console import Console
 from memtune.models import LSTMConfig, RecurrentMemoryConfig
 from memtune.reports.live.live_display import LiveDisplay
 from memtune.reports.live.live_view import render_as_html
-from memtune.reports.trial_descriptions import (
+from memtune.reports.trial_tables import (
     describe_trial,
     format_key_parameters,
     format_searched_fields,

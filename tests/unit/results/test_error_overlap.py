@@ -5,8 +5,7 @@ import pytest
 
 from memtune.errors import CorpusError
 from memtune.reports.answer_tables import make_answers_table
-from memtune.results.inspection.shared_mistakes import OverlapRegion, count_overlap
-from memtune.results.question_answers import ModelAnswers
+from memtune.results.question_answers import ModelAnswers, OverlapRegion, count_overlap
 from memtune.tasks import Answers
 
 

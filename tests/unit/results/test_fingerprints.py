@@ -9,7 +9,7 @@ from rich.console import Console
 
 from memtune.errors import ConfigurationError
 from memtune.experiments.probe_run import open_probed_model
-from memtune.reports.fingerprint_views import draw_fingerprint, format_accuracy, make_fingerprint_table
+from memtune.reports.experiment_views import draw_fingerprint, format_accuracy, make_fingerprint_table
 from memtune.reports.live.watched_calls import probe
 from memtune.results.fingerprints import Fingerprint, ProbeResult, list_fingerprints
 from memtune.settings import Settings

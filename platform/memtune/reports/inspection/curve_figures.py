@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from memtune.reports.family_marks import assign_marks
 from memtune.reports.inspection.figure_files import DARK, make_figure
-from memtune.results.inspection.parameter_curves import ParameterCurves, ParameterTrial
-from memtune.results.inspection.trial_reports import TrialReports
+from memtune.results.inspection.parameter_curves import ParameterCurves, ParameterTrial, TrialReports
 from memtune.trial_state import TrialState
 
 if TYPE_CHECKING:

@@ -32,17 +32,18 @@ def save_figure(figure: "Figure", path: Path) -> None:
         raise ConfigurationError(f'no figure format "{path.suffix}" ({path}); use {", ".join(SUFFIXES)}')
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(_render(figure, suffix))
+        path.write_bytes(render_figure(figure, suffix))
     except OSError as error:
         raise StorageError(f"cannot write {path}: {error.strerror}") from None
 
 
 def draw_matplotlib_svg(figure: "Figure") -> str:
     """A figure as SVG; the content depends on the figure alone."""
-    return _render(figure, ".svg").decode()
+    return render_figure(figure, ".svg").decode()
 
 
-def _render(figure: "Figure", suffix: str) -> bytes:
+def render_figure(figure: "Figure", suffix: str, dpi: int = 150) -> bytes:
+    """A figure in the format of a suffix; the content depends on the figure alone."""
     import matplotlib as mpl
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
@@ -50,5 +51,5 @@ def _render(figure: "Figure", suffix: str) -> bytes:
     written = BytesIO()
     FigureCanvasAgg(figure)
     with mpl.rc_context({"svg.hashsalt": "memtune"}):
-        figure.savefig(written, format=suffix[1:], dpi=150, metadata=dates[suffix])
+        figure.savefig(written, format=suffix[1:], dpi=dpi, metadata=dates[suffix])
     return written.getvalue()

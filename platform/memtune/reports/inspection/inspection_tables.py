@@ -1,29 +1,22 @@
 """Tables of inspected models for the terminal; each has the numbers of one figure."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from rich.table import Table
 
-from memtune.results.inspection.attention.attended_pairs import AttendedPairs
-from memtune.results.inspection.attention.attention_examples import AttentionExample
-from memtune.results.inspection.attention.attention_links import AttentionLinks
-from memtune.results.inspection.attention.attention_positions import AttentionPositions
-from memtune.results.inspection.attention.attention_samples import AttentionSample
-from memtune.results.inspection.attention.dependency_attention import DependencyAttention
-from memtune.results.inspection.parameter_curves import ParameterCurves
-from memtune.results.inspection.sentence_stacks import SentenceStackUse
-from memtune.results.inspection.shared_mistakes import SharedMistakes
-from memtune.results.inspection.stack_statistics import StackStatistics
-from memtune.results.inspection.trial_reports import TrialReports
+from memtune.reports.text_console import make_table
+from memtune.results.inspection.attention_weights import AttentionExample, AttentionPositions, AttentionSample
+from memtune.results.inspection.parameter_curves import ParameterCurves, TrialReports
+from memtune.results.inspection.stack_use import SentenceStackUse, StackStatistics
+from memtune.results.inspection.word_pairs import AttendedPairs, AttentionLinks, DependencyAttention
 
 MAX_POSITIONS = 30
 
 
 def make_positions_table(models: Sequence[AttentionPositions]) -> Table:
     """One row for each model and position, the most recent word last; no more than the nearest 30."""
-    table = _make_table(
-        "mean attention by position", ("model", "family"), ("words before", "mean", "share", "n")
-    )
+    columns = ("model", "family", ">words before", ">mean", ">share", ">n")
+    table = make_table("mean attention by position", columns)
     for model in models:
         for position in model.positions[-MAX_POSITIONS:]:
             numbers = f"{position.mean:.4f}", f"{position.share:.4f}", f"{position.predictions:,}"
@@ -34,7 +27,7 @@ def make_positions_table(models: Sequence[AttentionPositions]) -> Table:
 
 def make_samples_table(samples: Sequence[AttentionSample], title: str) -> Table:
     """One row for each sampled word, with the word it attended to most."""
-    table = _make_table(title, ("sentence", "predicted", "most attended"), ("words before", "weight"))
+    table = make_table(title, ("sentence", "predicted", "most attended", ">words before", ">weight"))
     for sample in samples:
         most = max(sample.attended, key=lambda word: word.weight, default=None)
         cells = ("", "", "") if most is None else (most.word, str(most.distance), f"{most.weight:.3f}")
@@ -47,11 +40,8 @@ def make_examples_table(examples: Sequence[AttentionExample], title: str) -> Tab
 
     The words are quoted, because a comma may be one of them.
     """
-    table = _make_table(
-        title,
-        ("sentence", "attended", "predicted", "likeliest next words with log-probabilities in nats"),
-        ("words before", "weight", "rank"),
-    )
+    texts = ("sentence", "attended", "predicted", "likeliest next words with log-probabilities in nats")
+    table = make_table(title, (*texts, ">words before", ">weight", ">rank"))
     for example in examples:
         words = ", ".join(f'"{word.word}" {word.log_probability:.2f}' for word in example.next_words)
         most = example.most_attended
@@ -60,48 +50,33 @@ def make_examples_table(examples: Sequence[AttentionExample], title: str) -> Tab
     return table
 
 
-def make_distances_table(pairs: AttendedPairs) -> Table:
-    """One row for each distance."""
-    table = _make_table(
-        f"{pairs.model}: pairs of most attended and predicted word, and their mean training count",
-        (),
-        (
-            "words before",
-            "pairs",
-            "predictions",
-            f"count within {pairs.window} words",
-            "count at this distance",
-        ),
+def make_pair_tables(found: AttendedPairs, rows: int) -> list[Table]:
+    """One row for each distance, and the pairs that are most frequent in the training text."""
+    counts = (f">count within {found.window} words", ">count at this distance")
+    by_distance = make_table(
+        f"{found.model}: pairs of most attended and predicted word, and their mean training count",
+        (">words before", ">pairs", ">predictions", *counts),
     )
-    for row in pairs.by_distance:
+    for row in found.by_distance:
         means = f"{row.mean_training_count:,.1f}", f"{row.mean_training_count_at_distance:,.1f}"
-        table.add_row(str(row.distance), f"{row.pairs:,}", f"{row.predictions:,}", *means)
-    return table
-
-
-def make_pairs_table(pairs: AttendedPairs, rows: int) -> Table:
-    """The pairs that are most frequent in the training text."""
-    table = _make_table(
-        "the most frequent of these pairs",
-        ("attended", "predicted"),
-        ("words before", "predictions", f"count within {pairs.window} words", "count at this distance"),
-    )
-    for pair in pairs.pairs[:rows]:
-        counts = pair.distance, pair.predictions, pair.training_count, pair.training_count_at_distance
-        table.add_row(pair.attended, pair.predicted, *(f"{count:,}" for count in counts))
-    return table
+        by_distance.add_row(str(row.distance), f"{row.pairs:,}", f"{row.predictions:,}", *means)
+    columns = ("attended", "predicted", ">words before", ">predictions", *counts)
+    frequent = make_table("the most frequent of these pairs", columns)
+    for pair in found.pairs[:rows]:
+        numbers = pair.distance, pair.predictions, pair.training_count, pair.training_count_at_distance
+        frequent.add_row(pair.attended, pair.predicted, *(f"{number:,}" for number in numbers))
+    return [by_distance, frequent]
 
 
 def make_dependencies_table(found: DependencyAttention, rows: int) -> Table:
     """One row for each path, one column for each bin of distance."""
-    bins = [
-        str(bin.first) if bin.first == bin.last else f"{bin.first}-{bin.last}"
+    bins = (
+        f">{bin.first}" if bin.first == bin.last else f">{bin.first}-{bin.last}"
         for bin in found.everything.by_distance
-    ]
-    table = _make_table(
+    )
+    table = make_table(
         f"{found.model}: mean attention by path from the attended word and words before the predicted one",
-        ("path",),
-        ("pairs", "mean", *bins),
+        ("path", ">pairs", ">mean", *bins),
     )
     for path in (found.everything, *found.paths[:rows]):
         means = ("" if bin.mean is None else f"{bin.mean:.3f}" for bin in path.by_distance)
@@ -111,11 +86,8 @@ def make_dependencies_table(found: DependencyAttention, rows: int) -> Table:
 
 def make_links_table(found: AttentionLinks, min_weight: float) -> Table:
     """One row for each link with at least this weight."""
-    table = _make_table(
-        f"{found.model}: links of weight {min_weight:g} and more",
-        ("sentence", "layer", "word", "attended"),
-        ("words before it", "weight"),
-    )
+    columns = ("sentence", "layer", "word", "attended", ">words before it", ">weight")
+    table = make_table(f"{found.model}: links of weight {min_weight:g} and more", columns)
     for sentence in found.sentences:
         for link in sentence.links:
             if link.weight >= min_weight:
@@ -127,99 +99,48 @@ def make_links_table(found: AttentionLinks, min_weight: float) -> Table:
 
 def make_stack_actions_table(found: StackStatistics) -> Table:
     """One row for each action."""
-    table = _make_table(
-        f"{found.model}: {found.words:,} words, mean peak {found.mean_peak:.3f}, mean contribution "
-        f"{found.mean_contribution:.3f}",
-        ("action",),
-        ("pops", "words", "mean probability"),
+    means = f"mean peak {found.mean_peak:.3f}, mean contribution {found.mean_contribution:.3f}"
+    return make_table(
+        f"{found.model}: {found.words:,} words, {means}",
+        ("action", ">pops", ">words", ">mean probability"),
+        (
+            (action.action, str(action.pops), f"{action.words:,}", f"{action.mean_probability:.4f}")
+            for action in found.actions
+        ),
     )
-    for action in found.actions:
-        table.add_row(action.action, str(action.pops), f"{action.words:,}", f"{action.mean_probability:.4f}")
-    return table
 
 
 def make_stack_steps_table(uses: Sequence[SentenceStackUse]) -> Table:
     """One row for each word read."""
-    table = _make_table(
-        "likeliest action at each word",
-        ("sentence", "word", "action"),
-        ("pops", "probability", "contribution", "entropy of the next word"),
-    )
+    numbers = (">pops", ">probability", ">contribution", ">entropy of the next word")
+    table = make_table("likeliest action at each word", ("sentence", "word", "action", *numbers))
     for use in uses:
         for step in use.steps:
-            likeliest = step.likeliest
+            best = step.likeliest
             entropy = "" if step.entropy is None else f"{step.entropy:.2f}"
-            numbers = f"{likeliest.probability:.3f}", f"{step.contribution:.3f}", entropy
-            table.add_row(str(use.number), step.word, likeliest.action, str(likeliest.pops), *numbers)
-    return table
-
-
-def make_mistakes_table(found: SharedMistakes) -> Table:
-    """One row for each set of models that make the same mistakes, then the total of each model."""
-    title = f"mistakes on {found.questions:,} questions, by the models that make them and no others"
-    table = _make_table(title, ("models",), ("mistakes",))
-    for region in found.regions:
-        table.add_row(" and ".join(region.models), _format_mistakes(region.mistakes))
-    table.add_section()
-    for model in found.models:
-        table.add_row(f"all of {model.name}", _format_mistakes(model.mistakes))
-    return table
-
-
-def make_mcnemar_table(found: SharedMistakes) -> Table:
-    """One row for each pair of models."""
-    table = _make_table(
-        "McNemar's exact test, corrected for all pairs (Holm)",
-        ("first", "second"),
-        ("only first correct", "only second correct", "ties", "p"),
-    )
-    for test in found.tests:
-        p = "< 0.001" if test.p < 0.001 else f"{test.p:.3f}"
-        counts = f"{test.first_only:,}", f"{test.second_only:,}", f"{test.ties:,}"
-        table.add_row(test.first, test.second, *counts, p)
+            cells = f"{best.probability:.3f}", f"{step.contribution:.3f}", entropy
+            table.add_row(str(use.number), step.word, best.action, str(best.pops), *cells)
     return table
 
 
 def make_parameter_table(found: ParameterCurves) -> Table:
     """One row for each trial."""
-    table = _make_table(
-        found.question or found.study,
-        (found.parameter, "trial", "state"),
-        ("seed", "tokens", f"best {found.objective}", "last training perplexity"),
-    )
+    numbers = (">seed", ">tokens", f">best {found.objective}", ">last training perplexity")
+    table = make_table(found.question or found.study, (found.parameter, "trial", "state", *numbers))
     for trial in found.trials:
         last = trial.reports[-1].train_perplexity if trial.reports else None
-        numbers = (
-            str(trial.seed),
-            f"{trial.tokens:,}",
-            "" if trial.best is None else f"{trial.best:.4g}",
-            "" if last is None else f"{last:.4g}",
-        )
-        table.add_row(str(trial.value), str(trial.number), trial.state.label, *numbers)
+        figures = ("" if figure is None else f"{figure:.4g}" for figure in (trial.best, last))
+        texts = str(trial.value), str(trial.number), trial.state.label
+        table.add_row(*texts, str(trial.seed), f"{trial.tokens:,}", *figures)
     return table
 
 
 def make_accuracies_table(models: Sequence[TrialReports]) -> Table:
     """One row for each report."""
-    table = _make_table("reports", ("model", "family"), ("tokens", "perplexity", "accuracy"))
+    table = make_table("reports", ("model", "family", ">tokens", ">perplexity", ">accuracy"))
     for model in models:
         for point in model.points:
             perplexity = "" if point.valid_perplexity is None else f"{point.valid_perplexity:.2f}"
             accuracy = "" if point.valid_accuracy is None else f"{point.valid_accuracy:.2%}"
             table.add_row(model.model, model.family, f"{point.tokens:,}", perplexity, accuracy)
     return table
-
-
-def _make_table(title: str, texts: Iterable[str], numbers: Iterable[str]) -> Table:
-    """A table with columns of texts and then of numbers."""
-    table = Table(title=title, title_justify="left")
-    for name in texts:
-        table.add_column(name, overflow="fold")
-    for name in numbers:
-        table.add_column(name, justify="right")
-    return table
-
-
-def _format_mistakes(count: float) -> str:
-    """Ties make fractions, which have one decimal place."""
-    return f"{count:,.1f}".removesuffix(".0")

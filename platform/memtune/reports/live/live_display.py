@@ -2,25 +2,26 @@
 
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
+from typing import TypeVar
 
-from rich import box
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
 from memtune.number_format import format_count, format_duration
 from memtune.reports.live.live_view import LiveView
-from memtune.reports.text_console import show_control_characters
-from memtune.reports.trial_descriptions import describe_trial, format_searched_fields
+from memtune.reports.text_console import WITHOUT_FRAME, make_table, show_control_characters
+from memtune.reports.trial_tables import describe_trial, format_searched_fields
 from memtune.search import Outcome
 from memtune.studies.study_run import TrialPhase
 from memtune.studies.trial import Trial
 from memtune.tasks import LanguageModellingConfig, TaskConfig
 from memtune.trial_state import TrialState
 
+Cell = TypeVar("Cell", bound=str | Text)
 MEASURED_STATES = (TrialState.COMPLETE, TrialState.STOPPED)
 """States whose trials show how long a trial of this study is; a failed trial does not."""
 
@@ -110,14 +111,12 @@ class LiveDisplay:
         self._view = LiveView(self, console)
 
     def __enter__(self) -> "LiveDisplay":
-        """Start the live table on a terminal or in a notebook."""
         self._view.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop updating; the last table stays."""
         self._view.__exit__(kind, error, trace)
 
     def __call__(self, trial: Trial) -> None:
@@ -188,26 +187,20 @@ class LiveDisplay:
 
     def _make_table(self, max_rows: int, *, is_narrow: bool) -> Table:
         """One line per trial: running trials first, then the best of the others."""
-        task = self._find_task()
+        unit, best = self._find_task().prediction_unit, self._find_best_trial()
         # Expanded with one flexible column: where there is little room, only configurations are cut.
-        table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, expand=True)
-        for name, justify in [
-            ("trial", "right"),
-            ("state", "left"),
-            (task.prediction_unit, "right"),
-            *([] if is_narrow else [(f"{task.prediction_unit}/s", "right")]),
-            ("best so far", "right"),
-        ]:
-            table.add_column(name, justify=justify, no_wrap=True)  # type: ignore[arg-type]
-        table.add_column("configuration", no_wrap=True, overflow="ellipsis", ratio=1)
-        best = self._find_best_trial()
+        columns = [">trial", "state", f">{unit}", f">{unit}/s", ">best so far", "configuration"]
+        left_out = columns.index(f">{unit}/s") if is_narrow else len(columns)
+        table = make_table("", _drop(columns, left_out), overflow="ellipsis", expand=True, **WITHOUT_FRAME)
+        for column in table.columns:
+            column.no_wrap = True
+        table.columns[-1].ratio = 1
         shown = self._select_trials(max_rows)
         for trial in shown:
-            table.add_row(
-                *self._format_row(trial, is_narrow=is_narrow), style="bold" if trial is best else None
-            )
+            cells = _drop(self._format_row(trial), left_out)
+            table.add_row(*cells, style="bold" if trial is best else None)
         if hidden := self._count_trials() - len(shown):
-            table.add_row("", "", "", *([] if is_narrow else [""]), "", f"and {hidden} more", style="dim")
+            table.add_row(*_drop(["", "", "", "", "", f"and {hidden} more"], left_out), style="dim")
         return table
 
     def _select_trials(self, max_rows: int) -> list[Trial]:
@@ -220,18 +213,14 @@ class LiveDisplay:
         kept = running[: places - 1] if others else running[:places]
         return kept + others[: places - len(kept)]
 
-    def _format_row(self, trial: Trial, *, is_narrow: bool) -> list[str | Text]:
-        speed = f"{trial.reports[-1].tokens_per_second:,.0f}" if trial.reports else ""
-        state = Text(trial.state, COLOURS[trial.state])
-        tokens = f"{trial.tokens:,}" if trial.reports else ""
-        text = format_searched_fields(trial.config, self._phase.searched_fields)
+    def _format_row(self, trial: Trial) -> list[str | Text]:
         return [
             self._get_name(trial),
-            state,
-            tokens,
-            *([] if is_narrow else [speed]),
+            Text(trial.state, COLOURS[trial.state]),
+            f"{trial.tokens:,}" if trial.reports else "",
+            f"{trial.reports[-1].tokens_per_second:,.0f}" if trial.reports else "",
             _format_figure(trial),
-            text,
+            format_searched_fields(trial.config, self._phase.searched_fields),
         ]
 
     def _get_name(self, trial: Trial) -> str:
@@ -301,6 +290,10 @@ class LiveDisplay:
             f"about {format_duration(pace.seconds_left)} left at {pace.tokens_per_second:,.0f} {unit}/s and "
             f"{pace.tokens_per_trial:,.0f} {unit} per trial"
         )
+
+
+def _drop(cells: Sequence[Cell], place: int) -> list[Cell]:
+    return [*cells[:place], *cells[place + 1 :]]
 
 
 def _find_best_outcome(outcomes: Iterable[Outcome]) -> Outcome | None:

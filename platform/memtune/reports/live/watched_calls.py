@@ -36,14 +36,12 @@ class LineDisplay:
         return self._line
 
     def __enter__(self) -> Self:
-        """Start the line."""
         self._view.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop updating; the last line stays."""
         self._view.__exit__(kind, error, trace)
 
     def replace(self, line: str) -> None:
@@ -235,7 +233,10 @@ def import_corpus(
             cache=cache,
             progress=show,
         )
-        display.add_line(_describe_import(imported))
+        splits = imported.manifest.splits.items()
+        sizes = ", ".join(f"{split} {summary.tokens:,}" for split, summary in splits)
+        stored = "already in the store" if imported.unchanged else "imported"
+        display.add_line(f"{imported.manifest.name}: {stored}, tokens: {sizes}")
     return imported
 
 
@@ -244,14 +245,6 @@ def _choose_console(console: Console | None, *, progress: bool) -> Console:
     if console is not None:
         check_type("console", console, Console, "a rich.console.Console; progress=False prints nothing")
     return console or TextConsole(quiet=not progress)
-
-
-def _describe_import(imported: "ImportResult") -> str:
-    """The name of a corpus with the tokens of its splits."""
-    manifest = imported.manifest
-    sizes = ", ".join(f"{split} {summary.tokens:,}" for split, summary in manifest.splits.items())
-    stored = "already in the store" if imported.unchanged else "imported"
-    return f"{manifest.name}: {stored}, tokens: {sizes}"
 
 
 def format_progress(now: "Progress", unit: str) -> str:

@@ -99,6 +99,10 @@ class FamilyScales:
         ]
         return alt.StrokeDashValue(SOLID, condition=conditions)
 
+    def encode(self, x: alt.X, y: alt.Y, tooltip: Sequence[alt.Tooltip]) -> dict[str, Any]:
+        """What marks of families at two axes have in common."""
+        return {"x": x, "y": y, "color": self.colour(), "shape": self.shape(), "tooltip": tooltip}
+
     def filter(self, chart: alt.Chart) -> alt.Chart:
         """The chart without the families that the reader has switched off."""
         return chart.transform_filter(f"indexof({HIDDEN}, datum.family) < 0")

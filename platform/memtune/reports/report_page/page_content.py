@@ -1,13 +1,11 @@
 """What the pages of reports show, prepared for their templates: sections, tables, sentences."""
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from memtune.reports.report_page.chart_parts import FamilyScales, StudyChart
-from memtune.reports.report_page.curve_charts import draw_best_of, draw_learning_curves, draw_progress
-from memtune.reports.report_page.leaderboard_charts import draw_seeds
 from memtune.reports.report_page.parameter_axes import format_level, name_fields
 from memtune.reports.report_page.parameter_charts import (
     draw_importance,
@@ -15,6 +13,12 @@ from memtune.reports.report_page.parameter_charts import (
     draw_slices,
 )
 from memtune.reports.report_page.trade_off_charts import draw_hypervolume, draw_trade_offs
+from memtune.reports.report_page.trial_charts import (
+    draw_best_of,
+    draw_learning_curves,
+    draw_progress,
+    draw_seeds,
+)
 from memtune.results.study.provenance import ShellCommand
 from memtune.results.study.study_leaderboard import StudyLeaderboard
 from memtune.results.study.study_report import CorpusReport, StudyReport
@@ -42,9 +46,7 @@ def list_sections(report: StudyReport) -> list[ChartSection]:
     detail, leaderboard, ideal = report.detail, report.leaderboard, report.ideal
     objective, scales = detail.summary.objective, FamilyScales(list_families(report))
     best = detail.best.number if detail.best else -1
-    slices = draw_slices(detail, scales)
-    efforts = report.verdict.efforts if report.verdict else ()
-    best_of = draw_best_of(efforts, objective, scales)
+    best_of = draw_best_of(report.verdict.efforts if report.verdict else (), objective, scales)
     drawn: list[tuple[str, str, Sequence[StudyChart | None]]] = [
         ("seeds", "Leaderboard", [draw_seeds(leaderboard, objective, ideal, best, scales)]),
         (
@@ -60,14 +62,18 @@ def list_sections(report: StudyReport) -> list[ChartSection]:
             [
                 draw_parallel_coordinates(detail, scales),
                 draw_importance(detail),
-                *slices,
+                *draw_slices(detail, scales),
             ],
         ),
     ]
-    found = [
+    return _keep_drawn(drawn)
+
+
+def _keep_drawn(sections: Iterable[tuple[str, str, Sequence[StudyChart | None]]]) -> list[ChartSection]:
+    found = (
         ChartSection(key, title, tuple(chart for chart in charts if chart is not None))
-        for key, title, charts in drawn
-    ]
+        for key, title, charts in sections
+    )
     return [section for section in found if section.charts]
 
 
@@ -79,13 +85,13 @@ def list_corpus_sections(report: CorpusReport) -> list[ChartSection]:
     found = []
     for place, label in enumerate(report.labels):
         ideal = report.ideal if label.objective.has_ideal else None
-        drawn = [
+        charts = (
             draw_seeds(label.leaderboard, label.objective, ideal, 1, scales),
             *draw_trade_offs(label.leaderboard, label.objective, ideal, 1, scales),
-        ]
-        charts = tuple(replace(chart, name=f"{chart.name}_{place}") for chart in drawn if chart is not None)
-        found.append(ChartSection(f"label-{place}", f"Protocol {label.label}", charts))
-    return [section for section in found if section.charts]
+        )
+        named = [chart and replace(chart, name=f"{chart.name}_{place}") for chart in charts]
+        found.append((f"label-{place}", f"Protocol {label.label}", named))
+    return _keep_drawn(found)
 
 
 NO_IMPORTANCE = (

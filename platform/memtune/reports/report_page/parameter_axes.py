@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, NamedTuple
 
 from memtune.reports.report_page.chart_parts import choose_ticks, divide
 
@@ -54,7 +54,11 @@ def make_axis(field: str, label: str, values: Sequence[object]) -> ParameterAxis
     has_absent = None in values
     if len(levels) + has_absent < 2:
         return None
-    numbers = {text: float(value) for text, value in levels.items() if _is_number(value)}
+    numbers = {
+        text: float(value)
+        for text, value in levels.items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    }
     if levels and len(numbers) == len(levels):
         places, ticks = _place_numbers(numbers)
     else:
@@ -63,10 +67,6 @@ def make_axis(field: str, label: str, values: Sequence[object]) -> ParameterAxis
         ticks = [(place, text) for text, place in places.items()]
     absent = [(ABSENT_PLACE, "absent")] if has_absent else []
     return ParameterAxis(field, label, places, tuple(_list_ticks([*absent, *ticks])))
-
-
-def _is_number(value: object) -> TypeGuard[int | float]:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _place_numbers(numbers: Mapping[str, float]) -> tuple[dict[str, float], list[tuple[float, str]]]:
@@ -83,12 +83,8 @@ def _place_numbers(numbers: Mapping[str, float]) -> tuple[dict[str, float], list
     if len(numbers) <= MAX_LEVELS:
         return places, sorted((place, text) for text, place in places.items())
     round_numbers = choose_ticks(low, high) if is_logarithmic else divide(low, high)
-    return places, [(place(number), _format_tick(number)) for number in round_numbers]
-
-
-def _format_tick(number: float) -> str:
-    """A round number, with separators from 1,000 on."""
-    return f"{number:,.0f}" if number >= 1000 else format_level(number)
+    texts = (f"{each:,.0f}" if each >= 1000 else format_level(each) for each in round_numbers)
+    return places, list(zip(map(place, round_numbers), texts, strict=True))
 
 
 def name_fields(fields: Sequence[str]) -> dict[str, str]:
@@ -97,14 +93,12 @@ def name_fields(fields: Sequence[str]) -> dict[str, str]:
     >>> name_fields(["model.width", "training.optimiser.kind"])
     {'model.width': 'width', 'training.optimiser.kind': 'optimiser'}
     """
-    found = {field: _shorten(field) for field in fields}
+    found = {}
+    for field in fields:
+        parent, _, last = field.rpartition(".")
+        found[field] = parent.rpartition(".")[2] if last == "kind" and parent else last
     counts = list(found.values())
     return {field: name if counts.count(name) == 1 else field for field, name in found.items()}
-
-
-def _shorten(field: str) -> str:
-    parent, _, last = field.rpartition(".")
-    return parent.rpartition(".")[2] if last == "kind" and parent else last
 
 
 def format_level(value: object) -> str:

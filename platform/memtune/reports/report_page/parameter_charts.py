@@ -102,26 +102,31 @@ def _draw_slice(
     detail: StudyDetail, trials: Sequence[StudyTrial], axis: ParameterAxis, scales: FamilyScales
 ) -> StudyChart:
     objective = detail.summary.objective
-    rows = [_describe_trial(detail, trial, axis) for trial in trials]
-    figures = [row["figure"] for row in rows]
+    figures = [objective.compute_figure(trial.cost or 0.0) for trial in trials]
+    values = [read_field(trial.fields, trial.family, axis.field) for trial in trials]
+    rows: list[Row] = [
+        {
+            "name": trial.name,
+            "family": trial.family,
+            "place": axis.find_place(value),
+            "value": "absent" if value is None else format_level(value),
+            "figure": figure,
+            "state": trial.state.label,
+            "complete": trial.state is TrialState.COMPLETE,
+        }
+        for trial, figure, value in zip(trials, figures, values, strict=True)
+    ]
+    validated = [trial for trial in detail.trials if not trial.is_repeat and trial.cost is not None]
+    left_out = len(validated) - len(trials)
     limit = _find_limit(trials, objective)
     vertical, ticks = choose_scale(figure for figure in figures if figure <= limit)
     y = place_figure(alt.Y, vertical, ticks, objective)
     x = alt.X("place:Q", scale=PLACES, title=axis.label).axis(
         labels=False, ticks=False, grid=False, titleY=28
     )
-    encoded = {
-        "x": x,
-        "y": y,
-        "color": scales.colour(),
-        "shape": scales.shape(),
-        "tooltip": [
-            alt.Tooltip("name:N", title="trial"),
-            alt.Tooltip("value:N", title=axis.label),
-            tell_figure(objective),
-            alt.Tooltip("state:N"),
-        ],
-    }
+    level = alt.Tooltip("value:N", title=axis.label)
+    tooltip = [alt.Tooltip("name:N", title="trial"), level, tell_figure(objective), alt.Tooltip("state:N")]
+    encoded = scales.encode(x, y, tooltip)
     complete = plot_rows("trials").transform_filter("datum.complete")
     short = plot_rows("trials").transform_filter("!datum.complete")
     layers = [
@@ -134,28 +139,11 @@ def _draw_slice(
         title=axis.label,
         caption=f"{axis.field}. Hollow marks ended early, at fewer tokens than the filled ones."
         + describe_drawn_limit(figures, limit)
-        + _describe_left_out(detail, trials),
+        + (f" Without {format_count(left_out, 'trial')} that diverged." if left_out else ""),
         chart=alt.layer(*(scales.filter(layer) for layer in layers), labels),
-        tables={"trials": rows, "ticks": _list_ticks(axis)},
+        tables={"trials": rows, "ticks": [tick._asdict() for tick in axis.ticks]},
         height=200,
     )
-
-
-def _describe_trial(detail: StudyDetail, trial: StudyTrial, axis: ParameterAxis) -> Row:
-    value = read_field(trial.fields, trial.family, axis.field)
-    return {
-        "name": trial.name,
-        "family": trial.family,
-        "place": axis.find_place(value),
-        "value": "absent" if value is None else format_level(value),
-        "figure": detail.summary.objective.compute_figure(trial.cost or 0.0),
-        "state": trial.state.label,
-        "complete": trial.state is TrialState.COMPLETE,
-    }
-
-
-def _list_ticks(axis: ParameterAxis) -> list[Row]:
-    return [tick._asdict() for tick in axis.ticks]
 
 
 def _plot_ticks() -> alt.Chart:
@@ -173,7 +161,9 @@ def draw_parallel_coordinates(detail: StudyDetail, scales: FamilyScales) -> Stud
     last = make_axis("", f"validation {objective}", [float(text) for text in drawn])
     if len(axes) < 2 or last is None:
         return None
-    top = _find_top(trials)
+    complete = [trial for trial in trials if trial.state is TrialState.COMPLETE]
+    complete.sort(key=lambda trial: trial.cost or 0.0)
+    top = {trial.identity for trial in complete[: max(1, round(TOP_SHARE * len(complete)))]}
     rows: list[Row] = []
     for trial, figure, end in zip(trials, map(format_level, figures), drawn, strict=True):
         places = [
@@ -202,7 +192,7 @@ def _join_axes(
     rows: list[Row], axes: Sequence[ParameterAxis], scales: FamilyScales, remark: str
 ) -> StudyChart:
     labels = [axis.label for axis in axes]
-    ticks = [{**tick, "axis": axis.label} for axis in axes for tick in _list_ticks(axis)]
+    ticks = [{**tick._asdict(), "axis": axis.label} for axis in axes for tick in axis.ticks]
     x = alt.X("place:Q", scale=PLACES, title=None).axis(None)
     y = alt.Y("axis:N", sort=labels, title=None).axis(domain=False, ticks=False, grid=True)
     tooltip = [
@@ -225,14 +215,8 @@ def _join_axes(
             strokeWidth=alt.condition("datum.top", alt.value(1.8), alt.value(1)),
         )
     )
-    encoded = {
-        "x": x,
-        "y": y,
-        "color": scales.colour(),
-        "shape": scales.shape(),
-        "tooltip": tooltip,
-        "opacity": alt.condition("datum.top", alt.value(1), alt.value(0.35)),
-    }
+    opacity = alt.condition("datum.top", alt.value(1), alt.value(0.35))
+    encoded = {**scales.encode(x, y, tooltip), "opacity": opacity}
     complete = plot_rows("trials").transform_filter("datum.complete").mark_point(filled=True, size=30)
     short = plot_rows("trials").transform_filter("!datum.complete").mark_point(filled=False, size=30)
     marks = [scales.filter(own.encode(**encoded)) for own in (short, complete)]
@@ -262,24 +246,10 @@ def _list_valued(detail: StudyDetail) -> list[StudyTrial]:
     ]
 
 
-def _describe_left_out(detail: StudyDetail, drawn: Sequence[StudyTrial]) -> str:
-    """A sentence, after a space, on the trials whose validation no axis can show; "" where all are drawn."""
-    validated = [trial for trial in detail.trials if not trial.is_repeat and trial.cost is not None]
-    count = len(validated) - len(drawn)
-    return f" Without {format_count(count, 'trial')} that diverged." if count else ""
-
-
 def _find_limit(trials: Sequence[StudyTrial], objective: Objective) -> float:
     """The highest figure that an axis shows."""
     costs = [trial.cost for trial in trials if trial.cost is not None and not trial.is_counted]
     return find_drawn_limit(map(objective.compute_figure, costs), objective)
-
-
-def _find_top(trials: Sequence[StudyTrial]) -> set[str]:
-    """The best of the finished trials; at least one where one has finished."""
-    complete = [trial for trial in trials if trial.state is TrialState.COMPLETE]
-    ordered = sorted(complete, key=lambda trial: trial.cost or 0.0)
-    return {trial.identity for trial in ordered[: max(1, round(TOP_SHARE * len(ordered)))]}
 
 
 def _choose_axes(detail: StudyDetail, trials: Sequence[StudyTrial]) -> list[ParameterAxis]:

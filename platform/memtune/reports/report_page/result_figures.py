@@ -1,19 +1,34 @@
-"""The figures of a result for a program: shown in a notebook, or written as SVG, PNG and PDF files."""
+"""The figures of a result as files and in a notebook, with title, legend and caption in them."""
 
 import base64
 import html
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import vl_convert
+
 from memtune.arguments import check_type
-from memtune.errors import ConfigurationError, did_you_mean
-from memtune.reports.inspection.figure_files import draw_matplotlib_svg
-from memtune.reports.scaling_report import make_scaling_figure
+from memtune.errors import ConfigurationError, StorageError, did_you_mean
+from memtune.reports.experiment_views import draw_scaling
+from memtune.reports.inspection.figure_files import SUFFIXES, draw_matplotlib_svg
+from memtune.reports.report_page.chart_parts import MUTED, StudyChart, make_config, resolve_colours
+from memtune.reports.report_page.page_content import PageContent, describe_page
+from memtune.reports.report_page.trade_off_charts import draw_trials
 from memtune.results.comparison import Comparison
 from memtune.results.study.scaling_laws import ScalingReport
 from memtune.results.study.study_detail import SearchResult, StudyDetail
+from memtune.results.study.study_report import report_study
 from memtune.settings import Settings
+
+WIDTH, WIDE_WIDTH = 420, 600
+"""Pixels, without axes and legend: 72 to the inch, as in PDF."""
+CHARACTER_PIXELS = 5.0
+"""Of a letter of the caption, on average."""
+PADDING = 24
+"""Pixels around a chart: another program may draw the same letters wider."""
+PNG_SCALE = 2.0
 
 
 @dataclass(frozen=True, repr=False)
@@ -29,17 +44,24 @@ class Figure:
 
         Raises ConfigurationError for another suffix, and StorageError where the file cannot be written.
         """
-        # Imported here, as below: Altair and vl-convert take a second.
-        from memtune.reports.report_page.chart_files import SUFFIXES, write_picture
-
         file = Path(path)
         if file.suffix not in SUFFIXES:
             raise ConfigurationError(f'no figure format "{file.suffix}" ({file}); use {", ".join(SUFFIXES)}')
-        write_picture(self.svg, file)
+        content = self.svg.encode()
+        if file.suffix == ".png":
+            content = bytes(vl_convert.svg_to_png(self.svg, scale=PNG_SCALE))
+        elif file.suffix == ".pdf":
+            content = bytes(vl_convert.svg_to_pdf(self.svg))
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(content)
+        except OSError as error:
+            raise StorageError(
+                f"{file} cannot be written: {error.strerror or error}; choose another place"
+            ) from None
         return file
 
     def __repr__(self) -> str:
-        """The figure's name and title."""
         return f"Figure({self.name}: {self.title})"
 
     def _repr_html_(self) -> str:
@@ -50,7 +72,7 @@ class Figure:
 
 
 class Figures(Mapping[str, Figure]):
-    """The figures of a result by name."""
+    """The figures of a result by name, in the order of a report."""
 
     def __init__(self, figures: Iterable[Figure]) -> None:
         self._figures = {figure.name: figure for figure in figures}
@@ -62,17 +84,13 @@ class Figures(Mapping[str, Figure]):
         return self._figures[name]
 
     def __iter__(self) -> Iterator[str]:
-        """The names, in the order of a report."""
         return iter(self._figures)
 
     def __len__(self) -> int:
-        """The number of figures."""
         return len(self._figures)
 
     def write(self, folder: str | Path) -> list[Path]:
         """Write each figure as SVG, PNG and PDF into a folder, which is made; returns the paths."""
-        from memtune.reports.report_page.chart_files import SUFFIXES
-
         return [
             figure.write(Path(folder) / f"{name}{suffix}")
             for name, figure in self.items()
@@ -80,7 +98,6 @@ class Figures(Mapping[str, Figure]):
         ]
 
     def __repr__(self) -> str:
-        """The names."""
         return f"Figures({', '.join(self)})"
 
     def _repr_html_(self) -> str:
@@ -102,29 +119,32 @@ def draw_figures(
     expected = "the name of a study, or a result of run_search, show_study, compare or extrapolate_study"
     check_type("result", result, (str, SearchResult, StudyDetail, Comparison, ScalingReport), expected)
     if isinstance(result, ScalingReport):
-        svg = draw_matplotlib_svg(make_scaling_figure(result))
+        svg = draw_matplotlib_svg(draw_scaling(result))
         return Figures([Figure("scaling", "Validation perplexity by compute", svg)])
     if isinstance(result, Comparison):
-        return Figures(_draw_comparison(result))
+        chart = draw_trials(result.rows, result.ideal_perplexity)
+        return Figures([draw_chart(chart, result.pages.corpus)] if chart else [])
     if isinstance(result, SearchResult):
-        return Figures(_draw_study(result.id, result.resolved.settings))
+        return draw_charts(describe_page(report_study(result.id, result.resolved.settings)))
     study = result.summary.id if isinstance(result, StudyDetail) else result
-    return Figures(_draw_study(study, Settings.resolve(settings)))
+    return draw_charts(describe_page(report_study(study, settings)))
 
 
-def _draw_study(study: str, settings: Settings) -> Iterator[Figure]:
-    from memtune.reports.report_page.chart_files import draw_svg
-    from memtune.reports.report_page.page_content import describe_page
-    from memtune.results.study.study_report import report_study
-
-    content = describe_page(report_study(study, settings))
-    for chart in content.charts:
-        yield Figure(chart.name, chart.title, draw_svg(chart, content.subject))
+def draw_charts(content: PageContent) -> Figures:
+    """The charts of a page as figures."""
+    return Figures(draw_chart(chart, content.subject) for chart in content.charts)
 
 
-def _draw_comparison(comparison: Comparison) -> Iterator[Figure]:
-    from memtune.reports.report_page.chart_files import draw_svg
-    from memtune.reports.report_page.trade_off_charts import draw_trials
-
-    if chart := draw_trials(comparison.rows, comparison.ideal_perplexity):
-        yield Figure(chart.name, chart.title, draw_svg(chart, comparison.pages.corpus))
+def draw_chart(chart: StudyChart, subject: str) -> Figure:
+    """A chart as a figure; `subject`, the name of a study or a corpus, starts its title."""
+    width = WIDE_WIDTH if chart.is_wide else WIDTH
+    title = {
+        "text": f"{subject}: {chart.title[0].lower()}{chart.title[1:]}",
+        "subtitle": textwrap.wrap(chart.caption, round(width / CHARACTER_PIXELS)),
+        "subtitleColor": MUTED,
+        "anchor": "start",
+        "offset": PADDING,
+    }
+    config = make_config(has_legend=True)
+    spec = {**chart.to_spec(width), "title": title, "padding": PADDING, "config": config}
+    return Figure(chart.name, chart.title, str(vl_convert.vegalite_to_svg(resolve_colours(spec))))

@@ -26,15 +26,10 @@ from memtune.reports.report_page.chart_parts import (
     plot_rows,
     tell_figure,
 )
-from memtune.reports.report_page.leaderboard_charts import choose_ideal, select_drawn
+from memtune.reports.report_page.trial_charts import choose_ideal, select_drawn
 from memtune.reports.study_tables import describe_reference
 from memtune.results.study.study_detail import StudyDetail
-from memtune.results.study.study_leaderboard import (
-    LeaderboardEntry,
-    StudyLeaderboard,
-    TradeOff,
-    make_trade_off,
-)
+from memtune.results.study.study_leaderboard import StudyLeaderboard, TradeOff, make_trade_off
 from memtune.search import SIZE_UNITS
 from memtune.tracking import LeaderboardRow
 from memtune.trial_state import TrialState
@@ -105,7 +100,18 @@ def draw_trade_offs(
         measured = [(entry, amount) for entry in near if (amount := entry.measure(trade_off.quantity))]
         if len(measured) < 2:
             continue
-        rows = [_describe_entry(entry, amount, trade_off, best) for entry, amount in measured]
+        rows = [
+            {
+                "name": entry.name,
+                "family": entry.family,
+                "amount": amount,
+                "figure": entry.figure,
+                "seeds": entry.estimate.seeds,
+                "best": entry.number == best,
+                "front": entry.number in trade_off.front,
+            }
+            for entry, amount in measured
+        ]
         seeds = [
             {"name": entry.name, "family": entry.family, "amount": amount, "figure": figure}
             for entry, amount in measured
@@ -118,18 +124,6 @@ def draw_trade_offs(
         missing = len(near) - len(measured)
         none = f" {missing} configurations without {trade_off.unit} are left out." if missing else ""
         yield replace(chart, caption=f"{chart.caption}{points.describe_rest(objective)}{none}")
-
-
-def _describe_entry(entry: LeaderboardEntry, amount: float, trade_off: TradeOff, best: int) -> Row:
-    return {
-        "name": entry.name,
-        "family": entry.family,
-        "amount": amount,
-        "figure": entry.figure,
-        "seeds": entry.estimate.seeds,
-        "best": entry.number == best,
-        "front": entry.number in trade_off.front,
-    }
 
 
 def draw_trials(rows: Sequence[LeaderboardRow], ideal: float | None) -> StudyChart | None:
@@ -153,12 +147,22 @@ def draw_trials(rows: Sequence[LeaderboardRow], ideal: float | None) -> StudyCha
     repeated = {row.configuration for row in full if row.estimate and row.estimate.seeds > 1}
     seeds = [row for row in trained if row.configuration in repeated and row.state is TrialState.COMPLETE]
     known = {row.run_id for row in [*full, *seeds]}
+    counted = [row for row in rows if not row.parameter_count and is_drawable(row.ranked_figure)]
+    counted.sort(key=lambda row: row.cost)
     points = _Points(
-        [_describe_full(row, number in trade_off.front) for number, row in enumerate(full)],
+        [
+            {
+                **_describe_row(row, row.ranked_figure),
+                "seeds": row.estimate.seeds if row.estimate else 1,
+                "best": row.place == 1,
+                "front": number in trade_off.front,
+            }
+            for number, row in enumerate(full)
+        ],
         [_describe_row(row, row.figure) for row in seeds],
         ideal,
         [_describe_row(row, row.ranked_figure) for row in trained if row.run_id not in known],
-        _list_counted(rows),
+        _label_first_of_families([_describe_row(row, row.ranked_figure) for row in counted]),
     )
     chart = _draw(trade_off, points, objective, FamilyScales(row.family for row in rows))
     text = chart.caption if full else f"Over {trade_off.describe()}."
@@ -176,22 +180,6 @@ def _describe_row(row: LeaderboardRow, figure: float | None) -> Row:
         "amount": row.parameter_count,
         "figure": figure,
     }
-
-
-def _describe_full(row: LeaderboardRow, is_on_front: bool) -> Row:
-    return {
-        **_describe_row(row, row.ranked_figure),
-        "seeds": row.estimate.seeds if row.estimate else 1,
-        "best": row.place == 1,
-        "front": is_on_front,
-    }
-
-
-def _list_counted(rows: Sequence[LeaderboardRow]) -> list[Row]:
-    """The best trial of each family whose models have no parameters."""
-    counted = [row for row in rows if not row.parameter_count and is_drawable(row.ranked_figure)]
-    ordered = sorted(counted, key=lambda row: row.cost)
-    return _label_first_of_families([_describe_row(row, row.ranked_figure) for row in ordered])
 
 
 def _label_first_of_families(rows: Sequence[Row]) -> list[Row]:
@@ -218,11 +206,11 @@ def _draw_points(
     x = alt.X("amount:Q", scale=horizontal, title=trade_off.unit)
     x = x.axis(labelExpr=choose_labels(trade_off.quantity), values=ticks, grid=False)
     y = place_figure(alt.Y, vertical, figure_ticks, objective)
-    front = (
-        plot_rows("front")
-        .mark_line(interpolate=_choose_steps(trade_off), color=MUTED, strokeWidth=1.2)
-        .encode(x=x, y=y)
+    # Up to the next worse amount, the figure of a point of the front stays attainable.
+    steps: Literal["step-before", "step-after"] = (
+        "step-before" if trade_off.quantity == "tokens_per_second" else "step-after"
     )
+    front = plot_rows("front").mark_line(interpolate=steps, color=MUTED, strokeWidth=1.2).encode(x=x, y=y)
     encoded = _encode_marks(x, y, trade_off, objective, scales)
     hollow = plot_rows("points").transform_filter("!datum.front").mark_point(size=MARK_SIZE, filled=False)
     marked = plot_rows("points").transform_filter("datum.front")
@@ -314,12 +302,7 @@ def _encode_marks(
         alt.Tooltip("amount:Q", title=trade_off.unit, format=",.4~g"),
         alt.Tooltip("seeds:Q"),
     ]
-    return {"x": x, "y": y, "color": scales.colour(), "shape": scales.shape(), "tooltip": tooltip}
-
-
-def _choose_steps(trade_off: TradeOff) -> Literal["step-before", "step-after"]:
-    """How a front continues from a point: up to the next worse amount its figure stays attainable."""
-    return "step-before" if trade_off.quantity == "tokens_per_second" else "step-after"
+    return scales.encode(x, y, tooltip)
 
 
 def draw_hypervolume(detail: StudyDetail) -> StudyChart | None:

@@ -1,17 +1,33 @@
-"""A trained network whose memory is inspected, and how it reads a text."""
+"""A trained network whose memory is inspected, the text that it reads, and its reading of each sentence.
 
-from dataclasses import dataclass
+A sentence of W words is read in W + 1 steps: the boundary and its words, each followed by the prediction of
+the next word, at last of the boundary. A classifier reads its W words alone.
 
+Shapes: B sentences read together, T steps, L layers that attend, n slots, A actions, H width, P words read
+before the sentence.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Literal, TypeVar
+
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from pydantic import Field
+from torch import Tensor
 
-from memtune.corpora import Corpus
+from memtune.corpora import Corpus, open_corpus
 from memtune.corpora.batching.batches import BOUNDARY
 from memtune.corpora.store.vocabulary import UNK
-from memtune.errors import ConfigurationError
-from memtune.models import MODELS, NeuralLanguageModel
-from memtune.models.memories.memory_traces import MemoryTrace
-from memtune.results.model_sources import TrainedModel, open_model
+from memtune.errors import ConfigurationError, CorpusError
+from memtune.models import MODELS, NeuralLanguageModel, RecurrentState
+from memtune.models.memories.memory_traces import MemoryTrace, StackAction
+from memtune.results.loaded_models import TrainedModel, open_model
+from memtune.results.other_texts import make_reader, read_other_text
 from memtune.settings import Settings
+from memtune.values import Value
 
 
 @dataclass(frozen=True)
@@ -87,3 +103,250 @@ def inspect_model(
     if trace is not None:
         found.require_trace(trace)
     return found
+
+
+MISSING = -1
+
+
+class TextChoice(Value):
+    """Which text a model reads; without any field its own validation split."""
+
+    split: Literal["train", "valid", "test"] = "valid"
+    corpus: str | None = None
+    """Another corpus of the store, whose words are looked up in the model's vocabulary; None is its own."""
+    sentences: int | None = Field(None, ge=1)
+    """The number of sentences from the start of the split; None is all."""
+    text: str | None = None
+    """Words separated by blanks, in place of a split."""
+
+
+@dataclass(frozen=True)
+class WordTree:
+    """The dependency tree of a sentence."""
+
+    heads: tuple[int, ...]
+    """The position of each word's head; -1 for a root."""
+    relations: tuple[str, ...]
+    """Each word's relation to its head."""
+
+
+@dataclass(frozen=True)
+class InspectedSentence:
+    """A sentence in the words of the model's vocabulary."""
+
+    number: int
+    """Counted from 0 within its split; 0 for a given text."""
+    ids_W: NDArray[np.int64]
+    """Its words, without `<eos>`."""
+    tree: WordTree | None = None
+
+
+def read_sentences(model: InspectedModel, choice: TextChoice) -> Iterator[InspectedSentence]:
+    """The sentences of a text in their order, empty ones left out; trees where the corpus has them.
+
+    Raises CorpusError for a missing corpus or split and for a word that the model's vocabulary lacks where it
+    has no `<unk>`, ConfigurationError for a text without words or together with a corpus.
+    """
+    if choice.text is not None:
+        if not choice.text.split():
+            raise ConfigurationError("the text has no words; give words separated by blanks")
+        if choice.corpus is not None:
+            raise ConfigurationError(
+                f'a text is read in place of corpus "{choice.corpus}"; leave one of them out'
+            )
+        if model.corpus.manifest.tokeniser is None:
+            ids_W = model.corpus.vocabulary.encode(choice.text.split())
+        else:
+            ids_W = np.array(make_reader(model.corpus).read(choice.text).ids, np.int64)
+        return iter([InspectedSentence(0, ids_W)])
+    corpus, ids = _open_corpus(model, choice.corpus, choice.split)
+    model.record_access(choice.split)
+    return islice(_iterate_split(corpus, choice.split, ids), choice.sentences)
+
+
+def _open_corpus(
+    model: InspectedModel, name: str | None, split: str
+) -> tuple[Corpus, NDArray[np.int64] | None]:
+    """The corpus that is read, and the model's id of each word of its vocabulary; None for its own corpus."""
+    if name is None or name == model.corpus.name:
+        return model.corpus, None
+    if model.corpus.manifest.tokeniser is not None:
+        return read_other_text(model.corpus, name, split, model.store)[0], None
+    other = open_corpus(name, model.store)
+    ids = replace(model.corpus, joined=other).map_question_ids()
+    if UNK in model.corpus.vocabulary:
+        ids = np.where(ids < 0, model.corpus.vocabulary.get_id(UNK), ids)
+    return other, ids
+
+
+def _iterate_split(corpus: Corpus, name: str, ids: NDArray[np.int64] | None) -> Iterator[InspectedSentence]:
+    split, trees = corpus[name], _read_trees(corpus, name)
+    for number, (start, length) in enumerate(zip(split.starts, split.lengths, strict=True)):
+        words_W = split.read_tokens(int(start), int(start + length - 1))
+        read_W = words_W if ids is None else ids[words_W]
+        if (read_W == MISSING).any():
+            missing = corpus.vocabulary.tokens[int(words_W[np.argmax(read_W == MISSING)])]
+            raise CorpusError(
+                f'"{missing}" of corpus "{corpus.name}" is not in the vocabulary of the model, which has no '
+                f"{UNK}; inspect another text"
+            )
+        tree = next(trees, None)
+        if length > 1:
+            yield InspectedSentence(number, read_W, tree)
+
+
+def _read_trees(corpus: Corpus, split: str) -> Iterator[WordTree]:
+    """The trees of a split, one per sentence; none where the corpus has none."""
+    table, record = corpus.annotations.get("trees", {}).get(split), corpus.manifest.annotations.get("trees")
+    if table is None or record is None:
+        return
+    for batch in table.to_batches():
+        for heads, relations in zip(batch.column("heads"), batch.column("relations"), strict=True):
+            yield WordTree(tuple(heads.as_py()), tuple(record.labels[label] for label in relations.as_py()))
+
+
+BATCH_SENTENCES = 16
+MAX_EARLIER_WORDS = 1000
+"""Words kept of a text that is read on across sentences: more than any memory in use holds."""
+NO_WORD = -1
+"""The id of a slot without a word."""
+
+
+@dataclass(frozen=True)
+class SentenceReading:
+    """One sentence as a network has read it."""
+
+    sentence: InspectedSentence
+    inputs_T: NDArray[np.int64]
+    """The words read."""
+    targets_T: NDArray[np.int64]
+    """The word after each."""
+    earlier_P: NDArray[np.int64]
+    """Words read before the sentence, from which slots may come; none where each sentence is read alone."""
+    hidden_TH: Tensor
+    """The input of the output layer after each word."""
+
+
+@dataclass(frozen=True)
+class SentenceAttention(SentenceReading):
+    """One sentence with the attention after each word."""
+
+    weights_LTn: NDArray[np.float64]
+    offsets_n: NDArray[np.int64]
+    """The place of each slot's word relative to the word read."""
+
+    @property
+    def distances_n(self) -> NDArray[np.int64]:
+        """Words from each slot's word to the word to predict: 1 is the word before it, -1 the word after."""
+        return 1 - self.offsets_n
+
+    def find_attended_words(self) -> NDArray[np.int64]:
+        """The id of the word in each slot, (T, n); NO_WORD for a slot without one."""
+        text_K = np.concatenate([self.earlier_P, self.inputs_T])
+        steps_T1 = np.arange(len(self.inputs_T))[:, None]
+        places_Tn = len(self.earlier_P) + steps_T1 + self.offsets_n
+        is_word_Tn = (places_Tn >= 0) & (places_Tn < len(text_K))
+        return np.where(is_word_Tn, text_K[places_Tn.clip(0, len(text_K) - 1)], NO_WORD)
+
+
+@dataclass(frozen=True)
+class SentenceStack(SentenceReading):
+    """One sentence with the use of a stack after each word."""
+
+    actions: tuple[StackAction, ...]
+    probabilities_TA: NDArray[np.float64]
+    contribution_T: NDArray[np.float64]
+    """The norm of the stack's term in each prediction."""
+
+
+Reading = TypeVar("Reading", bound=SentenceReading)
+
+
+@dataclass(frozen=True)
+class _Batch:
+    sentences: Sequence[InspectedSentence]
+    inputs_BT: Tensor
+    state: RecurrentState
+    """Before the first word."""
+    hidden_BTH: Tensor
+    earlier_P: NDArray[np.int64]
+
+
+def read_attention(model: InspectedModel, choice: TextChoice) -> Iterator[SentenceAttention]:
+    """The sentences of a text with the attention after each word.
+
+    Raises ConfigurationError for a model without attention and the errors of `read_sentences`.
+    """
+    model.require_trace("attention")
+    for batch in _read_batches(model, read_sentences(model, choice)):
+        weights_LBTn, offsets = model.network.trace_attention(batch.inputs_BT, batch.state)
+        for row, reading in enumerate(_split_batch(model, batch)):
+            weights_LTn = weights_LBTn[:, row, : len(reading.inputs_T)].double().cpu().numpy()
+            yield SentenceAttention(**vars(reading), weights_LTn=weights_LTn, offsets_n=np.array(offsets))
+
+
+def read_stack(model: InspectedModel, choice: TextChoice) -> Iterator[SentenceStack]:
+    """The sentences of a text with the use of the stack after each word; raises as `read_attention` does."""
+    model.require_trace("stack")
+    for batch in _read_batches(model, read_sentences(model, choice)):
+        use = model.network.measure_stack_use(batch.inputs_BT, batch.state)
+        for row, reading in enumerate(_split_batch(model, batch)):
+            steps = len(reading.inputs_T)
+            yield SentenceStack(
+                **vars(reading),
+                actions=use.actions,
+                probabilities_TA=use.actions_BTA[row, :steps].double().cpu().numpy(),
+                contribution_T=use.contribution_BT[row, :steps].double().cpu().numpy(),
+            )
+
+
+def read_from(
+    read: Callable[[InspectedModel, TextChoice], Iterator[Reading]],
+    model: InspectedModel,
+    choice: TextChoice,
+    first: int,
+    count: int,
+) -> list[Reading]:
+    """The readings of `count` sentences from sentence `first` on.
+
+    A model that reads on across sentences reads all sentences before them. Raises CorpusError where the text
+    has no such sentence.
+    """
+    chosen = choice if choice.text else choice.model_copy(update={"sentences": first + count})
+    readings = (reading for reading in read(model, chosen) if reading.sentence.number >= first)
+    if not (found := list(islice(readings, count))):
+        raise CorpusError(f"the text has no sentence {first}; sentences count from 0")
+    return found
+
+
+def _read_batches(model: InspectedModel, sentences: Iterator[InspectedSentence]) -> Iterator[_Batch]:
+    """Batches in the order of the text: one sentence each where the state is carried on."""
+    size = 1 if model.carries_state else BATCH_SENTENCES
+    state, earlier_P = None, np.empty(0, np.int64)
+    while batch := list(islice(sentences, size)):
+        inputs_BT = _pad_inputs(model, batch)
+        before = state or model.network.initial_state(len(batch))
+        with torch.no_grad():
+            hidden_BTH, after = model.network.encode(inputs_BT, before)
+        yield _Batch(batch, inputs_BT, before, hidden_BTH, earlier_P)
+        if model.carries_state:
+            state = after
+            earlier_P = np.concatenate([earlier_P, inputs_BT[0].cpu().numpy()])[-MAX_EARLIER_WORDS:]
+
+
+def _pad_inputs(model: InspectedModel, sentences: Sequence[InspectedSentence]) -> Tensor:
+    """The words read of each sentence; no network here looks past the end of a sentence at the padding."""
+    lead = int(model.reads_boundary)
+    longest = lead + max(len(sentence.ids_W) for sentence in sentences)
+    inputs_BT = np.full((len(sentences), longest), BOUNDARY, np.int64)
+    for row, sentence in enumerate(sentences):
+        inputs_BT[row, lead : lead + len(sentence.ids_W)] = sentence.ids_W
+    return torch.from_numpy(inputs_BT).to(model.device)
+
+
+def _split_batch(model: InspectedModel, batch: _Batch) -> Iterator[SentenceReading]:
+    for row, sentence in enumerate(batch.sentences):
+        steps = len(sentence.ids_W) + int(model.reads_boundary)
+        inputs_T = batch.inputs_BT[row, :steps].cpu().numpy()
+        targets_T = np.append(inputs_T[1:], BOUNDARY)
+        yield SentenceReading(sentence, inputs_T, targets_T, batch.earlier_P, batch.hidden_BTH[row, :steps])

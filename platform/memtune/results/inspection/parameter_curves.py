@@ -1,19 +1,96 @@
-"""A study over one parameter as curves: Beneš, Baskar and Burget (2017), figures 3, 4 and 5.
+"""The reports of trials: of named ones, and of a study over one parameter as curves.
 
-Figure 3 is the best validation perplexity against the parameter. Figures 4 and 5 have one curve for each
-value, which joins the reports of a training: validation against training perplexity.
+Mirowski and Vlachos (2015), figure 2, plots two figures of the reports of a training. Beneš, Baskar and
+Burget (2017), figure 3, is the best validation perplexity against the parameter; figures 4 and 5 have one
+curve for each value, which joins the reports of a training: validation against training perplexity.
 """
 
-from memtune.errors import CheckpointError, StudyError, did_you_mean
+from collections.abc import Sequence
+
+from memtune.errors import CheckpointError, ConfigurationError, StudyError, did_you_mean
 from memtune.objective import Objective
-from memtune.results.inspection.trial_reports import ReportPoint, read_checkpoint_reports
+from memtune.results.loaded_models import SINGLE_TRIALS_FOLDER
 from memtune.results.ranking.selection import is_rankable
 from memtune.results.study.study_trials import StudyTrial
 from memtune.results.study.study_view import StudyView, open_view
 from memtune.settings import Settings
 from memtune.spaces import Scalar
+from memtune.studies.checkpoint_store import Checkpoints
+from memtune.tracking import NO_STUDY, find_trial_run, is_trial_name, load_registered
+from memtune.training import read_checkpoint
 from memtune.trial_state import TrialState
 from memtune.values import Value, flatten
+
+
+class ReportPoint(Value):
+    """The figures of one report; None where it has none."""
+
+    tokens: int
+    train_perplexity: float | None
+    valid_perplexity: float | None
+    valid_accuracy: float | None
+
+
+class TrialReports(Value):
+    """All reports of a trial, oldest first."""
+
+    model: str
+    family: str
+    protocol: str
+    """Protocol and task; figures compare only under one label."""
+    points: tuple[ReportPoint, ...]
+
+
+def read_trial_reports(name: str, settings: Settings | None = None) -> TrialReports:
+    """The reports of the trial that trained a model, which is named as in `open_model`.
+
+    Raises TrackingError for an unknown name and CheckpointError for a trial without a readable checkpoint.
+    """
+    settings = Settings.resolve(settings)
+    run_id = name
+    if not is_trial_name(name):
+        run_id = load_registered(settings.tracking_uri, name, settings.home / "models").version.run_id
+    run = find_trial_run(settings.tracking_uri, run_id)
+    study = SINGLE_TRIALS_FOLDER if run.study == NO_STUDY else run.study
+    try:
+        return read_checkpoint_reports(name, study, run.trial, settings)
+    except CheckpointError as error:
+        raise CheckpointError(f"the reports of {name} cannot be read: {error}") from None
+
+
+def read_accuracy_reports(names: Sequence[str], settings: Settings | None = None) -> list[TrialReports]:
+    """The reports of several models, of which at least one has an accuracy in addition to a perplexity.
+
+    Raises the errors of `read_trial_reports`, and ConfigurationError where none has both.
+    """
+    found = [read_trial_reports(name, settings) for name in names]
+    if not any(point.valid_accuracy is not None for trial in found for point in trial.points):
+        raise ConfigurationError(
+            f"no report of {', '.join(names)} has an accuracy; a training has it in addition to its "
+            'perplexity with task = { kind = "agreement" } or "completion" and questions in its corpus'
+        )
+    return found
+
+
+def read_checkpoint_reports(name: str, study: str, identity: str, settings: Settings) -> TrialReports:
+    """The reports of a study's trial, by its identity.
+
+    Raises CheckpointError without a readable checkpoint.
+    """
+    with Checkpoints(f"{settings.studies_folder}/{study}/checkpoints", identity).open_newest() as folder:
+        record = read_checkpoint(folder).record
+    points = (
+        ReportPoint(
+            tokens=report.tokens,
+            train_perplexity=report.train_perplexity,
+            valid_perplexity=report.valid_perplexity,
+            valid_accuracy=report.valid_accuracy,
+        )
+        for report in record.curve
+    )
+    return TrialReports(
+        model=name, family=record.config.model.family, protocol=record.config.label, points=tuple(points)
+    )
 
 
 class ParameterTrial(Value):
@@ -58,7 +135,16 @@ def collect_parameter_curves(study: str, parameter: str, settings: Settings | No
             f'no trial of {view.id} has a parameter "{parameter}"; {did_you_mean(parameter, known)}'
         )
     trials = [
-        _describe_trial(trial, values[trial.identity][parameter], view)
+        ParameterTrial(
+            value=values[trial.identity][parameter],
+            number=trial.number,
+            seed=trial.seed,
+            state=trial.state,
+            tokens=trial.tokens,
+            best=trial.figure,
+            has_diverged=trial.cost is not None and not is_rankable(trial.cost),
+            reports=_read_reports(trial, view),
+        )
         for trial in view.trials
         if parameter in values[trial.identity]
     ]
@@ -69,19 +155,6 @@ def collect_parameter_curves(study: str, parameter: str, settings: Settings | No
         parameter=parameter,
         objective=view.objective,
         trials=tuple(trials),
-    )
-
-
-def _describe_trial(trial: StudyTrial, value: Scalar, view: StudyView) -> ParameterTrial:
-    return ParameterTrial(
-        value=value,
-        number=trial.number,
-        seed=trial.seed,
-        state=trial.state,
-        tokens=trial.tokens,
-        best=trial.figure,
-        has_diverged=trial.cost is not None and not is_rankable(trial.cost),
-        reports=_read_reports(trial, view),
     )
 
 

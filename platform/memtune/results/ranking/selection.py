@@ -9,8 +9,9 @@ configurations with all seeds compete: the best of many single seeds is the luck
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
+from memtune.data_frames import make_frame
 from memtune.number_format import format_count
 from memtune.objective import Objective
 from memtune.seed_statistics import Estimate, estimate_cost
@@ -215,25 +216,42 @@ class Ranking(Generic[T_co]):
 def rank_trials(trials: Iterable[T]) -> Ranking[T] | None:
     """The ranking of trials of one corpus and label; None when none has a validation that can be ranked.
 
-    A trial that diverged competes with its best weights from before; without any it has no rank.
+    Full length is the largest budget that a trial completed; where none did, the tokens of the furthest
+    trial. A trial that diverged competes with its best weights from before; without any it has no rank.
     """
     validated = [trial for trial in trials if any(map(is_rankable, trial.curve.values()))]
     if not validated:
         return None
-    tokens = _find_full_length(validated)
+    planned = [trial.planned_tokens for trial in validated if trial.state is TrialState.COMPLETE]
+    tokens = max(filter(None, planned), default=max(max(trial.curve) for trial in validated))
     full = [trial for trial in validated if has_reached(trial, tokens)]
     configurations = _group_by_configuration(full, tokens)
     required = _count_seeds_by_study(configurations)
-    has_all = [
-        found.best.is_counted or len(found.trials) >= required[found.best.study] for found in configurations
-    ]
-    return Ranking(
-        tokens,
-        _number_places(
-            [found for found, competes in zip(configurations, has_all, strict=True) if competes],
-            [found for found, competes in zip(configurations, has_all, strict=True) if not competes],
+    competing, rest = list[Configuration[T]](), list[Configuration[T]]()
+    for found in configurations:
+        has_all = found.best.is_counted or len(found.trials) >= required[found.best.study]
+        (competing if has_all else rest).append(found)
+    return Ranking(tokens, _number_places(competing, rest), _list_short(validated, full, tokens))
+
+
+def make_curve_frame(trials: Sequence[Trial], objective: Objective, identifier: str) -> Any:
+    """A pandas data frame with a row for each report of trials, which have the field `identifier`."""
+    return make_frame(
+        (
+            {
+                "name": trial.name,
+                identifier: getattr(trial, identifier),
+                "family": trial.family,
+                "seed": trial.seed,
+                "state": trial.state.value,
+                "tokens": tokens,
+                "cost": cost,
+                objective: objective.compute_figure(cost),
+            }
+            for trial in trials
+            for tokens, cost in trial.curve.items()
         ),
-        _list_short(validated, full, tokens),
+        columns=["name", identifier, "family", "seed", "state", "tokens", "cost", objective],
     )
 
 
@@ -254,12 +272,6 @@ def find_cost_at(curve: Mapping[int, float], tokens: float) -> float:
     return min(cost for reported, cost in curve.items() if reported <= stop)
 
 
-def _find_full_length(validated: Sequence[Trial]) -> float:
-    """The largest budget that a trial completed; where none did, the tokens of the furthest trial."""
-    planned = [trial.planned_tokens for trial in validated if trial.state is TrialState.COMPLETE]
-    return max(filter(None, planned), default=max(max(trial.curve) for trial in validated))
-
-
 def _number_places(
     competing: Iterable[Configuration[T]], rest: Iterable[Configuration[T]]
 ) -> tuple[Configuration[T], ...]:
@@ -270,7 +282,8 @@ def _number_places(
 def _group_by_configuration(full: Sequence[T], tokens: float) -> list[Configuration[T]]:
     """The configurations of trials of full length, best first; of equal ones the first trial's."""
     groups: dict[str, dict[int, T]] = {}
-    for trial in sorted(full, key=_read_number):
+    # By the number in the name of each; 0 where it has none.
+    for trial in sorted(full, key=lambda trial: int((re.findall(r"#(\d+)", trial.name) or [0])[0])):
         groups.setdefault(trial.configuration, {}).setdefault(trial.seed, trial)
     found = [_collect_seeds(list(by_seed.values()), tokens) for by_seed in groups.values()]
     intervals = sum(len(configuration.cost_by_seed) > 1 for configuration in found)
@@ -279,12 +292,6 @@ def _group_by_configuration(full: Sequence[T], tokens: float) -> list[Configurat
         for each in found
     ]
     return sorted(estimated, key=lambda configuration: configuration.estimate.cost)
-
-
-def _read_number(trial: Trial) -> int:
-    """The number in a trial's name; 0 where it has none."""
-    found = re.search(r"#(\d+)", trial.name)
-    return int(found[1]) if found else 0
 
 
 def _collect_seeds(seeds: Sequence[T], tokens: float) -> Configuration[T]:

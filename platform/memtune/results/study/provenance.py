@@ -21,7 +21,6 @@ from memtune.tracking import (
     list_champions,
     read_code_version,
 )
-from memtune.training import CheckpointRecord
 from memtune.training.checkpoint import read_record
 from memtune.values import Value
 
@@ -67,7 +66,11 @@ class Provenance(Value):
 def collect_provenance(view: StudyView) -> Provenance:
     """The provenance of a study. Records that cannot be read are left out."""
     corpus, winner = view.corpus, view.best.best if view.best else None
-    record = _read_winner(view, winner) if winner else None
+    trained_with: dict[str, str] = {}
+    if winner is not None:
+        checkpoints = Checkpoints(view.checkpoint_root, winner.identity)
+        with suppress(CheckpointError, StorageError), checkpoints.open_newest() as folder:
+            trained_with = _add_commit(read_record(folder).versions, view, winner)
     versions, accesses = read_registry(view.terms.corpus, view.settings)
     registered = next((found for found in versions if found.study == view.id), None)
     return Provenance(
@@ -77,7 +80,7 @@ def collect_provenance(view: StudyView) -> Provenance:
         splits={name: split.tokens for name, split in corpus.manifest.splits.items()} if corpus else {},
         vocabulary=len(corpus.vocabulary) if corpus else None,
         winner_trial=winner.identity if winner else None,
-        trained_with=_add_commit(record.versions, view, winner) if record and winner else {},
+        trained_with=trained_with,
         written_with=list_versions(),
         version=registered,
         test_accesses=accesses,
@@ -103,14 +106,6 @@ def read_study_file(study: str, settings: Settings) -> str:
     # The name of a study is that of its file.
     derived = ("name", "alternatives", FORMAT_KEY)
     return format_toml({name: value for name, value in stored.items() if name not in derived})
-
-
-def _read_winner(view: StudyView, winner: StudyTrial) -> CheckpointRecord | None:
-    """The record of the winner's newest checkpoint; None where it has none that can be read."""
-    checkpoints = Checkpoints(view.checkpoint_root, winner.identity)
-    with suppress(CheckpointError, StorageError), checkpoints.open_newest() as folder:
-        return read_record(folder)
-    return None
 
 
 def _add_commit(versions: Mapping[str, str], view: StudyView, winner: StudyTrial) -> dict[str, str]:

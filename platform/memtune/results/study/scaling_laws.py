@@ -152,7 +152,6 @@ class ScalingReport(Value):
         )
 
     def __repr__(self) -> str:
-        """The best family at the larger compute."""
         share = f"best in {self.best.best_share:.0%} of the draws"
         return f"ScalingReport(at {self.factor:g} times the compute: {self.best.family}, {share})"
 

@@ -48,7 +48,6 @@ class StudySummary(Value):
         return make_frame([_describe_summary(self)])
 
     def __repr__(self) -> str:
-        """The study, its number of trials, and the best one."""
         count = format_count(sum(self.trials.values()), "trial")
         figure = self.objective.format_figure(self.best.figure, DIGITS) if self.best else ""
         best = f", best {self.best.name} {self.objective} {figure}" if self.best else ""
@@ -139,18 +138,14 @@ def remove_study(study: str, *, with_runs: bool = False, settings: Settings | No
     """
     settings = Settings.resolve(settings)
     removed = measure_study(study, settings)
+    corpus = read_stored_terms(settings.studies_folder, removed.id).corpus if with_runs else ""
     with Lease(settings.study_database, removed.id):
-        runs = _delete_runs(removed.id, settings) if with_runs else None
+        if with_runs and not corpus:
+            raise StudyError(
+                f"the corpus of study {removed.id} is unknown, because its stored terms are missing, so its "
+                "runs cannot be found; remove it without --runs, and its runs on MLflow's pages"
+            )
+        runs = delete_study_runs(settings.tracking_uri, corpus, removed.id) if with_runs else None
         Folder.open(f"{settings.studies_folder}/{removed.id}").delete()
         StudyReader(settings.study_database).delete(removed.id)
     return removed.model_copy(update={"runs": runs})
-
-
-def _delete_runs(study: str, settings: Settings) -> int:
-    corpus = read_stored_terms(settings.studies_folder, study).corpus
-    if not corpus:
-        raise StudyError(
-            f"the corpus of study {study} is unknown, because its stored terms are missing, so its runs "
-            "cannot be found; remove it without --runs, and its runs on MLflow's pages"
-        )
-    return delete_study_runs(settings.tracking_uri, corpus, study)

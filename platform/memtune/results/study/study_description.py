@@ -5,11 +5,10 @@ from collections.abc import Iterable, Sequence
 from memtune.corpora import Corpus
 from memtune.number_format import format_parameters
 from memtune.results.ranking.selection import Configuration
-from memtune.results.study.study_leaderboard import LeaderboardEntry, make_entry
+from memtune.results.study.study_leaderboard import describe_model, make_entry
 from memtune.results.study.study_trials import StudyTrial
 from memtune.results.study.study_view import StudyView
 from memtune.results.study.verdicts import Verdict
-from memtune.studies.trial_records import format_value
 from memtune.tracking import PromotionResult, RegisteredVersion, describe_registered, make_version_link
 from memtune.training import TrialConfig
 from memtune.usage import add_usages
@@ -45,19 +44,19 @@ def describe_promotion(
         return
     # The model is that of the main label; its other champions are described by their versions.
     is_main = promotion.champion is not None and promotion.champion.alias == "champion"
-    of_model = describe_model(corpus, version, answer) if is_main else None
-    of_corpus = describe_corpus(version, answer) if is_main else None
+    of_model = describe_models_of(corpus, version, answer) if is_main else None
+    of_corpus = summarise_champion(version, answer) if is_main else None
     of_version = describe_version(corpus, version, config, answer)
     describe_registered(tracking_uri, version, of_version, of_model, of_corpus)
 
 
-def describe_corpus(champion: RegisteredVersion, answer: StudyAnswer | None) -> str:
+def summarise_champion(champion: RegisteredVersion, answer: StudyAnswer | None) -> str:
     """The best model of a corpus in a few words, for the list of corpora."""
     found = answer.answer.replace("**", "") if answer else f"{champion.family}: {champion.summary}."
     return f"Best: {found} Protocol: {champion.protocol}."
 
 
-def describe_model(corpus: Corpus, champion: RegisteredVersion, answer: StudyAnswer | None) -> str:
+def describe_models_of(corpus: Corpus, champion: RegisteredVersion, answer: StudyAnswer | None) -> str:
     """The description of a corpus's model, as Markdown."""
     splits = ", ".join(f"{name} {split.tokens:,}" for name, split in corpus.manifest.splits.items())
     parts = [
@@ -75,8 +74,7 @@ def describe_version(
     corpus: Corpus, version: RegisteredVersion, config: TrialConfig, answer: StudyAnswer | None
 ) -> str:
     """The description of a version, as Markdown: its result first, then what it is and how to use it."""
-    fields = {**config.model.describe(), **config.model.describe_output()}
-    words = " ".join(f"{name}={format_value(value)}" for name, value in fields.items())
+    words = describe_model(config)
     size = format_parameters(config.parameter_count(len(corpus.vocabulary)))
     # Whatever a model counts, it counts the same under every seed.
     origin = f"weights of seed {config.seed}" if config.model.is_trained_by_gradient else "learns by counting"
@@ -127,23 +125,18 @@ def describe_answer(view: StudyView, verdict: Verdict, winner: Configuration[Stu
     """
     objective, entry = view.objective, make_entry(view, winner)
     margin = verdict.comparisons[0].margin if verdict.comparisons else None
+    prices = view.terms.prices
+    gpu = f" and {entry.gpu_hours:.3g} GPU h" if entry.gpu_hours else ""
+    money = f", {entry.money:.3g} {prices.currency}" if prices and entry.money is not None else ""
     first = [
         f"**{winner.title}**: {objective} {objective.format_figure(entry.figure, DIGITS)}",
         *([f"margin {margin:.1f} {objective.margin_unit}"] if margin is not None else []),
         format_parameters(entry.sizes.parameters if entry.sizes else 0, is_short=True),
-        _describe_usage(view, entry),
+        f"{entry.cpu_hours:.3g} core h{gpu}{money}",
     ]
     above = entry.above_ideal
     ideal = "" if above is None else f" {100 * above:,.1f} % above the ideal perplexity."
     return f"{'Undecided. ' if verdict.is_undecided else ''}{', '.join(first)}. {verdict.text}{ideal}"
-
-
-def _describe_usage(view: StudyView, entry: LeaderboardEntry) -> str:
-    """What training the winner took, all its seeds together."""
-    prices = view.terms.prices
-    gpu = f" and {entry.gpu_hours:.3g} GPU h" if entry.gpu_hours else ""
-    money = f", {entry.money:.3g} {prices.currency}" if prices and entry.money is not None else ""
-    return f"{entry.cpu_hours:.3g} core h{gpu}{money}"
 
 
 def describe_champion(promotion: PromotionResult | None) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from memtune.data_frames import make_frame, render_table
 from memtune.errors import StudyError
 from memtune.number_format import format_count
-from memtune.results.ranking.selection import is_rankable
+from memtune.results.ranking.selection import is_rankable, make_curve_frame
 from memtune.results.study.study_catalogue import StudySummary, summarise_study
 from memtune.results.study.study_front import StudyFront, find_study_front
 from memtune.results.study.study_leaderboard import DIGITS, LeaderboardEntry, make_entry
@@ -107,30 +107,11 @@ class StudyDetail(Value):
 
     def curves(self) -> Any:
         """A pandas data frame with a row for each report: trial, tokens, and its validation."""
-        objective = self.summary.objective
-        return make_frame(
-            (
-                {
-                    "name": trial.name,
-                    "number": trial.number,
-                    "family": trial.family,
-                    "seed": trial.seed,
-                    "state": trial.state.value,
-                    "tokens": tokens,
-                    "cost": cost,
-                    objective: objective.compute_figure(cost),
-                }
-                for trial in self.trials
-                for tokens, cost in trial.curve.items()
-            ),
-            columns=["name", "number", "family", "seed", "state", "tokens", "cost", objective],
-        )
+        return make_curve_frame(self.trials, self.summary.objective, "number")
 
     def __repr__(self) -> str:
-        """The study's id, the number of its trials and the best one."""
-        return (
-            f"StudyDetail({self.summary.id}: {format_count(len(self.trials), 'trial')}, {self._name_best()})"
-        )
+        trials = format_count(len(self.trials), "trial")
+        return f"StudyDetail({self.summary.id}: {trials}, {self._name_best()})"
 
     __str__ = __repr__
 
@@ -318,7 +299,6 @@ class SearchResult(StudyResult):
         return self.detail.curves()
 
     def __repr__(self) -> str:
-        """The study's id and the number of its trials."""
         return f"SearchResult({self.id}: {format_count(len(self.outcomes), 'trial')})"
 
     def _repr_html_(self) -> str:

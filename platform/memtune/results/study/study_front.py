@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from memtune.objective import Objective
 from memtune.results.ranking.selection import Ranking, find_cost_at
@@ -22,13 +23,10 @@ def find_front(points: Sequence[Point]) -> list[int]:
     front: list[int] = []
     for place in order:
         # A point that dominates this one, or equals it, comes before it in this order.
-        if not any(_is_nowhere_higher(points[other], points[place]) for other in front):
+        before = (zip(points[other], points[place], strict=True) for other in front)
+        if not any(all(own <= later for own, later in pairs) for pairs in before):
             front.append(place)
     return front
-
-
-def _is_nowhere_higher(first: Point, second: Point) -> bool:
-    return all(a <= b for a, b in zip(first, second, strict=True))
 
 
 def compute_hypervolume(points: Sequence[Point], reference: Point) -> float:
@@ -144,7 +142,9 @@ def find_front_of(
         for measured, seeds in [found[place]]
     ]
     single = _measure_search(ranking, trials, objectives)
-    worst = _find_worst(single, objectives)
+    worst: dict[ObjectiveName, float] = {}
+    for name in objectives if single else ():
+        worst[name] = max((own.quantities[name] for own in single), key=partial(compute_coordinate, name))
     return StudyFront(
         objectives=tuple(objectives),
         points=tuple(points),
@@ -183,19 +183,6 @@ def _measure(trial: StudyTrial, cost: float, objectives: Sequence[ObjectiveName]
     if any(quantity is None for quantity in quantities.values()):
         return None
     return _Measured(trial, {name: float(amount or 0.0) for name, amount in quantities.items()})
-
-
-def _find_worst(
-    measured: Sequence[_Measured], objectives: Sequence[ObjectiveName]
-) -> dict[ObjectiveName, float]:
-    if not measured:
-        return {}
-    return {
-        name: max(
-            (own.quantities[name] for own in measured), key=lambda amount: compute_coordinate(name, amount)
-        )
-        for name in objectives
-    }
 
 
 def _trace_hypervolume(

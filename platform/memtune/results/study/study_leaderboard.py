@@ -91,10 +91,10 @@ class TradeOff(Value):
         >>> trade_off.describe()
         'equal parameters: 250,102 to 251,800'
         """
-        low, high = (_format_amount(amount) for amount in (self.lowest, self.highest))
+        low, high = (format_quantity(amount) for amount in (self.lowest, self.highest))
         if self.is_equal:
             return f"equal {self.unit}: {low}" + (f" to {high}" if low != high else "")
-        return f"{self.unit} from {low} to {high}, a factor of {_format_amount(self.highest / self.lowest)}"
+        return f"{self.unit} from {low} to {high}, a factor of {format_quantity(self.highest / self.lowest)}"
 
 
 class StudyLeaderboard(Value):
@@ -222,7 +222,11 @@ def compare_quantities(entries: Sequence[LeaderboardEntry]) -> Iterator[TradeOff
 def make_trade_off(quantity: str, measured: Sequence[tuple[int, float, float]]) -> TradeOff:
     """The trade-off of a quantity of TRADE_OFFS over (number, cost, amount) of each configuration."""
     amounts = [amount for _, _, amount in measured]
-    coordinates = [(cost, _find_coordinate(quantity, amount)) for _, cost, amount in measured]
+    # Of hours, lower is better, and `compute_coordinate` would take all below 1 for equal.
+    coordinates = [
+        (cost, compute_coordinate("tokens_per_second", amount) if quantity == "tokens_per_second" else amount)
+        for _, cost, amount in measured
+    ]
     return TradeOff(
         quantity=quantity,
         unit=TRADE_OFFS[quantity],
@@ -233,12 +237,6 @@ def make_trade_off(quantity: str, measured: Sequence[tuple[int, float, float]]) 
     )
 
 
-def _find_coordinate(quantity: str, amount: float) -> float:
-    """Lower is better; `compute_coordinate` would take all hours below 1 for equal."""
-    if quantity == "tokens_per_second":
-        return compute_coordinate("tokens_per_second", amount)
-    return amount
-
-
-def _format_amount(amount: float) -> str:
-    return f"{amount:,.0f}" if amount >= 100 else f"{amount:.3g}"
+def format_quantity(amount: float) -> str:
+    """Hours, money or a size with three significant digits; whole numbers from 100 on."""
+    return f"{amount:,.0f}" if abs(amount) >= 100 else f"{amount:.3g}"

@@ -140,6 +140,11 @@ def list_study_trials(
     }
     varying = _find_varying_fields(list(dumped.values()))
 
+    def plan_tokens(config: TrialConfig) -> float | None:
+        if config.training is None or config.training.tokens:
+            return config.plan_tokens(0)
+        return None if epoch_tokens is None else config.plan_tokens(epoch_tokens)
+
     def make_trial(outcome: Outcome, is_repeat: bool) -> StudyTrial:
         config, fields = outcome.config, dumped[outcome.identity]
         original = names.find_original(config) if is_repeat else outcome.number
@@ -161,19 +166,13 @@ def list_study_trials(
             study=stored.id,
             config=config,
             usage=outcome.usage,
-            planned_tokens=_plan_tokens(config, epoch_tokens),
+            planned_tokens=plan_tokens(config),
         )
         trial._context = context
         return trial
 
     searched = [make_trial(outcome, is_repeat=False) for outcome in stored.outcomes]
     return (*searched, *(make_trial(outcome, is_repeat=True) for outcome in stored.repeats))
-
-
-def _plan_tokens(config: TrialConfig, epoch_tokens: int | None) -> float | None:
-    if config.training is None or config.training.tokens:
-        return config.plan_tokens(0)
-    return None if epoch_tokens is None else config.plan_tokens(epoch_tokens)
 
 
 def _find_varying_fields(configurations: Sequence[dict[str, Any]]) -> list[str]:

@@ -11,15 +11,19 @@ import torch
 
 from memtune.errors import ConfigurationError, CorpusError
 from memtune.models import LSTMConfig, LSTMNConfig, RecurrentMemoryConfig
-from memtune.results.inspection.attention.attended_pairs import count_attended_pairs, count_cooccurrences
-from memtune.results.inspection.attention.attention_examples import find_distant_examples
-from memtune.results.inspection.attention.attention_links import find_links
-from memtune.results.inspection.attention.attention_positions import average_positions
-from memtune.results.inspection.attention.attention_samples import sample_attention
-from memtune.results.inspection.attention.dependency_attention import average_dependencies, find_path
-from memtune.results.inspection.inspected_model import InspectedModel
-from memtune.results.inspection.inspected_text import TextChoice, WordTree
-from memtune.results.inspection.sentence_readings import read_attention
+from memtune.results.inspection.attention_weights import (
+    average_positions,
+    find_distant_examples,
+    sample_attention,
+)
+from memtune.results.inspection.inspected_model import InspectedModel, TextChoice, WordTree, read_attention
+from memtune.results.inspection.word_pairs import (
+    average_dependencies,
+    count_attended_pairs,
+    count_cooccurrences,
+    find_links,
+    find_path,
+)
 from memtune.settings import Settings
 from tests.unit.results.inspection.known_models import make_attention_model, make_corpus, predict_words
 
@@ -150,7 +154,7 @@ def test_cooccurrences_are_counted_across_chunks_and_sentences(
     whole = {
         across: count_cooccurrences(train, pairs, 6, across_sentences=across) for across in (False, True)
     }
-    monkeypatch.setattr("memtune.results.inspection.attention.attended_pairs.CHUNK_TOKENS", 3)
+    monkeypatch.setattr("memtune.results.inspection.word_pairs.CHUNK_TOKENS", 3)
     for across, counts in whole.items():
         assert count_cooccurrences(train, pairs, 6, across_sentences=across) == counts
     assert whole[False][ids("dog"), ids("the")] == Counter({2: 1})

@@ -5,8 +5,12 @@ from math import comb
 import pytest
 
 from memtune.errors import CorpusError
-from memtune.results.inspection.shared_mistakes import compare_answers, compare_pairs, find_shared_mistakes
-from memtune.results.question_answers import ModelAnswers
+from memtune.results.question_answers import (
+    ModelAnswers,
+    compare_answers,
+    compare_pairs,
+    find_shared_mistakes,
+)
 from tests.unit.results.test_error_overlap import make_answers
 
 

@@ -8,8 +8,11 @@ import pytest
 from memtune.corpora import open_corpus
 from memtune.errors import ConfigurationError, StudyError
 from memtune.reports.live.watched_calls import train
-from memtune.results.inspection.parameter_curves import collect_parameter_curves
-from memtune.results.inspection.trial_reports import read_accuracy_reports, read_trial_reports
+from memtune.results.inspection.parameter_curves import (
+    collect_parameter_curves,
+    read_accuracy_reports,
+    read_trial_reports,
+)
 from memtune.search import Proposal
 from memtune.settings import Settings
 from memtune.storage.folder import Folder

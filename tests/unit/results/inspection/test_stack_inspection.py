@@ -7,10 +7,8 @@ import torch
 
 from memtune.errors import ConfigurationError, CorpusError
 from memtune.models import logits
-from memtune.results.inspection.inspected_model import InspectedModel
-from memtune.results.inspection.inspected_text import TextChoice
-from memtune.results.inspection.sentence_stacks import describe_stack_use
-from memtune.results.inspection.stack_statistics import count_stack_actions
+from memtune.results.inspection.inspected_model import InspectedModel, TextChoice
+from memtune.results.inspection.stack_use import count_stack_actions, describe_stack_use
 from memtune.settings import Settings
 from tests.unit.results.inspection.known_models import make_attention_model, make_corpus, make_stack_model
 

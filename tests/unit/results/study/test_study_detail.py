@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from memtune.api import run_search
 from memtune.cli import app
 from memtune.reports.study_tables import (
-    describe_answer,
+    explain_verdict,
     make_family_best_table,
     make_front_table,
     make_importance_table,
@@ -66,7 +66,7 @@ def test_a_study_is_two_data_frames_three_tables_and_the_charts_of_its_report(
 
     assert detail.best is not None
     assert detail.front is not None
-    assert describe_answer(detail).startswith(f"{detail.best.name} is best with a validation perplexity of ")
+    assert explain_verdict(detail).startswith(f"{detail.best.name} is best with a validation perplexity of ")
     assert make_family_best_table(detail).row_count == 2
     assert make_front_table(detail).row_count == len(detail.front.front) > 0
     assert make_importance_table(detail).row_count > 0
@@ -94,7 +94,7 @@ def test_a_study_without_a_validation_has_no_best(detail: StudyDetail) -> None:
             "trials": (),
         }
     )
-    assert describe_answer(empty) == "no trial has a finite validation"
+    assert explain_verdict(empty) == "no trial has a finite validation"
     assert len(empty.curves()) == len(empty.to_frame()) == 0
     assert make_front_table(empty).row_count == 0
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from memtune.cli.shell_completion import complete_packaged_study, complete_study
-from memtune.cli.studies.search_command import StudyFile
-from memtune.cli.terminal import AsJson, Yes, out
+from memtune.cli.search_commands import StudyFile
+from memtune.cli.shell_completion import complete_packaged_study
+from memtune.cli.terminal import AsJson, StudyName, Yes, out
 from memtune.library import FileKind, copy_packaged, find_file, find_packaged, list_packaged, read_question
 from memtune.number_format import format_count
 
@@ -19,12 +19,6 @@ if TYPE_CHECKING:
 app = typer.Typer(
     help="Studies: new, list, show, cost, remove; ask and tell for programs.", no_args_is_help=True
 )
-StudyName = Annotated[
-    str,
-    typer.Argument(
-        help="A study's id, or its name where that names one study only.", autocompletion=complete_study
-    ),
-]
 
 
 @app.command()
@@ -44,10 +38,10 @@ def new(
     if name is None:
         for known in list_packaged(FileKind.STUDY):
             question = read_question(find_packaged(FileKind.STUDY, known))
-            out.print(f"{known}: {question}", soft_wrap=True)
+            out.print_line(f"{known}: {question}")
         return
     copy = copy_packaged(FileKind.STUDY, name, path)
-    out.print(f"wrote {copy}; check it with: memtune search {copy} --dry-run", soft_wrap=True)
+    out.print_line(f"wrote {copy}; check it with: memtune search {copy} --dry-run")
 
 
 @app.command("list")
@@ -89,13 +83,21 @@ def show(
 
     Example: memtune study show ptb_all_families --config 7 > trial.toml
     """
-    from memtune.results.study.study_detail import format_trial_file, show_study
+    from memtune.results.study.study_detail import explain_end, format_trial_file, show_study
 
     if config is not None:
         typer.echo(format_trial_file(study, config), nl=False)
         return
     if why is not None:
-        _print_reason(study, why, json)
+        end, compared = explain_end(study, why)
+        if json:
+            out.print_json(data={"end": end, "compared": compared})
+            return
+        from memtune.reports.study_tables import make_comparison_table
+
+        out.print_line(f"trial {why}, {end.family}, {end.state.value}: {end.reason}")
+        if compared:
+            out.print(make_comparison_table(compared, why, end.tokens))
         return
     detail = show_study(study)
     if json:
@@ -103,19 +105,24 @@ def show(
     else:
         _print_detail(detail)
     if figures is not None:
-        _write_figures(detail.summary.id, figures, json)
+        from memtune.reports.report_page.result_figures import draw_figures
+
+        drawn = draw_figures(detail)
+        drawn.write(figures)
+        if not json:
+            out.print_line(f"figures in {figures}: {', '.join(drawn) or 'none'}")
 
 
 def _print_detail(detail: "StudyDetail") -> None:
     from memtune.reports import study_tables as tables
 
     summary = detail.summary
-    out.print(f"study {summary.id}: {summary.question}", soft_wrap=True)
+    out.print_line(f"study {summary.id}: {summary.question}")
     out.print(
         f"corpus {summary.corpus or 'unknown'}, trials: {tables.format_states(summary) or 'none'}; "
         f"{tables.describe_spending(summary)}",
     )
-    out.print(tables.describe_answer(detail), soft_wrap=True)
+    out.print_line(tables.explain_verdict(detail))
     for make_table in (
         tables.make_family_best_table,
         tables.make_progress_table,
@@ -126,32 +133,6 @@ def _print_detail(detail: "StudyDetail") -> None:
         table = make_table(detail)
         if table.row_count:
             out.print(table)
-
-
-def _write_figures(study: str, folder: Path, json: bool) -> None:
-    # Imported here: Altair loads for half a second, and tables do not need it.
-    from memtune.reports.report_page.chart_files import write_figures
-    from memtune.reports.report_page.page_content import describe_page
-    from memtune.results.study.study_report import report_study
-
-    content = describe_page(report_study(study))
-    write_figures(content.charts, content.subject, folder)
-    if not json:
-        names = ", ".join(chart.name for chart in content.charts) or "none"
-        out.print(f"figures in {folder}: {names}", soft_wrap=True)
-
-
-def _print_reason(study: str, number: int, json: bool) -> None:
-    from memtune.reports.study_tables import make_comparison_table
-    from memtune.results.study.study_detail import explain_end
-
-    end, compared = explain_end(study, number)
-    if json:
-        out.print_json(data={"end": end, "compared": compared})
-        return
-    out.print(f"trial {number}, {end.family}, {end.state.value}: {end.reason}", soft_wrap=True)
-    if compared:
-        out.print(make_comparison_table(compared, number, end.tokens))
 
 
 @app.command()
@@ -186,7 +167,8 @@ def scaling(
 
     Example: memtune study scaling grammar_sizes --factor 10 --figure scaling.svg
     """
-    from memtune.reports.scaling_report import describe_answer, draw_scaling, make_scaling_table
+    from memtune.reports.experiment_views import describe_extrapolation, draw_scaling, make_scaling_table
+    from memtune.reports.inspection.figure_files import save_figure
     from memtune.results.study.scaling_laws import extrapolate_study
 
     report = extrapolate_study(study, factor)
@@ -194,9 +176,9 @@ def scaling(
         out.print_json(data=report)
     else:
         out.print(make_scaling_table(report))
-        out.print(describe_answer(report), soft_wrap=True)
+        out.print_line(describe_extrapolation(report))
     if figure is not None:
-        draw_scaling(report, figure)
+        save_figure(draw_scaling(report), figure)
 
 
 @app.command()
@@ -219,7 +201,7 @@ def remove(
         typer.confirm(f"delete study {found.id} with {content}{with_runs}?", abort=True)
     removed = remove_study(found.id, with_runs=runs)
     deleted = f", {format_count(removed.runs, 'run')} in MLflow" if removed.runs is not None else ""
-    out.print(f"deleted study {found.id}: {content}{deleted}", soft_wrap=True)
+    out.print_line(f"deleted study {found.id}: {content}{deleted}")
 
 
 @app.command()
@@ -247,7 +229,7 @@ def ask(
         out.print_json(data=found if open_trials else found[0])
         return
     for trial in found:
-        out.print(f"trial {trial.number}: {trial.configuration}", soft_wrap=True)
+        out.print_line(f"trial {trial.number}: {trial.configuration}")
 
 
 @app.command()
@@ -276,7 +258,7 @@ def tell(
         out.print_json(data=told)
         return
     reason = "" if told.end is None else f": {told.end}"
-    out.print(f"trial {told.number} is {told.state.value}{reason}", soft_wrap=True)
+    out.print_line(f"trial {told.number} is {told.state.value}{reason}")
 
 
 def schema(

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from memtune.cli.option_groups import expand_option_groups
-from memtune.cli.shell_completion import complete_corpus, complete_study
 from memtune.cli.terminal import (
     AsJson,
     Device,
@@ -17,7 +15,10 @@ from memtune.cli.terminal import (
     QuestionCorpus,
     QuestionTask,
     SplitName,
+    StudyName,
     TrustCode,
+    corpus_option,
+    expand_option_groups,
     out,
 )
 from memtune.reports.inspection.figure_files import save_figure
@@ -26,8 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.table import Table
 
-    from memtune.results.inspection.inspected_model import InspectedModel
-    from memtune.results.inspection.inspected_text import TextChoice
+    from memtune.results.inspection.inspected_model import InspectedModel, TextChoice
     from memtune.values import Value
 
 app = typer.Typer(
@@ -39,9 +39,6 @@ Layer = Annotated[
 ]
 FirstSentence = Annotated[int, typer.Option("--sentence", min=0, help="First sentence, counted from 0.")]
 Rows = Annotated[int, typer.Option(min=1, help="Rows of the table and of the figure.")]
-FigurePath = Annotated[
-    Path | None, typer.Option("--out", help="Write the figure to this file: .svg, .png or .pdf.")
-]
 MinDistance = Annotated[
     int, typer.Option(min=1, help="Attention counts from this many words before the predicted word on.")
 ]
@@ -53,11 +50,7 @@ class TextOptions:
 
     split: SplitName = "valid"
     corpus: Annotated[
-        str | None,
-        typer.Option(
-            help="Another corpus, such as one with trees; default: the model's own.",
-            autocompletion=complete_corpus,
-        ),
+        str | None, corpus_option("Another corpus, such as one with trees; default: the model's own.")
     ] = None
     text: Annotated[str | None, typer.Option(help="Words separated by blanks, read in place of a split.")] = (
         None
@@ -68,26 +61,24 @@ class TextOptions:
     device: Device = "cpu"
     trust_code: TrustCode = False
 
-    def to_choice(self) -> "TextChoice":
-        """The choice of the text."""
+    def open(self, name: str, trace: "Literal['attention', 'stack']") -> "tuple[InspectedModel, TextChoice]":
+        """A model that has this trace of its memory, and the text that it reads."""
         # Imported here, as in every command below: torch and MLflow load for seconds, which help and refused
         # options need not wait for.
-        from memtune.results.inspection.inspected_text import TextChoice
+        from memtune.results.inspection.inspected_model import TextChoice, inspect_model
 
-        return TextChoice(split=self.split, corpus=self.corpus, text=self.text, sentences=self.sentences)
-
-    def open_model(self, name: str, trace: "Literal['attention', 'stack']") -> "InspectedModel":
-        """A model that has this trace of its memory."""
-        from memtune.results.inspection.inspected_model import inspect_model
-
-        return inspect_model(name, trace, device=self.device, trust_code=self.trust_code)
+        inspected = inspect_model(name, trace, device=self.device, trust_code=self.trust_code)
+        choice = TextChoice(split=self.split, corpus=self.corpus, text=self.text, sentences=self.sentences)
+        return inspected, choice
 
 
 @dataclass(frozen=True)
 class OutputOptions:
     """What is printed and written."""
 
-    figure: FigurePath = None
+    figure: Annotated[
+        Path | None, typer.Option("--out", help="Write the figure to this file: .svg, .png or .pdf.")
+    ] = None
     json: AsJson = False
 
     def show(
@@ -105,7 +96,7 @@ class OutputOptions:
         for table in make_tables():
             out.print(table)
         if self.figure is not None:
-            out.print(f"figure: {self.figure}", soft_wrap=True)
+            out.print_line(f"figure: {self.figure}")
 
 
 @app.command()
@@ -115,12 +106,11 @@ def positions(models: ModelNames, text: TextOptions, output: OutputOptions, laye
 
     Example: memtune inspect positions models:/ptb/1 models:/ptb/2 --out positions.svg
     """
-    from memtune.reports.inspection.attention_figures import draw_positions
     from memtune.reports.inspection.inspection_tables import make_positions_table
-    from memtune.results.inspection.attention.attention_positions import average_positions
+    from memtune.reports.inspection.memory_figures import draw_positions
+    from memtune.results.inspection.attention_weights import average_positions
 
-    choice = text.to_choice()
-    found = [average_positions(text.open_model(name, "attention"), choice, layer) for name in models]
+    found = [average_positions(*text.open(name, "attention"), layer) for name in models]
     output.show(found, lambda: [make_positions_table(found)], lambda: draw_positions(found))
 
 
@@ -138,12 +128,12 @@ def samples(
 
     Example: memtune inspect samples models:/ptb@champion --words 60 --out samples.png
     """
-    from memtune.reports.inspection.attention_figures import draw_samples
     from memtune.reports.inspection.inspection_tables import make_samples_table
-    from memtune.results.inspection.attention.attention_samples import sample_attention
+    from memtune.reports.inspection.memory_figures import draw_samples
+    from memtune.results.inspection.attention_weights import sample_attention
 
-    inspected = text.open_model(model, "attention")
-    found = sample_attention(inspected, text.to_choice(), words, seed, layer)
+    inspected, choice = text.open(model, "attention")
+    found = sample_attention(inspected, choice, words, seed, layer)
     title = f"{inspected.name}: attention before {len(found)} sampled words"
     output.show(found, lambda: [make_samples_table(found, title)], lambda: draw_samples(found, title))
 
@@ -165,12 +155,12 @@ def examples(
 
     Example: memtune inspect examples models:/ptb@champion --count 5 --out examples.svg
     """
-    from memtune.reports.inspection.attention_figures import draw_examples
     from memtune.reports.inspection.inspection_tables import make_examples_table
-    from memtune.results.inspection.attention.attention_examples import find_distant_examples
+    from memtune.reports.inspection.memory_figures import draw_examples
+    from memtune.results.inspection.attention_weights import find_distant_examples
 
-    inspected = text.open_model(model, "attention")
-    found = find_distant_examples(inspected, text.to_choice(), count, min_distance, max_rank, layer)
+    inspected, choice = text.open(model, "attention")
+    found = find_distant_examples(inspected, choice, count, min_distance, max_rank, layer)
     title = f"{inspected.name}: most attention to a word at least {min_distance} words before"
     output.show(found, lambda: [make_examples_table(found, title)], lambda: draw_examples(found, title))
 
@@ -193,17 +183,12 @@ def pairs(
 
     Example: memtune inspect pairs models:/ptb@champion --split test --json
     """
-    from memtune.reports.inspection.attention_figures import draw_pair_counts
-    from memtune.reports.inspection.inspection_tables import make_distances_table, make_pairs_table
-    from memtune.results.inspection.attention.attended_pairs import count_attended_pairs
+    from memtune.reports.inspection.inspection_tables import make_pair_tables
+    from memtune.reports.inspection.memory_figures import draw_pair_counts
+    from memtune.results.inspection.word_pairs import count_attended_pairs
 
-    inspected = text.open_model(model, "attention")
-    found = count_attended_pairs(inspected, text.to_choice(), min_distance, window, layer)
-    output.show(
-        found,
-        lambda: [make_distances_table(found), make_pairs_table(found, rows)],
-        lambda: draw_pair_counts(found),
-    )
+    found = count_attended_pairs(*text.open(model, "attention"), min_distance, window, layer)
+    output.show(found, lambda: make_pair_tables(found, rows), lambda: draw_pair_counts(found))
 
 
 @app.command()
@@ -223,12 +208,11 @@ def relations(
 
     Example: memtune inspect relations models:/ptb@champion --corpus ud --max-steps 3
     """
-    from memtune.reports.inspection.attention_figures import draw_dependencies
     from memtune.reports.inspection.inspection_tables import make_dependencies_table
-    from memtune.results.inspection.attention.dependency_attention import average_dependencies
+    from memtune.reports.inspection.memory_figures import draw_dependencies
+    from memtune.results.inspection.word_pairs import average_dependencies
 
-    inspected = text.open_model(model, "attention")
-    found = average_dependencies(inspected, text.to_choice(), max_steps, min_pairs, layer)
+    found = average_dependencies(*text.open(model, "attention"), max_steps, min_pairs, layer)
     output.show(found, lambda: [make_dependencies_table(found, rows)], lambda: draw_dependencies(found, rows))
 
 
@@ -250,12 +234,11 @@ def links(
 
     Example: memtune inspect links models:/ptb@champion --text "the company said it will" --out links.svg
     """
-    from memtune.reports.inspection.attention_figures import draw_link_arcs, draw_link_matrix
     from memtune.reports.inspection.inspection_tables import make_links_table
-    from memtune.results.inspection.attention.attention_links import find_links
+    from memtune.reports.inspection.memory_figures import draw_link_arcs, draw_link_matrix
+    from memtune.results.inspection.word_pairs import find_links
 
-    inspected = text.open_model(model, "attention")
-    found = find_links(inspected, text.to_choice(), first)
+    found = find_links(*text.open(model, "attention"), first)
     (sentence,) = found.sentences
     title = f"{found.model}: {found.family}"
 
@@ -275,11 +258,10 @@ def stack_actions(model: ModelName, text: TextOptions, output: OutputOptions) ->
     Example: memtune inspect stack-actions models:/ptb@champion --out actions.svg
     """
     from memtune.reports.inspection.inspection_tables import make_stack_actions_table
-    from memtune.reports.inspection.stack_figures import draw_stack_statistics
-    from memtune.results.inspection.stack_statistics import count_stack_actions
+    from memtune.reports.inspection.memory_figures import draw_stack_statistics
+    from memtune.results.inspection.stack_use import count_stack_actions
 
-    inspected = text.open_model(model, "stack")
-    found = count_stack_actions(inspected, text.to_choice())
+    found = count_stack_actions(*text.open(model, "stack"))
     output.show(found, lambda: [make_stack_actions_table(found)], lambda: draw_stack_statistics(found))
 
 
@@ -293,11 +275,10 @@ def stack_sentence(
     Example: memtune inspect stack-sentence models:/ptb@champion --text "the loss of basic needs"
     """
     from memtune.reports.inspection.inspection_tables import make_stack_steps_table
-    from memtune.reports.inspection.stack_figures import draw_sentence_stack
-    from memtune.results.inspection.sentence_stacks import describe_stack_use
+    from memtune.reports.inspection.memory_figures import draw_sentence_stack
+    from memtune.results.inspection.stack_use import describe_stack_use
 
-    inspected = text.open_model(model, "stack")
-    found = describe_stack_use(inspected, text.to_choice(), first)
+    found = describe_stack_use(*text.open(model, "stack"), first)
     output.show(found, lambda: [make_stack_steps_table(found)], lambda: draw_sentence_stack(found[0]))
 
 
@@ -316,10 +297,8 @@ def mistakes(
 
     Example: memtune inspect mistakes models:/ptb/1 models:/ptb/2 --questions linzen --out mistakes.svg
     """
-    from memtune.reports.inspection.inspection_tables import make_mcnemar_table, make_mistakes_table
-    from memtune.reports.inspection.stack_figures import draw_mistakes
-    from memtune.results.inspection.shared_mistakes import find_shared_mistakes
-    from memtune.results.question_answers import ask
+    from memtune.reports.answer_tables import draw_mistakes, make_mcnemar_table, make_mistakes_table
+    from memtune.results.question_answers import ask, find_shared_mistakes
 
     if len(models) < 2:
         raise typer.BadParameter("needs two models or more", param_hint="MODELS")
@@ -338,7 +317,7 @@ def accuracy(models: ModelNames, output: OutputOptions) -> None:
     """
     from memtune.reports.inspection.curve_figures import draw_accuracies
     from memtune.reports.inspection.inspection_tables import make_accuracies_table
-    from memtune.results.inspection.trial_reports import read_accuracy_reports
+    from memtune.results.inspection.parameter_curves import read_accuracy_reports
 
     found = read_accuracy_reports(models)
     output.show(found, lambda: [make_accuracies_table(found)], lambda: draw_accuracies(found))
@@ -347,12 +326,7 @@ def accuracy(models: ModelNames, output: OutputOptions) -> None:
 @app.command()
 @expand_option_groups
 def parameter(
-    study: Annotated[
-        str,
-        typer.Argument(
-            help="A study's id, or its name where that names one study only.", autocompletion=complete_study
-        ),
-    ],
+    study: StudyName,
     name: Annotated[str, typer.Argument(help="A parameter, such as model.phi.")],
     output: OutputOptions,
     style: Annotated[

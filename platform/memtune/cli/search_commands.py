@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from memtune.cli.compare_commands import compare
 from memtune.cli.corpus_commands import corpus_demo
-from memtune.cli.results.compare_command import compare
 from memtune.cli.shell_completion import complete_study, complete_study_file
 from memtune.cli.terminal import out, print_pages, print_promotion, reserve_output, warn
 from memtune.gc_pause import pause_gc
@@ -90,7 +90,9 @@ def search(
     file = find_file(FileKind.STUDY, study)
     check_document(file, ("question", "corpus"))
     if warm_start is not None:
-        overrides["warm_start"] = _find_study_id(warm_start)
+        from memtune.results.study.study_view import open_view
+
+        overrides["warm_start"] = open_view(warm_start).id
     if dry_run:
         _dry_run(file, overrides, json)
         return
@@ -133,7 +135,7 @@ def _print_result(study: Path, result: "SearchResult") -> None:
         if result.repeats:
             out.print(make_spread_table(result.view, searched))
     for statement in result.conclusion.statements if result.conclusion else ():
-        out.print(statement, soft_wrap=True)
+        out.print_line(statement)
     print_promotion(result.promotion, resolved.has_test_split)
     if result.is_recorded:
         uri = resolved.settings.tracking_uri
@@ -156,17 +158,10 @@ def _print_spent_budget(study: Path, result: "SearchResult") -> None:
             f"memtune search {study} --resume"
         )
     elif len(result.outcomes) >= max_trials:
-        out.print(
+        out.print_line(
             f"budget.trials is reached: {max_trials:,}; to continue with more: memtune search {study} "
-            f"--resume --trials {2 * max_trials}",
-            soft_wrap=True,
+            f"--resume --trials {2 * max_trials}"
         )
-
-
-def _find_study_id(study: str) -> str:
-    from memtune.results.study.study_view import open_view
-
-    return open_view(study).id
 
 
 def collect_overrides(
@@ -203,7 +198,7 @@ def _dry_run(study: Path, overrides: dict[str, Any], json: bool) -> None:
     out.print(f"{trials}, {length}, sampler {study_config.sampler.kind}, {early_stopping}")
     for family, own in study_config.families.items():
         fields = (f"{name} = {value}" for name, value in flatten(own.model_dump()))
-        out.print(f"{family} alone: {', '.join(fields)}", highlight=False, soft_wrap=True)
+        out.print_line(f"{family} alone: {', '.join(fields)}")
     out.print(make_sample_table(samples, resolved.vocabulary_size, resolved.searched_fields))
     if prior := resolved.list_prior_points():
         source = study_config.sampler.prior or "the spaces"
@@ -221,16 +216,15 @@ def _print_budget(study: "Study", objective: "Objective") -> None:
     units = {"time": " s", "money": f" {study.prices.currency}" if study.prices else ""}
     if budget:
         named = (f"{name} = {value:,.12g}{units.get(name, '')}" for name, value in budget.items())
-        out.print(f"budget: {', '.join(named)}", highlight=False)
+        out.print(f"budget: {', '.join(named)}")
     if repeats.until is not None:
         out.print(
             f"repeats: until decided, up to {repeats.max_seeds} seeds of each alternative, indifference "
-            f"{repeats.describe_indifference(objective)}",
-            highlight=False,
+            f"{repeats.describe_indifference(objective)}"
         )
     elif repeats.are_asked_for:
         configurations = format_count(repeats.best, "configuration")
-        out.print(f"repeats: the best {configurations}, {repeats.seeds} seeds each", highlight=False)
+        out.print(f"repeats: the best {configurations}, {repeats.seeds} seeds each")
 
 
 def _print_estimate(study: "Study", seconds: float) -> None:
@@ -246,6 +240,5 @@ def _print_estimate(study: "Study", seconds: float) -> None:
     out.print(
         f"about {format_amount(hours)} core hours on this machine, without evaluations and early stopping: "
         f"{trainings:,} trainings of {format_amount(seconds)} core seconds, measured on samples; "
-        f"{format_duration(trainings * seconds / cores / at_once)} with {at_once} at once{money}",
-        highlight=False,
+        f"{format_duration(trainings * seconds / cores / at_once)} with {at_once} at once{money}"
     )

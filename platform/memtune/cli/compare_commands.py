@@ -1,0 +1,226 @@
+"""`memtune compare`, `best`, `report` and `ui`: the records of trials, and where to see them."""
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from memtune.cli.shell_completion import complete_study
+from memtune.cli.terminal import STUDY_HELP, AsJson, corpus_option, out, print_pages
+from memtune.errors import ConfigurationError, MemtuneError
+from memtune.number_format import format_count
+
+if TYPE_CHECKING:
+    from memtune.results.comparison import Comparison
+    from memtune.tracking import CorpusPages, ServedPages
+
+MAX_CHARACTERS = 120
+"""Longest line of the table in a pipe."""
+NARROW_CHARACTERS = 80
+"""Below this width, the numbers of a trial take three columns; more would leave no room for its name."""
+
+
+def compare(
+    corpus: Annotated[str, corpus_option("Name of the corpus.")],
+    protocol: Annotated[
+        str | None, typer.Option(help="One protocol's trials; default: the champion's.")
+    ] = None,
+    study: Annotated[
+        str | None,
+        typer.Option(help="One study's trials, by its name or id.", autocompletion=complete_study),
+    ] = None,
+    top: Annotated[int, typer.Option(min=1, help="Rows to show.")] = 20,
+    json: AsJson = False,
+    csv: Annotated[
+        bool, typer.Option("--csv", help="Print CSV, with a column for every recorded parameter.")
+    ] = False,
+    latex: Annotated[
+        bool, typer.Option("--latex", help="Print the table for LaTeX, with the lines of booktabs.")
+    ] = False,
+) -> None:
+    """The trials of a corpus, best first, as a table, a figure and a link into MLflow.
+
+    Several corpora of one text in different tokens, with commas between their names, are compared by the bits
+    per byte of their best trials.
+
+    Example: memtune compare --corpus ptb --study ptb_recurrent_memory
+
+    Example: memtune compare --corpus ptb_characters,ptb_bpe
+    """
+    if json + csv + latex > 1:
+        raise typer.BadParameter("choose one of --json, --csv and --latex")
+    # Imported here: MLflow and torch load for seconds, which --help and refused options need not wait for.
+    from memtune.results.comparison import compare as compare_trials
+    from memtune.results.comparison import compare_tokenisations
+
+    several = compare_tokenisations(corpus.split(","), protocol) if "," in corpus else None
+    found = compare_trials(corpus, protocol, study) if several is None else None
+    if json:
+        out.print_json(data=several if found is None else found.rows[:top])
+        return
+    from memtune.reports import trial_tables as tables
+
+    if found is None:
+        out.print(tables.make_tokenisation_table(several or []))
+        return
+    rows = found.rows[:top]
+    if csv:
+        typer.echo(tables.format_leaderboard_csv(rows, found.ideal_perplexity), nl=False)
+    elif latex:
+        table = tables.make_leaderboard_table(rows, found.ideal_perplexity, found.title, is_stacked=False)
+        typer.echo(tables.format_latex(table), nl=False)
+    else:
+        width = out.width if out.is_terminal else min(out.width, MAX_CHARACTERS)
+        is_narrow = width < NARROW_CHARACTERS
+        table = tables.make_leaderboard_table(rows, found.ideal_perplexity, found.title, is_narrow=is_narrow)
+        out.print(table, width=width)
+        _print_places(found, study)
+
+
+def _print_places(found: "Comparison", study: str | None) -> None:
+    """Draw the figure of a comparison, and print where it and other trials of the corpus are."""
+    from memtune.reports.report_page.result_figures import draw_figures
+    from memtune.settings import Settings
+
+    for figure in draw_figures(found).values():
+        out.print_line(f"figure: {figure.write(found.figure_path)}")
+    print_pages(found.pages, Settings.from_environment().tracking_uri)
+    out.print(_describe_accesses(found.test_accesses))
+    scope = f"--corpus {found.pages.corpus} " + (f"--study {study} " if study else "")
+    for protocol in found.other_protocols:
+        out.print_line(
+            "trials under another protocol do not compare with these: memtune compare "
+            f"{scope}--protocol {shlex.quote(protocol)}"
+        )
+
+
+def best(
+    corpus: Annotated[str | None, corpus_option("One corpus; default: all.")] = None,
+    json: AsJson = False,
+) -> None:
+    """The champions of each corpus, one for each protocol and task, as the registry holds them.
+
+    Example: memtune best --corpus ptb
+    """
+    from memtune.results.comparison import count_accesses, find_champions
+    from memtune.tracking import NO_STUDY
+
+    found = find_champions(corpus)
+    accesses = count_accesses(found)
+    if json:
+        records = [
+            champion.model_dump(mode="json") | {"test_accesses": accesses[champion.corpus]}
+            for champion in found
+        ]
+        out.print_json(data=records)
+        return
+    for champion in found:
+        origin = "from memtune train" if champion.study == NO_STUDY else f"study {champion.study}"
+        out.print_line(
+            f"models:/{champion.corpus}@{champion.alias} is version {champion.version}: {champion.family}, "
+            f"{champion.summary}, protocol {champion.protocol}, {origin}; "
+            f"{_describe_accesses(accesses[champion.corpus])}"
+        )
+
+
+def _describe_accesses(count: int) -> str:
+    """How often the models of a corpus have read a test split, in words."""
+    return f"test split read {format_count(count, 'time')} by models of this corpus"
+
+
+def report(
+    study: Annotated[str | None, typer.Argument(help=STUDY_HELP, autocompletion=complete_study)] = None,
+    corpus: Annotated[str | None, corpus_option("All studies of this corpus instead.")] = None,
+    file: Annotated[
+        Path | None, typer.Option("--out", help="The HTML file to write; default: report.html.")
+    ] = None,
+    figures: Annotated[
+        Path | None, typer.Option(help="Also write the charts into this folder, as SVG, PNG and PDF.")
+    ] = None,
+    json: AsJson = False,
+) -> None:
+    """A study, or all studies of a corpus, as one HTML file that needs no network.
+
+    The file answers which model is best, by how much, whether the difference is real, at what size and cost,
+    and how to repeat it. With --json its values are printed, and a file is written for --out alone.
+
+    Example: memtune report ptb_all_families --out ptb.html --figures figures
+    """
+    if (study is None) == (corpus is None):
+        raise typer.BadParameter("needs a STUDY, or --corpus with the name of a corpus")
+    from memtune.results.study.study_report import report_corpus, report_study
+
+    found = report_corpus(corpus or "") if study is None else report_study(study)
+    if json:
+        out.print_json(data=found)
+    target = file or (None if json else Path("report.html"))
+    if target is None and figures is None:
+        return
+    from memtune.reports.report_page.page import render_page
+    from memtune.reports.report_page.page_content import describe_page
+    from memtune.reports.report_page.result_figures import draw_charts
+
+    content, messages = describe_page(found), []
+    if target is not None:
+        page = render_page(found, content)
+        _replace_file(target, page)
+        messages.append(f"report: {target} ({len(page.encode()) / 1e6:.1f} MB)")
+    if figures is not None:
+        names = ", ".join(path.name for path in draw_charts(content).write(figures))
+        messages.append(f"figures in {figures}: {names or 'none'}")
+    for message in () if json else messages:
+        out.print_line(message)
+
+
+def _replace_file(target: Path, page: str) -> None:
+    """Write a page whole or not at all: a disk that fills leaves the report that is there."""
+    is_device = target.exists() and not target.is_file()  # such as /dev/stdout
+    place = target if is_device else target.with_name(f"{target.name}.partial")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(page, encoding="utf-8")
+        place.replace(target)
+    except OSError as error:
+        if not is_device:
+            place.unlink(missing_ok=True)
+        raise ConfigurationError(
+            f"{target} cannot be written: {error.strerror or error}; choose another place with --out"
+        ) from None
+
+
+def ui(port: Annotated[int, typer.Option(min=1, max=65535, help="Port on this machine.")] = 5000) -> None:
+    """Serve MLflow's pages over the records of your searches, for you alone, on this machine.
+
+    Each corpus has a table of its trials, their charts, and charts of the best trial of each family. The
+    printed address holds a token, which is new at each start; requests without it are refused.
+
+    Example: memtune ui --port 5001
+    """
+    from memtune.settings import Settings
+    from memtune.tracking import link_corpora, serve_pages
+
+    settings = Settings.from_environment()
+    with serve_pages(port, settings) as pages:
+        try:
+            _print_links(pages, link_corpora(settings.tracking_uri, pages.url))
+            code = pages.process.wait()
+        except KeyboardInterrupt:
+            return  # also while the links are made, which takes seconds
+    raise MemtuneError(f"MLflow's server ended with exit code {code}; its own message is above")
+
+
+def _print_links(pages: "ServedPages", corpora: "Sequence[CorpusPages]") -> None:
+    # A token in a log file would be readable to whoever reads the log.
+    add_token = pages.add_token if out.is_terminal else str
+    address = pages.address if out.is_terminal else f"the address in {pages.address_file}"
+    out.print_line(f"open {address}")
+    if corpora and not out.is_terminal:
+        out.print("the browser needs that address first; then these open")
+    for corpus in corpora:
+        answer = f": {corpus.answer}" if corpus.answer else ""
+        out.print_line(f"corpus {corpus.corpus}{answer}")
+        for title, link in corpus.list_titled_links():
+            out.print_line(f"  {title}: {add_token(link)}")
+    out.print("MLflow takes some seconds to start; stop it with Ctrl-C")

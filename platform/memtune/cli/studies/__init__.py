@@ -1,1 +1,0 @@
-"""`memtune search`, `train`, `submit`, `study` and others: whatever trains models."""

@@ -1,0 +1,334 @@
+"""`memtune train`, `judge`, `probe` and `reproduce`: what trains here, outside a study."""
+
+import shlex
+import statistics
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from math import inf
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from memtune.cli.shell_completion import complete_paper, complete_trial_file
+from memtune.cli.terminal import AsJson, Device, TrustCode, corpus_option, err, out, print_promotion, warn
+from memtune.errors import CorpusError, MemtuneError
+from memtune.gc_pause import pause_gc
+
+if TYPE_CHECKING:
+    from memtune.experiments.published_tables import PublishedRow
+    from memtune.experiments.single_trial import TrainResult
+    from memtune.experiments.table_run import ReproducedRow, RowHooks
+    from memtune.reports.live.watched_calls import LineDisplay
+    from memtune.training import Progress, Report, TrialConfig
+
+EXIT_CODES = {"better": 0, "undecided": 4}
+NOT_BETTER = 3
+Threads = Annotated[int | None, typer.Option(min=1, help="Threads of torch; default: its own.")]
+Judged = Annotated[
+    str,
+    typer.Argument(
+        help="A trial as a TOML file, STUDY#7, or models:/NAME/VERSION.", autocompletion=complete_trial_file
+    ),
+]
+
+
+def _set_threads(threads: int | None) -> None:
+    if threads:
+        # Imported here, as in every command below: torch loads for seconds, which help and refused options
+        # need not wait for.
+        import torch
+
+        torch.set_num_threads(threads)
+
+
+@contextmanager
+def _explain_interrupt(message: str) -> Iterator[None]:
+    """End an interrupted command with a warning that its trainings are not lost."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        warn(f"stopped; the same command {message} from the last checkpoint")
+        raise typer.Exit(1) from None
+
+
+def train(
+    trial: Annotated[
+        Path,
+        typer.Argument(
+            help="A trial: corpus, model, protocol, training as TOML; or the name of a packaged one.",
+            autocompletion=complete_trial_file,
+        ),
+    ],
+    corpus: Annotated[str | None, corpus_option("Train on this corpus instead of the file's.")] = None,
+    seed: Annotated[
+        list[int] | None,
+        typer.Option(help="Use this seed instead of the file's. Several give their mean and deviation."),
+    ] = None,
+    threads: Threads = None,
+    device: Device = "cpu",
+) -> None:
+    """Train one configuration here, recorded like a trial; a second call resumes it.
+
+    With several seeds, the mean and the standard deviation of validation and test follow.
+
+    Example: memtune train jobs/trials/tran2016_ptb_rm.toml --seed 0 --seed 1
+    """
+    from memtune.library import FileKind, find_file
+    from memtune.studies.definition.toml_files import check_document
+
+    file = find_file(FileKind.TRIAL, trial)
+    check_document(file, () if corpus else ("corpus",))
+    with pause_gc():
+        from memtune.reports.live.watched_calls import train as train_trial
+    _set_threads(threads)
+    fixed: dict[str, object] = {} if corpus is None else {"corpus": corpus}
+    trained = []
+    for overrides in [{**fixed, "seed": number} for number in seed or ()] or [fixed]:
+        with _explain_interrupt("resumes"):
+            trained.append(train_trial(file, overrides, device=device, console=out))
+        _print_trained(file, trained[-1])
+    if len(trained) > 1:
+        _print_spread(trained, device)
+
+
+def _print_trained(file: Path, trained: "TrainResult") -> None:
+    """Print the best validation and what the registry did. Raises MemtuneError without a validation."""
+    if trained.best is None:
+        raise MemtuneError(f"{file} reached no validation: {trained.curve[-1].end}")
+    best = trained.best
+    if trained.initial_tokens == trained.curve[-1].tokens:
+        out.print(f"{file} was already trained to its end, {trained.initial_tokens:,} {trained.unit}")
+    figure = f"{best.objective} {best.objective.format_cost(best.cost or 0.0, 3)}"
+    out.print(f"best: validation {figure} at {best.tokens:,} {trained.unit}")
+    print_promotion(trained.promotion, trained.has_test_split)
+
+
+def _print_spread(trained: "Sequence[TrainResult]", device: str) -> None:
+    """Print mean and sample standard deviation over seeds; the test split is read once for each model."""
+    from memtune.experiments.single_trial import read_test_figure
+    from memtune.settings import Settings
+
+    bests = [each.best for each in trained if each.best is not None and each.best.cost is not None]
+    objective = bests[0].objective
+    figures = {"validation": [objective.compute_figure(best.cost or 0.0) for best in bests]}
+    if trained[0].has_test_split:
+        settings = Settings.from_environment()
+        read = [read_test_figure(each, settings, device)[1] for each in trained]
+        figures["test"] = [figure for figure in read if figure is not None]
+    for split, values in figures.items():
+        mean, deviation = statistics.mean(values), statistics.stdev(values)
+        shown = (f"{objective.scale * value:.2f}" for value in (mean, deviation))
+        out.print(f"{split} {objective} of {len(values)} seeds: {' ± '.join(shown)}{objective.unit}")
+
+
+def judge(
+    baseline: Judged,
+    candidate: Judged,
+    indifference: Annotated[
+        float, typer.Option(help="Differences within it are equal; 0.005 is 0.5 % of perplexity.")
+    ] = 0.005,
+    max_seeds: Annotated[int, typer.Option(help="Seeds of each, at most 30.")] = 30,
+    device: Device = "cpu",
+    trust_code: TrustCode = False,
+    json: AsJson = False,
+) -> None:
+    """Is the second configuration better than the first? Train both under equal seeds until that is decided.
+
+    Exit code: 0 better, 3 not better (worse, equal, or the same configuration), 4 undecided.
+
+    Example: memtune judge jobs/trials/grammar_lstm.toml my_network.toml
+    """
+    with pause_gc():
+        from memtune.reports.live.watched_calls import judge as judge_watched
+
+    judged = judge_watched(
+        baseline,
+        candidate,
+        indifference=indifference,
+        max_seeds=max_seeds,
+        device=device,
+        trust_code=trust_code,
+        console=err if json else out,
+    )
+    if json:
+        out.print_json(data=judged)
+    else:
+        out.print_line(judged.text)
+        cost = f"{judged.tokens:,} tokens, {judged.cpu_hours:.3g} core h"
+        out.print(f"trained: {cost}" if judged.decision else "nothing was trained")
+    raise typer.Exit(EXIT_CODES.get(judged.outcome, NOT_BETTER))
+
+
+def probe(
+    model: Annotated[
+        str, typer.Argument(help="A family, a published mixer such as gla, or a TOML file with [model].")
+    ],
+    probes: Annotated[
+        str, typer.Option("--set", help="mad, recall, state, language, all, or one probe.")
+    ] = "recall",
+    parameters: Annotated[
+        int, typer.Option(min=1_000, help="Size of a model without a width, and of the references.")
+    ] = 100_000,
+    epochs: Annotated[float, typer.Option(help="Passes over the rows of each probe.")] = 10.0,
+    batch_size: Annotated[int, typer.Option(min=1, help="Rows of a batch.")] = 64,
+    rates: Annotated[
+        str, typer.Option(help="Learning rates, of which validation chooses one.")
+    ] = "0.001,0.003,0.01",
+    seeds: Annotated[int, typer.Option(min=1, help="Trainings at the chosen rate.")] = 3,
+    setting: Annotated[
+        list[str] | None, typer.Option(help="Of the rows, such as rows=4096; may be repeated.")
+    ] = None,
+    figure: Annotated[Path | None, typer.Option(help="Also draw it: .svg, .png or .pdf.")] = None,
+    threads: Threads = None,
+    device: Device = "cpu",
+    json: AsJson = False,
+) -> None:
+    """Train a model on probes, rows with known answers, and print its fingerprint.
+
+    Validation chooses the rate, and the test rows are read once. A probe that a reference does not solve
+    under the same terms is not learnable at this budget. A second call trains nothing again.
+
+    Example: memtune probe gated_deltanet --set state --seeds 3 --figure fingerprint.svg
+    """
+    with pause_gc():
+        from memtune.reports.experiment_views import draw_fingerprint, make_fingerprint_table
+        from memtune.reports.inspection.figure_files import save_figure
+        from memtune.reports.live.watched_calls import probe as take_fingerprint
+    _set_threads(threads)
+    settings = [text.partition("=") for text in setting or ()]
+    values = _parse_numbers([value for _, _, value in settings], "--setting")
+    terms = {
+        "parameters": parameters,
+        "epochs": epochs,
+        "batch_size": batch_size,
+        "rates": _parse_numbers(rates.split(","), "--rates"),
+        "seeds": seeds,
+        "settings": dict(zip((name for name, _, _ in settings), values, strict=True)),
+    }
+    with _explain_interrupt("continues"):
+        found = take_fingerprint(model, probes, terms, device=device, console=err)
+    if figure is not None:
+        save_figure(draw_fingerprint(found), figure)
+    if json:
+        out.print_json(found.model_dump_json())
+    else:
+        out.print(make_fingerprint_table(found))
+
+
+def _parse_numbers(texts: list[str], option: str) -> list[float]:
+    try:
+        return [float(text) for text in texts]
+    except ValueError:
+        raise typer.BadParameter(
+            f"{','.join(texts)} is not a number, such as 0.003", param_hint=option
+        ) from None
+
+
+def reproduce(
+    paper: Annotated[
+        str, typer.Argument(help="tran2016, cheng2016, benes2017, ...", autocompletion=complete_paper)
+    ],
+    table: Annotated[
+        str | None, typer.Option(help="One table, such as 2, or its part, such as 2-de; default: all.")
+    ] = None,
+    row: Annotated[
+        list[str] | None, typer.Option(help="Train this row only; may be repeated. Default: all rows.")
+    ] = None,
+    scale: Annotated[
+        Literal["paper", "cpu", "tiny"],
+        typer.Option(help="The paper's trainings, those that a CPU can do, or a check that takes seconds."),
+    ] = "cpu",
+    corpus: Annotated[str | None, corpus_option("Train on this corpus instead of the tables' own.")] = None,
+    max_core_hours: Annotated[
+        float | None,
+        typer.Option(
+            min=0, help="Train only rows that are estimated to fit into this time, and name the others."
+        ),
+    ] = None,
+    write_to: Annotated[Path | None, typer.Option("--out", help="Also write the tables as Markdown.")] = None,
+    threads: Threads = None,
+    device: Device = "cpu",
+    json: AsJson = False,
+) -> None:
+    """Train the rows of a paper's tables under its protocol, and print ours next to the published values.
+
+    A second call continues: a row that is trained is not trained again. The exit code is 1 where a row has
+    failed.
+
+    Example: memtune reproduce tran2016 --table ptb --scale cpu --out tran2016.md
+    """
+    with pause_gc():
+        from memtune.experiments.published_tables import load_paper, select_rows, select_tables
+        from memtune.experiments.table_run import CoreHours, RowState, reproduce_table
+        from memtune.reports.experiment_views import format_reproduction_page, make_reproduction_table
+        from memtune.reports.live.watched_calls import LineDisplay
+        from memtune.settings import Settings
+
+    tables = select_tables(load_paper(paper), table)
+    chosen = select_rows(tables, row or [])
+    core_hours = CoreHours(inf if max_core_hours is None else max_core_hours)
+    _set_threads(threads)
+    options = _format_options(row or [], scale, corpus, threads, device)
+    rows: list[ReproducedRow] = []
+    pages: list[str] = []
+    missing: list[CorpusError] = []
+    for one in tables:
+        try:
+            # The standard output is for the tables.
+            with LineDisplay(err) as display, _explain_interrupt("continues"):
+                trained = reproduce_table(
+                    one,
+                    scale,
+                    Settings.from_environment(),
+                    rows=chosen,
+                    corpus=corpus,
+                    device=device,
+                    name=f"{paper}_{one.name}",
+                    hooks=_show_rows(display),
+                    core_hours=core_hours,
+                )
+                found = list(trained)
+        except CorpusError as error:
+            missing.append(error)
+            continue
+        rows += found
+        command = f"memtune reproduce {shlex.join([paper, '--table', one.name])} {options}"
+        pages.append(format_reproduction_page(one, found, scale, command))
+        if not json:
+            out.print(make_reproduction_table(one, found, scale))
+    if json:
+        out.print_json(data=rows)
+    if write_to is not None and pages:
+        write_to.write_text("\n".join(pages), encoding="utf-8")
+    if not pages:
+        raise missing[0]
+    for problem in missing:
+        warn(f"not run: {problem}")
+    if any(row.state is RowState.FAILED for row in rows):
+        raise typer.Exit(1)
+
+
+def _show_rows(display: "LineDisplay") -> "RowHooks":
+    """The hooks that show the progress and the reports of each row."""
+    from memtune.experiments.table_run import RowHooks
+    from memtune.reports.learning_curves import draw_trial_figures
+    from memtune.reports.live.watched_calls import format_progress, format_report
+
+    def show(row: "PublishedRow", trial: "TrialConfig", now: "Progress") -> None:
+        display.replace(f"{row.name}: {format_progress(now, trial.task.prediction_unit)}")
+
+    def tell(row: "PublishedRow", trial: "TrialConfig", report: "Report") -> None:
+        display.add_line(f"{row.name}: {format_report(report, trial.task.prediction_unit)}")
+
+    return RowHooks(show, tell, draw_trial_figures)
+
+
+def _format_options(
+    rows: Sequence[str], scale: str, corpus: str | None, threads: int | None, device: str
+) -> str:
+    """The options that decide what a table's rows are trained with, as words of a command."""
+    options = [("--row", name) for name in rows] + [("--scale", scale)]
+    options += [(name, str(value)) for name, value in (("--corpus", corpus), ("--threads", threads)) if value]
+    options += [("--device", device)] if device != "cpu" else []
+    return shlex.join(word for option in options for word in option)

@@ -1,0 +1,292 @@
+"""Tables and figures of experiments: fingerprints, families at a larger budget, and rows of papers."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+
+from memtune.experiments.published_tables import PublishedTable, ScaleName
+from memtune.experiments.table_run import ReproducedRow, RowState
+from memtune.number_format import format_short_count
+from memtune.objective import Objective
+from memtune.reports.family_marks import assign_marks
+from memtune.reports.inspection.figure_files import DARK, LIGHT, make_figure
+from memtune.reports.text_console import WITHOUT_FRAME, make_table
+from memtune.results.fingerprints import Fingerprint, ProbeResult
+from memtune.results.study.scaling_laws import Prediction, ScalingReport
+from memtune.toml_text import format_toml
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+LENGTH_NAMES = {1: "", 2: ", twice the length", 4: ", four times the length"}
+PROBE_COLUMNS = ("probe", "accuracy", "chance", "ceiling", "rate", "parameters", "reference")
+
+
+def make_fingerprint_table(fingerprint: Fingerprint) -> Table:
+    """One row for each probe and tested length: accuracy with its interval over seeds, higher is better."""
+    terms = fingerprint.terms
+    seeds = "one seed" if terms.seeds == 1 else f"mean of {terms.seeds} seeds with 95 % interval"
+    budget = f"epochs: {terms.epochs:g}, batches of {terms.batch_size}"
+    title = f"{fingerprint.name}: test accuracy, {seeds}, {budget}"
+    columns = (name if name in ("probe", "reference") else f">{name}" for name in PROBE_COLUMNS)
+    return make_table(title, columns, list_fingerprint_rows(fingerprint), **WITHOUT_FRAME)
+
+
+def list_fingerprint_rows(fingerprint: Fingerprint) -> list[tuple[str, ...]]:
+    """The cells of PROBE_COLUMNS for each probe and tested length."""
+    return [
+        (
+            f"{result.probe}{LENGTH_NAMES[times]}",
+            format_accuracy(result, times),
+            f"{100 * result.chance:.1f} %",
+            "100 %",
+            f"{result.rate:g}",
+            f"{result.parameters:,}",
+            (reference if result.reference else "solved by the model") if times == 1 else "",
+        )
+        for result in fingerprint.results
+        for reference in [f"{result.reference} {100 * (result.reference_valid or 0.0):.1f} %"]
+        for times in result.test
+    ]
+
+
+def format_accuracy(result: ProbeResult, times: int = 1) -> str:
+    """The accuracy with its interval, or that the probe is not learnable at the budget."""
+    if not result.is_learnable:
+        return "not learnable at this budget"
+    return result.estimates[times].format(Objective.ACCURACY, 1)
+
+
+def draw_fingerprint(fingerprint: Fingerprint) -> "Figure":
+    """Test accuracies as bars, with their interval over seeds and the chance.
+
+    A probe that is not learnable at the budget has no bar but the words for it.
+    """
+    rows = [(result, times) for result in fingerprint.results for times in result.test]
+    figure = make_figure(7.5, 1.4 + 0.3 * len(rows))
+    axes = figure.add_subplot()
+    for place, (result, times) in enumerate(rows):
+        axes.plot([result.chance] * 2, [place - 0.4, place + 0.4], color="black", linestyle=":", zorder=3)
+        if not result.is_learnable:
+            axes.text(result.chance + 0.01, place, format_accuracy(result), va="center", fontsize=9)
+            continue
+        estimate = result.estimates[times]
+        accuracy = 1 - estimate.cost
+        axes.barh(place, accuracy, 0.7, color=LIGHT, edgecolor=DARK)
+        low, high = estimate.compute_interval(Objective.ACCURACY) or (accuracy, accuracy)
+        axes.errorbar(accuracy, place, xerr=[[accuracy - low], [high - accuracy]], color=DARK, capsize=3)
+    axes.set_yticks(range(len(rows)), [f"{result.probe}{LENGTH_NAMES[times]}" for result, times in rows])
+    axes.invert_yaxis()
+    axes.set_xlim(0, 1.02)
+    axes.set_xlabel("test accuracy, higher is better\n(lines: 95 % interval over seeds; dotted: chance)")
+    axes.set_title(fingerprint.name)
+    return figure
+
+
+SURE_SHARE = 0.95
+
+
+def make_scaling_table(report: ScalingReport) -> Table:
+    """One row per family, best at the larger budget first."""
+    figures = (">now", f">at {report.factor:g} times the compute", ">parameters", ">tokens", ">best in")
+    table = make_table(
+        "Families by compute",
+        ("family", *figures, ">irreducible", ">a (size)", ">b (data)", ">backtest"),
+        overflow="ellipsis",
+        caption="validation perplexity with 95 % intervals at each family's best size; best in: share of "
+        "bootstrap draws; backtest: error in nats of predictions from a third of the compute",
+    )
+    for each in report.families:
+        table.add_row(
+            each.family,
+            format_prediction(each.present),
+            format_prediction(each.larger),
+            format_short_count(each.larger.parameters),
+            format_short_count(each.larger.tokens),
+            f"{each.best_share:.0%}",
+            f"{Objective.PERPLEXITY.compute_figure(each.irreducible):.1f}",
+            f"{each.size_exponent:.2f}",
+            f"{each.data_exponent:.2f}",
+            "-" if each.backtest_error is None else f"{each.backtest_error:+.1%}",
+        )
+    return table
+
+
+def format_prediction(prediction: Prediction) -> str:
+    """Perplexity with its interval."""
+    return "{perplexity:.1f} [{low:.1f}, {high:.1f}]".format(**prediction.list_figures())
+
+
+def describe_extrapolation(report: ScalingReport) -> str:
+    """Which family wins at the larger budget, and how sure that is, in a sentence."""
+    best = report.families[0]
+    present = min(report.families, key=lambda each: each.present.cost)
+    now = "is best as now" if present.family == best.family else f"is best, now {present.family}"
+    sure = "" if best.best_share >= SURE_SHARE else "; the intervals do not separate the families"
+    return (
+        f"at {report.factor:g} times the compute {best.family} {now}: perplexity "
+        f"{format_prediction(best.larger)}, best in {best.best_share:.0%} of the draws{sure}"
+    )
+
+
+def draw_scaling(report: ScalingReport) -> "Figure":
+    """Perplexity against compute, with reports as marks and predictions as lines with their intervals."""
+    # Imported here: matplotlib takes about 1 s, and tables do not need it.
+    from matplotlib.ticker import NullFormatter, ScalarFormatter
+
+    figure = make_figure(8, 4.8)
+    axes = figure.subplots()
+    marks = assign_marks(each.family for each in report.families)
+    for each in report.families:
+        mark = marks[each.family]
+        computes = [prediction.compute for prediction in each.predictions]
+        figures = [prediction.list_figures() for prediction in each.predictions]
+        line, lows, highs = ([own[name] for own in figures] for name in ("perplexity", "low", "high"))
+        axes.plot(computes, line, linestyle=mark.line, color=mark.colour)
+        axes.fill_between(computes, lows, highs, color=mark.colour, alpha=0.15, lw=0)
+        axes.plot(
+            [compute for compute, _ in each.reports],
+            [Objective.PERPLEXITY.compute_figure(cost) for _, cost in each.reports],
+            linestyle="",
+            marker=mark.marker,
+            color=mark.colour,
+            ms=4,
+            alpha=0.5,
+        )
+        axes.plot((), (), linestyle=mark.line, marker=mark.marker, color=mark.colour, label=each.family)
+    axes.axvline(report.compute, color="#555555", lw=0.8, ls=":")
+    axes.set(
+        xscale="log",
+        yscale="log",
+        xlabel="multiply-adds of the forward passes of a training",
+        ylabel="validation perplexity (lower is better)",
+        title="marks: reports; lines: predictions at the best size; dotted: the study's compute",
+    )
+    axes.title.set_fontsize(9)
+    axes.yaxis.set_major_formatter(ScalarFormatter())
+    axes.yaxis.set_minor_formatter(ScalarFormatter())
+    axes.yaxis.set_tick_params(which="minor", labelsize=7)
+    axes.grid(visible=True, which="both", alpha=0.2)
+    axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), fontsize=8)
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    return figure
+
+
+TABLE_COLUMNS = (
+    *("row", "parameters", "published", "validation", "published"),
+    *("test", "published", "difference", "reason"),
+)
+TRAINING_COLUMNS = ("row", "seed", "trained on", "best validation at", "per second", "core hours")
+"""Of the tokens or examples of a row."""
+
+
+def make_reproduction_table(table: PublishedTable, rows: Sequence[ReproducedRow], scale: ScaleName) -> Table:
+    """One row per model: our figures next to the published ones.
+
+    Lower perplexity and higher accuracy are better.
+    """
+    title = f"{table.title}, scale {_describe_scale(table, scale)}"
+    columns = (name if name in ("row", "reason") else f">{name}" for name in TABLE_COLUMNS)
+    return make_table(title, columns, map(_list_cells, rows), **WITHOUT_FRAME)
+
+
+def format_reproduction_page(
+    table: PublishedTable, rows: Sequence[ReproducedRow], scale: ScaleName, command: str
+) -> str:
+    """The same table in Markdown, with command, seeds, settings, versions and machines."""
+    found = [row for row in rows if row.state is RowState.TRAINED]
+    trainings = [
+        [
+            row.name,
+            str((row.configuration or {}).get("seed", "")),
+            f"{row.tokens or 0:,}",
+            f"{row.best_tokens or 0:,}",
+            f"{row.tokens_per_second or 0.0:,.0f}",
+            f"{row.cpu_hours or 0.0:.3g}",
+        ]
+        for row in found
+    ]
+    hours = sum(row.cpu_hours or 0.0 for row in found)
+    parts = [
+        [f"## {table.title}", "", f"Scale {_describe_scale(table, scale)}; {hours:.3g} core hours:"],
+        ["", "```", command, "```", ""],
+        _format_table(TABLE_COLUMNS, [_list_cells(row) for row in rows]),
+    ]
+    if found:
+        parts += [
+            ["", "### Trainings", ""],
+            _format_table(TRAINING_COLUMNS, trainings),
+            ["", "### Settings", "", *_format_settings(found)],
+            ["", "### Versions and machines", "", *_format_environments(found)],
+        ]
+    return "\n".join(line for part in parts for line in part) + "\n"
+
+
+def _describe_scale(table: PublishedTable, scale: ScaleName) -> str:
+    """The scale, and how its trainings depart from the paper."""
+    note = table.scales[scale].note if scale in table.scales else ""
+    return f"{scale} ({note})" if note else scale
+
+
+def _format_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+    return lines + [f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in rows]
+
+
+def _format_settings(rows: Sequence[ReproducedRow]) -> list[str]:
+    """The settings that all rows have as TOML, and those of each row by dotted name."""
+    # By dotted name, as TOML.
+    lines_of = {row.name: format_toml(row.configuration or {}).splitlines() for row in rows}
+    settings = {
+        name: dict(line.split(" = ", maxsplit=1) for line in lines) for name, lines in lines_of.items()
+    }
+    first, *others = settings.values()
+    shared = {name: value for name, value in first.items() if all(own.get(name) == value for own in others)}
+    corpora = dict.fromkeys(f"`{row.corpus}`, digest {row.corpus_digest}" for row in rows)
+    lines = [
+        f"Corpus {'; '.join(corpora)}. Of every row:",
+        "",
+        "```toml",
+        *(f"{name} = {value}" for name, value in shared.items()),
+        "```",
+        "",
+    ]
+    for name, own in settings.items():
+        different = [f"{field} = {value}" for field, value in own.items() if field not in shared]
+        lines.append(f"- {name}: `{', '.join(different)}`" if different else f"- {name}: nothing else")
+    return lines
+
+
+def _format_environments(rows: Sequence[ReproducedRow]) -> list[str]:
+    """The versions and machines with the rows that were trained with them."""
+    names = defaultdict[str, list[str]](list)
+    for row in rows:
+        names[", ".join(f"{name} {value}" for name, value in row.trained_with.items())].append(row.name)
+    return [f"- {environment}: {'; '.join(trained)}" for environment, trained in names.items()]
+
+
+def _list_cells(row: ReproducedRow) -> list[str]:
+    unit = row.objective.unit
+    printed = row.published_parameters or ""
+    if row.has_published_size is not None:
+        printed += " (same)" if row.has_published_size else " (ours differs)"
+    state = "" if row.state is RowState.TRAINED else f"{row.state}: "
+    interval = "" if row.test_interval is None else " [{:.1f}, {:.1f}]".format(*row.test_interval)
+    return [
+        row.name,
+        "" if row.parameters is None else f"{row.parameters:,}",
+        printed,
+        _format(row.valid, 2, unit),
+        _format(row.published_valid, 1, unit),
+        _format(row.test, 2, unit) + interval,
+        _format(row.published_test, 1, unit),
+        "" if row.difference is None else f"{row.difference:+.1f} {row.objective.short_margin_unit}",
+        f"{state}{row.reason}",
+    ]
+
+
+def _format(figure: float | None, digits: int, unit: str) -> str:
+    return "" if figure is None else f"{figure:.{digits}f}{unit}"

@@ -1,1 +1,0 @@
-"""What attention reads: positions, links, words and dependency relations."""
