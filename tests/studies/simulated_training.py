@@ -27,7 +27,7 @@ from memtune.studies.trial_worker import WorkerReport
 from memtune.tasks import ItemCosts, open_task
 from memtune.training import Checkpoint, Report, TrialConfig, create_trainer
 from memtune.training.checkpoint import make_record
-from memtune.training.loop.epoch_batches import Position
+from memtune.training.training_loop import Position
 from memtune.training.weight_files import copy_weights
 from memtune.trial_state import Failure, FailureCause, StopReason, TrialEnd
 from memtune.usage import NodeSeconds, Usage

@@ -12,6 +12,8 @@ from memtune.training.evaluation import evaluate
 from memtune.training.gradient_trainer import GradientTrainer
 from memtune.training.memory_footprint import (
     MemoryEstimate,
+    TrialSizes,
+    compute_sizes,
     estimate_memory,
     find_largest_batch,
     find_longest_row,
@@ -42,5 +44,4 @@ from memtune.training.trainers import (
 )
 from memtune.training.trial_config import TrialConfig
 from memtune.training.trial_report import Progress, Report, find_best_report, make_report
-from memtune.training.trial_sizes import TrialSizes, compute_sizes
 from memtune.training.weight_files import load_model, save_model

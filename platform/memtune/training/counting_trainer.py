@@ -20,10 +20,9 @@ from memtune.tasks import build_model, open_task
 from memtune.training import memory_footprint
 from memtune.training.checkpoint import Checkpoint, make_record, read_trial_checkpoint, write_checkpoint
 from memtune.training.devices import open_device
-from memtune.training.end_conditions import never_stop
-from memtune.training.loop.epoch_batches import Position
+from memtune.training.training_loop import Position
 from memtune.training.trial_config import TrialConfig
-from memtune.training.trial_curve import TrialCurve
+from memtune.training.trial_curve import TrialCurve, never_stop
 from memtune.training.trial_report import Progress, Report
 from memtune.training.weight_files import copy_weights, load_weights
 from memtune.trial_state import StopReason, TrialEnd

@@ -29,16 +29,18 @@ from memtune.training.checkpoint import (
     write_checkpoint,
 )
 from memtune.training.devices import open_device
-from memtune.training.end_conditions import find_divergence, find_stall, never_stop
-from memtune.training.loop.progress_meter import ProgressMeter
-from memtune.training.loop.random_states import RandomStates
-from memtune.training.loop.report_interval import ReportInterval
-from memtune.training.loop.training_loop import TrainingLoop, TrainingSession
-from memtune.training.optimisation.freed_memory import keep_freed_memory
+from memtune.training.memory_footprint import keep_freed_memory
 from memtune.training.optimisation.matmul_backend import select_backend
 from memtune.training.optimisation.width_scaling import find_rate_scales, rescale_initial_values
+from memtune.training.training_loop import (
+    ProgressMeter,
+    RandomStates,
+    ReportInterval,
+    TrainingLoop,
+    TrainingSession,
+)
 from memtune.training.trial_config import TrialConfig
-from memtune.training.trial_curve import TrialCurve
+from memtune.training.trial_curve import TrialCurve, find_divergence, find_stall, never_stop
 from memtune.training.trial_report import Progress, Report
 from memtune.training.weight_files import copy_weights, load_weights
 from memtune.trial_state import StopReason, TrialEnd

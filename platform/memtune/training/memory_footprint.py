@@ -1,4 +1,4 @@
-"""Memory of a trial: estimates by formula before the model is built, and measurements.
+"""Sizes of a trial: estimates by formula before the model is built, and measurements of its memory.
 
 An estimate adds up parameters, gradients, the optimiser's state, the copy of the best weights, and the
 activations that a batch keeps for its backward pass. A family gives its number of parameters and of
@@ -6,11 +6,13 @@ multiply-adds for any vocabulary. Their growth with the vocabulary under a full 
 this module needs no formula for each family. The output layer gives the number of simultaneous logits.
 """
 
+import ctypes
 import os
 import resource
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -19,7 +21,6 @@ from memtune.corpora.batching.protocols import Protocol
 from memtune.corpora.store.corpus import Corpus, Split
 from memtune.errors import TrialError, WorkerError
 from memtune.models.outputs.output_config import SoftmaxConfig
-from memtune.training.optimisation.freed_memory import return_freed_memory
 from memtune.training.trial_config import TrialConfig
 from memtune.values import Value
 
@@ -164,14 +165,6 @@ def get_resident_unit(system: str) -> int:
     return 1 if system == "darwin" else 1024
 
 
-def is_out_of_memory(error: Exception) -> bool:
-    """Whether an error means that memory ran out."""
-    # On a CPU torch raises a plain RuntimeError, which only its text identifies.
-    text = str(error)
-    is_allocation_error = "DefaultCPUAllocator" in text or "allocate memory" in text
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or is_allocation_error
-
-
 @contextmanager
 def explain_memory_errors(config: TrialConfig, corpus: Corpus, device: torch.device) -> Iterator[None]:
     """Context that turns an out-of-memory error into a TrialError with a batch size that would fit.
@@ -181,7 +174,9 @@ def explain_memory_errors(config: TrialConfig, corpus: Corpus, device: torch.dev
     try:
         yield
     except (RuntimeError, MemoryError) as error:
-        if not is_out_of_memory(error):
+        # On a CPU torch raises a plain RuntimeError, which only its text identifies.
+        is_allocation_error = any(text in str(error) for text in ("DefaultCPUAllocator", "allocate memory"))
+        if not (isinstance(error, torch.OutOfMemoryError | MemoryError) or is_allocation_error):
             raise
         length = find_longest_row(config.protocol, corpus["train"])
         needed = estimate_memory(config, len(corpus.vocabulary), length).total
@@ -209,3 +204,57 @@ def explain_out_of_memory(
         f"{vocabulary_size} words: estimated {estimate_memory(config, vocabulary_size, length)} of "
         f"{_format_mebibytes(limit)} MiB; {advice}. Configuration: {config.model_dump_json()}"
     )
+
+
+class TrialSizes(Value):
+    """What a model takes, whatever it has learnt."""
+
+    parameters: int
+    multiply_adds: int
+    """Of the forward pass per predicted token, the output layer included."""
+    state: int
+    """Numbers carried from one word to the next."""
+    memory: int | None
+    """Estimated bytes that training holds during a step; None for a model that counts."""
+
+
+def compute_sizes(config: TrialConfig, corpus: Corpus) -> TrialSizes:
+    """The sizes of a trial on a corpus."""
+    vocabulary_size, memory = len(corpus.vocabulary), None
+    if config.model.is_trained_by_gradient:
+        longest = find_longest_row(config.protocol, corpus["train"])
+        memory = estimate_memory(config, vocabulary_size, longest).total
+    return TrialSizes(
+        parameters=config.parameter_count(vocabulary_size),
+        multiply_adds=config.multiply_adds(vocabulary_size),
+        state=config.model.state_size(),
+        memory=memory,
+    )
+
+
+# Names and numbers of glibc's malloc.h; the value is the largest that mallopt's int holds. The gradients and
+# logits of a step are blocks of many MB. By default glibc returns such blocks to the system, and in the next
+# step the kernel has to clear their pages again.
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+UNREACHED_BYTES = 2**31 - 1
+
+
+@cache
+def keep_freed_memory() -> bool:
+    """Keep freed memory in this process from now on; returns False where the C library cannot do so.
+
+    A process then holds the memory of its largest step until it returns it. glibc before 2.35 refuses a
+    threshold of mmap above 32 MiB. The trim threshold is then left alone, because setting it would also end
+    glibc's own adaptation of the other one.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is None:
+        return False
+    return all(mallopt(name, UNREACHED_BYTES) for name in (M_MMAP_THRESHOLD, M_TRIM_THRESHOLD))
+
+
+def return_freed_memory() -> None:
+    """Return what the process has freed to the system, for the measurements of the next trial."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)

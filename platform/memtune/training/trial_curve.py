@@ -1,10 +1,12 @@
-"""The reports of a trial so far, with the weights of the best one."""
+"""The reports of a trial so far, with the weights of the best one, and what ends it before its budget."""
 
 from collections.abc import Callable, Sequence
 
 from torch import Tensor
 
+from memtune.tasks import Metrics
 from memtune.training.trial_report import Report, find_best_report
+from memtune.trial_state import StopReason, TrialEnd
 
 
 class TrialCurve:
@@ -31,3 +33,31 @@ class TrialCurve:
         self.best = find_best_report(self.reports)
         if self.best is report:
             self.best_weights = copy_weights()
+
+
+DIVERGENCE_FACTOR = 10
+"""A trial diverges above this multiple of the perplexity of chance, which is the number of outcomes."""
+
+
+def find_divergence(metrics: Metrics, outcome_count: int) -> str | None:
+    """The problem of a validation that is NaN or far worse than chance; None without a problem."""
+    limit = DIVERGENCE_FACTOR * outcome_count
+    if metrics.perplexity <= limit:
+        return None
+    return (
+        f"the validation perplexity {metrics.perplexity:.4g} is over {limit}, {DIVERGENCE_FACTOR} "
+        f"times chance"
+    )
+
+
+def find_stall(costs: Sequence[float], patience: int | None) -> TrialEnd | None:
+    """The end of a trial whose validation costs, oldest first, stopped improving; None while they improve."""
+    since_best = len(costs) - 1 - costs.index(min(costs))
+    if patience is None or since_best < patience:
+        return None
+    return TrialEnd(reason=StopReason.NO_IMPROVEMENT, detail=f"no improvement in {patience} reports")
+
+
+def never_stop() -> bool:
+    """The condition of a training that nothing stops early."""
+    return False
