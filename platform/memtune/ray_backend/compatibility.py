@@ -12,7 +12,7 @@ Cluster files and job packages:
   package is limited, and Ray decides which files it leaves out. Fallback: all files except `.git`.
 - The names of the loggers that log each step of an upload. Fallback: the steps are printed.
 - `autoscaler._private.command_runner` starts `ssh` by name and has no setting for host keys, on which
-  `clusters.host_keys` relies. There is no fallback: the guard test fails.
+  `clusters.ray_commands` relies. There is no fallback: the guard test fails.
 
 Private instances and Tune:
 

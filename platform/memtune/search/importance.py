@@ -22,8 +22,8 @@ from optuna.distributions import CategoricalDistribution
 from optuna.trial import FrozenTrial, TrialState
 
 from memtune.search.compatibility import RestrictedStudy, suppress_optuna_messages
-from memtune.search.optuna_trials import select_started
 from memtune.search.samplers.observed_values import extrapolate_stopped
+from memtune.search.trial_store import select_started
 from memtune.values import Value
 
 MIN_IMPORTANCE_TRIALS = 10

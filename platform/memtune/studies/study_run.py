@@ -14,13 +14,11 @@ from memtune.number_format import format_count
 from memtune.plugins import list_sources
 from memtune.search import Lease, Outcome, Proposals, Rule, StudyReader
 from memtune.seed_statistics import SeedCosts, decide_seeds
-from memtune.studies.assignment import Assignment
-from memtune.studies.budgets.budget_monitor import BudgetMonitor, SpentBudget
-from memtune.studies.budgets.study_clock import StudyClock
+from memtune.studies.budgets.budget_monitor import BudgetMonitor, SpentBudget, StudyClock
 from memtune.studies.budgets.study_cost import StudyCost, compute_study_cost
 from memtune.studies.definition.resolved_study import ResolvedStudy
-from memtune.studies.director import Director
-from memtune.studies.executor import Executor, ExecutorRun
+from memtune.studies.director import DirectedTrial, Director, Watcher
+from memtune.studies.executor import Executor, ExecutorRun, StopRequest
 from memtune.studies.result_cache import ResultCache
 from memtune.studies.seed_repeats import (
     TrialNames,
@@ -29,9 +27,8 @@ from memtune.studies.seed_repeats import (
     select_alternatives,
     select_repeated,
 )
-from memtune.studies.stop_request import StopRequest
-from memtune.studies.trial import Trial, Watcher
 from memtune.studies.trial_records import StudyRecords
+from memtune.studies.trial_worker import Assignment
 from memtune.tracking import DrawFigures, PromotionResult, Recorder, check_tracking
 
 FLUSH_SECONDS = 60.0
@@ -84,7 +81,7 @@ class StudyResult:
     resolved: ResolvedStudy
     outcomes: list[Outcome]
     repeats: list[Outcome] = field(default_factory=list)
-    open_trials: list[Trial] = field(default_factory=list)
+    open_trials: list[DirectedTrial] = field(default_factory=list)
     """Trials that are left to a later driver, each at its last checkpoint."""
     spent_budget: SpentBudget | None = None
     """The budget that ended the study before all its trials and repeats; None otherwise."""
@@ -275,7 +272,7 @@ class _StudyRun:
             again = "resume=True" if path is None else f"memtune search {format_argument(path)} --resume"
             raise StudyError(f"study {self._resolved.id} has begun: {ended}; continue with: {again}")
 
-    def _run_trials(self, proposals: Proposals, records: StudyRecords) -> list[Trial]:
+    def _run_trials(self, proposals: Proposals, records: StudyRecords) -> list[DirectedTrial]:
         """Run the study's trials; return those left open."""
         rule = self._resolved.make_early_stopping_rule()
         phase = self._make_phase(self._study.question, self._study.budget.trials)
@@ -283,7 +280,7 @@ class _StudyRun:
 
     def _run_repeats(
         self, proposals: Proposals, records: StudyRecords, resume: bool
-    ) -> tuple[list[Outcome], list[Trial]]:
+    ) -> tuple[list[Outcome], list[DirectedTrial]]:
         """Run the best configurations under further seeds; return their outcomes and those left open."""
         within_limits = self._resolved.list_within_limits(proposals.list_outcomes())
         if self._study.repeats.until:
@@ -313,12 +310,12 @@ class _StudyRun:
         within_limits: Sequence[Outcome],
         records: StudyRecords,
         resume: bool,
-    ) -> tuple[list[Outcome], list[Trial]]:
+    ) -> tuple[list[Outcome], list[DirectedTrial]]:
         """Run rounds of seeds of what may be best; return all repeats and those left open."""
         terms, first = self._study.repeats, self._study.seed
         compared = select_alternatives(within_limits, self._study.compare, terms.precision)
         records.names = TrialNames(proposals.list_outcomes())
-        repeats, interrupted = list(self._earlier_repeats), list[Trial]()
+        repeats, interrupted = list(self._earlier_repeats), list[DirectedTrial]()
         if resume:
             records.resend(repeats)
         known: dict[str, SeedCosts] | None = None
@@ -351,7 +348,7 @@ class _StudyRun:
         records: StudyRecords,
         rule: Rule | None,
         count_spending: Watcher,
-    ) -> list[Trial]:
+    ) -> list[DirectedTrial]:
         """Run trials up to the phase's budget; return those left open."""
         phase = replace(phase, earlier=proposals.list_outcomes(), find_seconds_left=self._find_seconds_left)
         with self._hooks.watch(phase) as display:
@@ -410,14 +407,16 @@ class _StudyRun:
             )
         return gpu_bytes
 
-    def _make_assignment(self, trial: Trial) -> Assignment:
+    def _make_assignment(self, trial: DirectedTrial) -> Assignment:
         resolved = self._resolved
         if self._cache and (origin := self._cache.reuse(trial.config, resolved.checkpoint_root)):
             self._records.mark_reused(trial, origin)
         return make_assignment(resolved, trial, self._gpu_bytes)
 
 
-def make_assignment(resolved: ResolvedStudy, trial: Trial, gpu_bytes: int | None = None) -> Assignment:
+def make_assignment(
+    resolved: ResolvedStudy, trial: DirectedTrial, gpu_bytes: int | None = None
+) -> Assignment:
     """What a worker needs to run a trial; `gpu_bytes` is the memory of one GPU where trials are packed."""
     return Assignment(
         number=trial.proposal.number,

@@ -11,12 +11,11 @@ from memtune.number_format import format_count
 from memtune.plugins import list_sources
 from memtune.search import Outcome
 from memtune.settings import Settings
-from memtune.studies.budgets.study_cost import StudyCost
-from memtune.studies.budgets.study_progress import StudyProgress
+from memtune.studies.budgets.study_cost import StudyCost, StudyProgress
 from memtune.studies.checkpoint_store import Checkpoints
 from memtune.studies.definition.resolved_study import ResolvedStudy
+from memtune.studies.director import DirectedTrial
 from memtune.studies.seed_repeats import TrialNames
-from memtune.studies.trial import Trial
 from memtune.tracking import CorpusInput, Recorder
 from memtune.tracking.runs.run_store import RecordedTrial
 from memtune.tracking.runs.run_tags import MONEY_METRIC
@@ -105,7 +104,7 @@ class StudyRecords:
             log.warning("trial %d is recorded without its checkpoint: %s", outcome.number, error)
             return ()
 
-    def start(self, trial: Trial) -> None:
+    def start(self, trial: DirectedTrial) -> None:
         """Open the trial's run, with the parameters that its model has."""
         identity = trial.proposal.identity
         # Only at its first start by this driver, which has recorded the trial's reports since.
@@ -131,22 +130,22 @@ class StudyRecords:
         )
         self._recorder.log_files(identity, collect_trial_files(config))
 
-    def report(self, trial: Trial, reports: Sequence[Report]) -> None:
+    def report(self, trial: DirectedTrial, reports: Sequence[Report]) -> None:
         """Record new reports, and the study's progress where one of them is the study's best."""
         self._recorder.log_reports(trial.proposal.identity, reports)
         if self._progress.is_improved_by(trial):
             self._record_progress(trial, trial.state)
 
-    def _record_progress(self, trial: Trial, state: TrialState) -> None:
+    def _record_progress(self, trial: DirectedTrial, state: TrialState) -> None:
         self._progress.add_trial(trial, state)
         self._recorder.log_study_figures(self._progress.list_figures(), self._progress.tokens)
 
-    def remark(self, trial: Trial) -> None:
+    def remark(self, trial: DirectedTrial) -> None:
         """Record the trial's remarks."""
         remarks = "".join(f"{remark}\n" for remark in trial.remarks)
         self._recorder.log_files(trial.proposal.identity, {"remarks.txt": remarks})
 
-    def finish(self, trial: Trial) -> None:
+    def finish(self, trial: DirectedTrial) -> None:
         """End the trial's run with its state and the reason, and clean up after workers that were killed."""
         tokens = max((report.tokens for report in trial.reports if report.cost is not None), default=0)
         self._recorder.finish_trial(
@@ -168,7 +167,7 @@ class StudyRecords:
         except (CheckpointError, StorageError) as error:
             log.warning("files of killed workers remain: %s", error)
 
-    def mark_reused(self, trial: Trial, origin: str) -> None:
+    def mark_reused(self, trial: DirectedTrial, origin: str) -> None:
         """Record the trial of another study that has trained this one, as a tag and as a remark."""
         identity = trial.proposal.identity
         self._recorder.log_reports(identity, [{"tokens": 0, "reused_from": origin}])

@@ -14,11 +14,10 @@ from memtune.search import Lease
 from memtune.search.database import study_lease
 from memtune.settings import Settings
 from memtune.studies import assignment, director, trial_worker
-from memtune.studies.assignment import Assignment
 from memtune.studies.checkpoint_store import Checkpoints
 from memtune.studies.definition.study_loader import load_study, resolve_study
-from memtune.studies.in_process_executor import InProcessExecutor
-from memtune.studies.trial_worker import TrialWorker, WorkerReport
+from memtune.studies.executor import InProcessExecutor
+from memtune.studies.trial_worker import Assignment, TrialWorker, WorkerReport
 from memtune.tracking.mlflow_connection import connect
 from memtune.training import AnyTrainer
 from memtune.trial_state import Failure, FailureCause, TrialState

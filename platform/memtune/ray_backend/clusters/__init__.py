@@ -6,11 +6,11 @@
 from memtune.ray_backend.clusters.cluster_check import check_cluster, collect_findings
 from memtune.ray_backend.clusters.cluster_file import ClusterFile, Finding, load_cluster
 from memtune.ray_backend.clusters.cluster_launch import (
+    ClusterStatus,
     format_findings,
     forward_dashboard,
     get_cluster_status,
     launch_cluster,
     stop_cluster,
 )
-from memtune.ray_backend.clusters.cluster_status import ClusterStatus
 from memtune.ray_backend.clusters.rules.version_rules import Versions

@@ -14,9 +14,9 @@ from typing import Any
 from optuna.trial import FrozenTrial, TrialState
 
 from memtune.search.compatibility import read_sampler_attributes
-from memtune.search.optuna_trials import REFUSAL_KEY, read_outcome
 from memtune.search.outcomes import Outcome
 from memtune.search.samplers.joint_space import JointSpace
+from memtune.search.trial_store import REFUSAL_KEY, read_outcome
 
 
 def extrapolate_stopped(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:

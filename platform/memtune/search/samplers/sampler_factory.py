@@ -5,13 +5,23 @@ Parameters that occur together are modelled together, so each branch of a space 
 NSGA-II: Deb et al. (2002), "A Fast and Elitist Multiobjective Genetic Algorithm".
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, Self
 
 from optuna.samplers import BaseSampler, GPSampler, RandomSampler, TPESampler
 from optuna.trial import FrozenTrial
+from pydantic import Field, model_validator
 
-from memtune.errors import SpaceError
-from memtune.search.samplers.joint_space import JointSpace, SobolSampler
+from memtune.errors import SpaceError, did_you_mean
+from memtune.plugins import ObjectRegistry
+from memtune.search.samplers.joint_space import (
+    BranchSampler,
+    JointSampler,
+    JointSpace,
+    OrderedNsga2Sampler,
+    SobolSampler,
+)
 from memtune.search.samplers.observed_values import (
     MultiObjective,
     attach_objectives,
@@ -19,14 +29,68 @@ from memtune.search.samplers.observed_values import (
     extrapolate_stopped,
 )
 from memtune.search.samplers.prior_trials import PriorTrials
-from memtune.search.samplers.restricted_sampler import (
-    BranchSampler,
-    JointSampler,
-    OrderedNsga2Sampler,
-)
-from memtune.search.samplers.sampler_config import SAMPLERS, SamplerConfig, SamplerRequest
 from memtune.spaces import Scalar, Space
-from memtune.values import digest
+from memtune.values import Value, digest
+
+
+@dataclass(frozen=True)
+class SamplerRequest:
+    """One ask of a study, for a sampler of a package."""
+
+    seed: int
+    """Of this ask: a sampler made with it proposes the same when the study is resumed."""
+    options: Mapping[str, Scalar]
+    """`[sampler.options]` of the study."""
+
+
+MakeSampler = Callable[[SamplerRequest], BaseSampler]
+"""A new sampler of Optuna; it learns from the study's trials through Optuna and keeps no state."""
+
+SAMPLERS: ObjectRegistry[MakeSampler] = ObjectRegistry("sampler", "memtune.samplers", callable, {})
+"""Kind in a study file -> the sampler of a package; the built-in ones are in `sampler_factory`."""
+
+
+BUILT_IN_KINDS = ("tpe", "random", "qmc", "gp", "nsga2", "grid")
+
+
+class SamplerConfig(Value):
+    """How a study samples configurations: initial trials first, then from earlier results."""
+
+    kind: str = Field(
+        default="tpe", description=f"{', '.join(BUILT_IN_KINDS)}, or the sampler of an installed package"
+    )
+    seed: int = Field(default=0, ge=0, lt=2**31)
+    """Seed of the sampler; with one trial at a time, the same seed tries the same configurations."""
+    startup: Literal["random", "sobol"] = Field(
+        default="random", description="how configurations are drawn before the sampler learns"
+    )
+    startup_trials: int = Field(
+        default=10,
+        ge=1,
+        description="trials before the sampler learns, two per family at least",
+        json_schema_extra={"unit": "trials"},
+    )
+    prior: Literal["papers", "studies"] | None = Field(
+        default=None,
+        description="beliefs before the first trial: the settings of papers, or the best tenth of this "
+        "home's earlier studies; default: the priors of the spaces' parameters",
+    )
+    stopped_trials: Literal["as_reported", "extrapolated"] = Field(
+        default="as_reported", description="the value with which a trial stopped early counts"
+    )
+    options: dict[str, Scalar] = Field(
+        default_factory=dict, description="options of the sampler of an installed package"
+    )
+
+    @model_validator(mode="after")
+    def _check_kind(self) -> Self:
+        if self.kind not in BUILT_IN_KINDS and SAMPLERS.find(self.kind) is None:
+            known = [*BUILT_IN_KINDS, *SAMPLERS.list_names()]
+            raise ValueError(f'kind: no sampler "{self.kind}"; {did_you_mean(self.kind, known)}')
+        if self.options and self.kind in BUILT_IN_KINDS:
+            raise ValueError(f'kind = "{self.kind}" has no options; leave [sampler.options] out')
+        return self
+
 
 MULTI_OBJECTIVE_KINDS = ("tpe", "nsga2", "random", "qmc", "grid")
 """Samplers that can have several objectives."""

@@ -8,7 +8,7 @@ that others cannot reach; the head does not verify the host keys of its workers.
 import re
 
 from memtune.ray_backend.clusters.cluster_file import ClusterFile, Finding
-from memtune.ray_backend.clusters.host_keys import SSH_PATH_ON_NODES
+from memtune.ray_backend.clusters.ray_commands import SSH_PATH_ON_NODES
 
 HEAD_START_COMMANDS, WORKER_START_COMMANDS = "head_start_ray_commands", "worker_start_ray_commands"
 AUTOSCALER_V1 = re.compile(r"\bRAY_enable_autoscaler_v2=0\b")
