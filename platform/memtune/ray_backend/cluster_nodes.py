@@ -69,14 +69,11 @@ def parse_capacity(config: Mapping[str, Any], present_nodes: Iterable[NodeType])
     Node types without resources, which are those of existing hosts, count only when they are present.
     """
     most = int(config.get("max_workers", 0))
-    types = {
-        name: NodeType(
-            cpus=_read_resource(entry, "CPU"),
-            gpus=_read_resource(entry, "GPU"),
-            count=_read_max_workers(entry, most),
-        )
-        for name, entry in config.get("available_node_types", {}).items()
-    }
+    types: dict[str, NodeType] = {}
+    for name, entry in config.get("available_node_types", {}).items():
+        resources, count = entry.get("resources") or {}, entry.get("max_workers")
+        cpus, gpus = float(resources.get("CPU", 0)), float(resources.get("GPU", 0))
+        types[name] = NodeType(cpus=cpus, gpus=gpus, count=most if count is None else int(count))
     head = types.pop(config.get("head_node_type", ""), NodeType())
     return Capacity(
         present_nodes=tuple(present_nodes),
@@ -84,15 +81,6 @@ def parse_capacity(config: Mapping[str, Any], present_nodes: Iterable[NodeType])
         worker_types=tuple(types.values()),
         max_workers=most,
     )
-
-
-def _read_resource(entry: Mapping[str, Any], resource: str) -> float:
-    return float((entry.get("resources") or {}).get(resource, 0))
-
-
-def _read_max_workers(entry: Mapping[str, Any], default: int) -> int:
-    own = entry.get("max_workers")
-    return default if own is None else int(own)
 
 
 NODE_TIMEOUT_SECONDS = 60.0

@@ -42,12 +42,8 @@ def read_last_failure(path: str | None) -> str:
     failure = FAILURE_HEADER_PATTERN.split(Path(path).read_text(encoding="utf-8", errors="replace"))[-1]
     if low := LOW_MEMORY_PATTERN.search(failure):
         return f"its node ran low on memory and Ray ended the worker: {low[1].strip()}"
-    lines = [line.strip() for line in failure.splitlines() if line.strip()]
-    return (
-        WORKER_DIED_MESSAGE
-        if not lines or WORKER_DIED_TEXT in lines[-1]
-        else lines[-1][:MAX_REASON_CHARACTERS]
-    )
+    last = next((line.strip() for line in reversed(failure.splitlines()) if line.strip()), WORKER_DIED_TEXT)
+    return WORKER_DIED_MESSAGE if WORKER_DIED_TEXT in last else last[:MAX_REASON_CHARACTERS]
 
 
 MAX_STEP_SECONDS = 1.0

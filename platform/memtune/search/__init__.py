@@ -2,7 +2,7 @@
 
 from memtune.search.database.outage_buffer import StorageUnavailableError
 from memtune.search.database.study_lease import Holder, Lease
-from memtune.search.early_stopping import RULES, AnyEarlyStopping, EarlyStopping, Rule
+from memtune.search.early_stopping import AnyEarlyStopping, EarlyStopping, Rule
 from memtune.search.importance import MIN_IMPORTANCE_TRIALS, MIN_PARAMETER_TRIALS, ParameterImportance
 from memtune.search.outcomes import (
     DEFAULT_OBJECTIVES,

@@ -13,6 +13,7 @@ import math
 from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import optuna
@@ -157,6 +158,7 @@ MAX_CANDIDATE_POINTS = 4096
 """Points of a space among which an untried one is searched."""
 
 
+@dataclass(frozen=True)
 class Candidates:
     """The configurations of a space that a study may run.
 
@@ -164,19 +166,14 @@ class Candidates:
     start (too many parameters, too little memory), or None. Both may raise ConfigurationError.
     """
 
-    def __init__(
-        self,
-        space: Space,
-        identify: Callable[[dict[str, Any]], str],
-        get_refusal_reason: Callable[[dict[str, Any]], str | None],
-        measure_size: MeasureSize | None = None,
-    ) -> None:
-        self.space, self.identify, self.get_refusal_reason = space, identify, get_refusal_reason
-        self._measure_size = measure_size
+    space: Space
+    identify: Callable[[dict[str, Any]], str]
+    get_refusal_reason: Callable[[dict[str, Any]], str | None]
+    measure_size: MeasureSize | None = None
 
     def sample(self, trial: Any) -> dict[str, Any]:
         """The configuration that a trial or a chooser draws."""
-        return self.space.sample(trial, self._measure_size)
+        return self.space.sample(trial, self.measure_size)
 
     def has_tried_all(self, history: History) -> bool:
         """Whether every point of a finite space has been started."""
@@ -218,23 +215,22 @@ class Proposer:
         store: TrialStore,
         candidates: Candidates,
         config: SamplerConfig,
-        list_initial_points: ListPoints = tuple,
-        objectives: MultiObjective | None = None,
-        list_prior_points: ListPoints = tuple,
+        list_initial_points: ListPoints,
+        objectives: MultiObjective | None,
+        list_prior_points: ListPoints,
         *,
-        is_grid_ordered: bool = False,
+        is_grid_ordered: bool,
     ) -> None:
-        """Initial points are tried first; the sampler draws the parameters that they leave out.
-
-        Prior points are believed to be good, the best first. Both are listed only for a study without trials.
-        """
+        """The arguments are those of `Proposals`."""
         self._store, self._candidates, self._config = store, candidates, config
         families = len(candidates.space.family_choices())
         startup_trials = max(config.startup_trials, MIN_FAMILY_TRIALS * families)
         self._trials_per_family = startup_trials // max(families, 1)
         prior = store.keep_points(PRIOR_POINTS_KEY, list_prior_points)
         self._samplers = SamplerFactory(config, candidates.space, startup_trials, objectives, prior)
-        grid = self._list_grid(is_ordered=is_grid_ordered)
+        grid = list(candidates.space.points()) if config.kind == "grid" else []
+        if not is_grid_ordered:
+            grid = RandomChooser(config.seed).shuffle(grid)
         self._planned_points = [*store.keep_points(INITIAL_POINTS_KEY, list_initial_points), *grid]
         self._is_exhausted = False
         self._cached_history: History | None = None
@@ -308,13 +304,6 @@ class Proposer:
         if history.asks >= len(self._planned_points):
             return None
         return dict(self._planned_points[history.asks])
-
-    def _list_grid(self, *, is_ordered: bool) -> list[dict[str, Scalar]]:
-        """Every point of the space where the sampler is a grid, at random or in its order; else empty."""
-        if self._config.kind != "grid":
-            return []
-        points = list(self._candidates.space.points())
-        return points if is_ordered else RandomChooser(self._config.seed).shuffle(points)
 
     def _propose_untried(self, history: History) -> Proposal | None:
         seed = int(digest(self._config.seed, history.asks, "untried")[:8], 16)

@@ -114,8 +114,26 @@ def read_outcome(trial: FrozenTrial) -> Outcome:
 
     Raises StudyError for attributes that this version of memtune does not write.
     """
+    attributes = trial.user_attrs
     try:
-        return _read_outcome(trial)
+        stored = attributes[PAUSE_KEY] if is_paused(trial) else attributes.get(END_KEY, {})
+        end = None if stored.get("end") is None else TrialEnd.model_validate(stored["end"])
+        if "reason" in stored:
+            end = read_earlier_end(stored["reason"])
+        # Stores before 2026-11-22 have no usage: its tokens are those of the curve.
+        usage = attributes.get(USAGE_KEY, {"tokens": max(trial.intermediate_values, default=0)})
+        state, remark = _read_state(trial)
+        return Outcome(
+            number=trial.number,
+            identity=attributes[IDENTITY_KEY],
+            configuration=attributes[CONFIGURATION_KEY],
+            state=state,
+            value=trial.value,
+            curve=dict(sorted(trial.intermediate_values.items())),
+            end=end,
+            remark=remark,
+            usage=Usage.model_validate(usage),
+        )
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise StudyError(
             f"trial {trial.number} is stored as this version of memtune does not store trials "
@@ -123,42 +141,14 @@ def read_outcome(trial: FrozenTrial) -> Outcome:
         ) from None
 
 
-def _read_outcome(trial: FrozenTrial) -> Outcome:
-    attributes = trial.user_attrs
-    stored = attributes[PAUSE_KEY] if is_paused(trial) else attributes.get(END_KEY, {})
-    end = None if stored.get("end") is None else TrialEnd.model_validate(stored["end"])
-    if "reason" in stored:
-        end = read_earlier_end(stored["reason"])
-    # Stores before 2026-11-22 have no usage: its tokens are those of the curve.
-    usage = attributes.get(USAGE_KEY, {"tokens": max(trial.intermediate_values, default=0)})
-    return Outcome(
-        number=trial.number,
-        identity=trial.user_attrs[IDENTITY_KEY],
-        configuration=trial.user_attrs[CONFIGURATION_KEY],
-        state=_read_state(trial),
-        value=trial.value,
-        curve=dict(sorted(trial.intermediate_values.items())),
-        end=end,
-        remark=_read_remark(trial),
-        usage=Usage.model_validate(usage),
-    )
-
-
-def _read_state(trial: FrozenTrial) -> TrialState:
-    if REFUSAL_KEY in trial.user_attrs:
-        return TrialState.REFUSED
-    if is_paused(trial):
-        return TrialState.PAUSED
-    return TrialState.DUPLICATE if DUPLICATE_OF_KEY in trial.user_attrs else STATES[trial.state]
-
-
-def _read_remark(trial: FrozenTrial) -> str | None:
-    """Why the proposal was not started; None for a started trial."""
-    if REFUSAL_KEY in trial.user_attrs:
-        return str(trial.user_attrs[REFUSAL_KEY])
-    if DUPLICATE_OF_KEY in trial.user_attrs:
-        return f"the same configuration as trial {trial.user_attrs[DUPLICATE_OF_KEY]}"
-    return None
+def _read_state(trial: FrozenTrial) -> tuple[TrialState, str | None]:
+    """The state of a trial, and why it was not started; None for a started trial."""
+    refusal, original = trial.user_attrs.get(REFUSAL_KEY), trial.user_attrs.get(DUPLICATE_OF_KEY)
+    if refusal is not None:
+        return TrialState.REFUSED, str(refusal)
+    if original is not None:
+        return TrialState.DUPLICATE, f"the same configuration as trial {original}"
+    return TrialState.PAUSED if is_paused(trial) else STATES[trial.state], None
 
 
 ListPoints = Callable[[], Sequence[Mapping[str, Scalar]]]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from memtune.search import Outcome, Proposal, Proposals, Rule
+from memtune.search import Proposal, Proposals, Rule
 from memtune.search.early_stopping import CONTINUE, Action, Decision, NoEarlyStopping
 from memtune.studies.trial_worker import WorkerReport
 from memtune.training import Report, TrialConfig
@@ -90,7 +90,12 @@ class Director:
         self._trials: dict[int, DirectedTrial] = {}
         """The trials of this driver, until a worker is done with one that has ended."""
         known = proposals.list_outcomes()
-        self._rule.replay(outcome for outcome in known if not _has_single_report(outcome))
+        # A trial that completed with its first report, like counting models, passes no rung.
+        self._rule.replay(
+            outcome
+            for outcome in known
+            if not (outcome.state is TrialState.COMPLETE and len(outcome.curve) == 1)
+        )
         unfinished = proposals.list_unfinished()
         # A budget lowered since they started leaves the last of them open.
         self._unfinished_proposals = unfinished[: max(0, max_trials - len(known) + len(unfinished))]
@@ -126,7 +131,9 @@ class Director:
         None when the study has started all it may, unless `may_resume_later`. Raises StorageUnavailableError
         when the study database does not answer now.
         """
-        proposal = self._choose_proposal()
+        proposal = self._unfinished_proposals.pop(0) if self._unfinished_proposals else None
+        # The rule is asked again when no proposal is left, because some rules wait for that.
+        proposal = proposal or self._resume_paused() or self._ask_proposal() or self._resume_paused()
         if proposal is None:
             return None
         new = DirectedTrial(proposal, TrialConfig.model_validate(proposal.configuration))
@@ -134,12 +141,6 @@ class Director:
         trial.state, trial.end = TrialState.WAITING, None
         self._records.start(trial)
         return trial
-
-    def _choose_proposal(self) -> Proposal | None:
-        if self._unfinished_proposals:
-            return self._unfinished_proposals.pop(0)
-        # The rule is asked again when no proposal is left, because some rules wait for that.
-        return self._resume_paused() or self._ask_proposal() or self._resume_paused()
 
     def _resume_paused(self) -> Proposal | None:
         number = self._find_resumable()
@@ -200,7 +201,9 @@ class Director:
         trial = self._trials[number]
         trial.restored_tokens = restored_tokens
         self._add_remarks(trial, remarks)
-        self._update_usage(trial, usage)
+        if usage is not None and trial.state is TrialState.RUNNING:  # before a report may end the trial
+            trial.usage = usage
+            self._proposals.store_usage(number, usage)
         new = self._process_reports(trial, curve)
         if error is not None:
             self._process_error(trial, error)
@@ -237,12 +240,6 @@ class Director:
             trial.remarks += new
             self._records.remark(trial)
             self._notify_watchers(trial)
-
-    def _update_usage(self, trial: DirectedTrial, usage: Usage | None) -> None:
-        """Store a trial's usage, before a report may end the trial in the storage."""
-        if usage is not None and trial.state is TrialState.RUNNING:
-            trial.usage = usage
-            self._proposals.store_usage(trial.proposal.number, usage)
 
     def _process_report(self, trial: DirectedTrial, report: Report) -> None:
         if report.cost is None:
@@ -356,8 +353,3 @@ class Director:
     def _notify_watchers(self, trial: DirectedTrial) -> None:
         for watcher in self._watchers:
             watcher(trial)
-
-
-def _has_single_report(outcome: Outcome) -> bool:
-    """Whether a trial completed with its first report, like counting models: it passes no rung."""
-    return outcome.state is TrialState.COMPLETE and len(outcome.curve) == 1

@@ -63,26 +63,26 @@ class StudyRecords:
             outcome.identity: outcome.state for outcome in outcomes if outcome.state.has_ended_or_paused
         }
         self._recorder.reconcile(states)
-        self._record_missing(outcomes, recorded)
+        self.resend(outcomes, recorded)
 
-    def resend(self, outcomes: Sequence[Outcome]) -> None:
+    def resend(
+        self, outcomes: Sequence[Outcome], recorded: Mapping[str, RecordedTrial] | None = None
+    ) -> None:
         """Record the ended trials that the tracking store lacks or holds with another end; see `resume`."""
-        self._record_missing(outcomes, self._recorder.list_recorded_trials())
-
-    def _record_missing(self, outcomes: Sequence[Outcome], recorded: Mapping[str, RecordedTrial]) -> None:
+        recorded = self._recorder.list_recorded_trials() if recorded is None else recorded
         self._progress.add_outcomes(outcomes)
         for outcome in outcomes:
             if not outcome.state.has_ended_or_paused:
-                self._stored_tokens[outcome.identity] = _find_last_tokens(outcome)
+                self._stored_tokens[outcome.identity] = max(outcome.curve, default=0)
                 continue
             found = recorded.get(outcome.identity)
-            expected = outcome.state, _find_last_tokens(outcome)
+            expected = outcome.state, max(outcome.curve, default=0)
             if found is None or (found.state, found.validated_tokens) != expected:
                 self._record_ended(outcome)
 
     def _record_ended(self, outcome: Outcome) -> None:
         """Record an ended trial with the curve that the study database holds."""
-        config, tokens = outcome.config, _find_last_tokens(outcome)
+        config, tokens = outcome.config, max(outcome.curve, default=0)
         self._open_run(outcome.number, outcome.identity, config, max_tokens=tokens)
         reports = select_recorded_reports(self._read_curve(outcome), outcome)
         validated = {report.tokens for report in reports}
@@ -154,18 +154,15 @@ class StudyRecords:
         self._record_progress(trial, trial.state)
         was_restored = trial.remarks or trial.proposal.identity in self._stored_tokens
         if was_restored and trial.state is not TrialState.INTERRUPTED:
-            self._delete_leftovers(trial.proposal.identity)
+            try:
+                Checkpoints(self._resolved.checkpoint_root, trial.proposal.identity).delete_leftovers()
+            except (CheckpointError, StorageError) as error:
+                log.warning("files of killed workers remain: %s", error)
 
     def _compute_cost(self, usage: Usage) -> dict[str, float]:
         """The money that a trial cost, in the digits that fit a table, where the study has prices."""
         prices = self._resolved.study.prices
         return {} if prices is None else {MONEY_METRIC: float(f"{prices.compute_usage_money(usage):.3g}")}
-
-    def _delete_leftovers(self, identity: str) -> None:
-        try:
-            Checkpoints(self._resolved.checkpoint_root, identity).delete_leftovers()
-        except (CheckpointError, StorageError) as error:
-            log.warning("files of killed workers remain: %s", error)
 
     def mark_reused(self, trial: DirectedTrial, origin: str) -> None:
         """Record the trial of another study that has trained this one, as a tag and as a remark."""
@@ -197,11 +194,6 @@ def describe_open_study(resolved: ResolvedStudy) -> str:
             f"{resolved.corpus.name}; `memtune study show {resolved.id}` shows each.",
         ]
     )
-
-
-def _find_last_tokens(outcome: Outcome) -> int:
-    """Tokens at the last report that the study database holds."""
-    return max(outcome.curve, default=0)
 
 
 def select_recorded_reports(curve: Sequence[Report], outcome: Outcome) -> list[Report]:

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import torch
 from pydantic import BeforeValidator
 
-from memtune.corpora import Corpus, open_corpus
+from memtune.corpora import open_corpus
 from memtune.errors import (
     CorpusError,
     MemtuneError,
@@ -27,8 +27,8 @@ from memtune.errors import (
 from memtune.plugins import PluginSource, load_sources
 from memtune.retry import Backoff, retry
 from memtune.studies.checkpoint_store import Checkpoints
-from memtune.studies.definition.gpu_share import compute_tensor_fraction
 from memtune.training import AnyTrainer, Report, TrialConfig, create_trainer, measure_available_bytes
+from memtune.training.memory_footprint import compute_tensor_fraction
 from memtune.trial_state import Failure, FailureCause
 from memtune.usage import Usage, UsageMeter
 from memtune.values import Value
@@ -88,22 +88,17 @@ def restore_or_create_trainer(
             torch.cuda.set_per_process_memory_fraction(fraction)
         torch.set_num_threads(assignment.threads)
         config = assignment.open_config()
-        corpus = _open_assigned_corpus(assignment)
+        corpus = open_corpus(assignment.corpus, assignment.corpus_store)
+        if corpus.digest != assignment.corpus_digest:
+            raise CorpusError(
+                f'corpus "{assignment.corpus}" in {assignment.corpus_store} has digest '
+                f"{corpus.digest[:12]}, the study was started on {assignment.corpus_digest[:12]}; start a "
+                "new study for the new content"
+            )
         found = checkpoints.restore(corpus, assignment.device, meter)
     except (CorpusError, PluginError) as error:
         raise WorkerError(str(error)) from error
     return found or create_trainer(config, corpus, assignment.device, meter)
-
-
-def _open_assigned_corpus(assignment: Assignment) -> Corpus:
-    corpus = open_corpus(assignment.corpus, assignment.corpus_store)
-    if corpus.digest != assignment.corpus_digest:
-        raise CorpusError(
-            f'corpus "{assignment.corpus}" in {assignment.corpus_store} has digest '
-            f"{corpus.digest[:12]}, the study "
-            f"was started on {assignment.corpus_digest[:12]}; start a new study for the new content"
-        )
-    return corpus
 
 
 MAX_UNSAVED_SECONDS = 10.0

@@ -8,7 +8,6 @@ from memtune.training.checkpoint import (
     write_checkpoint,
 )
 from memtune.training.devices import open_device
-from memtune.training.evaluation import evaluate
 from memtune.training.gradient_trainer import GradientTrainer
 from memtune.training.memory_footprint import (
     MemoryEstimate,
@@ -24,21 +23,14 @@ from memtune.training.optimisation.optimisers import (
     AdamWConfig,
     MuonConfig,
     NTASGDConfig,
-    RMSpropConfig,
     SGDConfig,
-)
-from memtune.training.optimisation.schedules import (
-    ConstantSchedule,
-    InverseSchedule,
-    PlateauSchedule,
-    StepSchedule,
-    WarmupSchedule,
 )
 from memtune.training.optimisation.training_config import TrainingConfig
 from memtune.training.optimisation.update_step import check_device
 from memtune.training.trainers import (
     AnyTrainer,
     create_trainer,
+    evaluate,
     measure_seconds_per_token,
     restore_trainer,
 )

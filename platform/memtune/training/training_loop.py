@@ -319,7 +319,9 @@ class TrainingLoop:
     def _step(self, interval: ReportInterval, valid_costs: Sequence[float]) -> None:
         batches = self.batches.read_next(self._config.accumulated_batches)
         tokens = sum(batch.token_count for batch in batches)
-        rate = self._compute_learning_rate(valid_costs, tokens)
+        share = (self.position.tokens + tokens) / self.budget_tokens
+        at = SchedulePosition(self.position.epoch + 1, self.position.updates, valid_costs, share)
+        rate = self._config.optimiser.learning_rate * self._config.schedule.scale(at)
         scale = sum(batch.learning_rate_scale for batch in batches) / len(batches)
         norm = self.updater.step(self._iterate_losses(batches, interval), rate * scale)
         interval.add_step(norm, rate)
@@ -328,20 +330,13 @@ class TrainingLoop:
 
     def _iterate_losses(self, batches: Sequence[TaskBatch], interval: ReportInterval) -> Iterator[Tensor]:
         """The parts of a step's loss, one for each batch."""
-        divisor = sum(self._find_loss_divisor(batch) for batch in batches)
+        by_row = self._config.loss_reduction == "sentences"
+        divisor = sum(batch.rows if by_row else batch.token_count for batch in batches)
         for batch in batches:
             with self.updater.autocast():
                 nats, self._state = self._task.loss(self._model, batch.to(self._device), self._state)
             interval.add_batch(nats, batch.token_count)
             yield nats / divisor
-
-    def _compute_learning_rate(self, valid_costs: Sequence[float], tokens: int) -> float:
-        share = (self.position.tokens + tokens) / self.budget_tokens
-        at = SchedulePosition(self.position.epoch + 1, self.position.updates, valid_costs, share)
-        return self._config.optimiser.learning_rate * self._config.schedule.scale(at)
-
-    def _find_loss_divisor(self, batch: TaskBatch) -> int:
-        return batch.rows if self._config.loss_reduction == "sentences" else batch.token_count
 
     def on_validation(self, valid_costs: Sequence[float]) -> None:
         """Pass the costs of all validations so far to the schedules of the optimiser and of the model."""

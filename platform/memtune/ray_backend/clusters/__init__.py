@@ -3,10 +3,9 @@
 `rules` holds the checks. Ray is imported on first use, because its import takes about a second.
 """
 
-from memtune.ray_backend.clusters.cluster_check import check_cluster, collect_findings
-from memtune.ray_backend.clusters.cluster_file import ClusterFile, Finding, load_cluster
+from memtune.ray_backend.clusters.cluster_check import check_cluster
+from memtune.ray_backend.clusters.cluster_file import Finding, load_cluster
 from memtune.ray_backend.clusters.cluster_launch import (
-    ClusterStatus,
     format_findings,
     forward_dashboard,
     get_cluster_status,

@@ -3,49 +3,27 @@
 from pathlib import Path
 
 from memtune.ray_backend.clusters.cluster_file import ClusterFile, Finding, load_cluster
-from memtune.ray_backend.clusters.rules.access_rules import (
-    find_exposed_dashboard,
-    find_exposed_token,
-    find_missing_ssh_user,
-    find_missing_token,
-)
-from memtune.ray_backend.clusters.rules.on_premises_rules import (
-    find_ambiguous_addresses,
-    find_autoscaler_v2,
-    find_head_among_workers,
-    find_unresolved_ray_commands,
-    find_unverified_workers,
-)
-from memtune.ray_backend.clusters.rules.provider_rules import (
-    find_placeholders,
-    find_schema_violations,
-    find_unknown_provider_fields,
-    find_wrong_gpu_counts,
-)
-from memtune.ray_backend.clusters.rules.upload_rules import (
-    find_large_uploads,
-    find_missing_mounts,
-    find_shadowed_standard_library,
-)
+from memtune.ray_backend.clusters.rules import command_rules, provider_rules, upload_rules
 from memtune.ray_backend.clusters.rules.version_rules import Versions, find_version_mismatches
 
 RULES = (
-    find_unknown_provider_fields,
-    find_wrong_gpu_counts,
-    find_missing_token,
-    find_exposed_token,
-    find_missing_ssh_user,
-    find_exposed_dashboard,
-    find_autoscaler_v2,
-    find_unresolved_ray_commands,
-    find_ambiguous_addresses,
-    find_head_among_workers,
-    find_unverified_workers,
-    find_missing_mounts,
-    find_large_uploads,
-    find_shadowed_standard_library,
-    find_placeholders,
+    ("provider", provider_rules.find_unknown_provider_fields),
+    ("gpus", provider_rules.find_wrong_gpu_counts),
+    ("token", command_rules.find_missing_token),
+    ("token", command_rules.find_exposed_token),
+    ("ssh", command_rules.find_missing_ssh_user),
+    ("dashboard", command_rules.find_exposed_dashboard),
+    ("autoscaler", command_rules.find_autoscaler_v2),
+    ("path", command_rules.find_unresolved_ray_commands),
+    ("address", command_rules.find_ambiguous_addresses),
+    ("address", command_rules.find_head_among_workers),
+    ("host keys", command_rules.find_unverified_workers),
+    ("upload", upload_rules.find_missing_mounts),
+    ("upload", upload_rules.find_large_uploads),
+    ("package", upload_rules.find_shadowed_standard_library),
+    ("edit", provider_rules.find_placeholders),
 )
+"""The topic and the function of each rule."""
 
 
 def check_cluster(path: Path, client: Versions | None = None) -> list[Finding]:
@@ -58,10 +36,15 @@ def check_cluster(path: Path, client: Versions | None = None) -> list[Finding]:
 
 def collect_findings(cluster: ClusterFile, client: Versions) -> list[Finding]:
     """The findings of all rules. Ray's schema adds none for an entry that a rule here explains."""
-    findings = [finding for rule in RULES for finding in rule(cluster)] + find_version_mismatches(
-        cluster, client
-    )
-    explained = {finding.where for finding in findings if finding.kind == "fault"}
+    found = [(topic, problem) for topic, rule in RULES for problem in rule(cluster)]
+    found += [("versions", problem) for problem in find_version_mismatches(cluster, client)]
+    explained = {where for topic, (where, *_) in found if topic != "edit"}
+    refused = [
+        problem for problem in provider_rules.find_schema_violations(cluster) if problem[0] not in explained
+    ]
     return [
-        finding for finding in find_schema_violations(cluster) if finding.where not in explained
-    ] + findings
+        Finding(
+            rule=topic, where=where, problem=problem, fix=fix, kind="edit" if topic == "edit" else "fault"
+        )
+        for topic, (where, problem, fix) in [*(("schema", each) for each in refused), *found]
+    ]

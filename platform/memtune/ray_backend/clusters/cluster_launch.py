@@ -14,6 +14,7 @@ from memtune.errors import ClusterError, ConfigurationError
 from memtune.number_format import format_count
 from memtune.ray_backend.clusters.cluster_check import collect_findings
 from memtune.ray_backend.clusters.cluster_file import ClusterFile, Finding, load_cluster
+from memtune.ray_backend.clusters.compatibility import ClusterConfigError, complete_cluster_config
 from memtune.ray_backend.clusters.ray_commands import (
     HostKeyError,
     build_dashboard_command,
@@ -31,7 +32,6 @@ from memtune.ray_backend.clusters.ray_commands import (
 )
 from memtune.ray_backend.clusters.rules.version_rules import Versions
 from memtune.ray_backend.clusters.token_file import ensure_token, find_token_file
-from memtune.ray_backend.compatibility import ClusterConfigError, complete_cluster_config
 from memtune.values import Value
 
 LOG_LINE_START = re.compile(r"^(?:\x1b\[\d*m)*\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+\s", re.MULTILINE)
@@ -59,15 +59,7 @@ def query_status(cluster: ClusterFile) -> ClusterStatus:
 
     Raises HostKeyError when the head's host key changed, ClusterError when the head does not answer.
     """
-    done = subprocess.run(
-        build_status_command(cluster),
-        cwd=cluster.folder,
-        env=build_ray_environment(cluster),
-        capture_output=True,
-        encoding="utf-8",
-        errors="replace",
-        check=False,
-    )
+    done = _capture(build_status_command(cluster), cluster, cluster.folder)
     if refused := find_refused_hosts(done.stdout + done.stderr):
         raise describe_changed_head_key(cluster, refused[0])
     if done.returncode:
@@ -137,7 +129,8 @@ def launch_cluster(
     ClusterError when the launch fails or the nodes have not joined after `timeout_seconds`.
     """
     cluster = load_cluster(path)
-    _raise_on_findings(cluster, collect_findings(cluster, Versions.detect()))
+    if findings := collect_findings(cluster, Versions.detect()):
+        raise ConfigurationError(f"{cluster.path} is not ready to launch\n{format_findings(findings)}")
     _check_head_key(cluster)
     if ensure_token(find_token_file(cluster)):
         on_progress(f"created the cluster's token in {find_token_file(cluster)}")
@@ -190,11 +183,6 @@ def format_findings(findings: list[Finding]) -> str:
     return "\n".join(f"{found.where}: {found.problem}\n    fix: {found.fix}" for found in findings)
 
 
-def _raise_on_findings(cluster: ClusterFile, findings: list[Finding]) -> None:
-    if findings:
-        raise ConfigurationError(f"{cluster.path} is not ready to launch\n{format_findings(findings)}")
-
-
 def _check_head_key(cluster: ClusterFile) -> None:
     """Raise HostKeyError for a head on premises whose key changed.
 
@@ -218,15 +206,22 @@ def _check_worker_keys(cluster: ClusterFile) -> None:
 
 def _find_refused(command: list[str], cluster: ClusterFile) -> list[str]:
     """The hosts that ssh refused in a command; other failures are left to Ray."""
-    done = subprocess.run(
+    return find_refused_hosts(_capture(command, cluster).stderr)
+
+
+def _capture(
+    command: list[str], cluster: ClusterFile, folder: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a command, in this folder where one is given, and capture its output."""
+    return subprocess.run(
         command,
+        cwd=folder,
         env=build_ray_environment(cluster),
         capture_output=True,
         encoding="utf-8",
         errors="replace",
         check=False,
     )
-    return find_refused_hosts(done.stderr)
 
 
 def _is_head_up(cluster: ClusterFile) -> bool:

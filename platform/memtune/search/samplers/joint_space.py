@@ -34,7 +34,12 @@ class JointSpace:
             for name, distribution in found.items()
             if distribution is not None and not distribution.single()
         }
-        self.groups = _group_by_conditions(space, self.distributions)
+        groups: dict[tuple[tuple[str, str], ...], dict[str, BaseDistribution]] = {}
+        for parameter in space.parameters():
+            if parameter.name in self.distributions:
+                group = groups.setdefault(tuple(parameter.conditions.items()), {})
+                group[parameter.name] = self.distributions[parameter.name]
+        self.groups = [(dict(conditions), group) for conditions, group in groups.items()]
         """The parameters by the choices of branches under which a trial has them, outer branches first."""
         self._middle = self.read_cube([0.5] * len(self.distributions))
 
@@ -59,17 +64,6 @@ class JointSpace:
         }
 
 
-def _group_by_conditions(
-    space: Space, distributions: Mapping[str, BaseDistribution]
-) -> list[tuple[dict[str, str], dict[str, BaseDistribution]]]:
-    groups: dict[tuple[tuple[str, str], ...], dict[str, BaseDistribution]] = {}
-    for parameter in space.parameters():
-        if parameter.name in distributions:
-            group = groups.setdefault(tuple(parameter.conditions.items()), {})
-            group[parameter.name] = distributions[parameter.name]
-    return [(dict(conditions), group) for conditions, group in groups.items()]
-
-
 def _make_distribution(leaf: Any) -> BaseDistribution | None:
     """Optuna's distribution of a parameter, as its chooser makes it; None for a solved parameter."""
     if isinstance(leaf, Integer):
@@ -85,7 +79,9 @@ def _read_coordinate(distribution: BaseDistribution, coordinate: float) -> Scala
     assert isinstance(distribution, IntDistribution | FloatDistribution)
     low, high, step = distribution.low, distribution.high, distribution.step
     if distribution.log:
-        low, high = _widen_log_range(distribution)
+        # An integer stands for the interval of ±0.5 around it.
+        margin = 0.5 if isinstance(distribution, IntDistribution) else 0.0
+        low, high = low - margin, high + margin
         value = math.exp(math.log(low) + coordinate * (math.log(high) - math.log(low)))
     elif step:
         value = low + step * _find_interval(coordinate, round((high - low) / step) + 1)
@@ -93,12 +89,6 @@ def _read_coordinate(distribution: BaseDistribution, coordinate: float) -> Scala
         value = low + coordinate * (high - low)
     value = min(max(value, distribution.low), distribution.high)
     return round(value) if isinstance(distribution, IntDistribution) else value
-
-
-def _widen_log_range(distribution: IntDistribution | FloatDistribution) -> tuple[float, float]:
-    """An integer stands for the interval of ±0.5 around it."""
-    margin = 0.5 if isinstance(distribution, IntDistribution) else 0.0
-    return distribution.low - margin, distribution.high + margin
 
 
 def _find_interval(coordinate: float, count: int) -> int:

@@ -26,7 +26,7 @@ from memtune.seed_statistics import Estimate
 from memtune.storage.digests import hash_file
 from memtune.storage.scratch_folder import open_scratch_folder
 from memtune.tracking.home_artifacts import find_local_folder
-from memtune.tracking.mlflow_connection import connect, translate_mlflow_errors
+from memtune.tracking.mlflow_connection import open_store
 from memtune.tracking.registry import model_versions
 from memtune.tracking.registry.model_versions import RegisteredVersion
 from memtune.tracking.registry.text_rules import TextRules
@@ -287,8 +287,7 @@ def load_registered(tracking_uri: str, uri: str, cache: Path) -> DownloadedModel
     Every file is checked against the digests in the model's card, and the card against the registry. Raises
     TrackingError for an unknown name, an altered file or a store that does not answer.
     """
-    client = connect(tracking_uri)
-    with translate_mlflow_errors(tracking_uri):
+    with open_store(tracking_uri) as client:
         version = model_versions.find_version(client, uri)
         folder = cache / version.content
         if not folder.is_dir():

@@ -48,16 +48,15 @@ class WeightAverages:
         """Add the weights after a step to the averages, while averaging."""
         for parameter in self._iterate_parameters() if self.is_averaging else ():
             # Adam takes any state of a parameter for its own, which it makes at the first gradient.
-            if parameter.grad is not None or AVERAGE_KEY in self._optimiser.state.get(parameter, {}):
-                self._update_average(parameter)
-
-    def _update_average(self, parameter: Parameter) -> None:
-        state = self._optimiser.state[parameter]
-        if AVERAGE_KEY not in state:
-            state[AVERAGE_KEY] = torch.zeros_like(parameter)
-            state[STEPS_KEY] = parameter.new_zeros(())
-        state[STEPS_KEY] += 1
-        state[AVERAGE_KEY].lerp_(parameter, state[STEPS_KEY].reciprocal().clamp(min=self._least_weight))
+            if parameter.grad is None and AVERAGE_KEY not in self._optimiser.state.get(parameter, {}):
+                continue
+            state = self._optimiser.state[parameter]
+            if AVERAGE_KEY not in state:
+                state[AVERAGE_KEY] = torch.zeros_like(parameter)
+                state[STEPS_KEY] = parameter.new_zeros(())
+            state[STEPS_KEY] += 1
+            weight = state[STEPS_KEY].reciprocal().clamp(min=self._least_weight)
+            state[AVERAGE_KEY].lerp_(parameter, weight)
 
     @contextmanager
     def use_averages(self) -> Iterator[None]:

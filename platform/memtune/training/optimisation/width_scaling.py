@@ -54,7 +54,14 @@ def rescale_initial_values(model: nn.Module, base: nn.Module) -> None:
 
 def _compare_parameters(model: nn.Module, base: nn.Module) -> Iterator[ScaledParameter]:
     """Every parameter with the ratio and the power of its kind."""
-    maps, others = _list_linear_maps(model), dict(base.named_parameters())
+    # The matrices that are multiplied with vectors; other tables are read by row.
+    maps = {
+        f"{prefix}.{name}"
+        for prefix, module in model.named_modules()
+        if isinstance(module, nn.Linear | nn.RNNBase | SoftmaxOutput)
+        for name, _ in module.named_parameters(recurse=False)
+    }
+    others = dict(base.named_parameters())
     for name, parameter in model.named_parameters():
         differs = [own != other for own, other in zip(parameter.shape, others[name].shape, strict=True)]
         ratio, power = 1.0, 0.0
@@ -62,13 +69,3 @@ def _compare_parameters(model: nn.Module, base: nn.Module) -> Iterator[ScaledPar
             ratio = parameter.shape[-1] / others[name].shape[-1]
             power = 0.5 if any(differs[:-1]) else 1.0
         yield ScaledParameter(name, ratio, power, parameter, others[name])
-
-
-def _list_linear_maps(model: nn.Module) -> set[str]:
-    """The names of the matrices that are multiplied with vectors; other tables are read by row."""
-    return {
-        f"{prefix}.{name}"
-        for prefix, module in model.named_modules()
-        if isinstance(module, nn.Linear | nn.RNNBase | SoftmaxOutput)
-        for name, _ in module.named_parameters(recurse=False)
-    }

@@ -1,4 +1,4 @@
-"""Rules about the provider and its node types.
+"""Rules about the provider and its node types, placeholders, and all that Ray itself refuses.
 
 Ray's schema accepts any name under `provider:`, and Ray ignores an unknown one silently. The names are those
 that the node providers of Ray 2.60 read. The autoscaler starts nodes by the declared number of GPUs alone:
@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from memtune.errors import did_you_mean
-from memtune.ray_backend.clusters.cluster_file import ClusterFile, Finding
-from memtune.ray_backend.compatibility import ClusterConfigError, validate_cluster_config
+from memtune.ray_backend.clusters.cluster_file import ClusterFile, Problem
+from memtune.ray_backend.clusters.compatibility import ClusterConfigError, validate_cluster_config
 
 COMMON_FIELDS = {
     "type",
@@ -28,44 +28,33 @@ FIELDS_BY_PROVIDER = {
     "gcp": COMMON_FIELDS | CLOUD_FIELDS | {"project_id", "gcp_credentials"},
     "local": COMMON_FIELDS | {"head_ip", "worker_ips", "external_head_ip", "coordinator_address"},
 }
+PLACEHOLDER = re.compile(r"EDIT-[\w-]+|\b(?:192\.0\.2|198\.51\.100|203\.0\.113)\.\d{1,3}\b")
+"""The addresses are those that RFC 5737 reserves for documentation."""
 
 
-def find_unknown_provider_fields(cluster: ClusterFile) -> list[Finding]:
+def find_unknown_provider_fields(cluster: ClusterFile) -> Iterator[Problem]:
     """Names under `provider:` that aws, gcp or local does not read; no finding for other providers."""
     kind = cluster.provider.get("type")
-    known = FIELDS_BY_PROVIDER.get(str(kind))
-    if known is None:
-        return []
-    return [
-        Finding(
-            rule="provider",
-            where=f"provider.{name}",
-            problem=f'the provider "{kind}" does not read "{name}"',
-            fix=f"remove it or rename it; {did_you_mean(str(name), known)}",
-        )
-        for name in cluster.provider
-        if name not in known
-    ]
+    known = FIELDS_BY_PROVIDER.get(str(kind), cluster.provider)
+    for name in cluster.provider:
+        if name not in known:
+            problem = f'the provider "{kind}" does not read "{name}"'
+            yield f"provider.{name}", problem, f"remove it or rename it; {did_you_mean(str(name), known)}"
 
 
-def find_wrong_gpu_counts(cluster: ClusterFile) -> list[Finding]:
+def find_wrong_gpu_counts(cluster: ClusterFile) -> Iterator[Problem]:
     """Node types whose `resources.GPU` is not an integer, or not that of their machine in the file."""
-    findings = []
     for name, node_type in cluster.node_types.items():
         resources, machine = node_type.get("resources"), node_type.get("node_config")
         declared = resources.get("GPU", 0) if isinstance(resources, dict) else 0
         actual = _count_gpus(machine) if isinstance(machine, dict) else None
+        where = f"available_node_types.{name}.resources.GPU"
         if not isinstance(declared, int) or isinstance(declared, bool):
-            problem = f"{declared!r} is not an integer"
             fix = "write an integer; for a share of a GPU, set gpus_per_trial under [resources] in the study"
+            yield where, f"{declared!r} is not an integer", fix
         elif actual not in (None, declared):
             problem = f"{declared} declared, the machine has {actual}"
-            fix = f"write GPU: {actual}, or name another machine"
-        else:
-            continue
-        where = f"available_node_types.{name}.resources.GPU"
-        findings.append(Finding(rule="gpus", where=where, problem=problem, fix=fix))
-    return findings
+            yield where, problem, f"write GPU: {actual}, or name another machine"
 
 
 def _count_gpus(machine: dict[str, Any]) -> int | None:
@@ -76,23 +65,12 @@ def _count_gpus(machine: dict[str, Any]) -> int | None:
     return int(named[1]) if named else None
 
 
-PLACEHOLDER = re.compile(r"EDIT-[\w-]+|\b(?:192\.0\.2|198\.51\.100|203\.0\.113)\.\d{1,3}\b")
-"""The addresses are those that RFC 5737 reserves for documentation."""
-
-
-def find_placeholders(cluster: ClusterFile) -> list[Finding]:
-    """One finding of kind "edit" for each entry that still holds a placeholder."""
-    return [
-        Finding(
-            rule="edit",
-            where=where,
-            problem=f"{found[0]} is a placeholder",
-            fix="replace it with your value; the comment next to it explains which",
-            kind="edit",
-        )
-        for where, text in _iterate_strings(cluster.config, "")
-        if (found := PLACEHOLDER.search(text))
-    ]
+def find_placeholders(cluster: ClusterFile) -> Iterator[Problem]:
+    """The entries that still hold a placeholder."""
+    fix = "replace it with your value; the comment next to it explains which"
+    for where, text in _iterate_strings(cluster.config, ""):
+        if found := PLACEHOLDER.search(text):
+            yield where, f"{found[0]} is a placeholder", fix
 
 
 def _iterate_strings(node: Any, where: str) -> Iterator[tuple[str, str]]:
@@ -105,17 +83,10 @@ def _iterate_strings(node: Any, where: str) -> Iterator[tuple[str, str]]:
         yield from _iterate_strings(value, f"{where}.{name}" if where else str(name))
 
 
-def find_schema_violations(cluster: ClusterFile) -> list[Finding]:
-    """At most one finding: Ray stops at the first violation."""
+def find_schema_violations(cluster: ClusterFile) -> Iterator[Problem]:
+    """At most one: Ray stops at the first violation."""
     try:
         validate_cluster_config(cluster.config)
     except ClusterConfigError as error:
-        return [
-            Finding(
-                rule="schema",
-                where=error.entry,
-                problem=f"Ray refuses it: {error.problem}",
-                fix="write the entry as in cluster.yaml, clusters/gcp.yaml or clusters/onprem.yaml",
-            )
-        ]
-    return []
+        fix = "write the entry as in cluster.yaml, clusters/gcp.yaml or clusters/onprem.yaml"
+        yield error.entry, f"Ray refuses it: {error.problem}", fix
