@@ -13,7 +13,7 @@ from memtune.errors import CheckpointError, CorpusError, StorageError, StudyErro
 from memtune.search import Lease
 from memtune.search.database import study_lease
 from memtune.settings import Settings
-from memtune.studies import assignment, director, trial_worker
+from memtune.studies import director, trial_worker
 from memtune.studies.checkpoint_store import Checkpoints
 from memtune.studies.definition.study_loader import load_study, resolve_study
 from memtune.studies.executor import InProcessExecutor
@@ -107,7 +107,7 @@ def test_a_fault_of_this_node_leaves_the_trial_open(
     def fail(name: str, store: str) -> None:
         raise CorpusError("the disk is gone")
 
-    monkeypatch.setattr(assignment, "open_corpus", fail)
+    monkeypatch.setattr(trial_worker, "open_corpus", fail)
     result = run_search(study_file, settings=settings, executor=InProcessExecutor())
     (trial,) = result.open_trials
     assert any("the disk is gone" in remark for remark in trial.remarks)
