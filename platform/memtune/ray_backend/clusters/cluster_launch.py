@@ -12,7 +12,7 @@ from pathlib import Path
 
 from memtune.errors import ClusterError, ConfigurationError
 from memtune.number_format import format_count
-from memtune.ray_backend.clusters.cluster_check import collect_findings
+from memtune.ray_backend.clusters.cluster_check import Versions, collect_findings
 from memtune.ray_backend.clusters.cluster_file import ClusterFile, Finding, load_cluster
 from memtune.ray_backend.clusters.compatibility import ClusterConfigError, complete_cluster_config
 from memtune.ray_backend.clusters.ray_commands import (
@@ -30,7 +30,6 @@ from memtune.ray_backend.clusters.ray_commands import (
     find_refused_hosts,
     forget_host_keys,
 )
-from memtune.ray_backend.clusters.rules.version_rules import Versions
 from memtune.ray_backend.clusters.token_file import ensure_token, find_token_file
 from memtune.values import Value
 

@@ -20,7 +20,7 @@ from pydantic import model_validator
 import memtune
 from memtune.errors import ClusterError, StudyError
 from memtune.plugins.plugin_source import read_source_text
-from memtune.ray_backend.clusters.rules.upload_rules import MAX_UPLOAD_BYTES
+from memtune.ray_backend.clusters.cluster_check import MAX_UPLOAD_BYTES
 from memtune.settings import LOCATION_VARIABLES
 from memtune.spaces import list_space_files
 from memtune.storage.uris import refuse_credentials
