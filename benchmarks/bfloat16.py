@@ -5,7 +5,7 @@ reported if the losses of the steps differ by more than 0.2 %, or if the mean va
 over three seeds differs by more than the spread of the seeds. Skipped without bfloat16 instructions.
 
     python -m benchmarks.bfloat16
-    python -m benchmarks.bfloat16 --default-malloc   # without `freed_memory`, which trials use
+    python -m benchmarks.bfloat16 --default-malloc   # without `keep_freed_memory`, which trials use
 """
 
 import argparse
@@ -29,7 +29,7 @@ from memtune.models import (
 )
 from memtune.training import GradientTrainer, TrialConfig
 from memtune.training.devices import has_bfloat16_instructions
-from memtune.training.optimisation.freed_memory import keep_freed_memory
+from memtune.training.memory_footprint import keep_freed_memory
 from memtune.training.optimisation.matmul_backend import select_backend
 from memtune.training.optimisation.training_config import TrainingConfig
 from memtune.training.optimisation.update_step import ModelUpdater

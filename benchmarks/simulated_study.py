@@ -29,9 +29,8 @@ from memtune.reports.learning_curves import draw_trial_figures
 from memtune.settings import Settings
 from memtune.studies.definition.resolved_study import ResolvedStudy
 from memtune.studies.definition.study_loader import load_study
-from memtune.studies.director import Director
+from memtune.studies.director import DirectedTrial, Director
 from memtune.studies.study_check import check_study
-from memtune.studies.trial import Trial
 from memtune.studies.trial_records import StudyRecords
 from memtune.tracking import Recorder, read_leaderboard
 from memtune.training import Report
@@ -57,7 +56,7 @@ grace = {REPORT_INTERVAL_TOKENS}
 """
 
 
-def simulate_curve(trial: Trial) -> list[Report]:
+def simulate_curve(trial: DirectedTrial) -> list[Report]:
     """The reports of a trial: losses that fall towards a floor, which depends on the configuration."""
     size, training = trial.config.model.describe(), trial.config.training
     assert training is not None
@@ -95,24 +94,24 @@ class PartialRecords:
         self._records, self.trials_left = records, max_trials
         self._recorded: set[int] = set()
 
-    def start(self, trial: Trial) -> None:
+    def start(self, trial: DirectedTrial) -> None:
         """Record the start of a trial."""
         if self.trials_left:
             self.trials_left -= 1
             self._recorded.add(trial.proposal.number)
             self._records.start(trial)
 
-    def report(self, trial: Trial, reports: Sequence[Report]) -> None:
+    def report(self, trial: DirectedTrial, reports: Sequence[Report]) -> None:
         """Record new points of the curve."""
         if trial.proposal.number in self._recorded:
             self._records.report(trial, reports)
 
-    def remark(self, trial: Trial) -> None:
+    def remark(self, trial: DirectedTrial) -> None:
         """Record an event of the trial."""
         if trial.proposal.number in self._recorded:
             self._records.remark(trial)
 
-    def finish(self, trial: Trial) -> None:
+    def finish(self, trial: DirectedTrial) -> None:
         """Record the end of the trial."""
         if trial.proposal.number in self._recorded:
             self._records.finish(trial)

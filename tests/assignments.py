@@ -3,10 +3,10 @@
 from typing import Any
 
 from memtune.search import Proposal
-from memtune.studies.assignment import Assignment
 from memtune.studies.definition.resolved_study import ResolvedStudy
+from memtune.studies.director import DirectedTrial
 from memtune.studies.study_run import make_assignment
-from memtune.studies.trial import Trial
+from memtune.studies.trial_worker import Assignment
 from memtune.training import TrialConfig
 
 __all__ = ["assign_first_trial"]
@@ -16,4 +16,4 @@ def assign_first_trial(resolved: ResolvedStudy, configuration: dict[str, Any]) -
     """The assignment of a study's first trial, which has this configuration."""
     config = TrialConfig.model_validate(configuration)
     proposal = Proposal(0, {}, configuration, config.identity(resolved.corpus.digest))
-    return make_assignment(resolved, Trial(proposal, config))
+    return make_assignment(resolved, DirectedTrial(proposal, config))

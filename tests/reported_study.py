@@ -8,7 +8,7 @@ import pytest
 from memtune.api import run_search
 from memtune.results.study.study_report import StudyReport, report_study
 from memtune.settings import Settings
-from memtune.studies.in_process_executor import InProcessExecutor
+from memtune.studies.executor import InProcessExecutor
 from tests.conftest import SPACE_TOML, import_tiny_corpus, make_once, open_home
 
 HOSTILE_QUESTION = "Is </script><script>alert(1)</script><img src=x onerror=alert(2)> {{ 7 * 7 }} best?"

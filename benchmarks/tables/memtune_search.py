@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 
 from memtune.search import EarlyStopping, Proposals
-from memtune.studies.director import Director
-from memtune.studies.trial import Trial
+from memtune.studies.director import DirectedTrial, Director
 from memtune.training import Report
 
 __all__ = ["NoRecords", "open_director"]
@@ -13,16 +12,16 @@ __all__ = ["NoRecords", "open_director"]
 class NoRecords:
     """Records nothing."""
 
-    def start(self, trial: Trial) -> None:
+    def start(self, trial: DirectedTrial) -> None:
         """Nothing."""
 
-    def report(self, trial: Trial, reports: Sequence[Report]) -> None:
+    def report(self, trial: DirectedTrial, reports: Sequence[Report]) -> None:
         """Nothing."""
 
-    def remark(self, trial: Trial) -> None:
+    def remark(self, trial: DirectedTrial) -> None:
         """Nothing."""
 
-    def finish(self, trial: Trial) -> None:
+    def finish(self, trial: DirectedTrial) -> None:
         """Nothing."""
 
 

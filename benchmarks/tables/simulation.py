@@ -9,9 +9,8 @@ from typing import Any, Protocol
 from benchmarks.tables.landscape import SimulatedCurve
 from memtune.objective import Objective
 from memtune.spaces import Scalar
-from memtune.studies.director import Director
+from memtune.studies.director import DirectedTrial, Director
 from memtune.studies.executor import ExecutorRun
-from memtune.studies.trial import Trial
 from memtune.training import Report
 from memtune.trial_state import StopReason, TrialEnd
 
@@ -127,7 +126,7 @@ class DirectorSearch:
 
     def start_trial(self) -> SimulatedTrial | None:
         """The director's next trial, which starts at once."""
-        trial: Trial | None = self._director.take_next_trial()
+        trial: DirectedTrial | None = self._director.take_next_trial()
         if trial is None:
             return None
         self._director.on_started(trial.proposal.number)

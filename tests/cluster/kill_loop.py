@@ -34,7 +34,7 @@ from typing import Any
 from memtune.api import run_search
 from memtune.corpora import import_corpus
 from memtune.settings import Settings
-from memtune.studies.in_process_executor import InProcessExecutor
+from memtune.studies.executor import InProcessExecutor
 from memtune.tracking import check_tracking
 from tests.cluster import kill_points
 from tests.cluster.drivers import load_resolved_study, read_outcomes, start_ray_instance

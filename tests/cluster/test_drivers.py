@@ -15,7 +15,7 @@ from memtune.errors import StudyError
 from memtune.results.comparison import compare, find_champions
 from memtune.search import Outcome
 from memtune.studies.checkpoint_store import parse_tokens
-from memtune.studies.in_process_executor import InProcessExecutor
+from memtune.studies.executor import InProcessExecutor
 from memtune.trial_state import TrialState
 from tests.cluster.drivers import Driver, read_outcomes, run_driver
 from tests.cluster.fault_table import RecordFault

@@ -23,7 +23,7 @@ from memtune.corpora import import_corpus, open_corpus
 from memtune.results.comparison import compare
 from memtune.search import Outcome
 from memtune.search.database.study_database import open_study_database
-from memtune.search.optuna_trials import IDENTITY_KEY
+from memtune.search.trial_store import IDENTITY_KEY
 from memtune.settings import Settings
 from memtune.studies.checkpoint_store import parse_tokens
 from memtune.training import GradientTrainer, TrialConfig

@@ -21,7 +21,7 @@ import pytest
 
 from memtune.api import run_search
 from memtune.settings import Settings
-from memtune.studies.in_process_executor import InProcessExecutor
+from memtune.studies.executor import InProcessExecutor
 from tests.cluster.poll import poll_until
 from tests.cluster.servers import find_free_port
 from tests.conftest import SPACE_TOML, import_tiny_corpus, open_home

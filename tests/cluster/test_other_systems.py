@@ -21,7 +21,7 @@ assert not Path("/proc/self").exists()
 import torch
 from memtune.settings import Settings
 from memtune.studies.definition.study_loader import load_study, resolve_study
-from memtune.studies.in_process_executor import InProcessExecutor
+from memtune.studies.executor import InProcessExecutor
 from memtune.studies.study_run import StudyHooks, run_study
 from memtune.training.memory_footprint import measure_resident_bytes, reset_peak_memory
 

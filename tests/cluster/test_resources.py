@@ -13,14 +13,13 @@ from benchmarks.tables.memtune_search import NoRecords
 from memtune.ray_backend.jobs.job_server import JobServer
 from memtune.ray_backend.jobs.job_submission import prepare_submission, submit
 from memtune.settings import Settings
-from memtune.studies.assignment import Assignment
 from memtune.studies.definition.resolved_study import ResolvedStudy
 from memtune.studies.definition.study_loader import load_study, resolve_study
 from memtune.studies.definition.study_terms import Resources
-from memtune.studies.director import Director
-from memtune.studies.stop_request import StopRequest
+from memtune.studies.director import DirectedTrial, Director
+from memtune.studies.executor import StopRequest
 from memtune.studies.study_run import make_assignment
-from memtune.studies.trial import Trial
+from memtune.studies.trial_worker import Assignment
 from memtune.trial_state import TrialState
 from tests.cluster.ray_head import RayHead
 
@@ -79,7 +78,7 @@ def test_trials_are_packed_on_gpus_by_their_memory(
     proposals = resolved.open_proposals()
     director = Director(proposals, NoRecords(), 4, None, [lambda trial: seen.append(list_requested_gpus())])
 
-    def assign(trial: Trial) -> Assignment:
+    def assign(trial: DirectedTrial) -> Assignment:
         # This machine has no GPU: the worker of a share of one trains on a core.
         return make_assignment(resolved, trial, memory).model_copy(update={"device": "cpu"})
 

@@ -14,7 +14,7 @@ import pytest
 
 from memtune.api import run_search
 from memtune.settings import Settings
-from memtune.studies.in_process_executor import InProcessExecutor
+from memtune.studies.executor import InProcessExecutor
 from memtune.tracking.registry.pyfunc_flavor import load_scorer
 from tests.cluster.poll import TIMEOUT_SECONDS, poll_until
 from tests.cluster.servers import find_free_port

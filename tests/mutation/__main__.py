@@ -24,7 +24,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 MIN_PER_MODULE = 3
-STUDY_RUNS = ("result_cache", "in_process_executor", "study_run", "trial_worker")
+STUDY_RUNS = ("result_cache", "executor", "study_run", "trial_worker")
 """Modules of studies/ whose tests train models, which takes a minute."""
 PACKAGES = {
     "search": (

@@ -15,9 +15,9 @@ from memtune.api import run_search
 from memtune.corpora import import_corpus
 from memtune.ray_backend.ray_executor import RayExecutor
 from memtune.settings import Settings
-from memtune.studies.assignment import Assignment
+from memtune.studies.director import DirectedTrial
 from memtune.studies.executor import ExecutorRun
-from memtune.studies.trial import Trial
+from memtune.studies.trial_worker import Assignment
 from memtune.trial_state import TrialState
 from tests.soak.tracking import WARM_UP_TRIALS, read_resident_bytes
 
@@ -49,7 +49,7 @@ class MeasuredExecutor(RayExecutor):
     def run_trials(self, run: ExecutorRun) -> None:
         """Run the trials as `RayExecutor` does."""
 
-        def make_assignment(trial: Trial) -> Assignment:
+        def make_assignment(trial: DirectedTrial) -> Assignment:
             if trial.proposal.number % EVERY == 0:
                 number, size, seconds = trial.proposal.number, read_resident_bytes(), time.process_time()
                 self.measured.append((number, size, seconds))

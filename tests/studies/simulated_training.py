@@ -21,13 +21,13 @@ from memtune.results.study.verdicts import write_stored_costs
 from memtune.storage.folder import Folder
 from memtune.studies.checkpoint_store import Checkpoints
 from memtune.studies.definition.study_terms import name_alternative
+from memtune.studies.director import DirectedTrial
 from memtune.studies.executor import ExecutorRun
-from memtune.studies.trial import Trial
 from memtune.studies.trial_worker import WorkerReport
 from memtune.tasks import ItemCosts, open_task
 from memtune.training import Checkpoint, Report, TrialConfig, create_trainer
 from memtune.training.checkpoint import make_record
-from memtune.training.loop.epoch_batches import Position
+from memtune.training.training_loop import Position
 from memtune.training.weight_files import copy_weights
 from memtune.trial_state import Failure, FailureCause, StopReason, TrialEnd
 from memtune.usage import NodeSeconds, Usage
@@ -180,7 +180,7 @@ class SimulatedWorkers:
 
     def run_trials(self, run: ExecutorRun) -> None:
         """Run trials until the director has no more, `run.stop` is set, or an end is due."""
-        order, events, idle = itertools.count(), list[tuple[float, int, Trial]](), self.workers
+        order, events, idle = itertools.count(), list[tuple[float, int, DirectedTrial]](), self.workers
         while not run.stop.is_set:
             while idle and (trial := run.director.take_next_trial()) is not None:
                 run.director.on_started(trial.proposal.number)
@@ -205,7 +205,9 @@ class SimulatedWorkers:
                 raise DriverKilledError
             signal.raise_signal(signal.SIGINT)
 
-    def _schedule(self, events: list[tuple[float, int, Trial]], order: int, trial: Trial) -> None:
+    def _schedule(
+        self, events: list[tuple[float, int, DirectedTrial]], order: int, trial: DirectedTrial
+    ) -> None:
         known = self._find_curve(trial.proposal.identity)
         curve = self._make_curve(trial.config)
         before = known[-1].tokens if known else 0
@@ -222,7 +224,7 @@ class SimulatedWorkers:
         count = max(1, length // every)
         return self.truth.make_curve(config, [length * place // count for place in range(1, count + 1)])
 
-    def _report(self, run: ExecutorRun, trial: Trial) -> bool:
+    def _report(self, run: ExecutorRun, trial: DirectedTrial) -> bool:
         """Report a trial's next point; return whether it continues."""
         number, identity, config = trial.proposal.number, trial.proposal.identity, trial.config
         if self.truth.draw("faulty", identity) < self.truth.faulty and identity not in self._faulty:

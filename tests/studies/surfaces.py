@@ -121,7 +121,7 @@ def _simulate(workers: SimulatedWorkers, *, is_thorough: bool) -> Iterator[None]
     with ExitStack() as stack:
         stack.enter_context(patch.object(api, "RayExecutor", lambda address, notify: workers))
         stack.enter_context(patch.object(api, "conclude_study", store_and_conclude))
-        stack.enter_context(patch("memtune.studies.budgets.study_clock.time", workers.clock))
+        stack.enter_context(patch("memtune.studies.budgets.budget_monitor.time", workers.clock))
         if not is_thorough:
             kept = PromotionResult(champion=None, reason="nothing is registered")
             stack.enter_context(patch.object(study_conclusion, "_register", lambda *arguments: kept))

@@ -14,7 +14,7 @@ import pytest
 import memtune
 from memtune.errors import ArgumentError, ConfigurationError, CorpusError, MemtuneError, StudyError
 from memtune.settings import Settings
-from memtune.studies.in_process_executor import InProcessExecutor
+from memtune.studies.executor import InProcessExecutor
 from memtune.toml_text import parse_toml
 from tests.conftest import SENTENCES
 

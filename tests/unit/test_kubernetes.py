@@ -8,7 +8,7 @@ import pytest
 import yaml
 from ray.autoscaler._private.kuberay.autoscaling_config import _derive_autoscaling_config_from_ray_cr
 
-from memtune.studies.capacity import NodeType, parse_capacity
+from memtune.ray_backend.cluster_nodes import NodeType, parse_capacity
 from tests.kuberay_schema import find_faults
 
 ROOT = Path(__file__).parents[2]

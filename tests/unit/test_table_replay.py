@@ -41,8 +41,7 @@ from memtune.search import Proposals, SamplerConfig
 from memtune.search.early_stopping import SuccessiveHalvingConfig
 from memtune.spaces import Space, combine_spaces, read_space
 from memtune.studies.definition.study_terms import Resources
-from memtune.studies.executor import ExecutorRun
-from memtune.studies.stop_request import StopRequest
+from memtune.studies.executor import ExecutorRun, StopRequest
 from memtune.trial_state import TrialState
 from memtune.values import digest
 

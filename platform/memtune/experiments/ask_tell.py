@@ -19,8 +19,7 @@ from memtune.objective import Objective
 from memtune.search import Lease, Outcome, Proposal, Proposals, StudyReader
 from memtune.search.database.study_database import find_max_tokens
 from memtune.spaces import Scalar, pin_point
-from memtune.studies.budgets.budget_monitor import BudgetMonitor
-from memtune.studies.budgets.study_clock import StudyClock
+from memtune.studies.budgets.budget_monitor import BudgetMonitor, StudyClock
 from memtune.studies.definition.resolved_study import ResolvedStudy
 from memtune.studies.definition.study_terms import describe_changed_terms
 from memtune.studies.director import Director, Records

@@ -1,88 +1,66 @@
-"""Ray's internals that memtune depends on: why, and what replaces one that a version of Ray no longer has.
+"""Ray's internals that private instances and Tune's adapters depend on, and why. Seen with Ray 2.60.0.
 
-Seen with Ray 2.60.0. `tests/unit/ray_backend/test_compatibility.py` fails when one of them changes.
-
-Cluster files and job packages:
-
-- `autoscaler._private.util.prepare_config` fills in Ray's defaults; a file without them cannot be validated.
-  Fallback: the file as written.
-- `autoscaler._private.util.validate_config`: `ray up` validates too, but only after it has begun to launch.
-  Fallback: no validation before `ray up`.
-- `_private.runtime_env.packaging._get_excludes` and `get_excludes_from_ignore_files`: the size of a job's
-  package is limited, and Ray decides which files it leaves out. Fallback: all files except `.git`.
-- The names of the loggers that log each step of an upload. Fallback: the steps are printed.
-- `autoscaler._private.command_runner` starts `ssh` by name and has no setting for host keys, on which
-  `clusters.host_keys` relies. There is no fallback: the guard test fails.
-
-Private instances and Tune:
+Every version that pyproject.toml allows has them: `tests/unit/ray_backend/test_compatibility.py` fails when
+one of them changes. Where a session's safety depends on a name, a version of Ray without it is refused.
 
 - `_temp_dir` and `_system_config` of ray.init, and the settings named in START_SETTINGS and
   PRESTART_SETTINGS: the session must be in a private folder, and a start without the settings takes seconds
-  longer. There is no fallback: Ray refuses a name that it does not know, and the guard test fails.
+  longer.
 - `job_config.JobConfig`, its `_serialize` and `_py_driver_sys_path`: ray.init puts the working folder and the
-  folder of the driver's script first on the path of every worker, and has no option against it. There is no
-  fallback: without these names no worker is started, because it might run modules that others left there.
+  folder of the driver's script first on the path of every worker, and has no option against it.
+  Without these names no worker is started, because it might run modules that others left there.
 - The text of the bare Exception for a node whose processes took too long to start, which is tried again.
   Fallback: the first such error ends the search, with its reason.
 - `dashboard.optional_deps`: ray.init imports it while other threads import what it needs too. Fallback:
   ray.init imports it.
 - `widgets.util.in_notebook`: elsewhere than in a notebook, Tune warns of a reporter that it ignores.
-  Fallback: no reporter, and Tune prints its own table in a notebook. `memtune/__init__.py` sets the
-  level of the same module's logger; fallback: the log of missing widgets is printed.
-- RAY_NODE_TYPE_NAME, with which the cluster launcher tells a worker the type of its node. Fallback: usage
-  has no type of node.
+  `memtune/__init__.py` sets the level of the same module's logger.
+- RAY_NODE_TYPE_NAME, with which the cluster launcher tells a worker the type of its node. Without
+  it, usage has no type of node.
 - `_private.utils.set_sigterm_handler` and `_raylet.CoreWorker`: while Ray starts, its handlers of SIGTERM end
-  the driver at once, with code 15 or a native stack. Fallback: they do, until Ray has started.
+  the driver at once, with code 15 or a native stack.
 - `_private.node.Node`: ray.init always starts a dashboard, an autoscaler and a log monitor, each of which
-  takes a second of a core, and listens on every interface. Fallback: Ray's own node.
+  takes a second of a core, and listens on every interface.
 - `_private.worker._global_node` has the processes of a private instance, the socket of this node's raylet
   (which is in the raylet's command line) and the folder of the logs: Ray does not tell a driver that its
   raylet or GCS has died. Fallback: the driver waits, as Ray does.
 - `tune.execution.class_cache` gives workers a runtime environment with variables of the driver, AWS keys
   among them, which Ray's agent logs. For an environment Ray also starts new workers (seconds for each trial)
-  instead of the prestarted ones. There is no fallback: without the two names, Tune is not run, because keys
-  might reach a log.
+  instead of the prestarted ones. Without the two names, Tune is not run, because keys might reach a log.
 - The texts of an error file: Tune writes a worker's failure there and has no call for its cause. Fallback:
   the last line of the file is the reason.
 - `tune.TuneError` replaces an error of a callback and has its traceback as text; the error itself is its
   `__context__`. Fallback: the TuneError as it is.
-- The collections of trials of Tune's controller (TRIAL_COLLECTIONS) keep every trial, and it reads them in
-  every step: the driver of a long study grows and slows down. Fallback: it keeps them.
+- The collections of trials of Tune's controller (TRIAL_SETS and two others) keep every trial, and it reads
+them in
+  every step: the driver of a long study grows and slows down.
 - `tune.progress_reporter.TrialProgressCallback`, which Tune adds to a run that passes none, keeps every trial
-  too, 25 kB each. There is no fallback: without the name, Tune's adapters cannot be imported.
+  too, 25 kB each.
 - `_raylet.AuthenticationTokenLoader` reads a token once per process; the next instance has another one.
-  Fallback: nothing, and a second instance in one process is refused by Ray.
 - The command line of the autoscaler's process: Ray has no call for the file it was started with. Fallback:
   the cluster counts as one that does not grow.
 - `autoscaler._private.kuberay`: on Kubernetes the autoscaler runs in a container of its own, so that the head
   does not see its process. Its modules derive the autoscaling file from the RayCluster. Fallback: the cluster
   counts as one that does not grow.
 - `experimental.internal_kv`: the store of Ray's head, in which the driver leaves a notice for workers in the
-  middle of a step. Fallback: no notice, and the workers are killed after `STOP_SECONDS`.
+  middle of a step.
 """
 
-import copy
-import io
-import logging
 import os
 import re
 import select
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import click
 import yaml
 
 from memtune.errors import MemtuneError, StudyError
 from memtune.stop_signals import keep_handlers
 
 KEY_NAMESPACE = "memtune"
-PathPredicate = Callable[[Path], bool]
-RAY_LOG_PREFIX = re.compile(r"[\d-]+ [\d:,]+\s+(?:PANIC|ERR|WARN|INFO) \S+\.py:\d+ -- ")
-"""The time and place with which a line of Ray's log begins."""
 KUBERAY_VARIABLE = "RAY_USAGE_STATS_KUBERAY_IN_USE"
 """KubeRay sets it in every container with Ray, with RAY_CLUSTER_NAME and RAY_CLUSTER_NAMESPACE."""
 NODE_TYPE_VARIABLE = "RAY_NODE_TYPE_NAME"
@@ -100,12 +78,6 @@ PRESTART_SETTINGS = {
     "prestart_worker_first_driver": False,
     "idle_worker_killing_time_threshold_ms": 3_600_000,
 }
-UPLOAD_LOGGERS = (
-    "ray.dashboard.modules.dashboard_sdk",
-    "ray.dashboard.modules.job.sdk",
-    "ray._private.runtime_env.packaging",
-)
-"""Loggers of Ray that log each step of an upload."""
 LOW_MEMORY_PATTERN = re.compile(
     r"killed due to the node running low on memory\. Memory on the node .*? was (.*)"
 )
@@ -113,80 +85,8 @@ LOW_MEMORY_PATTERN = re.compile(
 WORKER_DIED_TEXT = "worker process has died"
 """How an error file says that a worker's process ended by itself or was killed."""
 LOOPBACK_ADDRESS = "127.0.0.1"
-TRIAL_COLLECTIONS = (
-    "_trials",
-    "_trial_to_actor",
-    "_live_trials",
-    "_stopped_trials",
-    "_failed_trials",
-    "_trials_to_cache",
-)
-"""What of Tune's controller holds trials."""
-SKIPPED_STARTS = ("start_monitor", "start_log_monitor")
-
-
-class ClusterConfigError(Exception):
-    """Ray refuses the configuration of a cluster."""
-
-    def __init__(self, entry: str, problem: str) -> None:
-        """`entry` is the dotted name of the refused entry, or "the file"."""
-        super().__init__(problem)
-        self.entry, self.problem = entry, problem
-
-
-def complete_cluster_config(config: dict[str, Any]) -> dict[str, Any]:
-    """A cluster's configuration with the defaults that `ray up` fills in. Raises ClusterConfigError."""
-    try:
-        # Imported here, as below: Ray's modules load for up to two seconds, and other commands need none.
-        from ray.autoscaler._private.util import prepare_config
-    except ImportError:
-        return copy.deepcopy(config)
-    # Ray prints the reason of a refusal and raises an exception without it.
-    printed = io.StringIO()
-    try:
-        with redirect_stdout(printed), redirect_stderr(printed):
-            return dict(prepare_config(copy.deepcopy(config)))
-    except click.ClickException as error:
-        reason = _strip_log_formatting(printed.getvalue()) or error.message
-        raise ClusterConfigError("the file", reason) from error
-    except (AssertionError, AttributeError, KeyError, NotImplementedError, TypeError) as error:
-        # prepare_config reads entries before any validation.
-        raise ClusterConfigError("the file", f"{type(error).__name__}: {error}") from error
-
-
-def validate_cluster_config(config: dict[str, Any]) -> None:
-    """Validate a cluster's configuration as `ray up` does. Raises ClusterConfigError."""
-    import jsonschema  # type: ignore[import-untyped]
-
-    completed = complete_cluster_config(config)
-    try:
-        from ray.autoscaler._private.util import validate_config
-    except ImportError:
-        return
-    try:
-        validate_config(completed)
-    except jsonschema.ValidationError as error:
-        entry = ".".join(str(part) for part in error.absolute_path) or "the file"
-        raise ClusterConfigError(entry, error.message) from error
-    except (ValueError, RuntimeError, KeyError, TypeError) as error:
-        raise ClusterConfigError("the file", str(error)) from error
-
-
-def iterate_packaged_files(folder: Path) -> Iterator[Path]:
-    """The files that Ray packs when a job's working folder is `folder`: those that no ignore file names."""
-    excludes_by_default, find_excludes = _load_packaging_rules()
-
-    def iterate_folder(path: Path, excludes_above: list[PathPredicate]) -> Iterator[Path]:
-        excludes = excludes_above + find_excludes(path)
-        for entry in path.iterdir():
-            if any(is_excluded(entry) for is_excluded in excludes):
-                continue
-            if entry.is_dir() and not entry.is_symlink():
-                yield from iterate_folder(entry, excludes)
-            elif entry.is_file():
-                yield entry
-
-    yield from iterate_folder(folder, [excludes_by_default(folder)])
+TRIAL_SETS = ("_live_trials", "_stopped_trials", "_failed_trials", "_trials_to_cache")
+"""What of Tune's controller holds trials, besides `_trials` and `_trial_to_actor`."""
 
 
 def put_shared_key(key: str) -> None:
@@ -205,31 +105,10 @@ def delete_shared_key(key: str) -> None:
 
 
 def _call_key_store(name: str, *arguments: object) -> Any:
-    try:
-        from ray.experimental import internal_kv
-    except ImportError:
-        return None
-    call = getattr(internal_kv, name, None)
-    return call(*arguments, namespace=KEY_NAMESPACE) if call else None
+    # Imported here, as below: Ray loads for seconds, and other commands need none of it.
+    from ray.experimental import internal_kv
 
-
-def _load_packaging_rules() -> tuple[Callable[[Path], PathPredicate], Callable[[Path], list[PathPredicate]]]:
-    """What a working folder excludes by default, and what the ignore files of one folder exclude."""
-    try:
-        from ray._private.ray_constants import get_runtime_env_default_excludes
-        from ray._private.runtime_env.packaging import _get_excludes, get_excludes_from_ignore_files
-    except ImportError:
-        return (lambda folder: lambda path: path.name == ".git"), (lambda folder: [])
-    quiet = logging.getLogger(__name__)
-    return (
-        lambda folder: _get_excludes(folder, get_runtime_env_default_excludes()),
-        lambda folder: get_excludes_from_ignore_files(folder, include_gitignore=True, logger=quiet),
-    )
-
-
-def _strip_log_formatting(text: str) -> str:
-    """What Ray printed, without colours, line breaks and log prefixes."""
-    return RAY_LOG_PREFIX.sub("", " ".join(re.sub(r"\x1b\[[0-9;]*m", "", text).split()))
+    return getattr(internal_kv, name)(*arguments, namespace=KEY_NAMESPACE)
 
 
 def start_instance(folder: Path, *, has_prestarted_workers: bool, **options: Any) -> None:
@@ -278,10 +157,8 @@ def import_dashboard_modules() -> None:
 
 def is_in_notebook() -> bool:
     """Whether Tune takes this process for a notebook."""
-    try:
-        from ray.widgets.util import in_notebook
-    except ImportError:
-        return False
+    from ray.widgets.util import in_notebook
+
     return bool(in_notebook())
 
 
@@ -290,43 +167,26 @@ def leave_stop_signals() -> Iterator[None]:
     """ray.init in the block sets no handler of SIGTERM, and its library's one is replaced at once."""
     utils: Any = import_module("ray._private.utils")
     raylet: Any = import_module("ray._raylet")
-    set_handler = getattr(utils, "set_sigterm_handler", None)
-    make_worker = getattr(raylet, "CoreWorker", None)
+    set_handler, make_worker = utils.set_sigterm_handler, raylet.CoreWorker
 
     def make_worker_and_keep_handlers(*arguments: Any) -> Any:
         with keep_handlers():
-            return make_worker(*arguments)  # type: ignore[misc]
+            return make_worker(*arguments)
 
-    with ExitStack() as restored:
-        if set_handler is not None:
-            restored.callback(setattr, utils, "set_sigterm_handler", set_handler)
-            utils.set_sigterm_handler = lambda handler: None
-        if make_worker is not None:
-            restored.callback(setattr, raylet, "CoreWorker", make_worker)
-            raylet.CoreWorker = make_worker_and_keep_handlers
+    utils.set_sigterm_handler = lambda handler: None
+    raylet.CoreWorker = make_worker_and_keep_handlers
+    try:
         yield
+    finally:
+        utils.set_sigterm_handler, raylet.CoreWorker = set_handler, make_worker
 
 
 @contextmanager
 def use_lean_node() -> Iterator[None]:
     """ray.init in the block starts a node on 127.0.0.1 without dashboard, autoscaler and log monitor."""
-    try:
-        from ray._private import node
-    except ImportError:
-        yield
-        return
-    original = getattr(node, "Node", None)
-    if original is None or not all(hasattr(original, name) for name in ("start_api_server", *SKIPPED_STARTS)):
-        yield
-        return
-    node.Node = _make_lean_node(original)  # type: ignore[misc]
-    try:
-        yield
-    finally:
-        node.Node = original  # type: ignore[misc]
+    node: Any = import_module("ray._private.node")
+    original: Any = node.Node
 
-
-def _make_lean_node(original: Any) -> Any:
     class LeanNode(original):  # type: ignore[misc]
         def __init__(self, ray_params: Any, **options: Any) -> None:
             ray_params.update(node_ip_address=LOOPBACK_ADDRESS)
@@ -342,7 +202,11 @@ def _make_lean_node(original: Any) -> Any:
         def start_log_monitor(self) -> None:
             """Start nothing that forwards logs."""
 
-    return LeanNode
+    node.Node = LeanNode
+    try:
+        yield
+    finally:
+        node.Node = original
 
 
 class NodeProcesses:
@@ -419,11 +283,9 @@ def raise_callback_errors() -> Iterator[None]:
 
 def forget_ended_trials(controller: Any) -> None:
     """Remove the trials that have ended, and hold no worker, from what Tune keeps of all trials."""
-    inner = getattr(controller, "_tune_controller", None)
-    if inner is None or any(not hasattr(inner, name) for name in TRIAL_COLLECTIONS):
-        return
+    inner = controller._tune_controller
     ended = {trial for trial in inner._trials if trial.is_finished() and trial not in inner._trial_to_actor}
-    for name in ("_live_trials", "_stopped_trials", "_failed_trials", "_trials_to_cache"):
+    for name in TRIAL_SETS:
         getattr(inner, name).difference_update(ended)
     if ended:
         inner._trials[:] = [trial for trial in inner._trials if trial not in ended]
@@ -431,11 +293,8 @@ def forget_ended_trials(controller: Any) -> None:
 
 def reset_token_cache() -> None:
     """Have Ray read its token again at the next connection."""
-    from ray import _raylet
-
-    loader = getattr(_raylet, "AuthenticationTokenLoader", None)
-    if loader is not None:
-        loader.instance().reset_cache()
+    raylet: Any = import_module("ray._raylet")
+    raylet.AuthenticationTokenLoader.instance().reset_cache()
 
 
 def read_autoscaling_config(gcs_address: str) -> dict[str, Any] | None:
@@ -459,11 +318,9 @@ def _derive_kuberay_config(environment: Mapping[str, str]) -> dict[str, Any] | N
     """
     if KUBERAY_VARIABLE not in environment:
         return None
-    try:
-        from ray.autoscaler._private.kuberay.autoscaling_config import _derive_autoscaling_config_from_ray_cr
-        from ray.autoscaler._private.kuberay.node_provider import KubernetesHttpApiClient
-    except ImportError:
-        return None
+    from ray.autoscaler._private.kuberay.autoscaling_config import _derive_autoscaling_config_from_ray_cr
+    from ray.autoscaler._private.kuberay.node_provider import KubernetesHttpApiClient
+
     client = KubernetesHttpApiClient(environment["RAY_CLUSTER_NAMESPACE"])
     try:
         cluster = client.get(f"rayclusters/{environment['RAY_CLUSTER_NAME']}")

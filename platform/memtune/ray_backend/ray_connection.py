@@ -1,11 +1,19 @@
-"""A connection to Ray: to a private instance of this machine, or to an existing cluster."""
+"""A connection to Ray: to a private instance of this machine, or to an existing cluster.
+
+A private instance has only the processes that trials need. Who has its token can run code as this user, so
+only this user can read it.
+"""
 
 import logging
 import os
+import secrets
 import socket
-from collections.abc import Callable, Iterator
+import stat
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from signal import SIGHUP
+from typing import Any
 
 os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
 os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
@@ -16,12 +24,25 @@ os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
 import ray
 
 from memtune.errors import StudyError
-from memtune.ray_backend.compatibility import import_dashboard_modules, leave_stop_signals, make_job_config
-from memtune.ray_backend.local_instance import run_local_instance
-from memtune.ray_backend.private_token import protect_default_token
+from memtune.ray_backend.compatibility import (
+    import_dashboard_modules,
+    is_start_timeout,
+    leave_stop_signals,
+    make_job_config,
+    reset_token_cache,
+    start_instance,
+    use_lean_node,
+)
+from memtune.ray_backend.instance_cleanup import RUN_FOLDER_VARIABLE
 from memtune.ray_backend.run_folder import open_run_folder
-from memtune.stop_signals import keep_handlers
+from memtune.retry import Backoff, retry
+from memtune.stop_signals import keep_handlers, start_processes_without
 
+log = logging.getLogger(__name__)
+
+OWNER_ONLY_MODE = 0o600
+RETRY_SECONDS = 60.0
+"""Ray gives up when a process of its takes 15 s to start, as on a busy machine; so long it is tried again."""
 ANSWER_SECONDS = 10.0
 """Seconds in which a cluster has to answer; ray.init alone tries for minutes without a message."""
 HTTP2_START = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
@@ -29,6 +50,86 @@ HTTP2_START = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 
 SETTINGS_FRAME = 4
 
 import_dashboard_modules()
+
+
+@contextmanager
+def run_local_instance(folder: Path, cores: int, **options: Any) -> Iterator[None]:
+    """Run a private Ray instance during the block and connect to it.
+
+    Its session and token are in `folder`, which must be private: Ray gives its own folders mode 0777. It
+    starts with a worker per core when trials use at least half of the machine's; `cores` is how many they
+    use. `options` go to ray.init.
+    """
+    is_half = 2 * cores >= (os.cpu_count() or 1)
+
+    def start() -> None:
+        ray.shutdown()  # what is left of an attempt before
+        start_instance(folder / "ray", has_prestarted_workers=is_half, **options)
+
+    with use_private_token(folder):
+        try:
+            variables = {RUN_FOLDER_VARIABLE: str(folder), "PYTHONSAFEPATH": "1"}
+            with use_lean_node(), set_environment(variables), start_processes_without(SIGHUP):
+                retry(start, is_start_timeout, Backoff(1.0, 1.0).next_pause, RETRY_SECONDS)
+            yield
+        finally:
+            ray.shutdown()
+
+
+@contextmanager
+def use_private_token(folder: Path) -> Iterator[None]:
+    """Ray started in the block has a new token in `folder`, independent of the user's variables.
+
+    RAY_AUTH_MODE is unset because Ray then enables tokens for an instance it starts; once Ray is imported,
+    setting it has no effect.
+    """
+    path = folder / "token"
+    with os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, OWNER_ONLY_MODE), "w") as file:
+        file.write(secrets.token_hex(32))
+    with set_environment({"RAY_AUTH_TOKEN_PATH": str(path), "RAY_AUTH_TOKEN": None, "RAY_AUTH_MODE": None}):
+        reset_token_cache()
+        try:
+            yield
+        finally:
+            reset_token_cache()
+
+
+@contextmanager
+def set_environment(values: Mapping[str, str | None]) -> Iterator[None]:
+    """Set or, where the value is None, unset variables of the environment during the block."""
+    before = {name: os.environ.get(name) for name in values}
+    _update_environment(values)
+    try:
+        yield
+    finally:
+        _update_environment(before)
+
+
+def _update_environment(values: Mapping[str, str | None]) -> None:
+    for name, value in values.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+def protect_default_token(home: Path) -> None:
+    """Let only its owner read the token of clusters in the home folder: Ray creates it with mode 0644."""
+    path = home / ".ray" / "auth_token"
+    try:
+        mode = stat.S_IMODE(path.stat().st_mode)
+        if mode & 0o077:
+            path.chmod(OWNER_ONLY_MODE)
+            log.warning(
+                "%s had mode %04o and now has 0600; make a new token if other users of this machine may have "
+                "read it",
+                path,
+                mode,
+            )
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        log.warning("cannot protect %s: %s", path, error.strerror)
 
 
 @contextmanager

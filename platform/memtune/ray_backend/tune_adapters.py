@@ -2,11 +2,16 @@
 
 Tune asks the searcher for trials, shows the stopper each report, and informs the callback about workers. The
 three adapters hold no decisions of their own.
+
+The clock of heartbeats advances by one second at most between two checks. A driver that was stopped for an
+hour, or waited for its storage, therefore does not expire its workers.
 """
 
 import logging
+import re
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -16,22 +21,77 @@ from ray.tune.schedulers import FIFOScheduler
 from ray.tune.search import Searcher
 
 from memtune.ray_backend.cluster_nodes import SlotPlanner
-from memtune.ray_backend.compatibility import forget_ended_trials
+from memtune.ray_backend.compatibility import LOW_MEMORY_PATTERN, WORKER_DIED_TEXT, forget_ended_trials
 from memtune.ray_backend.node_watch import NodeWatch
-from memtune.ray_backend.stop_notice import StopNotice
-from memtune.ray_backend.worker_failures import read_last_failure
+from memtune.ray_backend.trial_actor import StopNotice
 from memtune.search import StorageUnavailableError
-from memtune.studies.assignment import Assignment
-from memtune.studies.director import Director
-from memtune.studies.heartbeat_monitor import HeartbeatMonitor
-from memtune.studies.stop_request import STOP_SECONDS, StopRequest
-from memtune.studies.trial import Trial
-from memtune.studies.trial_worker import WorkerReport
+from memtune.studies.director import DirectedTrial, Director
+from memtune.studies.executor import STOP_SECONDS, StopRequest
+from memtune.studies.trial_worker import Assignment, WorkerReport
 from memtune.trial_state import StopReason, TrialEnd
+
+FAILURE_HEADER_PATTERN = re.compile(r"^Failure # \d+ .*$", re.MULTILINE)
+WORKER_DIED_MESSAGE = "the worker process died: it crashed, or was killed"
+MAX_REASON_CHARACTERS = 300
+
+
+def read_last_failure(path: str | None) -> str:
+    """The last failure in an error file, on one line; without a file or a cause the worker has died."""
+    if not path or not Path(path).exists():
+        return WORKER_DIED_MESSAGE
+    failure = FAILURE_HEADER_PATTERN.split(Path(path).read_text(encoding="utf-8", errors="replace"))[-1]
+    if low := LOW_MEMORY_PATTERN.search(failure):
+        return f"its node ran low on memory and Ray ended the worker: {low[1].strip()}"
+    last = next((line.strip() for line in reversed(failure.splitlines()) if line.strip()), WORKER_DIED_TEXT)
+    return WORKER_DIED_MESSAGE if WORKER_DIED_TEXT in last else last[:MAX_REASON_CHARACTERS]
+
+
+MAX_STEP_SECONDS = 1.0
+"""Seconds by which the clock advances at most between two checks."""
+
+
+class HeartbeatMonitor:
+    """The heartbeats of one driver's trials, by number."""
+
+    def __init__(self, timeout_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        """A trial expires `timeout_seconds` after its last heartbeat."""
+        self.timeout_seconds = timeout_seconds
+        self._clock = clock
+        self._last_check = clock()
+        self._elapsed_seconds = 0.0
+        self._last_heartbeats: dict[int, float] = {}
+        self._max_tokens: dict[int, int] = {}
+
+    def start(self, number: int) -> None:
+        """A worker starts the trial, for the first time or again."""
+        self._last_heartbeats[number] = self._elapsed_seconds
+
+    def record_heartbeat(self, number: int, tokens: int) -> bool:
+        """Record a report of the worker; return whether the trial has more tokens than ever before."""
+        self._last_heartbeats[number] = self._elapsed_seconds
+        has_progressed = tokens > self._max_tokens.get(number, 0)
+        self._max_tokens[number] = max(tokens, self._max_tokens.get(number, 0))
+        return has_progressed
+
+    def remove(self, number: int) -> None:
+        """The trial ended, or lost its worker."""
+        self._last_heartbeats.pop(number, None)
+
+    def find_expired_trials(self) -> list[int]:
+        """Advance the clock and return the expired trials. Call it more often than once a second."""
+        now = self._clock()
+        self._elapsed_seconds += min(now - self._last_check, MAX_STEP_SECONDS)
+        self._last_check = now
+        return [
+            number
+            for number, last in self._last_heartbeats.items()
+            if self._elapsed_seconds - last >= self.timeout_seconds
+        ]
+
 
 MAX_RETRIES = 2
 """Consecutive failures of a trial that are retried; a failure after further progress counts as the first."""
-AssignmentFactory = Callable[[Trial], Assignment]
+AssignmentFactory = Callable[[DirectedTrial], Assignment]
 
 log = logging.getLogger(__name__)
 

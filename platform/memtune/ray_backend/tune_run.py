@@ -14,8 +14,7 @@ from ray import tune
 from memtune.ray_backend.cluster_nodes import SlotPlanner
 from memtune.ray_backend.compatibility import forward_no_variables, is_in_notebook, raise_callback_errors
 from memtune.ray_backend.node_watch import watch_node
-from memtune.ray_backend.stop_notice import StopNotice
-from memtune.ray_backend.trial_actor import TrialActor, request_resources
+from memtune.ray_backend.trial_actor import StopNotice, TrialActor, request_resources
 from memtune.ray_backend.tune_adapters import (
     MAX_RETRIES,
     DirectedCallback,
@@ -23,11 +22,11 @@ from memtune.ray_backend.tune_adapters import (
     DirectedStopper,
     DirectorHandle,
     ForgetfulScheduler,
+    HeartbeatMonitor,
     SilentProgress,
     SilentReporter,
 )
 from memtune.studies.executor import ExecutorRun
-from memtune.studies.heartbeat_monitor import HeartbeatMonitor
 
 TUNE_SETTINGS = {
     # Lifts Tune's own limit on trials that wait for a node: the searcher limits the open trials.

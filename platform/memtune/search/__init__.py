@@ -2,9 +2,8 @@
 
 from memtune.search.database.outage_buffer import StorageUnavailableError
 from memtune.search.database.study_lease import Holder, Lease
-from memtune.search.early_stopping import RULES, AnyEarlyStopping, EarlyStopping, Rule
+from memtune.search.early_stopping import AnyEarlyStopping, EarlyStopping, Rule
 from memtune.search.importance import MIN_IMPORTANCE_TRIALS, MIN_PARAMETER_TRIALS, ParameterImportance
-from memtune.search.optuna_trials import FORMAT_KEY, STUDY_FORMAT, check_format
 from memtune.search.outcomes import (
     DEFAULT_OBJECTIVES,
     SIZE_UNITS,
@@ -24,3 +23,4 @@ from memtune.search.samplers import (
     check_sampler,
 )
 from memtune.search.study_reader import REPEATS_SUFFIX, StoredStudy, StudyReader
+from memtune.search.trial_store import FORMAT_KEY, STUDY_FORMAT, check_format

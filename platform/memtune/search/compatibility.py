@@ -65,10 +65,8 @@ def add_read_cache(database: optuna.storages.RDBStorage) -> optuna.storages.Base
 
     Reason: without it each ask reads all trials from the database. `create_study` adds this cache to a URL,
     and to no storage object. The function that does so, `get_storage`, is importable and undocumented.
-    Fallback: the database itself, which is slower.
     """
-    wrap = getattr(optuna.storages, "get_storage", None)
-    return database if wrap is None else wrap(database)
+    return optuna.storages.get_storage(database)
 
 
 class JournalLock(JournalFileSymlinkLock):

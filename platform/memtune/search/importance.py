@@ -14,6 +14,7 @@ import copy
 import math
 import random
 import warnings
+from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -22,8 +23,8 @@ from optuna.distributions import CategoricalDistribution
 from optuna.trial import FrozenTrial, TrialState
 
 from memtune.search.compatibility import RestrictedStudy, suppress_optuna_messages
-from memtune.search.optuna_trials import select_started
 from memtune.search.samplers.observed_values import extrapolate_stopped
+from memtune.search.trial_store import select_started
 from memtune.values import Value
 
 MIN_IMPORTANCE_TRIALS = 10
@@ -76,7 +77,8 @@ def rank_parameters(trials: Sequence[FrozenTrial]) -> list[ParameterImportance]:
     alone: its share of 100 % would say nothing. Trials that were stopped early count with their extrapolated
     final value (`extrapolate_stopped`).
     """
-    valued = [trial for trial in extrapolate_stopped(select_started(trials)) if _has_value(trial)]
+    complete = [t for t in extrapolate_stopped(select_started(trials)) if t.state is TrialState.COMPLETE]
+    valued = [trial for trial in complete if trial.value is not None and math.isfinite(trial.value)]
     if len(valued) < MIN_IMPORTANCE_TRIALS:
         return []
     # Imported here: it imports scikit-learn, which takes a second, and only a study that ends needs it.
@@ -86,7 +88,8 @@ def rank_parameters(trials: Sequence[FrozenTrial]) -> list[ParameterImportance]:
         target_quantile=max(MIN_BEST_SHARE, MIN_BEST_TRIALS / len(valued))
     )
     found = _evaluate(evaluator, valued)
-    compared = {name: found[name] for name in found if _count(name, valued) >= MIN_PARAMETER_TRIALS}
+    counts = Counter(name for trial in valued for name in trial.params)
+    compared = {name: found[name] for name in found if counts[name] >= MIN_PARAMETER_TRIALS}
     if len(compared) == 1 < len(found):
         return []
     total = sum(compared.values()) or 1.0
@@ -119,15 +122,6 @@ def _find_noise_level(evaluator: Any, trials: Sequence[FrozenTrial], names: Coll
         found = _evaluate(evaluator, exchanged)
         level = max([level, *(found[name] for name in names)])
     return level
-
-
-def _count(name: str, trials: Sequence[FrozenTrial]) -> int:
-    """The trials that have a parameter."""
-    return sum(name in trial.params for trial in trials)
-
-
-def _has_value(trial: FrozenTrial) -> bool:
-    return trial.state is TrialState.COMPLETE and trial.value is not None and math.isfinite(trial.value)
 
 
 def _describe(

@@ -14,11 +14,18 @@ from optuna.trial import FrozenTrial, TrialState
 
 from memtune.search.database.outage_buffer import OutageBuffer, StorageUnavailableError, convert_outage_errors
 from memtune.search.database.study_database import open_study_database, redact_url
-from memtune.search.optuna_trials import is_paused, is_rejected, read_outcome, read_proposal, select_started
 from memtune.search.outcomes import Outcome, Proposal
 from memtune.search.proposer import Candidates, Proposer
 from memtune.search.samplers import MultiObjective, SamplerConfig
-from memtune.search.trial_store import ListPoints, TrialStore
+from memtune.search.trial_store import (
+    ListPoints,
+    TrialStore,
+    is_paused,
+    is_rejected,
+    read_outcome,
+    read_proposal,
+    select_started,
+)
 from memtune.spaces import MeasureSize, Scalar, Space
 from memtune.trial_state import StopReason, TrialEnd
 from memtune.usage import Usage

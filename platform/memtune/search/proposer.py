@@ -4,28 +4,148 @@ The study's initial points come first. The next trials go to the families of the
 sampler knows each family before it chooses among them. After 20 rejections in a row the proposer stops asking
 the sampler and takes an untried point at random: of all points where the space is small, of a number of draws
 where it is large.
+
+A long study has thousands of trials, and a proposal does not read them all again: a summary of them is in
+memory, and a sampler learns from a bounded part of them.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+import math
+from bisect import bisect_left, insort
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import optuna
-from optuna.trial import TrialState
+from optuna.trial import FrozenTrial, TrialState
 
 from memtune.errors import ConfigurationError, StudyError
-from memtune.search.optuna_trials import (
+from memtune.search.outcomes import Proposal
+from memtune.search.samplers import MultiObjective, SamplerConfig, SamplerFactory
+from memtune.search.trial_store import (
+    IDENTITY_KEY,
     INITIAL_POINTS_KEY,
     PRIOR_POINTS_KEY,
+    ListPoints,
+    TrialStore,
+    is_rejected,
+    present_to_sampler,
     read_outcome,
     read_proposal,
     select_started,
 )
-from memtune.search.outcomes import Proposal
-from memtune.search.proposal_history import History
-from memtune.search.samplers import MultiObjective, SamplerConfig, SamplerFactory
-from memtune.search.trial_store import ListPoints, TrialStore
 from memtune.spaces import MeasureSize, PinnedChooser, RandomChooser, Scalar, Space
 from memtune.values import digest
+
+MAX_BEST_TRIALS = 100
+"""Four times the trials that TPE models as good, which are 25 at most."""
+MAX_NEWEST_TRIALS = 300
+MAX_RUNNING_TRIALS = 100
+
+Rank = tuple[int, float, float, int]
+
+
+class History:
+    """Every trial that was asked of a study's sampler: started, refused or a duplicate."""
+
+    def __init__(self, trials: Iterable[FrozenTrial]) -> None:
+        """`trials` are in the order of their numbers."""
+        self.asks = 0
+        self.consecutive_rejections = 0
+        """Refusals and duplicates since the last started trial."""
+        self.number_by_identity: dict[str, int] = {}
+        """The started trials' numbers by identity."""
+        self.window = TrialWindow()
+        self._asks_by_choice: Counter[tuple[str, Scalar]] = Counter()
+        self._starts_by_choice: Counter[tuple[str, Scalar]] = Counter()
+        for trial in trials:
+            self.add(trial)
+
+    def add(self, trial: FrozenTrial) -> None:
+        """Add the next trial that was asked of the sampler."""
+        choices = [(name, value) for name, value in trial.params.items() if isinstance(value, str)]
+        rejected = is_rejected(trial)
+        self.asks += 1
+        self.consecutive_rejections = self.consecutive_rejections + 1 if rejected else 0
+        self._asks_by_choice.update(choices)
+        if IDENTITY_KEY in trial.user_attrs and not rejected:
+            self.number_by_identity[trial.user_attrs[IDENTITY_KEY]] = trial.number
+            self._starts_by_choice.update(choices)
+        self.window.add(trial)
+
+    def count_asks_and_starts(self, name: str, option: Scalar) -> tuple[int, int]:
+        """How many trials chose an option of a categorical parameter, and how many of them were started."""
+        return self._asks_by_choice[name, option], self._starts_by_choice[name, option]
+
+
+class TrialWindow:
+    """The trials that a sampler learns from: all of a short study, a bounded part of a long one.
+
+    The part has the best and the newest ended or paused trials, and the newest running trials. It has all
+    trials that TPE models as good, which are 25 at most, and a sample of those that TPE models as bad. It
+    depends on the trials only, not on the order in which they ended, so a resumed study has the same part.
+    """
+
+    def __init__(self) -> None:
+        self._trials: dict[int, FrozenTrial] = {}
+        self._ranks: list[Rank] = []
+        self._newest: list[int] = []
+        self._running: list[int] = []
+
+    def add(self, trial: FrozenTrial) -> None:
+        """Add a trial, or replace a running or paused trial by its later state."""
+        trial = present_to_sampler(trial)
+        self._discard(trial.number)
+        if trial.state is TrialState.RUNNING:
+            self._trials[trial.number] = trial
+            insort(self._running, trial.number)
+        elif trial.state in (TrialState.COMPLETE, TrialState.PRUNED):
+            self._trials[trial.number] = trial
+            insort(self._ranks, _rank(trial))
+            insort(self._newest, trial.number)
+            self._drop_surplus()
+
+    def list_trials(self) -> list[FrozenTrial]:
+        """The trials of the part, by number."""
+        numbers = {rank[-1] for rank in self._ranks}.union(self._newest, self._running[-MAX_RUNNING_TRIALS:])
+        return [self._trials[number] for number in sorted(numbers)]
+
+    def _discard(self, number: int) -> None:
+        known = self._trials.pop(number, None)
+        if known is not None:
+            _remove(self._running, number)
+            _remove(self._newest, number)
+            _remove(self._ranks, _rank(known))
+
+    def _drop_surplus(self) -> None:
+        dropped = {rank[-1] for rank in self._ranks[MAX_BEST_TRIALS:]}.union(
+            self._newest[:-MAX_NEWEST_TRIALS]
+        )
+        del self._ranks[MAX_BEST_TRIALS:], self._newest[:-MAX_NEWEST_TRIALS]
+        if dropped:
+            dropped.difference_update((rank[-1] for rank in self._ranks), self._newest)
+        for number in dropped:
+            del self._trials[number]
+
+
+def _remove(ordered: list[Any], item: Any) -> None:
+    """Remove an item from a sorted list that may hold it."""
+    place = bisect_left(ordered, item)
+    if place < len(ordered) and ordered[place] == item:
+        del ordered[place]
+
+
+def _rank(trial: FrozenTrial) -> Rank:
+    """TPE's order, the best first: complete by value, stopped by tokens and value, then refused."""
+    if sum(violation for violation in trial.constraints.values() if violation > 0):
+        return (2, 0.0, 0.0, trial.number)
+    if trial.state is TrialState.COMPLETE:
+        return (0, 0.0, trial.value if trial.value is not None else math.inf, trial.number)
+    if trial.last_step is None:
+        return (1, 1.0, 0.0, trial.number)
+    value = trial.intermediate_values[trial.last_step]
+    return (1, -float(trial.last_step), math.inf if math.isnan(value) else value, trial.number)
+
 
 MAX_CONSECUTIVE_REJECTIONS = 20
 """Rejections in a row after which the sampler is not asked any more."""
@@ -38,6 +158,7 @@ MAX_CANDIDATE_POINTS = 4096
 """Points of a space among which an untried one is searched."""
 
 
+@dataclass(frozen=True)
 class Candidates:
     """The configurations of a space that a study may run.
 
@@ -45,19 +166,14 @@ class Candidates:
     start (too many parameters, too little memory), or None. Both may raise ConfigurationError.
     """
 
-    def __init__(
-        self,
-        space: Space,
-        identify: Callable[[dict[str, Any]], str],
-        get_refusal_reason: Callable[[dict[str, Any]], str | None],
-        measure_size: MeasureSize | None = None,
-    ) -> None:
-        self.space, self.identify, self.get_refusal_reason = space, identify, get_refusal_reason
-        self._measure_size = measure_size
+    space: Space
+    identify: Callable[[dict[str, Any]], str]
+    get_refusal_reason: Callable[[dict[str, Any]], str | None]
+    measure_size: MeasureSize | None = None
 
     def sample(self, trial: Any) -> dict[str, Any]:
         """The configuration that a trial or a chooser draws."""
-        return self.space.sample(trial, self._measure_size)
+        return self.space.sample(trial, self.measure_size)
 
     def has_tried_all(self, history: History) -> bool:
         """Whether every point of a finite space has been started."""
@@ -99,23 +215,22 @@ class Proposer:
         store: TrialStore,
         candidates: Candidates,
         config: SamplerConfig,
-        list_initial_points: ListPoints = tuple,
-        objectives: MultiObjective | None = None,
-        list_prior_points: ListPoints = tuple,
+        list_initial_points: ListPoints,
+        objectives: MultiObjective | None,
+        list_prior_points: ListPoints,
         *,
-        is_grid_ordered: bool = False,
+        is_grid_ordered: bool,
     ) -> None:
-        """Initial points are tried first; the sampler draws the parameters that they leave out.
-
-        Prior points are believed to be good, the best first. Both are listed only for a study without trials.
-        """
+        """The arguments are those of `Proposals`."""
         self._store, self._candidates, self._config = store, candidates, config
         families = len(candidates.space.family_choices())
         startup_trials = max(config.startup_trials, MIN_FAMILY_TRIALS * families)
         self._trials_per_family = startup_trials // max(families, 1)
         prior = store.keep_points(PRIOR_POINTS_KEY, list_prior_points)
         self._samplers = SamplerFactory(config, candidates.space, startup_trials, objectives, prior)
-        grid = self._list_grid(is_ordered=is_grid_ordered)
+        grid = list(candidates.space.points()) if config.kind == "grid" else []
+        if not is_grid_ordered:
+            grid = RandomChooser(config.seed).shuffle(grid)
         self._planned_points = [*store.keep_points(INITIAL_POINTS_KEY, list_initial_points), *grid]
         self._is_exhausted = False
         self._cached_history: History | None = None
@@ -189,13 +304,6 @@ class Proposer:
         if history.asks >= len(self._planned_points):
             return None
         return dict(self._planned_points[history.asks])
-
-    def _list_grid(self, *, is_ordered: bool) -> list[dict[str, Scalar]]:
-        """Every point of the space where the sampler is a grid, at random or in its order; else empty."""
-        if self._config.kind != "grid":
-            return []
-        points = list(self._candidates.space.points())
-        return points if is_ordered else RandomChooser(self._config.seed).shuffle(points)
 
     def _propose_untried(self, history: History) -> Proposal | None:
         seed = int(digest(self._config.seed, history.asks, "untried")[:8], 16)

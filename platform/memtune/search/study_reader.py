@@ -10,8 +10,8 @@ from memtune.errors import StudyError, did_you_mean
 from memtune.search.database.outage_buffer import convert_outage_errors
 from memtune.search.database.study_database import open_study_database, redact_url
 from memtune.search.importance import ParameterImportance, rank_parameters
-from memtune.search.optuna_trials import check_format, read_outcome, read_seconds_spent, select_started
 from memtune.search.outcomes import Outcome
+from memtune.search.trial_store import check_format, read_outcome, read_seconds_spent, select_started
 
 REPEATS_SUFFIX = "-repeats"
 """A study's repeats are a separate Optuna study with this suffix."""

@@ -1,36 +1,155 @@
-"""The trials of one study in its Optuna storage: how they are written, and how they are read back.
+"""The trials of one study in its Optuna storage: their attributes, how they are written and read back.
 
 Every write may be repeated. A driver that is killed between two writes leaves a study that the next driver
 repairs when it opens it (`recover_interrupted`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from typing import Any
 
 import optuna
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial
+from optuna.trial import TrialState as OptunaState
 
 from memtune.errors import StudyError
 from memtune.search.compatibility import suppress_optuna_messages
-from memtune.search.optuna_trials import (
-    CONFIGURATION_KEY,
-    DUPLICATE_OF_KEY,
-    END_KEY,
-    FORMAT_KEY,
-    IDENTITY_KEY,
-    INTERRUPTED_KEY,
-    PAUSE_KEY,
-    REFUSAL_KEY,
-    SECONDS_SPENT_KEY,
-    STATES,
-    STUDY_FORMAT,
-    USAGE_KEY,
-    check_format,
-    is_rejected,
-    read_seconds_spent,
-)
-from memtune.search.outcomes import Proposal
+from memtune.search.outcomes import Outcome, Proposal
 from memtune.spaces import Scalar
+from memtune.trial_state import TrialEnd, TrialState, read_earlier_end
+from memtune.usage import Usage
+
+CONFIGURATION_KEY = "configuration"
+IDENTITY_KEY = "identity"
+"""Written last: a trial without an identity is incomplete."""
+END_KEY = "ending"
+"""Optuna's state, the TrialEnd and the last report of an ended trial. Written before Optuna's own state, so
+that a later driver applies an end that a killed driver had decided."""
+REFUSAL_KEY = "refused"
+DUPLICATE_OF_KEY = "duplicate_of"
+INTERRUPTED_KEY = "interrupted"
+INITIAL_POINTS_KEY = "initial_points"
+PRIOR_POINTS_KEY = "prior_points"
+"""Attribute of the study: what is tried first, as its first driver found it."""
+PAUSE_KEY = "pause"
+"""The TrialEnd and the last report of the newest pause, and whether the trial has been resumed since. Optuna
+has no such state: a paused trial is a running one of Optuna."""
+SECONDS_SPENT_KEY = "seconds"
+"""Attribute of the study: wall-clock seconds that its drivers have run."""
+
+FORMAT_KEY, STUDY_FORMAT = "format", 2
+"""The format of a stored study, in its attributes and its terms; those before the first release have none."""
+
+USAGE_KEY = "usage"
+"""What a trial has used, at its worker's last report."""
+
+STATES = {
+    OptunaState.RUNNING: TrialState.RUNNING,
+    OptunaState.COMPLETE: TrialState.COMPLETE,
+    OptunaState.PRUNED: TrialState.STOPPED,
+    OptunaState.FAIL: TrialState.FAILED,
+}
+"""memtune's state of a started trial by Optuna's."""
+
+
+def check_format(stored: Mapping[str, Any], study: str) -> None:
+    """Raise StudyError for the attributes or terms of a study of a later version of memtune."""
+    if (found := stored.get(FORMAT_KEY, 1)) != 1 and found != STUDY_FORMAT:
+        raise StudyError(
+            f"study {study} is stored in format {found}, and this memtune reads up to {STUDY_FORMAT}; "
+            "update memtune"
+        )
+
+
+def is_rejected(trial: FrozenTrial) -> bool:
+    """Whether the trial was sampled but never started: refused, or a duplicate of another."""
+    return REFUSAL_KEY in trial.user_attrs or DUPLICATE_OF_KEY in trial.user_attrs
+
+
+def is_paused(trial: FrozenTrial) -> bool:
+    """Whether the trial waits with its checkpoint."""
+    return trial.state is OptunaState.RUNNING and not trial.user_attrs.get(PAUSE_KEY, {}).get(
+        "is_resumed", True
+    )
+
+
+def present_to_sampler(trial: FrozenTrial) -> FrozenTrial:
+    """The trial as samplers see it: a trial that has been paused is pruned there until it ends.
+
+    A resumed trial keeps this view, so that what a sampler learns from never shrinks while trials run.
+    """
+    pause = trial.user_attrs.get(PAUSE_KEY)
+    if pause is None or trial.state is not OptunaState.RUNNING:
+        return trial
+    shown = copy(trial)
+    shown.state = OptunaState.PRUNED
+    shown.intermediate_values = {
+        tokens: value for tokens, value in trial.intermediate_values.items() if tokens <= pause["tokens"]
+    }
+    return shown
+
+
+def select_started(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
+    """The trials that were stored as proposals, in any state."""
+    return [trial for trial in trials if IDENTITY_KEY in trial.user_attrs and not is_rejected(trial)]
+
+
+def read_proposal(trial: FrozenTrial) -> Proposal:
+    """The proposal that a trial holds."""
+    return Proposal(
+        number=trial.number,
+        parameters=dict(trial.params),
+        configuration=trial.user_attrs[CONFIGURATION_KEY],
+        identity=trial.user_attrs[IDENTITY_KEY],
+    )
+
+
+def read_seconds_spent(attributes: Mapping[str, Any]) -> float:
+    """Wall-clock seconds that all drivers have run a study, from the study's attributes."""
+    return float(attributes.get(SECONDS_SPENT_KEY, 0.0))
+
+
+def read_outcome(trial: FrozenTrial) -> Outcome:
+    """The outcome that a trial holds now.
+
+    Raises StudyError for attributes that this version of memtune does not write.
+    """
+    attributes = trial.user_attrs
+    try:
+        stored = attributes[PAUSE_KEY] if is_paused(trial) else attributes.get(END_KEY, {})
+        end = None if stored.get("end") is None else TrialEnd.model_validate(stored["end"])
+        if "reason" in stored:
+            end = read_earlier_end(stored["reason"])
+        # Stores before 2026-11-22 have no usage: its tokens are those of the curve.
+        usage = attributes.get(USAGE_KEY, {"tokens": max(trial.intermediate_values, default=0)})
+        state, remark = _read_state(trial)
+        return Outcome(
+            number=trial.number,
+            identity=attributes[IDENTITY_KEY],
+            configuration=attributes[CONFIGURATION_KEY],
+            state=state,
+            value=trial.value,
+            curve=dict(sorted(trial.intermediate_values.items())),
+            end=end,
+            remark=remark,
+            usage=Usage.model_validate(usage),
+        )
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise StudyError(
+            f"trial {trial.number} is stored as this version of memtune does not store trials "
+            f"({str(error).partition(chr(10))[0]}); start the study again under another name"
+        ) from None
+
+
+def _read_state(trial: FrozenTrial) -> tuple[TrialState, str | None]:
+    """The state of a trial, and why it was not started; None for a started trial."""
+    refusal, original = trial.user_attrs.get(REFUSAL_KEY), trial.user_attrs.get(DUPLICATE_OF_KEY)
+    if refusal is not None:
+        return TrialState.REFUSED, str(refusal)
+    if original is not None:
+        return TrialState.DUPLICATE, f"the same configuration as trial {original}"
+    return TrialState.PAUSED if is_paused(trial) else STATES[trial.state], None
+
 
 ListPoints = Callable[[], Sequence[Mapping[str, Scalar]]]
 """Lists points of a space, as values of parameters by name."""
@@ -67,7 +186,7 @@ class TrialStore:
         return [
             trial
             for trial in self._study.get_trials(deepcopy=False)
-            if trial.state is not TrialState.WAITING and INTERRUPTED_KEY not in trial.user_attrs
+            if trial.state is not OptunaState.WAITING and INTERRUPTED_KEY not in trial.user_attrs
         ]
 
     def read_trial(self, number: int) -> FrozenTrial:
@@ -100,7 +219,7 @@ class TrialStore:
 
     def enqueue(self, parameters: dict[str, Scalar]) -> None:
         """Let the next trial take these parameters, unless a killed driver left some enqueued."""
-        if parameters and not self._study.get_trials(deepcopy=False, states=(TrialState.WAITING,)):
+        if parameters and not self._study.get_trials(deepcopy=False, states=(OptunaState.WAITING,)):
             self._study.enqueue_trial(parameters)
 
     def ask(self, sampler: optuna.samplers.BaseSampler) -> optuna.Trial:
@@ -122,14 +241,14 @@ class TrialStore:
         trial.set_user_attr(DUPLICATE_OF_KEY, original.number)
         trial.set_user_attr(CONFIGURATION_KEY, configuration)
         trial.set_user_attr(IDENTITY_KEY, identity)
-        if original.state is TrialState.COMPLETE:
+        if original.state is OptunaState.COMPLETE:
             self._study.tell(trial, original.value)
-        elif original.state is TrialState.PRUNED:
+        elif original.state is OptunaState.PRUNED:
             if original.last_step is not None:
                 trial.report(original.intermediate_values[original.last_step], original.last_step)
-            self._study.tell(trial, state=TrialState.PRUNED)
+            self._study.tell(trial, state=OptunaState.PRUNED)
         else:
-            self._study.tell(trial, state=TrialState.FAIL)
+            self._study.tell(trial, state=OptunaState.FAIL)
 
     def write_refusal(
         self, trial: optuna.Trial, configuration: dict[str, Any], reason: str, identity: str = ""
@@ -139,7 +258,7 @@ class TrialStore:
         trial.set_user_attr(CONFIGURATION_KEY, configuration)
         trial.set_user_attr(IDENTITY_KEY, identity)
         trial.set_constraint(REFUSAL_KEY, 1.0)
-        self._study.tell(trial, state=TrialState.PRUNED)
+        self._study.tell(trial, state=OptunaState.PRUNED)
 
     def write_report(self, number: int, tokens: int, value: float) -> None:
         """Add a point to a running trial's curve; the first value at a number of tokens stays."""
@@ -182,14 +301,14 @@ class TrialStore:
     def recover_interrupted(self) -> None:
         """Complete the ends and pauses that a killed driver had decided; drop proposals stored in part."""
         self.guard()
-        for trial in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+        for trial in self._study.get_trials(deepcopy=False, states=(OptunaState.RUNNING,)):
             if END_KEY in trial.user_attrs:
                 self._apply_end(trial.number, trial.user_attrs[END_KEY])
             elif pause := trial.user_attrs.get(PAUSE_KEY):
                 self.write_report(trial.number, pause["tokens"], pause["value"])
             elif IDENTITY_KEY not in trial.user_attrs or is_rejected(trial):
                 self._storage.set_trial_user_attr(self._find_id(trial.number), INTERRUPTED_KEY, True)
-                self._study.tell(trial.number, state=TrialState.FAIL)
+                self._study.tell(trial.number, state=OptunaState.FAIL)
 
     def _find_id(self, number: int) -> int:
         """The storage's id of a trial. Raises StudyError when the study has no such trial."""
@@ -202,7 +321,7 @@ class TrialStore:
         """The storage's id of a running trial, and the trial."""
         trial_id = self._find_id(number)
         trial = self._storage.get_trial(trial_id)
-        if trial.state is not TrialState.RUNNING:
+        if trial.state is not OptunaState.RUNNING:
             raise StudyError(f"trial {number} has ended ({STATES[trial.state]}) and takes no more reports")
         return trial_id, trial
 
@@ -211,8 +330,8 @@ class TrialStore:
         return trial.user_attrs.get(END_KEY) if trial.state.is_finished() else None
 
     def _apply_end(self, number: int, ending: dict[str, Any]) -> None:
-        state = TrialState[ending["state"]]
-        if state is TrialState.COMPLETE:
+        state = OptunaState[ending["state"]]
+        if state is OptunaState.COMPLETE:
             self._study.tell(number, ending["value"])
             return
         if ending.get("tokens") is not None:

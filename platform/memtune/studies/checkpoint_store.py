@@ -97,7 +97,8 @@ class Checkpoints:
         """
         for name in self._folder.list_names():
             is_checkpoint = name[:1].isdigit() and name not in kept
-            if (is_checkpoint and parse_tokens(name) <= parse_tokens(kept[0])) or is_partial(name):
+            is_old = is_checkpoint and parse_tokens(name) <= parse_tokens(kept[0])
+            if is_old or name.endswith(PARTIAL_SUFFIX):
                 self._folder.delete_entry(name)
 
     def delete_leftovers(self) -> None:
@@ -170,11 +171,6 @@ class Checkpoints:
             if not CHECKPOINT_NAME_PATTERN.fullmatch(name):
                 raise CheckpointError(f"{self._folder}/{INDEX_FILE} names {name}, which is not a checkpoint")
         return names
-
-
-def is_partial(name: str) -> bool:
-    """Whether a file is a document that a killed worker did not finish."""
-    return name.endswith(PARTIAL_SUFFIX)
 
 
 def check_best_report(curve: Sequence[Report], max_tokens: int | None) -> None:

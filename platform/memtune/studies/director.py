@@ -5,16 +5,47 @@ after each change of a trial.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from memtune.search import Outcome, Proposal, Proposals, Rule
+from memtune.search import Proposal, Proposals, Rule
 from memtune.search.early_stopping import CONTINUE, Action, Decision, NoEarlyStopping
-from memtune.studies.trial import Trial, Watcher
 from memtune.studies.trial_worker import WorkerReport
 from memtune.training import Report, TrialConfig
 from memtune.trial_state import StopReason, TrialEnd, TrialState
 from memtune.usage import Usage
+
+
+@dataclass
+class DirectedTrial:
+    """A trial as its driver knows it."""
+
+    proposal: Proposal
+    config: TrialConfig
+    state: TrialState = TrialState.WAITING
+    reports: list[Report] = field(default_factory=list)
+    end: TrialEnd | None = None
+    usage: Usage = field(default_factory=Usage)
+    """What the trial has used over all its workers, at the last report."""
+    restored_tokens: int = 0
+    """Tokens of the checkpoint from which its worker started, which this run of the study has not trained."""
+    remarks: list[str] = field(default_factory=list)
+    """Events that did not end the trial, such as a damaged checkpoint or a corpus that a node lacks."""
+
+    @property
+    def tokens(self) -> int:
+        """Tokens seen at the last report."""
+        return self.reports[-1].tokens if self.reports else 0
+
+    @property
+    def best_cost(self) -> float | None:
+        """The best validation so far by the task's objective, as its cost: lower is better."""
+        return min((r.cost for r in self.reports if r.cost is not None), default=None)
+
+
+Watcher = Callable[[DirectedTrial], None]
+
 
 MAX_FAULTS = 3
 """Faults of the environment in a row, without further training, after which a trial stops its study."""
@@ -25,16 +56,16 @@ CHECK_INTERVAL_SECONDS = 10.0
 class Records(Protocol):
     """Where the director records trials."""
 
-    def start(self, trial: Trial) -> None:
+    def start(self, trial: DirectedTrial) -> None:
         """The trial is about to run, for the first time or again."""
 
-    def report(self, trial: Trial, reports: Sequence[Report]) -> None:
+    def report(self, trial: DirectedTrial, reports: Sequence[Report]) -> None:
         """The trial's curve has new points."""
 
-    def remark(self, trial: Trial) -> None:
+    def remark(self, trial: DirectedTrial) -> None:
         """The trial has a new remark."""
 
-    def finish(self, trial: Trial) -> None:
+    def finish(self, trial: DirectedTrial) -> None:
         """The trial ended, was paused or was interrupted; its state says which."""
 
 
@@ -56,10 +87,15 @@ class Director:
         """
         self._proposals, self._records = proposals, records
         self._rule, self._watchers = rule or NoEarlyStopping(), watchers
-        self._trials: dict[int, Trial] = {}
+        self._trials: dict[int, DirectedTrial] = {}
         """The trials of this driver, until a worker is done with one that has ended."""
         known = proposals.list_outcomes()
-        self._rule.replay(outcome for outcome in known if not _has_single_report(outcome))
+        # A trial that completed with its first report, like counting models, passes no rung.
+        self._rule.replay(
+            outcome
+            for outcome in known
+            if not (outcome.state is TrialState.COMPLETE and len(outcome.curve) == 1)
+        )
         unfinished = proposals.list_unfinished()
         # A budget lowered since they started leaves the last of them open.
         self._unfinished_proposals = unfinished[: max(0, max_trials - len(known) + len(unfinished))]
@@ -74,7 +110,7 @@ class Director:
         self._last_check = time.monotonic()
 
     @property
-    def trials(self) -> list[Trial]:
+    def trials(self) -> list[DirectedTrial]:
         """Trials started by this driver that have not ended, by number; paused ones are among them."""
         return [self._trials[number] for number in sorted(self._trials)]
 
@@ -89,26 +125,22 @@ class Director:
         """Whether a paused trial may continue after the next reports, although no trial can start now."""
         return self.fault is None and self._rule.can_pause and bool(self._list_running_numbers())
 
-    def take_next_trial(self) -> Trial | None:
+    def take_next_trial(self) -> DirectedTrial | None:
         """The trial to start next: unfinished ones first, then paused ones, then new ones.
 
         None when the study has started all it may, unless `may_resume_later`. Raises StorageUnavailableError
         when the study database does not answer now.
         """
-        proposal = self._choose_proposal()
+        proposal = self._unfinished_proposals.pop(0) if self._unfinished_proposals else None
+        # The rule is asked again when no proposal is left, because some rules wait for that.
+        proposal = proposal or self._resume_paused() or self._ask_proposal() or self._resume_paused()
         if proposal is None:
             return None
-        new = Trial(proposal, TrialConfig.model_validate(proposal.configuration))
+        new = DirectedTrial(proposal, TrialConfig.model_validate(proposal.configuration))
         trial = self._trials.setdefault(proposal.number, new)
         trial.state, trial.end = TrialState.WAITING, None
         self._records.start(trial)
         return trial
-
-    def _choose_proposal(self) -> Proposal | None:
-        if self._unfinished_proposals:
-            return self._unfinished_proposals.pop(0)
-        # The rule is asked again when no proposal is left, because some rules wait for that.
-        return self._resume_paused() or self._ask_proposal() or self._resume_paused()
 
     def _resume_paused(self) -> Proposal | None:
         number = self._find_resumable()
@@ -169,7 +201,9 @@ class Director:
         trial = self._trials[number]
         trial.restored_tokens = restored_tokens
         self._add_remarks(trial, remarks)
-        self._update_usage(trial, usage)
+        if usage is not None and trial.state is TrialState.RUNNING:  # before a report may end the trial
+            trial.usage = usage
+            self._proposals.store_usage(number, usage)
         new = self._process_reports(trial, curve)
         if error is not None:
             self._process_error(trial, error)
@@ -189,7 +223,7 @@ class Director:
             self._last_check = time.monotonic()
             self._proposals.check()
 
-    def _process_reports(self, trial: Trial, curve: Sequence[Report]) -> list[Report]:
+    def _process_reports(self, trial: DirectedTrial, curve: Sequence[Report]) -> list[Report]:
         """Process the new reports up to the trial's end; return those."""
         new: list[Report] = []
         for report in curve:
@@ -200,20 +234,14 @@ class Director:
                 self._process_report(trial, report)
         return new
 
-    def _add_remarks(self, trial: Trial, remarks: Sequence[str]) -> None:
+    def _add_remarks(self, trial: DirectedTrial, remarks: Sequence[str]) -> None:
         new = [remark for remark in remarks if remark not in trial.remarks]
         if new:
             trial.remarks += new
             self._records.remark(trial)
             self._notify_watchers(trial)
 
-    def _update_usage(self, trial: Trial, usage: Usage | None) -> None:
-        """Store a trial's usage, before a report may end the trial in the storage."""
-        if usage is not None and trial.state is TrialState.RUNNING:
-            trial.usage = usage
-            self._proposals.store_usage(trial.proposal.number, usage)
-
-    def _process_report(self, trial: Trial, report: Report) -> None:
+    def _process_report(self, trial: DirectedTrial, report: Report) -> None:
         if report.cost is None:
             trial.state = TrialState.FAILED
             return
@@ -231,13 +259,13 @@ class Director:
             trial.state = TrialState.STOPPED
             self._proposals.prune(number, trial.end, tokens, cost)
 
-    def _decide(self, trial: Trial, report: Report) -> Decision:
+    def _decide(self, trial: DirectedTrial, report: Report) -> Decision:
         """The rule's decision on the trial's last report; a trial of one report passes no rung."""
         if report.cost is None or (report.is_finished and len(trial.reports) == 1):
             return CONTINUE
         return self._rule.decide(trial.proposal.number, trial.config.model.family, report.tokens, report.cost)
 
-    def _process_error(self, trial: Trial, error: str) -> None:
+    def _process_error(self, trial: DirectedTrial, error: str) -> None:
         """End the trial with the error; a trial that has ended already keeps its end, with a remark."""
         if trial.state in (TrialState.STOPPED, TrialState.PAUSED):
             self._add_remarks(trial, [f"after its end: {error}"])
@@ -296,7 +324,7 @@ class Director:
         elif self.fault is None:
             self._unfinished_proposals.insert(0, trial.proposal)
 
-    def interrupt(self) -> list[Trial]:
+    def interrupt(self) -> list[DirectedTrial]:
         """Leave the open trials to a later driver; return them.
 
         A trial that has ended is recorded, although the end of its worker was not waited for.
@@ -315,18 +343,13 @@ class Director:
         """Open trials, and those whose worker has not ended yet after their pause."""
         return [trial.proposal.number for trial in self._list_open_trials()] + sorted(self._pausing)
 
-    def _list_open_trials(self) -> list[Trial]:
+    def _list_open_trials(self) -> list[DirectedTrial]:
         return [trial for trial in self.trials if trial.state.is_open]
 
     def _set_state(self, number: int, state: TrialState) -> None:
         self._trials[number].state = state
         self._notify_watchers(self._trials[number])
 
-    def _notify_watchers(self, trial: Trial) -> None:
+    def _notify_watchers(self, trial: DirectedTrial) -> None:
         for watcher in self._watchers:
             watcher(trial)
-
-
-def _has_single_report(outcome: Outcome) -> bool:
-    """Whether a trial completed with its first report, like counting models: it passes no rung."""
-    return outcome.state is TrialState.COMPLETE and len(outcome.curve) == 1

@@ -49,20 +49,16 @@ class ResultCache:
         self._repeated: dict[str, list[Outcome]] = {}
         """The trials of each study with repeats."""
         reader = StudyReader(settings.study_database)
-        for other in reader.list_ids():
-            if other != study:
-                self._add_study(reader, other)
-
-    def _add_study(self, reader: StudyReader, study: str) -> None:
-        try:
-            stored = reader.read(study)
-        except StudyError as error:
-            log.warning("no result of another study is reused: %s", error)
-            return
-        self._add_outcomes(study, stored.outcomes)
-        self._add_outcomes(study, stored.repeats, are_repeats=True)
-        if stored.repeats:
-            self._repeated[study] = stored.outcomes
+        for other in [other for other in reader.list_ids() if other != study]:
+            try:
+                stored = reader.read(other)
+            except StudyError as error:
+                log.warning("no result of another study is reused: %s", error)
+                continue
+            self._add_outcomes(other, stored.outcomes)
+            self._add_outcomes(other, stored.repeats, are_repeats=True)
+            if stored.repeats:
+                self._repeated[other] = stored.outcomes
 
     def _add_outcomes(self, study: str, outcomes: list[Outcome], *, are_repeats: bool = False) -> None:
         for outcome in outcomes:

@@ -19,14 +19,9 @@ def select_repeated(outcomes: Iterable[Outcome], count: int, compared: str) -> l
     `compared` is the field whose values are the alternatives. A model that counts has one result under every
     seed and is not repeated.
     """
-    complete = [
-        outcome for outcome in _select_complete(outcomes) if outcome.config.model.is_trained_by_gradient
-    ]
-    first: dict[str, Outcome] = {}
-    for outcome in sorted(complete, key=_order):
-        first.setdefault(name_alternative(outcome.config, compared), outcome)
-    others = [outcome for outcome in complete if outcome not in first.values()]
-    return [*first.values(), *sorted(others, key=_order)][:count]
+    complete = [each for each in _rank_complete(outcomes) if each.config.model.is_trained_by_gradient]
+    first = _find_best_of_each(complete, compared)
+    return [*first, *(outcome for outcome in complete if outcome not in first)][:count]
 
 
 def select_alternatives(outcomes: Iterable[Outcome], compared: str, precision: str | None) -> list[Outcome]:
@@ -34,11 +29,9 @@ def select_alternatives(outcomes: Iterable[Outcome], compared: str, precision: s
 
     Of a single alternative these are its two best outcomes. Models that count are among them.
     """
-    ordered = sorted(_select_complete(outcomes), key=_order)
-    first: dict[str, Outcome] = {}
-    for outcome in ordered:
-        first.setdefault(name_alternative(outcome.config, compared), outcome)
-    selected = list(first.values()) if len(first) > 1 else ordered[:2]
+    ordered = _rank_complete(outcomes)
+    first = _find_best_of_each(ordered, compared)
+    selected = first if len(first) > 1 else ordered[:2]
     return [
         replace(outcome, configuration=_set_precision(outcome.configuration, precision))
         for outcome in selected
@@ -91,7 +84,11 @@ def make_repeat_space(
             options[f"repeat {repeat.number}"] = repeat.configuration
     # Optuna refuses a parameter whose choices change, and they change with the best trials and the seeds.
     key = f"repeat of {digest(options)[:8]}"
-    groups = {name: _make_constants(configuration) for name, configuration in options.items()}
+    groups: dict[str, Group] = {}
+    for name, configuration in options.items():
+        constants = override_space(Space("repeats", Group({})), configuration).root
+        assert isinstance(constants, Group)
+        groups[name] = constants
     return Space("repeats", Branch(key, groups, is_key_written=False))
 
 
@@ -101,12 +98,6 @@ def _set_precision(configuration: Mapping[str, Any], precision: str | None) -> d
     if not precision or not training:
         return dict(configuration)
     return {**configuration, "training": {**training, "precision": precision}}
-
-
-def _make_constants(configuration: Mapping[str, Any]) -> Group:
-    constants = override_space(Space("repeats", Group({})), configuration).root
-    assert isinstance(constants, Group)
-    return constants
 
 
 class TrialNames:
@@ -131,10 +122,18 @@ class TrialNames:
         return f"#{number}" if original is None else f"#{original} seed {config.seed}"
 
 
-def _select_complete(outcomes: Iterable[Outcome]) -> list[Outcome]:
-    return [
-        outcome for outcome in outcomes if outcome.state is TrialState.COMPLETE and outcome.value is not None
-    ]
+def _rank_complete(outcomes: Iterable[Outcome]) -> list[Outcome]:
+    """The complete outcomes, the best first."""
+    complete = [each for each in outcomes if each.state is TrialState.COMPLETE and each.value is not None]
+    return sorted(complete, key=_order)
+
+
+def _find_best_of_each(ordered: Iterable[Outcome], compared: str) -> list[Outcome]:
+    """The first outcome of each alternative."""
+    first: dict[str, Outcome] = {}
+    for outcome in ordered:
+        first.setdefault(name_alternative(outcome.config, compared), outcome)
+    return list(first.values())
 
 
 def _order(outcome: Outcome) -> tuple[bool, float, int]:

@@ -1,11 +1,10 @@
 """One driver's run of a checked study: its trials and repeats on an executor, and the model to promote."""
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from memtune.errors import ExecutorLostError, StorageError, StudyError, TrackingError
@@ -14,13 +13,11 @@ from memtune.number_format import format_count
 from memtune.plugins import list_sources
 from memtune.search import Lease, Outcome, Proposals, Rule, StudyReader
 from memtune.seed_statistics import SeedCosts, decide_seeds
-from memtune.studies.assignment import Assignment
-from memtune.studies.budgets.budget_monitor import BudgetMonitor, SpentBudget
-from memtune.studies.budgets.study_clock import StudyClock
+from memtune.studies.budgets.budget_monitor import BudgetMonitor, SpentBudget, StudyClock
 from memtune.studies.budgets.study_cost import StudyCost, compute_study_cost
 from memtune.studies.definition.resolved_study import ResolvedStudy
-from memtune.studies.director import Director
-from memtune.studies.executor import Executor, ExecutorRun
+from memtune.studies.director import DirectedTrial, Director, Watcher
+from memtune.studies.executor import Executor, ExecutorRun, StopRequest
 from memtune.studies.result_cache import ResultCache
 from memtune.studies.seed_repeats import (
     TrialNames,
@@ -29,9 +26,8 @@ from memtune.studies.seed_repeats import (
     select_alternatives,
     select_repeated,
 )
-from memtune.studies.stop_request import StopRequest
-from memtune.studies.trial import Trial, Watcher
 from memtune.studies.trial_records import StudyRecords
+from memtune.studies.trial_worker import Assignment
 from memtune.tracking import DrawFigures, PromotionResult, Recorder, check_tracking
 
 FLUSH_SECONDS = 60.0
@@ -85,7 +81,7 @@ class StudyResult:
     resolved: ResolvedStudy
     outcomes: list[Outcome]
     repeats: list[Outcome] = field(default_factory=list)
-    open_trials: list[Trial] = field(default_factory=list)
+    open_trials: list[DirectedTrial] = field(default_factory=list)
     """Trials that are left to a later driver, each at its last checkpoint."""
     spent_budget: SpentBudget | None = None
     """The budget that ended the study before all its trials and repeats; None otherwise."""
@@ -152,9 +148,7 @@ class _StudyRun:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         with self._background, self._recorder_stack:
             self._executor.close()
 
@@ -182,16 +176,19 @@ class _StudyRun:
             recorder = self._start_recorder(connects=has_trials_left and not self._budget.is_spent())
             self._resolved.store_terms()  # which may have changed since the last driver
         self._records = records = StudyRecords(recorder, self._resolved)
-        self._cache = self._open_cache() if reuse else None
+        name, corpus = self._resolved.id, self._resolved.corpus
+        self._cache = ResultCache(self._resolved.settings, name, corpus.digest) if reuse else None
         if resume:
             records.resume(proposals.list_outcomes())
-        open_trials, repeats = self._run_trials(proposals, records), list[Outcome]()
+        phase = self._make_phase(self._study.question, self._study.budget.trials)
+        rule, repeats = self._resolved.make_early_stopping_rule(), list[Outcome]()
+        open_trials = self._run_phase(phase, proposals, records, rule, self._budget.watch)
         if self._study.repeats.are_asked_for and not (open_trials or self._must_end):
             # With a spent budget too: no repeat starts then, and the result names the budget.
             repeats, open_trials = self._run_repeats(proposals, records, resume)
         self._clock.tick()  # also the time of a driver whose budget is spent before a trial starts
         proposals.flush()
-        disconnecting = self._disconnect()
+        disconnecting = self._background.submit(self._executor.close)  # while the promotion runs
         is_interrupted = bool(self._must_end or self._fault or (open_trials and not self._spent_budget))
         result = StudyResult(
             self._resolved,
@@ -204,9 +201,7 @@ class _StudyRun:
             self._executor_loss,
         )
         records.record_cost(self._compute_cost(result, proposals.read_seconds_spent()))
-        conclusion = None
-        if not result.is_interrupted:
-            conclusion = self._conclude(recorder)
+        conclusion = None if result.is_interrupted else self._conclude(recorder)
         records.close(interrupted=bool(open_trials or proposals.list_unfinished()))
         disconnecting.result()
         return replace(result, conclusion=conclusion, is_recorded=recorder.flush(FLUSH_SECONDS))
@@ -242,10 +237,6 @@ class _StudyRun:
         )
         return self._recorder_stack.enter_context(recorder)
 
-    def _open_cache(self) -> ResultCache:
-        resolved = self._resolved
-        return ResultCache(resolved.settings, resolved.id, resolved.corpus.digest)
-
     def _compute_cost(self, result: StudyResult, seconds: float) -> StudyCost:
         epoch_tokens = self._resolved.task.epoch_tokens
 
@@ -254,10 +245,6 @@ class _StudyRun:
 
         trials = [*result.outcomes, *result.repeats]
         return compute_study_cost(self._resolved.id, trials, seconds, self._study.prices, count_full_tokens)
-
-    def _disconnect(self) -> Future[None]:
-        """Close the executor in the background, while the promotion runs."""
-        return self._background.submit(self._executor.close)
 
     def _check_progress(self, proposals: Proposals, resume: bool) -> None:
         """Report what earlier drivers did; raise StudyError without `resume` where trials are left."""
@@ -276,15 +263,9 @@ class _StudyRun:
             again = "resume=True" if path is None else f"memtune search {format_argument(path)} --resume"
             raise StudyError(f"study {self._resolved.id} has begun: {ended}; continue with: {again}")
 
-    def _run_trials(self, proposals: Proposals, records: StudyRecords) -> list[Trial]:
-        """Run the study's trials; return those left open."""
-        rule = self._resolved.make_early_stopping_rule()
-        phase = self._make_phase(self._study.question, self._study.budget.trials)
-        return self._run_phase(phase, proposals, records, rule, self._budget.watch)
-
     def _run_repeats(
         self, proposals: Proposals, records: StudyRecords, resume: bool
-    ) -> tuple[list[Outcome], list[Trial]]:
+    ) -> tuple[list[Outcome], list[DirectedTrial]]:
         """Run the best configurations under further seeds; return their outcomes and those left open."""
         within_limits = self._resolved.list_within_limits(proposals.list_outcomes())
         if self._study.repeats.until:
@@ -314,12 +295,12 @@ class _StudyRun:
         within_limits: Sequence[Outcome],
         records: StudyRecords,
         resume: bool,
-    ) -> tuple[list[Outcome], list[Trial]]:
+    ) -> tuple[list[Outcome], list[DirectedTrial]]:
         """Run rounds of seeds of what may be best; return all repeats and those left open."""
         terms, first = self._study.repeats, self._study.seed
         compared = select_alternatives(within_limits, self._study.compare, terms.precision)
         records.names = TrialNames(proposals.list_outcomes())
-        repeats, interrupted = list(self._earlier_repeats), list[Trial]()
+        repeats, interrupted = list(self._earlier_repeats), list[DirectedTrial]()
         if resume:
             records.resend(repeats)
         known: dict[str, SeedCosts] | None = None
@@ -352,7 +333,7 @@ class _StudyRun:
         records: StudyRecords,
         rule: Rule | None,
         count_spending: Watcher,
-    ) -> list[Trial]:
+    ) -> list[DirectedTrial]:
         """Run trials up to the phase's budget; return those left open."""
         phase = replace(phase, earlier=proposals.list_outcomes(), find_seconds_left=self._find_seconds_left)
         with self._hooks.watch(phase) as display:
@@ -370,8 +351,10 @@ class _StudyRun:
             return open_trials
 
     def _run_until_lost(self, director: Director) -> None:
+        average_gpus = self._resolved.compute_average_gpus(self._gpu_bytes)
+        run = ExecutorRun(director, self._make_assignment, self._study.resources, average_gpus, self._stop)
         try:
-            self._executor.run_trials(self._make_trial_run(director))
+            self._executor.run_trials(run)
         except ExecutorLostError as loss:
             if not self._stop.is_signalled:  # a stop ends the run anyway
                 self._executor_loss = loss.with_traceback(None)  # which would keep the run's objects alive
@@ -379,15 +362,6 @@ class _StudyRun:
     def _find_seconds_left(self) -> float | None:
         budget = self._study.budget.time
         return None if budget is None else budget - self._clock.spent_seconds
-
-    def _make_trial_run(self, director: Director) -> ExecutorRun:
-        return ExecutorRun(
-            director,
-            self._make_assignment,
-            self._study.resources,
-            self._resolved.compute_average_gpus(self._gpu_bytes),
-            self._stop,
-        )
 
     def _connect(self) -> None:
         """Connect the executor, once for all phases."""
@@ -411,14 +385,16 @@ class _StudyRun:
             )
         return gpu_bytes
 
-    def _make_assignment(self, trial: Trial) -> Assignment:
+    def _make_assignment(self, trial: DirectedTrial) -> Assignment:
         resolved = self._resolved
         if self._cache and (origin := self._cache.reuse(trial.config, resolved.checkpoint_root)):
             self._records.mark_reused(trial, origin)
         return make_assignment(resolved, trial, self._gpu_bytes)
 
 
-def make_assignment(resolved: ResolvedStudy, trial: Trial, gpu_bytes: int | None = None) -> Assignment:
+def make_assignment(
+    resolved: ResolvedStudy, trial: DirectedTrial, gpu_bytes: int | None = None
+) -> Assignment:
     """What a worker needs to run a trial; `gpu_bytes` is the memory of one GPU where trials are packed."""
     return Assignment(
         number=trial.proposal.number,

@@ -11,12 +11,11 @@ from memtune.number_format import format_count
 from memtune.plugins import list_sources
 from memtune.search import Outcome
 from memtune.settings import Settings
-from memtune.studies.budgets.study_cost import StudyCost
-from memtune.studies.budgets.study_progress import StudyProgress
+from memtune.studies.budgets.study_cost import StudyCost, StudyProgress
 from memtune.studies.checkpoint_store import Checkpoints
 from memtune.studies.definition.resolved_study import ResolvedStudy
+from memtune.studies.director import DirectedTrial
 from memtune.studies.seed_repeats import TrialNames
-from memtune.studies.trial import Trial
 from memtune.tracking import CorpusInput, Recorder
 from memtune.tracking.runs.run_store import RecordedTrial
 from memtune.tracking.runs.run_tags import MONEY_METRIC
@@ -64,26 +63,26 @@ class StudyRecords:
             outcome.identity: outcome.state for outcome in outcomes if outcome.state.has_ended_or_paused
         }
         self._recorder.reconcile(states)
-        self._record_missing(outcomes, recorded)
+        self.resend(outcomes, recorded)
 
-    def resend(self, outcomes: Sequence[Outcome]) -> None:
+    def resend(
+        self, outcomes: Sequence[Outcome], recorded: Mapping[str, RecordedTrial] | None = None
+    ) -> None:
         """Record the ended trials that the tracking store lacks or holds with another end; see `resume`."""
-        self._record_missing(outcomes, self._recorder.list_recorded_trials())
-
-    def _record_missing(self, outcomes: Sequence[Outcome], recorded: Mapping[str, RecordedTrial]) -> None:
+        recorded = self._recorder.list_recorded_trials() if recorded is None else recorded
         self._progress.add_outcomes(outcomes)
         for outcome in outcomes:
             if not outcome.state.has_ended_or_paused:
-                self._stored_tokens[outcome.identity] = _find_last_tokens(outcome)
+                self._stored_tokens[outcome.identity] = max(outcome.curve, default=0)
                 continue
             found = recorded.get(outcome.identity)
-            expected = outcome.state, _find_last_tokens(outcome)
+            expected = outcome.state, max(outcome.curve, default=0)
             if found is None or (found.state, found.validated_tokens) != expected:
                 self._record_ended(outcome)
 
     def _record_ended(self, outcome: Outcome) -> None:
         """Record an ended trial with the curve that the study database holds."""
-        config, tokens = outcome.config, _find_last_tokens(outcome)
+        config, tokens = outcome.config, max(outcome.curve, default=0)
         self._open_run(outcome.number, outcome.identity, config, max_tokens=tokens)
         reports = select_recorded_reports(self._read_curve(outcome), outcome)
         validated = {report.tokens for report in reports}
@@ -105,7 +104,7 @@ class StudyRecords:
             log.warning("trial %d is recorded without its checkpoint: %s", outcome.number, error)
             return ()
 
-    def start(self, trial: Trial) -> None:
+    def start(self, trial: DirectedTrial) -> None:
         """Open the trial's run, with the parameters that its model has."""
         identity = trial.proposal.identity
         # Only at its first start by this driver, which has recorded the trial's reports since.
@@ -131,22 +130,22 @@ class StudyRecords:
         )
         self._recorder.log_files(identity, collect_trial_files(config))
 
-    def report(self, trial: Trial, reports: Sequence[Report]) -> None:
+    def report(self, trial: DirectedTrial, reports: Sequence[Report]) -> None:
         """Record new reports, and the study's progress where one of them is the study's best."""
         self._recorder.log_reports(trial.proposal.identity, reports)
         if self._progress.is_improved_by(trial):
             self._record_progress(trial, trial.state)
 
-    def _record_progress(self, trial: Trial, state: TrialState) -> None:
+    def _record_progress(self, trial: DirectedTrial, state: TrialState) -> None:
         self._progress.add_trial(trial, state)
         self._recorder.log_study_figures(self._progress.list_figures(), self._progress.tokens)
 
-    def remark(self, trial: Trial) -> None:
+    def remark(self, trial: DirectedTrial) -> None:
         """Record the trial's remarks."""
         remarks = "".join(f"{remark}\n" for remark in trial.remarks)
         self._recorder.log_files(trial.proposal.identity, {"remarks.txt": remarks})
 
-    def finish(self, trial: Trial) -> None:
+    def finish(self, trial: DirectedTrial) -> None:
         """End the trial's run with its state and the reason, and clean up after workers that were killed."""
         tokens = max((report.tokens for report in trial.reports if report.cost is not None), default=0)
         self._recorder.finish_trial(
@@ -155,20 +154,17 @@ class StudyRecords:
         self._record_progress(trial, trial.state)
         was_restored = trial.remarks or trial.proposal.identity in self._stored_tokens
         if was_restored and trial.state is not TrialState.INTERRUPTED:
-            self._delete_leftovers(trial.proposal.identity)
+            try:
+                Checkpoints(self._resolved.checkpoint_root, trial.proposal.identity).delete_leftovers()
+            except (CheckpointError, StorageError) as error:
+                log.warning("files of killed workers remain: %s", error)
 
     def _compute_cost(self, usage: Usage) -> dict[str, float]:
         """The money that a trial cost, in the digits that fit a table, where the study has prices."""
         prices = self._resolved.study.prices
         return {} if prices is None else {MONEY_METRIC: float(f"{prices.compute_usage_money(usage):.3g}")}
 
-    def _delete_leftovers(self, identity: str) -> None:
-        try:
-            Checkpoints(self._resolved.checkpoint_root, identity).delete_leftovers()
-        except (CheckpointError, StorageError) as error:
-            log.warning("files of killed workers remain: %s", error)
-
-    def mark_reused(self, trial: Trial, origin: str) -> None:
+    def mark_reused(self, trial: DirectedTrial, origin: str) -> None:
         """Record the trial of another study that has trained this one, as a tag and as a remark."""
         identity = trial.proposal.identity
         self._recorder.log_reports(identity, [{"tokens": 0, "reused_from": origin}])
@@ -198,11 +194,6 @@ def describe_open_study(resolved: ResolvedStudy) -> str:
             f"{resolved.corpus.name}; `memtune study show {resolved.id}` shows each.",
         ]
     )
-
-
-def _find_last_tokens(outcome: Outcome) -> int:
-    """Tokens at the last report that the study database holds."""
-    return max(outcome.curve, default=0)
 
 
 def select_recorded_reports(curve: Sequence[Report], outcome: Outcome) -> list[Report]:

@@ -4,9 +4,10 @@ The only package that imports MLflow. It does so on first use.
 """
 
 from memtune.tracking.code_version import read_code_version
-from memtune.tracking.mlflow_connection import check_tracking, is_server, make_sqlite_uri
+from memtune.tracking.compatibility import make_version_link
+from memtune.tracking.mlflow_connection import check_tracking, make_sqlite_uri
 from memtune.tracking.mlflow_ui import ServedPages, find_running_pages, serve_pages
-from memtune.tracking.registry.model_package import ModelCard, ModelResult
+from memtune.tracking.registry.model_package import ModelResult, load_registered
 from memtune.tracking.registry.model_registry import (
     PromotionResult,
     register_if_better,
@@ -20,7 +21,6 @@ from memtune.tracking.registry.model_versions import (
     record_evaluation,
     require_registered,
 )
-from memtune.tracking.registry.registered_model import DownloadedModel, load_registered
 from memtune.tracking.registry.text_rules import TextReader, TextRules, find_text_rules
 from memtune.tracking.runs.leaderboard import LeaderboardRow, find_varying_parameters, read_leaderboard
 from memtune.tracking.runs.recorded_runs import (
@@ -35,7 +35,7 @@ from memtune.tracking.runs.recorded_runs import (
     record_test_access,
 )
 from memtune.tracking.runs.recorder import Recorder
-from memtune.tracking.runs.run_commands import CorpusInput
+from memtune.tracking.runs.run_store import CorpusInput
 from memtune.tracking.runs.run_tags import NO_STUDY
 from memtune.tracking.runs.run_writer import DrawFigures
 from memtune.tracking.ui_links import (
@@ -43,5 +43,4 @@ from memtune.tracking.ui_links import (
     CorpusPages,
     link_corpora,
     link_corpus,
-    make_version_link,
 )

@@ -24,7 +24,8 @@ def _run_git(*arguments: str) -> str:
     """The output of git in the folder of this package; empty outside a checkout of memtune."""
     folder = Path(__file__).resolve().parent
     command = ["git", "-C", str(folder), *arguments]
-    if not _is_checkout(folder):
+    # Its own repository, not the one around a virtual environment.
+    if not (folder.parents[2] / ".git").exists() or folder.parents[1].name != "platform":
         return ""
     try:
         return subprocess.run(
@@ -32,8 +33,3 @@ def _run_git(*arguments: str) -> str:
         ).stdout.strip()
     except (OSError, subprocess.SubprocessError):
         return ""
-
-
-def _is_checkout(folder: Path) -> bool:
-    """Whether the package is in its own repository, under `platform`, not in a virtual environment."""
-    return (folder.parents[2] / ".git").exists() and folder.parents[1].name == "platform"

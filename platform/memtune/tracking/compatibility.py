@@ -72,12 +72,6 @@ LOCATION_COLUMNS = (
 Reason: a home is moved as a folder, and MLflow has no call that changes a location. Fallback: none; a table
 without one of them is an error of its database, before anything is changed."""
 
-_BACKEND_STORE, _REGISTRY_STORE = "_MLFLOW_SERVER_FILE_STORE", "_MLFLOW_SERVER_REGISTRY_STORE"
-_ARTIFACT_ROOT = "_MLFLOW_SERVER_ARTIFACT_ROOT"
-_ARTIFACTS_DESTINATION = "_MLFLOW_SERVER_ARTIFACT_DESTINATION"
-_SERVE_ARTIFACTS = "_MLFLOW_SERVER_SERVE_ARTIFACTS"
-_SERVER_KIND = "_MLFLOW_SGI_NAME"
-
 
 def build_server_environment(store_uri: str, artifact_folder: Path, port: int) -> dict[str, str]:
     """The settings that `mlflow server` passes to its application, which `memtune ui` runs by itself.
@@ -88,12 +82,12 @@ def build_server_environment(store_uri: str, artifact_folder: Path, port: int) -
     """
     origins = ",".join(f"http://{host}:{port}" for host in ("127.0.0.1", "localhost"))
     return {
-        _BACKEND_STORE: store_uri,
-        _REGISTRY_STORE: store_uri,
-        _ARTIFACT_ROOT: "mlflow-artifacts:/",
-        _ARTIFACTS_DESTINATION: artifact_folder.absolute().as_uri(),
-        _SERVE_ARTIFACTS: "true",
-        _SERVER_KIND: "uvicorn",
+        "_MLFLOW_SERVER_FILE_STORE": store_uri,
+        "_MLFLOW_SERVER_REGISTRY_STORE": store_uri,
+        "_MLFLOW_SERVER_ARTIFACT_ROOT": "mlflow-artifacts:/",
+        "_MLFLOW_SERVER_ARTIFACT_DESTINATION": artifact_folder.absolute().as_uri(),
+        "_MLFLOW_SERVER_SERVE_ARTIFACTS": "true",
+        "_MLFLOW_SGI_NAME": "uvicorn",
         "MLFLOW_SERVER_ALLOWED_HOSTS": f"127.0.0.1:{port},localhost:{port}",
         "MLFLOW_SERVER_CORS_ALLOWED_ORIGINS": origins,
         "MLFLOW_SERVER_X_FRAME_OPTIONS": "DENY",
@@ -156,7 +150,7 @@ def build_charts(
     see `encode_shared_view`.
     """
     section, wide_section = "memtune-charts", "memtune-parameters"
-    scales = _name_scale(is_log=has_counting), _name_scale(is_log=is_ratio)
+    scales = ("log" if has_counting else "linear"), ("log" if is_ratio else "linear")
     charts = [_describe_line_chart(objective, direction, *scales)]
     charts.append(
         {
@@ -211,10 +205,6 @@ def _describe_section(uuid: str, name: str, *, is_open: bool = False, columns: i
     }
 
 
-def _name_scale(*, is_log: bool) -> str:
-    return "log" if is_log else "linear"
-
-
 def _describe_line_chart(
     objective: str, direction: str, token_scale: str, figure_scale: str
 ) -> dict[str, object]:
@@ -265,8 +255,8 @@ def format_experiment_fragment(experiment_id: str, quoted_view: str, *, has_char
     return f"/#/experiments/{experiment_id}/runs?{query}{'&compareRunsMode=CHART' if has_charts else ''}"
 
 
-def format_version_fragment(model: str, version: int | str) -> str:
-    """The address, within the pages, of a version in the registry."""
+def make_version_link(model: str, version: int | str) -> str:
+    """A link, within MLflow's pages, to a version in the registry."""
     return f"#/models/{model}/versions/{version}?workflowType=machine_learning"
 
 
@@ -274,13 +264,12 @@ def register_repository(scheme: str, open_repository: Callable[..., "ArtifactRep
     """Let MLflow open artifact locations of a scheme through this function, in this process.
 
     Reason: the documented way, an entry point of a package, needs memtune to be installed, not only
-    importable. pyproject.toml has it too, for MLflow's own commands. Fallback: the entry point alone.
+    importable. pyproject.toml has it too, for MLflow's own commands.
     """
     from mlflow.store.artifact import artifact_repository_registry
 
-    registry = getattr(artifact_repository_registry, "_artifact_repository_registry", None)
-    if registry is not None:
-        registry.register(scheme, open_repository)
+    registry: Any = artifact_repository_registry._artifact_repository_registry
+    registry.register(scheme, open_repository)
 
 
 def open_repository_of(
@@ -306,13 +295,10 @@ def forget_repository(run_id: str) -> None:
     """Have MLflow forget its access to the files of a run.
 
     Reason: it keeps that of the last 1,024 runs, 20 kB each, and a trial's run is not written to again.
-    Fallback: it does.
     """
     from mlflow.tracking._tracking_service import utils
 
-    repositories = getattr(utils, "_artifact_repos_cache", None)
-    if repositories is not None:
-        repositories.pop(run_id, None)
+    utils._artifact_repos_cache.pop(run_id, None)
 
 
 def load_client_class() -> "type[MlflowClient]":

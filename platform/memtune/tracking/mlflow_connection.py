@@ -8,7 +8,7 @@ import logging
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlparse
@@ -40,6 +40,7 @@ from memtune.tracking.home_artifacts import (
 
 if TYPE_CHECKING:
     from mlflow.entities import Experiment
+    from mlflow.store.entities import PagedList
     from mlflow.tracking import MlflowClient
 
 T = TypeVar("T")
@@ -101,9 +102,10 @@ def connect(tracking_uri: str) -> "MlflowClient":
     for scheme in SERVER_SCHEMES:
         register_repository(scheme, open_repository)
     try:
-        with _lock_sqlite_file(tracking_uri):
-            _create_sqlite_file(path, client_class)
+        # One process at a time where opening may create the tables of a sqlite file.
+        with nullcontext() if path is None else FileLock(f"{path}.lock"):
             if path is not None:
+                _create_sqlite_file(path, client_class)
                 make_locations_relative(path)
             return client_class(tracking_uri, registry_uri=tracking_uri)
     except PermissionError as error:
@@ -117,12 +119,12 @@ def connect(tracking_uri: str) -> "MlflowClient":
         ) from error
 
 
-def _create_sqlite_file(path: Path | None, client_class: "type[MlflowClient]") -> None:
+def _create_sqlite_file(path: Path, client_class: "type[MlflowClient]") -> None:
     """Create a missing sqlite file under another name and rename it when its tables are complete.
 
     MLflow commits each of about 60 migrations on its own and refuses a file in which one was interrupted.
     """
-    if path is None or path.exists():
+    if path.exists():
         return
     for abandoned in path.parent.glob(f"{path.name}.*.new"):
         abandoned.unlink(missing_ok=True)
@@ -158,12 +160,6 @@ def _summarize(error: BaseException) -> str:
         if isinstance(cause, sqlite3.Error):
             return str(cause)
     return explain_system_error(error).partition("\n")[0]
-
-
-def _lock_sqlite_file(tracking_uri: str) -> AbstractContextManager[object]:
-    """One process at a time where opening may create the tables of a sqlite file."""
-    path = find_sqlite_path(tracking_uri)
-    return nullcontext() if path is None else FileLock(f"{path}.lock")
 
 
 def _configure_mlflow(tracking_uri: str) -> None:
@@ -233,6 +229,24 @@ def translate_mlflow_errors(tracking_uri: str) -> Iterator[None]:
         raise TrackingError(
             f"the tracking store {tracking_uri} failed: {_summarize(error)}{proxy}"
         ) from error
+
+
+@contextmanager
+def open_store(tracking_uri: str) -> Iterator["MlflowClient"]:
+    """A client of the store; its errors in the block become TrackingErrors. Raises those of `connect`."""
+    client = connect(tracking_uri)
+    with translate_mlflow_errors(tracking_uri):
+        yield client
+
+
+def read_pages(read_page: "Callable[[str | None], PagedList[T]]") -> list[T]:
+    """All entries of a search, whose pages are read by the token of the page before."""
+    page = read_page(None)
+    found = list(page)
+    while page.token:
+        page = read_page(page.token)
+        found.extend(page)
+    return found
 
 
 def retry_while_unavailable(action: Callable[[], T], seconds: float) -> T:

@@ -135,6 +135,7 @@ def start_server(tracking_uri: str, port: int, token: str) -> "subprocess.Popen[
     """
     database = require_database(tracking_uri)
     # The socket is opened here, so that no other process can take the port before the server loads.
+    filters = [os.environ.get("PYTHONWARNINGS"), *(f"ignore:{start}" for start in OLD_IMPORT_WARNINGS)]
     with _listen(port) as listening:
         environment = {
             **os.environ,
@@ -142,7 +143,7 @@ def start_server(tracking_uri: str, port: int, token: str) -> "subprocess.Popen[
             TOKEN_VARIABLE: token,
             LISTENING_FD_VARIABLE: str(listening.fileno()),
             "PYTHONSAFEPATH": "1",  # `-c` would import modules of the working folder
-            "PYTHONWARNINGS": _ignore_old_imports(os.environ.get("PYTHONWARNINGS", "")),
+            "PYTHONWARNINGS": ",".join(filter(None, filters)),
         }
         command = [sys.executable, "-c", "from memtune.tracking.ui_server import main; main()"]
         return subprocess.Popen(
@@ -170,10 +171,6 @@ def _listen(port: int) -> socket.socket:
         raise TrackingError(
             f"port {port} cannot be served: {error.strerror}; use another: memtune ui --port {port + 1}"
         ) from None
-
-
-def _ignore_old_imports(filters: str) -> str:
-    return ",".join(filter(None, [filters, *(f"ignore:{start}" for start in OLD_IMPORT_WARNINGS)]))
 
 
 def _write_private(path: Path, text: str) -> None:

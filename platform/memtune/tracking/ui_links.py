@@ -11,10 +11,9 @@ from memtune.errors import TrackingError
 from memtune.objective import Objective
 from memtune.tracking import compatibility
 from memtune.tracking.mlflow_connection import (
-    connect,
     is_server,
+    open_store,
     set_experiment_kind,
-    translate_mlflow_errors,
 )
 from memtune.tracking.registry.model_versions import find_champion
 from memtune.tracking.runs import run_store, run_tags
@@ -56,20 +55,6 @@ class CorpusPages:
         )
 
 
-@dataclass(frozen=True)
-class _View:
-    """What a shared view of trials depends on."""
-
-    objective: Objective
-    conditions: Mapping[str, str]
-    has_ideal: bool
-    has_prices: bool
-    has_counting: bool
-    """Some of these models learn by counting."""
-    searched: Sequence[str]
-    """Parameters in which the trained ones among these trials may differ."""
-
-
 def link_corpus(
     tracking_uri: str,
     corpus: str,
@@ -83,36 +68,27 @@ def link_corpus(
     alone. Stores the views on the experiment. `pages_url` is the address of the pages when the store is a
     file. Raises TrackingError when nothing is recorded for the corpus.
     """
-    client = connect(tracking_uri)
     champion = find_champion(tracking_uri, corpus)
-    with translate_mlflow_errors(tracking_uri):
-        experiment = client.get_experiment(_find_experiment_id(tracking_uri, corpus))
+    with open_store(tracking_uri) as client:
+        experiment = client.get_experiment_by_name(corpus)
+        if experiment is None:
+            raise TrackingError(f'nothing is recorded for corpus "{corpus}" in {tracking_uri}')
         set_experiment_kind(client, experiment)
         experiment_id, note = experiment.experiment_id, experiment.tags.get(run_tags.NOTE, "")
         runs = run_store.find_runs(client, experiment_id, {run_tags.ROLE: "trial"})
-        usual = label or (champion.protocol if champion else _find_usual_label(runs))
+        labels = Counter(run.data.tags.get(run_tags.PROTOCOL, "") for run in runs)
+        usual = label or (champion.protocol if champion else max(labels, key=labels.__getitem__, default=""))
         kept = [run for run in runs if run.data.tags.get(run_tags.PROTOCOL, "") == usual]
         kept = [run for run in kept if study in (None, run.data.tags.get(run_tags.STUDY))]
-        view = _describe_view(kept, usual, study)
-        version = compatibility.read_pages_version(tracking_uri)
-        suffix = _make_suffix(study or (label if label and champion and label != champion.protocol else None))
-        best = {**view.conditions, run_tags.BEST_OF_FAMILY: "yes"}
-        bests = _find_family_bests(kept, view.objective)
-        scope = study or usual
-        for name, title, conditions, run_ids in (
-            ("memtune", "all trials", view.conditions, ()),
-            ("memtune-families", "the best of each family", best, bests),
-        ):
-            value = compatibility.encode_shared_view(
-                f"memtune: {title}" + (f", {scope}" if scope else ""),
-                build_table(view, conditions, run_ids),
-                _build_charts(view),
-                version,
-            )
+        conditions = {run_tags.ROLE: "trial", run_tags.PROTOCOL: usual, run_tags.STUDY: study or ""}
+        named = study or (label if label and champion and label != champion.protocol else None)
+        suffix = "-" + re.sub(r"[^\w.]+", "-", named).strip("-") if named else ""
+        views = _build_views(kept, {tag: value for tag, value in conditions.items() if value}, tracking_uri)
+        for name, value in views.items():
             client.set_experiment_tag(
                 experiment_id, compatibility.format_shared_view_tag(name + suffix), value
             )
-    address = find_pages_url(tracking_uri, pages_url)
+    address = (pages_url or (tracking_uri if is_server(tracking_uri) else LOCAL_PAGES_URL)).rstrip("/")
     trials, families = quote(f"memtune{suffix}"), quote(f"memtune-families{suffix}")
     return CorpusPages(
         corpus,
@@ -125,8 +101,7 @@ def link_corpus(
 
 def link_corpora(tracking_uri: str, pages_url: str | None = None) -> list[CorpusPages]:
     """The pages of every corpus with a recorded trial, by name; see `link_corpus`."""
-    client = connect(tracking_uri)
-    with translate_mlflow_errors(tracking_uri):
+    with open_store(tracking_uri) as client:
         experiments = client.search_experiments(order_by=["name ASC"])
         recorded = [
             str(experiment.name)
@@ -150,7 +125,26 @@ def _find_family_bests(runs: "Sequence[Run]", objective: Objective) -> list[str]
     return [run_id for _, run_id in best.values()]
 
 
-def build_table(view: _View, conditions: Mapping[str, str], run_ids: Sequence[str] = ()) -> dict[str, object]:
+def _build_views(runs: Sequence["Run"], conditions: Mapping[str, str], tracking_uri: str) -> dict[str, str]:
+    """The shared views of these trials by name: a table and charts of all, and of the best of each family."""
+    objectives = {run_tags.read_objective(run.data.tags) for run in runs}
+    objective = Objective.ACCURACY if Objective.ACCURACY in objectives else Objective.PERPLEXITY
+    charts, version = _build_charts(runs, objective), compatibility.read_pages_version(tracking_uri)
+    scope = conditions.get(run_tags.STUDY) or conditions.get(run_tags.PROTOCOL)
+    best, views = {**conditions, run_tags.BEST_OF_FAMILY: "yes"}, dict[str, str]()
+    for name, title, selected, run_ids in (
+        ("memtune", "all trials", conditions, []),
+        ("memtune-families", "the best of each family", best, _find_family_bests(runs, objective)),
+    ):
+        shown = f"memtune: {title}" + (f", {scope}" if scope else "")
+        table = _build_table(runs, objective, selected, run_ids)
+        views[name] = compatibility.encode_shared_view(shown, table, charts, version)
+    return views
+
+
+def _build_table(
+    runs: Sequence["Run"], objective: Objective, conditions: Mapping[str, str], run_ids: Sequence[str]
+) -> dict[str, object]:
     """The table of trials without their study's run, the best first: its filter, its order, its columns.
 
     With `run_ids`, of these trials alone.
@@ -158,25 +152,13 @@ def build_table(view: _View, conditions: Mapping[str, str], run_ids: Sequence[st
     filters = [f"tags.`{tag}` = '{value}'" for tag, value in conditions.items()]
     if run_ids:
         filters.append(f"attributes.run_id IN ({', '.join(repr(run_id) for run_id in run_ids)})")
-    columns = list_columns(view)
-    return {
-        "searchFilter": " AND ".join(filters),
-        "orderByKey": f"metrics.`{run_tags.RANKING_METRIC}`",
-        "orderByAsc": view.objective.direction == "lower",
-        "selectedColumns": columns,
-        "columnOrder": [NAME_COLUMN, CREATED_COLUMN, *columns],
-    }
-
-
-def list_columns(view: _View) -> list[str]:
-    """The columns that answer which model is best, by how much, at what size and cost."""
-    metrics = [run_tags.RANKING_METRIC, *([run_tags.ABOVE_IDEAL_METRIC] if view.has_ideal else [])]
-    used = [
-        run_tags.TOKENS_METRIC,
-        run_tags.HOURS_METRIC,
-        *([run_tags.MONEY_METRIC] if view.has_prices else []),
-    ]
-    return [
+    has_ideal = any(run.data.tags.get(run_tags.IDEAL) for run in runs)
+    has_prices = any(run_tags.MONEY_METRIC in run.data.metrics for run in runs)
+    metrics = [run_tags.RANKING_METRIC, *([run_tags.ABOVE_IDEAL_METRIC] if has_ideal else [])]
+    money = [run_tags.MONEY_METRIC] if has_prices else []
+    used = [run_tags.TOKENS_METRIC, run_tags.HOURS_METRIC, *money]
+    # They answer which model is best, by how much, at what size and cost.
+    columns = [
         *(f"metrics.`{name}`" for name in metrics),
         f"params.`{run_tags.SIZE_PARAMETER}`",
         f"tags.`{run_tags.STATUS}`",
@@ -185,35 +167,26 @@ def list_columns(view: _View) -> list[str]:
         f"tags.`{run_tags.STUDY}`",
         MODELS_COLUMN,
     ]
+    return {
+        "searchFilter": " AND ".join(filters),
+        "orderByKey": f"metrics.`{run_tags.RANKING_METRIC}`",
+        "orderByAsc": objective.direction == "lower",
+        "selectedColumns": columns,
+        "columnOrder": [NAME_COLUMN, CREATED_COLUMN, *columns],
+    }
 
 
-def _build_charts(view: _View) -> dict[str, object]:
-    direction = view.objective.direction
-    return compatibility.build_charts(
-        view.objective,
-        run_tags.RANKING_METRIC,
-        run_tags.SIZE_PARAMETER,
-        view.searched,
-        direction,
-        has_counting=view.has_counting,
-        is_ratio=view.objective.is_ratio,
-    )
-
-
-def _describe_view(runs: Sequence["Run"], label: str, study: str | None) -> _View:
-    tags = [run.data.tags for run in runs]
-    conditions = {run_tags.ROLE: "trial", **({run_tags.PROTOCOL: label} if label else {})}
-    conditions |= {run_tags.STUDY: study} if study else {}
-    objectives = {run_tags.read_objective(tag) for tag in tags}
+def _build_charts(runs: Sequence["Run"], objective: Objective) -> dict[str, object]:
     parameters = [run.data.params for run in runs]
     trained = [own for own in parameters if any(name.startswith(TRAINING_PREFIX) for name in own)]
-    return _View(
-        Objective.ACCURACY if Objective.ACCURACY in objectives else Objective.PERPLEXITY,
-        conditions,
-        any(tag.get(run_tags.IDEAL) for tag in tags),
-        any(run_tags.MONEY_METRIC in run.data.metrics for run in runs),
-        0 < len(trained) < len(parameters),
+    return compatibility.build_charts(
+        objective,
+        run_tags.RANKING_METRIC,
+        run_tags.SIZE_PARAMETER,
         _find_searched(trained or parameters),
+        objective.direction,
+        has_counting=0 < len(trained) < len(parameters),
+        is_ratio=objective.is_ratio,
     )
 
 
@@ -227,29 +200,3 @@ def _find_searched(parameters: Sequence[Mapping[str, str]]) -> list[str]:
         and name not in UNCHARTED
         and len({own[name] for own in parameters}) > 1
     ][:MAX_CHARTED_PARAMETERS]
-
-
-def _find_usual_label(runs: Sequence["Run"]) -> str:
-    labels = Counter(run.data.tags.get(run_tags.PROTOCOL, "") for run in runs)
-    return labels.most_common(1)[0][0] if labels else ""
-
-
-def _make_suffix(text: str | None) -> str:
-    return "" if not text else "-" + re.sub(r"[^\w.]+", "-", text).strip("-")
-
-
-def make_version_link(model: str, version: int | str) -> str:
-    """A link, within MLflow's pages, to a version in the registry."""
-    return compatibility.format_version_fragment(model, version)
-
-
-def _find_experiment_id(tracking_uri: str, corpus: str) -> str:
-    experiment = connect(tracking_uri).get_experiment_by_name(corpus)
-    if experiment is None:
-        raise TrackingError(f'nothing is recorded for corpus "{corpus}" in {tracking_uri}')
-    return str(experiment.experiment_id)
-
-
-def find_pages_url(tracking_uri: str, pages_url: str | None) -> str:
-    """The address of the pages, without a slash at its end."""
-    return (pages_url or (tracking_uri if is_server(tracking_uri) else LOCAL_PAGES_URL)).rstrip("/")

@@ -8,10 +8,11 @@ from memtune.training.checkpoint import (
     write_checkpoint,
 )
 from memtune.training.devices import open_device
-from memtune.training.evaluation import evaluate
 from memtune.training.gradient_trainer import GradientTrainer
 from memtune.training.memory_footprint import (
     MemoryEstimate,
+    TrialSizes,
+    compute_sizes,
     estimate_memory,
     find_largest_batch,
     find_longest_row,
@@ -22,25 +23,17 @@ from memtune.training.optimisation.optimisers import (
     AdamWConfig,
     MuonConfig,
     NTASGDConfig,
-    RMSpropConfig,
     SGDConfig,
-)
-from memtune.training.optimisation.schedules import (
-    ConstantSchedule,
-    InverseSchedule,
-    PlateauSchedule,
-    StepSchedule,
-    WarmupSchedule,
 )
 from memtune.training.optimisation.training_config import TrainingConfig
 from memtune.training.optimisation.update_step import check_device
 from memtune.training.trainers import (
     AnyTrainer,
     create_trainer,
+    evaluate,
     measure_seconds_per_token,
     restore_trainer,
 )
 from memtune.training.trial_config import TrialConfig
 from memtune.training.trial_report import Progress, Report, find_best_report, make_report
-from memtune.training.trial_sizes import TrialSizes, compute_sizes
 from memtune.training.weight_files import load_model, save_model

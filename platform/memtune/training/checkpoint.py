@@ -26,8 +26,7 @@ from memtune.errors import CheckpointError, ConfigurationError, StorageError, ex
 from memtune.models.architecture import Model
 from memtune.tasks import build_model
 from memtune.training.devices import describe_environment
-from memtune.training.loop.epoch_batches import Position
-from memtune.training.loop.report_interval import IntervalRecord
+from memtune.training.training_loop import IntervalRecord, Position
 from memtune.training.trial_config import TrialConfig, identify
 from memtune.training.trial_report import Report
 from memtune.training.weight_files import (
@@ -35,7 +34,7 @@ from memtune.training.weight_files import (
     check_environment,
     check_size,
     check_tensor_file,
-    hash_file,
+    hash_tensor_file,
     load_weights,
     read_small_file,
     read_tensors,
@@ -162,7 +161,7 @@ def _write_files(checkpoint: Checkpoint, folder: Path) -> None:
     for name, group in tensors.items():
         write_tensors(group, folder / name)
     record = checkpoint.record.model_dump(mode="json")
-    files = {name: hash_file(folder / name) for name in sorted(tensors)}
+    files = {name: hash_tensor_file(folder / name) for name in sorted(tensors)}
     content = {"schema_version": SCHEMA_VERSION, "record": record, "files": files}
     sealed = {"digest": digest(content), **content}
     (folder / RECORD_FILE).write_text(json.dumps(sealed, indent=1) + "\n", encoding="utf-8")
@@ -190,7 +189,9 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     folder = _find_readable_folder(folder)
     sealed = _read_sealed_record(folder)
     for name, expected in sealed.files.items():
-        _verify_file(folder / name, expected)
+        check_tensor_file(folder / name)
+        if hash_tensor_file(folder / name) != expected:
+            raise CheckpointError(f"{folder / name} is truncated or altered; resume from an older checkpoint")
     best = read_tensors(folder / BEST_WEIGHTS_FILE) if BEST_WEIGHTS_FILE in sealed.files else None
     return Checkpoint(
         _parse_record(sealed, folder),
@@ -213,9 +214,14 @@ def read_trial_checkpoint(folder: Path, corpus: Corpus) -> Checkpoint:
     configuration: building the model of an altered configuration could exhaust the memory.
     """
     checkpoint = read_checkpoint(folder)
-    _check_corpus(checkpoint.record, corpus, folder)
-    if checkpoint.record.config.model.is_trained_by_gradient:
-        _check_model_size(checkpoint.record, checkpoint.model_weights, folder / MODEL_FILE)
+    record = checkpoint.record
+    if record.corpus_digest != corpus.digest:
+        raise CheckpointError(
+            f'the checkpoint in {folder} was trained on corpus "{record.corpus}" with digest '
+            f'{record.corpus_digest[:12]}, not on "{corpus.name}" with {corpus.digest[:12]}; open the former'
+        )
+    if record.config.model.is_trained_by_gradient:
+        _check_model_size(record, checkpoint.model_weights, folder / MODEL_FILE)
     return checkpoint
 
 
@@ -260,15 +266,6 @@ def _parse_record(sealed: _SealedRecord, folder: Path) -> CheckpointRecord:
     return record
 
 
-def _check_corpus(record: CheckpointRecord, corpus: Corpus, folder: Path) -> None:
-    """Raise CheckpointError for a record of another corpus."""
-    if record.corpus_digest != corpus.digest:
-        raise CheckpointError(
-            f'the checkpoint in {folder} was trained on corpus "{record.corpus}" with digest '
-            f'{record.corpus_digest[:12]}, not on "{corpus.name}" with {corpus.digest[:12]}; open the former'
-        )
-
-
 def _check_model_size(record: CheckpointRecord, weights: dict[str, Tensor], path: Path) -> None:
     check_size(record.config.parameter_count(record.vocabulary_size), weights, path)
 
@@ -303,9 +300,3 @@ def _check_schema(content: Any, path: Path) -> None:
         raise CheckpointError(
             f"{path} has schema {version}, this memtune reads up to {SCHEMA_VERSION}; update memtune"
         )
-
-
-def _verify_file(path: Path, expected_digest: str) -> None:
-    check_tensor_file(path)
-    if hash_file(path) != expected_digest:
-        raise CheckpointError(f"{path} is truncated or altered; resume from an older checkpoint")

@@ -20,11 +20,9 @@ from memtune.tasks import build_model, open_task
 from memtune.training import memory_footprint
 from memtune.training.checkpoint import Checkpoint, make_record, read_trial_checkpoint, write_checkpoint
 from memtune.training.devices import open_device
-from memtune.training.end_conditions import never_stop
-from memtune.training.loop.epoch_batches import Position
+from memtune.training.training_loop import Position
 from memtune.training.trial_config import TrialConfig
-from memtune.training.trial_curve import TrialCurve
-from memtune.training.trial_report import Progress, Report
+from memtune.training.trial_report import Progress, Report, TrialCurve, never_stop
 from memtune.training.weight_files import copy_weights, load_weights
 from memtune.trial_state import StopReason, TrialEnd
 from memtune.usage import Usage, UsageMeter
@@ -113,14 +111,10 @@ class CountingTrainer:
         return Report(
             tokens=tokens,
             epoch=1.0,
-            train_loss=None,
-            train_perplexity=None,
             valid_loss=metrics.loss,
             valid_perplexity=metrics.perplexity,
             valid_accuracy=metrics.accuracy,
             objective=self._task.objective,
-            gradient_norm=None,
-            learning_rate=None,
             tokens_per_second=tokens / (fit_ended - started),
             seconds=time.perf_counter() - started,
             peak_memory_bytes=memory_footprint.measure_peak_bytes(self.device),

@@ -27,16 +27,12 @@ def open_device(name: str) -> torch.device:
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ConfigurationError(f'device "{name}" is not available: torch finds no GPU; set device = "cpu"')
     if device.type == "cuda":
-        _disable_tensorfloat32()
+        # By default cuDNN's recurrent networks round float32 operands to the 10 bits of TensorFloat-32, which
+        # is not the precision that a trial states. Both kinds of cuDNN are set, because torch's older switch
+        # torch.backends.cudnn.allow_tf32 raises an error where they differ.
+        for operations in ("cudnn.rnn", "cudnn.conv", "cuda.matmul"):
+            attrgetter(operations)(torch.backends).fp32_precision = "ieee"
     return device
-
-
-def _disable_tensorfloat32() -> None:
-    # By default cuDNN's recurrent networks round float32 operands to the 10 bits of TensorFloat-32, which is
-    # not the precision that a trial states. Both kinds of cuDNN are set, because torch's older switch
-    # torch.backends.cudnn.allow_tf32 raises an error where they differ.
-    for operations in ("cudnn.rnn", "cudnn.conv", "cuda.matmul"):
-        attrgetter(operations)(torch.backends).fp32_precision = "ieee"
 
 
 def has_bfloat16_instructions() -> bool:

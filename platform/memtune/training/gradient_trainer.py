@@ -6,8 +6,8 @@ random states that belong to the trial. On a CPU a trial that resumes from any o
 ends with the same bits as an uninterrupted one.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from math import inf, isfinite
 from pathlib import Path
 from typing import Self
@@ -21,7 +21,6 @@ from memtune.tasks import Metrics, build_model, open_task, perplexity
 from memtune.training import memory_footprint
 from memtune.training.checkpoint import (
     Checkpoint,
-    CheckpointRecord,
     join_groups,
     make_record,
     read_trial_checkpoint,
@@ -29,17 +28,25 @@ from memtune.training.checkpoint import (
     write_checkpoint,
 )
 from memtune.training.devices import open_device
-from memtune.training.end_conditions import find_divergence, find_stall, never_stop
-from memtune.training.loop.progress_meter import ProgressMeter
-from memtune.training.loop.random_states import RandomStates
-from memtune.training.loop.report_interval import ReportInterval
-from memtune.training.loop.training_loop import TrainingLoop, TrainingSession
-from memtune.training.optimisation.freed_memory import keep_freed_memory
+from memtune.training.memory_footprint import keep_freed_memory
 from memtune.training.optimisation.matmul_backend import select_backend
 from memtune.training.optimisation.width_scaling import find_rate_scales, rescale_initial_values
+from memtune.training.training_loop import (
+    ProgressMeter,
+    RandomStates,
+    ReportInterval,
+    TrainingLoop,
+    TrainingSession,
+)
 from memtune.training.trial_config import TrialConfig
-from memtune.training.trial_curve import TrialCurve
-from memtune.training.trial_report import Progress, Report
+from memtune.training.trial_report import (
+    Progress,
+    Report,
+    TrialCurve,
+    find_divergence,
+    find_stall,
+    never_stop,
+)
 from memtune.training.weight_files import copy_weights, load_weights
 from memtune.trial_state import StopReason, TrialEnd
 from memtune.usage import Usage, UsageMeter
@@ -78,7 +85,7 @@ class GradientTrainer:
         if self.device.type == "cpu":
             keep_freed_memory()
             self._kernels = select_backend().kernels
-        with memory_footprint.explain_memory_errors(config, corpus, self.device):
+        with self._explain_memory_errors():
             built, rate_scales = build_trial_model(config, len(corpus.vocabulary))
             self._task.initialise_model(built)
             self.model: Model = built.to(self.device)
@@ -122,7 +129,7 @@ class GradientTrainer:
         if self.is_finished:
             return self.curve[-1]
         interval = self._make_current_interval()
-        with self._run_block():
+        with self._explain_memory_errors(), self._session.run_block():
             problem = self._run_loop(interval, inf, progress, never_stop)
             metrics = None if problem else self._evaluate()
         self._curve.add(self._build_report(interval, metrics, problem), self._copy_evaluation_weights)
@@ -140,17 +147,12 @@ class GradientTrainer:
         if self.is_finished:
             return True
         interval = self._make_current_interval()
-        with self._run_block():
+        with self._explain_memory_errors(), self._session.run_block():
             problem = self._run_loop(interval, seconds, None, is_stopping)
         return problem is not None or self.tokens >= interval.milestone
 
-    @contextmanager
-    def _run_block(self) -> Iterator[None]:
-        with (
-            memory_footprint.explain_memory_errors(self.config, self.corpus, self.device),
-            self._session.run_block(),
-        ):
-            yield
+    def _explain_memory_errors(self) -> AbstractContextManager[None]:
+        return memory_footprint.explain_memory_errors(self.config, self.corpus, self.device)
 
     def _run_loop(
         self,
@@ -165,17 +167,12 @@ class GradientTrainer:
     def _make_current_interval(self) -> ReportInterval:
         """The interval up to the next report; a new interval after a report."""
         if self._interval is None:
-            self._interval = ReportInterval(self.device, self._find_next_milestone())
+            if every := self.config.gradient_training.report_every:
+                due = (self.tokens // every + 1) * every
+            else:
+                due = (self._loop.position.epoch + 1) * self._loop.batches.epoch_tokens
+            self._interval = ReportInterval(self.device, min(due, self._loop.budget_tokens))
         return self._interval
-
-    def _find_next_milestone(self) -> int:
-        """Predicted tokens of the trial at the next report."""
-        every = self.config.gradient_training.report_every
-        if every is None:
-            due = (self._loop.position.epoch + 1) * self._loop.batches.epoch_tokens
-        else:
-            due = (self.tokens // every + 1) * every
-        return min(due, self._loop.budget_tokens)
 
     def _evaluate(self) -> Metrics:
         with self._loop.updater.use_evaluation_weights():
@@ -259,21 +256,19 @@ class GradientTrainer:
 
     def _load_checkpoint(self, checkpoint: Checkpoint, folder: Path) -> None:
         load_weights(self.model, checkpoint.model_weights, folder)
+        record, groups = checkpoint.record, split_groups(checkpoint.trainer_state)
         try:
-            self._load_state(checkpoint.record, split_groups(checkpoint.trainer_state))
+            self._loop.load_state(record.position, groups, record.scaler)
+            self._session.random_states.load_state_dict(groups.get("random", {}))
+            self._session.elapsed_seconds = record.elapsed_seconds
+            self._meter.restore(record.usage, self.tokens)
+            if record.interval is not None:
+                self._interval = ReportInterval.from_record(record.interval, groups["interval"], self.device)
         except (LookupError, RuntimeError, TypeError, ValueError) as error:
             # The tensors have other names, shapes or types than this trainer writes.
             raise CheckpointError(f"the state in {folder} does not fit its trial: {error}") from None
-        self._curve = TrialCurve(checkpoint.record.curve, checkpoint.best_weights)
+        self._curve = TrialCurve(record.curve, checkpoint.best_weights)
         self._loop.on_validation(self._curve.valid_costs)
-
-    def _load_state(self, record: CheckpointRecord, groups: dict[str, dict[str, Tensor]]) -> None:
-        self._loop.load_state(record.position, groups, record.scaler)
-        self._session.random_states.load_state_dict(groups.get("random", {}))
-        self._session.elapsed_seconds = record.elapsed_seconds
-        self._meter.restore(record.usage, self.tokens)
-        if record.interval is not None:
-            self._interval = ReportInterval.from_record(record.interval, groups["interval"], self.device)
 
 
 def _finite_or_none(value: float) -> float | None:

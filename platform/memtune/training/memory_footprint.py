@@ -1,16 +1,22 @@
-"""Memory of a trial: estimates by formula before the model is built, and measurements.
+"""Sizes of a trial: estimates by formula before the model is built, and measurements of its memory.
 
 An estimate adds up parameters, gradients, the optimiser's state, the copy of the best weights, and the
 activations that a batch keeps for its backward pass. A family gives its number of parameters and of
 multiply-adds for any vocabulary. Their growth with the vocabulary under a full softmax gives the widths, so
 this module needs no formula for each family. The output layer gives the number of simultaneous logits.
+
+Ray places trials by their shares of a GPU and does not limit their memory, so trials that share one must fit
+it together. A share is 1/n, where n is how many times the trial's memory fits the GPU, and the worker limits
+itself to its share.
 """
 
+import ctypes
 import os
 import resource
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -19,7 +25,6 @@ from memtune.corpora.batching.protocols import Protocol
 from memtune.corpora.store.corpus import Corpus, Split
 from memtune.errors import TrialError, WorkerError
 from memtune.models.outputs.output_config import SoftmaxConfig
-from memtune.training.optimisation.freed_memory import return_freed_memory
 from memtune.training.trial_config import TrialConfig
 from memtune.values import Value
 
@@ -164,14 +169,6 @@ def get_resident_unit(system: str) -> int:
     return 1 if system == "darwin" else 1024
 
 
-def is_out_of_memory(error: Exception) -> bool:
-    """Whether an error means that memory ran out."""
-    # On a CPU torch raises a plain RuntimeError, which only its text identifies.
-    text = str(error)
-    is_allocation_error = "DefaultCPUAllocator" in text or "allocate memory" in text
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or is_allocation_error
-
-
 @contextmanager
 def explain_memory_errors(config: TrialConfig, corpus: Corpus, device: torch.device) -> Iterator[None]:
     """Context that turns an out-of-memory error into a TrialError with a batch size that would fit.
@@ -181,7 +178,9 @@ def explain_memory_errors(config: TrialConfig, corpus: Corpus, device: torch.dev
     try:
         yield
     except (RuntimeError, MemoryError) as error:
-        if not is_out_of_memory(error):
+        # On a CPU torch raises a plain RuntimeError, which only its text identifies.
+        is_allocation_error = any(text in str(error) for text in ("DefaultCPUAllocator", "allocate memory"))
+        if not (isinstance(error, torch.OutOfMemoryError | MemoryError) or is_allocation_error):
             raise
         length = find_longest_row(config.protocol, corpus["train"])
         needed = estimate_memory(config, len(corpus.vocabulary), length).total
@@ -209,3 +208,83 @@ def explain_out_of_memory(
         f"{vocabulary_size} words: estimated {estimate_memory(config, vocabulary_size, length)} of "
         f"{_format_mebibytes(limit)} MiB; {advice}. Configuration: {config.model_dump_json()}"
     )
+
+
+class TrialSizes(Value):
+    """What a model takes, whatever it has learnt."""
+
+    parameters: int
+    multiply_adds: int
+    """Of the forward pass per predicted token, the output layer included."""
+    state: int
+    """Numbers carried from one word to the next."""
+    memory: int | None
+    """Estimated bytes that training holds during a step; None for a model that counts."""
+
+
+def compute_sizes(config: TrialConfig, corpus: Corpus) -> TrialSizes:
+    """The sizes of a trial on a corpus."""
+    vocabulary_size, memory = len(corpus.vocabulary), None
+    if config.model.is_trained_by_gradient:
+        longest = find_longest_row(config.protocol, corpus["train"])
+        memory = estimate_memory(config, vocabulary_size, longest).total
+    return TrialSizes(
+        parameters=config.parameter_count(vocabulary_size),
+        multiply_adds=config.multiply_adds(vocabulary_size),
+        state=config.model.state_size(),
+        memory=memory,
+    )
+
+
+# Names and numbers of glibc's malloc.h; the value is the largest that mallopt's int holds. The gradients and
+# logits of a step are blocks of many MB. By default glibc returns such blocks to the system, and in the next
+# step the kernel has to clear their pages again.
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+UNREACHED_BYTES = 2**31 - 1
+
+
+@cache
+def keep_freed_memory() -> bool:
+    """Keep freed memory in this process from now on; returns False where the C library cannot do so.
+
+    A process then holds the memory of its largest step until it returns it. glibc before 2.35 refuses a
+    threshold of mmap above 32 MiB. The trim threshold is then left alone, because setting it would also end
+    glibc's own adaptation of the other one.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is None:
+        return False
+    return all(mallopt(name, UNREACHED_BYTES) for name in (M_MMAP_THRESHOLD, M_TRIM_THRESHOLD))
+
+
+def return_freed_memory() -> None:
+    """Return what the process has freed to the system, for the measurements of the next trial."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
+CUDA_CONTEXT_BYTES = 700 * 2**20
+"""GPU memory of a process before its first tensor: CUDA's context and the libraries' workspaces."""
+MEMORY_MARGIN_FACTOR = 1.25
+"""Factor on the estimate, for fragmentation in the allocator and temporary buffers of kernels."""
+MAX_TRIALS_PER_GPU = 16
+"""Processes on one GPU; more of them mostly wait for each other."""
+RAY_RESOURCE_STEPS = 10_000
+"""Ray counts resources in ten-thousandths."""
+
+
+def compute_gpu_bytes(estimated_bytes: int) -> int:
+    """GPU memory of a trial whose tensors are estimated at `estimated_bytes`."""
+    return int(estimated_bytes * MEMORY_MARGIN_FACTOR) + CUDA_CONTEXT_BYTES
+
+
+def compute_gpu_share(estimated_bytes: int, gpu_bytes: int) -> float | None:
+    """The share of a GPU for a trial; None when the trial does not fit a whole GPU."""
+    together = min(gpu_bytes // compute_gpu_bytes(estimated_bytes), MAX_TRIALS_PER_GPU)
+    return (RAY_RESOURCE_STEPS // together) / RAY_RESOURCE_STEPS if together else None
+
+
+def compute_tensor_fraction(share: float, gpu_bytes: int) -> float:
+    """The fraction of a GPU's memory that the tensors of a trial with this share may take."""
+    return max(0.0, share - CUDA_CONTEXT_BYTES / gpu_bytes)

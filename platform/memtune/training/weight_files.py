@@ -154,7 +154,7 @@ def check_environment(error: Exception, path: Path) -> None:
         raise StorageError(f"cannot read {path}: {explain_system_error(error)}") from error
 
 
-def hash_file(path: Path) -> str:
+def hash_tensor_file(path: Path) -> str:
     """SHA-256 of a file of tensors, hexadecimal; raises CheckpointError for a file that cannot be read."""
     with _open_bounded(path, MAX_TENSOR_BYTES) as file:
         return hash_stream(file)

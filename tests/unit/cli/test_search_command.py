@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from memtune import api, cli
 from memtune.settings import Settings
-from memtune.studies.budgets import study_clock
-from memtune.studies.in_process_executor import InProcessExecutor
+from memtune.studies.budgets import budget_monitor
+from memtune.studies.executor import InProcessExecutor
 from tests.unit.studies.test_interrupted_studies import lengthen_trials
 
 
@@ -22,7 +22,7 @@ def test_a_driver_whose_budget_is_spent_counts_the_trials_that_earlier_drivers_l
     study_file.write_text(study_file.read_text().replace("[budget]", '[budget]\ntime = "30s"'))
     seconds = itertools.count()
     clock = SimpleNamespace(monotonic=lambda: float(next(seconds)))  # a second for each training step
-    monkeypatch.setattr(study_clock, "time", clock)
+    monkeypatch.setattr(budget_monitor, "time", clock)
     monkeypatch.setattr(api, "run_search", functools.partial(api.run_search, executor=InProcessExecutor()))
     for options in ([], ["--resume"]):
         done = CliRunner().invoke(cli.app, ["search", str(study_file), *options])

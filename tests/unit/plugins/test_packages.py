@@ -105,7 +105,7 @@ def searched(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple
 from memtune import import_corpus
 from memtune.api import run_search
 from memtune.corpora import TextFile
-from memtune.studies.in_process_executor import InProcessExecutor
+from memtune.studies.executor import InProcessExecutor
 text = TextFile(Path("text.tsv"), "second_column")
 import_corpus("columns", {"train": text, "valid": text, "test": text}, settings.corpus_store)
 run_search("study.toml", settings=settings, executor=InProcessExecutor())

@@ -18,10 +18,9 @@ from memtune.results.loaded_models import load
 from memtune.results.model_evaluation import evaluate_model
 from memtune.results.study.study_detail import show_study
 from memtune.settings import Settings
-from memtune.studies.assignment import Assignment
 from memtune.studies.definition.study_loader import load_study, resolve_study
-from memtune.studies.in_process_executor import InProcessExecutor
-from memtune.studies.trial_worker import TrialWorker
+from memtune.studies.executor import InProcessExecutor
+from memtune.studies.trial_worker import Assignment, TrialWorker
 from memtune.tracking.mlflow_connection import connect
 from memtune.tracking.registry.pyfunc_flavor import load_scorer
 from memtune.training import TrialConfig

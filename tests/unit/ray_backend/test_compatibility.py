@@ -17,7 +17,6 @@ from ray import _raylet
 from ray._common.usage import usage_constants
 from ray._private import node, services, worker
 from ray._private import utils as ray_utils
-from ray._private.runtime_env import packaging
 from ray.autoscaler._private import commands, util
 from ray.autoscaler._private.command_runner import SSHCommandRunner
 from ray.autoscaler._private.kuberay import autoscaling_config, node_provider
@@ -30,31 +29,31 @@ from ray.tune.utils.callback import _create_default_callbacks
 from ray.widgets import util as widgets
 
 from memtune.errors import StudyError
+from memtune.ray_backend.clusters.compatibility import (
+    UPLOAD_LOGGERS,
+    ClusterConfigError,
+    complete_cluster_config,
+    iterate_packaged_files,
+    validate_cluster_config,
+)
 from memtune.ray_backend.compatibility import (
     KUBERAY_VARIABLE,
     LOW_MEMORY_PATTERN,
     NODE_TYPE_VARIABLE,
     PRESTART_SETTINGS,
     START_SETTINGS,
-    TRIAL_COLLECTIONS,
-    UPLOAD_LOGGERS,
+    TRIAL_SETS,
     WORKER_DIED_TEXT,
-    ClusterConfigError,
     NodeProcesses,
-    complete_cluster_config,
     forget_ended_trials,
     forward_no_variables,
-    has_shared_key,
     import_dashboard_modules,
     is_in_notebook,
-    iterate_packaged_files,
     leave_stop_signals,
     make_job_config,
-    put_shared_key,
     raise_callback_errors,
     reset_token_cache,
     use_lean_node,
-    validate_cluster_config,
 )
 from memtune.ray_backend.trial_actor import TrialActor
 from memtune.ray_backend.tune_adapters import SilentProgress
@@ -124,13 +123,6 @@ def test_ray_names_the_entry_that_it_refuses() -> None:
     assert refused.value.entry == "idle_timeout_minutes"
 
 
-def test_without_rays_functions_a_file_is_used_as_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(util, "prepare_config")
-    monkeypatch.delattr(util, "validate_config")
-    assert complete_cluster_config(LOCAL_CONFIG) == LOCAL_CONFIG
-    validate_cluster_config(LOCAL_CONFIG | {"idle_timeout_minutes": "ten"})
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A working folder with a source file, an ignored file and git's own folder."""
@@ -147,13 +139,6 @@ def list_packaged(folder: Path) -> set[str]:
 
 def test_ray_leaves_out_what_ignore_files_name(folder: Path) -> None:
     assert list_packaged(folder) == {"source.py", ".gitignore"}
-
-
-def test_without_rays_functions_every_file_counts_except_those_of_git(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delattr(packaging, "_get_excludes")
-    assert list_packaged(folder) == {"source.py", "notes.bin", ".gitignore"}
 
 
 def test_rays_node_has_the_methods_that_the_lean_node_replaces() -> None:
@@ -181,14 +166,6 @@ def test_workers_get_no_folder_of_the_driver_on_their_path() -> None:
     assert "job_config._py_driver_sys_path.extend(" in inspect.getsource(worker.connect)
     config._py_driver_sys_path.append("/shared")
     assert b"/shared" not in config._serialize()
-
-
-def test_a_node_without_these_methods_is_used_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
-    class OtherNode: ...
-
-    monkeypatch.setattr(node, "Node", OtherNode)
-    with use_lean_node():
-        assert vars(node)["Node"] is OtherNode
 
 
 def test_tune_gives_a_worker_no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,13 +250,6 @@ def test_the_store_of_rays_head_takes_keys_in_a_namespace() -> None:
         assert "namespace" in inspect.signature(getattr(internal_kv, name)).parameters
 
 
-def test_without_the_store_of_rays_head_no_notice_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(internal_kv, "_internal_kv_put")
-    monkeypatch.delattr(internal_kv, "_internal_kv_exists")
-    put_shared_key("stop")
-    assert not has_shared_key("stop")
-
-
 def test_rays_autoscaler_has_its_file_and_its_cluster_on_its_command_line() -> None:
     source = inspect.getsource(services.start_monitor)
     assert "--gcs-address=" in source
@@ -296,14 +266,10 @@ def test_rays_launcher_names_the_type_of_a_node() -> None:
     assert NODE_TYPE_VARIABLE in inspect.getsource(commands)
 
 
-def test_this_process_is_not_a_notebook_and_neither_is_one_of_another_version(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_this_process_is_not_a_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not is_in_notebook()
     monkeypatch.setattr(widgets, "in_notebook", lambda: True)
     assert is_in_notebook()
-    monkeypatch.delattr(widgets, "in_notebook")
-    assert not is_in_notebook()
     assert widgets.logger.name == "ray.widgets.util"
 
 
@@ -320,7 +286,9 @@ def test_the_token_cache_can_be_reset() -> None:
 
 def test_tune_keeps_its_trials_in_known_collections() -> None:
     made = inspect.getsource(TuneController.__init__)
-    assert all(re.search(rf"self\.{name}: \w+\[", made) for name in TRIAL_COLLECTIONS)
+    assert all(
+        re.search(rf"self\.{name}: \w+\[", made) for name in ("_trials", "_trial_to_actor", *TRIAL_SETS)
+    )
 
 
 def test_ended_trials_are_forgotten_unless_a_worker_ends_them() -> None:

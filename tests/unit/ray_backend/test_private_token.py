@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from memtune.ray_backend.private_token import protect_default_token, use_private_token
+from memtune.ray_backend.ray_connection import protect_default_token, use_private_token
 
 
 def test_a_private_token_is_readable_by_its_owner_only(tmp_path: Path) -> None:

@@ -7,16 +7,16 @@ import pytest
 from ray.tune.search import Searcher
 
 from memtune.ray_backend.cluster_nodes import SlotPlanner
-from memtune.ray_backend.stop_notice import StopNotice
+from memtune.ray_backend.trial_actor import StopNotice
 from memtune.ray_backend.tune_adapters import (
     DirectedCallback,
     DirectedSearcher,
     DirectedStopper,
     DirectorHandle,
+    HeartbeatMonitor,
 )
 from memtune.studies.director import Director
-from memtune.studies.heartbeat_monitor import HeartbeatMonitor
-from memtune.studies.stop_request import StopRequest
+from memtune.studies.executor import StopRequest
 from memtune.studies.trial_worker import WorkerReport
 
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from memtune.ray_backend.worker_failures import read_last_failure
+from memtune.ray_backend.tune_adapters import read_last_failure
 
 LOW = """1 worker(s) were killed due to the node running low on memory. \
 Memory on the node (IP: 192.0.2.2, ID: 9bac) was 22.9GB used / 23.5GB limit (0.97)

@@ -17,9 +17,9 @@ from memtune.reports.trial_tables import (
     format_searched_fields,
 )
 from memtune.search import Outcome, Proposal
+from memtune.studies.director import DirectedTrial
 from memtune.studies.seed_repeats import TrialNames
 from memtune.studies.study_run import TrialPhase
-from memtune.studies.trial import Trial
 from memtune.training import Report, TrialConfig
 from memtune.trial_state import StopReason, TrialEnd, TrialState
 from memtune.values import parse
@@ -43,13 +43,13 @@ def make_report(tokens: int, perplexity: float) -> Report:
 
 
 @pytest.fixture
-def trial() -> Trial:
+def trial() -> DirectedTrial:
     configuration = {"model": {"family": "lstm", "width": 24}, "training": {"tokens": 900}}
     config = parse(TrialConfig, configuration, "trial")
-    return Trial(Proposal(7, {}, configuration, "identity"), config, TrialState.RUNNING)
+    return DirectedTrial(Proposal(7, {}, configuration, "identity"), config, TrialState.RUNNING)
 
 
-def render(trial: Trial, *, terminal: bool, changes: int = 1) -> str:
+def render(trial: DirectedTrial, *, terminal: bool, changes: int = 1) -> str:
     console = Console(file=StringIO(), force_terminal=terminal, width=160, color_system=None)
     with LiveDisplay(console, TrialPhase("Does it show?", max_trials=4, ideal_perplexity=12.5)) as display:
         for _ in range(changes):
@@ -58,15 +58,15 @@ def render(trial: Trial, *, terminal: bool, changes: int = 1) -> str:
     return console.file.getvalue()
 
 
-def make_trial(number: int, state: TrialState, *perplexities: float) -> Trial:
+def make_trial(number: int, state: TrialState, *perplexities: float) -> DirectedTrial:
     """A trial that has reported these perplexities, every 300 tokens."""
     configuration = {"model": {"family": "lstm", "width": 24}, "training": {"tokens": 900}, "seed": number}
     config = parse(TrialConfig, configuration, "trial")
     reports = [make_report(300 * (place + 1), value) for place, value in enumerate(perplexities)]
-    return Trial(Proposal(number, {}, configuration, str(number)), config, state, reports)
+    return DirectedTrial(Proposal(number, {}, configuration, str(number)), config, state, reports)
 
 
-def draw(trials: list[Trial], width: int, height: int) -> list[str]:
+def draw(trials: list[DirectedTrial], width: int, height: int) -> list[str]:
     """The lines of a display of these trials, out of 200, on a terminal."""
     console = Console(file=StringIO(), force_terminal=True, width=width, height=height, color_system=None)
     display = LiveDisplay(console, TrialPhase("Does it fit? " * 20, max_trials=200, ideal_perplexity=12.5))
@@ -164,7 +164,7 @@ def test_a_time_budget_limits_the_time_left() -> None:
     assert "at most 1m 05s left of the time budget" in console.file.getvalue()
 
 
-def test_without_a_terminal_each_event_is_one_line(trial: Trial) -> None:
+def test_without_a_terminal_each_event_is_one_line(trial: DirectedTrial) -> None:
     trial.reports.append(make_report(300, 42.5))
     lines = render(trial, terminal=False).splitlines()
     assert len(lines) == 1
@@ -172,7 +172,7 @@ def test_without_a_terminal_each_event_is_one_line(trial: Trial) -> None:
         assert part in lines[0]
 
 
-def test_a_repeat_is_shown_under_the_name_of_its_trial(trial: Trial) -> None:
+def test_a_repeat_is_shown_under_the_name_of_its_trial(trial: DirectedTrial) -> None:
     original = Outcome(3, "", trial.proposal.configuration, TrialState.COMPLETE, 1.0)
     trial.config = trial.config.model_copy(update={"seed": 2})
     trial.remarks.append("resumes")
@@ -208,7 +208,7 @@ def test_searched_fields_of_task_and_training_are_shown_once() -> None:
     assert "fusion" not in describe_trial(parse(TrialConfig, configuration, "trial"))
 
 
-def test_the_family_leads_the_configuration_where_it_is_searched(trial: Trial) -> None:
+def test_the_family_leads_the_configuration_where_it_is_searched(trial: DirectedTrial) -> None:
     assert format_searched_fields(trial.config, ["model.family", "model.width"]) == "lstm width=24"
     assert format_searched_fields(trial.config, ["model.width"]) == "width=24"
 
@@ -218,24 +218,24 @@ def test_layers_below_and_above_the_memory_are_shown_as_configured() -> None:
     assert "layers=1 layers_above=2" in format_key_parameters(config)
 
 
-def test_an_unchanged_trial_is_printed_once(trial: Trial) -> None:
+def test_an_unchanged_trial_is_printed_once(trial: DirectedTrial) -> None:
     assert len(render(trial, terminal=False, changes=3).splitlines()) == 1
 
 
-def test_the_reason_of_a_stopped_trial_is_printed(trial: Trial) -> None:
+def test_the_reason_of_a_stopped_trial_is_printed(trial: DirectedTrial) -> None:
     trial.state = TrialState.STOPPED
     trial.end = TrialEnd(reason=StopReason.EARLY_STOPPING, detail="successive halving at 300 tokens")
     assert "successive halving at 300 tokens" in render(trial, terminal=False)
 
 
-def test_the_table_on_a_terminal_has_the_ideal_and_the_number_of_ended_trials(trial: Trial) -> None:
+def test_the_table_on_a_terminal_has_the_ideal_and_the_number_of_ended_trials(trial: DirectedTrial) -> None:
     trial.reports.append(make_report(300, 42.5))
     text = render(trial, terminal=True)
     for part in ("Does it show?", "42.50", "12,345", "0 of 4 trials ended", "ideal 12.50"):
         assert part in text
 
 
-def test_a_notebook_shows_the_table_as_html_with_escaped_texts(trial: Trial) -> None:
+def test_a_notebook_shows_the_table_as_html_with_escaped_texts(trial: DirectedTrial) -> None:
     console = Console(file=StringIO(), force_jupyter=False, quiet=True)
     display = LiveDisplay(
         console, TrialPhase("<script>alert(1)</script> [red]", max_trials=4, ideal_perplexity=12.5)

@@ -33,7 +33,7 @@ from memtune.results.fingerprints import Fingerprint
 from memtune.results.study import study_report
 from memtune.results.study.study_report import StudyReport, report_corpus, report_study
 from memtune.settings import Settings
-from memtune.studies.in_process_executor import InProcessExecutor
+from memtune.studies.executor import InProcessExecutor
 from memtune.tracking.mlflow_connection import connect
 from memtune.trial_state import TrialState
 from tests.reported_study import HOSTILE_QUESTION, RNN_TOML

@@ -11,7 +11,7 @@ from memtune.results.comparison import find_champions
 from memtune.results.loaded_models import load
 from memtune.results.study.study_report import report_study
 from memtune.settings import Settings
-from memtune.studies.in_process_executor import InProcessExecutor
+from memtune.studies.executor import InProcessExecutor
 from memtune.studies.study_run import StudyResult
 from memtune.tracking.mlflow_connection import connect
 from tests.conftest import import_tiny_corpus, open_home

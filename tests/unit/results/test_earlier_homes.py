@@ -27,7 +27,7 @@ from memtune.results.study.study_view import open_view
 from memtune.search import StudyReader
 from memtune.settings import Settings
 from memtune.studies.definition.study_loader import load_study, resolve_study
-from memtune.studies.in_process_executor import InProcessExecutor
+from memtune.studies.executor import InProcessExecutor
 from memtune.studies.study_check import dry_run
 from memtune.training.trial_config import identify
 from memtune.trial_state import TrialState

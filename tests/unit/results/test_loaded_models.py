@@ -17,7 +17,7 @@ from memtune.results.promotion import export_model
 from memtune.results.study.study_detail import show_study
 from memtune.settings import Settings
 from memtune.storage.digests import hash_file
-from memtune.studies.in_process_executor import InProcessExecutor
+from memtune.studies.executor import InProcessExecutor
 from memtune.tracking import load_registered
 from memtune.tracking.mlflow_connection import connect
 from memtune.tracking.registry.pyfunc_flavor import SentenceScorer

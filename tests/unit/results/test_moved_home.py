@@ -12,7 +12,7 @@ from memtune.results.comparison import compare
 from memtune.results.loaded_models import load
 from memtune.results.model_evaluation import evaluate_model
 from memtune.settings import Settings
-from memtune.studies.in_process_executor import InProcessExecutor
+from memtune.studies.executor import InProcessExecutor
 from memtune.tracking import link_corpora
 from tests.conftest import import_tiny_corpus, open_home, write_study
 

@@ -8,7 +8,7 @@ import pytest
 
 from memtune.api import run_search
 from memtune.settings import Settings
-from memtune.studies.in_process_executor import InProcessExecutor
+from memtune.studies.executor import InProcessExecutor
 from memtune.tracking import find_champion
 
 

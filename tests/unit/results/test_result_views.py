@@ -11,7 +11,7 @@ from memtune.errors import ArgumentError, ConfigurationError
 from memtune.results.study.scaling_laws import FamilyScaling, Prediction, ScalingReport
 from memtune.results.study.study_detail import StudyDetail
 from memtune.settings import Settings
-from memtune.studies.in_process_executor import InProcessExecutor
+from memtune.studies.executor import InProcessExecutor
 from tests.reported_study import home
 
 __all__ = ["home"]

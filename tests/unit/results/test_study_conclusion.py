@@ -19,7 +19,7 @@ from memtune.results.study.study_detail import show_study
 from memtune.results.study.study_view import open_view
 from memtune.settings import Settings
 from memtune.studies.definition.study_loader import load_study, resolve_study
-from memtune.studies.in_process_executor import InProcessExecutor
+from memtune.studies.executor import InProcessExecutor
 from memtune.studies.study_run import StudyResult
 from memtune.tracking.mlflow_connection import connect
 from memtune.training import TrialConfig

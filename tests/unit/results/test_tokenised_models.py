@@ -16,7 +16,7 @@ from memtune.cli import app
 from memtune.corpora import ImportOptions, TextFile, import_corpus
 from memtune.results.loaded_models import write_tokens
 from memtune.settings import Settings
-from memtune.studies.in_process_executor import InProcessExecutor
+from memtune.studies.executor import InProcessExecutor
 from tests.conftest import SENTENCES, SPACE_TOML, STUDY_TOML, open_home
 
 TOKENS = {"words": "words", "letters": "characters", "pieces": "bpe:300"}

@@ -13,7 +13,7 @@ from memtune.search.importance import (
     ParameterImportance,
     rank_parameters,
 )
-from memtune.search.optuna_trials import IDENTITY_KEY, REFUSAL_KEY
+from memtune.search.trial_store import IDENTITY_KEY, REFUSAL_KEY
 from memtune.spaces import RandomChooser
 from tests.presence import require
 

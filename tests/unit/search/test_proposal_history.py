@@ -9,7 +9,7 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution
 from optuna.samplers._tpe.sampler import _split_trials, default_gamma
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from memtune.search.proposal_history import (
+from memtune.search.proposer import (
     MAX_BEST_TRIALS,
     MAX_NEWEST_TRIALS,
     MAX_RUNNING_TRIALS,

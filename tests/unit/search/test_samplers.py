@@ -11,10 +11,9 @@ from memtune.errors import SpaceError
 from memtune.search import Proposals, SamplerConfig, check_sampler
 from memtune.search.compatibility import suppress_optuna_messages
 from memtune.search.samplers import SamplerFactory
-from memtune.search.samplers.joint_space import JointSpace, SobolSampler
+from memtune.search.samplers.joint_space import JointSampler, JointSpace, SobolSampler
 from memtune.search.samplers.observed_values import complete_trials, extrapolate_stopped
-from memtune.search.samplers.prior_trials import PriorTrials
-from memtune.search.samplers.restricted_sampler import JointSampler
+from memtune.search.samplers.sampler_factory import PriorTrials
 from memtune.spaces import RandomChooser, read_space
 from tests.presence import require
 

@@ -8,7 +8,7 @@ from sqlalchemy.exc import OperationalError
 
 from memtune.errors import StudyError
 from memtune.search import Proposals, StudyReader
-from memtune.search.optuna_trials import CONFIGURATION_KEY, read_outcome
+from memtune.search.trial_store import CONFIGURATION_KEY, read_outcome
 from memtune.usage import NodeSeconds, Usage
 from memtune.values import digest
 

@@ -9,8 +9,8 @@ import pytest
 from memtune.corpora import open_corpus
 from memtune.errors import WorkerError
 from memtune.settings import Settings
-from memtune.studies.assignment import Assignment, restore_or_create_trainer
 from memtune.studies.checkpoint_store import Checkpoints
+from memtune.studies.trial_worker import Assignment, restore_or_create_trainer
 from memtune.training import TrialConfig
 from memtune.usage import NodeSeconds, UsageMeter
 

@@ -11,12 +11,10 @@ from memtune.objective import Objective
 from memtune.search import Outcome, Proposal, Proposals
 from memtune.search.early_stopping import PromotionConfig
 from memtune.settings import Settings
-from memtune.studies.budgets.budget_monitor import BudgetMonitor, SpentBudget
-from memtune.studies.budgets.study_clock import StudyClock
+from memtune.studies.budgets.budget_monitor import BudgetMonitor, SpentBudget, StudyClock
 from memtune.studies.definition.study_loader import load_study, resolve_study
 from memtune.studies.definition.study_terms import Budget, Price, Prices
-from memtune.studies.director import Director
-from memtune.studies.trial import Trial
+from memtune.studies.director import DirectedTrial, Director
 from memtune.trial_state import TrialState
 from memtune.usage import NodeSeconds, Usage
 from tests.unit.studies.test_director import MemoryRecords, make_report
@@ -148,7 +146,7 @@ def test_a_paused_trial_counts_as_ended_until_it_is_resumed(open_proposals: Call
     monitor = open_monitor(opened := open_proposals(), Budget(trials=8, no_improvement=2))
     director = Director(opened, MemoryRecords(), 8, PromotionConfig(grace=300).make_rule(900))
 
-    def pause(cost: float) -> Trial:
+    def pause(cost: float) -> DirectedTrial:
         trial = director.take_next_trial()
         assert trial is not None
         director.on_started(trial.proposal.number)
@@ -199,7 +197,7 @@ def test_what_a_trial_has_used_counts_once_however_often_its_end_is_seen(
     open_proposals: Callable[[], Proposals],
 ) -> None:
     monitor = open_monitor(open_proposals(), Budget(trials=8))
-    trial = Trial(Proposal(0, {}, {}, "a"), make_config(8), TrialState.RUNNING)
+    trial = DirectedTrial(Proposal(0, {}, {}, "a"), make_config(8), TrialState.RUNNING)
     for tokens, state in ((300, "running"), (600, "running"), (600, "complete"), (600, "complete")):
         trial.usage = Usage(tokens=tokens, nodes={"": NodeSeconds(cpu=tokens / 10)})
         trial.state = TrialState(state)

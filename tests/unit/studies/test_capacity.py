@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from memtune.studies.capacity import Capacity, NodeType, parse_capacity
+from memtune.ray_backend.cluster_nodes import Capacity, NodeType, parse_capacity
 
 ROOT = Path(__file__).parents[3]
 

@@ -8,8 +8,7 @@ import pytest
 
 from memtune.search import Proposals
 from memtune.search.early_stopping import SuccessiveHalving, SuccessiveHalvingConfig
-from memtune.studies.director import MAX_FAULTS, Director
-from memtune.studies.trial import Trial
+from memtune.studies.director import MAX_FAULTS, DirectedTrial, Director
 from memtune.training import Report
 from memtune.trial_state import StopReason, TrialEnd, TrialState
 from memtune.usage import Usage
@@ -25,16 +24,16 @@ class MemoryRecords:
         self.finished: list[tuple[int, str]] = []
         self.remarked: list[tuple[int, list[str]]] = []
 
-    def start(self, trial: Trial) -> None:
+    def start(self, trial: DirectedTrial) -> None:
         self.started.append(trial.proposal.number)
 
-    def report(self, trial: Trial, reports: Sequence[Report]) -> None:
+    def report(self, trial: DirectedTrial, reports: Sequence[Report]) -> None:
         self.reported += [(trial.proposal.number, report.tokens) for report in reports]
 
-    def remark(self, trial: Trial) -> None:
+    def remark(self, trial: DirectedTrial) -> None:
         self.remarked.append((trial.proposal.number, list(trial.remarks)))
 
-    def finish(self, trial: Trial) -> None:
+    def finish(self, trial: DirectedTrial) -> None:
         self.finished.append((trial.proposal.number, trial.state))
 
 

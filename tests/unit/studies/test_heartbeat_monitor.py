@@ -2,7 +2,7 @@
 
 import pytest
 
-from memtune.studies.heartbeat_monitor import MAX_STEP_SECONDS, HeartbeatMonitor
+from memtune.ray_backend.tune_adapters import MAX_STEP_SECONDS, HeartbeatMonitor
 
 
 class Clock:

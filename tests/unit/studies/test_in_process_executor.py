@@ -13,12 +13,11 @@ from memtune.errors import CheckpointError, CorpusError, StorageError, StudyErro
 from memtune.search import Lease
 from memtune.search.database import study_lease
 from memtune.settings import Settings
-from memtune.studies import assignment, director, trial_worker
-from memtune.studies.assignment import Assignment
+from memtune.studies import director, trial_worker
 from memtune.studies.checkpoint_store import Checkpoints
 from memtune.studies.definition.study_loader import load_study, resolve_study
-from memtune.studies.in_process_executor import InProcessExecutor
-from memtune.studies.trial_worker import TrialWorker, WorkerReport
+from memtune.studies.executor import InProcessExecutor
+from memtune.studies.trial_worker import Assignment, TrialWorker, WorkerReport
 from memtune.tracking.mlflow_connection import connect
 from memtune.training import AnyTrainer
 from memtune.trial_state import Failure, FailureCause, TrialState
@@ -108,7 +107,7 @@ def test_a_fault_of_this_node_leaves_the_trial_open(
     def fail(name: str, store: str) -> None:
         raise CorpusError("the disk is gone")
 
-    monkeypatch.setattr(assignment, "open_corpus", fail)
+    monkeypatch.setattr(trial_worker, "open_corpus", fail)
     result = run_search(study_file, settings=settings, executor=InProcessExecutor())
     (trial,) = result.open_trials
     assert any("the disk is gone" in remark for remark in trial.remarks)

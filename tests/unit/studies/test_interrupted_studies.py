@@ -15,12 +15,10 @@ from memtune.results.study.study_catalogue import compute_cost
 from memtune.results.study.study_detail import show_study
 from memtune.settings import Settings
 from memtune.studies import study_run
-from memtune.studies.budgets import study_clock
+from memtune.studies.budgets import budget_monitor
 from memtune.studies.checkpoint_store import Checkpoints
 from memtune.studies.definition.study_loader import load_study, resolve_study
-from memtune.studies.executor import ExecutorRun
-from memtune.studies.in_process_executor import InProcessExecutor
-from memtune.studies.stop_request import StopRequest
+from memtune.studies.executor import ExecutorRun, InProcessExecutor, StopRequest
 from memtune.studies.study_run import StudyResult
 from memtune.studies.trial_worker import TrialWorker
 from memtune.tracking.mlflow_connection import connect
@@ -34,7 +32,7 @@ def test_trials_cut_off_by_a_time_budget_continue_with_a_larger_one(
     lengthen_trials(study_file)
     seconds = itertools.count()
     clock = SimpleNamespace(monotonic=lambda: float(next(seconds)))  # a second for each training step
-    monkeypatch.setattr(study_clock, "time", clock)
+    monkeypatch.setattr(budget_monitor, "time", clock)
     cut = run_search(study_file, {"budget.time": "30s"}, settings=settings, executor=InProcessExecutor())
     assert cut.spent_budget is not None
     assert cut.spent_budget.name == "time"
@@ -65,7 +63,7 @@ def test_the_time_of_a_driver_that_starts_no_trial_counts(
     """Its start may take longer than the time that is left."""
     lengthen_trials(study_file)
     seconds = itertools.count()
-    monkeypatch.setattr(study_clock, "time", SimpleNamespace(monotonic=lambda: float(next(seconds))))
+    monkeypatch.setattr(budget_monitor, "time", SimpleNamespace(monotonic=lambda: float(next(seconds))))
     terms = {"budget.time": "30s"}
     cut = run_search(study_file, terms, settings=settings, executor=InProcessExecutor())
     before = compute_cost(cut.resolved.id, settings).seconds
@@ -85,7 +83,7 @@ def test_a_study_whose_time_ended_before_its_first_trial_is_resumed(
 ) -> None:
     """Its end says that --resume continues it."""
     seconds = itertools.count(0, 10)
-    monkeypatch.setattr(study_clock, "time", SimpleNamespace(monotonic=lambda: float(next(seconds))))
+    monkeypatch.setattr(budget_monitor, "time", SimpleNamespace(monotonic=lambda: float(next(seconds))))
     cut = run_search(study_file, {"budget.time": "1s"}, settings=settings, executor=InProcessExecutor())
     assert cut.outcomes == []
     terms = {"budget.time": "1d", "budget.trials": 1}

@@ -13,10 +13,9 @@ from memtune.search import Outcome, Proposals
 from memtune.settings import Settings
 from memtune.studies.definition.resolved_study import ResolvedStudy
 from memtune.studies.definition.study_loader import load_study, resolve_study
-from memtune.studies.director import MAX_FAULTS, Director
-from memtune.studies.in_process_executor import InProcessExecutor
+from memtune.studies.director import MAX_FAULTS, DirectedTrial, Director
+from memtune.studies.executor import InProcessExecutor
 from memtune.studies.study_run import make_assignment
-from memtune.studies.trial import Trial
 from memtune.studies.trial_worker import TrialWorker
 from memtune.trial_state import StopReason, TrialState
 from tests.unit.studies.test_director import MemoryRecords, make_report, start_trial
@@ -65,7 +64,7 @@ def drive(resolved: ResolvedStudy, max_steps: int = 1000) -> bool:
     return True
 
 
-def run_worker(director: Director, worker: TrialWorker, trial: Trial, steps: Iterator[int]) -> bool:
+def run_worker(director: Director, worker: TrialWorker, trial: DirectedTrial, steps: Iterator[int]) -> bool:
     for _ in steps:
         found = worker.step()
         if not director.on_worker_report(trial.proposal.number, found) or found.is_finished:

@@ -13,7 +13,7 @@ from memtune.results.model_evaluation import evaluate_model
 from memtune.results.study.study_catalogue import remove_study
 from memtune.settings import Settings
 from memtune.studies.checkpoint_store import Checkpoints
-from memtune.studies.in_process_executor import InProcessExecutor
+from memtune.studies.executor import InProcessExecutor
 from memtune.studies.result_cache import ResultCache
 from memtune.studies.study_run import StudyResult
 from memtune.tracking import read_leaderboard

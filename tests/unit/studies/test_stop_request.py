@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from memtune.studies.stop_request import STOPPING_MESSAGE, StopRequest
+from memtune.studies.executor import STOPPING_MESSAGE, StopRequest
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -7,8 +7,8 @@ from typing import cast
 import pytest
 
 from memtune.search import Proposals
-from memtune.studies.budgets.study_clock import StudyClock
-from memtune.studies.trial import Trial
+from memtune.studies.budgets.budget_monitor import StudyClock
+from memtune.studies.director import DirectedTrial
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def test_a_watcher_stores_the_time_every_five_seconds(
 ) -> None:
     opened, stored = open_proposals(), []
     clock = StudyClock(opened)
-    trial = cast(Trial, object())
+    trial = cast(DirectedTrial, object())
     for seconds in (4.0, 1.0, 4.0, 1.5):
         advance_clock(seconds)
         clock.tick(trial)

@@ -6,9 +6,9 @@ import pytest
 
 from memtune.objective import Objective
 from memtune.search import Outcome, Proposal
-from memtune.studies.budgets.study_progress import StudyProgress
+from memtune.studies.budgets.study_cost import StudyProgress
 from memtune.studies.definition.study_terms import Prices
-from memtune.studies.trial import Trial
+from memtune.studies.director import DirectedTrial
 from memtune.training import TrialConfig
 from memtune.trial_state import TrialState
 from memtune.usage import NodeSeconds, Usage
@@ -69,7 +69,7 @@ def test_the_figures_are_those_of_configurations_over_their_seeds() -> None:
 def test_a_trial_of_this_driver_takes_the_place_of_its_earlier_record() -> None:
     progress, config = StudyProgress(Objective.PERPLEXITY, None), make_config(8)
     progress.add_outcomes([make_outcome(config, 5.0, TrialState.RUNNING)])
-    trial = Trial(Proposal(0, {}, {}, config.identity("corpus")), config)
+    trial = DirectedTrial(Proposal(0, {}, {}, config.identity("corpus")), config)
     assert not progress.is_improved_by(trial)
     trial.reports.append(make_report(100, 4.0))
     assert progress.is_improved_by(trial)

@@ -15,13 +15,12 @@ from memtune.results.study.study_view import open_view
 from memtune.search import Lease, StudyReader
 from memtune.search.database import study_lease
 from memtune.settings import Settings
-from memtune.studies.assignment import Assignment
 from memtune.studies.definition.study_loader import load_study, resolve_study
 from memtune.studies.definition.study_terms import read_stored_terms
-from memtune.studies.executor import ExecutorRun
-from memtune.studies.in_process_executor import InProcessExecutor
+from memtune.studies.director import Watcher
+from memtune.studies.executor import ExecutorRun, InProcessExecutor
 from memtune.studies.study_run import StudyHooks, StudyResult, TrialPhase, run_study
-from memtune.studies.trial import Watcher
+from memtune.studies.trial_worker import Assignment
 from memtune.training import TrialConfig
 from tests.presence import require
 from tests.unit.studies.test_result_cache import find_runs

@@ -17,10 +17,9 @@ from memtune.settings import Settings
 from memtune.studies.budgets.study_cost import CostRow, StudyCost
 from memtune.studies.definition.resolved_study import ResolvedStudy
 from memtune.studies.definition.study_loader import load_study, resolve_study
-from memtune.studies.director import Director
+from memtune.studies.director import DirectedTrial, Director
 from memtune.studies.seed_repeats import TrialNames, make_repeat_space
 from memtune.studies.study_run import make_assignment
-from memtune.studies.trial import Trial
 from memtune.studies.trial_records import StudyRecords
 from memtune.studies.trial_worker import TrialWorker
 from memtune.tracking import Recorder
@@ -56,7 +55,7 @@ def open_records(resolved: ResolvedStudy) -> Iterator[tuple[Recorder, StudyRecor
         yield recorder, StudyRecords(recorder, resolved)
 
 
-def train(resolved: ResolvedStudy, trial: Trial) -> tuple[Report, ...]:
+def train(resolved: ResolvedStudy, trial: DirectedTrial) -> tuple[Report, ...]:
     """Train a trial to its end, with checkpoints, and return its curve."""
     assignment = make_assignment(resolved, trial)
     worker = TrialWorker(assignment)
@@ -65,7 +64,7 @@ def train(resolved: ResolvedStudy, trial: Trial) -> tuple[Report, ...]:
     return TrialWorker(assignment).step().reports
 
 
-def start(director: Director) -> Trial:
+def start(director: Director) -> DirectedTrial:
     trial = director.take_next_trial()
     assert trial is not None
     director.on_started(trial.proposal.number)
@@ -96,7 +95,7 @@ def find_runs(client: MlflowClient, outcome: Outcome) -> list:
 
 def record_beyond_database(
     resolved: ResolvedStudy, opened: Proposals, records: StudyRecords
-) -> tuple[Trial, tuple[Report, ...]]:
+) -> tuple[DirectedTrial, tuple[Report, ...]]:
     """Record three reports of a trial, of which the study database takes only one."""
     director = Director(opened, records, max_trials=1)
     trial = start(director)

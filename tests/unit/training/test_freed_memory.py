@@ -13,7 +13,7 @@ del block
 print(before - measure_resident_bytes())
 """
 RETURN = """
-from memtune.training.optimisation.freed_memory import return_freed_memory
+from memtune.training.memory_footprint import return_freed_memory
 held = measure_resident_bytes()
 return_freed_memory()
 print(held - measure_resident_bytes())
@@ -23,7 +23,7 @@ import torch
 from memtune.training.memory_footprint import measure_resident_bytes
 """
 KEEP = """
-from memtune.training.optimisation.freed_memory import keep_freed_memory
+from memtune.training.memory_footprint import keep_freed_memory
 assert keep_freed_memory()
 """
 OPEN_TRAINER = """

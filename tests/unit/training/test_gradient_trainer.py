@@ -306,7 +306,7 @@ def test_two_trainers_in_one_process_do_not_affect_each_other(corpus, make_trial
 
 
 def test_progress_holds_tokens_and_the_remaining_time(corpus, make_trial, monkeypatch):
-    monkeypatch.setattr("memtune.training.loop.progress_meter.PROGRESS_SECONDS", 0.0)
+    monkeypatch.setattr("memtune.training.training_loop.PROGRESS_SECONDS", 0.0)
     updates: list[Any] = []
     report = GradientTrainer(make_trial(epochs=1), corpus).advance(updates.append)
     assert [update.tokens for update in updates] == sorted(update.tokens for update in updates)
@@ -345,7 +345,7 @@ def test_a_protocol_that_would_fail_at_the_first_report_is_refused_at_once(corpu
 
 
 def test_after_an_interruption_the_trainer_must_be_restored(corpus, make_trial, tmp_path, monkeypatch):
-    monkeypatch.setattr("memtune.training.loop.progress_meter.PROGRESS_SECONDS", 0.0)
+    monkeypatch.setattr("memtune.training.training_loop.PROGRESS_SECONDS", 0.0)
 
     def interrupt(progress):
         raise KeyboardInterrupt

@@ -7,7 +7,7 @@ import torch
 
 from memtune.tasks import LanguageModelling
 from memtune.training import GradientTrainer, NTASGDConfig
-from memtune.training.optimisation.weight_averages import WeightAverages
+from memtune.training.optimisation.update_step import WeightAverages
 from memtune.training.weight_files import copy_weights
 from tests.presence import require
 from tests.unit.training.conftest import STREAM
@@ -102,7 +102,7 @@ def test_an_error_in_use_averages_restores_the_weights():
 
 def test_reports_and_best_weights_are_those_of_the_average(corpus, make_trial, monkeypatch):
     """Once triggered, a report is the evaluation of the mean of the weights after every step since."""
-    monkeypatch.setattr("memtune.training.loop.progress_meter.PROGRESS_SECONDS", 0.0)
+    monkeypatch.setattr("memtune.training.training_loop.PROGRESS_SECONDS", 0.0)
     trainer = GradientTrainer(make_trial(LSTM, STREAM, **TRIAL), corpus)
     config, weights_since_trigger, compared_reports = NTASGDConfig(interval=1), [], 0
     while not trainer.is_finished:

@@ -11,13 +11,12 @@ from pathlib import Path
 import torch
 
 from memtune.corpora import open_corpus
-from memtune.training import GradientTrainer, TrialConfig
-from memtune.training.loop import progress_meter
+from memtune.training import GradientTrainer, TrialConfig, training_loop
 
 if __name__ == "__main__":
     store, cache, threads, checkpoints = sys.argv[1:]
     torch.set_num_threads(int(threads))
-    progress_meter.PROGRESS_SECONDS = 0.0
+    training_loop.PROGRESS_SECONDS = 0.0
     corpus = open_corpus("tiny", store, Path(cache))
     trials = [GradientTrainer(TrialConfig.model_validate_json(line), corpus) for line in sys.stdin]
     while True:

@@ -1,10 +1,10 @@
 """Clusters that `ray up` launches: their files checked, then launched, queried and stopped.
 
-`rules` holds the checks. Ray is imported on first use, because its import takes about a second.
+Ray is imported on first use, because its import takes about a second.
 """
 
-from memtune.ray_backend.clusters.cluster_check import check_cluster, collect_findings
-from memtune.ray_backend.clusters.cluster_file import ClusterFile, Finding, load_cluster
+from memtune.ray_backend.clusters.cluster_check import Versions, check_cluster
+from memtune.ray_backend.clusters.cluster_file import Finding, load_cluster
 from memtune.ray_backend.clusters.cluster_launch import (
     format_findings,
     forward_dashboard,
@@ -12,5 +12,3 @@ from memtune.ray_backend.clusters.cluster_launch import (
     launch_cluster,
     stop_cluster,
 )
-from memtune.ray_backend.clusters.cluster_status import ClusterStatus
-from memtune.ray_backend.clusters.rules.version_rules import Versions

@@ -1,51 +1,352 @@
-"""`memtune cluster check`: the faults of a cluster file, found without a cloud or a cluster."""
+"""`memtune cluster check`: the faults of a cluster file, found without a cloud or a cluster.
 
+Commands. Since version 2.60 `ray start --head` turns token authentication on. Without a token file it creates
+a token that only the head has, and no worker can join. So a cluster file mounts the client's token on every
+node, and each `ray start` has RAY_AUTH_MODE=token. On existing hosts (`provider.type: local`), seen with Ray
+2.60: version 2 of the autoscaler logs "Adding 1 node(s)" forever and never connects to a worker; the shell
+over ssh does not have Ray's environment on its PATH; a host may pick an address that others cannot reach; the
+head does not verify the host keys of its workers.
+
+Providers. Ray's schema accepts any name under `provider:`, and Ray ignores an unknown one silently. The names
+are those that the node providers of Ray 2.60 read. The autoscaler starts nodes by the declared number of GPUs
+alone: with too many, trials wait for a node that can never hold them; with none, no node starts.
+
+Versions. Head, workers and client have to agree on those of Ray and Python. A version is read from the tag of
+an image (`ray:2.60.0-py311-gpu`), from `ray==2.60.0` or `--python 3.11` in a setup command, or from a mounted
+requirements.txt.
+"""
+
+import os
+import platform
+import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from memtune.ray_backend.clusters.cluster_file import ClusterFile, Finding, load_cluster
-from memtune.ray_backend.clusters.rules.access_rules import (
-    find_exposed_dashboard,
-    find_exposed_token,
-    find_missing_ssh_user,
-    find_missing_token,
+from memtune.errors import did_you_mean
+from memtune.ray_backend.clusters.cluster_file import ClusterFile, Finding, Problem, load_cluster
+from memtune.ray_backend.clusters.compatibility import (
+    ClusterConfigError,
+    iterate_packaged_files,
+    validate_cluster_config,
 )
-from memtune.ray_backend.clusters.rules.on_premises_rules import (
-    find_ambiguous_addresses,
-    find_autoscaler_v2,
-    find_head_among_workers,
-    find_unresolved_ray_commands,
-    find_unverified_workers,
-)
-from memtune.ray_backend.clusters.rules.provider_rules import (
-    find_placeholders,
-    find_schema_violations,
-    find_unknown_provider_fields,
-    find_wrong_gpu_counts,
-)
-from memtune.ray_backend.clusters.rules.upload_rules import (
-    find_large_uploads,
-    find_missing_mounts,
-    find_shadowed_standard_library,
-)
-from memtune.ray_backend.clusters.rules.version_rules import Versions, find_version_mismatches
+from memtune.ray_backend.clusters.ray_commands import SSH_PATH_ON_NODES
+from memtune.values import Value
+
+TOKEN_PATH_ON_NODES = "~/.ray/auth_token"
+TOKEN_MODE = re.compile(r"\bRAY_AUTH_MODE=token\b")
+TOKEN_IN_COMMAND = re.compile(r"\bRAY_AUTH_TOKEN=")
+DASHBOARD_HOST = re.compile(r"--dashboard-host[= ](\S+)")
+LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "::1")
+HEAD_START_COMMANDS, WORKER_START_COMMANDS = "head_start_ray_commands", "worker_start_ray_commands"
+AUTOSCALER_V1 = re.compile(r"\bRAY_enable_autoscaler_v2=0\b")
+NODE_IP_OPTION = re.compile(r"--node-ip-address[= ](\S+)")
+SSH_FOLDER_ON_PATH = re.compile(r"\bPATH=~/\.memtune-node/bin:")
+RAY_PATH = re.compile(r"\bPATH=|(^|\s)[~/$]\S*/ray (start|stop)\b")
+
+
+def find_missing_token(cluster: ClusterFile) -> Iterator[Problem]:
+    """A missing file mount of the token, or a `ray start` without RAY_AUTH_MODE=token."""
+    if not any(remote.endswith(".ray/auth_token") for remote in cluster.mounts):
+        problem = "only the head would have the cluster's token: no worker could join"
+        fix = f'add to file_mounts: "{TOKEN_PATH_ON_NODES}": "{TOKEN_PATH_ON_NODES}"'
+        yield "file_mounts", problem, fix
+    for name in (HEAD_START_COMMANDS, WORKER_START_COMMANDS):
+        starts = cluster.ray_start_commands(name)
+        if not starts or not all(TOKEN_MODE.search(command) for command in starts):
+            fix = "write it as: RAY_AUTH_MODE=token ray start ..."
+            yield name, "`ray start` without RAY_AUTH_MODE=token", fix
+
+
+def find_exposed_token(cluster: ClusterFile) -> Iterator[Problem]:
+    """Commands that contain the token: every user of the host can read them with `ps`."""
+    problem = "the token is on a command line, where every user of the host can read it"
+    fix = f"remove RAY_AUTH_TOKEN=...; nodes read the token from {TOKEN_PATH_ON_NODES}"
+    for name in [name for name in cluster.config if str(name).endswith("_commands")]:
+        if any(TOKEN_IN_COMMAND.search(command) for command in cluster.commands(name)):
+            yield name, problem, fix
+
+
+def find_missing_ssh_user(cluster: ClusterFile) -> Iterator[Problem]:
+    """A missing `auth.ssh_user`: Ray ends with a KeyError at its first connection."""
+    if not cluster.table("auth").get("ssh_user"):
+        yield "auth.ssh_user", "the user of the nodes is missing", "write ssh_user: NAME under auth"
+
+
+def find_exposed_dashboard(cluster: ClusterFile) -> Iterator[Problem]:
+    """A job server that listens on the network: each request carries the token over plain http."""
+    fix = "write --dashboard-host=127.0.0.1, and connect with `memtune cluster dashboard`"
+    for command in cluster.ray_start_commands(HEAD_START_COMMANDS):
+        host = DASHBOARD_HOST.search(command)
+        if host and host[1] not in LOOPBACK_HOSTS:
+            problem = (
+                f"the job server would listen on {host[1]}; its requests carry the token over plain http"
+            )
+            yield HEAD_START_COMMANDS, problem, fix
+
+
+def find_autoscaler_v2(cluster: ClusterFile) -> Iterator[Problem]:
+    """A head that would start version 2 of the autoscaler, which starts no worker on premises."""
+    starts = cluster.ray_start_commands(HEAD_START_COMMANDS)
+    if cluster.is_on_premises and not (starts and all(AUTOSCALER_V1.search(command) for command in starts)):
+        problem = "version 2 of the autoscaler never starts the workers of the provider local"
+        yield HEAD_START_COMMANDS, problem, "write it as: RAY_enable_autoscaler_v2=0 ray start --head ..."
+
+
+def find_unresolved_ray_commands(cluster: ClusterFile) -> Iterator[Problem]:
+    """Commands with a `ray` that the shell over ssh may not find."""
+    fix = "set PATH in the command, or call ray by its absolute path"
+    for name in (HEAD_START_COMMANDS, WORKER_START_COMMANDS) if cluster.is_on_premises else ():
+        for command in cluster.commands(name):
+            if re.search(r"\bray (start|stop)\b", command) and not RAY_PATH.search(command):
+                yield name, f"the shell over ssh may not find ray: {command}", fix
+
+
+def find_ambiguous_addresses(cluster: ClusterFile) -> Iterator[Problem]:
+    """A `ray start` without the node's address, or a head with another address than `provider.head_ip`."""
+    if not cluster.is_on_premises or "coordinator_address" in cluster.provider:
+        return
+    head_ip = cluster.provider.get("head_ip")
+    for name in (HEAD_START_COMMANDS, WORKER_START_COMMANDS):
+        for command in cluster.ray_start_commands(name):
+            option = NODE_IP_OPTION.search(command)
+            if option is None:
+                problem = "the node would pick one of its addresses, which others may not reach"
+                yield name, problem, "add --node-ip-address=... to ray start"
+            elif name == HEAD_START_COMMANDS and head_ip and option[1] != head_ip:
+                problem = f"the address is {option[1]}, but provider.head_ip is {head_ip}"
+                yield name, problem, f"write --node-ip-address={head_ip}"
+
+
+def find_head_among_workers(cluster: ClusterFile) -> Iterator[Problem]:
+    """The head's address among the workers': `ray up` ends with an AssertionError."""
+    head_ip, workers = cluster.provider.get("head_ip"), cluster.provider.get("worker_ips")
+    if cluster.is_on_premises and isinstance(workers, list) and head_ip in workers:
+        problem = f"{head_ip} is the head; a host is either the head or a worker"
+        yield "provider.worker_ips", problem, "remove it from worker_ips, or name another head_ip"
+
+
+def find_unverified_workers(cluster: ClusterFile) -> Iterator[Problem]:
+    """A head whose autoscaler would connect to workers without verifying their host keys."""
+    starts = cluster.ray_start_commands(HEAD_START_COMMANDS)
+    problem = "the head would send the token and mounted passwords to any host that answers as a worker"
+    if cluster.is_on_premises and SSH_PATH_ON_NODES not in cluster.mounts:
+        source = "platform/memtune/ray_backend/clusters/bin/ssh"
+        yield "file_mounts", problem, f'add: "{SSH_PATH_ON_NODES}": "{source}"'
+    elif cluster.is_on_premises and not all(SSH_FOLDER_ON_PATH.search(command) for command in starts):
+        fix = "write it as: PATH=~/.memtune-node/bin:... ray start --head ..."
+        yield HEAD_START_COMMANDS, problem, fix
+
+
+COMMON_FIELDS = {
+    "type",
+    "use_internal_ips",
+    "use_external_head_ip",
+    "disable_node_updaters",
+    "disable_launch_config_check",
+    "foreground_node_launch",
+    "worker_liveness_check",
+}
+CLOUD_FIELDS = {"region", "availability_zone", "cache_stopped_nodes"}
+FIELDS_BY_PROVIDER = {
+    "aws": COMMON_FIELDS | CLOUD_FIELDS | {"key_pair", "security_group", "aws_credentials", "cloudwatch"},
+    "gcp": COMMON_FIELDS | CLOUD_FIELDS | {"project_id", "gcp_credentials"},
+    "local": COMMON_FIELDS | {"head_ip", "worker_ips", "external_head_ip", "coordinator_address"},
+}
+PLACEHOLDER = re.compile(r"EDIT-[\w-]+|\b(?:192\.0\.2|198\.51\.100|203\.0\.113)\.\d{1,3}\b")
+"""The addresses are those that RFC 5737 reserves for documentation."""
+
+
+def find_unknown_provider_fields(cluster: ClusterFile) -> Iterator[Problem]:
+    """Names under `provider:` that aws, gcp or local does not read; no finding for other providers."""
+    kind = cluster.provider.get("type")
+    known = FIELDS_BY_PROVIDER.get(str(kind), cluster.provider)
+    for name in cluster.provider:
+        if name not in known:
+            problem = f'the provider "{kind}" does not read "{name}"'
+            yield f"provider.{name}", problem, f"remove it or rename it; {did_you_mean(str(name), known)}"
+
+
+def find_wrong_gpu_counts(cluster: ClusterFile) -> Iterator[Problem]:
+    """Node types whose `resources.GPU` is not an integer, or not that of their machine in the file."""
+    for name, node_type in cluster.node_types.items():
+        resources, machine = node_type.get("resources"), node_type.get("node_config")
+        declared = resources.get("GPU", 0) if isinstance(resources, dict) else 0
+        actual = _count_gpus(machine) if isinstance(machine, dict) else None
+        where = f"available_node_types.{name}.resources.GPU"
+        if not isinstance(declared, int) or isinstance(declared, bool):
+            fix = "write an integer; for a share of a GPU, set gpus_per_trial under [resources] in the study"
+            yield where, f"{declared!r} is not an integer", fix
+        elif actual not in (None, declared):
+            problem = f"{declared} declared, the machine has {actual}"
+            yield where, problem, f"write GPU: {actual}, or name another machine"
+
+
+def _count_gpus(machine: dict[str, Any]) -> int | None:
+    """Google's accelerators, or the number in a name such as a2-highgpu-4g; None without both."""
+    if accelerators := machine.get("guestAccelerators"):
+        return sum(int(accelerator.get("acceleratorCount", 0)) for accelerator in accelerators)
+    named = re.search(r"-(\d+)g(?:-\w+)?$", str(machine.get("machineType", "")))
+    return int(named[1]) if named else None
+
+
+def find_placeholders(cluster: ClusterFile) -> Iterator[Problem]:
+    """The entries that still hold a placeholder."""
+    fix = "replace it with your value; the comment next to it explains which"
+    for where, text in _iterate_strings(cluster.config, ""):
+        if found := PLACEHOLDER.search(text):
+            yield where, f"{found[0]} is a placeholder", fix
+
+
+def _iterate_strings(node: Any, where: str) -> Iterator[tuple[str, str]]:
+    """Every string below a node, with its dotted name."""
+    if isinstance(node, str):
+        yield where, node
+        return
+    entries = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    for name, value in entries:
+        yield from _iterate_strings(value, f"{where}.{name}" if where else str(name))
+
+
+def find_schema_violations(cluster: ClusterFile) -> Iterator[Problem]:
+    """At most one: Ray stops at the first violation."""
+    try:
+        validate_cluster_config(cluster.config)
+    except ClusterConfigError as error:
+        fix = "write the entry as in cluster.yaml, clusters/gcp.yaml or clusters/onprem.yaml"
+        yield error.entry, f"Ray refuses it: {error.problem}", fix
+
+
+MAX_UPLOAD_BYTES = 100 * 2**20
+"""Bytes; the job server refuses a larger package (DASHBOARD_CLIENT_MAX_SIZE in Ray)."""
+
+
+def find_missing_mounts(cluster: ClusterFile) -> Iterator[Problem]:
+    """File mounts whose local side is missing, except the token: `memtune cluster up` creates it."""
+    fix = "name a file or folder that exists; relative paths start at the project's folder"
+    for remote, local in cluster.mounts.items():
+        if not local.exists() and local.name != "auth_token":
+            yield f"file_mounts.{remote}", f"{local} does not exist", fix
+
+
+def find_large_uploads(cluster: ClusterFile) -> Iterator[Problem]:
+    """File mounts, or a package of the project, of at least 100 MiB."""
+    fix = "mount less, or keep it in shared storage"
+    uploads = [
+        (f"file_mounts.{name}", _count_tree_bytes(local), fix) for name, local in cluster.mounts.items()
+    ]
+    if (cluster.folder / "platform" / "memtune").is_dir():
+        packed = sum(path.stat().st_size for path in iterate_packaged_files(cluster.folder))
+        fix = "add what a job does not need to .gitignore or .rayignore; keep corpora in shared storage"
+        uploads.append((str(cluster.folder), packed, fix))
+    limit = f"an upload is limited to {MAX_UPLOAD_BYTES / 2**20:.0f} MiB"
+    for where, size, fix in uploads:
+        if size >= MAX_UPLOAD_BYTES:
+            yield where, f"{size / 2**20:.0f} MiB; {limit}", fix
+
+
+def _count_tree_bytes(path: Path) -> int:
+    if path.is_file():
+        return path.stat().st_size
+    return sum((Path(folder) / name).lstat().st_size for folder, _, names in os.walk(path) for name in names)
+
+
+def find_shadowed_standard_library(cluster: ClusterFile) -> Iterator[Problem]:
+    """`platform/__init__.py` in the project or in a mounted folder.
+
+    It makes the source root a package that hides the standard library's `platform`: `import torch` fails
+    wherever the project is the working folder.
+    """
+    folders = {cluster.folder, *cluster.mounts.values()}
+    problem = "it hides the standard library's `platform`: importing torch or ray fails on every node"
+    for root in sorted({folder if folder.name == "platform" else folder / "platform" for folder in folders}):
+        if (root / "memtune").is_dir() and (root / "__init__.py").exists():
+            yield str(root / "__init__.py"), problem, "delete it; platform/ is a source root, not a package"
+
+
+RAY_VERSION = re.compile(r"(?<![\w-])ray(?:\[[\w,\-]+\])?==([\w.]+)")
+PYTHON_VERSION = re.compile(r"(?:--python[= ]|\bpython=|\bpython)(3\.\d+)")
+IMAGE_VERSIONS = re.compile(r"ray(?:-ml)?:([\d.]+)(?:-py(3)(\d+))?")
+
+
+class Versions(Value):
+    """The versions on one machine; Python's is major.minor."""
+
+    ray: str
+    python: str
+
+    @classmethod
+    def detect(cls) -> "Versions":
+        """The versions of this process."""
+        # Imported here: importing Ray takes about 1 s, and help does not need it.
+        import ray
+
+        return cls(ray=ray.__version__, python=".".join(platform.python_version_tuple()[:2]))
+
+
+def find_version_mismatches(cluster: ClusterFile, client: Versions) -> Iterator[Problem]:
+    """Entries that declare another version than the client's, and versions that no entry declares."""
+    declared = {"ray": [*_find_ray_versions(cluster)], "python": [*_find_python_versions(cluster)]}
+    for name, own in client.model_dump().items():
+        if not declared[name]:
+            problem = f"no entry declares the nodes' version of {name}; this machine has {own}"
+            fix = f"declare {own} in an image's tag, a setup command or a mounted requirements.txt"
+            yield "setup_commands", problem, fix
+        for where, version in declared[name]:
+            if version != own:
+                fix = f"write {own} there, or install {version} here; head, workers and client must agree"
+                yield where, f"{name} {version} on the nodes, {own} on this machine", fix
+
+
+def _find_ray_versions(cluster: ClusterFile) -> Iterator[tuple[str, str]]:
+    """(entry of the file, version) of each declaration."""
+    yield from _search_setup_commands(cluster, RAY_VERSION)
+    for where, image in _iterate_image_matches(cluster):
+        yield where, image[1]
+    for remote, local in cluster.mounts.items():
+        if local.suffix == ".txt" and local.is_file():
+            pinned = RAY_VERSION.findall(local.read_text(encoding="utf-8"))
+            yield from ((f"file_mounts.{remote}", version) for version in pinned)
+
+
+def _find_python_versions(cluster: ClusterFile) -> Iterator[tuple[str, str]]:
+    yield from _search_setup_commands(cluster, PYTHON_VERSION)
+    for where, image in _iterate_image_matches(cluster):
+        if image[2]:
+            yield where, f"{image[2]}.{image[3]}"
+
+
+def _search_setup_commands(cluster: ClusterFile, pattern: re.Pattern[str]) -> Iterator[tuple[str, str]]:
+    for name in ("initialization_commands", "setup_commands", "head_setup_commands", "worker_setup_commands"):
+        for command in cluster.commands(name):
+            yield from ((name, version) for version in pattern.findall(command))
+
+
+def _iterate_image_matches(cluster: ClusterFile) -> Iterator[tuple[str, re.Match[str]]]:
+    for name in ("image", "head_image", "worker_image"):
+        found = IMAGE_VERSIONS.search(str(cluster.table("docker").get(name, "")))
+        if found:
+            yield f"docker.{name}", found
+
 
 RULES = (
-    find_unknown_provider_fields,
-    find_wrong_gpu_counts,
-    find_missing_token,
-    find_exposed_token,
-    find_missing_ssh_user,
-    find_exposed_dashboard,
-    find_autoscaler_v2,
-    find_unresolved_ray_commands,
-    find_ambiguous_addresses,
-    find_head_among_workers,
-    find_unverified_workers,
-    find_missing_mounts,
-    find_large_uploads,
-    find_shadowed_standard_library,
-    find_placeholders,
+    ("provider", find_unknown_provider_fields),
+    ("gpus", find_wrong_gpu_counts),
+    ("token", find_missing_token),
+    ("token", find_exposed_token),
+    ("ssh", find_missing_ssh_user),
+    ("dashboard", find_exposed_dashboard),
+    ("autoscaler", find_autoscaler_v2),
+    ("path", find_unresolved_ray_commands),
+    ("address", find_ambiguous_addresses),
+    ("address", find_head_among_workers),
+    ("host keys", find_unverified_workers),
+    ("upload", find_missing_mounts),
+    ("upload", find_large_uploads),
+    ("package", find_shadowed_standard_library),
+    ("edit", find_placeholders),
 )
+"""The topic and the function of each rule."""
 
 
 def check_cluster(path: Path, client: Versions | None = None) -> list[Finding]:
@@ -58,10 +359,13 @@ def check_cluster(path: Path, client: Versions | None = None) -> list[Finding]:
 
 def collect_findings(cluster: ClusterFile, client: Versions) -> list[Finding]:
     """The findings of all rules. Ray's schema adds none for an entry that a rule here explains."""
-    findings = [finding for rule in RULES for finding in rule(cluster)] + find_version_mismatches(
-        cluster, client
-    )
-    explained = {finding.where for finding in findings if finding.kind == "fault"}
+    found = [(topic, problem) for topic, rule in RULES for problem in rule(cluster)]
+    found += [("versions", problem) for problem in find_version_mismatches(cluster, client)]
+    explained = {where for topic, (where, *_) in found if topic != "edit"}
+    refused = [problem for problem in find_schema_violations(cluster) if problem[0] not in explained]
     return [
-        finding for finding in find_schema_violations(cluster) if finding.where not in explained
-    ] + findings
+        Finding(
+            rule=topic, where=where, problem=problem, fix=fix, kind="edit" if topic == "edit" else "fault"
+        )
+        for topic, (where, problem, fix) in [*(("schema", each) for each in refused), *found]
+    ]

@@ -10,6 +10,9 @@ import yaml
 from memtune.errors import ConfigurationError
 from memtune.values import Value
 
+Problem = tuple[str, str, str]
+"""What a rule finds: the dotted name of an entry, its problem, and the fix."""
+
 
 class Finding(Value):
     """One problem of a cluster file, and its fix."""
@@ -90,10 +93,5 @@ def load_cluster(path: Path) -> ClusterFile:
     if not isinstance(config, dict):
         raise ConfigurationError(f"{path} is not a YAML table; start from one of the files in clusters/")
     own = path.absolute().parent
-    return ClusterFile(path.absolute(), find_project_folder(own) or own, config)
-
-
-def find_project_folder(start: Path) -> Path | None:
-    """The nearest folder at or above `start` that holds `platform/memtune`."""
-    candidates = (start, *start.parents)
-    return next((folder for folder in candidates if (folder / "platform" / "memtune").is_dir()), None)
+    projects = (folder for folder in (own, *own.parents) if (folder / "platform" / "memtune").is_dir())
+    return ClusterFile(path.absolute(), next(projects, own), config)

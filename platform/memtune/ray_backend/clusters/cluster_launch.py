@@ -1,9 +1,10 @@
-"""`memtune cluster up`, `dashboard` and `down`: check, run Ray's command, wait for its result.
+"""`memtune cluster up`, `status`, `dashboard` and `down`: check, run Ray's command, wait for its result.
 
 `ray up` succeeds as soon as the head has started; workers join later or never. A launch here succeeds when
 `min_workers` of each node type have joined.
 """
 
+import re
 import subprocess
 import time
 from collections.abc import Callable
@@ -11,23 +12,107 @@ from pathlib import Path
 
 from memtune.errors import ClusterError, ConfigurationError
 from memtune.number_format import format_count
-from memtune.ray_backend.clusters.cluster_check import collect_findings
+from memtune.ray_backend.clusters.cluster_check import Versions, collect_findings
 from memtune.ray_backend.clusters.cluster_file import ClusterFile, Finding, load_cluster
-from memtune.ray_backend.clusters.cluster_status import ClusterStatus, query_status
-from memtune.ray_backend.clusters.host_keys import HostKeyError, find_refused_hosts, forget_host_keys
+from memtune.ray_backend.clusters.compatibility import ClusterConfigError, complete_cluster_config
 from memtune.ray_backend.clusters.ray_commands import (
+    HostKeyError,
     build_dashboard_command,
     build_down_command,
     build_head_command,
     build_ray_environment,
+    build_status_command,
     build_stop_workers_command,
     build_up_command,
     build_workers_command,
     describe_changed_head_key,
     describe_changed_worker_key,
+    find_refused_hosts,
+    forget_host_keys,
 )
-from memtune.ray_backend.clusters.rules.version_rules import Versions
 from memtune.ray_backend.clusters.token_file import ensure_token, find_token_file
+from memtune.values import Value
+
+LOG_LINE_START = re.compile(r"^(?:\x1b\[\d*m)*\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+\s", re.MULTILINE)
+"""The start of a line that Ray's commands log."""
+
+
+class ClusterStatus(Value):
+    """The nodes of a cluster at one time."""
+
+    nodes: dict[str, int]
+    """Running nodes by node type, the head included."""
+    min_nodes: int
+    """The number of nodes of the idle cluster, by its file."""
+    report: str
+    """The output of `ray status`."""
+
+    @property
+    def node_count(self) -> int:
+        """Running nodes of all types."""
+        return sum(self.nodes.values())
+
+
+def query_status(cluster: ClusterFile) -> ClusterStatus:
+    """Run `ray status` on the head.
+
+    Raises HostKeyError when the head's host key changed, ClusterError when the head does not answer.
+    """
+    done = _capture(build_status_command(cluster), cluster, cluster.folder)
+    if refused := find_refused_hosts(done.stdout + done.stderr):
+        raise describe_changed_head_key(cluster, refused[0])
+    if done.returncode:
+        raise ClusterError(f"the head of {cluster.path} does not answer: {_extract_failure_reason(done)}")
+    report = extract_status_report(done.stdout)
+    return ClusterStatus(nodes=parse_node_counts(report), min_nodes=count_min_nodes(cluster), report=report)
+
+
+def count_min_nodes(cluster: ClusterFile) -> int:
+    """The nodes of an idle cluster: the head, and `min_workers` of each node type.
+
+    Raises ClusterError for a file that Ray refuses.
+    """
+    try:
+        types = complete_cluster_config(cluster.config).get("available_node_types", {}).values()
+    except ClusterConfigError as error:
+        raise ClusterError(f"{cluster.path}: Ray refuses it: {error.problem}") from error
+    return 1 + sum(int(node_type.get("min_workers", 0)) for node_type in types)
+
+
+def extract_status_report(output: str) -> str:
+    """The report of `ray status`, without the lines that `ray exec` logs around it."""
+    start = max(output.find("======== Autoscaler status"), 0)
+    return re.sub(r"\x1b\[\d*m|\r", "", LOG_LINE_START.split(output[start:], maxsplit=1)[0]).rstrip()
+
+
+def parse_node_counts(report: str) -> dict[str, int]:
+    """Nodes by type in a report of `ray status`: those under "Active" and under "Idle".
+
+    Raises ClusterError for another text.
+    """
+    lines = [line.rstrip("\r ") for line in report.splitlines()]
+    if "Active:" not in lines:
+        raise ClusterError("the head printed no status; the cluster may still be starting")
+    nodes: dict[str, int] = {}
+    counted = False
+    for line in lines[lines.index("Active:") :]:
+        counted = line in ("Active:", "Idle:") or (counted and line.startswith(" "))
+        found = re.fullmatch(r" (\d+) (\S+)", line) if counted else None
+        if found:
+            nodes[found[2]] = nodes.get(found[2], 0) + int(found[1])
+    return nodes
+
+
+def _extract_failure_reason(process: subprocess.CompletedProcess[str]) -> str:
+    """The last line that the command on the head printed, or else the last one of ssh or Ray."""
+    irrelevant = re.compile(r"\s*$|\s*ssh -|.*Command failed:|Shared connection|Warning: Permanently added")
+    remote = LOG_LINE_START.split(process.stdout, maxsplit=1)[0]
+    lines = [*process.stderr.splitlines(), *remote.splitlines()]
+    reasons = [
+        line.strip() for line in lines if not irrelevant.match(line) and not LOG_LINE_START.match(line)
+    ]
+    return reasons[-1] if reasons else f"ray exec ended with {process.returncode}"
+
 
 POLL_SECONDS = 5.0
 """Seconds between two queries of a cluster that is starting."""
@@ -43,7 +128,8 @@ def launch_cluster(
     ClusterError when the launch fails or the nodes have not joined after `timeout_seconds`.
     """
     cluster = load_cluster(path)
-    _raise_on_findings(cluster, collect_findings(cluster, Versions.detect()))
+    if findings := collect_findings(cluster, Versions.detect()):
+        raise ConfigurationError(f"{cluster.path} is not ready to launch\n{format_findings(findings)}")
     _check_head_key(cluster)
     if ensure_token(find_token_file(cluster)):
         on_progress(f"created the cluster's token in {find_token_file(cluster)}")
@@ -96,11 +182,6 @@ def format_findings(findings: list[Finding]) -> str:
     return "\n".join(f"{found.where}: {found.problem}\n    fix: {found.fix}" for found in findings)
 
 
-def _raise_on_findings(cluster: ClusterFile, findings: list[Finding]) -> None:
-    if findings:
-        raise ConfigurationError(f"{cluster.path} is not ready to launch\n{format_findings(findings)}")
-
-
 def _check_head_key(cluster: ClusterFile) -> None:
     """Raise HostKeyError for a head on premises whose key changed.
 
@@ -124,15 +205,22 @@ def _check_worker_keys(cluster: ClusterFile) -> None:
 
 def _find_refused(command: list[str], cluster: ClusterFile) -> list[str]:
     """The hosts that ssh refused in a command; other failures are left to Ray."""
-    done = subprocess.run(
+    return find_refused_hosts(_capture(command, cluster).stderr)
+
+
+def _capture(
+    command: list[str], cluster: ClusterFile, folder: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a command, in this folder where one is given, and capture its output."""
+    return subprocess.run(
         command,
+        cwd=folder,
         env=build_ray_environment(cluster),
         capture_output=True,
         encoding="utf-8",
         errors="replace",
         check=False,
     )
-    return find_refused_hosts(done.stderr)
 
 
 def _is_head_up(cluster: ClusterFile) -> bool:

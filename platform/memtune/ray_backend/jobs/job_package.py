@@ -20,7 +20,7 @@ from pydantic import model_validator
 import memtune
 from memtune.errors import ClusterError, StudyError
 from memtune.plugins.source_modules import read_source_text
-from memtune.ray_backend.clusters.rules.upload_rules import MAX_UPLOAD_BYTES
+from memtune.ray_backend.clusters.cluster_check import MAX_UPLOAD_BYTES
 from memtune.settings import LOCATION_VARIABLES
 from memtune.spaces import list_space_files
 from memtune.storage.uris import refuse_credentials
@@ -118,21 +118,29 @@ def collect_study_files(path: Path, study: Study) -> StudyFiles:
 
     Raises StudyError, SpaceError or PluginError for a file that is missing or cannot be packaged.
     """
-    relative_spaces = [
-        file
-        for name in study.spaces
-        if name.endswith(".toml")
-        for file in _find_relative_space_files(name, path)
-    ]
-    model_files = [_find_model_file(name, path) for name in study.models]
+    relative_spaces: list[Path] = []
+    for name in study.spaces:
+        if name.endswith(".toml"):
+            _require_relative("space", name, path)
+            relative_spaces += list_space_files(find_space(name, path))
+    for name in study.models:
+        _require_relative("model file", name, path)
+        read_source_text(path.parent / name)
+    model_files = [path.parent / name for name in study.models]
     folders = [file.parent for file in model_files]
     beside_models = [
         found
         for name in study.spaces
         if not name.endswith(".toml") and (found := find_space(name, path, folders)).parent in folders
     ]
-    files = [_normalise_path(file) for file in (path, *relative_spaces, *model_files, *beside_models)]
-    root = _find_root(files)
+    # Absolute without `..`; symbolic links are not resolved.
+    listed = (path, *relative_spaces, *model_files, *beside_models)
+    files = [Path(os.path.normpath(file.absolute())) for file in listed]
+    # Paths in the package start from the working folder if it has all files, else from their nearest common
+    # folder.
+    root = Path.cwd()
+    if not all(file.is_relative_to(root) for file in files):
+        root = Path(os.path.commonpath([file.parent for file in files]))
     packaged = {file.relative_to(root).as_posix(): file for file in files}
     for name in study.spaces:
         if not name.endswith(".toml") and find_space(name, path, folders) not in beside_models:
@@ -141,23 +149,12 @@ def collect_study_files(path: Path, study: Study) -> StudyFiles:
     return StudyFiles(study=files[0].relative_to(root).as_posix(), texts=texts)
 
 
-def _find_relative_space_files(name: str, study: Path) -> list[Path]:
+def _require_relative(noun: str, name: str, study: Path) -> None:
     if Path(name).is_absolute():
         raise StudyError(
-            f"{study} names the space {name} by an absolute path, which the cluster does not have; "
+            f"{study} names the {noun} {name} by an absolute path, which the cluster does not have; "
             "name it relative to the study file"
         )
-    return list_space_files(find_space(name, study))
-
-
-def _find_model_file(name: str, study: Path) -> Path:
-    if Path(name).is_absolute():
-        raise StudyError(
-            f"{study} names the model file {name} by an absolute path, which the cluster does not have; "
-            "name it relative to the study file"
-        )
-    read_source_text(study.parent / name)
-    return study.parent / name
 
 
 def _add_named_space(files: Iterable[Path], paths_in_package: dict[str, Path]) -> None:
@@ -170,31 +167,18 @@ def _add_named_space(files: Iterable[Path], paths_in_package: dict[str, Path]) -
             )
 
 
-def _normalise_path(path: Path) -> Path:
-    """The absolute path without `..`; symbolic links are not resolved."""
-    return Path(os.path.normpath(path.absolute()))
-
-
-def _find_root(files: list[Path]) -> Path:
-    """The folder that paths in the package start from.
-
-    It is the working folder if that contains all files, else the nearest common folder of the files.
-    """
-    working_folder = Path.cwd()
-    if all(file.is_relative_to(working_folder) for file in files):
-        return working_folder
-    return Path(os.path.commonpath([file.parent for file in files]))
-
-
 def write_package(files: StudyFiles, folder: Path, source: Path = SOURCE_FOLDER) -> int:
     """Write memtune's source and a study's files into `folder`; returns their size in bytes.
 
     Raises ClusterError before it writes when the package reaches the upload limit of the job server.
     """
-    modules = {
-        f"{SOURCE_PATH}/memtune/{path.relative_to(source).as_posix()}": path
-        for path in _list_source_files(source)
-    }
+    modules: dict[str, Path] = {}
+    for path in sorted(source.rglob("*")):
+        relative = path.relative_to(source)
+        # Without bytecode caches and hidden files.
+        is_left_out = any(part == "__pycache__" or part.startswith(".") for part in relative.parts)
+        if path.is_file() and not is_left_out:
+            modules[f"{SOURCE_PATH}/memtune/{relative.as_posix()}"] = path
     texts = {f"{STUDY_FOLDER}/{name}": text.encode() for name, text in files.texts.items()}
     sizes = {name: path.stat().st_size for name, path in modules.items()}
     sizes |= {name: len(text) for name, text in texts.items()}
@@ -204,16 +188,6 @@ def write_package(files: StudyFiles, folder: Path, source: Path = SOURCE_FOLDER)
     for name, text in texts.items():
         _write(folder / name, text)
     return sum(sizes.values())
-
-
-def _list_source_files(root: Path) -> list[Path]:
-    """The files of the package, without bytecode caches and hidden files."""
-    return [
-        path
-        for path in sorted(root.rglob("*"))
-        if path.is_file()
-        and not any(part == "__pycache__" or part.startswith(".") for part in path.relative_to(root).parts)
-    ]
 
 
 def _check_size(sizes: Mapping[str, int]) -> None:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from memtune.errors import ClusterError, did_you_mean
+from memtune.ray_backend.clusters.compatibility import UPLOAD_LOGGERS
 from memtune.ray_backend.clusters.token_file import read_token
-from memtune.ray_backend.compatibility import UPLOAD_LOGGERS
 from memtune.settings import bypass_proxy_for_loopback, explain_proxy
 from memtune.storage.uris import refuse_credentials
 from memtune.values import Value

@@ -133,7 +133,7 @@ def _check_study_locally(path: Path, study: Study, variables: Mapping[str, str])
 
 
 def _note_locations(environment: Mapping[str, str]) -> list[str]:
-    unset, secrets_here = find_unset_locations(environment), find_local_secrets(environment)
+    unset = find_unset_locations(environment)
     home = environment.get("MEMTUNE_HOME") or HOME_ON_HEAD
     notes = []
     if unset:
@@ -141,7 +141,9 @@ def _note_locations(environment: Mapping[str, str]) -> list[str]:
             f"{', '.join(unset)} not set: the job uses {home} on the head; other nodes have to share "
             "this folder, which may be deleted with the cluster"
         )
-    notes += [f"{name} is not sent; the nodes read {file}" for name, file in secrets_here.items()]
+    notes += [
+        f"{name} is not sent; the nodes read {file}" for name, file in find_local_secrets(environment).items()
+    ]
     return notes
 
 
@@ -166,19 +168,18 @@ def prepare_resumption(job: Job, overrides: Mapping[str, Any] | None = None) -> 
         raise ClusterError(
             f"job {job.id} was not submitted by memtune; submit its study again with --resume at the end"
         )
-    where = f"the metadata of job {job.id}"
-    files = StudyFiles.model_validate(parse(StudyFiles, _parse_metadata(job, FILES_KEY), where))
-    previous = SubmissionOptions.model_validate(
-        parse(SubmissionOptions, _parse_metadata(job, OPTIONS_KEY), where)
-    )
+    files: StudyFiles = _read_metadata(job, FILES_KEY, StudyFiles)
+    previous: SubmissionOptions = _read_metadata(job, OPTIONS_KEY, SubmissionOptions)
     options = _build_options({**previous.overrides, **(overrides or {})}, previous.reuse)
     return Submission(job.study or job.id, files, options, True, build_job_environment(job.environment))
 
 
-def _parse_metadata(job: Job, key: str) -> object:
+def _read_metadata(job: Job, key: str, kind: type[Value]) -> Any:
+    """What `memtune submit` has stored of a job under a key."""
     try:
-        return json.loads(job.metadata[key])
+        stored = json.loads(job.metadata[key])
     except ValueError as error:
         raise ConfigurationError(
             f"{key} of job {job.id} is not JSON: {error}; submit its study again"
         ) from None
+    return parse(kind, stored, f"the metadata of job {job.id}")

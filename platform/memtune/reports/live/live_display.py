@@ -16,8 +16,8 @@ from memtune.reports.live.live_view import LiveView
 from memtune.reports.text_console import WITHOUT_FRAME, make_table, show_control_characters
 from memtune.reports.trial_tables import describe_trial, format_searched_fields
 from memtune.search import Outcome
+from memtune.studies.director import DirectedTrial
 from memtune.studies.study_run import TrialPhase
-from memtune.studies.trial import Trial
 from memtune.tasks import LanguageModellingConfig, TaskConfig
 from memtune.trial_state import TrialState
 
@@ -51,7 +51,7 @@ class PaceMeter:
         self._start: float | None = None
         self._last_report = 0.0
 
-    def watch(self, trial: Trial) -> None:
+    def watch(self, trial: DirectedTrial) -> None:
         """Count what a trial has trained since its last change."""
         if self._start is None:
             self._start = self._clock()
@@ -65,7 +65,7 @@ class PaceMeter:
         else:
             self._ended.pop(number, None)
 
-    def estimate(self, unstarted: int, running: Iterable[Trial]) -> Pace | None:
+    def estimate(self, unstarted: int, running: Iterable[DirectedTrial]) -> Pace | None:
         """The pace with `unstarted` trials to come; None before a trial has ended in any run or trained in
         this one."""
         lengths = [tokens for tokens in list(self._ended.values()) if tokens]
@@ -101,7 +101,7 @@ class LiveDisplay:
         earlier = [outcome for outcome in phase.earlier if outcome.state.has_ended]
         self._earlier_count, self._best_earlier = len(earlier), _find_best_outcome(earlier)
         self._pace_meter = PaceMeter(phase.earlier)
-        self._trials: dict[int, Trial] = {}
+        self._trials: dict[int, DirectedTrial] = {}
         """The trials that have not ended, and as many of the best others as the table may show."""
         self._ended: set[int] = set()
         """The numbers of the trials that have ended in this run."""
@@ -119,7 +119,7 @@ class LiveDisplay:
     ) -> None:
         self._view.__exit__(kind, error, trace)
 
-    def __call__(self, trial: Trial) -> None:
+    def __call__(self, trial: DirectedTrial) -> None:
         """Show a trial's new state."""
         had_ended = trial.proposal.number in self._ended
         self._trials[trial.proposal.number] = trial
@@ -138,14 +138,14 @@ class LiveDisplay:
         for trial in ended[MAX_ROWS:]:
             del self._trials[trial.proposal.number]
 
-    def _print_remarks(self, trial: Trial) -> None:
+    def _print_remarks(self, trial: DirectedTrial) -> None:
         """Print each new remark on a line of its own, above the table where there is one."""
         number = trial.proposal.number
         for remark in trial.remarks[self._printed_remarks.get(number, 0) :]:
             self._print_line(f"trial {self._get_name(trial):>3}  {remark}")
             self._printed_remarks[number] = len(trial.remarks)
 
-    def _print_change(self, trial: Trial) -> None:
+    def _print_change(self, trial: DirectedTrial) -> None:
         """Print a line for a trial's news; the first one has its configuration, the last one the progress."""
         number, now = trial.proposal.number, (str(trial.state), trial.tokens)
         before = self._printed_states.get(number)
@@ -160,7 +160,7 @@ class LiveDisplay:
     def _print_line(self, line: str) -> None:
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
-    def _format_line(self, trial: Trial, *, with_configuration: bool) -> str:
+    def _format_line(self, trial: DirectedTrial, *, with_configuration: bool) -> str:
         parts = [f"trial {self._get_name(trial):>3}", f"{trial.state:11s}"]
         if with_configuration:
             parts.append(describe_trial(trial.config, self._phase.searched_fields))
@@ -203,7 +203,7 @@ class LiveDisplay:
             table.add_row(*_drop(["", "", "", "", "", f"and {hidden} more"], left_out), style="dim")
         return table
 
-    def _select_trials(self, max_rows: int) -> list[Trial]:
+    def _select_trials(self, max_rows: int) -> list[DirectedTrial]:
         """The running trials by number and the others by value, with the best of these in any case."""
         running = self._list_running()
         others = sorted((t for t in self._list_trials() if t not in running), key=_get_cost_or_infinity)
@@ -213,7 +213,7 @@ class LiveDisplay:
         kept = running[: places - 1] if others else running[:places]
         return kept + others[: places - len(kept)]
 
-    def _format_row(self, trial: Trial) -> list[str | Text]:
+    def _format_row(self, trial: DirectedTrial) -> list[str | Text]:
         return [
             self._get_name(trial),
             Text(trial.state, COLOURS[trial.state]),
@@ -223,14 +223,14 @@ class LiveDisplay:
             format_searched_fields(trial.config, self._phase.searched_fields),
         ]
 
-    def _get_name(self, trial: Trial) -> str:
+    def _get_name(self, trial: DirectedTrial) -> str:
         return self._phase.names.name(trial.proposal.number, trial.config).removeprefix("#")
 
     def _find_task(self) -> TaskConfig:
         trials = self._list_trials()
         return trials[0].config.task if trials else LanguageModellingConfig()
 
-    def _list_trials(self) -> list[Trial]:
+    def _list_trials(self) -> list[DirectedTrial]:
         """The trials by number, copied: a thread draws the display while the driver adds trials."""
         return [trial for _, trial in sorted(self._trials.copy().items())]
 
@@ -238,10 +238,10 @@ class LiveDisplay:
         """The trials of this run."""
         return len(self._ended) + sum(not trial.state.has_ended for trial in self._list_trials())
 
-    def _list_running(self) -> list[Trial]:
+    def _list_running(self) -> list[DirectedTrial]:
         return [trial for trial in self._list_trials() if trial.state is TrialState.RUNNING]
 
-    def _find_best_trial(self) -> Trial | None:
+    def _find_best_trial(self) -> DirectedTrial | None:
         """The trial of this run with the lowest cost; None before the first validation. A trial that failed
         has no result."""
         validated = [trial for trial in self._list_trials() if _get_cost_or_infinity(trial) < math.inf]
@@ -302,10 +302,10 @@ def _find_best_outcome(outcomes: Iterable[Outcome]) -> Outcome | None:
     return min(found, key=lambda outcome: min(outcome.curve.values()), default=None)
 
 
-def _format_figure(trial: Trial) -> str:
+def _format_figure(trial: DirectedTrial) -> str:
     return "" if trial.best_cost is None else trial.config.task.objective.format_cost(trial.best_cost, 2)
 
 
-def _get_cost_or_infinity(trial: Trial) -> float:
+def _get_cost_or_infinity(trial: DirectedTrial) -> float:
     """The cost that orders trials; a failed trial is the last, whatever it reached before."""
     return math.inf if trial.best_cost is None or trial.state is TrialState.FAILED else trial.best_cost

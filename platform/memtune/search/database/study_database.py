@@ -34,17 +34,6 @@ from memtune.search.compatibility import JournalLock, add_read_cache, forget_off
 from memtune.search.database.outage_buffer import describe_cause
 from memtune.storage.uris import JOURNAL_PREFIX, SQLITE_PREFIX, find_path
 
-__all__ = [
-    "ANSWER_TIMEOUT_SECONDS",
-    "JOURNAL_PREFIX",
-    "MISSING_LIMIT_SECONDS",
-    "CrashSafeJournal",
-    "find_max_tokens",
-    "make_connector",
-    "open_study_database",
-    "redact_url",
-]
-
 MISSING_LIMIT_SECONDS = 30.0
 """Seconds that the file may be missing, as while a network file system is remounted; then it is deleted."""
 
@@ -202,17 +191,19 @@ def open_study_database(url: str) -> optuna.storages.BaseStorage:
     """
     try:
         if journal := find_path(url, JOURNAL_PREFIX):
-            # POSIX gives two leading slashes a meaning of their own; journal:////FILE names /FILE.
-            return _open_journal(Path(re.sub("^//+", "/", str(journal))))
+            # POSIX gives two leading slashes a meaning of their own; journal:////FILE names /FILE. Absolute,
+            # because the lock is a symbolic link next to the file, whose target must not depend on where the
+            # process runs.
+            path = Path(re.sub("^//+", "/", str(journal))).absolute()
+            _make_parent_folder(path)
+            return optuna.storages.JournalStorage(CrashSafeJournal(path))
         if file := find_path(url, SQLITE_PREFIX):
             _make_parent_folder(file)
             return _open_database(url, {"connect_args": {"timeout": LOCK_TIMEOUT_SECONDS}})
         if url.startswith(POSTGRESQL_PREFIX):
-            return _open_postgresql(make_url(url).set(drivername="postgresql+psycopg"))
-    except ImportError as error:
-        raise StorageError(
-            f"{redact_url(url)} needs a database driver that is not installed; install 'psycopg[binary]'"
-        ) from error
+            address = make_url(url).set(drivername="postgresql+psycopg")
+            options = {"pool_pre_ping": True, "creator": make_connector(address)}
+            return _open_database(address.render_as_string(hide_password=False), options)
     except (OSError, ValueError, ArgumentError, *DATABASE_ERRORS) as error:
         raise StorageError(
             f"the study's storage {redact_url(url)} cannot be opened: {describe_cause(error)}"
@@ -280,13 +271,10 @@ class _TableCreation:
         )
 
     def _open(self) -> optuna.storages.RDBStorage:
-        self._was_complete = self._is_complete()
-        return optuna.storages.RDBStorage(self._url, engine_kwargs=self._engine_options)
-
-    def _is_complete(self) -> bool:
-        """Whether the schema's revision is stored, which Optuna writes after everything else."""
+        # Optuna writes the schema's revision after everything else.
         with self._connect() as connection:
-            return MigrationContext.configure(connection).get_current_revision() is not None
+            self._was_complete = MigrationContext.configure(connection).get_current_revision() is not None
+        return optuna.storages.RDBStorage(self._url, engine_kwargs=self._engine_options)
 
     @contextmanager
     def _connect(self) -> Iterator[Connection]:
@@ -296,22 +284,6 @@ class _TableCreation:
                 yield connection
         finally:
             engine.dispose()
-
-
-def _open_postgresql(url: URL) -> optuna.storages.BaseStorage:
-    # Imported here: psycopg is needed for PostgreSQL only.
-    from memtune.search.database.study_database import make_connector
-
-    options = {"pool_pre_ping": True, "creator": make_connector(url)}
-    return _open_database(url.render_as_string(hide_password=False), options)
-
-
-def _open_journal(path: Path) -> optuna.storages.BaseStorage:
-    # Absolute, because the lock is a symbolic link next to the file, whose target must not depend on where
-    # the process runs.
-    path = path.absolute()
-    _make_parent_folder(path)
-    return optuna.storages.JournalStorage(CrashSafeJournal(path))
 
 
 def _make_parent_folder(path: Path) -> None:

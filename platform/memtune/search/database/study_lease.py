@@ -26,7 +26,8 @@ from optuna.trial import FrozenTrial, TrialState
 from memtune.errors import StudyError
 from memtune.search.compatibility import suppress_optuna_messages
 from memtune.search.database.outage_buffer import convert_outage_errors, is_unavailable
-from memtune.search.database.study_database import JOURNAL_PREFIX, open_study_database, redact_url
+from memtune.search.database.study_database import open_study_database, redact_url
+from memtune.storage.uris import JOURNAL_PREFIX
 from memtune.values import Value
 
 HEARTBEAT_SECONDS = 4.0
@@ -114,12 +115,8 @@ class Lease:
         notify: Callable[[str], object] = log.info,
     ) -> None:
         """`notify` is called with a message when the driver has to wait for the holder."""
-        self._study_name, self._heartbeat_seconds, self._timeout_seconds, self._notify = (
-            study_name,
-            heartbeat_seconds,
-            timeout_seconds,
-            notify,
-        )
+        self._study_name, self._notify = study_name, notify
+        self._heartbeat_seconds, self._timeout_seconds = heartbeat_seconds, timeout_seconds
         # A journal keeps every heartbeat permanently, so heartbeats have a journal of their own.
         journal = storage_url.startswith(JOURNAL_PREFIX)
         self._storage = open_study_database(f"{storage_url}.drivers" if journal else storage_url)
@@ -129,11 +126,8 @@ class Lease:
             optuna.create_study(storage=self._storage, study_name=name, load_if_exists=True)
             self._queue_id = self._storage.get_study_id_from_name(name)
         self._heartbeat_count = 0
-        self._heartbeat_lock, self._lost, self._closing = (
-            threading.Lock(),
-            threading.Event(),
-            threading.Event(),
-        )
+        self._heartbeat_lock = threading.Lock()
+        self._lost, self._closing = threading.Event(), threading.Event()
 
     def __enter__(self) -> Self:
         """Join the queue, wait until every earlier driver has ended or expired, and start the heartbeat."""

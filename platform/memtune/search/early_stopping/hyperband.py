@@ -11,7 +11,7 @@ which give each bracket about the same number of tokens.
 
 import math
 from collections.abc import Iterable
-from typing import Literal
+from typing import ClassVar, Literal
 
 from memtune.search.early_stopping.rule import Decision, Rule
 from memtune.search.early_stopping.rungs import RungConfig
@@ -22,15 +22,12 @@ from memtune.search.outcomes import Outcome
 class HyperbandConfig(RungConfig):
     """Brackets of successive halving with first rungs after grace, grace * factor, ... tokens."""
 
+    title: ClassVar[str] = "Hyperband"
     kind: Literal["hyperband"] = "hyperband"
 
     def make_rule(self, trial_tokens: int) -> "Hyperband":
         """The rule with its brackets below `trial_tokens`."""
         return Hyperband(self, trial_tokens)
-
-    def describe(self) -> str:
-        """The rule in a few words."""
-        return self.describe_start("Hyperband")
 
 
 class Hyperband(Rule):

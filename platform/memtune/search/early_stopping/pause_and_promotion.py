@@ -24,6 +24,7 @@ from memtune.trial_state import TrialState
 class PromotionConfig(RungConfig):
     """A trial pauses at each rung until it is among the best of the rung."""
 
+    title: ClassVar[str] = "pause and promotion"
     default_grace_share: ClassVar[float] = 1 / 4
 
     kind: Literal["promotion"] = "promotion"
@@ -33,10 +34,6 @@ class PromotionConfig(RungConfig):
     def make_rule(self, trial_tokens: int) -> "Promotion":
         """The rule with its rungs below `trial_tokens`."""
         return Promotion(self, trial_tokens)
-
-    def describe(self) -> str:
-        """The rule in a few words."""
-        return self.describe_start("pause and promotion")
 
 
 class Promotion(Rule):

@@ -59,6 +59,8 @@ class RungConfig(EarlyStopping):
     1/factor, of its family, as long as no other family is better at full length.
     """
 
+    title: ClassVar[str]
+    """The rule's name in tables."""
     default_grace_share: ClassVar[float] = 0.0
     """Share of a trial's tokens before which a study that names no first rung has none."""
 
@@ -83,9 +85,9 @@ class RungConfig(EarlyStopping):
         grace = max(first_report, math.ceil(self.default_grace_share * trial_tokens))
         return self.model_copy(update={"grace": grace})
 
-    def describe_start(self, name: str) -> str:
-        """A rule's name with its first rung."""
-        return f"{name} after {self.grace:,}" if self.grace else name
+    def describe(self) -> str:
+        """The rule's name with its first rung."""
+        return f"{self.title} after {self.grace:,}" if self.grace else self.title
 
     def get_problem(self, trial_tokens: int) -> str | None:
         """Why no trial would reach a rung, or None."""

@@ -32,6 +32,7 @@ from memtune.trial_state import TrialState
 class SuccessiveHalvingConfig(RungConfig):
     """A trial that reaches a rung continues or is stopped permanently."""
 
+    title: ClassVar[str] = "successive halving"
     default_grace_share: ClassVar[float] = 1 / 4
 
     kind: Literal["successive_halving"] = "successive_halving"
@@ -45,10 +46,6 @@ class SuccessiveHalvingConfig(RungConfig):
     def make_rule(self, trial_tokens: int) -> "SuccessiveHalving":
         """The rule with its rungs below `trial_tokens`."""
         return SuccessiveHalving(self, trial_tokens)
-
-    def describe(self) -> str:
-        """The rule in a few words."""
-        return self.describe_start("successive halving")
 
 
 class SuccessiveHalving(Rule):

@@ -4,6 +4,12 @@ Optuna's samplers and a Sobol sequence, all behind `SamplerFactory.make_sampler`
 """
 
 from memtune.search.samplers.observed_values import MultiObjective
-from memtune.search.samplers.prior_trials import MAX_PRIOR_POINTS
-from memtune.search.samplers.sampler_config import SAMPLERS, SamplerConfig, SamplerRequest
-from memtune.search.samplers.sampler_factory import MULTI_OBJECTIVE_KINDS, SamplerFactory, check_sampler
+from memtune.search.samplers.sampler_factory import (
+    MAX_PRIOR_POINTS,
+    MULTI_OBJECTIVE_KINDS,
+    SAMPLERS,
+    SamplerConfig,
+    SamplerFactory,
+    SamplerRequest,
+    check_sampler,
+)

@@ -16,6 +16,7 @@ import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import FrozenTrial
 
+from memtune.search.compatibility import RestrictedStudy
 from memtune.spaces import Categorical, Integer, Real, Scalar, Space
 
 
@@ -33,7 +34,12 @@ class JointSpace:
             for name, distribution in found.items()
             if distribution is not None and not distribution.single()
         }
-        self.groups = _group_by_conditions(space, self.distributions)
+        groups: dict[tuple[tuple[str, str], ...], dict[str, BaseDistribution]] = {}
+        for parameter in space.parameters():
+            if parameter.name in self.distributions:
+                group = groups.setdefault(tuple(parameter.conditions.items()), {})
+                group[parameter.name] = self.distributions[parameter.name]
+        self.groups = [(dict(conditions), group) for conditions, group in groups.items()]
         """The parameters by the choices of branches under which a trial has them, outer branches first."""
         self._middle = self.read_cube([0.5] * len(self.distributions))
 
@@ -58,17 +64,6 @@ class JointSpace:
         }
 
 
-def _group_by_conditions(
-    space: Space, distributions: Mapping[str, BaseDistribution]
-) -> list[tuple[dict[str, str], dict[str, BaseDistribution]]]:
-    groups: dict[tuple[tuple[str, str], ...], dict[str, BaseDistribution]] = {}
-    for parameter in space.parameters():
-        if parameter.name in distributions:
-            group = groups.setdefault(tuple(parameter.conditions.items()), {})
-            group[parameter.name] = distributions[parameter.name]
-    return [(dict(conditions), group) for conditions, group in groups.items()]
-
-
 def _make_distribution(leaf: Any) -> BaseDistribution | None:
     """Optuna's distribution of a parameter, as its chooser makes it; None for a solved parameter."""
     if isinstance(leaf, Integer):
@@ -84,7 +79,9 @@ def _read_coordinate(distribution: BaseDistribution, coordinate: float) -> Scala
     assert isinstance(distribution, IntDistribution | FloatDistribution)
     low, high, step = distribution.low, distribution.high, distribution.step
     if distribution.log:
-        low, high = _widen_log_range(distribution)
+        # An integer stands for the interval of ±0.5 around it.
+        margin = 0.5 if isinstance(distribution, IntDistribution) else 0.0
+        low, high = low - margin, high + margin
         value = math.exp(math.log(low) + coordinate * (math.log(high) - math.log(low)))
     elif step:
         value = low + step * _find_interval(coordinate, round((high - low) / step) + 1)
@@ -92,12 +89,6 @@ def _read_coordinate(distribution: BaseDistribution, coordinate: float) -> Scala
         value = low + coordinate * (high - low)
     value = min(max(value, distribution.low), distribution.high)
     return round(value) if isinstance(distribution, IntDistribution) else value
-
-
-def _widen_log_range(distribution: IntDistribution | FloatDistribution) -> tuple[float, float]:
-    """An integer stands for the interval of ±0.5 around it."""
-    margin = 0.5 if isinstance(distribution, IntDistribution) else 0.0
-    return distribution.low - margin, distribution.high + margin
 
 
 def _find_interval(coordinate: float, count: int) -> int:
@@ -132,3 +123,100 @@ class SobolSampler(optuna.samplers.RandomSampler):
         )
         point: list[float] = sequence.fast_forward(self._index).draw(1, dtype=torch.float64)[0].tolist()
         return self._space.read_cube(point)
+
+
+class RestrictedSampler(optuna.samplers.BaseSampler):
+    """A sampler of a joint space that learns from the given trials only."""
+
+    def __init__(
+        self,
+        sampler: optuna.samplers.BaseSampler,
+        trials: Sequence[FrozenTrial],
+        space: JointSpace,
+        objectives: int = 1,
+    ) -> None:
+        """The trials have a value of each of the `objectives`."""
+        self._sampler, self._trials, self._space, self._objectives = sampler, trials, space, objectives
+
+    def infer_relative_search_space(
+        self, study: optuna.Study, trial: FrozenTrial
+    ) -> dict[str, BaseDistribution]:
+        """Every parameter of the joint space."""
+        return self._space.distributions
+
+    def sample_relative(
+        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        """As the wrapped sampler, on the given trials."""
+        return self._sampler.sample_relative(self._restrict_study(study), trial, search_space)
+
+    def sample_independent(
+        self,
+        study: optuna.Study,
+        trial: FrozenTrial,
+        param_name: str,
+        param_distribution: BaseDistribution,
+    ) -> Any:
+        """As the wrapped sampler, on the given trials."""
+        return self._sampler.sample_independent(
+            self._restrict_study(study), trial, param_name, param_distribution
+        )
+
+    def _restrict_study(self, study: optuna.Study) -> Any:
+        return RestrictedStudy(study, self._trials, self._objectives)
+
+
+class BranchSampler(RestrictedSampler):
+    """A sampler that draws parameters together where a trial has them together.
+
+    It draws the parameters outside of branches first, and then those of the branches that were chosen. What
+    Optuna's own groups do, they draw for all branches, which takes a multiple of the time.
+    """
+
+    def sample_relative(
+        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        """A value of every parameter that the trial needs."""
+        drawn: dict[str, Any] = {}
+        for conditions, group in self._space.groups:
+            if conditions.items() <= drawn.items():
+                drawn |= super().sample_relative(study, trial, group)
+        return drawn
+
+
+class JointSampler(RestrictedSampler):
+    """A sampler that learns from the given points of a joint space and draws such a point.
+
+    The trial uses the values of the parameters that it needs, so a space may have branches. While the sampler
+    draws nothing, `startup` does.
+    """
+
+    def __init__(
+        self,
+        sampler: optuna.samplers.BaseSampler,
+        trials: Sequence[FrozenTrial],
+        space: JointSpace,
+        startup: optuna.samplers.BaseSampler,
+        objectives: int = 1,
+    ) -> None:
+        super().__init__(sampler, trials, space, objectives)
+        self._startup = startup
+
+    def sample_relative(
+        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        """A value of every parameter, or of none where the startup sampler draws each by itself."""
+        drawn = super().sample_relative(study, trial, search_space)
+        return drawn or self._startup.sample_relative(study, trial, search_space)
+
+
+class OrderedNsga2Sampler(optuna.samplers.NSGAIISampler):
+    """NSGA-II whose parents are in the order of their numbers.
+
+    Optuna orders the parents of a generation by rank for its first child and by number for the others. So a
+    driver that is killed at the first child would draw another one when it is resumed.
+    """
+
+    def select_parent(self, study: optuna.Study, generation: int) -> list[FrozenTrial]:
+        """The generation's parents, by number."""
+        return sorted(super().select_parent(study, generation), key=lambda trial: trial.number)

@@ -14,9 +14,9 @@ from typing import Any
 from optuna.trial import FrozenTrial, TrialState
 
 from memtune.search.compatibility import read_sampler_attributes
-from memtune.search.optuna_trials import REFUSAL_KEY, read_outcome
 from memtune.search.outcomes import Outcome
 from memtune.search.samplers.joint_space import JointSpace
+from memtune.search.trial_store import REFUSAL_KEY, read_outcome
 
 
 def extrapolate_stopped(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
@@ -44,7 +44,10 @@ def complete_trials(
     were stopped early count as complete with their last value, and refused ones with the worst value of all.
     Ended trials without a value are left out.
     """
-    values = {trial.number: _read_value(trial) for trial in trials}
+    values = {
+        trial.number: trial.value if trial.state is TrialState.COMPLETE else _read_last_value(trial)
+        for trial in trials
+    }
     worst = max((value for value in values.values() if value is not None), default=None)
     completed: list[FrozenTrial] = []
     for trial in trials:
@@ -69,10 +72,6 @@ def _complete(trial: FrozenTrial, value: float, system_attrs: dict[str, Any]) ->
     completed = copy(trial)
     completed.state, completed.value, completed.system_attrs = TrialState.COMPLETE, value, system_attrs
     return completed
-
-
-def _read_value(trial: FrozenTrial) -> float | None:
-    return trial.value if trial.state is TrialState.COMPLETE else _read_last_value(trial)
 
 
 def _read_last_value(trial: FrozenTrial) -> float | None:

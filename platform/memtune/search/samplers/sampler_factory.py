@@ -3,30 +3,153 @@
 TPE: Bergstra et al. (2011), "Algorithms for Hyper-Parameter Optimization", in its multivariate form.
 Parameters that occur together are modelled together, so each branch of a space has its own model.
 NSGA-II: Deb et al. (2002), "A Fast and Elitist Multiobjective Genetic Algorithm".
+
+What is believed before the first trial are trials too, from which a sampler learns until it has its own: the
+points of a prior stand for good ones and random points for bad ones, fewer of both the more trials have
+ended.
 """
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Literal, Self
 
 from optuna.samplers import BaseSampler, GPSampler, RandomSampler, TPESampler
-from optuna.trial import FrozenTrial
+from optuna.trial import FrozenTrial, TrialState, create_trial
+from pydantic import Field, model_validator
 
-from memtune.errors import SpaceError
-from memtune.search.samplers.joint_space import JointSpace, SobolSampler
+from memtune.errors import SpaceError, did_you_mean
+from memtune.plugins import ObjectRegistry
+from memtune.search.samplers.joint_space import (
+    BranchSampler,
+    JointSampler,
+    JointSpace,
+    OrderedNsga2Sampler,
+    SobolSampler,
+)
 from memtune.search.samplers.observed_values import (
     MultiObjective,
     attach_objectives,
     complete_trials,
     extrapolate_stopped,
 )
-from memtune.search.samplers.prior_trials import PriorTrials
-from memtune.search.samplers.restricted_sampler import (
-    BranchSampler,
-    JointSampler,
-    OrderedNsga2Sampler,
-)
-from memtune.search.samplers.sampler_config import SAMPLERS, SamplerConfig, SamplerRequest
 from memtune.spaces import Scalar, Space
-from memtune.values import digest
+from memtune.values import Value, digest
+
+MAX_PRIOR_POINTS = 20
+LAST_TRIAL = 40
+"""Ended trials after which a prior has no weight any more."""
+FREE_EVERY = 3
+"""Of so many asks the last one ignores the prior: without them nothing shows that it is wrong."""
+MIN_LED, MIN_FREE, MIN_SHARE = 4, 2, 0.4
+"""A prior is given up where so many trials that it led, and so many others, have ended, and less than this
+share of their pairs began better with it; without any effect half of them do."""
+GOOD_SHARE = 0.1
+"""The share of trials that Optuna's TPE takes as good."""
+
+
+class PriorTrials:
+    """The prior of one study."""
+
+    def __init__(self, points: Sequence[Mapping[str, Scalar]], space: JointSpace) -> None:
+        """`points` are the parameters by name that are believed to be good, the best first."""
+        self._points, self._space = points[:MAX_PRIOR_POINTS], space
+
+    def make_trials(self, ask_number: int, asked: Sequence[FrozenTrial]) -> list[FrozenTrial]:
+        """The trials that stand for the prior at an ask, after those that were `asked` before; often none."""
+        ended = sum(trial.state is not TrialState.RUNNING for trial in asked)
+        count = math.ceil(len(self._points) * (1 - ended / LAST_TRIAL))
+        if count <= 0 or not _is_led(ask_number) or self._is_contradicted(asked):
+            return []
+        generator, width = Random(ask_number), len(self._space.distributions)
+        bad = math.ceil(count * (1 / GOOD_SHARE - 1))
+        drawn = [self._space.read_cube([generator.random() for _ in range(width)]) for _ in range(bad)]
+        good = [self._make_trial(point, -math.inf) for point in self._points[:count]]
+        return good + [self._make_trial(point, math.inf) for point in drawn]
+
+    def count_startup(self, asked: Sequence[FrozenTrial]) -> int:
+        """The ended trials from which a sampler may start to learn; those of a wrong prior do not count."""
+        has_misled = self._is_contradicted(asked)
+        return sum(
+            trial.state is not TrialState.RUNNING and not (has_misled and _is_led(ask))
+            for ask, trial in enumerate(asked)
+        )
+
+    def _is_contradicted(self, asked: Sequence[FrozenTrial]) -> bool:
+        """Whether the trials that the prior led began worse than the others."""
+        if not self._points:
+            return False
+        led: list[float] = []
+        free: list[float] = []
+        for ask, trial in enumerate(asked[:LAST_TRIAL]):
+            if trial.state is not TrialState.RUNNING and trial.intermediate_values:
+                first = trial.intermediate_values[min(trial.intermediate_values)]
+                (led if _is_led(ask) else free).append(first)
+        better = sum((own < other) + (own == other) / 2 for own in led for other in free)
+        is_known = len(led) >= MIN_LED and len(free) >= MIN_FREE
+        return is_known and better / (len(led) * len(free)) < MIN_SHARE
+
+    def _make_trial(self, parameters: Mapping[str, Scalar], value: float) -> FrozenTrial:
+        known = {name: found for name, found in self._space.distributions.items() if name in parameters}
+        return create_trial(
+            params={name: parameters[name] for name in known}, distributions=known, value=value
+        )
+
+
+def _is_led(ask_number: int) -> bool:
+    return ask_number % FREE_EVERY != FREE_EVERY - 1
+
+
+@dataclass(frozen=True)
+class SamplerRequest:
+    """One ask of a study, for a sampler of a package."""
+
+    seed: int
+    """Of this ask: a sampler made with it proposes the same when the study is resumed."""
+    options: Mapping[str, Scalar]
+    """`[sampler.options]` of the study."""
+
+
+MakeSampler = Callable[[SamplerRequest], BaseSampler]
+"""A new sampler of Optuna; it learns from the study's trials through Optuna and keeps no state."""
+
+SAMPLERS: ObjectRegistry[MakeSampler] = ObjectRegistry("sampler", "memtune.samplers", callable, {})
+"""Kind in a study file -> the sampler of a package; the built-in ones are in `sampler_factory`."""
+
+
+BUILT_IN_KINDS = ("tpe", "random", "qmc", "gp", "nsga2", "grid")
+
+
+class SamplerConfig(Value):
+    """How a study samples configurations: initial trials first, then from earlier results."""
+
+    kind: str = Field(
+        default="tpe", description=f"{', '.join(BUILT_IN_KINDS)}, or the sampler of an installed package"
+    )
+    seed: int = Field(default=0, ge=0, lt=2**31)
+    """Seed of the sampler; with one trial at a time, the same seed tries the same configurations."""
+    startup: Literal["random", "sobol"] = "random"
+    """How configurations are drawn before the sampler learns."""
+    startup_trials: int = Field(default=10, ge=1, json_schema_extra={"unit": "trials"})
+    """Trials before the sampler learns, two per family at least."""
+    prior: Literal["papers", "studies"] | None = None
+    """Beliefs before the first trial: the settings of papers, or the best tenth of this home's earlier
+    studies; default: the priors of the spaces' parameters."""
+    stopped_trials: Literal["as_reported", "extrapolated"] = "as_reported"
+    """The value with which a trial stopped early counts."""
+    options: dict[str, Scalar] = Field(default_factory=dict)
+    """Options of the sampler of an installed package."""
+
+    @model_validator(mode="after")
+    def _check_kind(self) -> Self:
+        if self.kind not in BUILT_IN_KINDS and SAMPLERS.find(self.kind) is None:
+            known = [*BUILT_IN_KINDS, *SAMPLERS.list_names()]
+            raise ValueError(f'kind: no sampler "{self.kind}"; {did_you_mean(self.kind, known)}')
+        if self.options and self.kind in BUILT_IN_KINDS:
+            raise ValueError(f'kind = "{self.kind}" has no options; leave [sampler.options] out')
+        return self
+
 
 MULTI_OBJECTIVE_KINDS = ("tpe", "nsga2", "random", "qmc", "grid")
 """Samplers that can have several objectives."""
@@ -62,12 +185,11 @@ class SamplerFactory:
     def make_sampler(self, ask_number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:
         """The sampler of one ask. It learns from `trials` only, which are in the order of their numbers."""
         seed = int(digest(self._config.seed, ask_number)[:8], 16)
-        kind = self._config.kind
-        if kind == "qmc":
-            return SobolSampler(self._space, self._config.seed, ask_number)
-        startup = self._make_startup(seed, ask_number)
-        if kind in ("random", "grid"):
-            return RandomSampler(seed=seed)
+        kind, drawn = self._config.kind, RandomSampler(seed=seed)
+        sobol = SobolSampler(self._space, self._config.seed, ask_number)
+        if kind in ("qmc", "random", "grid"):
+            return sobol if kind == "qmc" else drawn
+        startup = sobol if self._config.startup == "sobol" else drawn
         observed = (
             extrapolate_stopped(trials) if self._config.stopped_trials == "extrapolated" else list(trials)
         )
@@ -92,11 +214,6 @@ class SamplerFactory:
     def _attach(self, trials: Sequence[FrozenTrial]) -> Sequence[FrozenTrial]:
         """The trials with all objectives."""
         return trials if self._objectives is None else attach_objectives(trials, self._objectives)
-
-    def _make_startup(self, seed: int, ask_number: int) -> BaseSampler:
-        if self._config.startup == "sobol":
-            return SobolSampler(self._space, self._config.seed, ask_number)
-        return RandomSampler(seed=seed)
 
     def _make_nsga2(self, seed: int, observed: Sequence[FrozenTrial], startup: BaseSampler) -> BaseSampler:
         """NSGA-II with generations as large as the startup, which is its first generation.

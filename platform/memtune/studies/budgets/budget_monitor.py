@@ -1,18 +1,41 @@
-"""The budgets of a study: what all its drivers have spent of them, and which one ends the study."""
+"""The budgets of a study: the time and all else that its drivers have spent, and which one ends the study."""
 
 import math
+import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from memtune.objective import Objective
-from memtune.search import Outcome
-from memtune.studies.budgets.study_clock import StudyClock
+from memtune.search import Outcome, Proposals
 from memtune.studies.definition.study_terms import Budget, Prices
-from memtune.studies.trial import Trial
+from memtune.studies.director import DirectedTrial
 from memtune.trial_state import TrialState
 from memtune.usage import Usage, UsageTotal
+
+STORE_INTERVAL_SECONDS = 5.0
+"""Seconds between two writes of the time; a killed driver loses the time since the last one."""
+
+
+class StudyClock:
+    """The clock of one driver, started with the time that earlier drivers have spent."""
+
+    def __init__(self, proposals: Proposals) -> None:
+        self._proposals = proposals
+        self._earlier_seconds, self._start = proposals.read_seconds_spent(), time.monotonic()
+        self._last_stored = self._start
+
+    @property
+    def spent_seconds(self) -> float:
+        """Seconds that all drivers have spent."""
+        return self._earlier_seconds + time.monotonic() - self._start
+
+    def tick(self, trial: DirectedTrial | None = None) -> None:
+        """Store the time. With a trial, as a director's watcher, store it every 5 s at most."""
+        if trial is None or time.monotonic() - self._last_stored >= STORE_INTERVAL_SECONDS:
+            self._last_stored = time.monotonic()
+            self._proposals.store_seconds_spent(self.spent_seconds)
 
 
 @dataclass(frozen=True)
@@ -58,12 +81,12 @@ class BudgetMonitor:
                 self._add_progress(outcome.number, min(outcome.curve.values(), default=None), outcome.state)
         self._check_reports()
 
-    def watch(self, trial: Trial) -> None:
+    def watch(self, trial: DirectedTrial) -> None:
         """Count a trial's news, as a director's watcher."""
         self._add_progress(trial.proposal.number, trial.best_cost, trial.state)
         self.watch_repeat(trial)
 
-    def watch_repeat(self, trial: Trial) -> None:
+    def watch_repeat(self, trial: DirectedTrial) -> None:
         """Count what a repeat has used, as a director's watcher."""
         if trial.usage.nodes:  # a trial that has just resumed has not reported its usage yet
             self._usage.count(trial.proposal.identity, trial.usage, has_ended=trial.state.has_ended)

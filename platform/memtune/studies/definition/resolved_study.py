@@ -43,7 +43,6 @@ from memtune.spaces import (
     pin_point,
 )
 from memtune.storage.folder import Folder
-from memtune.studies.definition.gpu_share import compute_gpu_bytes, compute_gpu_share
 from memtune.studies.definition.study import Study
 from memtune.studies.definition.study_terms import TERMS_FILE, describe_changed_terms
 from memtune.tasks import AnyTask, open_task
@@ -56,6 +55,7 @@ from memtune.training import (
     find_longest_row,
     measure_available_bytes,
 )
+from memtune.training.memory_footprint import compute_gpu_bytes, compute_gpu_share
 from memtune.values import digest, parse
 
 CHANGEABLE_TERMS = {"budget", "prices", "resources", "repeats", "champion", "compare", "name", "question"}
@@ -144,6 +144,7 @@ class ResolvedStudy:
         name, space, sampler = self.id, self.space, self.study.sampler
         if repeats is not None:
             name, space, sampler = f"{self.id}{REPEATS_SUFFIX}", repeats, SamplerConfig(kind="grid")
+        count = 1 if repeats is not None else len(self.study.objectives)
         return Proposals(
             self.settings.study_database,
             name,
@@ -154,15 +155,10 @@ class ResolvedStudy:
             self.measure_size,
             guard,
             self.list_initial_points if repeats is None else tuple,
-            self._make_multi_objective() if repeats is None else None,
+            MultiObjective(count, self.compute_objectives) if count > 1 else None,
             self.list_prior_points if repeats is None else tuple,
             is_grid_ordered=repeats is not None,
         )
-
-    def _make_multi_objective(self) -> MultiObjective | None:
-        """The objectives for samplers; None for the value alone."""
-        count = len(self.study.objectives)
-        return MultiObjective(count, self.compute_objectives) if count > 1 else None
 
     def compute_objectives(self, outcome: Outcome) -> list[float]:
         """The objectives of a complete trial, lower is better (`compute_coordinate`)."""
@@ -201,13 +197,13 @@ class ResolvedStudy:
                 points = list_prior_points(self.settings.study_database, self.space, self.id)
             case None:
                 return draw_prior_points(self.space, MAX_PRIOR_POINTS)
-        return [self._complete_point(point, seed) for seed, point in enumerate(points[:MAX_PRIOR_POINTS])]
-
-    def _complete_point(self, point: Mapping[str, Scalar], seed: int) -> dict[str, Scalar]:
-        """The point with random values of the parameters that it leaves out."""
-        chooser = PinnedChooser(point, RandomChooser(seed))
-        self.space.root.sample(chooser, "")
-        return chooser.parameters
+        # With random values of the parameters that a point leaves out.
+        choosers = [
+            PinnedChooser(point, RandomChooser(n)) for n, point in enumerate(points[:MAX_PRIOR_POINTS])
+        ]
+        for chooser in choosers:
+            self.space.root.sample(chooser, "")
+        return [chooser.parameters for chooser in choosers]
 
     def store_terms(self) -> None:
         """Write terms and sources of the study next to its checkpoints, for commands without a study file."""
@@ -348,10 +344,6 @@ class ResolvedStudy:
     def identify(self, configuration: Mapping[str, Any]) -> str:
         """The identity of a sampled configuration on this corpus."""
         return make_trial_config(configuration).identity(self.corpus.digest)
-
-    def count_parameters(self, configuration: Mapping[str, Any]) -> int:
-        """The number of parameters of a configuration's model on this corpus."""
-        return make_trial_config(configuration).parameter_count(self.vocabulary_size)
 
     def measure_size(self, configuration: Mapping[str, Any], kind: SizeKind) -> int:
         """A size of a configuration's model on this corpus."""

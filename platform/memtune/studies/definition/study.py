@@ -61,17 +61,12 @@ def copy_as_toml(value: Any, depth: int = 0) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-def _flatten_point(point: object) -> object:
-    """A point written with dotted keys, which TOML nests, by dotted field."""
-    return dict(flatten(point)) if isinstance(point, Mapping) else point
-
-
 Point = Annotated[
     dict[str, str | bool | int | float],
-    BeforeValidator(_flatten_point),
+    BeforeValidator(lambda point: dict(flatten(point)) if isinstance(point, Mapping) else point),
     WithJsonSchema({"type": "object"}),
 ]
-"""Values by dotted field."""
+"""Values by dotted field; TOML nests what is written with dotted keys."""
 
 
 class FamilyTerms(Value):
@@ -100,10 +95,8 @@ class Study(UserValue):
     """Name of a corpus of the store; "text+questions" joins the text of one with the questions of another."""
     spaces: tuple[str, ...] = Field(min_length=1)
     """Search spaces, by name or as paths that end in .toml."""
-    models: tuple[str, ...] = Field(
-        default=(),
-        description="Python files with model families, relative to the study; their spaces are next to them",
-    )
+    models: tuple[str, ...] = ()
+    """Python files with model families, relative to the study; their spaces are next to them."""
     task: dict[str, Any] = Field(default_factory=dict)
     """Values, or parameters, that replace those of all spaces: of the task."""
     model: dict[str, Any] = Field(default_factory=dict)
@@ -112,29 +105,21 @@ class Study(UserValue):
     """The same for the protocol."""
     training: dict[str, Any] = Field(default_factory=dict)
     """The same for the training."""
-    families: dict[str, FamilyTerms] = Field(
-        default_factory=dict,
-        description="values and ranges of one family alone, such as [families.lstm.training]",
-    )
+    families: dict[str, FamilyTerms] = Field(default_factory=dict)
+    """Values and ranges of one family alone, such as [families.lstm.training]."""
     seed: int = 0
     """Seed of each trial: of its initialisation, the order of its data and dropout."""
     sampler: SamplerConfig = SamplerConfig()
     """How configurations are sampled."""
-    objectives: tuple[ObjectiveName, ...] = Field(
-        default=("value",), description="what the sampler makes good: the value, and sizes of the models"
-    )
-    points: Literal["papers"] | tuple[Point, ...] = Field(
-        default=(), description="configurations to try first, as values by dotted field"
-    )
-    warm_start: str | None = Field(
-        default=None,
-        description="id of a study in the same storage, whose best configurations are tried first",
-    )
-    early_stopping: AnyEarlyStopping | None = Field(
-        default=None,
-        description="which trials end early; default: successive halving from a quarter of a trial; none "
-        "with several objectives, or where trials report only at their end",
-    )
+    objectives: tuple[ObjectiveName, ...] = ("value",)
+    """What the sampler makes good: the value, and sizes of the models."""
+    points: Literal["papers"] | tuple[Point, ...] = ()
+    """Configurations to try first, as values by dotted field."""
+    warm_start: str | None = None
+    """Id of a study in the same storage, whose best configurations are tried first."""
+    early_stopping: AnyEarlyStopping | None = None
+    """Which trials end early; default: successive halving from a quarter of a trial; none with several
+    objectives, or where trials report only at their end."""
     budget: Budget = Budget()
     """What ends the study."""
     prices: Prices | None = None
@@ -146,9 +131,8 @@ class Study(UserValue):
     compare: str = "model.family"
     """The field whose values are the alternatives of the question; each is represented by its best
     configuration."""
-    champion: ChampionLimits = Field(
-        default=ChampionLimits(), description="limits within which the best value is the study's best"
-    )
+    champion: ChampionLimits = ChampionLimits()
+    """Limits within which the best value is the study's best."""
 
     @model_validator(mode="before")
     @classmethod

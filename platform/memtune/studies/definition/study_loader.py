@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from memtune.arguments import check_type
-from memtune.corpora import Corpus, open_corpus
+from memtune.corpora import open_corpus
 from memtune.errors import CorpusError, StudyError, did_you_mean
 from memtune.library import FileKind, find_file
 from memtune.model_checks.check_run import check_new_families
 from memtune.models import MODELS
-from memtune.plugins import PluginSource, find_installed_file, load_plugin_files
+from memtune.plugins import find_installed_file, load_plugin_files
 from memtune.search import StudyReader, check_sampler
 from memtune.search.database.study_database import find_max_tokens, redact_url
 from memtune.settings import Settings
@@ -92,12 +92,14 @@ def resolve_study(path: Path | None, study: Study, settings: Settings) -> Resolv
     the working folder, and among the packaged ones. Raises CorpusError, SpaceError or StudyError.
     """
     sources = load_plugin_files(study.models, find_folder(path))
-    corpus = _open_study_corpus(path, study, settings)
+    try:
+        corpus = open_corpus(study.corpus, settings.corpus_store)
+    except CorpusError as error:
+        raise CorpusError(f"{locate_field(name_place(path), 'corpus')}: {error}") from None
     spaces = check_spaces(path, study, len(corpus.vocabulary))
     families = [space.family for space in spaces if space.family]
-    sources = tuple(
-        {source.digest: source for source in (*sources, *_list_family_sources(families))}.values()
-    )
+    own = [MODELS.get_source(family) for family in families if family in MODELS]
+    sources = tuple({source.digest: source for source in (*sources, *own) if source is not None}.values())
     resolved = ResolvedStudy(study, combine_spaces(spaces), corpus, settings, sources)
     check_sampler(study.sampler, resolved.space)
     if study.compare not in (known := ("model.family", *resolved.searched_fields)):
@@ -116,13 +118,6 @@ def resolve_study(path: Path | None, study: Study, settings: Settings) -> Resolv
     if problem := resolved.early_stopping.get_problem(resolved.trial_tokens):
         raise StudyError(f"{name_place(path)}: {problem}")
     return resolved
-
-
-def _open_study_corpus(path: Path | None, study: Study, settings: Settings) -> Corpus:
-    try:
-        return open_corpus(study.corpus, settings.corpus_store)
-    except CorpusError as error:
-        raise CorpusError(f"{locate_field(name_place(path), 'corpus')}: {error}") from None
 
 
 def _check_reports(file: str, resolved: ResolvedStudy) -> None:
@@ -187,12 +182,7 @@ def check_spaces(path: Path | None, study: Study, vocabulary_size: int) -> list[
     found = [space for name in study.spaces for space in load_spaces(find_space(name, path, folders))]
     families = {space.family for space in found}
     _check_families(name_place(path), study, families)
-    spaces = [
-        override_space(space, study.select_entries(space.family, families), name_place(path))
-        for space in found
-    ]
-    spaces = [_override_family(space, study, name_place(path)) for space in spaces]
-    spaces = [_add_source(space) for space in spaces]
+    spaces = [_apply_terms(space, study, families, name_place(path)) for space in found]
     for space in spaces:
         check_space(
             space,
@@ -214,10 +204,16 @@ def _check_families(file: str, study: Study, families: Collection[str | None]) -
             raise StudyError(f"{place}: no space of the study is of this family; {advice}")
 
 
-def _override_family(space: Space, study: Study, file: str) -> Space:
-    """The space with the terms that the study has for its family alone."""
-    own = study.families.get(space.family or "")
-    return space if own is None else override_space(space, own.model_dump(exclude_defaults=True), file)
+def _apply_terms(space: Space, study: Study, families: Collection[str | None], file: str) -> Space:
+    """The space with the study's constants, the terms for its family alone, and the digest of its source.
+
+    The digest of a user's family then is part of every trial.
+    """
+    space = override_space(space, study.select_entries(space.family, families), file)
+    if own := study.families.get(space.family or ""):
+        space = override_space(space, own.model_dump(exclude_defaults=True), file)
+    source = MODELS.get_source(space.family) if space.family and space.family in MODELS else None
+    return space if source is None else override_space(space, {"model": {"source": source.digest}})
 
 
 def _locate_entry(path: Path | None, study: Study, space: Space, name: str) -> str:
@@ -232,17 +228,6 @@ def _locate_entry(path: Path | None, study: Study, space: Space, name: str) -> s
     if (place := locate_field(source, name)) != source:
         return place
     return f"{path} over {source}"
-
-
-def _add_source(space: Space) -> Space:
-    """The space of a user's family with the digest of its source, which then is part of every trial."""
-    source = MODELS.get_source(space.family) if space.family and space.family in MODELS else None
-    return space if source is None else override_space(space, {"model": {"source": source.digest}})
-
-
-def _list_family_sources(families: Iterable[str]) -> list[PluginSource]:
-    found = [MODELS.get_source(family) for family in families if family in MODELS]
-    return [source for source in found if source is not None]
 
 
 def find_space(name: str, study: Path | None, model_folders: Iterable[Path] = ()) -> Path:

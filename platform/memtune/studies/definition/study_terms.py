@@ -24,63 +24,45 @@ TERMS_FILE = "study.json"
 CONSTANT_TABLES = ("task", "model", "protocol", "training")
 """The tables of a study that replace entries of its spaces."""
 
-SECONDS_PER_UNIT = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+def _parse_quantity(value: object, factor_by_unit: Mapping[str, int], expected: str) -> object:
+    """A text of a number and a unit as a number in the unit with the factor 1; other values unchanged."""
+    if not isinstance(value, str):
+        return value
+    found = re.fullmatch(rf"\s*(\d+(?:\.\d+)?)\s*({'|'.join(factor_by_unit)})\s*", value)
+    if not found:
+        raise ValueError(f'{expected}, got "{value}"')
+    return float(found[1]) * factor_by_unit[found[2]]
 
 
-def parse_duration(text: object) -> object:
+def _describe_quantity(kind: str, units: str) -> WithJsonSchema:
+    """The JSON schema of a number of this kind, or of a text of a number and a unit."""
+    text = {"type": "string", "pattern": rf"^\s*\d+(\.\d+)?\s*{units}\s*$"}
+    return WithJsonSchema({"anyOf": [{"type": kind, "exclusiveMinimum": 0}, text]})
+
+
+def parse_duration(value: object) -> object:
     """A duration such as "90s", "15m", "2h" or "1d" in seconds; other values unchanged."""
-    if not isinstance(text, str):
-        return text
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhd])\s*", text)
-    if not found:
-        raise ValueError(
-            f'a duration is a number and a unit such as "90s", "15m", "2h" or "1d", got "{text}"'
-        )
-    return float(found[1]) * SECONDS_PER_UNIT[found[2]]
+    expected = 'a duration is a number and a unit such as "90s", "15m", "2h" or "1d"'
+    return _parse_quantity(value, {"s": 1, "m": 60, "h": 3600, "d": 86400}, expected)
 
 
-PositiveNumber = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-"""An infinite price times nothing used is not a number, so amounts and prices are finite."""
-Duration = Annotated[
-    PositiveNumber,
-    BeforeValidator(parse_duration),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "number", "exclusiveMinimum": 0},
-                {"type": "string", "pattern": r"^\s*\d+(\.\d+)?\s*[smhd]\s*$"},
-            ]
-        }
-    ),
-]
-BYTES_PER_UNIT = {"GB": 10**9, "GiB": 2**30, "MB": 10**6, "MiB": 2**20}
-
-
-def parse_size(text: object) -> object:
+def parse_size(value: object) -> object:
     """A size such as "24GB" or "80 GiB" in bytes; other values unchanged."""
-    if not isinstance(text, str):
-        return text
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(GB|GiB|MB|MiB)\s*", text)
-    if not found:
-        raise ValueError(f'a size is a number and a unit such as "24GB" or "80GiB", got "{text}"')
-    size = float(found[1]) * BYTES_PER_UNIT[found[2]]
+    units = {"GB": 10**9, "GiB": 2**30, "MB": 10**6, "MiB": 2**20}
+    size = _parse_quantity(value, units, 'a size is a number and a unit such as "24GB" or "80GiB"')
+    if not isinstance(value, str) or not isinstance(size, float):
+        return size
     if not math.isfinite(size):
         raise ValueError("a size must be finite")
     return int(size)
 
 
+PositiveNumber = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+"""An infinite price times nothing used is not a number, so amounts and prices are finite."""
+Duration = Annotated[PositiveNumber, BeforeValidator(parse_duration), _describe_quantity("number", "[smhd]")]
 ByteSize = Annotated[
-    int,
-    BeforeValidator(parse_size),
-    Field(gt=0),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "integer", "exclusiveMinimum": 0},
-                {"type": "string", "pattern": r"^\s*\d+(\.\d+)?\s*(GB|GiB|MB|MiB)\s*$"},
-            ]
-        }
-    ),
+    int, BeforeValidator(parse_size), Field(gt=0), _describe_quantity("integer", "(GB|GiB|MB|MiB)")
 ]
 GpuShare = Annotated[float, Field(ge=0, allow_inf_nan=False)] | Literal["fit"]
 
@@ -88,61 +70,28 @@ GpuShare = Annotated[float, Field(ge=0, allow_inf_nan=False)] | Literal["fit"]
 class Budget(Value):
     """What ends a study: each limit counts all drivers of the study; the first that is reached ends it."""
 
-    trials: int = Field(
-        default=12,
-        ge=1,
-        description="different configurations started in all",
-        json_schema_extra={"unit": "trials"},
-    )
+    trials: int = Field(default=12, ge=1, json_schema_extra={"unit": "trials"})
+    """Different configurations started in all."""
     tokens: int | None = Field(
-        default=None,
-        ge=1,
-        description="predicted tokens trained on by all trials",
-        json_schema_extra={"unit": "predicted tokens, or examples"},
+        default=None, ge=1, json_schema_extra={"unit": "predicted tokens, or examples"}
     )
-    time: Duration | None = Field(
-        default=None,
-        description="wall-clock time of the search, resumed ones too",
-        json_schema_extra={"unit": "seconds"},
-    )
-    cpu_hours: PositiveNumber | None = Field(
-        default=None,
-        description="cores reserved by trials times hours",
-        json_schema_extra={"unit": "core hours"},
-    )
-    gpu_hours: PositiveNumber | None = Field(
-        default=None,
-        description="GPUs reserved by trials times hours",
-        json_schema_extra={"unit": "GPU hours"},
-    )
-    money: PositiveNumber | None = Field(
-        default=None,
-        description="at the [prices] of the study",
-        json_schema_extra={"unit": "currency of [prices]"},
-    )
-    target: PositiveNumber | None = Field(
-        default=None,
-        description="a validation perplexity, or an accuracy in per cent",
-        json_schema_extra={"unit": "perplexity, or per cent"},
-    )
-    no_improvement: int | None = Field(
-        default=None,
-        ge=1,
-        description="trials that end after the best one without a better value",
-        json_schema_extra={"unit": "trials"},
-    )
-    max_parameters: int | None = Field(
-        default=None,
-        ge=1,
-        description="larger models are never started",
-        json_schema_extra={"unit": "parameters"},
-    )
-    min_parameters: int | None = Field(
-        default=None,
-        ge=1,
-        description="smaller models are never started",
-        json_schema_extra={"unit": "parameters"},
-    )
+    """Predicted tokens trained on by all trials."""
+    time: Duration | None = Field(default=None, json_schema_extra={"unit": "seconds"})
+    """Wall-clock time of the search, resumed ones too."""
+    cpu_hours: PositiveNumber | None = Field(default=None, json_schema_extra={"unit": "core hours"})
+    """Cores reserved by trials times hours."""
+    gpu_hours: PositiveNumber | None = Field(default=None, json_schema_extra={"unit": "GPU hours"})
+    """GPUs reserved by trials times hours."""
+    money: PositiveNumber | None = Field(default=None, json_schema_extra={"unit": "currency of [prices]"})
+    """At the [prices] of the study."""
+    target: PositiveNumber | None = Field(default=None, json_schema_extra={"unit": "perplexity, or per cent"})
+    """A validation perplexity, or an accuracy in per cent."""
+    no_improvement: int | None = Field(default=None, ge=1, json_schema_extra={"unit": "trials"})
+    """Trials that end after the best one without a better value."""
+    max_parameters: int | None = Field(default=None, ge=1, json_schema_extra={"unit": "parameters"})
+    """Larger models are never started."""
+    min_parameters: int | None = Field(default=None, ge=1, json_schema_extra={"unit": "parameters"})
+    """Smaller models are never started."""
 
     @model_validator(mode="after")
     def _check_parameters(self) -> Self:
@@ -156,19 +105,13 @@ class Price(Value):
     """The price of a node's resources, in currency per hour."""
 
     cpu_hour: float = Field(
-        default=0.0,
-        ge=0,
-        allow_inf_nan=False,
-        description="of one core",
-        json_schema_extra={"unit": "currency per core and hour"},
+        default=0.0, ge=0, allow_inf_nan=False, json_schema_extra={"unit": "currency per core and hour"}
     )
+    """Of one core."""
     gpu_hour: float = Field(
-        default=0.0,
-        ge=0,
-        allow_inf_nan=False,
-        description="of one GPU",
-        json_schema_extra={"unit": "currency per GPU and hour"},
+        default=0.0, ge=0, allow_inf_nan=False, json_schema_extra={"unit": "currency per GPU and hour"}
     )
+    """Of one GPU."""
 
     def compute_money(self, seconds: NodeSeconds) -> float:
         """The price of reserved cores and GPUs."""
@@ -180,9 +123,8 @@ class Prices(Price):
 
     currency: str = "EUR"
     """Name of the currency in tables."""
-    node_types: dict[str, Price] = Field(
-        default_factory=dict, description="by the name under `available_node_types` of the cluster file"
-    )
+    node_types: dict[str, Price] = Field(default_factory=dict)
+    """By the name under `available_node_types` of the cluster file."""
 
     def has_price(self, *, uses_gpus: bool) -> bool:
         """Whether trials cost anything, on some type of node."""
@@ -199,27 +141,20 @@ class Prices(Price):
 class ChampionLimits(Value):
     """The rule by which a study chooses its best configuration: the best value within these limits."""
 
-    max_parameters: int | None = Field(
-        default=None, ge=1, description="trained parameters", json_schema_extra={"unit": "parameters"}
-    )
+    max_parameters: int | None = Field(default=None, ge=1, json_schema_extra={"unit": "parameters"})
+    """Trained parameters."""
     max_multiply_adds: int | None = Field(
-        default=None, ge=1, description="per token", json_schema_extra={"unit": "multiply-adds per token"}
+        default=None, ge=1, json_schema_extra={"unit": "multiply-adds per token"}
     )
-    max_state: int | None = Field(
-        default=None,
-        ge=1,
-        description="numbers carried from word to word",
-        json_schema_extra={"unit": "numbers"},
-    )
-    max_memory: ByteSize | None = Field(
-        default=None, description="estimated bytes in training", json_schema_extra={"unit": "bytes"}
-    )
+    """Per token."""
+    max_state: int | None = Field(default=None, ge=1, json_schema_extra={"unit": "numbers"})
+    """Numbers carried from word to word."""
+    max_memory: ByteSize | None = Field(default=None, json_schema_extra={"unit": "bytes"})
+    """Estimated bytes in training."""
     min_tokens_per_second: float | None = Field(
-        default=None,
-        gt=0,
-        description="trained, per core",
-        json_schema_extra={"unit": "tokens per second and core"},
+        default=None, gt=0, json_schema_extra={"unit": "tokens per second and core"}
     )
+    """Trained, per core."""
 
     @property
     def is_set(self) -> bool:
@@ -244,33 +179,18 @@ class ChampionLimits(Value):
 class Resources(Value):
     """The resources of one trial."""
 
-    cpus_per_trial: int = Field(
-        default=1, ge=1, description="cores, and threads of torch", json_schema_extra={"unit": "cores"}
-    )
-    gpus_per_trial: GpuShare = Field(
-        default=0.0,
-        description='a share of a GPU below 1, whole ones, or "fit": as the memory of each trial',
-        json_schema_extra={"unit": "GPUs"},
-    )
-    gpu_memory: ByteSize | None = Field(
-        default=None,
-        description='of one GPU, for "fit"; default: read from the nodes',
-        json_schema_extra={"unit": "bytes"},
-    )
-    max_concurrent: int | None = Field(
-        default=None,
-        ge=1,
-        description="trials at once; default: what fits",
-        json_schema_extra={"unit": "trials"},
-    )
-    checkpoint_every: Duration = Field(
-        default=600.0, description="where reports are further apart", json_schema_extra={"unit": "seconds"}
-    )
-    report_timeout: Duration = Field(
-        default=3600.0,
-        description="a worker without a report for so long is killed and its trial retried",
-        json_schema_extra={"unit": "seconds"},
-    )
+    cpus_per_trial: int = Field(default=1, ge=1, json_schema_extra={"unit": "cores"})
+    """Cores, and threads of torch."""
+    gpus_per_trial: GpuShare = Field(default=0.0, json_schema_extra={"unit": "GPUs"})
+    """A share of a GPU below 1, whole ones, or "fit": as the memory of each trial."""
+    gpu_memory: ByteSize | None = Field(default=None, json_schema_extra={"unit": "bytes"})
+    """Of one GPU, for "fit"; default: read from the nodes."""
+    max_concurrent: int | None = Field(default=None, ge=1, json_schema_extra={"unit": "trials"})
+    """Trials at once; default: what fits."""
+    checkpoint_every: Duration = Field(default=600.0, json_schema_extra={"unit": "seconds"})
+    """Where reports are further apart."""
+    report_timeout: Duration = Field(default=3600.0, json_schema_extra={"unit": "seconds"})
+    """A worker without a report for so long is killed and its trial retried."""
 
     @model_validator(mode="after")
     def _check_report_timeout(self) -> Self:
@@ -285,31 +205,18 @@ class Resources(Value):
 class Repeats(Value):
     """Repeats of the best configurations under other seeds, which show the spread of a result."""
 
-    best: int = Field(
-        default=0,
-        ge=0,
-        description="how many configurations: the best of each alternative first",
-        json_schema_extra={"unit": "configurations"},
-    )
-    seeds: int = Field(
-        default=4,
-        ge=2,
-        le=1000,
-        description="seeds in all, the search's own included, which the mean leaves out: it selected",
-        json_schema_extra={"unit": "seeds"},
-    )
-    precision: Literal["float32", "bfloat16", "float16"] | None = Field(
-        default=None, description="of the repeats; default: that of the search"
-    )
-    until: Literal["decided"] | None = Field(
-        default=None,
-        description="seeds go to the alternatives that may be best until one is, instead of best and seeds",
-    )
+    best: int = Field(default=0, ge=0, json_schema_extra={"unit": "configurations"})
+    """How many configurations: the best of each alternative first."""
+    seeds: int = Field(default=4, ge=2, le=1000, json_schema_extra={"unit": "seeds"})
+    """Seeds in all, the search's own included, which the mean leaves out: it selected."""
+    precision: Literal["float32", "bfloat16", "float16"] | None = None
+    """Of the repeats; default: that of the search."""
+    until: Literal["decided"] | None = None
+    """Seeds go to the alternatives that may be best until one is, instead of best and seeds."""
     indifference: PositiveNumber = Field(
-        default=0.005,
-        description="with until: differences within it are equal; 0.005 is 0.5 % of perplexity",
-        json_schema_extra={"unit": "nats per token, or share of wrong answers"},
+        default=0.005, json_schema_extra={"unit": "nats per token, or share of wrong answers"}
     )
+    """With until: differences within it are equal; 0.005 is 0.5 % of perplexity."""
     max_seeds: int = Field(
         default=MAX_SEEDS,
         ge=MIN_PAIRED_SEEDS,
@@ -413,11 +320,15 @@ def _list_changes(before: Mapping[str, Any], now: Mapping[str, Any], file: Path 
             for name, value in new.items()
             if name in old or name.partition(".")[0] in CONSTANT_TABLES
         }
-    return [
-        f"{_name_field(file, name)} from {json.dumps(old.get(name))} to {json.dumps(new.get(name))}"
-        for name in sorted({*new, *(name for name in old if name.partition(".")[0] in now)})
-        if old.get(name) != new.get(name)
-    ]
+    changes = []
+    for name in sorted({*new, *(name for name in old if name.partition(".")[0] in now)}):
+        if old.get(name) != new.get(name):
+            place = (
+                "" if file is None else locate_field(file, name).removeprefix(str(file)).removeprefix(", ")
+            )
+            named = f"{name} ({place})" if place else name
+            changes.append(f"{named} from {json.dumps(old.get(name))} to {json.dumps(new.get(name))}")
+    return changes
 
 
 def read_stored_terms(studies_folder: str, study: str) -> StoredTerms:
@@ -432,9 +343,3 @@ def read_stored_terms(studies_folder: str, study: str) -> StoredTerms:
         check_format(stored, study)
     terms: StoredTerms = parse(StoredTerms, stored, where)
     return terms
-
-
-def _name_field(file: Path | None, name: str) -> str:
-    """A field by its dotted name, with its line in the file."""
-    place = "" if file is None else locate_field(file, name).removeprefix(str(file)).removeprefix(", ")
-    return f"{name} ({place})" if place else name

@@ -14,8 +14,7 @@ A logged model holds the package, with the run that made it and its figures on a
 it, so that MLflow's pages compare versions by their parameters and figures.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,10 +24,9 @@ from memtune.seed_statistics import Estimate
 from memtune.storage.local_files import open_scratch_folder
 from memtune.tracking.code_version import read_code_version
 from memtune.tracking.mlflow_connection import (
-    connect,
     make_experiment_name,
+    open_store,
     retry_while_unavailable,
-    translate_mlflow_errors,
 )
 from memtune.tracking.registry import model_versions
 from memtune.tracking.registry.model_package import ModelResult, digest_card, write_package
@@ -40,7 +38,7 @@ from memtune.tracking.registry.model_versions import (
 )
 from memtune.tracking.registry.text_rules import TextRules
 from memtune.tracking.runs import run_store, run_tags
-from memtune.tracking.runs.run_commands import RunKey
+from memtune.tracking.runs.run_store import RunKey
 from memtune.values import Value
 
 if TYPE_CHECKING:
@@ -63,13 +61,8 @@ class PromotionResult(Value):
     """The version of the candidate, perhaps the best of its family only; None if it was not registered."""
 
 
-@dataclass(frozen=True)
-class _Package:
-    result: ModelResult
-    model_folder: Path
-    vocabulary: Sequence[str]
-    rules: TextRules
-    sources: Sequence[PluginSource]
+WritePackage = Callable[[Path, str], None]
+"""Fills a folder with the package of a candidate, whose run has this id."""
 
 
 def register_if_better(
@@ -91,15 +84,21 @@ def register_if_better(
     `retry_seconds`; a registration that was interrupted is completed. Raises TrackingError when the run or a
     file is missing or the store stays unavailable.
     """
-    client = connect(tracking_uri)
-    package = _Package(result, model_folder, vocabulary, rules or TextRules(), sources)
-    with translate_mlflow_errors(tracking_uri):
-        return retry_while_unavailable(lambda: _register(client, package, as_champion), retry_seconds)
+
+    def write(folder: Path, run_id: str) -> None:
+        write_run_package(folder, run_id, result, model_folder, vocabulary, rules or TextRules(), sources)
+
+    with open_store(tracking_uri) as client:
+        return retry_while_unavailable(lambda: _register(client, result, write, as_champion), retry_seconds)
 
 
-def _register(client: "MlflowClient", package: "_Package", as_champion: bool) -> PromotionResult:
-    result, corpus = package.result, make_experiment_name(package.result.corpus)
-    suffix = _find_suffix(client, corpus, result.label)
+def _register(
+    client: "MlflowClient", result: ModelResult, write: WritePackage, as_champion: bool
+) -> PromotionResult:
+    corpus = make_experiment_name(result.corpus)
+    main = model_versions.find_by_alias(client, corpus, CHAMPION_ALIAS)
+    # The aliases of the main label, which was registered first, have no suffix.
+    suffix = "" if main is None or main.protocol == result.label else make_label_suffix(result.label)
     family = str(result.configuration["model"]["family"])
     aliases = [*([CHAMPION_ALIAS + suffix] if as_champion else []), f"{FAMILY_ALIAS}-{family}{suffix}"]
     holders = {alias: model_versions.find_by_alias(client, corpus, alias) for alias in aliases}
@@ -107,20 +106,14 @@ def _register(client: "MlflowClient", package: "_Package", as_champion: bool) ->
     open_aliases = [alias for alias in aliases if refusals[alias] is None]
     if not open_aliases:
         return PromotionResult(champion=None, reason=str(refusals[aliases[0]]))
-    candidate = _upload(client, package, " ".join(aliases))
+    candidate = _upload(client, result, write, " ".join(aliases))
     winners = {alias: _promote_best(client, candidate, holders[alias], alias) for alias in open_aliases}
     reason = _explain_decision(aliases[0], candidate, holders, refusals, winners)
     is_champion = as_champion and winners.get(aliases[0], candidate).version == candidate.version
+    champion = None
     if is_champion and refusals[aliases[0]] is None:
         champion = candidate.model_copy(update={"alias": aliases[0]})
-        return PromotionResult(champion=champion, reason=reason, version=candidate)
-    return PromotionResult(champion=None, reason=reason, version=candidate)
-
-
-def _find_suffix(client: "MlflowClient", corpus: str, label: str) -> str:
-    """What the aliases of a label end in: nothing for the main label, which was registered first."""
-    main = model_versions.find_by_alias(client, corpus, CHAMPION_ALIAS)
-    return "" if main is None or main.protocol == label else make_label_suffix(label)
+    return PromotionResult(champion=champion, reason=reason, version=candidate)
 
 
 def _explain_refusal(holder: RegisteredVersion | None, result: ModelResult) -> str | None:
@@ -182,20 +175,17 @@ def write_run_package(
     )
 
 
-def _upload(client: "MlflowClient", package: _Package, offered_as: str) -> RegisteredVersion:
+def _upload(
+    client: "MlflowClient", result: ModelResult, write: WritePackage, offered_as: str
+) -> RegisteredVersion:
     """Log the package as a model that the trial's run made, and register a version of it."""
-    result = package.result
-    run = _find_run(client, result)
+    runs = run_store.find_corpus_runs(client, result.corpus, RunKey(result.study, result.trial).tags())
+    if not runs:
+        where = f'trial {result.trial} of study "{result.study}" in experiment "{result.corpus}"'
+        raise TrackingError(f"cannot register a model without its run: no {where}; record the trial first")
+    run = runs[0]
     with open_scratch_folder() as folder:
-        write_run_package(
-            folder,
-            run.info.run_id,
-            result,
-            package.model_folder,
-            package.vocabulary,
-            package.rules,
-            package.sources,
-        )
+        write(folder, run.info.run_id)
         content = digest_card(folder)
         model = _log_model(client, run, result, content, folder)
     estimate = result.estimate or Estimate(cost=result.cost)
@@ -222,16 +212,6 @@ def _upload(client: "MlflowClient", package: _Package, offered_as: str) -> Regis
     return model_versions.create_version(client, candidate, model.artifact_location)
 
 
-def _find_run(client: "MlflowClient", result: ModelResult) -> "Run":
-    """The trial's run. Raises TrackingError where there is none."""
-    key = RunKey(result.study, result.trial)
-    runs = run_store.find_corpus_runs(client, result.corpus, key.tags())
-    if not runs:
-        where = f'trial {result.trial} of study "{result.study}" in experiment "{result.corpus}"'
-        raise TrackingError(f"cannot register a model without its run: no {where}; record the trial first")
-    return runs[0]
-
-
 def _promote_best(
     client: "MlflowClient", candidate: RegisteredVersion, holder: RegisteredVersion | None, alias: str
 ) -> RegisteredVersion:
@@ -251,7 +231,7 @@ def _promote_best(
 def _choose_best(
     client: "MlflowClient", candidate: RegisteredVersion, holder: RegisteredVersion | None, alias: str
 ) -> RegisteredVersion:
-    newer = model_versions.list_versions(client, candidate.corpus, after=holder.version if holder else 0)
+    newer = model_versions.list_own_versions(client, candidate.corpus, after=holder.version if holder else 0)
     others = [
         version
         for version in newer
@@ -276,13 +256,18 @@ def _log_model(
     client: "MlflowClient", run: "Run", result: ModelResult, content: str, folder: Path
 ) -> "LoggedModel":
     """Log the package in `folder` as a model of the run; one that has this content already is completed."""
-    model = _find_model(client, run, content) or client.create_logged_model(
-        run.info.experiment_id,
-        _make_name(run.info.run_name),
-        run.info.run_id,
-        {CONTENT_TAG: content, "memtune.protocol": result.label, "memtune.study": result.study},
-        _collect_parameters(run),
-        MODEL_TYPE,
+    # Perhaps incomplete: a registration may have been interrupted.
+    known = client.search_logged_models(
+        [run.info.experiment_id], f"tags.`{CONTENT_TAG}` = '{content}'", max_results=1
+    )
+    # A model's name may not hold some signs of a run's.
+    name = "".join("-" if sign in "/:.%\"'" else sign for sign in run.info.run_name)
+    tags = {CONTENT_TAG: content, "memtune.protocol": result.label, "memtune.study": result.study}
+    # The parameters of the run, so that pages compare both by the same names and values.
+    given = run.data.params.items()
+    parameters = {key: run_store.truncate_text(text, MAX_PARAMETER_CHARACTERS) for key, text in given}
+    model = next(iter(known), None) or client.create_logged_model(
+        run.info.experiment_id, name, run.info.run_id, tags, parameters, MODEL_TYPE
     )
     if str(model.status) != "READY":
         client.log_model_artifacts(model.model_id, str(folder))
@@ -290,27 +275,6 @@ def _log_model(
         _link_to_run(client, run, model.model_id)
         model = client.finalize_logged_model(model.model_id, "READY")
     return model
-
-
-def _find_model(client: "MlflowClient", run: "Run", content: str) -> "LoggedModel | None":
-    """The model of this content, perhaps incomplete: a registration may have been interrupted."""
-    found = client.search_logged_models(
-        [run.info.experiment_id], f"tags.`{CONTENT_TAG}` = '{content}'", max_results=1
-    )
-    return found[0] if found else None
-
-
-def _make_name(name: str) -> str:
-    """A model's name, which may not hold some signs of a run's."""
-    return "".join("-" if sign in "/:.%\"'" else sign for sign in name)
-
-
-def _collect_parameters(run: "Run") -> dict[str, str]:
-    """The parameters of the model's run, so that pages compare both by the same names and values."""
-    return {
-        name: run_store.truncate_text(text, MAX_PARAMETER_CHARACTERS)
-        for name, text in run.data.params.items()
-    }
 
 
 def _log_figures(client: "MlflowClient", run: "Run", result: ModelResult, model: "LoggedModel") -> None:

@@ -15,10 +15,10 @@ from memtune.objective import Objective
 from memtune.seed_statistics import Estimate
 from memtune.tracking.compatibility import MODEL_VERSIONS_TAG
 from memtune.tracking.mlflow_connection import (
-    connect,
     find_sqlite_path,
     make_experiment_name,
-    translate_mlflow_errors,
+    open_store,
+    read_pages,
 )
 from memtune.tracking.runs import run_tags
 from memtune.tracking.runs.recorded_runs import find_trial_run, is_trial_name
@@ -150,8 +150,8 @@ def make_label_suffix(label: str) -> str:
 
 def find_champion(tracking_uri: str, corpus: str) -> RegisteredVersion | None:
     """The champion of a corpus's main label, or None; a version that memtune did not register is skipped."""
-    with translate_mlflow_errors(tracking_uri):
-        return _find_or_warn(connect(tracking_uri), corpus, CHAMPION_ALIAS)
+    with open_store(tracking_uri) as client:
+        return _find_or_warn(client, corpus, CHAMPION_ALIAS)
 
 
 def list_champions(tracking_uri: str, corpus: str | None = None) -> list[RegisteredVersion]:
@@ -159,17 +159,13 @@ def list_champions(tracking_uri: str, corpus: str | None = None) -> list[Registe
 
     Models that memtune did not register are skipped with a warning.
     """
-    client = connect(tracking_uri)
-    with translate_mlflow_errors(tracking_uri):
-        names = [name for name in list_model_names(client) if corpus in (None, name)]
-        places = [(name, alias) for name in names for alias in _list_champion_aliases(client, name)]
-        found = [_find_or_warn(client, name, alias) for name, alias in places]
+    found: list[RegisteredVersion | None] = []
+    with open_store(tracking_uri) as client:
+        for name in [name for name in list_model_names(client) if corpus in (None, name)]:
+            aliases = sorted(client.get_registered_model(name).aliases)
+            champions = [alias for alias in aliases if alias.partition("-")[0] == CHAMPION_ALIAS]
+            found += [_find_or_warn(client, name, alias) for alias in champions]
     return [champion for champion in found if champion is not None]
-
-
-def _list_champion_aliases(client: "MlflowClient", corpus: str) -> list[str]:
-    aliases = client.get_registered_model(corpus).aliases
-    return sorted(alias for alias in aliases if alias.partition("-")[0] == CHAMPION_ALIAS)
 
 
 def _find_or_warn(client: "MlflowClient", corpus: str, alias: str) -> RegisteredVersion | None:
@@ -182,14 +178,8 @@ def _find_or_warn(client: "MlflowClient", corpus: str, alias: str) -> Registered
 
 def list_model_names(client: "MlflowClient") -> list[str]:
     """Every registered model, by name."""
-    names: list[str] = []
-    token: str | None = None
-    while True:
-        page = client.search_registered_models(order_by=["name ASC"], page_token=token)
-        names.extend(model.name for model in page)
-        token = page.token
-        if not token:
-            return names
+    found = read_pages(lambda token: client.search_registered_models(order_by=["name ASC"], page_token=token))
+    return [model.name for model in found]
 
 
 def find_by_alias(client: "MlflowClient", corpus: str, alias: str) -> RegisteredVersion | None:
@@ -207,26 +197,19 @@ def find_by_alias(client: "MlflowClient", corpus: str, alias: str) -> Registered
         raise
 
 
-def list_versions(client: "MlflowClient", corpus: str, after: int) -> list[RegisteredVersion]:
+def list_own_versions(client: "MlflowClient", corpus: str, after: int) -> list[RegisteredVersion]:
     """The versions of a corpus that memtune registered, newer than the version `after`."""
-    newer = [version for version in _list_all_versions(client, corpus) if int(version.version) > after]
     found: list[RegisteredVersion] = []
-    for version in newer:
+    for version in _list_all_versions(client, corpus):
         with suppress(ForeignVersionError):
-            found.append(_to_registered_version(version))
+            if int(version.version) > after:
+                found.append(_to_registered_version(version))
     return found
 
 
 def _list_all_versions(client: "MlflowClient", corpus: str) -> list["ModelVersion"]:
     """Every version of a registered model, others' too."""
-    found: list[ModelVersion] = []
-    token: str | None = None
-    while True:
-        page = client.search_model_versions(f"name = '{corpus}'", page_token=token)
-        found.extend(page)
-        token = page.token
-        if not token:
-            return found
+    return read_pages(lambda token: client.search_model_versions(f"name = '{corpus}'", page_token=token))
 
 
 def create_version(client: "MlflowClient", candidate: RegisteredVersion, source: str) -> RegisteredVersion:
@@ -238,9 +221,14 @@ def create_version(client: "MlflowClient", candidate: RegisteredVersion, source:
     except MlflowException as error:
         if error.error_code != "RESOURCE_ALREADY_EXISTS":
             raise
-        for known in list_versions(client, candidate.corpus, after=0):
+        for known in list_own_versions(client, candidate.corpus, after=0):
             if known.content == candidate.content:
-                return _add_candidate_aliases(client, known, candidate.offered_as)
+                aliases = {*known.offered_as.split(), *candidate.offered_as.split()}
+                together = " ".join(sorted(aliases))
+                if together != known.offered_as:
+                    place = known.corpus, str(known.version)
+                    client.set_model_version_tag(*place, "offered_as", together)
+                return known.model_copy(update={"offered_as": together})
     version = client.create_model_version(
         candidate.corpus,
         source,
@@ -277,8 +265,7 @@ def describe_registered(
 
     Raises TrackingError when the store does not answer.
     """
-    client = connect(tracking_uri)
-    with translate_mlflow_errors(tracking_uri):
+    with open_store(tracking_uri) as client:
         client.update_model_version(version.corpus, str(version.version), description)
         if of_model is not None:
             client.update_registered_model(version.corpus, of_model)
@@ -300,8 +287,7 @@ def record_evaluation(
     The same model has the same figures, so a repeated call changes nothing. Raises TrackingError when the
     store does not answer.
     """
-    client = connect(tracking_uri)
-    with translate_mlflow_errors(tracking_uri):
+    with open_store(tracking_uri) as client:
         known = client.get_run(run_id).data.metrics
         for figure, value in metrics.items():
             if version is not None:
@@ -309,16 +295,6 @@ def record_evaluation(
                 client.set_model_version_tag(*place, f"{name}_{figure}", str(value))
             if f"{name}_{figure}" not in known:
                 client.log_metric(run_id, f"{name}_{figure}", float(value))
-
-
-def _add_candidate_aliases(
-    client: "MlflowClient", known: RegisteredVersion, offered_as: str
-) -> RegisteredVersion:
-    """A registered version that competes for further aliases."""
-    together = " ".join(sorted({*known.offered_as.split(), *offered_as.split()}))
-    if together != known.offered_as:
-        client.set_model_version_tag(known.corpus, str(known.version), "offered_as", together)
-    return known.model_copy(update={"offered_as": together})
 
 
 def require_registered(tracking_uri: str, uri: str) -> None:
@@ -336,8 +312,8 @@ def require_registered(tracking_uri: str, uri: str) -> None:
             f"no {uri}: {database} does not exist; run: memtune search STUDY.toml, or set MEMTUNE_HOME to "
             "where one has run"
         )
-    with translate_mlflow_errors(tracking_uri):
-        find_version(connect(tracking_uri), uri)
+    with open_store(tracking_uri) as client:
+        find_version(client, uri)
 
 
 def find_version(client: "MlflowClient", uri: str) -> RegisteredVersion:
@@ -356,16 +332,11 @@ def find_version(client: "MlflowClient", uri: str) -> RegisteredVersion:
             None,
         )
     if found is None:
-        raise TrackingError(f'no {uri}; "{name}" has {_describe_known(client, name, is_alias=bool(alias))}')
+        numbers = ", ".join(str(version.version) for version in list_own_versions(client, name, after=0))
+        aliases = ", ".join(sorted(client.get_registered_model(name).aliases)) if alias else ""
+        has = f"the aliases {aliases}" if aliases else f"versions {numbers or 'none'}"
+        raise TrackingError(f'no {uri}; "{name}" has {has}')
     return found
-
-
-def _describe_known(client: "MlflowClient", name: str, *, is_alias: bool) -> str:
-    """The aliases of a model, or where it has none or a number was given, its versions."""
-    if is_alias and (aliases := client.get_registered_model(name).aliases):
-        return f"the aliases {', '.join(sorted(aliases))}"
-    numbers = ", ".join(str(version.version) for version in list_versions(client, name, after=0))
-    return f"versions {numbers or 'none'}"
 
 
 def _parse_model_uri(uri: str) -> tuple[str, str, str]:
@@ -386,21 +357,17 @@ def _read_fields(version: "ModelVersion") -> dict[str, object]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def _list_missing_fields(version: "ModelVersion") -> list[str]:
-    """The required fields of a RegisteredVersion that a version lacks."""
-    required = {name for name, field in RegisteredVersion.model_fields.items() if field.is_required()}
-    return sorted(required - _read_fields(version).keys())
-
-
 def _to_registered_version(version: "ModelVersion") -> RegisteredVersion:
-    if lacking := _list_missing_fields(version):
+    fields = _read_fields(version)
+    required = {name for name, field in RegisteredVersion.model_fields.items() if field.is_required()}
+    if lacking := sorted(required - fields.keys()):
         raise ForeignVersionError(
             f"models:/{version.name}/{version.version} was not registered by memtune: it lacks "
             f"{', '.join(lacking)}; use a version that was, or give its alias to one"
         )
     make_experiment_name(version.name)
     try:
-        return RegisteredVersion.model_validate(_read_fields(version))
+        return RegisteredVersion.model_validate(fields)
     except ValidationError as error:
         problem = error.errors()[0]
         raise ForeignVersionError(

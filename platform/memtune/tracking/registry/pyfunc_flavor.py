@@ -12,8 +12,12 @@ from typing import TYPE_CHECKING, Any
 from memtune.errors import TrackingError
 from memtune.models.architecture import LanguageModel
 from memtune.tasks import compute_text_nats
-from memtune.tracking.registry.model_package import check_files, read_text_rules, read_vocabulary
-from memtune.tracking.registry.registered_model import load_registered
+from memtune.tracking.registry.model_package import (
+    check_files,
+    load_registered,
+    read_text_rules,
+    read_vocabulary,
+)
 from memtune.tracking.registry.text_rules import UNK, TextReader, TextRules
 from memtune.training import load_model
 

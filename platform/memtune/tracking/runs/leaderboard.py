@@ -9,7 +9,7 @@ from pydantic import Field, computed_field
 
 from memtune.objective import Objective
 from memtune.seed_statistics import Estimate
-from memtune.tracking.mlflow_connection import connect, translate_mlflow_errors
+from memtune.tracking.mlflow_connection import open_store
 from memtune.tracking.runs import run_store, run_tags
 from memtune.tracking.runs.recorded_runs import count_run_accesses
 from memtune.trial_state import StopReason, TrialEnd, TrialState, read_earlier_end
@@ -100,11 +100,16 @@ def read_leaderboard(tracking_uri: str, corpus: str, protocol: str | None = None
     trials with this label. Runs with tags or parameters that memtune does not write are skipped with a
     warning.
     """
-    client = connect(tracking_uri)
-    with translate_mlflow_errors(tracking_uri):
+    with open_store(tracking_uri) as client:
         runs = run_store.find_corpus_runs(client, corpus, {run_tags.ROLE: "trial"})
-        rows = [_build_row_or_warn(client, run) for run in runs]
-    kept = [row for row in rows if row is not None and protocol in (None, row.protocol)]
+        rows: list[LeaderboardRow] = []
+        for run in runs:
+            try:
+                rows.append(_build_row(client, run))
+            except (LookupError, TypeError, ValueError) as error:
+                name, reason = run.info.run_id, str(error).partition("\n")[0]
+                log.warning("run %s is skipped: memtune does not write such records: %s", name, reason)
+    kept = [row for row in rows if protocol in (None, row.protocol)]
     return sorted(kept, key=lambda row: (row.cost, row.name))
 
 
@@ -114,20 +119,10 @@ def find_varying_parameters(rows: Sequence[LeaderboardRow]) -> list[str]:
     return [name for name in names if len({str(row.parameters.get(name)) for row in rows}) > 1]
 
 
-def _build_row_or_warn(client: "MlflowClient", run: "Run") -> LeaderboardRow | None:
-    try:
-        return _build_row(client, run)
-    except (LookupError, TypeError, ValueError) as error:
-        reason = str(error).partition("\n")[0]
-        log.warning("run %s is skipped: memtune does not write such records: %s", run.info.run_id, reason)
-        return None
-
-
 def _build_row(client: "MlflowClient", run: "Run") -> LeaderboardRow:
-    tags, parameters = (
-        run.data.tags,
-        {n: run_store.parse_parameter(text) for n, text in run.data.params.items()},
-    )
+    tags, metrics = run.data.tags, run.data.metrics
+    parameters = {name: run_store.parse_parameter(text) for name, text in run.data.params.items()}
+    seconds, peak = metrics.get("seconds"), metrics.get("peak_memory_bytes")
     datasets = run.inputs.dataset_inputs if run.inputs else []
     objective = run_tags.read_objective(tags)
     curve = _read_curve(client, run, objective)
@@ -150,9 +145,9 @@ def _build_row(client: "MlflowClient", run: "Run") -> LeaderboardRow:
         seed=parameters.get("seed") or 0,
         configuration=tags.get("memtune.configuration", tags[run_tags.TRIAL]),
         curve=curve,
-        planned_tokens=_read_budget(parameters, tokens, run.data.metrics.get("epoch")),
-        hours=_read_hours(run),
-        peak_memory_bytes=_read_peak_memory(run),
+        planned_tokens=_read_budget(parameters, tokens, metrics.get("epoch")),
+        hours=None if seconds is None else seconds / 3600,
+        peak_memory_bytes=None if peak is None or not math.isfinite(peak) else int(peak),
         test_accesses=count_run_accesses(client, run),
     )
 
@@ -184,16 +179,6 @@ def _read_curve(client: "MlflowClient", run: "Run", objective: Objective) -> dic
     history = {metric.step: metric.value for metric in client.get_metric_history(run.info.run_id, name)}
     finite = {step: value for step, value in history.items() if value == value}
     return {step: objective.compute_cost(value) for step, value in finite.items()}
-
-
-def _read_hours(run: "Run") -> float | None:
-    seconds = run.data.metrics.get("seconds")
-    return None if seconds is None else seconds / 3600
-
-
-def _read_peak_memory(run: "Run") -> int | None:
-    peak = run.data.metrics.get("peak_memory_bytes")
-    return None if peak is None or not math.isfinite(peak) else int(peak)
 
 
 def _read_budget(parameters: dict[str, Any], tokens: int, epoch: float | None) -> float | None:

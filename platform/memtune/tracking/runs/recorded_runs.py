@@ -17,11 +17,10 @@ from pydantic import ConfigDict, Field, ValidationError
 
 from memtune.errors import TrackingError
 from memtune.tracking.mlflow_connection import (
-    connect,
     ensure_experiment,
     find_sqlite_path,
     make_experiment_name,
-    translate_mlflow_errors,
+    open_store,
 )
 from memtune.tracking.runs import run_store, run_tags
 from memtune.values import Value
@@ -76,8 +75,7 @@ def find_trial_run(tracking_uri: str, text: str) -> TrialRun:
         raise TrackingError(
             f"no trial {text}: {database} does not exist; set MEMTUNE_HOME to where it was trained"
         )
-    client = connect(tracking_uri)
-    with translate_mlflow_errors(tracking_uri):
+    with open_store(tracking_uri) as client:
         found = _find_runs(client, text)
         if len(found) != 1:
             several = ", ".join(sorted(run.data.tags[run_tags.STUDY] for run in found))
@@ -162,8 +160,7 @@ def find_evaluation(
     tracking_uri: str, experiment: str, trial: str, split: str = "test"
 ) -> RecordedEvaluation | None:
     """The evaluation of a trial without a study, by the trial's identity; None for a trial without a run."""
-    client = connect(tracking_uri)
-    with translate_mlflow_errors(tracking_uri):
+    with open_store(tracking_uri) as client:
         tags = {run_tags.ROLE: "trial", run_tags.STUDY: run_tags.NO_STUDY, run_tags.TRIAL: trial}
         runs = run_store.find_corpus_runs(client, experiment, tags)
     if not runs:
@@ -178,8 +175,7 @@ def record_test_access(tracking_uri: str, corpus: str, run_id: str | None = None
 
     Raises TrackingError when the store does not answer.
     """
-    client = connect(tracking_uri)
-    with translate_mlflow_errors(tracking_uri):
+    with open_store(tracking_uri) as client:
         run_id = run_id or _find_own_run(client, tracking_uri, corpus)
         count = len(client.get_metric_history(run_id, TEST_ACCESSES)) + 1
         client.log_metric(run_id, TEST_ACCESSES, count, round(1000 * time.time()), count)
@@ -187,8 +183,7 @@ def record_test_access(tracking_uri: str, corpus: str, run_id: str | None = None
 
 def count_test_accesses(tracking_uri: str, corpus: str) -> int:
     """The accesses to test splits by models of a corpus."""
-    client = connect(tracking_uri)
-    with translate_mlflow_errors(tracking_uri):
+    with open_store(tracking_uri) as client:
         experiment = client.get_experiment_by_name(corpus)
         if experiment is None:
             return 0
@@ -225,8 +220,7 @@ def delete_study_runs(tracking_uri: str, corpus: str, study: str) -> int:
 
     `mlflow gc` removes deleted runs permanently.
     """
-    client = connect(tracking_uri)
-    with translate_mlflow_errors(tracking_uri):
+    with open_store(tracking_uri) as client:
         found = run_store.find_corpus_runs(client, make_experiment_name(corpus), {run_tags.STUDY: study})
         for run in found:
             client.delete_run(run.info.run_id)
@@ -246,8 +240,7 @@ def record_conclusion(
     `tags_by_trial` has tags by the trial's identity: `rank`, `figure`, `best_of_family`. `description` is
     Markdown. Raises TrackingError when the store does not answer.
     """
-    client = connect(tracking_uri)
-    with translate_mlflow_errors(tracking_uri):
+    with open_store(tracking_uri) as client:
         runs = run_store.find_corpus_runs(client, corpus, {run_tags.STUDY: study})
         for run in runs:
             known = run.data.tags

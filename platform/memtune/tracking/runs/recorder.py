@@ -16,7 +16,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
 from memtune.errors import StudyError, TrackingError, explain_system_error
@@ -31,18 +30,18 @@ from memtune.tracking.mlflow_connection import (
     translate_mlflow_errors,
 )
 from memtune.tracking.runs import run_tags
-from memtune.tracking.runs.run_commands import (
+from memtune.tracking.runs.run_store import (
     CorpusInput,
     DrawCurve,
     EndRun,
     LogReport,
     ReconcileRuns,
+    RecordedTrial,
     RunCommand,
     RunKey,
     StartRun,
     WriteFiles,
 )
-from memtune.tracking.runs.run_store import RecordedTrial
 from memtune.tracking.runs.run_writer import DrawFigures, RunWriter
 from memtune.trial_state import TrialEnd, TrialState
 
@@ -62,10 +61,6 @@ PROGRESS_SECONDS = 10.0
 logger = logging.getLogger(__name__)
 
 
-def _is_never(error: Exception) -> bool:
-    return False
-
-
 class DeliveryQueue(Generic[Key, Message]):
     """Queues by key, emptied by a thread.
 
@@ -78,7 +73,7 @@ class DeliveryQueue(Generic[Key, Message]):
         self,
         deliver: Callable[[Key, deque[Message]], None],
         is_permanent: Callable[[Exception], bool],
-        is_doubtful: Callable[[Exception], bool] = _is_never,
+        is_doubtful: Callable[[Exception], bool] = lambda error: False,
         capacity: int = MAX_WAITING_COMMANDS,
     ) -> None:
         self.problems: list[str] = []
@@ -353,9 +348,7 @@ class Recorder:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def _enqueue_start(self, key: RunKey, command: StartRun) -> None:

@@ -1,26 +1,113 @@
 """Runs in the store: searches by tag, batches of entries, final status, merging of duplicate runs.
 
+The recorder's commands are values on their way to the store, which `RunWriter` carries out. Repeating a
+command that failed half-way changes nothing twice.
+
 Parameters are written as JSON (`true`, `0.1`, `null`; text unchanged), so that `parse_parameter` returns a
 typed value. A report's step is its number of tokens seen; its texts become tags, the last of each.
 """
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel
 
 from memtune.storage.local_files import open_scratch_folder
+from memtune.tracking.mlflow_connection import read_pages
 from memtune.tracking.runs import run_tags
-from memtune.tracking.runs.run_commands import CorpusInput, EndRun, ReconcileRuns, RunKey
-from memtune.trial_state import TrialState
-from memtune.values import flatten
+from memtune.trial_state import TrialEnd, TrialState
+from memtune.values import Value, flatten
 
 if TYPE_CHECKING:
     from mlflow.entities import DatasetInput, Metric, Param, Run, RunTag
     from mlflow.tracking import MlflowClient
+
+
+@dataclass(frozen=True)
+class RunKey:
+    """The identity of a run: the study, and the trial's identity unless it is the study's run."""
+
+    study: str
+    trial: str | None = None
+
+    def tags(self) -> dict[str, str]:
+        """The tags by which the run is found again."""
+        if self.trial is None:
+            return {run_tags.STUDY: self.study, run_tags.ROLE: "study"}
+        return {run_tags.STUDY: self.study, run_tags.ROLE: "trial", run_tags.TRIAL: self.trial}
+
+
+class CorpusInput(Value):
+    """The corpus that a trial trains on, as lineage: its store, its digest, and its counts per split."""
+
+    name: str
+    digest: str
+    store: str
+    vocabulary_size: int
+    splits: dict[str, dict[str, int]]
+
+
+@dataclass(frozen=True)
+class StartRun:
+    """A run's name, parameters and tags; `time_ms` in milliseconds since the epoch."""
+
+    name: str
+    time_ms: int
+    parameters: dict[str, Any]
+    tags: dict[str, str]
+    dataset: CorpusInput | None = None
+    max_tokens: int | None = None
+    """Of a resumed trial: validations beyond these tokens are not in the study database and are dropped."""
+    description: str = ""
+    """Markdown for the pages."""
+
+
+@dataclass(frozen=True)
+class LogReport:
+    """One report of a trial, and when it arrived, in milliseconds since the epoch."""
+
+    time_ms: int
+    report: object
+
+
+@dataclass(frozen=True)
+class WriteFiles:
+    """Artifacts of a run: content by relative path."""
+
+    contents: dict[str, bytes]
+
+
+@dataclass(frozen=True)
+class DrawCurve:
+    """The figures of a trial and its best validation value, from all reports so far."""
+
+
+@dataclass(frozen=True)
+class EndRun:
+    """How and why a run ended, and when, in milliseconds since the epoch."""
+
+    state: TrialState
+    end: TrialEnd | None
+    time_ms: int
+    validated_tokens: int | None = None
+    """Tokens at a trial's last report with a validation; None for a study and where it is not known."""
+    figures: Mapping[str, float] = field(default_factory=dict)
+    """Figures of the whole trial, such as the money that it cost."""
+
+
+@dataclass(frozen=True)
+class ReconcileRuns:
+    """The states of the trials that have ended according to the study database, by identity."""
+
+    state_by_trial: dict[str, TrialState]
+    time_ms: int
+
+
+RunCommand = StartRun | LogReport | WriteFiles | DrawCurve | EndRun | ReconcileRuns
+
 
 T = TypeVar("T")
 
@@ -59,14 +146,9 @@ def find_runs(client: "MlflowClient", experiment_id: str, tags: dict[str, str]) 
     """Every run with these tags that is not deleted, oldest first."""
     condition = " AND ".join(f"tags.`{name}` = '{value}'" for name, value in tags.items())
     order = ["attributes.start_time ASC"]
-    found: list[Run] = []
-    token: str | None = None
-    while True:
-        page = client.search_runs([experiment_id], condition, order_by=order, page_token=token)
-        found.extend(page)
-        token = page.token
-        if not token:
-            return found
+    return read_pages(
+        lambda token: client.search_runs([experiment_id], condition, order_by=order, page_token=token)
+    )
 
 
 def find_corpus_runs(client: "MlflowClient", corpus: str, tags: dict[str, str]) -> list["Run"]:
@@ -98,7 +180,12 @@ class PendingEntries:
                 synchronous=True,
             )
         if self.files:
-            write_files(client, run_id, self.files)
+            with open_scratch_folder() as folder:
+                for name, content in self.files.items():
+                    path = folder / name
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    path.write_bytes(content)
+                client.log_artifacts(run_id, str(folder))
 
 
 def read_logged_values(client: "MlflowClient", run: "Run") -> LoggedValues:
@@ -108,16 +195,6 @@ def read_logged_values(client: "MlflowClient", run: "Run") -> LoggedValues:
         name: {metric.step: metric.value for metric in sorted(history, key=lambda metric: metric.timestamp)}
         for name, history in histories.items()
     }
-
-
-def write_files(client: "MlflowClient", run_id: str, contents: dict[str, bytes]) -> None:
-    """Store each content under its relative path among the run's artifacts."""
-    with open_scratch_folder() as folder:
-        for name, content in contents.items():
-            path = folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
-        client.log_artifacts(run_id, str(folder))
 
 
 def describe_end(command: EndRun, tokens: int = 0, description: str = "") -> dict[str, str]:
@@ -170,37 +247,30 @@ def parse_description(note: str) -> str:
     return note.partition("\n\n")[2]
 
 
-def set_final_status(client: "MlflowClient", run_id: str, command: EndRun) -> None:
-    """Set MLflow's status of a run that ended."""
-    client.set_terminated(run_id, RUN_STATUS[command.state], command.time_ms)
-
-
 def list_recorded(client: "MlflowClient", experiment_id: str, study: str) -> dict[str, RecordedTrial]:
     """The trials of a study whose end the store holds, by identity; none that has two runs."""
     by_trial = defaultdict(list)
     for run in find_runs(client, experiment_id, {run_tags.STUDY: study, run_tags.ROLE: "trial"}):
         by_trial[run.data.tags[run_tags.TRIAL]].append(run)
-    recorded = {trial: _read_recorded(runs[0]) for trial, runs in by_trial.items() if len(runs) == 1}
-    return {trial: found for trial, found in recorded.items() if found is not None}
+    recorded: dict[str, RecordedTrial] = {}
+    for trial, (run, *others) in by_trial.items():
+        tokens, state = run.data.tags.get(run_tags.VALIDATED_TOKENS), run.data.tags.get(run_tags.STATE)
+        # An end may be stored incompletely.
+        ended = [end for end, status in RUN_STATUS.items() if status == run.info.status and end == state]
+        if ended and tokens and not others:
+            recorded[trial] = RecordedTrial(ended[0], int(tokens))
+    return recorded
 
 
-def _read_recorded(run: "Run") -> RecordedTrial | None:
-    """How a run's trial ended; None when its end is stored incompletely."""
-    tokens, state = run.data.tags.get(run_tags.VALIDATED_TOKENS, ""), run.data.tags.get(run_tags.STATE)
-    ended = [ended for ended, status in RUN_STATUS.items() if status == run.info.status and ended == state]
-    return RecordedTrial(ended[0], int(tokens)) if ended and tokens else None
+def drop_surplus(client: "MlflowClient", run: "Run", max_tokens: int) -> "Run":
+    """The run without validations at more tokens, of a worker that outlived its driver.
 
-
-def has_validation_beyond(client: "MlflowClient", run: "Run", max_tokens: int) -> bool:
-    """Whether the store holds a validation of the run at more tokens."""
-    names = [name for name in VALIDATION_METRICS if name in run.data.metrics]
-    run_id = run.info.run_id
-    return any(m.step > max_tokens for name in names for m in client.get_metric_history(run_id, name))
-
-
-def replace_run(client: "MlflowClient", run: "Run", max_tokens: int) -> "Run":
-    """A copy of the run with its metrics up to these tokens, in its place: MLflow cannot delete metrics."""
+    Where there are such, it is a copy of the run in its place: MLflow cannot delete metrics.
+    """
     info, tags = run.info, run.data.tags
+    names = [name for name in VALIDATION_METRICS if name in run.data.metrics]
+    if all(m.step <= max_tokens for name in names for m in client.get_metric_history(info.run_id, name)):
+        return run
     copy = client.create_run(info.experiment_id, info.start_time, tags, info.run_name)
     batch = PendingEntries()
     for name in run.data.metrics:
@@ -253,7 +323,7 @@ def _correct_status(client: "MlflowClient", run: "Run", state: TrialState | None
         description = parse_description(run.data.tags.get(run_tags.NOTE, ""))
         drop_end_tags(client, run)
         PendingEntries(tags=describe_end(command, tokens, description)).send(client, run.info.run_id)
-        set_final_status(client, run.info.run_id, command)
+        client.set_terminated(run.info.run_id, RUN_STATUS[command.state], command.time_ms)
     elif state is not None and run.info.status != RUN_STATUS[state]:
         client.set_terminated(run.info.run_id, RUN_STATUS[state], run.info.end_time or time_ms)
 
@@ -286,7 +356,8 @@ def read_report_numbers(report: object) -> tuple[int, dict[str, float]]:
     """(tokens seen, every other number of the report by name); flags, texts, unset values are left out."""
     fields = _read_fields(report)
     tokens = int(fields.pop("tokens"))
-    return tokens, {name: float(value) for name, value in fields.items() if _is_number(value)}
+    numbers = {name: value for name, value in fields.items() if isinstance(value, int | float)}
+    return tokens, {name: float(value) for name, value in numbers.items() if not isinstance(value, bool)}
 
 
 def read_report_texts(report: object) -> dict[str, str]:
@@ -303,26 +374,12 @@ def _read_fields(report: object) -> dict[str, Any]:
     return report.model_dump(exclude_unset=True) if isinstance(report, BaseModel) else dict(report)  # type: ignore[call-overload]
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def to_metrics(reports: Iterable[tuple[int, object]]) -> Iterator["Metric"]:
-    """One metric per number of every (time in milliseconds, report)."""
-    # Imported here: MLflow loads for seconds; see mlflow_connection.
-    from mlflow.entities import Metric
-
-    for timestamp, report in reports:
-        step, fields = read_report_numbers(report)
-        for name, value in fields.items():
-            yield Metric(name, value, timestamp, step)
-
-
 def to_params(nested: Mapping[str, Any]) -> list["Param"]:
     """The leaves of a configuration by dotted name, without those that are None.
 
     None says that a run does not have the field, such as epochs where tokens end a training.
     """
+    # Imported here: MLflow loads for seconds; see mlflow_connection.
     from mlflow.entities import Param
 
     leaves = ((name, value) for name, value in flatten(nested) if value is not None)

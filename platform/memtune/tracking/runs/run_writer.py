@@ -18,7 +18,7 @@ from memtune.objective import Objective
 from memtune.tracking.compatibility import forget_repository
 from memtune.tracking.mlflow_connection import ensure_experiment
 from memtune.tracking.runs import run_store, run_tags
-from memtune.tracking.runs.run_commands import (
+from memtune.tracking.runs.run_store import (
     DrawCurve,
     EndRun,
     LogReport,
@@ -140,7 +140,9 @@ class RunWriter:
         tags |= {run_tags.STATE: status, run_tags.STATUS: status, run_tags.NOTE: note}
         found = self._find_runs(key)
         if found:
-            run = self._drop_surplus(run_store.merge_runs(self._client, found), command.max_tokens)
+            run = run_store.merge_runs(self._client, found)
+            if command.max_tokens is not None:
+                run = run_store.drop_surplus(self._client, run, command.max_tokens)
             run_store.drop_end_tags(self._client, run)
             self._client.update_run(run.info.run_id, status="RUNNING", name=command.name)
         else:
@@ -164,12 +166,6 @@ class RunWriter:
         if command.dataset is not None:
             self._client.log_inputs(opened.run_id, [run_store.to_dataset_input(command.dataset)])
 
-    def _drop_surplus(self, run: "Run", max_tokens: int | None) -> "Run":
-        """The run without validations beyond `max_tokens`, of a worker that outlived its driver."""
-        if max_tokens is None or not run_store.has_validation_beyond(self._client, run, max_tokens):
-            return run
-        return run_store.replace_run(self._client, run, max_tokens)
-
     def list_recorded(self, study: str) -> dict[str, run_store.RecordedTrial]:
         """The trials of a study whose end the store holds, by identity."""
         return run_store.list_recorded(self._client, self._ensure_experiment_id(), study)
@@ -191,15 +187,17 @@ class RunWriter:
     def _log_report(self, key: RunKey, command: LogReport) -> None:
         """Add the numbers that the store lacks and the texts that are new to the pending batch."""
         run = self._read_open_run(key)
-        metrics = list(run_store.to_metrics([(command.time_ms, command.report)]))
-        for metric in metrics:
+        step, numbers = run_store.read_report_numbers(command.report)
+        for name, value in numbers.items():
             if key.trial is None:
-                self._replace_metric(run, metric.key, metric.step, metric.value, metric.timestamp)
-                _forget_earlier(run.values[metric.key], metric.step)
+                self._replace_metric(run, name, step, value, command.time_ms)
+                # A study's figures have a step for each of its trials: those before are forgotten.
+                known = run.values[name]
+                run.values[name] = {earlier: known[earlier] for earlier in known if earlier >= step}
             else:
-                self._add_metric(run, metric.key, metric.step, metric.value, metric.timestamp)
-        if metrics and key.trial is not None:
-            self._add_table_metrics(run, metrics[0].step, command.time_ms)
+                self._add_metric(run, name, step, value, command.time_ms)
+        if numbers and key.trial is not None:
+            self._add_table_metrics(run, step, command.time_ms)
         texts = run_store.read_report_texts(command.report).items()
         new = {f"memtune.{name}": text for name, text in texts if run.texts.get(f"memtune.{name}") != text}
         run.texts |= new
@@ -249,7 +247,7 @@ class RunWriter:
         for name, value in command.figures.items():
             self._replace_metric(run, name, tokens, round_figure(value), command.time_ms)
         self._send_pending(key)
-        run_store.set_final_status(self._client, run.run_id, command)
+        self._client.set_terminated(run.run_id, run_store.RUN_STATUS[command.state], command.time_ms)
         if key.trial is not None:  # the study's run stays, as the parent of trials
             del self._open_runs[key]
             forget_repository(run.run_id)
@@ -299,12 +297,6 @@ class RunWriter:
                 is_stale=True,
             )
         return self._open_runs[key]
-
-
-def _forget_earlier(values: dict[int, float], step: int) -> None:
-    """Forget the values before a step: a study's figures have a step for each of its trials."""
-    for earlier in [known for known in values if known < step]:
-        del values[earlier]
 
 
 def round_figure(value: float, digits: int = 4) -> float:

@@ -57,7 +57,7 @@ def probe_backends(multiply: Matmul = torch.matmul) -> MatmulBackend:
     """Measure oneDNN on the products of an output layer and of a layer's gates."""
     pairs = _make_test_matrices()
     with _use_onednn():
-        error = max(_compute_relative_error(multiply(*pair), *pair) for pair in pairs)
+        error = max(_measure_relative_error(multiply, *pair) for pair in pairs)
     if not error <= MAX_RELATIVE_ERROR:
         return MatmulBackend(kernels="default", error=error, gain=None)
     gain = statistics.median(_measure_speedup(multiply, pairs) for _ in range(TIMING_ROUNDS))
@@ -77,9 +77,9 @@ def _make_test_matrices() -> list[tuple[Tensor, Tensor]]:
     ]
 
 
-def _compute_relative_error(product: Tensor, left: Tensor, right: Tensor) -> float:
+def _measure_relative_error(multiply: Matmul, left: Tensor, right: Tensor) -> float:
     exact = left.double() @ right.double()
-    return float((product.double() - exact).norm() / exact.norm())
+    return float((multiply(left, right).double() - exact).norm() / exact.norm())
 
 
 def _measure_speedup(multiply: Matmul, pairs: list[tuple[Tensor, Tensor]]) -> float:

@@ -1,16 +1,34 @@
 """Configurations of optimisers; they build fused or multi-tensor optimisers of torch.optim."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
 from torch.nn import Parameter
+from torch.optim import Optimizer
 from typing_extensions import override
 
-from memtune.training.optimisation.muon import OptimiserOfGroups
 from memtune.values import Value
+
+
+class OptimiserOfGroups(Optimizer):
+    """Optimisers of one group of parameters each, with one state and one list of groups: Muon and AdamW."""
+
+    def __init__(self, optimisers: Sequence[Optimizer]) -> None:
+        self._optimisers = optimisers
+        super().__init__([optimiser.param_groups[0] for optimiser in optimisers], {})
+
+    @override
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
+        """Take a step with each optimiser."""
+        for optimiser, group in zip(self._optimisers, self.param_groups, strict=True):
+            # Loading a checkpoint replaces the state and the groups of this optimiser.
+            optimiser.param_groups, optimiser.state = [group], self.state
+            optimiser.step()
+
 
 LearningRate = Annotated[
     float,
@@ -53,6 +71,10 @@ class OptimiserBase(Value):
         """Whether to average the weights after reports with these validation costs, oldest first."""
         return False
 
+    def tensors_per_parameter(self) -> int:
+        """Floats of optimiser state per parameter, at most."""
+        return 2
+
 
 class SGDConfig(OptimiserBase):
     """Stochastic gradient descent, the optimiser of all papers on recurrent memory."""
@@ -73,8 +95,8 @@ class SGDConfig(OptimiserBase):
     def changes_unread_rows(self) -> bool:
         return bool(self.momentum or self.weight_decay)
 
+    @override
     def tensors_per_parameter(self) -> int:
-        """Floats of optimiser state per parameter."""
         return 1 if self.momentum else 0
 
 
@@ -97,10 +119,6 @@ class AdamConfig(OptimiserBase):
         return torch.optim.Adam(
             parameters, self.learning_rate, betas, self.epsilon, self.weight_decay, fused=True
         )
-
-    def tensors_per_parameter(self) -> int:
-        """Floats of optimiser state per parameter."""
-        return 2
 
 
 class AdamWConfig(OptimiserBase):
@@ -135,10 +153,6 @@ class AdamWConfig(OptimiserBase):
             fused=True,
         )
 
-    def tensors_per_parameter(self) -> int:
-        """Floats of optimiser state per parameter."""
-        return 2
-
 
 class RMSpropConfig(OptimiserBase):
     """RMSprop (Tieleman and Hinton 2012)."""
@@ -164,8 +178,8 @@ class RMSpropConfig(OptimiserBase):
             foreach=True,
         )
 
+    @override
     def tensors_per_parameter(self) -> int:
-        """Floats of optimiser state per parameter."""
         return 2 if self.momentum else 1
 
 
@@ -192,8 +206,8 @@ class NTASGDConfig(OptimiserBase):
         later, best = valid_costs[self.interval + 1 :], accumulate(valid_costs, min)
         return any(loss >= bound for loss, bound in zip(later, best, strict=False))
 
+    @override
     def tensors_per_parameter(self) -> int:
-        """Floats of optimiser state per parameter."""
         return 1
 
 
@@ -224,6 +238,8 @@ class MuonConfig(OptimiserBase):
 
     def _build_group(self, group: dict[str, Any]) -> torch.optim.Optimizer:
         if group.get("role") == "hidden":
+            # The factor of Liu et al. (2025), "Muon is Scalable for LLM Training", under which the learning
+            # rate and the weight decay of AdamW suit both.
             return torch.optim.Muon(
                 [group],
                 self.learning_rate,
@@ -239,10 +255,6 @@ class MuonConfig(OptimiserBase):
             self.weight_decay,
             fused=True,
         )
-
-    def tensors_per_parameter(self) -> int:
-        """Floats of optimiser state per parameter: at most those of AdamW."""
-        return 2
 
 
 def _leave_out_vectors(group: Any) -> Any:

@@ -8,21 +8,77 @@ most N of them. An optimiser that does not change rows with a gradient of zero (
 result with the rows that were read.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import groupby
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import Parameter
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+from torch.optim import Optimizer
 
 from memtune.errors import ConfigurationError
 from memtune.models.architecture import Model
 from memtune.training.devices import has_bfloat16_instructions
 from memtune.training.optimisation.optimisers import ParameterRole
 from memtune.training.optimisation.training_config import TrainingConfig
-from memtune.training.optimisation.weight_averages import WeightAverages
+
+AVERAGE_KEY = "average"
+STEPS_KEY = "averaged_steps"
+
+
+class WeightAverages:
+    """The averages of an optimiser's parameters; they are in its state, so that checkpoints hold them.
+
+    Polyak and Juditsky (1992), "Acceleration of Stochastic Approximation by Averaging": the mean of all
+    steps. An exponential moving average (EMA) is the mean of the first steps until these are more than it
+    remembers.
+    """
+
+    def __init__(self, optimiser: Optimizer, decay: float = 0.0) -> None:
+        """`decay` is that of an EMA; 0 averages all steps while `is_averaging`."""
+        self._optimiser = optimiser
+        self._least_weight = 1 - decay if decay else 0.0
+        self.is_averaging = decay > 0
+
+    @torch.no_grad()
+    def update(self) -> None:
+        """Add the weights after a step to the averages, while averaging."""
+        for parameter in self._iterate_parameters() if self.is_averaging else ():
+            # Adam takes any state of a parameter for its own, which it makes at the first gradient.
+            if parameter.grad is None and AVERAGE_KEY not in self._optimiser.state.get(parameter, {}):
+                continue
+            state = self._optimiser.state[parameter]
+            if AVERAGE_KEY not in state:
+                state[AVERAGE_KEY] = torch.zeros_like(parameter)
+                state[STEPS_KEY] = parameter.new_zeros(())
+            state[STEPS_KEY] += 1
+            weight = state[STEPS_KEY].reciprocal().clamp(min=self._least_weight)
+            state[AVERAGE_KEY].lerp_(parameter, weight)
+
+    @contextmanager
+    def use_averages(self) -> Iterator[None]:
+        """Context in which every parameter with an average holds the average."""
+        self._swap_averages()
+        try:
+            yield
+        finally:
+            self._swap_averages()
+
+    @torch.no_grad()
+    def _swap_averages(self) -> None:
+        for parameter in self._iterate_parameters():
+            average: Tensor | None = self._optimiser.state.get(parameter, {}).get(AVERAGE_KEY)
+            if average is not None:
+                current = parameter.clone()
+                parameter.copy_(average)
+                average.copy_(current)
+
+    def _iterate_parameters(self) -> Iterator[Parameter]:
+        for group in self._optimiser.param_groups:
+            yield from group["params"]
 
 
 def enable_sparse_gradients(model: nn.Module) -> None:
@@ -33,16 +89,6 @@ def enable_sparse_gradients(model: nn.Module) -> None:
     for module in model.modules():
         if isinstance(module, nn.Embedding):
             module.sparse = True
-
-
-def coalesce(gradient: Tensor) -> Tensor:
-    """A gradient with one entry per row: the sum over the tokens that read the row, in their order."""
-    return gradient.coalesce() if gradient.is_sparse else gradient
-
-
-def get_stored_entries(gradient: Tensor) -> Tensor:
-    """The entries of a coalesced gradient that may differ from zero."""
-    return gradient.values() if gradient.is_sparse else gradient
 
 
 class ModelUpdater:
@@ -121,12 +167,11 @@ class ModelUpdater:
     @torch.no_grad()
     def _step_plain_sgd(self, learning_rate: float) -> Tensor:
         """Take a step of plain SGD and return the norm of the gradient before clipping."""
-        updates = [
-            (parameter, coalesce(parameter.grad))
-            for parameter in self._parameters
-            if parameter.grad is not None
-        ]
-        norm = get_total_norm([get_stored_entries(gradient) for _, gradient in updates], foreach=True)
+        graded = [(parameter, parameter.grad) for parameter in self._parameters if parameter.grad is not None]
+        # With one entry per row: the sum over the tokens that read the row, in their order.
+        updates = [(own, grad.coalesce() if grad.is_sparse else grad) for own, grad in graded]
+        stored = [gradient.values() if gradient.is_sparse else gradient for _, gradient in updates]
+        norm = get_total_norm(stored, foreach=True)
         limit = self._config.clip_norm
         # 1e-6 as in torch's clip_grads_with_norm_.
         clip_factor = 1.0 if limit is None else min(1.0, limit / (norm.item() + 1e-6))

@@ -16,7 +16,6 @@ keeps the scale of its scores, where the paper's definition 4.1 divides by the w
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import Enum
 
 import torch
 from torch import nn
@@ -24,22 +23,15 @@ from torch import nn
 from memtune.models.outputs.output_layer import SoftmaxOutput
 
 
-class ParameterKind(Enum):
-    """How a parameter's shape depends on the width."""
-
-    VECTOR = "vector"
-    HIDDEN = "hidden"
-    OUTPUT = "output"
-
-
 @dataclass(frozen=True)
 class ScaledParameter:
     """A parameter at both widths."""
 
     name: str
-    kind: ParameterKind
     ratio: float
-    """Width of its input relative to the base model."""
+    """Width of its input relative to the base model; 1 for embeddings, biases and vectors."""
+    power: float
+    """Its deviation is that of the base model by 1 / ratio to this power; 0 for those that keep their own."""
     parameter: nn.Parameter
     base: nn.Parameter
 
@@ -56,31 +48,24 @@ def rescale_initial_values(model: nn.Module, base: nn.Module) -> None:
     Families initialise differently, so the deviation that a matrix has is measured. A constant stays.
     """
     for each in _compare_parameters(model, base):
-        if each.kind is ParameterKind.VECTOR:
-            continue
-        own, deviation = each.parameter.std().item(), each.base.std().item()
-        if own > 0:
-            power = 0.5 if each.kind is ParameterKind.HIDDEN else 1.0
-            each.parameter.mul_(deviation * each.ratio**-power / own)
+        if each.power and (own := each.parameter.std().item()) > 0:
+            each.parameter.mul_(each.base.std().item() * each.ratio**-each.power / own)
 
 
 def _compare_parameters(model: nn.Module, base: nn.Module) -> Iterator[ScaledParameter]:
-    """Every parameter with its kind."""
-    maps, others = _list_linear_maps(model), dict(base.named_parameters())
-    for name, parameter in model.named_parameters():
-        differs = [own != other for own, other in zip(parameter.shape, others[name].shape, strict=True)]
-        kind, ratio = ParameterKind.VECTOR, 1.0
-        if len(differs) > 1 and differs[-1] and (any(differs[:-1]) or name in maps):
-            kind = ParameterKind.HIDDEN if any(differs[:-1]) else ParameterKind.OUTPUT
-            ratio = parameter.shape[-1] / others[name].shape[-1]
-        yield ScaledParameter(name, kind, ratio, parameter, others[name])
-
-
-def _list_linear_maps(model: nn.Module) -> set[str]:
-    """The names of the matrices that are multiplied with vectors; other tables are read by row."""
-    return {
+    """Every parameter with the ratio and the power of its kind."""
+    # The matrices that are multiplied with vectors; other tables are read by row.
+    maps = {
         f"{prefix}.{name}"
         for prefix, module in model.named_modules()
         if isinstance(module, nn.Linear | nn.RNNBase | SoftmaxOutput)
         for name, _ in module.named_parameters(recurse=False)
     }
+    others = dict(base.named_parameters())
+    for name, parameter in model.named_parameters():
+        differs = [own != other for own, other in zip(parameter.shape, others[name].shape, strict=True)]
+        ratio, power = 1.0, 0.0
+        if len(differs) > 1 and differs[-1] and (any(differs[:-1]) or name in maps):
+            ratio = parameter.shape[-1] / others[name].shape[-1]
+            power = 0.5 if any(differs[:-1]) else 1.0
+        yield ScaledParameter(name, ratio, power, parameter, others[name])

@@ -11,7 +11,7 @@ import pytest
 
 from memtune.errors import ClusterError, ConfigurationError
 from memtune.ray_backend.clusters import launch_cluster, load_cluster
-from memtune.ray_backend.clusters.cluster_status import (
+from memtune.ray_backend.clusters.cluster_launch import (
     count_min_nodes,
     extract_status_report,
     parse_node_counts,

@@ -6,7 +6,7 @@ from memtune.api import run_search
 from memtune.results.study.study_report import report_study
 from memtune.settings import Settings
 from memtune.studies.definition.study_loader import load_study, resolve_study
-from memtune.studies.in_process_executor import InProcessExecutor
+from memtune.studies.executor import InProcessExecutor
 from memtune.tracking import read_code_version
 
 

@@ -18,7 +18,7 @@ from memtune.reports.study_tables import (
 )
 from memtune.results.study.study_detail import StudyDetail, show_study
 from memtune.settings import Settings
-from memtune.studies.in_process_executor import InProcessExecutor
+from memtune.studies.executor import InProcessExecutor
 from memtune.training.devices import has_bfloat16_instructions
 from memtune.trial_state import TrialState
 from tests.conftest import import_tiny_corpus, open_home, write_study

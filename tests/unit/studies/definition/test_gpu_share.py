@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memtune.studies.definition.gpu_share import (
+from memtune.training.memory_footprint import (
     CUDA_CONTEXT_BYTES,
     compute_gpu_bytes,
     compute_gpu_share,

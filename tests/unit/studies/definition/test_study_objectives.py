@@ -145,7 +145,7 @@ def try_sizes(resolved: ResolvedStudy) -> list[int]:
     proposals, sizes = resolved.open_proposals(), list[int]()
     for _ in range(16):
         proposal = require(proposals.ask())
-        sizes.append(resolved.count_parameters(proposal.configuration))
+        sizes.append(resolved.measure_size(proposal.configuration, "parameters"))
         proposals.report(proposal.number, 900, 1000 / sizes[-1])
         proposals.complete(proposal.number, 1000 / sizes[-1])
     return sizes

@@ -1,1 +1,0 @@
-"""The steps between two reports: batches, update, random states, sums and progress."""
