@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner
 
-from memtune import api, cli
+from memtune import api
+from memtune.cli import command_line as cli
 from memtune.settings import Settings
 from memtune.studies.budgets import study_clock
 from memtune.studies.in_process_executor import InProcessExecutor
