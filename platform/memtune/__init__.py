@@ -16,11 +16,9 @@ if sys.argv[:1] == ["-m"] and not sys.flags.safe_path:
     # `python -m memtune` has put the working folder first on the path: its modules are not memtune's to run.
     del sys.path[0]
 
-import logging
-import warnings
 from importlib import import_module
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False  # as in `typing`, which loads for a while
 if TYPE_CHECKING:
     from memtune.api import run_search
     from memtune.corpora import (
@@ -90,6 +88,10 @@ def _silence_widget_hints() -> None:
     """
     if "ipykernel" not in sys.modules:
         return
+    # Imported here: elsewhere than in a notebook, they would delay the handlers of `cli.main` by 20 ms.
+    import logging
+    import warnings
+
     logging.getLogger("ray.widgets.util").setLevel(logging.WARNING)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="IProgress not found")

@@ -15,6 +15,15 @@ IMPORT_SYSTEM = "<frozen importlib._bootstrap>"
 """The file of the frames that import a module."""
 
 
+def end_on_stop_signals() -> None:
+    """From now on, a stop signal ends this process with a line and exit code 1.
+
+    That is for a program that loads its modules or ends; its work is in `interrupt_on_stop_signals`.
+    """
+    for number in _list_caught():
+        signal.signal(number, _end_process)
+
+
 @contextmanager
 def interrupt_on_stop_signals() -> Iterator[None]:
     """In the block, SIGTERM and the SIGHUP of a closed terminal raise KeyboardInterrupt, like Ctrl-C.
@@ -23,10 +32,7 @@ def interrupt_on_stop_signals() -> Iterator[None]:
     survive an exception there. A signal that the process ignores stays ignored, as under `nohup`. Does
     nothing outside the main thread, where Python installs no signal handlers.
     """
-    caught = [number for number in STOP_SIGNALS if not is_ignored(number)]
-    if threading.current_thread() is not threading.main_thread():
-        caught = []
-    previous = {number: signal.signal(number, _raise_interrupt) for number in caught}
+    previous = {number: signal.signal(number, _raise_interrupt) for number in _list_caught()}
     try:
         yield
     finally:
@@ -96,13 +102,23 @@ def _is_closed_terminal(descriptor: int) -> bool:
     return False
 
 
+def _list_caught() -> list[signal.Signals]:
+    """The stop signals that this thread can catch and the process does not ignore."""
+    is_main = threading.current_thread() is threading.main_thread()
+    return [number for number in STOP_SIGNALS if is_main and not is_ignored(number)]
+
+
 def _raise_interrupt(number: int, frame: FrameType | None) -> None:
     if number == signal.SIGHUP:
         release_closed_terminal()
     while frame is not None:
         if frame.f_code.co_filename == IMPORT_SYSTEM:
-            with suppress(OSError):  # of a closed terminal
-                os.write(2, b"interrupted\n")
-            os._exit(1)
+            _end_process(number, frame)
         frame = frame.f_back
     raise KeyboardInterrupt
+
+
+def _end_process(number: int, frame: FrameType | None) -> None:
+    with suppress(OSError):  # of a closed terminal
+        os.write(2, b"interrupted\n")
+    os._exit(1)

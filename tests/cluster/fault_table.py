@@ -1,6 +1,6 @@
 """The table of faults that studies survive, with the results of the last run.
 
-Each row is a fault and its required outcome. A test that causes a fault records it through the fixture
+Each row is a fault. A test that causes a fault records it through the fixture
 `record_fault`: one line of JSON in the file that MEMTUNE_FAULTS names. The page is made of these lines:
 
     python -m tests.cluster.fault_table
@@ -38,59 +38,25 @@ RecordFault = Callable[[str, int, int, str], None]
 
 @dataclass(frozen=True)
 class Fault:
-    """A row: an event and its required outcome."""
+    """A row: an event, and the module of `tests/cluster` that causes most of it."""
 
     title: str
-    outcome: str
+    module: str
 
 
 FAULTS: Mapping[str, Fault] = {
-    "worker killed": Fault(
-        "`kill -9` of a trial's worker process",
-        "the trial continues from its checkpoint and loses at most one checkpoint interval",
-    ),
-    "driver killed": Fault(
-        "`kill -9` of the driver, then `--resume`",
-        "no trial lost, duplicated or trained twice; rungs, sampler history and budgets as before; no orphan "
-        "process; Optuna and MLflow agree; with one worker, exactly the trials of an uninterrupted run",
-    ),
-    "node lost": Fault(
-        "a worker node disconnected or killed in the middle of a trial, and connected again",
-        "its trials continue elsewhere; a node that is connected again is used again",
-    ),
-    "head lost": Fault("the head node killed and started again", "the study resumes from storage"),
-    "server stopped": Fault(
-        "MLflow's server or PostgreSQL stopped for a while in the middle of a study",
-        "training never stops; no metric is lost or duplicated",
-    ),
-    "server hangs": Fault(
-        "PostgreSQL hangs: its processes are stopped (SIGSTOP), its connections stay open",
-        "treated as an outage: every wait is limited; nothing is lost or duplicated",
-    ),
-    "object store": Fault(
-        "the S3 endpoint answers 503, slowly, or closes connections",
-        "retried with back-off; a clear error after the limit; no partial file is read",
-    ),
-    "disk full": Fault(
-        "the disk under checkpoints, the cache or the proposals is full",
-        "no trial fails: another node continues it, or the study stops and resumes; nothing corrupt is left",
-    ),
-    "files damaged": Fault(
-        "a truncated or altered checkpoint, shard or manifest",
-        "it is named; the checkpoint before it is used",
-    ),
-    "two at once": Fault(
-        "two studies, or two drivers of one study, at once",
-        "independent studies do not mix; the second driver is refused with who holds the study",
-    ),
-    "clock and pause": Fault(
-        "the clock set back; a worker or driver stopped for long (SIGSTOP), then continued",
-        "no result is lost or duplicated",
-    ),
-    "bad configuration": Fault(
-        "a configuration that always crashes, hangs, diverges or runs out of memory",
-        "recorded with its reason after a bounded number of attempts; the search continues and avoids it",
-    ),
+    "worker killed": Fault("a trial's worker is killed", "test_faults"),
+    "driver killed": Fault("the driver is killed, then resumed", "test_drivers"),
+    "node lost": Fault("a node is lost in a trial, and connected again", "test_node_faults"),
+    "head lost": Fault("the head is killed and started again", "test_node_faults"),
+    "server stopped": Fault("MLflow or PostgreSQL stops for a while", "test_postgres"),
+    "server hangs": Fault("PostgreSQL hangs with open connections", "test_postgres"),
+    "object store": Fault("S3 answers 503, slowly, or closes connections", "test_object_store"),
+    "disk full": Fault("the disk of checkpoints, cache or proposals is full", "test_full_disks"),
+    "files damaged": Fault("a checkpoint, shard or manifest is damaged", "test_drivers"),
+    "two at once": Fault("two studies, or two drivers of one, at once", "test_drivers"),
+    "clock and pause": Fault("the clock set back; a process stopped for long", "test_drivers"),
+    "bad configuration": Fault("a configuration crashes, hangs, diverges or lacks memory", "test_faults"),
 }
 
 
@@ -130,26 +96,19 @@ def format_page(page: str, observations: Iterable[Observation], day: str) -> str
 
 
 def _format_row(fault: Fault, observations: list[Observation]) -> str:
+    start = f"| {fault.title} | `{fault.module}` |"
     if not observations:
-        return f"| {fault.title} | {fault.outcome} | not run | |"
-    return (
-        f"| {fault.title} | {fault.outcome} | {sum(each.kills for each in observations)} "
-        f"| {sum(each.lost for each in observations)} |"
-    )
+        return f"{start} not run | |"
+    kills, lost = sum(each.kills for each in observations), sum(each.lost for each in observations)
+    return f"{start} {kills} | {lost} |"
 
 
-EVIDENCE_TITLE = "## Test evidence"
+EVIDENCE_TITLE = "## Faults in tests"
 EVIDENCE_HEADER = """
-Each row is tested on real processes: tests in `tests/cluster` start a study, cause the fault, and check what
-is stored. "kills" counts kills, stops and damages; "lost" counts trials, reports or metrics that were missing
-or duplicated at the end. The figures are from the run of {day}. This command runs the tests and writes this
-section:
+`python -m tests.cluster.fault_table` causes each fault on real processes, checks what is stored, and
+writes this section ({day}). "kills" counts kills, stops and damages; "lost" what is missing or duplicated.
 
-```sh
-python -m tests.cluster.fault_table
-```
-
-| fault | required outcome | kills | lost |
+| fault | test | kills | lost |
 |---|---|---:|---:|"""
 
 

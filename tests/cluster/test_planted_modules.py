@@ -100,7 +100,7 @@ ui
 PROGRAM = """import json, re, shlex, sys
 from pathlib import Path
 from typer.testing import CliRunner
-from memtune.cli import app
+from memtune.cli.command_line import app
 
 markers, job, results = Path(sys.argv[1]), "", {}
 for line in sys.stdin.read().splitlines():

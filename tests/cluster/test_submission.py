@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from memtune import cli
+from memtune.cli import command_line as cli
 from memtune.errors import ClusterError
 from memtune.ray_backend.jobs import job_server
 from memtune.ray_backend.jobs.job_server import JobServer

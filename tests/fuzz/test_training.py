@@ -1,4 +1,4 @@
-"""Hostile spaces, studies, checkpoints and packages raise only MemtuneError (a fixed sample of inputs)."""
+"""Hostile files of users, checkpoints and packages raise only MemtuneError (a fixed sample of inputs)."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import pytest
 
 from tests.fuzz.training import TARGETS, run_inputs
 
-INPUTS = {"spaces": 150, "studies": 100, "checkpoints": 150, "packages": 150}
+INPUTS = {"spaces": 150, "studies": 100, "trials": 100, "papers": 50, "checkpoints": 150, "packages": 150}
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -1,4 +1,4 @@
-"""Hostile search spaces, studies, checkpoints and packages of registered models.
+"""Hostile spaces, studies, trial files, tables of papers, checkpoints and packages of registered models.
 
     python -m tests.fuzz.training --inputs 100000
 
@@ -25,6 +25,8 @@ from hypothesis import strategies as st
 
 from memtune.corpora import Corpus
 from memtune.errors import MemtuneError
+from memtune.experiments.published_tables import load_paper
+from memtune.experiments.single_trial import load_trial
 from memtune.spaces import RandomChooser, SizeKind, Space, override_space, read_space
 from memtune.storage.digests import hash_file
 from memtune.studies.definition.resolved_study import make_trial_config
@@ -58,7 +60,9 @@ __all__ = ["TARGETS", "run_inputs"]
 
 ROOT = Path(__file__).parents[2]
 SPACE_FILES = sorted((ROOT / "search_spaces").glob("*.toml"))
-STUDY_FILES = sorted((ROOT / "jobs" / "studies").glob("*.toml"))
+STUDY_FILES, TRIAL_FILES, PAPER_FILES = (
+    sorted((ROOT / "jobs" / kind).glob("*.toml")) for kind in ("studies", "trials", "papers")
+)
 VOCABULARY_SIZE = 100
 TOML_TOKENS = [
     *("0", "-1", "1", "2", "1e308", "-1e308", "5e-324", "inf", "nan", "9" * 18, "9" * 19, "9" * 4400),
@@ -92,8 +96,10 @@ def edit_toml(text: str, edits: list[tuple[int, str, str]]) -> str:
     return "".join(tokens)
 
 
-SPACES = st.builds(edit_toml, st.sampled_from([file.read_text() for file in SPACE_FILES]), EDITS)
-STUDIES = st.builds(edit_toml, st.sampled_from([file.read_text() for file in STUDY_FILES]), EDITS)
+SPACES, STUDIES, TRIALS, PAPERS = (
+    st.builds(edit_toml, st.sampled_from([file.read_text() for file in files]), EDITS)
+    for files in (SPACE_FILES, STUDY_FILES, TRIAL_FILES, PAPER_FILES)
+)
 
 
 class Target:
@@ -136,9 +142,27 @@ class Target:
 
     def read_study(self, text: str) -> None:
         """Read a study and check its spaces."""
-        path = self.folder / "study.toml"
-        path.write_bytes(text.encode("utf-8", "replace"))
-        check_spaces(path, load_study(path), VOCABULARY_SIZE)
+        path = self.folder / "text.toml"
+        self._read_file(text, lambda: check_spaces(path, load_study(path), VOCABULARY_SIZE))
+
+    def read_trial(self, text: str) -> None:
+        """Read a trial file and count the parameters of its model."""
+        path = self.folder / "text.toml"
+        self._read_file(text, lambda: load_trial(path).trial.parameter_count(VOCABULARY_SIZE))
+
+    def read_paper(self, text: str) -> None:
+        """Read a table of a paper."""
+        self._read_file(text, lambda: load_paper(str(self.folder / "text.toml")))
+
+    def _read_file(self, text: str, read: Callable[[], object]) -> None:
+        """Read a file of this text; an error names the file."""
+        (self.folder / "text.toml").write_bytes(text.encode("utf-8", "replace"))
+        try:
+            read()
+        except MemtuneError as error:
+            if "text.toml" in str(error):
+                raise
+            raise AssertionError("an error that does not name the file") from error
 
     def read_checkpoint(self, alterations: list[tuple[int, str, int, Any, bool]]) -> None:
         """Read an altered checkpoint in every way, and resume from it."""
@@ -191,6 +215,8 @@ ALTERATIONS = st.lists(
 TARGETS: dict[str, tuple[st.SearchStrategy[Any], Callable[[Target, Any], None]]] = {
     "spaces": (SPACES, Target.read_space),
     "studies": (STUDIES, Target.read_study),
+    "trials": (TRIALS, Target.read_trial),
+    "papers": (PAPERS, Target.read_paper),
     "checkpoints": (ALTERATIONS, Target.read_checkpoint),
     "packages": (ALTERATIONS, Target.read_package),
 }
@@ -326,7 +352,7 @@ def run_inputs(target: str, inputs: int, seed: int, folder: Path) -> tuple[int, 
 
 def main() -> None:
     """Run inputs of every target, or of those named."""
-    parser = argparse.ArgumentParser(description="Hostile spaces, studies, checkpoints and packages")
+    parser = argparse.ArgumentParser(description="Hostile files of users, checkpoints and packages")
     parser.add_argument("targets", nargs="*", default=list(TARGETS), help=f"default: {' '.join(TARGETS)}")
     parser.add_argument("--inputs", type=int, default=1000, help="for each target")
     parser.add_argument("--seed", type=int, default=0)

@@ -12,7 +12,8 @@ from unittest.mock import patch
 
 from typer.testing import CliRunner
 
-from memtune import api, cli
+from memtune import api
+from memtune.cli import command_line as cli
 from memtune.cli import search_commands, study_commands
 from memtune.cli.terminal import out
 from memtune.corpora import ImportOptions, import_corpus, open_corpus

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,9 +14,10 @@ import typer.main
 from typer.testing import CliRunner
 
 import memtune
-from memtune import cli
+from memtune.cli import command_line as cli
 from memtune.errors import MemtuneError
 from memtune.settings import Settings
+from tests.presence import require
 
 TRIAL = """question = "Does it train?"
 
@@ -373,7 +375,7 @@ def test_a_file_that_the_system_refuses_is_named_without_a_traceback(
     name = "x" * 300
     monkeypatch.setattr(sys, "argv", ["memtune", *(word.replace("FILE", name) for word in command)])
     with pytest.raises(SystemExit) as ended:
-        cli.main()
+        cli.run_command()
     assert ended.value.code == 1
     assert name in (error := capsys.readouterr().err)
     assert "File name too long" in error
@@ -383,11 +385,12 @@ def test_a_file_that_the_system_refuses_is_named_without_a_traceback(
 @pytest.mark.parametrize(
     ("module", "program"),
     [
-        ("typer", "import memtune.cli"),
-        ("slow", "@app.command()\ndef work(): import slow\nmain()"),
-        ("", "@app.command()\ndef work(): signal.raise_signal(signal.NUMBER)\nmain()"),
+        ("typer", "from memtune.cli import main\nmain()"),
+        ("slow", "@app.command()\ndef work(): import slow\nrun_command()"),
+        ("", "@app.command()\ndef work(): signal.raise_signal(signal.NUMBER)\nrun_command()"),
+        ("", "@app.command()\ndef work(): atexit.register(signal.raise_signal, signal.NUMBER)\nmain()"),
     ],
-    ids=["while the command line is imported", "while a command imports", "in a command"],
+    ids=["while the commands are imported", "while one imports", "in one", "after one"],
 )
 def test_a_stop_signal_ends_a_command_with_a_line(
     module: str, program: str, number: str, tmp_path: Path
@@ -397,11 +400,53 @@ def test_a_stop_signal_ends_a_command_with_a_line(
     (tmp_path / f"{module or 'other'}.py").write_text(
         f"try:\n    exec({raises!r})\nexcept BaseException: pass\n"
     )
-    start = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a shell ignores it
-    start += "" if module == "typer" else "from memtune.cli import app, main\n"
+    # A shell may have it ignored.
+    start = "import atexit, signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    if module != "typer":
+        start += "from memtune.cli import main\nfrom memtune.cli.command_line import app, run_command\n"
     command = [sys.executable, "-c", start + program.replace("NUMBER", number), "work"]
-    path = os.pathsep.join([str(tmp_path), str(Path(memtune.__file__).parents[1])])
     done = subprocess.run(
-        command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False
+        command, env=make_environment(tmp_path), capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr, done.stdout) == (1, "interrupted\n", "")
+
+
+def make_environment(*folders: Path) -> dict[str, str]:
+    """Variables of a process that finds modules in folders, then memtune."""
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(map(str, [*folders, Path(memtune.__file__).parents[1]])),
+    }
+
+
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name
+)
+@pytest.mark.parametrize("module", ["memtune", "memtune.cli"])
+def test_a_process_that_loads_its_commands_ends_with_a_line(
+    module: str, number: signal.Signals, tmp_path: Path
+) -> None:
+    """The stop of a job, Ctrl-C and the end of a terminal, from outside."""
+    loading = "import sys\nprint('loading', flush=True)\nsys.stdin.read()\n"
+    (tmp_path / "typer.py").write_text(loading)
+    command = [sys.executable, "-P", "-m", module, "--help"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        command, env=make_environment(tmp_path), text=True, stdin=pipe, stdout=pipe, stderr=pipe
+    ) as process:
+        require(process.stdout).readline()
+        process.send_signal(number)
+        _, error = process.communicate()
+    assert (process.returncode, error) == (1, "interrupted\n")
+
+
+def test_little_is_loaded_before_stop_signals_end_a_process_with_a_line() -> None:
+    """Python prints a traceback for a signal while it loads what comes first."""
+    program = "import sys\nbefore = set(sys.modules)\nimport memtune.cli\nprint(*set(sys.modules) - before)"
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, env=make_environment(), capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
+    assert {name for name in loaded if name.startswith("memtune")} == {
+        *("memtune", "memtune.cli", "memtune.stop_signals")
+    }
+    assert loaded.isdisjoint(("argparse", "inspect", "json", "logging", "re", "typing"))

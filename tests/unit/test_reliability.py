@@ -18,6 +18,7 @@ from tests.cluster.fault_table import (
 def test_the_page_has_a_row_for_every_fault(fault: str) -> None:
     lines = [line for line in PAGE_PATH.read_text(encoding="utf-8").splitlines() if line.startswith("|")]
     assert sum(FAULTS[fault].title in line for line in lines) == 1
+    assert (PAGE_PATH.parents[1] / "tests" / "cluster" / f"{FAULTS[fault].module}.py").exists()
 
 
 def test_kills_and_losses_of_a_row_are_summed_over_its_tests() -> None:

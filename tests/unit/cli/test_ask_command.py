@@ -3,7 +3,7 @@
 import pytest
 from typer.testing import CliRunner
 
-from memtune import cli
+from memtune.cli import command_line as cli
 from memtune.errors import ConfigurationError
 from memtune.results.question_answers import ask
 

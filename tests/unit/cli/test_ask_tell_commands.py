@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from memtune import cli
+from memtune.cli import command_line as cli
 from memtune.settings import Settings
 
 EARLY_STOPPING = '\n[early_stopping]\nkind = "successive_halving"\ngrace = 300\nfactor = 2\n'

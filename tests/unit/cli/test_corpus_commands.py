@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from memtune import cli
+from memtune.cli import command_line as cli
 from memtune.corpora import list_corpora
 from memtune.corpora.importing import dependency_parsers
 from memtune.corpora.importing.dependency_parsers import ParsedSentence

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from memtune.cli import app, main
+from memtune.cli.command_line import app, run_command
 from memtune.reports.live.watched_calls import train
 from memtune.results.inspection.attention_weights import average_positions
 from memtune.results.inspection.inspected_model import TextChoice, inspect_model
@@ -73,7 +73,7 @@ def test_attention_commands_print_what_the_functions_return(
     ):
         monkeypatch.setattr("sys.argv", ["memtune", "inspect", *arguments])
         with pytest.raises(SystemExit):
-            main()
+            run_command()
         assert message in " ".join(capsys.readouterr().err.split())
 
 

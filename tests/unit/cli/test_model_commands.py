@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from memtune import cli
+from memtune.cli import command_line as cli
 from memtune.model_checks import check_run
 from memtune.models import MODELS
 from memtune.plugins import isolate_registries

@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner
 
-from memtune import api, cli
+from memtune import api
+from memtune.cli import command_line as cli
 from memtune.settings import Settings
 from memtune.studies.budgets import budget_monitor
 from memtune.studies.executor import InProcessExecutor

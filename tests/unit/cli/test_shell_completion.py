@@ -11,7 +11,7 @@ import click
 import pytest
 import typer
 
-from memtune.cli import app
+from memtune.cli.command_line import app
 from memtune.cli.shell_completion import complete_corpus, complete_model, complete_study, join_words_of_bash
 from memtune.settings import Settings
 from memtune.tracking import Recorder

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from memtune import cli
+from memtune.cli import command_line as cli
 from memtune.corpora import import_corpus
 from memtune.errors import CorpusError
 from memtune.settings import Settings

@@ -11,7 +11,7 @@ import pytest
 import torch
 import typer
 
-from memtune.cli import app
+from memtune.cli.command_line import app
 from memtune.corpora import import_corpus, open_corpus
 from memtune.corpora.formats import FORMATS
 from memtune.corpora.probes import name_corpus, parse_corpus_name

@@ -142,6 +142,38 @@ def test_the_examples_of_every_kind_work_in_one_study(searched: tuple[Path, Any]
     assert not {"1", "x"} & set(found["words"])
 
 
+def test_the_example_of_a_mixer_reads_a_text_in_pieces_and_has_the_sizes_of_its_formulas(
+    installed: Path, tmp_path: Path
+) -> None:
+    found = run(
+        """
+import torch
+from memtune.models import build_model
+from memtune.models.families.mixer_blocks import MixerBlocksConfig
+from memtune.values import parse
+mixer = {"kind": "moving_average", "decay": 0.5}
+config = parse(MixerBlocksConfig, {"width": 6, "layers": 2, "mixer": mixer}, "test")
+model = build_model(config, 11, 0).double()
+words = torch.arange(8).view(2, 4)
+whole, _ = model.logits(words, model.initial_state(2))
+first, state = model.logits(words[:, :1], model.initial_state(2))
+rest, _ = model.logits(words[:, 1:], state)
+print(json.dumps({
+    "sizes": [sum(p.numel() for p in model.parameters()), config.parameter_count(11)],
+    "difference": (whole - torch.cat([first, rest], 1)).abs().max().item(),
+    "described": config.describe()["mixer"],
+    "source": len(config.mixer.source),
+}))
+""",
+        tmp_path,
+        installed,
+    )
+    assert found["sizes"][0] == found["sizes"][1]
+    assert found["difference"] < 1e-12  # float64
+    assert found["described"] == "moving_average decay=0.5"
+    assert found["source"] == 64
+
+
 BAD_LINES = """
 from memtune import ImportOptions, TextFile, import_corpus
 from memtune.errors import MemtuneError

@@ -9,7 +9,7 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from typer.testing import CliRunner
 
 from docs.generators.reference import render_tables
-from memtune.cli import app
+from memtune.cli.command_line import app
 from memtune.library import FileKind, find_packaged, list_packaged
 from memtune.reports.json_schemas import SchemaKind, make_schema
 

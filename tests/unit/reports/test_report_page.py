@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from memtune.api import run_search
-from memtune.cli import app
+from memtune.cli.command_line import app
 from memtune.objective import Objective
 from memtune.reports.report_page import page as page_module
 from memtune.reports.report_page.chart_parts import (

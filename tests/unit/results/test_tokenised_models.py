@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import memtune
 from memtune.api import run_search
-from memtune.cli import app
+from memtune.cli.command_line import app
 from memtune.corpora import ImportOptions, TextFile, import_corpus
 from memtune.results.loaded_models import write_tokens
 from memtune.settings import Settings

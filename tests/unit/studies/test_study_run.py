@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from memtune.cli import app
+from memtune.cli.command_line import app
 from memtune.errors import StudyError
 from memtune.results.study.study_view import open_view
 from memtune.search import Lease, StudyReader

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from memtune import cli
+from memtune.cli import command_line as cli
 from memtune.errors import ConfigurationError
 from memtune.ray_backend.clusters import Finding, Versions, check_cluster, load_cluster
 

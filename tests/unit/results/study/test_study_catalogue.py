@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from memtune.cli import app, main
+from memtune.cli.command_line import app, run_command
 from memtune.errors import MemtuneError, StudyError
 from memtune.experiments.single_trial import load_trial
 from memtune.results.study.study_catalogue import compute_cost, list_studies, remove_study
@@ -235,7 +235,7 @@ def test_a_warning_shows_control_characters(
     monkeypatch.setattr(sys, "argv", ["memtune", "study", "list"])
     monkeypatch.setattr(logging.getLogger("memtune"), "handlers", [])
     with pytest.raises(SystemExit) as ended:
-        main()
+        run_command()
     assert not ended.value.code
     shown = capsys.readouterr().err
     assert "\x1b" not in shown

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from memtune.api import run_search
-from memtune.cli import app
+from memtune.cli.command_line import app
 from memtune.reports.study_tables import (
     explain_verdict,
     make_family_best_table,
