@@ -17,7 +17,6 @@ import numpy as np
 
 from memtune.corpora import Corpus
 from memtune.objective import Objective
-from memtune.results.study.verdicts import write_stored_costs
 from memtune.storage.folder import Folder
 from memtune.studies.checkpoint_store import Checkpoints
 from memtune.studies.definition.study_terms import name_alternative
@@ -254,9 +253,7 @@ class SimulatedWorkers:
             config, curve = self.trained[identity]
             costs = [report.cost for report in curve if report.cost is not None]
             if costs:
-                write_stored_costs(
-                    Folder.open(root) / identity, min(costs), self._make_item_costs(min(costs))
-                )
+                self._make_item_costs(min(costs)).store(Folder.open(root) / identity, min(costs))
             if costs and with_models:
                 Checkpoints(root, identity).store(self._make_checkpoint(config, curve))
 

@@ -14,9 +14,7 @@ from memtune.results.study.study_view import StudyView
 from memtune.results.study.verdicts import (
     Verdict,
     judge_study,
-    read_stored_costs,
     select_compared,
-    write_stored_costs,
 )
 from memtune.seed_statistics import Estimate
 from memtune.storage.folder import Folder
@@ -135,8 +133,8 @@ def _store_item_costs(study: ResolvedStudy, trial: StudyTrial) -> None:
     """Store the costs of the validation split's items under a trial's best weights, computed once."""
     folder = Folder.open(study.checkpoint_root) / trial.identity
     cost = min(trial.curve.values())
-    if read_stored_costs(folder, cost) is None:
-        write_stored_costs(folder, cost, _compute_item_costs(study, trial))
+    if ItemCosts.read(folder, cost) is None:
+        _compute_item_costs(study, trial).store(folder, cost)
 
 
 def _compute_item_costs(study: ResolvedStudy, trial: StudyTrial) -> ItemCosts:

@@ -12,7 +12,7 @@ Shapes: I items, N tokens, Q questions, C candidates, B batch, T time.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from math import inf
 from typing import Literal
@@ -20,6 +20,7 @@ from typing import Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import ValidationError
 from scipy.special import stdtrit
 from torch import Tensor
 
@@ -27,20 +28,56 @@ from memtune.corpora.batching.batches import BOUNDARY
 from memtune.corpora.batching.protocols import Plan
 from memtune.models.architecture import LanguageModel, Model, RecurrentState
 from memtune.seed_statistics import CONFIDENCE_LEVEL
+from memtune.storage.folder import Folder
+from memtune.values import Value
 
 MIN_ITEMS = 20
 """Items of an interval: the costs of fewer are too skewed for Student's distribution."""
+
+
+ItemUnit = Literal["sentences", "questions", "examples"]
+STORED_FILE = "valid_costs.json"
+"""In the folder of a trial."""
+
+
+class _StoredCosts(Value):
+    """The content of STORED_FILE."""
+
+    unit: ItemUnit
+    trial_cost: float
+    """The cost of the weights that the items were evaluated with."""
+    costs: list[float]
+    counts: list[int]
 
 
 @dataclass(frozen=True)
 class ItemCosts:
     """Costs by item, lower is better; the cost of a split is their sum over the sum of the counts."""
 
-    unit: Literal["sentences", "questions", "examples"]
+    unit: ItemUnit
     costs_I: NDArray[np.float64]
     """Nats of the item's predictions, or 1 - credit of its answer."""
     counts_I: NDArray[np.int64]
     """Predictions of each item."""
+
+    @classmethod
+    def read(cls, folder: Folder, trial_cost: float) -> "ItemCosts | None":
+        """The stored costs of a trial's validation items; None where its weights of this cost have none."""
+        with suppress(ValidationError):
+            stored = _StoredCosts.model_validate(folder.read_json(STORED_FILE))
+            if stored.trial_cost == trial_cost:
+                return cls(stored.unit, np.array(stored.costs), np.array(stored.counts))
+        return None
+
+    def store(self, folder: Folder, trial_cost: float) -> None:
+        """Store the costs in the folder of the trial whose weights have this cost."""
+        content = _StoredCosts(
+            unit=self.unit,
+            trial_cost=trial_cost,
+            costs=self.costs_I.tolist(),
+            counts=self.counts_I.tolist(),
+        )
+        folder.write_json(STORED_FILE, content.model_dump())
 
     @property
     def cost(self) -> float:

@@ -7,13 +7,9 @@ p-values are corrected for its choice. Where an alternative led when the budget 
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from math import comb
 from statistics import fmean
 from typing import Any, Literal
-
-import numpy as np
-from pydantic import ValidationError
 
 from memtune.errors import CorpusError, StorageError
 from memtune.number_format import format_count
@@ -285,7 +281,7 @@ def _compare_stored_items(first: StudyTrial, second: StudyTrial, checkpoint_root
     try:
         root = Folder.open(checkpoint_root)
         own, other = (
-            read_stored_costs(root / trial.identity, min(trial.curve.values())) for trial in (first, second)
+            ItemCosts.read(root / trial.identity, min(trial.curve.values())) for trial in (first, second)
         )
         return None if own is None or other is None else compare_items(own, other)
     except (StorageError, CorpusError):
@@ -543,37 +539,3 @@ _ADVICE_FOR_ONE = (
     f"To find out, add [repeats] with best = 2 and seeds = {MIN_PAIRED_SEEDS + 1} or more to the study's "
     "file and run it with --resume."
 )
-
-
-ITEM_COSTS_FILE = "valid_costs.json"
-"""In the folder of a trial."""
-
-
-class _StoredCosts(Value):
-    """The content of ITEM_COSTS_FILE."""
-
-    unit: Literal["sentences", "questions", "examples"]
-    trial_cost: float
-    """The cost of the weights that the items were evaluated with."""
-    costs: list[float]
-    counts: list[int]
-
-
-def read_stored_costs(folder: Folder, trial_cost: float) -> ItemCosts | None:
-    """The stored costs of a trial with this cost; None where none are stored for these weights."""
-    with suppress(ValidationError):
-        stored = _StoredCosts.model_validate(folder.read_json(ITEM_COSTS_FILE))
-        if stored.trial_cost == trial_cost:
-            return ItemCosts(stored.unit, np.array(stored.costs), np.array(stored.counts))
-    return None
-
-
-def write_stored_costs(folder: Folder, trial_cost: float, costs: ItemCosts) -> None:
-    """Store the costs of a trial's items."""
-    content = _StoredCosts(
-        unit=costs.unit,
-        trial_cost=trial_cost,
-        costs=costs.costs_I.tolist(),
-        counts=costs.counts_I.tolist(),
-    )
-    folder.write_json(ITEM_COSTS_FILE, content.model_dump())

@@ -9,7 +9,7 @@ import pytest
 from memtune.objective import Objective
 from memtune.results.ranking.selection import Ranking, rank_trials
 from memtune.results.study.study_trials import StudyTrial
-from memtune.results.study.verdicts import Verdict, judge_ranking, write_stored_costs
+from memtune.results.study.verdicts import Verdict, judge_ranking
 from memtune.storage.folder import Folder
 from memtune.studies.definition.study_terms import Repeats
 from memtune.tasks import ItemCosts
@@ -112,7 +112,7 @@ def judge_counted(root: Path, gaps: list[float] | None) -> Verdict:
         if gaps:
             costs = np.full(SENTENCES, 4.0) + shift * np.resize(gaps, SENTENCES)
             stored = ItemCosts("sentences", costs, np.ones(SENTENCES, dtype=np.int64))
-            write_stored_costs(Folder.open(str(root)) / trial.identity, trial.curve[1000], stored)
+            stored.store(Folder.open(str(root)) / trial.identity, trial.curve[1000])
     ranking = rank_trials(trials)
     assert ranking is not None
     return judge_ranking(ranking, Objective.PERPLEXITY, str(root))
