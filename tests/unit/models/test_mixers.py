@@ -294,6 +294,15 @@ def test_a_published_mixer_can_be_named(name):
     assert named.describe()["mixer"] == name
 
 
+@pytest.mark.parametrize("width", [64, 65, 66, 67])
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_published_mixer_reads_at_a_width_that_its_heads_do_not_divide(name, width):
+    """Fitting a width to a number of parameters gives any width."""
+    model = parse(MixerBlocksConfig, {"mixer": name, "layers": 1, "width": width}, "test").build(5)
+    values_BTD, _ = model.encode(torch.zeros(1, 3, dtype=torch.long), model.initial_state(1))
+    assert values_BTD.shape == (1, 3, width)
+
+
 def test_an_unknown_mixer_is_refused_with_the_nearest_name():
     with pytest.raises(ConfigurationError, match='no mixer "delta_net"; did you mean "deltanet"'):
         parse(MixerBlocksConfig, {"mixer": "delta_net"}, "test")
