@@ -18,7 +18,8 @@ from memtune.reports.report_page.page_content import PageContent, describe_page
 from memtune.reports.report_page.trade_off_charts import draw_trials
 from memtune.results.comparison import Comparison
 from memtune.results.study.scaling_laws import ScalingReport
-from memtune.results.study.study_detail import SearchResult, StudyDetail
+from memtune.results.study.search_result import SearchResult
+from memtune.results.study.study_detail import StudyDetail
 from memtune.results.study.study_report import report_study
 from memtune.settings import Settings
 
