@@ -281,6 +281,11 @@ class _TableRun:
         last = trained.curve[-1]
         ours, published = (valid, row.valid) if test is None or row.test is None else (test, row.test)
         difference = None if published is None else objective.compute_difference(ours, published)
+        reason = _explain(objective, difference, row, *_find_departure(file, self.table, self.scale))
+        if file.trial.task.reads_vectors and corpus.vectors is None:
+            reason = f"without the vectors that --vectors imports; {reason}"
+        if last.has_diverged:
+            reason = f"diverged after {last.tokens:,} {trained.unit}, the best figures before that; {reason}"
         with open_checkpoints(file.trial, corpus, self.settings).open_newest() as folder:
             versions = read_record(folder).versions
         return found.model_copy(
@@ -299,38 +304,31 @@ class _TableRun:
                 "corpus_digest": corpus.digest,
                 "configuration": file.trial.model_dump(mode="json"),
                 "trained_with": versions,
-                "reason": self._explain(difference, row, file, trained, corpus),
+                "reason": reason,
             }
         )
 
-    def _explain(
-        self,
-        difference: float | None,
-        row: PublishedRow,
-        file: TrialFile,
-        trained: TrainResult,
-        corpus: Corpus,
-    ) -> str:
-        """Why ours differs: what the training departs in from the paper, or what is known of the row."""
-        objective, last = file.trial.task.objective, trained.curve[-1]
-        # A model that counts is trained as in the paper at every scale.
-        is_scaled = file.trial.model.is_trained_by_gradient
-        note = self.table.scales[self.scale].note if is_scaled else ""
-        if self.scale == "tiny" and is_scaled:
-            reason = note
-        elif difference is None:
-            reason = "; ".join(filter(None, ["no published value", row.reason]))
-        elif abs(difference) <= (CLOSE_PERCENT if objective.is_ratio else CLOSE_POINTS):
-            reason = "reproduced"
-        elif (difference > 0) == (objective.direction == "higher") and not row.reason:
-            reason = "; ".join(filter(None, ["better than published", note]))
-        else:
-            reason = "; ".join(filter(None, [row.reason, note])) or "not explained"
-        if file.trial.task.reads_vectors and corpus.vectors is None:
-            reason = f"without the vectors that --vectors imports; {reason}"
-        if last.has_diverged:
-            reason = f"diverged after {last.tokens:,} {trained.unit}, the best figures before that; {reason}"
-        return reason
+
+def _find_departure(file: TrialFile, table: PublishedTable, scale: ScaleName) -> tuple[str, ScaleName]:
+    """How a training departs from the paper, and its scale: that of the paper for a model that counts."""
+    if not file.trial.model.is_trained_by_gradient:
+        return "", "paper"
+    return table.scales[scale].note, scale
+
+
+def _explain(
+    objective: Objective, difference: float | None, row: PublishedRow, note: str, scale: ScaleName
+) -> str:
+    """Why ours differs: what the scale departs in, or what is known of the row."""
+    if scale == "tiny":
+        return note
+    if difference is None:
+        return "; ".join(filter(None, ["no published value", row.reason]))
+    if abs(difference) <= (CLOSE_PERCENT if objective.is_ratio else CLOSE_POINTS):
+        return "reproduced"
+    if (difference > 0) == (objective.direction == "higher") and not row.reason:
+        return "; ".join(filter(None, ["better than published", note]))
+    return "; ".join(filter(None, [row.reason, note])) or "not explained"
 
 
 def _average_tests(
