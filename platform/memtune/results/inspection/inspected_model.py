@@ -171,7 +171,7 @@ def _open_corpus(
     if name is None or name == model.corpus.name:
         return model.corpus, None
     if model.corpus.manifest.tokeniser is not None:
-        return read_other_text(model.corpus, name, split, model.store)[0], None
+        return read_other_text(model.corpus, name, split, model.store).corpus, None
     other = open_corpus(name, model.store)
     ids = replace(model.corpus, joined=other).map_question_ids()
     if UNK in model.corpus.vocabulary:
