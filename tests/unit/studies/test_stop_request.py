@@ -2,10 +2,19 @@
 
 import signal
 import threading
+from collections.abc import Iterator
 
 import pytest
 
 from memtune.studies.executor import STOPPING_MESSAGE, StopRequest
+
+
+@pytest.fixture(autouse=True)
+def hangups_as_before() -> Iterator[None]:
+    """A run ignores SIGHUP once a terminal has closed; processes of later tests inherit that."""
+    before = signal.getsignal(signal.SIGHUP)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
