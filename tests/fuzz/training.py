@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import seed as with_seed
@@ -101,6 +101,8 @@ SPACES, STUDIES, TRIALS, PAPERS = (
     for files in (SPACE_FILES, STUDY_FILES, TRIAL_FILES, PAPER_FILES)
 )
 
+T = TypeVar("T")
+
 
 class Target:
     """What one kind of input needs: a folder of its own, and a tiny corpus for checkpoints."""
@@ -148,17 +150,18 @@ class Target:
     def read_trial(self, text: str) -> None:
         """Read a trial file and count the parameters of its model."""
         path = self.folder / "text.toml"
-        self._read_file(text, lambda: load_trial(path).trial.parameter_count(VOCABULARY_SIZE))
+        read = self._read_file(text, lambda: load_trial(path))
+        read.trial.parameter_count(VOCABULARY_SIZE)  # whose errors are about the corpus, too
 
     def read_paper(self, text: str) -> None:
         """Read a table of a paper."""
         self._read_file(text, lambda: load_paper(str(self.folder / "text.toml")))
 
-    def _read_file(self, text: str, read: Callable[[], object]) -> None:
+    def _read_file(self, text: str, read: Callable[[], T]) -> T:
         """Read a file of this text; an error names the file."""
         (self.folder / "text.toml").write_bytes(text.encode("utf-8", "replace"))
         try:
-            read()
+            return read()
         except MemtuneError as error:
             if "text.toml" in str(error):
                 raise

@@ -336,7 +336,13 @@ def _find_problems(
     first: list[str] = []
     for seed in range(SAMPLES_PER_VALUE):
         try:
-            parse(schema, space.sample(PinnedChooser(pinned, RandomChooser(seed)), measure_size), where)
+            sampled = space.sample(PinnedChooser(pinned, RandomChooser(seed)), measure_size)
+        except ConfigurationError as error:  # of the size that a field is fitted to
+            file = where if isinstance(where, str) else where("model")
+            first = first or [f"{file}: {line}" for line in str(error).splitlines()]
+            continue
+        try:
+            parse(schema, sampled, where)
         except ConfigurationError as error:
             first = first or str(error).splitlines()
         else:
