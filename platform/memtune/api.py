@@ -73,7 +73,8 @@ def run_search(
     resolved = resolved.find_begun() if resume else resolved
     output = console or TextConsole(quiet=not progress)
 
-    hooks = StudyHooks(partial(LiveDisplay, output), _conclude, output.print, draw_trial_figures)
+    conclude = partial(_conclude, output.print)
+    hooks = StudyHooks(partial(LiveDisplay, output), conclude, output.print, draw_trial_figures)
 
     def run(resume: bool) -> StudyResult:
         runs_trials = executor or RayExecutor(address, output.print)
@@ -101,10 +102,10 @@ def _resume_after_losses(
     return result
 
 
-def _conclude(study: ResolvedStudy, recorder: Recorder) -> Conclusion | None:
+def _conclude(notify: Callable[[str], object], study: ResolvedStudy, recorder: Recorder) -> Conclusion | None:
     """Conclude the study, and store its report with its run."""
     view = StudyView(StudyReader(study.settings.study_database).read(study.id), study.settings, study.corpus)
-    conclusion = conclude_study(study, view, recorder)
+    conclusion = conclude_study(study, view, recorder, notify)
     if conclusion is not None:
         _record_report(study, view, recorder)
     return conclusion

@@ -114,10 +114,10 @@ def _simulate(workers: SimulatedWorkers, *, is_thorough: bool) -> Iterator[None]
     """Let `memtune search` train on simulated workers, on their clock."""
     conclude = study_conclusion.conclude_study
 
-    def store_and_conclude(study: Any, view: StudyView, recorder: Any) -> Any:
+    def store_and_conclude(study: Any, view: StudyView, *others: Any) -> Any:
         if view.ranking is not None:
             workers.store_results(study.checkpoint_root, _list_needed(view), with_models=is_thorough)
-        return conclude(study, view, recorder)
+        return conclude(study, view, *others)
 
     with ExitStack() as stack:
         stack.enter_context(patch.object(api, "RayExecutor", lambda address, notify: workers))

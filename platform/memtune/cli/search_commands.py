@@ -119,7 +119,7 @@ def demo(trials: Trials = None) -> None:
 def _print_result(study: Path, result: "SearchResult") -> None:
     """Print the tables of a run, and how it ended. Raises Exit with code 1 after an interruption."""
     # Imported here: these modules import PyTorch; `search` has loaded it.
-    from memtune.reports.trial_tables import make_families_table, make_spread_table
+    from memtune.reports.trial_tables import make_alternatives_table, make_spread_table
     from memtune.tracking import find_running_pages, link_corpus
 
     resolved = result.resolved
@@ -131,7 +131,7 @@ def _print_result(study: Path, result: "SearchResult") -> None:
         raise typer.Exit(1)
     question, searched = resolved.study.question, resolved.searched_fields
     if result.view.ranking:
-        out.print(make_families_table(result.view, question, searched))
+        out.print(make_alternatives_table(result.view, question, searched))
         if result.repeats:
             out.print(make_spread_table(result.view, searched))
     for statement in result.conclusion.statements if result.conclusion else ():

@@ -224,19 +224,19 @@ def _describe_model(row: LeaderboardRow, differing: Collection[str]) -> str:
     )
 
 
-def make_families_table(view: StudyView, title: str, searched_fields: Collection[str] = ()) -> Table:
-    """The best configuration of each family, best first, with the searched fields: the answer of a study.
+def make_alternatives_table(view: StudyView, title: str, searched_fields: Collection[str] = ()) -> Table:
+    """The best configuration of each alternative, best first, with the searched fields: a study's answer.
 
-    A family without a configuration of full length comes last, with its value at the last common milestone.
+    One without a configuration of full length comes last, with its value at the last common milestone.
     """
     objective, unit = view.objective, view.stored.trials[0].config.task.prediction_unit
     sizes = (">parameters", ">state", f">{unit}")
     columns = (">best", "configuration", *sizes, f">validation {objective}", ">seeds", ">trials")
     table = make_table(title, columns)
-    for found in view.family_bests:
+    for found in view.alternative_bests:
         best = found.best
         figure = found.estimate.format(objective, DIGITS)
-        tried = {trial.configuration for trial in view.trials if trial.curve and trial.family == best.family}
+        own = [trial for trial in view.trials if trial.curve and trial.alternative == best.alternative]
         table.add_row(
             best.reference,
             describe_trial(best.config, searched_fields),
@@ -244,7 +244,7 @@ def make_families_table(view: StudyView, title: str, searched_fields: Collection
             f"{best.tokens:,}",
             found.explain(objective, DIGITS) if isinstance(found, ShortTrial) else figure,
             str(found.estimate.seeds),
-            str(len(tried)),
+            str(len({trial.configuration for trial in own})),
         )
     return table
 

@@ -1,7 +1,7 @@
 """The conclusion of a study: its ranking, the tests of the winner, and what is registered and recorded."""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
@@ -14,6 +14,7 @@ from memtune.results.study.study_view import StudyView
 from memtune.results.study.verdicts import (
     Verdict,
     judge_study,
+    name_ranked,
     select_compared,
 )
 from memtune.seed_statistics import Estimate
@@ -28,20 +29,26 @@ from memtune.training import load_best_model, read_checkpoint
 MAX_TAGGED = 20
 """Configurations whose runs are tagged with their rank: each run takes a request."""
 
+MANY_COMPARED = 4
+"""More alternatives take a while to evaluate."""
+
 log = logging.getLogger(__name__)
 
 
-def conclude_study(study: ResolvedStudy, view: StudyView, recorder: Recorder) -> Conclusion | None:
+def conclude_study(
+    study: ResolvedStudy, view: StudyView, recorder: Recorder, notify: Callable[[str], object]
+) -> Conclusion | None:
     """Rank a study's trials and repeats, test the winner, register the best models and record all of it.
 
     None when no trial has a validation. The winner becomes the champion of its label if it
     is better than the present one; the best trial of every other family is registered as the best of it.
+    What takes long is told to `notify` before.
     """
     eligible = view.eligible
     if eligible is None:
         return None
     wait_for_records(recorder, study.settings)
-    verdict, tests = _judge_and_test(study, view)
+    verdict, tests = _judge_and_test(study, view, eligible, notify)
     text = describe_answer(view, verdict, eligible.winner)
     answer = StudyAnswer(question=study.study.question, answer=text)
     promotion = _register_winner(study, eligible, answer, as_champion=not verdict.is_undecided)
@@ -107,21 +114,26 @@ def _register(
         return None
 
 
-def _judge_and_test(study: ResolvedStudy, view: StudyView) -> tuple[Verdict, tuple[str, ...]]:
+def _judge_and_test(
+    study: ResolvedStudy, view: StudyView, ranking: Ranking[StudyTrial], notify: Callable[[str], object]
+) -> tuple[Verdict, tuple[str, ...]]:
     """The verdict, as in the study's report, and the tests that it rests on, in words."""
-    if view.eligible is not None:
-        for found in select_compared(view.eligible):
-            try:
-                _store_item_costs(study, found.best)  # before the verdict, which reads them
-            except (CheckpointError, StorageError, CorpusError) as error:
-                log.warning("%s is not compared on validation items: %s", found.best.name, error)
+    compared = select_compared(ranking)
+    if len(compared) > MANY_COMPARED:
+        notify(f"evaluates the best of {len(compared)} alternatives on each item of the validation split")
+    for found in compared:
+        try:
+            _store_item_costs(study, found.best)  # before the verdict, which reads them
+        except (CheckpointError, StorageError, CorpusError) as error:
+            log.warning("%s is not compared on validation items: %s", found.best.name, error)
     verdict = judge_study(view)
     assert verdict is not None, "a study with a ranking has a verdict"
+    winner = name_ranked(ranking.winner)
     tests = tuple(
         f"{names}: {test.describe(view.objective)}"
         for other in verdict.comparisons
         for names, test in (
-            (f"{verdict.winner} against {other.name}", other.by_seeds),
+            (f"{winner} against {other.name}", other.by_seeds),
             (" against ".join(other.models), other.by_items),
         )
         if test is not None

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from memtune.objective import Objective
 from memtune.reports.trial_tables import (
-    make_families_table,
+    make_alternatives_table,
     make_leaderboard_table,
     make_prior_table,
     make_sample_table,
@@ -188,7 +188,7 @@ def test_every_table_of_a_study_shows_the_searched_fields() -> None:
     config = TrialConfig.model_validate(found[0].configuration)
     again = replace(found[0], identity="again", configuration={**found[0].configuration, "seed": 1})
     for table in (
-        make_families_table(make_view(found), "Which?", searched),
+        make_alternatives_table(make_view(found), "Which?", searched),
         make_spread_table(make_view([*found, again]), searched),
         make_sample_table([config], 10, searched),
     ):
@@ -228,17 +228,27 @@ def test_the_family_table_has_the_best_trial_of_each_family_best_family_first() 
         replace(make_outcome(2, "lstm", [1.25]), configuration=wider),
         make_outcome(3, "scrn", []),
     ]
-    table = render(make_families_table(make_view(outcomes), "Which?"))
+    table = render(make_alternatives_table(make_view(outcomes), "Which?"))
     lines = [line for line in table.splitlines() if "#" in line]
     assert ["rnn" in lines[0], "#1" in lines[0], "2.718" in lines[0]] == [True, True, True]
     assert ["lstm" in lines[1], "#2" in lines[1], "3.490" in lines[1]] == [True, True, True]
     assert len(lines) == 2
 
 
+def test_a_study_that_compares_a_field_has_a_row_for_each_of_its_values() -> None:
+    wider = make_outcome(1, "lstm", []).configuration | {"model": {"family": "lstm", "width": 8}}
+    view = make_view(
+        [make_outcome(0, "lstm", [1.5]), replace(make_outcome(1, "lstm", [1.25]), configuration=wider)]
+    )
+    view.terms = view.terms.model_copy(update={"compare": "model.width"})
+    lines = [line for line in render(make_alternatives_table(view, "Which?")).splitlines() if "#" in line]
+    assert ["#1" in lines[0], "#0" in lines[1], len(lines)] == [True, True, 2]
+
+
 def test_a_family_that_was_stopped_early_comes_last_with_its_value_at_the_common_milestone() -> None:
     slow = replace(make_outcome(0, "scrn", [1.0]), state=TrialState.STOPPED)
     outcomes = [slow, make_outcome(1, "rnn", [2.0, 1.5, 1.25])]
-    table = render(make_families_table(make_view(outcomes), "Which?"))
+    table = render(make_alternatives_table(make_view(outcomes), "Which?"))
     first, second = [line for line in table.splitlines() if "#" in line]
     assert "rnn" in first
     assert "ended early: 2.718 at 300 tokens, where the best has 7.389" in second
@@ -253,7 +263,7 @@ def test_a_mean_over_seeds_has_its_interval_in_the_unit_of_the_figure() -> None:
         for seed, loss in enumerate((2.0, 2.1, 2.2))
     ]
     for table in (
-        make_families_table(make_view(seeds), "Which?"),
+        make_alternatives_table(make_view(seeds), "Which?"),
         make_spread_table(make_view(seeds)),
     ):
         # exp(2.1 - 4.3027 * 0.1 / sqrt 3) and exp(2.1 + 4.3027 * 0.1 / sqrt 3)

@@ -100,15 +100,15 @@ LINE_CHARACTERS = 96
 def describe_conclusion(
     view: StudyView, answer: StudyAnswer, statements: Sequence[str], promotion: PromotionResult | None
 ) -> str:
-    """The question, the answer with its interval and its tests, the best of each family, and the cost."""
+    """The question, the answer with interval and tests, the best of each alternative, and the cost."""
     return "\n\n".join(
         [
             f"**Question.** {answer.question}",
             f"**Answer.** {answer.answer}",
             *(["\n".join(f"- {statement}" for statement in statements)] if statements else []),
             describe_champion(promotion),
-            "#### The best trial of each family",
-            make_family_table(view),
+            f"#### The best trial of each {'alternative' if view.terms.compare else 'family'}",
+            make_alternatives_table(view),
             "#### Trials and repeats by state, and what they used",
             make_state_table(view),
             f"More: `memtune compare --corpus {view.terms.corpus} --study {view.id}`, "
@@ -153,8 +153,8 @@ def describe_champion(promotion: PromotionResult | None) -> str:
     return f"**Registry.** {link} is {role}: {promotion.reason}."
 
 
-def make_family_table(view: StudyView) -> str:
-    """The best trial of each family: figure, distance to the ideal, sizes, use, seeds and end."""
+def make_alternatives_table(view: StudyView) -> str:
+    """The best trial of each alternative: figure, distance to the ideal, sizes, use, seeds and end."""
     objective, prices = view.objective, view.terms.prices
     unit = view.stored.trials[0].config.task.prediction_unit
     header = ["trial", "model", f"validation {objective} ({objective.direction} is better)"]
@@ -163,7 +163,7 @@ def make_family_table(view: StudyView) -> str:
     header += [f"cost, {prices.currency}"] if prices else []
     header += ["seeds", "ended"]
     rows = []
-    for found in view.family_bests:
+    for found in view.alternative_bests:
         entry = make_entry(view, found)
         row = [entry.name, entry.model]
         row += [entry.estimate.format(objective, DIGITS)]

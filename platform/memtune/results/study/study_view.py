@@ -158,6 +158,11 @@ class StudyView:
         return [] if self.ranking is None else list(self.ranking.find_bests(lambda t: t.family).values())
 
     @property
+    def alternative_bests(self) -> list[Configuration[StudyTrial] | ShortTrial[StudyTrial]]:
+        """The best configuration of each alternative, best first; those that ended early last."""
+        return [] if self.ranking is None else list(self.ranking.find_bests(lambda t: t.alternative).values())
+
+    @property
     def champion_rule(self) -> str:
         """How the study chooses its best configuration, in words."""
         limits = self.terms.champion

@@ -171,7 +171,7 @@ def judge_ranking(
         and all(other.certainty == "significant" for other in comparisons),
         is_undecided=bool(leaders),
         caveats=(*_list_open(comparisons), *_list_caveats(bests, trials, expected, unlimited)),
-        decision="" if decided is None else _describe_decision(decided, objective, repeats),
+        decision="" if decided is None else _describe_decision(decided, compared, objective, repeats),
         advice=_advise(ranking, comparisons, leaders, decided),
         comparisons=comparisons,
         efforts=measure_efforts(trials, objective),
@@ -251,13 +251,13 @@ def _compare(
 ) -> WinnerComparison:
     margin = objective.compute_margin(winner.estimate.cost, other.estimate.cost)
     found = WinnerComparison(
-        name=_name_alternative(other),
+        name=name_ranked(other),
         family=other.best.family,
         figure=objective.compute_figure(other.estimate.cost),
         margin=margin if margin >= 0 else None,
         by_seeds=by_seeds,
         by_items=_compare_stored_items(winner.best, other.best, checkpoint_root),
-        models=(winner.best.name, other.best.name),
+        models=tuple(name_ranked(found, found.best.name) for found in (winner, other)),
         certainty="not tested",
         seeds=count_equal_seeds(winner, other),
         counted=tuple(compared.title for compared in (winner, other) if compared.best.is_counted),
@@ -270,10 +270,10 @@ def _compare(
     return found
 
 
-def _name_alternative(found: Ranked) -> str:
-    """The configuration by its title, with the alternative that it represents unless that is its family."""
-    alternative = found.best.alternative
-    return found.title if alternative == found.family else f"{alternative} ({found.title})"
+def name_ranked(found: Ranked, name: str = "") -> str:
+    """The configuration's title, or the name of a trial, with the alternative unless that is its family."""
+    name, alternative = name or found.title, found.best.alternative
+    return name if alternative == found.family else f"{alternative} ({name})"
 
 
 def _compare_stored_items(first: StudyTrial, second: StudyTrial, checkpoint_root: str) -> PairedTest | None:
@@ -375,7 +375,7 @@ def _write_headline(
 ) -> str:
     winner = ranking.winner
     figure = objective.format_cost(winner.estimate.cost, DIGITS)
-    text = f"{_name_alternative(winner)} is best with a validation {objective} of {figure}"
+    text = f"{name_ranked(winner)} is best with a validation {objective} of {figure}"
     if bounds := winner.estimate.compute_interval(objective):
         low, high = (objective.format_figure(bound, DIGITS) for bound in bounds)
         text += f" (95 % interval {low} to {high} over {winner.estimate.seeds} seeds)"
@@ -416,8 +416,12 @@ def _decide(compared: Sequence[Ranked], trials: Sequence[StudyTrial], repeats: R
     return decide_seeds(costs, repeats.indifference, repeats.max_seeds)
 
 
-def _describe_decision(decided: SeedDecision, objective: Objective, repeats: Repeats) -> str:
-    names, seeds = " and ".join(decided.remaining), format_count(decided.seeds, "seed")
+def _describe_decision(
+    decided: SeedDecision, compared: Sequence[Ranked], objective: Objective, repeats: Repeats
+) -> str:
+    *others, last = [name_ranked(found) for found in compared if found.title in decided.remaining] or [""]
+    names = f"{', '.join(others)} and {last}" if others else last
+    seeds = format_count(decided.seeds, "seed")
     within = repeats.describe_indifference(objective)
     if decided.end is None:
         return f"The study ended before its seeds decided: {names} may be best."

@@ -197,6 +197,23 @@ def test_a_verdict_says_how_rounds_of_seeds_ended(
     assert bool(verdict.advice) == ("ended before" in decision)
 
 
+def test_alternatives_of_one_family_are_told_apart_by_the_field_that_is_compared(tmp_path: Path) -> None:
+    trials = [
+        make_trial("lstm", number, seed, 4.0 + number / 100 + seed / 10).model_copy(
+            update={"is_repeat": seed > 0, "alternative": f"width {number + 1}"}
+        )
+        for number in range(3)
+        for seed in range(4)
+    ]
+    ranking, repeats = require(rank_trials(trials)), Repeats(until="decided")
+    verdict = judge_ranking(ranking, Objective.PERPLEXITY, str(tmp_path), trials, repeats=repeats)
+    assert verdict.decision == (
+        "The study ended before its seeds decided: width 1 (lstm #0), width 2 (lstm #1) and width 3 "
+        "(lstm #2) may be best."
+    )
+    assert verdict.comparisons[0].models == ("width 1 (lstm #0)", "width 2 (lstm #1)")
+
+
 def test_of_a_single_alternative_its_two_best_configurations_are_compared(tmp_path: Path) -> None:
     ranking = rank_trials([make_trial("lstm", number, 0, 4.0 + number) for number in range(3)])
     verdict = judge_ranking(require(ranking), Objective.PERPLEXITY, str(tmp_path))
