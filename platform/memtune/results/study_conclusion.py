@@ -14,7 +14,7 @@ from memtune.results.study.study_view import StudyView
 from memtune.results.study.verdicts import (
     Verdict,
     judge_study,
-    name_ranked,
+    name_with_alternative,
     select_compared,
 )
 from memtune.seed_statistics import Estimate
@@ -128,7 +128,7 @@ def _judge_and_test(
             log.warning("%s is not compared on validation items: %s", found.best.name, error)
     verdict = judge_study(view)
     assert verdict is not None, "a study with a ranking has a verdict"
-    winner = name_ranked(ranking.winner)
+    winner = name_with_alternative(ranking.winner)
     tests = tuple(
         f"{names}: {test.describe(view.objective)}"
         for other in verdict.comparisons

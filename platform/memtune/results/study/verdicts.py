@@ -251,13 +251,13 @@ def _compare(
 ) -> WinnerComparison:
     margin = objective.compute_margin(winner.estimate.cost, other.estimate.cost)
     found = WinnerComparison(
-        name=name_ranked(other),
+        name=name_with_alternative(other),
         family=other.best.family,
         figure=objective.compute_figure(other.estimate.cost),
         margin=margin if margin >= 0 else None,
         by_seeds=by_seeds,
         by_items=_compare_stored_items(winner.best, other.best, checkpoint_root),
-        models=tuple(name_ranked(found, found.best.name) for found in (winner, other)),
+        models=tuple(name_with_alternative(found, found.best.name) for found in (winner, other)),
         certainty="not tested",
         seeds=count_equal_seeds(winner, other),
         counted=tuple(compared.title for compared in (winner, other) if compared.best.is_counted),
@@ -270,7 +270,7 @@ def _compare(
     return found
 
 
-def name_ranked(found: Ranked, name: str = "") -> str:
+def name_with_alternative(found: Ranked, name: str = "") -> str:
     """The configuration's title, or the name of a trial, with the alternative unless that is its family."""
     name, alternative = name or found.title, found.best.alternative
     return name if alternative == found.family else f"{alternative} ({name})"
@@ -375,7 +375,7 @@ def _write_headline(
 ) -> str:
     winner = ranking.winner
     figure = objective.format_cost(winner.estimate.cost, DIGITS)
-    text = f"{name_ranked(winner)} is best with a validation {objective} of {figure}"
+    text = f"{name_with_alternative(winner)} is best with a validation {objective} of {figure}"
     if bounds := winner.estimate.compute_interval(objective):
         low, high = (objective.format_figure(bound, DIGITS) for bound in bounds)
         text += f" (95 % interval {low} to {high} over {winner.estimate.seeds} seeds)"
@@ -419,7 +419,9 @@ def _decide(compared: Sequence[Ranked], trials: Sequence[StudyTrial], repeats: R
 def _describe_decision(
     decided: SeedDecision, compared: Sequence[Ranked], objective: Objective, repeats: Repeats
 ) -> str:
-    *others, last = [name_ranked(found) for found in compared if found.title in decided.remaining] or [""]
+    *others, last = [
+        name_with_alternative(found) for found in compared if found.title in decided.remaining
+    ] or [""]
     names = f"{', '.join(others)} and {last}" if others else last
     seeds = format_count(decided.seeds, "seed")
     within = repeats.describe_indifference(objective)
