@@ -28,22 +28,22 @@ CONFIDENCE_LEVEL = 0.95
 
 
 class Estimate(Value):
-    """A mean cost over seeds, lower is better, and the bounds of its 95 % interval."""
+    """A mean cost over seeds, lower is better, and the bounds of its 95 % interval from three seeds on."""
 
     cost: float
     seeds: int = Field(default=1, ge=1)
     low: float | None = None
-    """The lower bound of the cost; None for a single seed, which has no interval."""
+    """The lower bound of the cost; None below three seeds."""
     high: float | None = None
 
     def compute_interval(self, objective: Objective | str) -> tuple[float, float] | None:
-        """The bounds of the perplexity or accuracy, the smaller one first; None for a single seed."""
+        """The bounds of the perplexity or accuracy, the smaller one first; None below three seeds."""
         objective = Objective(objective)
         bounds = self._order_bounds(objective)
         return bounds and (objective.compute_figure(bounds[0]), objective.compute_figure(bounds[1]))
 
     def describe(self, objective: Objective | str, digits: int) -> str:
-        """The figure with its interval, or with the fact that a single seed decided it.
+        """The figure with its interval, or with the number of seeds that are too few for one.
 
         >>> Estimate(cost=0.25, seeds=3, low=0.24, high=0.26).describe("accuracy", 1)
         '75.0 % (mean of 3 seeds, 95 % interval 74.0 % to 76.0 %)'
@@ -51,7 +51,8 @@ class Estimate(Value):
         objective = Objective(objective)
         figure, bounds = objective.format_cost(self.cost, digits), self._order_bounds(objective)
         if bounds is None:
-            return f"{figure} (decided by a single seed)"
+            seeds = "decided by a single seed" if self.seeds == 1 else f"mean of {self.seeds} seeds"
+            return f"{figure} ({seeds})"
         low, high = (objective.format_cost(bound, digits) for bound in bounds)
         return f"{figure} (mean of {self.seeds} seeds, 95 % interval {low} to {high})"
 
@@ -77,13 +78,13 @@ class Estimate(Value):
 
 
 def estimate_cost(costs: Sequence[float], intervals: int = 1) -> Estimate:
-    """The mean of the costs of several seeds with its t-interval; a single cost has no interval.
+    """The mean of the costs of several seeds with its t-interval; without one below three seeds.
 
-    In 95 % of studies all of so many `intervals` hold at once (Bonferroni), so that the interval of the best
-    of them holds too.
+    That of two is thirteen standard errors wide, and says nothing. In 95 % of studies all of so many
+    `intervals` hold at once (Bonferroni), so that the interval of the best of them holds too.
     """
-    if len(costs) == 1:
-        return Estimate(cost=costs[0])
+    if len(costs) < MIN_PAIRED_SEEDS:
+        return Estimate(cost=mean(costs), seeds=len(costs))
     quantile = float(stdtrit(len(costs) - 1, 1 - (1 - CONFIDENCE_LEVEL) / (2 * intervals)))
     center, half = mean(costs), quantile * stdev(costs) / math.sqrt(len(costs))
     return Estimate(cost=center, seeds=len(costs), low=center - half, high=center + half)

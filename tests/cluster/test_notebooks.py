@@ -70,7 +70,7 @@ def test_the_first_notebook_shows_progress_tables_and_figures(first_search: list
     searched = find_html(first_search, "result = memtune.run_search")
     assert "6 of 6 trials ended" in searched
     assert searched.count("trials ended") == 1, "the table is updated in place"
-    assert "best of each family" in searched
+    assert "best configuration" in searched
     assert "data:image/svg+xml" in find_html(first_search, "figures = ")
     assert "ideal 12.9" in find_html(first_search, "memtune.compare")
 

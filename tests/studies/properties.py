@@ -56,7 +56,7 @@ def count_claims(found: Surfaces) -> tuple[int, int]:
 
 def compare_endings(found: Surfaces, again: Surfaces) -> Iterator[str]:
     """What differs between a study that was interrupted and resumed, and the same one without a break."""
-    for name in ("families", "verdict"):
+    for name in ("alternatives", "verdict"):
         own, other = (_drop_measures(each.detail[name]) for each in (found, again))
         if own != other:
             yield f"interrupted: {own}; without a break: {other}"

@@ -136,7 +136,7 @@ def _simulate(workers: SimulatedWorkers, *, is_thorough: bool) -> Iterator[None]
 def _list_needed(view: StudyView) -> list[str]:
     """The trials whose weights and validation items a conclusion may read, by identity."""
     ranking = require(view.ranking)
-    found = [*view.family_bests, *ranking.find_bests(lambda trial: trial.alternative).values()]
+    found = [*view.family_bests, *view.alternative_bests]
     for each in (ranking, require(view.eligible)):
         found += select_compared(each)
     return list({each.best.identity for each in found})
@@ -147,7 +147,7 @@ def _read_surfaces(drawn: DrawnStudy, terminal: str, settings: Settings, *, is_t
     report = make_report(view)
     values = make_json_data(report)
     with out.capture() as capture:
-        study_commands._print_detail(report.detail)
+        study_commands._print_detail(view, report.detail)
     if is_thorough:
         _check_commands(report, values, capture.get())
     return Surfaces(

@@ -129,11 +129,10 @@ def _print_result(study: Path, result: "SearchResult") -> None:
             warn(f"no trial can run: {result.fault}")
         warn(f"stopped with {open_trials} open; to resume: memtune search {study} --resume")
         raise typer.Exit(1)
-    question, searched = resolved.study.question, resolved.searched_fields
     if result.view.ranking:
-        out.print(make_alternatives_table(result.view, question, searched))
+        out.print(make_alternatives_table(result.view, resolved.study.question))
         if result.repeats:
-            out.print(make_spread_table(result.view, searched))
+            out.print(make_spread_table(result.view))
     for statement in result.conclusion.statements if result.conclusion else ():
         out.print_line(statement)
     print_promotion(result.promotion, resolved.has_test_split)

@@ -14,6 +14,7 @@ from memtune.number_format import format_count
 
 if TYPE_CHECKING:
     from memtune.results.study.study_detail import StudyDetail
+    from memtune.results.study.study_view import StudyView
     from memtune.studies.definition.resolved_study import ResolvedStudy
 
 app = typer.Typer(
@@ -83,7 +84,8 @@ def show(
 
     Example: memtune study show ptb_all_families --config 7 > trial.toml
     """
-    from memtune.results.study.study_detail import explain_end, format_trial_file, show_study
+    from memtune.results.study.study_detail import describe_study, explain_end, format_trial_file
+    from memtune.results.study.study_view import open_view
 
     if config is not None:
         typer.echo(format_trial_file(study, config), nl=False)
@@ -99,11 +101,12 @@ def show(
         if compared:
             out.print(make_comparison_table(compared, why, end.tokens))
         return
-    detail = show_study(study)
+    view = open_view(study)
+    detail = describe_study(view)
     if json:
         out.print_json(data=detail)
     else:
-        _print_detail(detail)
+        _print_detail(view, detail)
     if figures is not None:
         from memtune.reports.report_page.result_figures import draw_figures
 
@@ -113,8 +116,9 @@ def show(
             out.print_line(f"figures in {figures}: {', '.join(drawn) or 'none'}")
 
 
-def _print_detail(detail: "StudyDetail") -> None:
+def _print_detail(view: "StudyView", detail: "StudyDetail") -> None:
     from memtune.reports import study_tables as tables
+    from memtune.reports.trial_tables import make_alternatives_table
 
     summary = detail.summary
     out.print_line(f"study {summary.id}: {summary.question}")
@@ -123,8 +127,9 @@ def _print_detail(detail: "StudyDetail") -> None:
         f"{tables.describe_spending(summary)}",
     )
     out.print_line(tables.explain_verdict(detail))
+    if view.ranking:
+        out.print(make_alternatives_table(view, "best of each alternative"))
     for make_table in (
-        tables.make_family_best_table,
         tables.make_progress_table,
         tables.make_importance_table,
         tables.make_front_table,

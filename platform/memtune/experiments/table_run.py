@@ -55,7 +55,7 @@ class ReproducedRow(Value):
     valid: float | None = None
     test: float | None = None
     test_interval: tuple[float, float] | None = None
-    """The 95 % interval of the mean test value over seeds; None for a single seed."""
+    """The 95 % interval of the mean test value over seeds; None below three seeds."""
     difference: float | None = None
     """Ours against the published value, of the test split where both are known: per cent of a perplexity,
     points of an accuracy."""
@@ -336,7 +336,7 @@ def _average_tests(
 ) -> tuple[float | None, tuple[float, float] | None]:
     """The mean of test figures by corpus and seed, and its 95 % interval over the seeds.
 
-    None where a corpus has no test split, and no interval for a single seed.
+    None where a corpus has no test split, and no interval below three seeds.
     """
     known = [[figure for figure in seeds if figure is not None] for seeds in tests]
     if any(len(seeds) < len(tests[0]) for seeds in known):

@@ -51,18 +51,6 @@ def explain_verdict(detail: StudyDetail) -> str:
     return f"{detail.verdict.text} Chosen by: {detail.summary.champion_rule}."
 
 
-def make_family_best_table(detail: StudyDetail) -> Table:
-    """The best configuration of each family, as the ranking has it."""
-    objective = detail.summary.objective
-    names = ("family", ">trial", ">tokens", f">{objective} [95 % interval]", ">seeds", "note")
-    table = make_table("best of each family", names)
-    for best in detail.families:
-        figure = best.estimate.format(objective, DIGITS)
-        cells = [f"{best.tokens:,}", figure, str(best.estimate.seeds), best.note]
-        table.add_row(best.family, f"#{best.number}", *cells)
-    return table
-
-
 def make_importance_table(detail: StudyDetail) -> Table:
     """The most important parameters; the conditions of a parameter of a branch are in brackets."""
     names = ("parameter", ">importance", ">trials that have it")

@@ -224,8 +224,8 @@ def _describe_model(row: LeaderboardRow, differing: Collection[str]) -> str:
     )
 
 
-def make_alternatives_table(view: StudyView, title: str, searched_fields: Collection[str] = ()) -> Table:
-    """The best configuration of each alternative, best first, with the searched fields: a study's answer.
+def make_alternatives_table(view: StudyView, title: str) -> Table:
+    """The best configuration of each alternative, best first, with the fields that vary: a study's answer.
 
     One without a configuration of full length comes last, with its value at the last common milestone.
     """
@@ -239,7 +239,7 @@ def make_alternatives_table(view: StudyView, title: str, searched_fields: Collec
         own = [trial for trial in view.trials if trial.curve and trial.alternative == best.alternative]
         table.add_row(
             best.reference,
-            describe_trial(best.config, searched_fields),
+            describe_trial(best.config, best.fields),
             *((f"{best.sizes.parameters:,}", f"{best.sizes.state:,}") if best.sizes else ("", "")),
             f"{best.tokens:,}",
             found.explain(objective, DIGITS) if isinstance(found, ShortTrial) else figure,
@@ -249,7 +249,7 @@ def make_alternatives_table(view: StudyView, title: str, searched_fields: Collec
     return table
 
 
-def make_spread_table(view: StudyView, searched_fields: Collection[str] = ()) -> Table:
+def make_spread_table(view: StudyView) -> Table:
     """One row per repeated configuration, best first: mean with interval, and the figure of each seed."""
     objective = view.objective
     title = f"the best configurations under other seeds: validation {objective}"
@@ -260,7 +260,7 @@ def make_spread_table(view: StudyView, searched_fields: Collection[str] = ()) ->
             seeds = sorted(found.cost_by_seed.items())
             table.add_row(
                 f"#{found.best.number}",
-                describe_trial(found.best.config, searched_fields),
+                describe_trial(found.best.config, found.best.fields),
                 str(found.estimate.seeds),
                 found.estimate.format(objective, DIGITS),
                 ", ".join(f"{seed}: {objective.format_cost(cost, 3)}" for seed, cost in seeds),

@@ -196,7 +196,7 @@ def test_a_row_is_trained_at_the_rate_of_validation_under_every_seed_on_every_co
     settings: Settings,
 ) -> None:
     import_corpus("other", dict.fromkeys(("train", "valid", "test"), SENTENCES * 9), settings.corpus_store)
-    terms = Scale(tokens=300, rates=(1e-9, 0.5), seeds=2, corpora=("tiny", "other"), rows=("one",))
+    terms = Scale(tokens=300, rates=(1e-9, 0.5), seeds=3, corpora=("tiny", "other"), rows=("one",))
     table = TABLE.model_copy(update={"scales": {"paper": Scale(), "cpu": terms}})
     trials: list[tuple[float, int]] = []
 
@@ -206,15 +206,15 @@ def test_a_row_is_trained_at_the_rate_of_validation_under_every_seed_on_every_co
 
     hooks = RowHooks(on_report=note)
     one, two = reproduce_table(table, "cpu", settings, hooks=hooks)
-    assert trials == [(1e-9, 0), (0.5, 0), (0.5, 1)] * 2
+    assert trials == [(1e-9, 0), (0.5, 0), (0.5, 1), (0.5, 2)] * 2
     assert (one.state, two.state) == ("trained", "not run")
     figures = [
         recorded.figures["perplexity"]
         for name in ("tiny", "other")
-        for seed in (0, 1)
+        for seed in range(3)
         for recorded in [find_test(settings, table, name, seed)]
     ]
-    assert one.test == pytest.approx(sum(figures) / 4)
+    assert one.test == pytest.approx(sum(figures) / 6)
     assert one.test is not None
     assert one.test_interval is not None
     assert one.test_interval[0] < one.test < one.test_interval[1]
@@ -256,7 +256,7 @@ def test_rows_count_only_where_they_or_the_reference_have_learned_the_task() -> 
 
 def test_a_table_of_probes_draws_its_rows_and_trains_at_scale_tiny(settings: Settings) -> None:
     table = find_table("mad", "compress")
-    tiny = table.scales["tiny"].model_copy(update={"rows": ("mLSTM",), "tokens": 200})
+    tiny = table.scales["tiny"].model_copy(update={"rows": ("mLSTM",), "tokens": 200, "seeds": 3})
     table = table.model_copy(update={"scales": {**table.scales, "tiny": tiny}})
     corpus = "probe-compression-length-8-rows-40-evaluated-10"
     row = next(reproduce_table(table, "tiny", settings, corpus=corpus))

@@ -182,15 +182,18 @@ def test_the_state_of_a_trial_has_the_reason_of_an_unusual_end() -> None:
     assert "complete: no improvement" in render(make_leaderboard_table([ended], None, "title"))
 
 
-def test_every_table_of_a_study_shows_the_searched_fields() -> None:
-    searched = ("model.width", "training.optimiser.learning_rate")
-    found = [make_outcome(0, "lstm", [2.0])]
-    config = TrialConfig.model_validate(found[0].configuration)
-    again = replace(found[0], identity="again", configuration={**found[0].configuration, "seed": 1})
+def test_every_table_of_a_study_shows_the_fields_that_vary() -> None:
+    found = make_outcome(0, "lstm", [2.0])
+    config = TrialConfig.model_validate(found.configuration)
+    again = replace(found, identity="again", configuration={**found.configuration, "seed": 1})
+    training = {"tokens": 900, "optimiser": {"kind": "sgd", "learning_rate": 2.0}}
+    other = replace(
+        make_outcome(1, "lstm", [3.0]), configuration={**found.configuration, "training": training}
+    )
     for table in (
-        make_alternatives_table(make_view(found), "Which?", searched),
-        make_spread_table(make_view([*found, again]), searched),
-        make_sample_table([config], 10, searched),
+        make_alternatives_table(make_view([found, other]), "Which?"),
+        make_spread_table(make_view([found, again, other])),
+        make_sample_table([config], 10, ("training.optimiser.learning_rate",)),
     ):
         assert "lstm width=4 layers=1 dropout=0.0 learning_rate=1" in render(table)
 

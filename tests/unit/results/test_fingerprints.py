@@ -84,14 +84,14 @@ def make_result(**changes: Any) -> ProbeResult:
         "parameters": 9,
         "rate": 0.01,
         "valid": (0.2, 0.3),
-        "test": {1: (0.2, 0.3)},
+        "test": {1: (0.2, 0.3, 0.4)},
         "chance": 0.1,
     }
     return ProbeResult(**given | changes)
 
 
 def test_an_accuracy_is_shown_with_its_interval_where_it_counts(settings: Settings) -> None:
-    assert format_accuracy(make_result()) == "25.0 % [0.0 %, 88.5 %]"
+    assert format_accuracy(make_result()) == "30.0 % [5.2 %, 54.8 %]"
     assert format_accuracy(make_result(is_learnable=False)) == "not learnable at this budget"
 
 
@@ -99,7 +99,7 @@ def test_a_figure_has_a_bar_for_each_accuracy_that_counts(settings: Settings) ->
     results = (make_result(), make_result(probe="parity", is_learnable=False))
     given = {"name": "rnn", "model": {}, "terms": {}, "results": results}
     axes = draw_fingerprint(Fingerprint.model_validate(given)).axes[0]
-    assert [bar.get_width() for bar in axes.patches if isinstance(bar, Rectangle)] == [0.25]
+    assert [bar.get_width() for bar in axes.patches if isinstance(bar, Rectangle)] == pytest.approx([0.3])
     assert [label.get_text() for label in axes.get_yticklabels()] == ["mqar", "parity"]
     assert [text.get_text() for text in axes.texts] == ["not learnable at this budget"]
 

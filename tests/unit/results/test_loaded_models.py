@@ -126,7 +126,7 @@ def test_an_exported_trial_scores_sentences_like_the_trial(home: Settings, tmp_p
     """A registered version is exported as it is, a trial with the same files."""
     import mlflow.pyfunc
 
-    (worse,) = {0, 1} - {show_study("layers", home).families[0].number}
+    (worse,) = {0, 1} - {show_study("layers", home).alternatives[0].number}
     trial, version = tmp_path / "trial", tmp_path / "version"
     export_model(f"layers#{worse}", trial, home)
     export_model("models:/tiny@champion", version, home)

@@ -133,7 +133,7 @@ def test_a_search_returns_its_study_with_best_tables_and_figures(
     assert result.best is not None
     assert len(result.to_frame()) == 2
     assert len(result.curves()) == 6
-    assert "best of each family" in result._repr_html_()
+    assert "best configuration" in result._repr_html_()
     figures = memtune.draw_figures(result)
     assert {"leaderboard", "learning_curves"} <= set(figures)
     assert figures["leaderboard"].svg.startswith("<svg")
@@ -193,6 +193,6 @@ def test_a_long_list_shows_its_first_rows_and_counts_the_others() -> None:
 def test_a_study_without_a_validation_has_a_table(results: dict[str, Any]) -> None:
     detail: StudyDetail = results["show_study"]
     summary = detail.summary.model_copy(update={"best": None})
-    empty = detail.model_copy(update={"summary": summary, "families": (), "trials": ()})
+    empty = detail.model_copy(update={"summary": summary, "alternatives": (), "trials": ()})
     assert "no validation yet" in empty._repr_html_()
     assert "no validation yet" in repr(empty)

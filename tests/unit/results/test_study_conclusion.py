@@ -90,7 +90,7 @@ def test_the_mean_over_seeds_is_the_same_number_everywhere(
     assert "mean of 3 seeds, 95 % interval" in figure
     assert champion.summary == f"validation perplexity {figure}"
     detail = show_study("layers", home)
-    for shown in (list_studies(home)[0].best, detail.best, detail.families[0]):
+    for shown in (list_studies(home)[0].best, detail.best, detail.alternatives[0]):
         assert shown is not None
         assert shown.estimate == winner.estimate
         assert shown.interval == winner.estimate.compute_interval(Objective.PERPLEXITY)

@@ -116,7 +116,7 @@ def _describe_mean(entry: LeaderboardEntry, best: int) -> Row:
         "figure": entry.figure,
         "low": low if is_drawable(low) else None,
         "high": high if is_drawable(high) else None,
-        "interval": "none, a single seed" if low is None else f"{low:.4g} to {high:.4g}",
+        "interval": "none below three seeds" if low is None else f"{low:.4g} to {high:.4g}",
         "seeds": entry.estimate.seeds,
         "best": entry.number == best,
         "counted": entry.is_counted,

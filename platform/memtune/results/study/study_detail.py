@@ -1,4 +1,4 @@
-"""One study in detail: its best trial per family, what was stopped when and why, and its progress."""
+"""One study in detail: its best of each alternative, what was stopped when and why, and its progress."""
 
 import math
 from collections.abc import Iterator
@@ -70,8 +70,8 @@ class StudyDetail(Value):
     summary: StudySummary
     verdict: Verdict | None
     """The answer; None before the first validation."""
-    families: tuple[LeaderboardEntry, ...]
-    """The best configuration of each family, best first; those without full length last."""
+    alternatives: tuple[LeaderboardEntry, ...]
+    """The best configuration of each alternative, best first; those without full length last."""
     progress: tuple[ProgressPoint, ...]
     importance: tuple[ParameterImportance, ...]
     """The most important parameter first; empty below ten trials with a value, see `rank_parameters`."""
@@ -120,15 +120,16 @@ class StudyDetail(Value):
 
     def _repr_html_(self) -> str:
         summary, objective = self.summary, self.summary.objective
-        families = make_frame(
+        alternatives = make_frame(
             {
-                "best of each family": best.name,
+                "alternative": best.alternative,
+                "best configuration": best.name,
                 "tokens": best.tokens,
                 f"validation {objective} [95 % interval]": best.estimate.format(objective, 3),
                 "seeds": best.estimate.seeds,
                 "note": best.note,
             }
-            for best in self.families
+            for best in self.alternatives
         )
         ranked = sorted(self.trials, key=lambda trial: (trial.place or math.inf, trial.number))
         trials = make_frame(
@@ -143,7 +144,7 @@ class StudyDetail(Value):
             }
             for trial in ranked
         )
-        return render_table(f"study {summary.id}: {summary.question}", families) + render_table(
+        return render_table(f"study {summary.id}: {summary.question}", alternatives) + render_table(
             f"{format_count(len(trials), 'trial')}; {self._name_best()}", trials
         )
 
@@ -163,7 +164,7 @@ def describe_study(view: StudyView) -> StudyDetail:
     return StudyDetail(
         summary=summarise_study(view),
         verdict=judge_study(view),
-        families=tuple(make_entry(view, found) for found in view.family_bests),
+        alternatives=tuple(make_entry(view, found) for found in view.alternative_bests),
         progress=tuple(_trace_progress(view)),
         importance=tuple(view.stored.rank_parameters()),
         front=find_study_front(view),

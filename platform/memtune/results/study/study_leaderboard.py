@@ -35,6 +35,8 @@ class LeaderboardEntry(Value):
     name: str
     """Family and number: "lstm #3"."""
     family: str
+    alternative: str
+    """What it answers: its family, or its value of the field that the study compares."""
     model: str
     """The fields that distinguish it within its family."""
     estimate: Estimate
@@ -42,7 +44,7 @@ class LeaderboardEntry(Value):
     figure: float
     """The mean over seeds: perplexity or accuracy."""
     interval: tuple[float, float] | None = None
-    """Its 95 % interval; None for a single seed."""
+    """Its 95 % interval; None below three seeds."""
     above_ideal: float | None = None
     """How far a perplexity is above the ideal one, as a share of it; None where no ideal is known."""
     cost_by_seed: dict[int, float]
@@ -144,6 +146,7 @@ def make_entry(
         number=best.number,
         name=f"{best.family} #{best.number}",
         family=best.family,
+        alternative=best.alternative,
         model=describe_model(best.config),
         estimate=found.estimate,
         figure=figure,

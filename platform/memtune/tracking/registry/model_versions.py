@@ -66,7 +66,7 @@ class RegisteredVersion(Value):
     trial: str
     seeds: int = Field(default=1, ge=1)
     low: FiniteFloat | None = None
-    """The lower bound of the cost's 95 % interval; None for a single seed."""
+    """The lower bound of the cost's 95 % interval; None below three seeds."""
     high: FiniteFloat | None = None
     trial_cost: float | None = None
     """The cost of the registered weights; None for versions of a single seed, whose cost it is."""
@@ -91,7 +91,7 @@ class RegisteredVersion(Value):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def interval(self) -> tuple[float, float] | None:
-        """The 95 % interval of the figure over seeds; None for a single seed."""
+        """The 95 % interval of the figure over seeds; None below three seeds."""
         return self.estimate.compute_interval(self.objective)
 
     @property

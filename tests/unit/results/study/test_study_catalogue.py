@@ -80,7 +80,7 @@ def test_the_cost_is_by_state_and_family_with_what_early_stopping_saved(
 
 def test_a_study_shows_its_progress_and_its_stopped_trials(study: ResolvedStudy, settings: Settings) -> None:
     detail = show_study("layers", settings)
-    assert [(best.family, best.number) for best in detail.families] == [("lstm", 3)]
+    assert [(best.family, best.number) for best in detail.alternatives] == [("lstm", 3)]
     assert [(point.tokens, point.number, round(point.cost, 1)) for point in detail.progress] == [
         *[(300, 0, 3.0), (600, 0, 2.9), (900, 0, 2.8)],
         *[(1200, 1, 2.0), (1500, 1, 1.9), (1800, 1, 1.8)],

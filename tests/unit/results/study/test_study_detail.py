@@ -12,7 +12,6 @@ from memtune.api import run_search
 from memtune.cli.command_line import app
 from memtune.reports.study_tables import (
     explain_verdict,
-    make_family_best_table,
     make_front_table,
     make_importance_table,
 )
@@ -67,7 +66,7 @@ def test_a_study_is_two_data_frames_three_tables_and_the_charts_of_its_report(
     assert detail.best is not None
     assert detail.front is not None
     assert explain_verdict(detail).startswith(f"{detail.best.name} is best with a validation perplexity of ")
-    assert make_family_best_table(detail).row_count == 2
+    assert {best.alternative for best in detail.alternatives} == {"lstm", "rnn"}
     assert make_front_table(detail).row_count == len(detail.front.front) > 0
     assert make_importance_table(detail).row_count > 0
     assert sum(found.importance for found in detail.importance) == pytest.approx(1.0)
@@ -75,7 +74,7 @@ def test_a_study_is_two_data_frames_three_tables_and_the_charts_of_its_report(
     folder = tmp_path / "figures"
     shown = runner.invoke(app, ["study", "show", "layers", "--figures", str(folder)])
     assert shown.exit_code == 0
-    for words in ("best of each family", "importance of parameters", "Pareto front", "best so far"):
+    for words in ("best of each alternative", "importance of parameters", "Pareto front", "best so far"):
         assert words in shown.output
     charts = {"leaderboard", "learning_curves", "importance", "validation_by_parameters", "hypervolume"}
     assert charts <= {path.stem for path in folder.iterdir()}
@@ -87,7 +86,7 @@ def test_a_study_without_a_validation_has_no_best(detail: StudyDetail) -> None:
         update={
             "summary": detail.summary.model_copy(update={"best": None}),
             "verdict": None,
-            "families": (),
+            "alternatives": (),
             "progress": (),
             "importance": (),
             "front": None,

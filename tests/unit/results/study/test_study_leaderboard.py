@@ -22,6 +22,7 @@ def make_entry(
         number=number,
         name=f"lstm #{number}",
         family="lstm",
+        alternative="lstm",
         model="",
         estimate=Estimate(cost=cost),
         figure=cost,
