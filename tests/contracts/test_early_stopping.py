@@ -112,6 +112,7 @@ class Simulation:
                 {"model": {"family": get_family(number)}},
                 self.states[number],
                 curve=dict(curve),
+                alternative=get_family(number),
             )
             for number, curve in sorted(self.curves.items())
         ]

@@ -31,6 +31,7 @@ def list_faults(found: Surfaces) -> list[str]:
         _check_ranking,
         _check_headline,
         _check_caveats,
+        _check_turns,
         _check_leaders,
         _check_numbers,
         _check_p_values,
@@ -193,6 +194,17 @@ def _check_caveats(found: Surfaces) -> Iterator[str]:
             yield f"{name} has a trial of full length: {verdict['caveats']}"
     if len(full) > 1 and "no other alternative has full length," in verdict["headline"]:
         yield f"{full} have full length: {verdict['headline']}"
+
+
+def _check_turns(found: Surfaces) -> Iterator[str]:
+    """No alternative has a second trial before each has its first one."""
+    document, verdict = found.drawn.document, found.detail["verdict"]
+    if verdict is None or document["sampler"]["kind"] == "grid" or "points" in document:
+        return
+    counts = Counter(trial["alternative"] for trial in found.detail["trials"] if not trial["is_repeat"])
+    untried = [caveat for caveat in verdict["caveats"] if caveat.startswith("Not tried: ")]
+    if untried and max(counts.values()) > 1:
+        yield f"{untried}, although others had {counts}"
 
 
 def _list_expected_caveats(found: Surfaces) -> Iterator[str]:

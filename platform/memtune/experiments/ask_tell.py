@@ -181,7 +181,9 @@ class AskTell:
         """A director that has resumed every open trial."""
         resolved = self._resolved
         rule, max_trials = resolved.make_early_stopping_rule(), resolved.study.budget.trials
-        director = Director(self._proposals, self._records, max_trials, rule, [self._budget.watch])
+        director = Director(
+            self._proposals, self._records, max_trials, rule, [self._budget.watch], resolved.study.compare
+        )
         for _ in self._proposals.list_unfinished():
             trial = director.take_next_trial()
             assert trial is not None, "open trials are resumed first"

@@ -74,6 +74,8 @@ class Outcome:
     end: TrialEnd | None = None
     remark: str | None = None
     usage: Usage = field(default_factory=Usage)
+    alternative: str = ""
+    """What the trial answers; empty as read from storage, which does not know what the study compares."""
 
     @property
     def family(self) -> str:

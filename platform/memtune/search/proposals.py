@@ -26,7 +26,7 @@ from memtune.search.trial_store import (
     read_proposal,
     select_started,
 )
-from memtune.spaces import MeasureSize, Scalar, Space
+from memtune.spaces import FAMILY_FIELD, MeasureSize, Scalar, Space
 from memtune.trial_state import StopReason, TrialEnd
 from memtune.usage import Usage
 
@@ -54,19 +54,22 @@ class Proposals:
         list_prior_points: ListPoints = tuple,
         *,
         is_grid_ordered: bool = False,
+        compared: str = FAMILY_FIELD,
     ) -> None:
         """`guard` is called before every write. It raises when this driver must not write any more.
 
         Initial points are tried first; the sampler draws the parameters that they leave out. Prior points are
         believed to be good, the best first. Both are listed for a study without trials alone. Without
-        `objectives` there is one, the trials' value. A grid is tried at random, or as it is ordered.
+        `objectives` there is one, the trials' value. A grid is tried at random, or as it is ordered. The
+        choices of the field `compared` are the alternatives, which are tried in turn first.
         """
         storage, redacted_url = open_study_database(storage_url), redact_url(storage_url)
         self._buffer = OutageBuffer(redacted_url)
         with convert_outage_errors(redacted_url):
             self._store = TrialStore(storage, study_name, guard)
             self._store.recover_interrupted()
-            candidates = Candidates(space, identify, get_refusal_reason, measure_size)
+            alternatives = space.list_alternatives(compared)
+            candidates = Candidates(space, identify, get_refusal_reason, measure_size, alternatives)
             self._proposer = Proposer(
                 self._store,
                 candidates,

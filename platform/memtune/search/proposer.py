@@ -1,9 +1,9 @@
 """Which trial runs next: ask the sampler, reject duplicates and refusals, draw untried points.
 
-The study's initial points come first. The next trials go to the families of the space in turn, so that the
-sampler knows each family before it chooses among them. After 20 rejections in a row the proposer stops asking
-the sampler and takes an untried point at random: of all points where the space is small, of a number of draws
-where it is large.
+The study's initial points come first. The next trials go to the alternatives of its question in turn, such as
+the families of the space, so that the sampler knows each one before it chooses among them. After 20
+rejections in a row the proposer stops asking the sampler and takes an untried point at random: of all points
+where the space is small, of a number of draws where it is large.
 
 A long study has thousands of trials, and a proposal does not read them all again: a summary of them is in
 memory, and a sampler learns from a bounded part of them.
@@ -11,8 +11,7 @@ memory, and a sampler learns from a bounded part of them.
 
 import math
 from bisect import bisect_left, insort
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,34 +47,34 @@ Rank = tuple[int, float, float, int]
 class History:
     """Every trial that was asked of a study's sampler: started, refused or a duplicate."""
 
-    def __init__(self, trials: Iterable[FrozenTrial]) -> None:
-        """`trials` are in the order of their numbers."""
+    def __init__(
+        self, trials: Iterable[FrozenTrial], alternatives: Sequence[Mapping[str, Scalar]] = ()
+    ) -> None:
+        """`trials` are in the order of their numbers; `alternatives` are as in `Candidates`."""
         self.asks = 0
         self.consecutive_rejections = 0
         """Refusals and duplicates since the last started trial."""
         self.number_by_identity: dict[str, int] = {}
         """The started trials' numbers by identity."""
         self.window = TrialWindow()
-        self._asks_by_choice: Counter[tuple[str, Scalar]] = Counter()
-        self._starts_by_choice: Counter[tuple[str, Scalar]] = Counter()
+        self.starts = [0] * len(alternatives)
+        """The started trials of each alternative."""
+        self.rejections = [0] * len(alternatives)
+        self._alternatives = alternatives
         for trial in trials:
             self.add(trial)
 
     def add(self, trial: FrozenTrial) -> None:
         """Add the next trial that was asked of the sampler."""
-        choices = [(name, value) for name, value in trial.params.items() if isinstance(value, str)]
         rejected = is_rejected(trial)
         self.asks += 1
         self.consecutive_rejections = self.consecutive_rejections + 1 if rejected else 0
-        self._asks_by_choice.update(choices)
         if IDENTITY_KEY in trial.user_attrs and not rejected:
             self.number_by_identity[trial.user_attrs[IDENTITY_KEY]] = trial.number
-            self._starts_by_choice.update(choices)
+        for place, choice in enumerate(self._alternatives):
+            if choice.items() <= trial.params.items():
+                (self.rejections if rejected else self.starts)[place] += 1
         self.window.add(trial)
-
-    def count_asks_and_starts(self, name: str, option: Scalar) -> tuple[int, int]:
-        """How many trials chose an option of a categorical parameter, and how many of them were started."""
-        return self._asks_by_choice[name, option], self._starts_by_choice[name, option]
 
 
 class TrialWindow:
@@ -149,10 +148,10 @@ def _rank(trial: FrozenTrial) -> Rank:
 
 MAX_CONSECUTIVE_REJECTIONS = 20
 """Rejections in a row after which the sampler is not asked any more."""
-MIN_FAMILY_TRIALS = 2
-"""Trials of each family before the sampler chooses among families."""
-MAX_FAMILY_REJECTIONS = 5
-"""Rejections of a family after which the sampler chooses the family again."""
+MIN_ALTERNATIVE_TRIALS = 2
+"""Trials of each alternative before the sampler chooses among them."""
+MAX_ALTERNATIVE_REJECTIONS = 5
+"""Rejections of an alternative after which the sampler does not choose its points any more."""
 MAX_ASKS_PER_CALL = 2 * MAX_CONSECUTIVE_REJECTIONS
 MAX_CANDIDATE_POINTS = 4096
 """Points of a space among which an untried one is searched."""
@@ -163,13 +162,15 @@ class Candidates:
     """The configurations of a space that a study may run.
 
     `identify` returns a configuration's identity. `get_refusal_reason` returns why a configuration must not
-    start (too many parameters, too little memory), or None. Both may raise ConfigurationError.
+    start (too many parameters, too little memory), or None. Both may raise ConfigurationError. `alternatives`
+    are the parameters that choose each alternative of the study's question.
     """
 
     space: Space
     identify: Callable[[dict[str, Any]], str]
     get_refusal_reason: Callable[[dict[str, Any]], str | None]
     measure_size: MeasureSize | None = None
+    alternatives: Sequence[Mapping[str, Scalar]] = ()
 
     def sample(self, trial: Any) -> dict[str, Any]:
         """The configuration that a trial or a chooser draws."""
@@ -180,11 +181,16 @@ class Candidates:
         size = self.space.size()
         return size is not None and len(history.number_by_identity) >= size
 
-    def find_untried_point(self, history: History, seed: int) -> dict[str, Scalar] | None:
-        """The parameters of a point that may start and has not, drawn with `seed`; None without one."""
+    def find_untried_point(
+        self, history: History, seed: int, choice: Mapping[str, Scalar]
+    ) -> dict[str, Scalar] | None:
+        """The parameters of a point that may start and has not, drawn with `seed`; None without one.
+
+        It has the parameters of `choice`.
+        """
         if self.has_tried_all(history):
             return None
-        for chooser in self._make_choosers(seed):
+        for chooser in self._make_choosers(seed, choice):
             try:
                 configuration = self.sample(chooser)
                 is_new = self.identify(configuration) not in history.number_by_identity
@@ -194,12 +200,12 @@ class Candidates:
                 continue
         return None
 
-    def _make_choosers(self, seed: int) -> Iterator[PinnedChooser]:
+    def _make_choosers(self, seed: int, choice: Mapping[str, Scalar]) -> Iterator[PinnedChooser]:
         random = RandomChooser(seed)
         size = self.space.size()
         if size is None or size > MAX_CANDIDATE_POINTS:
-            return (PinnedChooser({}, random) for _ in range(MAX_CANDIDATE_POINTS))
-        points = list(self.space.points())
+            return (PinnedChooser(choice, random) for _ in range(MAX_CANDIDATE_POINTS))
+        points = [point for point in self.space.points() if choice.items() <= point.items()]
         return (PinnedChooser(point, random) for point in random.shuffle(points))
 
 
@@ -223,9 +229,11 @@ class Proposer:
     ) -> None:
         """The arguments are those of `Proposals`."""
         self._store, self._candidates, self._config = store, candidates, config
-        families = len(candidates.space.family_choices())
-        startup_trials = max(config.startup_trials, MIN_FAMILY_TRIALS * families)
-        self._trials_per_family = startup_trials // max(families, 1)
+        alternatives = len(candidates.alternatives)
+        startup_trials = max(config.startup_trials, MIN_ALTERNATIVE_TRIALS * alternatives)
+        self._trials_per_alternative = startup_trials // max(alternatives, 1)
+        self._untriable: set[int] = set()
+        """The alternatives without a point that may start."""
         prior = store.keep_points(PRIOR_POINTS_KEY, list_prior_points)
         self._samplers = SamplerFactory(config, candidates.space, startup_trials, objectives, prior)
         grid = list(candidates.space.points()) if config.kind == "grid" else []
@@ -257,7 +265,7 @@ class Proposer:
         self._store.guard()
         self._store.recover_interrupted()
         self._cached_history = None
-        history = History(self._store.list_asked())
+        history = self._read_history()
         self._store.enqueue(dict(parameters))
         proposal = self._ask_sampler(history)
         if proposal is None:
@@ -284,14 +292,17 @@ class Proposer:
     def _try_proposal(self) -> Proposal | None:
         """One sample of the space; None where it is rejected."""
         # The cache stays empty after an exception: the study then holds half a trial and is read again.
-        history, self._cached_history = self._cached_history or History(self._store.list_asked()), None
+        history, self._cached_history = self._cached_history or self._read_history(), None
         if self._is_futile(history):
             proposal = self._propose_untried(history)
         else:
-            self._store.enqueue(self._find_planned_point(history) or self._find_family_in_turn(history))
+            self._store.enqueue(self._find_planned_point(history) or self._find_point_in_turn(history))
             proposal = self._ask_sampler(history)
         self._cached_history = history
         return proposal
+
+    def _read_history(self) -> History:
+        return History(self._store.list_asked(), self._candidates.alternatives)
 
     def _is_futile(self, history: History) -> bool:
         """Whether the sampler is not asked any more: it would not find a new configuration."""
@@ -307,25 +318,31 @@ class Proposer:
 
     def _propose_untried(self, history: History) -> Proposal | None:
         seed = int(digest(self._config.seed, history.asks, "untried")[:8], 16)
-        untried = self._candidates.find_untried_point(history, seed)
+        untried = self._candidates.find_untried_point(history, seed, {})
         if untried is None:
             self._is_exhausted = True
             return None
         self._store.enqueue(untried)
         return self._ask_sampler(history)
 
-    def _find_family_in_turn(self, history: History) -> dict[str, Scalar]:
-        """The parameters that choose the family with the fewest trials; empty when each has enough.
+    def _find_point_in_turn(self, history: History) -> dict[str, Scalar]:
+        """The parameters that choose the alternative with the fewest trials; empty when each has enough.
 
-        A family with many rejections is skipped.
+        Where the sampler's points were rejected, those of an untried point; without one the next alternative.
         """
-        waiting: list[tuple[int, dict[str, Scalar]]] = []
-        for choice in self._candidates.space.family_choices():
-            ((name, option),) = choice.items()
-            asks, starts = history.count_asks_and_starts(name, option)
-            if starts < self._trials_per_family and asks - starts < MAX_FAMILY_REJECTIONS:
-                waiting.append((starts, choice))
-        return min(waiting, key=lambda found: found[0], default=(0, {}))[1]
+        starts, alternatives = history.starts, self._candidates.alternatives
+        for place in sorted(range(len(alternatives)), key=starts.__getitem__):
+            choice = alternatives[place]
+            if starts[place] >= self._trials_per_alternative or place in self._untriable:
+                continue
+            if history.rejections[place] < MAX_ALTERNATIVE_REJECTIONS:
+                return dict(choice)
+            # One seed for all points of an alternative, so that a resumed study finds the same ones.
+            seed = int(digest(self._config.seed, place, "in turn")[:8], 16)
+            if point := self._candidates.find_untried_point(history, seed, choice):
+                return point
+            self._untriable.add(place)
+        return {}
 
     def _ask_sampler(self, history: History) -> Proposal | None:
         """The sampler's next trial, which is added to `history`; None where it is rejected."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from memtune.errors import SpaceError
 from memtune.spaces.choosers import Chooser, Scalar
-from memtune.spaces.space_tree import Branch, Constant, FittedSize, Group, Parameter, SizeKind
+from memtune.spaces.space_tree import Branch, Categorical, Constant, FittedSize, Group, Parameter, SizeKind
 
 FAMILY_FIELD = "model.family"
 
@@ -50,6 +50,20 @@ class Space:
         if not isinstance(self.root, Branch):
             return []
         return [{self.root.key: option} for option in self.root.options]
+
+    def list_alternatives(self, field: str) -> list[dict[str, Scalar]]:
+        """The choices of a field, each as the parameters that make it; of other fields, those of the family.
+
+        A family without the field is an alternative of its own.
+        """
+        found = [
+            {**parameter.conditions, parameter.name: value}
+            for parameter in self.parameters()
+            if parameter.field == field and isinstance(parameter.leaf, Categorical)
+            for value in parameter.leaf.choices
+        ]
+        families = self.family_choices()
+        return found + [own for own in families if not any(own.items() <= each.items() for each in found)]
 
     def size(self) -> int | None:
         """Number of points of the space; None if a parameter is continuous."""

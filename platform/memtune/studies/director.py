@@ -6,11 +6,13 @@ after each change of a trial.
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from memtune.search import Proposal, Proposals, Rule
 from memtune.search.early_stopping import CONTINUE, Action, Decision, NoEarlyStopping
+from memtune.spaces import FAMILY_FIELD
+from memtune.studies.definition.study_terms import name_alternative
 from memtune.studies.trial_worker import WorkerReport
 from memtune.training import Report, TrialConfig
 from memtune.trial_state import StopReason, TrialEnd, TrialState
@@ -79,20 +81,22 @@ class Director:
         max_trials: int,
         rule: Rule | None = None,
         watchers: Sequence[Watcher] = (),
+        compared: str = FAMILY_FIELD,
     ) -> None:
         """Continue the study from its records: ended trials count, unfinished trials run first.
 
         `max_trials` limits the different configurations that are started in all; without a `rule` every trial
-        trains on its whole budget.
+        trains on its whole budget. `compared` is the field whose values are the study's alternatives.
         """
         self._proposals, self._records = proposals, records
         self._rule, self._watchers = rule or NoEarlyStopping(), watchers
+        self._compared = compared
         self._trials: dict[int, DirectedTrial] = {}
         """The trials of this driver, until a worker is done with one that has ended."""
         known = proposals.list_outcomes()
         # A trial that completed with its first report, like counting models, passes no rung.
         self._rule.replay(
-            outcome
+            replace(outcome, alternative=name_alternative(outcome.config, compared))
             for outcome in known
             if not (outcome.state is TrialState.COMPLETE and len(outcome.curve) == 1)
         )
@@ -263,7 +267,8 @@ class Director:
         """The rule's decision on the trial's last report; a trial of one report passes no rung."""
         if report.cost is None or (report.is_finished and len(trial.reports) == 1):
             return CONTINUE
-        return self._rule.decide(trial.proposal.number, trial.config.model.family, report.tokens, report.cost)
+        alternative = name_alternative(trial.config, self._compared)
+        return self._rule.decide(trial.proposal.number, alternative, report.tokens, report.cost)
 
     def _process_error(self, trial: DirectedTrial, error: str) -> None:
         """End the trial with the error; a trial that has ended already keeps its end, with a remark."""

@@ -338,7 +338,9 @@ class _StudyRun:
         phase = replace(phase, earlier=proposals.list_outcomes(), find_seconds_left=self._find_seconds_left)
         with self._hooks.watch(phase) as display:
             watchers = [display, self._clock.tick, count_spending]
-            director = Director(proposals, records, phase.max_trials, rule, watchers)
+            director = Director(
+                proposals, records, phase.max_trials, rule, watchers, self._resolved.study.compare
+            )
             if not director.is_finished and not self._budget.is_spent():
                 self._connect()
                 with self._stop.catch_signals(self._hooks.notify):

@@ -59,10 +59,20 @@ def open_study(storage: str) -> Callable[..., Proposals]:
         name: str = "s",
         guard: Callable[[], None] = lambda: None,
         initial_points: Sequence[dict[str, Any]] = (),
+        compared: str = "model.family",
     ) -> Proposals:
         sampler = SamplerConfig(kind=kind, seed=seed, startup_trials=4)
         return Proposals(
-            url, name, make_space(space), sampler, identify, refuse, None, guard, lambda: initial_points
+            url,
+            name,
+            make_space(space),
+            sampler,
+            identify,
+            refuse,
+            None,
+            guard,
+            lambda: initial_points,
+            compared=compared,
         )
 
     return open_study

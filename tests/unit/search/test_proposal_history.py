@@ -3,7 +3,6 @@
 import math
 import random
 
-import pytest
 from optuna import create_study
 from optuna.distributions import CategoricalDistribution, FloatDistribution
 from optuna.samplers._tpe.sampler import _split_trials, default_gamma
@@ -106,10 +105,10 @@ def test_rejections_are_counted_until_a_trial_starts():
     )
 
 
-@pytest.mark.parametrize(("family", "turns", "started"), [("scrn", 2, 1), ("lstm", 1, 1), ("rnn", 0, 0)])
-def test_asks_and_starts_are_counted_by_family(family, turns, started):
-    history = History([make_trial(0), make_trial(1), make_trial(2, refused="too large")])
-    assert history.count_asks_and_starts("family", family) == (turns, started)
+def test_starts_and_rejections_are_counted_by_alternative():
+    alternatives = [{"family": "scrn"}, {"family": "lstm"}, {"family": "rnn"}]
+    history = History([make_trial(0), make_trial(1), make_trial(2, refused="too large")], alternatives)
+    assert (history.starts, history.rejections) == ([1, 1, 0], [1, 0, 0])
 
 
 def test_trials_are_ranked_as_tpe_ranks_them():

@@ -316,6 +316,25 @@ def test_every_family_has_two_trials_before_the_sampler_chooses_families(open_st
     assert sorted(drawn) == sorted([*FAMILIES, *FAMILIES])
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_the_values_of_a_compared_field_are_tried_in_turn(open_study, seed):
+    proposals = open_study(seed=seed, compared="optimiser.kind")
+    drawn = [proposals.ask().configuration["optimiser"]["kind"] for _ in range(4)]
+    assert sorted(drawn) == ["adam", "adam", "sgd", "sgd"]
+
+
+def test_an_alternative_of_which_few_points_may_start_is_tried_with_these(open_study):
+    def refuse(configuration):
+        family, width = configuration["model"].values()
+        return "too large" if family == "rnn" and width > 2 else None
+
+    first = open_study("families", refuse=refuse)
+    drawn = [first.ask().configuration["model"] for _ in range(4)]
+    resumed = open_study("families", refuse=refuse)
+    drawn += [resumed.ask().configuration["model"] for _ in range(4)]
+    assert sorted(model["width"] for model in drawn if model["family"] == "rnn") == [1, 2]
+
+
 POINTS: list[dict[str, Any]] = [
     {"optimiser.kind": "adam", "optimiser.adam.learning_rate": 2e-3, "model.memory_size": 7},
     {"optimiser.kind": "sgd"},

@@ -148,6 +148,25 @@ def test_a_trial_behind_at_a_rung_is_stopped_and_pruned(open_proposals: Callable
     assert records.finished == [(bad, "stopped")]
 
 
+@pytest.mark.parametrize(("compared", "continues"), [("model.family", False), ("model.layers", True)])
+def test_the_best_trial_of_each_value_of_the_compared_field_continues(
+    open_proposals: Callable[[], Proposals], compared: str, continues: bool
+) -> None:
+    def direct() -> Director:
+        rule = SuccessiveHalving(SuccessiveHalvingConfig(grace=300, factor=2), trial_tokens=900)
+        return Director(opened, MemoryRecords(), max_trials=2, rule=rule, compared=compared)
+
+    opened = open_proposals()
+    given = [opened.propose({"model.layers": layers}) for layers in (1, 2)]
+    first = direct()
+    better, worse = (start_trial(first) for _ in given)
+    assert first.on_reports(better, [make_report(300, 1.0)], None)
+    resumed = direct()
+    assert start_trial(resumed) == better
+    assert start_trial(resumed) == worse
+    assert resumed.on_reports(worse, [make_report(300, 2.0)], None) is continues
+
+
 def test_an_interruption_records_a_stopped_trial_whose_worker_has_not_ended_yet(
     open_proposals: Callable[[], Proposals],
 ) -> None:

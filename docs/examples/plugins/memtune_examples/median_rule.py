@@ -37,7 +37,7 @@ class Median(Rule):
         self._config, self._trial_tokens = config, trial_tokens
         self._curves: dict[int, dict[int, float]] = {}
 
-    def decide(self, number: int, family: str, tokens: int, value: float) -> Decision:
+    def decide(self, number: int, alternative: str, tokens: int, value: float) -> Decision:
         """Stop the trial where it is worse than the median of the others."""
         self._curves.setdefault(number, {})[tokens] = value
         others = [

@@ -350,6 +350,8 @@ def _find_unequal_settings(trials: Sequence[StudyTrial]) -> list[str]:
         if trial.is_counted:
             continue
         for name, value in flatten(_select_shared(trial)):
+            if trial.alternative == f"{name.rpartition('.')[2]} {value}":
+                continue  # what is compared
             settings.setdefault(name, {}).setdefault(trial.alternative, set()).add(str(value))
     return [
         name

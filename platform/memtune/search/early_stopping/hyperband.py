@@ -43,9 +43,9 @@ class Hyperband(Rule):
             grace *= config.factor
         self._order = make_bracket_order(len(self._brackets), config.factor)
 
-    def decide(self, number: int, family: str, tokens: int, value: float) -> Decision:
+    def decide(self, number: int, alternative: str, tokens: int, value: float) -> Decision:
         """As the successive halving of the trial's bracket."""
-        return self._find_bracket(number).decide(number, family, tokens, value)
+        return self._find_bracket(number).decide(number, alternative, tokens, value)
 
     def replay(self, outcomes: Iterable[Outcome]) -> None:
         """Replay each trial in its bracket."""

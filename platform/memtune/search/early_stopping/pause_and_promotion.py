@@ -47,9 +47,9 @@ class Promotion(Rule):
         self._waiting: dict[int, int] = {}
         """Number of a trial -> index of the rung at which it waits."""
 
-    def decide(self, number: int, family: str, tokens: int, value: float) -> Decision:
+    def decide(self, number: int, alternative: str, tokens: int, value: float) -> Decision:
         """Pause the trial at a rung unless it is the one that would be promoted next."""
-        if reached := self._rungs.record(number, family, tokens, value):
+        if reached := self._rungs.record(number, alternative, tokens, value):
             self._waiting[number] = reached[-1]
             if self._find_promotable(least=0) == number:
                 self.resume(number)
@@ -80,7 +80,7 @@ class Promotion(Rule):
     def _find_promotable(self, least: int) -> int | None:
         """The best trial of the highest rung that may promote one.
 
-        Each rung may promote `least` trials in any case, and so many of each family that it protects.
+        Each rung may promote `least` trials in any case, and so many of each alternative that it protects.
         """
         limit = self._max_survivors and max(least, self._max_survivors, PROTECTED_TRIALS)
         for index in reversed(range(len(self._rungs))):

@@ -42,16 +42,20 @@ class Rule(ABC):
     can_pause: ClassVar[bool] = False
 
     @abstractmethod
-    def decide(self, number: int, family: str, tokens: int, value: float) -> Decision:
+    def decide(self, number: int, alternative: str, tokens: int, value: float) -> Decision:
         """What a trial does after a report of `value` (lower is better, NaN is the worst) at `tokens` seen.
 
-        A repeated report changes nothing. A trial that has been stopped or paused gets the same decision
+        `alternative` is what the trial answers: its family, or its value of the compared field. A
+        repeated report changes nothing. A trial that has been stopped or paused gets the same decision
         again until it is resumed.
         """
 
     @abstractmethod
     def replay(self, outcomes: Iterable[Outcome]) -> None:
-        """Restore the state from the recorded trials. Called once, before the first decision."""
+        """Restore the state from the recorded trials, which have their `alternative`.
+
+        Called once, before the first decision.
+        """
 
     def choose_resumed(self, running: Collection[int], is_sampling_over: bool) -> int | None:
         """The paused trial that should continue before any other trial starts; None where none should.
@@ -109,7 +113,7 @@ class NoEarlyStoppingConfig(EarlyStopping):
 class NoEarlyStopping(Rule):
     """Continues every trial."""
 
-    def decide(self, number: int, family: str, tokens: int, value: float) -> Decision:
+    def decide(self, number: int, alternative: str, tokens: int, value: float) -> Decision:
         """Continue."""
         return CONTINUE
 

@@ -1,10 +1,11 @@
 """Rungs: numbers of tokens at which the trials of a study are compared.
 
-A family of slow starters is behind at every early rung, whatever its trials reach at full length. The best
-trials of each family therefore pass the rungs until trials at full length show that another family is better:
-until the interval of the family's best value is above the other's best value.
+An alternative of slow starters is behind at every early rung, whatever its trials reach at full length. The
+best trials of each alternative therefore pass the rungs until trials at full length show that another one is
+better: until the interval of its best value is above the other's best value.
 
-The interval is for the lower end of a family's distribution of values, from its best values x1 <= ... <= xk:
+The interval is for the lower end of an alternative's distribution of values, from its best values
+x1 <= ... <= xk:
 
     [x1 - ((1 - confidence)^(-1/(k - 1)) - 1) (xk - x1), x1]
 
@@ -26,11 +27,11 @@ from memtune.search.outcomes import Outcome
 CONFIDENCE = 0.95
 MIN_VALUES = 3
 MAX_VALUES = 4
-"""The best values of a family that its interval uses; the density is less even at further ones."""
+"""The best values of an alternative that its interval uses; the density is less even at further ones."""
 
 
 def compute_lower_bound(values: Sequence[float]) -> float:
-    """The lower bound of a family's best value from its best values, best first; lower is better.
+    """The lower bound of an alternative's best value from its best values, best first; lower is better.
 
     Minus infinity for fewer than three values.
     """
@@ -41,14 +42,14 @@ def compute_lower_bound(values: Sequence[float]) -> float:
     return best[0] - factor * (best[-1] - best[0])
 
 
-def is_leading(family: str, best_values: Mapping[str, Sequence[float]]) -> bool:
-    """Whether no other family is better, by each family's best values at full length."""
-    bound = compute_lower_bound(best_values.get(family, ()))
-    return all(other == family or values[0] >= bound for other, values in best_values.items())
+def is_leading(alternative: str, best_values: Mapping[str, Sequence[float]]) -> bool:
+    """Whether no other alternative is better, by the best values of each at full length."""
+    bound = compute_lower_bound(best_values.get(alternative, ()))
+    return all(other == alternative or values[0] >= bound for other, values in best_values.items())
 
 
 PROTECTED_TRIALS = 2
-"""Trials of each family that may pass a rung by their rank within it: seed noise may decide which is best."""
+"""Trials of each alternative that may pass a rung by rank within it: seed noise may decide which is best."""
 
 
 class RungConfig(EarlyStopping):
@@ -56,7 +57,8 @@ class RungConfig(EarlyStopping):
 
     A trial passes a rung if it is among the best 1/factor of the trials that have reached it and among the
     best `max_survivors` of them. With `per_family` it also passes if it is among the best two, and the best
-    1/factor, of its family, as long as no other family is better at full length.
+    1/factor, of its alternative (its family, unless the study compares a field), as long as no other one is
+    better at full length.
     """
 
     title: ClassVar[str]
@@ -71,7 +73,7 @@ class RungConfig(EarlyStopping):
     max_survivors: int | None = Field(default=4, ge=1, json_schema_extra={"unit": "trials"})
     """Number of trials that continue at a rung, at most."""
     per_family: bool = True
-    """Whether the best 1/factor of a family, two trials at most, pass too until another family is better."""
+    """Whether the best 1/factor of an alternative, two trials at most, pass too until another is better."""
 
     @property
     def first_rung(self) -> int:
@@ -107,8 +109,8 @@ class RungRank:
     rank: int
     count: int
     survivors: int
-    family: str | None
-    """The family of the trials; None: all trials of the rung."""
+    alternative: str | None
+    """The alternative of the trials; None: all trials of the rung."""
 
     @property
     def passes(self) -> bool:
@@ -117,15 +119,15 @@ class RungRank:
 
     def __str__(self) -> str:
         """As "rank 2 of 6 (lstm) at the rung of 100, ranks up to 3 continue"."""
-        family = f" ({self.family})" if self.family else ""
+        within = f" ({self.alternative})" if self.alternative else ""
         return (
-            f"rank {self.rank} of {self.count}{family} at the rung of {self.tokens:,}, "
+            f"rank {self.rank} of {self.count}{within} at the rung of {self.tokens:,}, "
             f"ranks up to {self.survivors} continue"
         )
 
 
 class Rung:
-    """The value of each trial at its first report at or past `tokens`, by family.
+    """The value of each trial at its first report at or past `tokens`, by alternative.
 
     Trials rank by value, lower first, then by number. NaN ranks as infinity.
     """
@@ -133,29 +135,29 @@ class Rung:
     def __init__(self, tokens: int) -> None:
         self.tokens = tokens
         self.values: dict[int, float] = {}
-        self.family_by_number: dict[int, str] = {}
+        self.alternative_by_number: dict[int, str] = {}
         self._rankings: dict[str, list[tuple[float, int]]] = {}
 
-    def add(self, number: int, family: str, value: float) -> None:
+    def add(self, number: int, alternative: str, value: float) -> None:
         """Add the value of a trial that has none yet."""
         self.values[number] = math.inf if math.isnan(value) else value
-        self.family_by_number[number] = family
-        insort(self._rankings.setdefault(family, []), (self.values[number], number))
+        self.alternative_by_number[number] = alternative
+        insort(self._rankings.setdefault(alternative, []), (self.values[number], number))
 
-    def get_place(self, number: int, family: str | None = None) -> tuple[int, int]:
-        """The rank of a trial, 1 is the best, and the number of trials: of a family, or of the rung."""
+    def get_place(self, number: int, alternative: str | None = None) -> tuple[int, int]:
+        """The rank of a trial, 1 is the best, and the number of trials: of an alternative, or of all."""
         key = (self.values[number], number)
-        rankings = [self._rankings[family]] if family is not None else list(self._rankings.values())
+        rankings = list(self._rankings.values()) if alternative is None else [self._rankings[alternative]]
         return 1 + sum(bisect_left(ranking, key) for ranking in rankings), sum(map(len, rankings))
 
     def iterate_best(self, count: int | None) -> Iterator[int]:
-        """The numbers of the best `count` trials of each family, None for all, the best of all first."""
+        """The numbers of the best `count` trials of each alternative, None for all, the best of all first."""
         best = sorted(key for ranking in self._rankings.values() for key in ranking[:count])
         return (number for _, number in best)
 
     def list_best_values(self, count: int) -> dict[str, list[float]]:
-        """The best values of each family that has reached the rung, best first."""
-        return {family: [value for value, _ in ranking[:count]] for family, ranking in self._rankings.items()}
+        """The best values of each alternative that has reached the rung, best first."""
+        return {name: [value for value, _ in ranking[:count]] for name, ranking in self._rankings.items()}
 
 
 class Rungs:
@@ -176,7 +178,7 @@ class Rungs:
     def __getitem__(self, index: int) -> Rung:
         return self._rungs[index]
 
-    def record(self, number: int, family: str, tokens: int, value: float) -> list[int]:
+    def record(self, number: int, alternative: str, tokens: int, value: float) -> list[int]:
         """Add a report to the rungs that the trial reaches with it; return their indices.
 
         A trial counts once at each rung, so a repeated report reaches none.
@@ -184,36 +186,38 @@ class Rungs:
         new = [rung for rung in (*self._rungs, self._full_length) if rung.tokens <= tokens]
         reached = [index for index, rung in enumerate(new) if number not in rung.values]
         for index in reached:
-            new[index].add(number, family, value)
+            new[index].add(number, alternative, value)
         return [index for index in reached if index < len(self._rungs)]
 
     def replay(self, outcome: Outcome) -> int:
         """Add a recorded curve; return the number of rungs that the trial has reached."""
         reports = sorted(outcome.curve.items())
         return sum(
-            len(self.record(outcome.number, outcome.family, tokens, value)) for tokens, value in reports
+            len(self.record(outcome.number, outcome.alternative, tokens, value)) for tokens, value in reports
         )
 
     def get_rank(self, number: int, index: int, least: int | None = None) -> RungRank:
-        """The place of a trial that has reached a rung; within its family if it passes only there.
+        """The place of a trial that has reached a rung; within its alternative if it passes only there.
 
         Of fewer than `factor` trials all continue; with `least`, where trials can wait for more, so many.
         """
         place = self._get_rank_within(number, index, None, least)
         if place.passes or not self._config.per_family:
             return place
-        family = self._rungs[index].family_by_number[number]
-        within = self._get_rank_within(number, index, family, least)
+        alternative = self._rungs[index].alternative_by_number[number]
+        within = self._get_rank_within(number, index, alternative, least)
         is_protected = within.passes and within.rank <= PROTECTED_TRIALS
-        if is_protected and is_leading(family, self._full_length.list_best_values(MAX_VALUES)):
+        if is_protected and is_leading(alternative, self._full_length.list_best_values(MAX_VALUES)):
             return within
         return place
 
-    def _get_rank_within(self, number: int, index: int, family: str | None, least: int | None) -> RungRank:
+    def _get_rank_within(
+        self, number: int, index: int, alternative: str | None, least: int | None
+    ) -> RungRank:
         rung = self._rungs[index]
-        rank, count = rung.get_place(number, family)
+        rank, count = rung.get_place(number, alternative)
         share = count // self._config.factor
         if least is None and count < self._config.factor:
             share = count
         survivors = max(least or 0, min(share, self._config.max_survivors or share))
-        return RungRank(rung.tokens, rank, count, survivors, family)
+        return RungRank(rung.tokens, rank, count, survivors, alternative)

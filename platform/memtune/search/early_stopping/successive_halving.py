@@ -55,9 +55,9 @@ class SuccessiveHalving(Rule):
         self.rungs = Rungs(config, trial_tokens)
         self._stops: dict[int, Decision] = {}
 
-    def decide(self, number: int, family: str, tokens: int, value: float) -> Decision:
+    def decide(self, number: int, alternative: str, tokens: int, value: float) -> Decision:
         """Stop the trial unless it is good enough at each rung that the report reaches."""
-        for index in self.rungs.record(number, family, tokens, value):
+        for index in self.rungs.record(number, alternative, tokens, value):
             place = self.rungs.get_rank(number, index)
             if number not in self._stops and not place.passes:
                 reason = f"successive halving: {place}"

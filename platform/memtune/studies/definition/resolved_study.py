@@ -158,6 +158,7 @@ class ResolvedStudy:
             MultiObjective(count, self.compute_objectives) if count > 1 else None,
             self.list_prior_points if repeats is None else tuple,
             is_grid_ordered=repeats is not None,
+            compared=self.study.compare,
         )
 
     def compute_objectives(self, outcome: Outcome) -> list[float]:

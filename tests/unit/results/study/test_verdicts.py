@@ -297,19 +297,31 @@ def test_an_alternative_outside_the_limits_of_the_champion_is_not_said_to_lack_f
     assert verdict.caveats == ("Of full length only outside the limits of [champion]: rnn.",)
 
 
-def test_a_setting_that_was_fixed_differently_for_an_alternative_is_named(tmp_path: Path) -> None:
-    def change(trial: StudyTrial, rate: float) -> StudyTrial:
-        written = trial.config.model_dump(mode="json")
-        written["training"]["optimiser"]["learning_rate"] = rate
-        return trial.model_copy(update={"config": TrialConfig.model_validate(written)})
+def change_rate(trial: StudyTrial, rate: float) -> StudyTrial:
+    written = trial.config.model_dump(mode="json")
+    written["training"]["optimiser"]["learning_rate"] = rate
+    return trial.model_copy(update={"config": TrialConfig.model_validate(written)})
 
-    trials = [change(make_trial("lstm", 0, 0, 4.0), 1.0), change(make_trial("rnn", 1, 0, 4.1), 0.5)]
+
+def test_a_setting_that_was_fixed_differently_for_an_alternative_is_named(tmp_path: Path) -> None:
+    trials = [change_rate(make_trial("lstm", 0, 0, 4.0), 1.0), change_rate(make_trial("rnn", 1, 0, 4.1), 0.5)]
     verdict = judge_ranking(
         require(rank_trials(trials)), Objective.PERPLEXITY, str(tmp_path), trials, ["lstm", "rnn"]
     )
     assert verdict.caveats == (
         "The alternatives also differ in what they did not vary: training.optimiser.learning_rate.",
     )
+
+
+def test_the_compared_field_is_no_setting_in_which_alternatives_also_differ(tmp_path: Path) -> None:
+    trials = [
+        change_rate(make_trial("lstm", number, 0, 4.0 + number), rate).model_copy(
+            update={"alternative": f"learning_rate {rate}"}
+        )
+        for number, rate in enumerate((1.0, 0.5))
+    ]
+    verdict = judge_ranking(require(rank_trials(trials)), Objective.PERPLEXITY, str(tmp_path), trials)
+    assert verdict.caveats == ()
 
 
 def test_p_values_are_corrected_for_the_choice_of_the_best(tmp_path: Path) -> None:
