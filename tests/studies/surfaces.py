@@ -21,9 +21,9 @@ from memtune.reports.report_page.page import render_page
 from memtune.reports.text_console import make_json_data
 from memtune.results import study_conclusion
 from memtune.results.comparison import rank_rows
+from memtune.results.study.alternative_comparison import select_compared
 from memtune.results.study.study_report import StudyReport, make_report
 from memtune.results.study.study_view import StudyView, open_view
-from memtune.results.study.verdicts import select_compared
 from memtune.settings import Settings
 from memtune.toml_text import format_toml
 from memtune.tracking import LeaderboardRow, PromotionResult, read_leaderboard

@@ -8,15 +8,11 @@ import torch
 from memtune.errors import CheckpointError, CorpusError, StorageError
 from memtune.results.promotion import register_trial_model, wait_for_records
 from memtune.results.ranking.selection import Configuration, Ranking
+from memtune.results.study.alternative_comparison import name_with_alternative, select_compared
 from memtune.results.study.study_description import DIGITS, StudyAnswer, describe_answer, describe_conclusion
 from memtune.results.study.study_trials import StudyTrial
 from memtune.results.study.study_view import StudyView
-from memtune.results.study.verdicts import (
-    Verdict,
-    judge_study,
-    name_with_alternative,
-    select_compared,
-)
+from memtune.results.study.verdicts import Verdict, judge_study
 from memtune.seed_statistics import Estimate
 from memtune.storage.folder import Folder
 from memtune.studies.checkpoint_store import Checkpoints

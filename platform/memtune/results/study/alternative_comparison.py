@@ -1,0 +1,159 @@
+"""The best alternative of a study against each other one: the difference of their figures, and its tests."""
+
+from collections.abc import Sequence
+from math import comb
+from typing import Literal
+
+from memtune.errors import CorpusError, StorageError
+from memtune.number_format import format_count
+from memtune.objective import Objective
+from memtune.results.ranking.paired_tests import compare_configurations, compare_items, count_equal_seeds
+from memtune.results.ranking.selection import Configuration, Ranking
+from memtune.results.study.study_trials import StudyTrial
+from memtune.seed_statistics import MIN_PAIRED_SEEDS, PairedTest, correct_for_choice
+from memtune.storage.folder import Folder
+from memtune.tasks import ItemCosts
+from memtune.values import Value
+
+Certainty = Literal["significant", "equal", "not significant", "not tested"]
+Ranked = Configuration[StudyTrial]
+_ANSWERS: dict[Certainty, str] = {
+    "significant": "yes",
+    "equal": "no, equal within the indifference",
+    "not significant": "not shown",
+    "not tested": "not tested",
+}
+
+
+class WinnerComparison(Value):
+    """The best alternative against another one; of a single alternative, its two best configurations."""
+
+    name: str
+    family: str
+    figure: float
+    margin: float | None
+    """By how much the winner is better: per cent of perplexity, or points of accuracy; None where the other
+    one has a better figure, but lacks seeds."""
+    by_seeds: PairedTest | None
+    """None below three equal seeds, and where both models count. Corrected for the choice of the best."""
+    by_items: PairedTest | None
+    """None where the costs of the items of both were not stored when the study ended, or are too few."""
+    models: tuple[str, ...] = ()
+    """The trained models that `by_items` compares: of each of the two the one under its best seed."""
+    certainty: Certainty
+    """By the test over seeds; where both models count, by the test over items."""
+    seeds: int
+    """Equal seeds of both; a model that counts has those of the other."""
+    counted: tuple[str, ...] = ()
+    """Those of the two whose model counts: it has one result under every seed."""
+
+    @property
+    def are_both_counted(self) -> bool:
+        """Whether no seed changes the difference."""
+        return len(self.counted) == 2
+
+    @property
+    def deciding_test(self) -> PairedTest | None:
+        """The test that says whether the difference is real; None where it could not be made."""
+        return self.by_items if self.are_both_counted else self.by_seeds
+
+    def describe_test(self, objective: Objective) -> str:
+        """Whether the difference is real, in words."""
+        if test := self.deciding_test:
+            answer = _ANSWERS[self.certainty]
+            return f"{answer}: {test.describe(objective)}"
+        if self.are_both_counted:
+            return "not tested: the costs of the validation items are not stored, or too few"
+        text = f"not tested: {format_count(self.seeds, 'equal seed')} of {MIN_PAIRED_SEEDS} needed"
+        if self.by_items:
+            text += f"; {' against '.join(self.models)}: {self.by_items.describe(objective)}"
+        return text
+
+
+def select_compared(ranking: Ranking[StudyTrial]) -> list[Ranked]:
+    """The best configuration of each alternative; of a single alternative, its two best configurations."""
+    bests = ranking.find_bests(lambda trial: trial.alternative)
+    compared = [found for found in bests.values() if isinstance(found, Configuration)]
+    if len(bests) == 1 and ranking.runner_up:
+        compared.append(ranking.runner_up)
+    return compared
+
+
+def compare_all(
+    compared: Sequence[Ranked], objective: Objective, checkpoint_root: str, equal: Sequence[str]
+) -> tuple[WinnerComparison, ...]:
+    """The first one with each other; the intervals hold for all pairs, for it was chosen by its costs."""
+    winner, others = compared[0], compared[1:]
+    tests = [compare_configurations(winner, other, comb(len(compared), 2)) for other in others]
+    corrected = correct_for_choice(
+        [_find_p(winner, other, test) for other, test in zip(others, tests, strict=True)]
+    )
+    choice = f" and the choice of the best of {len(compared)}" if len(compared) > 2 else ""
+    return tuple(
+        _compare(
+            winner,
+            other,
+            test and test.model_copy(update={"p": p, "correction": f"{test.correction}{choice}"}),
+            objective,
+            checkpoint_root,
+            is_equal={winner.title, other.title} <= {*equal},
+        )
+        for other, test, p in zip(others, tests, corrected, strict=True)
+    )
+
+
+def _find_p(winner: Ranked, other: Ranked, test: PairedTest | None) -> float:
+    """What a pair counts for in the correction: two models that count differ exactly, or not at all."""
+    if test is None and winner.best.is_counted and other.best.is_counted:
+        return float(winner.estimate.cost == other.estimate.cost)
+    if test is None:
+        return 1.0
+    return test.p
+
+
+def _compare(
+    winner: Ranked,
+    other: Ranked,
+    by_seeds: PairedTest | None,
+    objective: Objective,
+    checkpoint_root: str,
+    *,
+    is_equal: bool,
+) -> WinnerComparison:
+    margin = objective.compute_margin(winner.estimate.cost, other.estimate.cost)
+    found = WinnerComparison(
+        name=name_with_alternative(other),
+        family=other.best.family,
+        figure=objective.compute_figure(other.estimate.cost),
+        margin=margin if margin >= 0 else None,
+        by_seeds=by_seeds,
+        by_items=_compare_stored_items(winner.best, other.best, checkpoint_root),
+        models=tuple(name_with_alternative(found, found.best.name) for found in (winner, other)),
+        certainty="not tested",
+        seeds=count_equal_seeds(winner, other),
+        counted=tuple(compared.title for compared in (winner, other) if compared.best.is_counted),
+    )
+    if test := found.deciding_test:
+        certainty: Certainty = "significant" if test.is_significant else "not significant"
+        return found.model_copy(
+            update={"certainty": "equal" if is_equal and not test.is_significant else certainty}
+        )
+    return found
+
+
+def name_with_alternative(found: Ranked, name: str = "") -> str:
+    """The configuration's title, or the name of a trial, with the alternative unless that is its family."""
+    name, alternative = name or found.title, found.best.alternative
+    return name if alternative == found.family else f"{alternative} ({name})"
+
+
+def _compare_stored_items(first: StudyTrial, second: StudyTrial, checkpoint_root: str) -> PairedTest | None:
+    """The test over the stored costs of both; None where one has none: no model is evaluated here."""
+    try:
+        root = Folder.open(checkpoint_root)
+        own, other = (
+            ItemCosts.read(root / trial.identity, min(trial.curve.values())) for trial in (first, second)
+        )
+        return None if own is None or other is None else compare_items(own, other)
+    except (StorageError, CorpusError):
+        return None
