@@ -8,6 +8,7 @@ from pydantic import BeforeValidator, Field
 
 from memtune.data_frames import make_frame
 from memtune.models import ModelConfig
+from memtune.number_format import format_count
 from memtune.seed_statistics import Estimate, estimate_cost
 from memtune.settings import Settings
 from memtune.values import Value, digest, parse
@@ -89,7 +90,7 @@ class Fingerprint(Value):
         )
 
     def __repr__(self) -> str:
-        return f"Fingerprint({self.name}: {len(self.results)} probes)"
+        return f"Fingerprint({self.name}: {format_count(len(self.results), 'probe')})"
 
     def _repr_html_(self) -> str:
         return str(self.to_frame().to_html(index=False))
