@@ -145,12 +145,12 @@ def test_charts_follow_the_schema_of_vega_lite(report: StudyReport) -> None:
         assert "vega-lite" in chart.chart.to_dict(validate=True)["$schema"]
 
 
-def test_the_run_of_the_study_has_the_report(home: Settings, report: StudyReport) -> None:
+def test_the_run_of_the_study_has_the_report(home: Settings, report: StudyReport, tmp_path: Path) -> None:
     client = connect(home.tracking_uri)
     experiment = client.get_experiment_by_name("tiny")
     assert experiment is not None
     (run,) = client.search_runs([experiment.experiment_id], "tags.`memtune.role` = 'study'")
-    stored = client.download_artifacts(run.info.run_id, "report.html")
+    stored = client.download_artifacts(run.info.run_id, "report.html", str(tmp_path))
     assert report.verdict is not None
     assert report.verdict.headline in Page(Path(stored).read_text()).list("p")
 
