@@ -11,6 +11,7 @@ from memtune.models import ModelConfig
 from memtune.number_format import format_count
 from memtune.seed_statistics import Estimate, estimate_cost
 from memtune.settings import Settings
+from memtune.storage.local_files import write_whole
 from memtune.values import Value, digest, parse
 
 FOLDER = "fingerprints"
@@ -98,10 +99,9 @@ class Fingerprint(Value):
 
 def store_fingerprint(found: Fingerprint, settings: Settings) -> None:
     """Write a fingerprint into the home, in place of one of the same model, terms and probes."""
-    folder = settings.home / FOLDER
-    folder.mkdir(exist_ok=True)
     identity = digest(found.model, found.terms, [result.probe for result in found.results])[:12]
-    (folder / f"{found.name}-{identity}.json").write_text(found.model_dump_json(indent=1), encoding="utf-8")
+    path = settings.home / FOLDER / f"{found.name}-{identity}.json"
+    write_whole(path, found.model_dump_json(indent=1).encode())
 
 
 def list_fingerprints(settings: Settings) -> list[Fingerprint]:

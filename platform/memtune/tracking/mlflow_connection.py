@@ -155,11 +155,12 @@ def check_sqlite_file(path: Path) -> None:
 
 
 def _summarize(error: BaseException) -> str:
-    """The first line of an error, without the SQL statement that MLflow appends."""
+    """The first line of an error, without the SQL statement that MLflow appends; the last one of a list."""
     for cause in iterate_causes(error):
         if isinstance(cause, sqlite3.Error):
             return str(cause)
-    return explain_system_error(error).partition("\n")[0]
+    first, *others = explain_system_error(error).splitlines() or [""]
+    return f"{first} {others[-1]}" if others and first.endswith(":") else first
 
 
 def _configure_mlflow(tracking_uri: str) -> None:
