@@ -1,6 +1,7 @@
 """Configurations are ranked by the mean of their seeds, at equal numbers of tokens."""
 
 import math
+from collections import UserDict
 from collections.abc import ItemsView, Mapping
 from dataclasses import dataclass
 
@@ -214,7 +215,7 @@ def test_of_the_kept_configurations_those_with_all_seeds_compete_first() -> None
 def test_the_leader_of_a_rung_is_found_once_for_all_trials_that_ended_there() -> None:
     read: list[int] = []
 
-    class CountedCurve(dict[int, float]):
+    class CountedCurve(UserDict[int, float]):
         def items(self) -> ItemsView[int, float]:
             read.append(len(self))
             return super().items()
