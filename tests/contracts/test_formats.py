@@ -394,5 +394,5 @@ def test_bad_lines_are_skipped_and_counted_on_request(tmp_path, name, bad, why):
 @bad_lines
 def test_too_many_bad_lines_stop_an_import_that_skips_them(tmp_path, name, bad, why):
     write(SAMPLES[name], tmp_path, bad=bad)
-    with pytest.raises(CorpusError, match=rf"entries are bad, more than 1%; .* one: .*{re.escape(why)}"):
+    with pytest.raises(CorpusError, match=rf"bad entries: 1 of \d, more than 1%; .* one: .*{re.escape(why)}"):
         import_sample(name, SAMPLES[name], tmp_path, ImportOptions(skip_bad=True))

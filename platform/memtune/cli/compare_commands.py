@@ -9,8 +9,9 @@ import typer
 
 from memtune.cli.shell_completion import complete_study
 from memtune.cli.terminal import STUDY_HELP, AsJson, corpus_option, out, print_pages
-from memtune.errors import ConfigurationError, MemtuneError
+from memtune.errors import MemtuneError
 from memtune.number_format import format_count
+from memtune.storage.local_files import write_whole
 
 if TYPE_CHECKING:
     from memtune.results.comparison import Comparison
@@ -164,30 +165,14 @@ def report(
 
     content, messages = describe_page(found), []
     if target is not None:
-        page = render_page(found, content)
-        _replace_file(target, page)
-        messages.append(f"report: {target} ({len(page.encode()) / 1e6:.1f} MB)")
+        page = render_page(found, content).encode()
+        write_whole(target, page)
+        messages.append(f"report: {target} ({len(page) / 1e6:.1f} MB)")
     if figures is not None:
         names = ", ".join(path.name for path in draw_charts(content).write(figures))
         messages.append(f"figures in {figures}: {names or 'none'}")
     for message in () if json else messages:
         out.print_line(message)
-
-
-def _replace_file(target: Path, page: str) -> None:
-    """Write a page whole or not at all: a disk that fills leaves the report that is there."""
-    is_device = target.exists() and not target.is_file()  # such as /dev/stdout
-    place = target if is_device else target.with_name(f"{target.name}.partial")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(page, encoding="utf-8")
-        place.replace(target)
-    except OSError as error:
-        if not is_device:
-            place.unlink(missing_ok=True)
-        raise ConfigurationError(
-            f"{target} cannot be written: {error.strerror or error}; choose another place with --out"
-        ) from None
 
 
 def ui(port: Annotated[int, typer.Option(min=1, max=65535, help="Port on this machine.")] = 5000) -> None:

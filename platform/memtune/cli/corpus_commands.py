@@ -25,6 +25,7 @@ from memtune.cli.terminal import (
     warn,
 )
 from memtune.errors import CorpusError
+from memtune.number_format import format_count
 from memtune.reports.text_console import show_control_characters
 
 app = typer.Typer(
@@ -153,7 +154,7 @@ def corpus_parse(
     from memtune.corpora.importing.dependency_parsers import parse_file
 
     count = parse_file(TextFile(text, format, parse_format_options(option or [])), target, parser, model)
-    out.print_line(f"{target}: {count:,} sentences")
+    out.print_line(f"{target}: {format_count(count, 'sentence')}")
 
 
 @app.command("list")

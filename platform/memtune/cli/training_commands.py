@@ -14,6 +14,7 @@ from memtune.cli.shell_completion import complete_paper, complete_trial_file
 from memtune.cli.terminal import AsJson, Device, TrustCode, corpus_option, err, out, print_promotion, warn
 from memtune.errors import CorpusError, MemtuneError
 from memtune.gc_pause import pause_gc
+from memtune.storage.local_files import write_whole
 
 if TYPE_CHECKING:
     from memtune.experiments.published_tables import PublishedRow
@@ -300,7 +301,7 @@ def reproduce(
     if json:
         out.print_json(data=rows)
     if write_to is not None and pages:
-        write_to.write_text("\n".join(pages), encoding="utf-8")
+        write_whole(write_to, "\n".join(pages).encode())
     if not pages:
         raise missing[0]
     for problem in missing:

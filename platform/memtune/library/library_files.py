@@ -2,6 +2,7 @@
 
 import os
 import tomllib
+from contextlib import suppress
 from enum import Enum
 from pathlib import Path
 
@@ -102,6 +103,8 @@ def copy_packaged(kind: FileKind, name: str, target: Path | None = None) -> Path
     except FileExistsError:
         raise StudyError(f"{path} exists and is not overwritten; name another path") from None
     except OSError as error:
+        with suppress(OSError):  # a part of it would be in the way of the next attempt
+            path.unlink()
         raise StudyError(f"cannot write {path}: {os.strerror(error.errno or 0)}") from None
     return path
 

@@ -15,6 +15,7 @@ from pydantic_core import PydanticUndefined
 from memtune.errors import ConfigurationError, PluginError
 from memtune.models import MODELS, LanguageModelConfig
 from memtune.plugins.source_modules import SOURCE_FIELD
+from memtune.storage.local_files import write_whole
 from memtune.values import Value, parse
 
 BUILT_IN = "built in"
@@ -189,7 +190,6 @@ def _fill_templates(name: str, folder: Path, targets: Mapping[str, str]) -> list
             raise PluginError(f"{path} exists; choose another name, or remove it")
     for template, path in paths.items():
         text = (files("memtune.model_checks") / "templates" / template).read_text(encoding="utf-8")
-        path.parent.mkdir(parents=True, exist_ok=True)
         text = text.replace("my_family", name).replace("MyFamily", _get_class_name(name))
-        path.write_text(text, encoding="utf-8")
+        write_whole(path, text.encode())
     return list(paths.values())

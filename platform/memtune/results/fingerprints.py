@@ -8,8 +8,10 @@ from pydantic import BeforeValidator, Field
 
 from memtune.data_frames import make_frame
 from memtune.models import ModelConfig
+from memtune.number_format import format_count
 from memtune.seed_statistics import Estimate, estimate_cost
 from memtune.settings import Settings
+from memtune.storage.local_files import write_whole
 from memtune.values import Value, digest, parse
 
 FOLDER = "fingerprints"
@@ -89,7 +91,7 @@ class Fingerprint(Value):
         )
 
     def __repr__(self) -> str:
-        return f"Fingerprint({self.name}: {len(self.results)} probes)"
+        return f"Fingerprint({self.name}: {format_count(len(self.results), 'probe')})"
 
     def _repr_html_(self) -> str:
         return str(self.to_frame().to_html(index=False))
@@ -97,10 +99,9 @@ class Fingerprint(Value):
 
 def store_fingerprint(found: Fingerprint, settings: Settings) -> None:
     """Write a fingerprint into the home, in place of one of the same model, terms and probes."""
-    folder = settings.home / FOLDER
-    folder.mkdir(exist_ok=True)
     identity = digest(found.model, found.terms, [result.probe for result in found.results])[:12]
-    (folder / f"{found.name}-{identity}.json").write_text(found.model_dump_json(indent=1), encoding="utf-8")
+    path = settings.home / FOLDER / f"{found.name}-{identity}.json"
+    write_whole(path, found.model_dump_json(indent=1).encode())
 
 
 def list_fingerprints(settings: Settings) -> list[Fingerprint]:

@@ -10,8 +10,9 @@ import pyarrow.parquet as pq
 from memtune.corpora import Corpus, Split, TextUnits, iterate_sentences, open_corpus
 from memtune.corpora.batching.protocols import Protocol
 from memtune.corpora.store.arrow_files import ShardArrays
-from memtune.errors import CorpusError, StorageError
+from memtune.errors import CorpusError
 from memtune.models.architecture import Model
+from memtune.storage.local_files import write_whole
 from memtune.tasks import compute_token_nats
 from memtune.tracking import TextReader, find_text_rules
 
@@ -46,11 +47,9 @@ def write_word_log_probabilities(
         pa.array(tokens, pa.string()),
         pa.array(-nats),
     ]
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        pq.write_table(pa.Table.from_arrays(columns, schema=SCHEMA), path)
-    except OSError as error:
-        raise StorageError(f"cannot write {path}: {error.strerror}") from None
+    written = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_arrays(columns, schema=SCHEMA), written)
+    write_whole(path, written.getvalue().to_pybytes())
     return len(tokens)
 
 

@@ -67,6 +67,27 @@ def read_at_most(stream: Any, limit: int) -> bytes:
     return b"".join(chunks)
 
 
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file that a user names, and the folders above it; where that fails, an older one stays.
+
+    A device such as /dev/stdout is written directly. Raises StorageError where the file cannot be written.
+    """
+    is_device = path.exists() and not path.is_file()
+    place = path if is_device else path.with_name(f"{path.name}.partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(content)
+        if not is_device:
+            place.replace(path)
+    except OSError as error:
+        if not is_device:
+            with suppress(OSError):  # the first error says more
+                place.unlink()
+        raise StorageError(
+            f"{path} cannot be written: {error.strerror or error}; choose another place"
+        ) from None
+
+
 @contextmanager
 def open_scratch_folder(parent: Path | None = None) -> Iterator[Path]:
     """Create a folder for the duration of the block, below `parent` or the folder for temporary files.

@@ -12,6 +12,7 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from io import StringIO
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,6 +31,7 @@ from memtune.errors import CorpusError
 from memtune.models.architecture import LanguageModel, RecurrentState
 from memtune.number_format import format_count
 from memtune.objective import Objective
+from memtune.storage.local_files import write_whole
 from memtune.tasks.item_costs import ItemCosts, count_best_candidates, credit_choices
 from memtune.tasks.language_modelling import LanguageModellingConfig, TextTaskConfig
 from memtune.tasks.task import AnyTask, Metrics, Task, TaskPlan
@@ -111,19 +113,17 @@ class Answers:
 
         Columns: name, group, index of the correct candidate, index of the first best candidate, number of
         best candidates (more than 1 is a tie), credit ("" where the question does not count), nats of each
-        candidate. Raises CorpusError when the file cannot be written.
+        candidate. Raises StorageError when the file cannot be written.
         """
-        try:
-            with path.open("w", encoding="utf-8", newline="") as file:
-                table = csv.writer(file, delimiter="\t", lineterminator="\n")
-                nats_columns = [f"nats_{number}" for number in range(self.nats_QC.shape[1])]
-                table.writerow(["question", "group", "answer", "choice", "tied", "right", *nats_columns])
-                for row, (name, nats_C) in enumerate(zip(self.names, self.nats_QC, strict=True)):
-                    credit = f"{self.credits[row]:.6g}" if self.asked_Q[row] else ""
-                    numbers = self.groups_Q[row], self.answers_Q[row], nats_C.argmin(), self.best_counts[row]
-                    table.writerow([name, *map(int, numbers), credit, *(f"{each:.6f}" for each in nats_C)])
-        except OSError as error:
-            raise CorpusError(f"cannot write answers to {path}: {error.strerror}") from None
+        file = StringIO()
+        table = csv.writer(file, delimiter="\t", lineterminator="\n")
+        nats_columns = [f"nats_{number}" for number in range(self.nats_QC.shape[1])]
+        table.writerow(["question", "group", "answer", "choice", "tied", "right", *nats_columns])
+        for row, (name, nats_C) in enumerate(zip(self.names, self.nats_QC, strict=True)):
+            credit = f"{self.credits[row]:.6g}" if self.asked_Q[row] else ""
+            numbers = self.groups_Q[row], self.answers_Q[row], nats_C.argmin(), self.best_counts[row]
+            table.writerow([name, *map(int, numbers), credit, *(f"{each:.6f}" for each in nats_C)])
+        write_whole(path, file.getvalue().encode())
 
 
 class QuestionTaskConfig(TextTaskConfig):

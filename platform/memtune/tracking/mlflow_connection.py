@@ -112,9 +112,11 @@ def connect(tracking_uri: str) -> "MlflowClient":
         raise TrackingError(f"cannot use {error.filename}: {error.strerror}; {OWNER_HINT}") from None
     except Exception as error:
         if path is not None and path.exists():
-            raise TrackingError(f"MLflow cannot open {path} ({_summarize(error)}); {REBUILD_HINT}") from error
+            raise TrackingError(
+                f"MLflow cannot open {path} ({summarize_error(error)}); {REBUILD_HINT}"
+            ) from error
         raise TrackingError(
-            f"cannot open the tracking store {tracking_uri}: {_summarize(error)}; name a server "
+            f"cannot open the tracking store {tracking_uri}: {summarize_error(error)}; name a server "
             "(http://host:5000) or a file (sqlite:///folder/mlflow.db)"
         ) from error
 
@@ -154,12 +156,13 @@ def check_sqlite_file(path: Path) -> None:
         raise TrackingError(f"{path} is a database of another program, not of MLflow; {REBUILD_HINT}")
 
 
-def _summarize(error: BaseException) -> str:
-    """The first line of an error, without the SQL statement that MLflow appends."""
+def summarize_error(error: BaseException) -> str:
+    """The first line of an error, without the SQL statement that MLflow appends; the last one of a list."""
     for cause in iterate_causes(error):
         if isinstance(cause, sqlite3.Error):
             return str(cause)
-    return explain_system_error(error).partition("\n")[0]
+    first, *others = explain_system_error(error).splitlines() or [""]
+    return f"{first} {others[-1]}" if others and first.endswith(":") else first
 
 
 def _configure_mlflow(tracking_uri: str) -> None:
@@ -203,9 +206,11 @@ def check_tracking(tracking_uri: str) -> None:
                 f"{explain_proxy(tracking_uri)}"
             ) from None
         if path := find_sqlite_path(tracking_uri):
-            raise TrackingError(f"MLflow cannot read {path} ({_summarize(error)}); {REBUILD_HINT}") from error
+            raise TrackingError(
+                f"MLflow cannot read {path} ({summarize_error(error)}); {REBUILD_HINT}"
+            ) from error
         raise TrackingError(
-            f"the tracking server {tracking_uri} does not answer as MLflow does: {_summarize(error)}; "
+            f"the tracking server {tracking_uri} does not answer as MLflow does: {summarize_error(error)}; "
             f"correct MLFLOW_TRACKING_URI, or unset it to record in a file{explain_proxy(tracking_uri)}"
         ) from error
 
@@ -224,10 +229,10 @@ def translate_mlflow_errors(tracking_uri: str) -> Iterator[None]:
             for cause in iterate_causes(error)
         ):
             path = find_sqlite_path(tracking_uri) or tracking_uri
-            raise TrackingError(f"{path} is damaged: {_summarize(error)}; {REBUILD_HINT}") from error
+            raise TrackingError(f"{path} is damaged: {summarize_error(error)}; {REBUILD_HINT}") from error
         proxy = explain_proxy(tracking_uri)
         raise TrackingError(
-            f"the tracking store {tracking_uri} failed: {_summarize(error)}{proxy}"
+            f"the tracking store {tracking_uri} failed: {summarize_error(error)}{proxy}"
         ) from error
 
 

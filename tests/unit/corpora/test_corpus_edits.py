@@ -16,6 +16,7 @@ from memtune.corpora import (
     verify_corpus,
 )
 from memtune.errors import CorpusError, StorageError
+from tests.file_size_limit import limit_file_size
 from tests.unit.corpora.conftest import TEST, TRAIN, VALID, read_store_files
 
 TEXTS = {"train": TRAIN, "valid": VALID, "test": TEST}
@@ -91,6 +92,15 @@ def test_an_export_replaces_no_file(import_texts, store, cache, tmp_path):
     with pytest.raises(StorageError, match=r"train\.txt exists; remove it, or export to another folder"):
         export_text(open_corpus("small", store, cache), tmp_path)
     assert (tmp_path / "train.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("format", ["text", "parquet"])
+def test_an_export_that_does_not_fit_leaves_no_file(import_texts, store, cache, tmp_path, format):
+    import_texts()
+    corpus, folder = open_corpus("small", store, cache), tmp_path / "out"
+    with limit_file_size(10), pytest.raises(StorageError, match="File too large; choose another place"):
+        export_text(corpus, folder, format)
+    assert list(folder.iterdir()) == []
 
 
 def test_a_sample_is_sentences_of_the_split_in_their_order(import_texts, store, cache):

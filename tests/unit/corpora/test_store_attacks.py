@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -223,6 +224,20 @@ def test_a_shard_with_more_rows_than_its_buffers_does_not_crash_the_process(tmp_
     opened = open_in_process(*tmp_path.iterdir())
     assert len(opened) == 4
     assert [name for name, lines in opened.items() if not any("refused:" in line for line in lines)] == []
+
+
+def test_vectors_with_fewer_rows_than_values_are_refused(tmp_path: Path) -> None:
+    corpus = create_corpus(tmp_path)
+    path = find_file(corpus, "vectors.arrow")
+    numbers = np.frombuffer(path.read_bytes()[: path.stat().st_size // 8 * 8], np.int64).copy()
+    rows = json.loads((corpus / "manifest.json").read_bytes())["vocabulary"]["size"]
+    numbers[numbers == rows] = 1
+    altered = numbers.tobytes() + path.read_bytes()[numbers.nbytes :]
+    replace_content(corpus, str(path.relative_to(corpus)), altered)
+    (problem,) = verify_corpus(NAME, tmp_path / "store")
+    assert problem.endswith("vectors.arrow: the manifest has other counts of rows or columns")
+    with pytest.raises(CorpusError, match=r"vectors\.arrow"):
+        open_corpus(NAME, tmp_path / "store", tmp_path / "cache2")
 
 
 @pytest.mark.parametrize("compression", ["lz4", "zstd"])

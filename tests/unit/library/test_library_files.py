@@ -8,6 +8,7 @@ from memtune.cli.shell_completion import complete_packaged_study, complete_study
 from memtune.errors import StudyError
 from memtune.library import FileKind, copy_packaged, find_file, find_packaged, list_packaged
 from memtune.studies.definition.study_loader import find_space
+from tests.file_size_limit import limit_file_size
 
 ROOT = Path(__file__).parents[3]
 
@@ -54,6 +55,12 @@ def test_a_copy_has_the_text_of_the_packaged_file_and_overwrites_nothing(folder:
     with pytest.raises(StudyError, match=r"other\.toml exists and is not overwritten"):
         copy_packaged(FileKind.STUDY, "demo", folder / "other.toml")
     assert (folder / "other.toml").read_text() == "mine"
+
+
+def test_a_copy_that_does_not_fit_leaves_no_file(folder: Path) -> None:
+    with limit_file_size(10), pytest.raises(StudyError, match=r"cannot write demo\.toml: File too large"):
+        copy_packaged(FileKind.STUDY, "demo")
+    assert list(folder.iterdir()) == []
 
 
 def test_an_unknown_name_and_a_missing_folder_are_reported(folder: Path) -> None:

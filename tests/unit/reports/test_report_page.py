@@ -17,6 +17,7 @@ from memtune.api import run_search
 from memtune.cli.command_line import app
 from memtune.objective import Objective
 from memtune.reports.report_page import page as page_module
+from memtune.reports.report_page import parameter_charts
 from memtune.reports.report_page.chart_parts import (
     LIGHT_COLOURS,
     FamilyScales,
@@ -27,7 +28,7 @@ from memtune.reports.report_page.chart_parts import (
 )
 from memtune.reports.report_page.page import FOLDER, digest_script, embed_json, render_page
 from memtune.reports.report_page.page_content import describe_page, list_families
-from memtune.reports.report_page.parameter_axes import make_axis
+from memtune.reports.report_page.parameter_axes import format_level, make_axis
 from memtune.reports.report_page.parameter_charts import draw_parallel_coordinates
 from memtune.results.fingerprints import Fingerprint
 from memtune.results.study import study_report
@@ -145,12 +146,12 @@ def test_charts_follow_the_schema_of_vega_lite(report: StudyReport) -> None:
         assert "vega-lite" in chart.chart.to_dict(validate=True)["$schema"]
 
 
-def test_the_run_of_the_study_has_the_report(home: Settings, report: StudyReport) -> None:
+def test_the_run_of_the_study_has_the_report(home: Settings, report: StudyReport, tmp_path: Path) -> None:
     client = connect(home.tracking_uri)
     experiment = client.get_experiment_by_name("tiny")
     assert experiment is not None
     (run,) = client.search_runs([experiment.experiment_id], "tags.`memtune.role` = 'study'")
-    stored = client.download_artifacts(run.info.run_id, "report.html")
+    stored = client.download_artifacts(run.info.run_id, "report.html", str(tmp_path))
     assert report.verdict is not None
     assert report.verdict.headline in Page(Path(stored).read_text()).list("p")
 
@@ -220,6 +221,23 @@ def test_a_diverged_trial_does_not_squeeze_the_axis_of_figures(report: StudyRepo
     assert all(float(tick["text"].replace(",", "")) <= 4.01 * best for tick in ticks)
     (limit,) = re.findall(r"Values above ([\d.]+) are at the end of the last axis", chart.caption)
     assert float(limit) == pytest.approx(4 * best, rel=0.01)
+
+
+def test_parallel_coordinates_read_each_field_of_a_trial_twice(
+    report: StudyReport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[object] = []
+
+    def format_and_count(value: object) -> str:
+        read.append(value)
+        return format_level(value)
+
+    monkeypatch.setattr(parameter_charts, "format_level", format_and_count)
+    trials = report.detail.trials
+    assert draw_parallel_coordinates(report.detail, FamilyScales(list_families(report))) is not None
+    fields = {name for trial in trials for name in trial.fields}
+    # To choose the axes and for the tooltips; the family, the figure and its place are no fields.
+    assert len(read) <= len(trials) * (2 * len(fields) + 3) + 1
 
 
 def make_counted(report: StudyReport) -> StudyReport:

@@ -1,7 +1,8 @@
 """Configurations are ranked by the mean of their seeds, at equal numbers of tokens."""
 
 import math
-from collections.abc import Mapping
+from collections import UserDict
+from collections.abc import ItemsView, Mapping
 from dataclasses import dataclass
 
 import pytest
@@ -209,3 +210,17 @@ def test_of_the_kept_configurations_those_with_all_seeds_compete_first() -> None
     assert without_repeats is not None
     assert (list_names(without_repeats), len(without_repeats.configurations)) == (["b 0"], 1)
     assert ranking.filter(lambda found: found.family == "c") is None
+
+
+def test_the_leader_of_a_rung_is_found_once_for_all_trials_that_ended_there() -> None:
+    read: list[int] = []
+
+    class CountedCurve(UserDict[int, float]):
+        def items(self) -> ItemsView[int, float]:
+            read.append(len(self))
+            return super().items()
+
+    full = [make_trial(f"lstm #{number}", CountedCurve({300: 5.0, 900: 4.0})) for number in range(3)]
+    short = [make_trial(f"rnn #{number}", {300: 6.0}, state=TrialState.STOPPED) for number in range(100)]
+    assert {found.leader_cost for found in rank(*full, *short).short} == {5.0}
+    assert len(read) <= 4 * len(full)

@@ -2,10 +2,12 @@
 
 import logging
 import re
+import sqlite3
 import threading
 import time
 
 import pytest
+from mlflow.exceptions import MlflowException
 
 from memtune.tracking.runs import recorder as recorder_module
 from memtune.tracking.runs.recorder import DeliveryQueue
@@ -66,6 +68,18 @@ def test_an_outage_is_logged_once(queue, receiver, caplog):
     seconds = re.fullmatch(r"tracking is available again after (\d+) s", last)
     assert seconds
     assert int(seconds[1]) <= round(time.monotonic() - started)
+
+
+def test_the_reason_of_an_outage_has_no_statement_of_the_database(queue, receiver, caplog):
+    error = MlflowException(
+        "(sqlite3.OperationalError) database or disk is full\n[SQL: INSERT INTO runs ...]"
+    )
+    error.__cause__ = sqlite3.OperationalError("database or disk is full")
+    receiver.failures = [error]
+    with caplog.at_level(logging.WARNING, "memtune.tracking"):
+        queue.put("a", 1)
+        assert queue.flush(10)
+    assert caplog.messages[0].endswith("entries are kept and retried: database or disk is full")
 
 
 def test_a_permanently_refused_command_is_dropped_and_the_next_is_delivered(queue, receiver):

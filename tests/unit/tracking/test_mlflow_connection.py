@@ -18,6 +18,7 @@ from memtune.tracking.mlflow_connection import (
     is_database_refusal,
     is_permanent,
     make_sqlite_uri,
+    translate_mlflow_errors,
 )
 
 
@@ -75,6 +76,15 @@ def test_an_error_behind_a_proxy_names_no_proxy():
 )
 def test_an_error_is_classified_by_its_type_and_code(error, permanent, refused):
     assert (is_permanent(error), is_database_refusal(error)) == (permanent, refused)
+
+
+def test_an_error_that_lists_failures_ends_with_the_last_one():
+    failures = "Failures while downloading:\n##### File a #####\n[Errno 28] No space left on device"
+    with (
+        pytest.raises(TrackingError, match=r"downloading: \[Errno 28\] No space left on device$"),
+        translate_mlflow_errors("sqlite:///store.db"),
+    ):
+        raise MlflowException(failures)
 
 
 def make_foreign_database(path):

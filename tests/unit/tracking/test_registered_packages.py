@@ -17,6 +17,7 @@ from memtune.tracking import find_champion, list_champions, load_registered
 from memtune.tracking.registry.model_package import check_package, read_vocabulary
 from memtune.tracking.registry.pyfunc_flavor import load_scorer
 from memtune.training import load_model
+from tests.file_size_limit import limit_file_size
 from tests.unit.tracking.registered_models import VOCABULARY, find_package, make_result
 
 
@@ -38,6 +39,14 @@ def test_a_second_load_downloads_nothing(register, tracking_uri, tmp_path, clien
     load_registered(tracking_uri, champion.uri, tmp_path)
     (find_package(client, tracking_uri, champion) / "model.safetensors").unlink()
     assert load_registered(tracking_uri, champion.uri, tmp_path).version.content == champion.content
+
+
+def test_a_download_that_does_not_fit_names_the_file_and_leaves_nothing(register, tracking_uri, tmp_path):
+    champion = register(5.0).champion
+    cache = tmp_path / "cache"
+    with limit_file_size(100), pytest.raises(TrackingError, match=f"File too large: .*{cache}"):
+        load_registered(tracking_uri, champion.uri, cache)
+    assert list(cache.iterdir()) == []
 
 
 @pytest.mark.parametrize("tag", ["content", "path", "model_id"])

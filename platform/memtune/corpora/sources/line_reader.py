@@ -165,8 +165,8 @@ class LineReader:
         entries = self._good_count + self._bad_count
         if self._bad_count > _MAX_BAD_SHARE * entries:
             raise CorpusError(
-                f"{self.name}: {self._bad_count} of {entries} entries are bad, more than "
-                f"{_MAX_BAD_SHARE:.0%}; the last one: {self._last_bad}"
+                f"{self.name}: bad entries: {self._bad_count} of {entries}, more than {_MAX_BAD_SHARE:.0%}; "
+                f"the last one: {self._last_bad}"
             )
 
     @contextmanager

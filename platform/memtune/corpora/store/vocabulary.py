@@ -148,7 +148,7 @@ class Vectors:
         schema = pa.schema({"vector": pa.list_(pa.float32(), width), "known": pa.bool_()})
         batch = read_batch(content, schema, name)
         column = batch.column("vector")
-        values = column.values.to_numpy().reshape(len(column), width)
+        values = column.flatten().to_numpy().reshape(len(column), width)  # its rows alone
         return cls(values, batch.column("known").to_numpy(zero_copy_only=False))
 
     @property

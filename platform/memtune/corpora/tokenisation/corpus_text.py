@@ -5,7 +5,7 @@ import random
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Literal
+from typing import BinaryIO, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -57,30 +57,32 @@ def export_text(corpus: Corpus, folder: Path, format: ExportFormat = "text") -> 
     """Write each split as a file of its name into a folder; returns the files.
 
     Words outside of the vocabulary are `<unk>`, and annotations are left out. Raises StorageError where a
-    file exists or cannot be written.
+    file exists or cannot be written; then no part of the text stays.
     """
     written = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for split in corpus.splits:
             path = folder / f"{split}{_SUFFIXES[format]}"
-            _write_split(iterate_sentences(corpus, split), path, format)
-            written.append(path)
+            with path.open("xb") as file:
+                written.append(path)
+                _write_split(iterate_sentences(corpus, split), file, format)
     except FileExistsError as error:
         raise StorageError(f"{error.filename} exists; remove it, or export to another folder") from None
     except OSError as error:
-        raise StorageError(f"cannot write to {folder}: {error.strerror}") from None
+        for path in written:
+            path.unlink()
+        raise StorageError(f"cannot write to {folder}: {error.strerror}; choose another place") from None
     return written
 
 
-def _write_split(sentences: Iterator[str], path: Path, format: ExportFormat) -> None:
+def _write_split(sentences: Iterator[str], file: BinaryIO, format: ExportFormat) -> None:
     if format == "parquet":
         schema = pa.schema({"text": pa.string()})
-        with path.open("xb") as file, pq.ParquetWriter(file, schema) as writer:
+        with pq.ParquetWriter(file, schema) as writer:
             while group := list(islice(sentences, _ROWS_PER_GROUP)):
                 writer.write_table(pa.table({"text": group}, schema))
         return
-    with path.open("x", encoding="utf-8", newline="\n") as text:
-        for sentence in sentences:
-            line = json.dumps({"text": sentence}, ensure_ascii=False) if format == "jsonl" else sentence
-            text.write(f"{line}\n")
+    for sentence in sentences:
+        line = json.dumps({"text": sentence}, ensure_ascii=False) if format == "jsonl" else sentence
+        file.write(f"{line}\n".encode())

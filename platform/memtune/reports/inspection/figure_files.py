@@ -4,7 +4,8 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from memtune.errors import ConfigurationError, StorageError
+from memtune.errors import ConfigurationError
+from memtune.storage.local_files import write_whole
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,11 +31,7 @@ def save_figure(figure: "Figure", path: Path) -> None:
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
         raise ConfigurationError(f'no figure format "{path.suffix}" ({path}); use {", ".join(SUFFIXES)}')
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(render_figure(figure, suffix))
-    except OSError as error:
-        raise StorageError(f"cannot write {path}: {error.strerror}") from None
+    write_whole(path, render_figure(figure, suffix))
 
 
 def draw_matplotlib_svg(figure: "Figure") -> str:

@@ -257,7 +257,8 @@ def _choose_axes(detail: StudyDetail, trials: Sequence[StudyTrial]) -> list[Para
     importance = defaultdict[str, float](float)
     for parameter in detail.importance:
         importance[parameter.field] += parameter.importance
-    names = {name for trial in trials for name in trial.fields if _is_searched(name, trials)}
+    fields = {name for trial in trials for name in trial.fields}
+    names = {name for name in fields if _is_searched(name, trials)}
     # A field that is 0 or absent in every trial but one family's says less than one that many have.
     having = {name: sum(trial.fields.get(name) is not None for trial in trials) for name in names}
     ordered = sorted(names, key=lambda name: (-importance[name], -having[name], name))

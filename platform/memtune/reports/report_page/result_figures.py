@@ -10,7 +10,7 @@ from pathlib import Path
 import vl_convert
 
 from memtune.arguments import check_type
-from memtune.errors import ConfigurationError, StorageError, did_you_mean
+from memtune.errors import ConfigurationError, did_you_mean
 from memtune.reports.experiment_views import draw_scaling
 from memtune.reports.inspection.figure_files import SUFFIXES, draw_matplotlib_svg
 from memtune.reports.report_page.chart_parts import MUTED, StudyChart, make_config, resolve_colours
@@ -22,6 +22,7 @@ from memtune.results.study.search_result import SearchResult
 from memtune.results.study.study_detail import StudyDetail
 from memtune.results.study.study_report import report_study
 from memtune.settings import Settings
+from memtune.storage.local_files import write_whole
 
 WIDTH, WIDE_WIDTH = 420, 600
 """Pixels, without axes and legend: 72 to the inch, as in PDF."""
@@ -53,13 +54,7 @@ class Figure:
             content = bytes(vl_convert.svg_to_png(self.svg, scale=PNG_SCALE))
         elif file.suffix == ".pdf":
             content = bytes(vl_convert.svg_to_pdf(self.svg))
-        try:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_bytes(content)
-        except OSError as error:
-            raise StorageError(
-                f"{file} cannot be written: {error.strerror or error}; choose another place"
-            ) from None
+        write_whole(file, content)
         return file
 
     def __repr__(self) -> str:

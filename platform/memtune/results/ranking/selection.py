@@ -9,6 +9,7 @@ configurations with all seeds compete: the best of many single seeds is the luck
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, Generic, Protocol, TypeVar
 
 from memtune.data_frames import make_frame
@@ -312,11 +313,15 @@ def _count_seeds_by_study(configurations: Sequence[Configuration[T]]) -> dict[st
 
 def _list_short(validated: Sequence[T], full: Sequence[T], tokens: float) -> tuple[ShortTrial[T], ...]:
     leaders = [trial for trial in full if trial.planned_tokens is not None] or full
+
+    @cache  # many trials end at the same rungs
+    def find_lead(milestone: int) -> float:
+        return min(find_cost_at(leader.curve, milestone) for leader in leaders)
+
     short = []
     for trial in validated:
         if has_reached(trial, tokens):
             continue
         milestone = max(trial.curve)
-        leader = min(find_cost_at(other.curve, milestone) for other in leaders)
-        short.append(ShortTrial(trial, milestone, min(trial.curve.values()), leader))
+        short.append(ShortTrial(trial, milestone, min(trial.curve.values()), find_lead(milestone)))
     return tuple(sorted(short, key=lambda found: (-found.tokens, found.cost)))

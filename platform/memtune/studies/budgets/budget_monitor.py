@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from memtune.number_format import format_count
 from memtune.objective import Objective
 from memtune.search import Outcome, Proposals
 from memtune.studies.definition.study_terms import Budget, Prices
@@ -158,7 +159,9 @@ class BudgetMonitor:
         since = len(self._ended) - bisect_right(self._ended, best)
         if since < limit:
             return None
-        return SpentBudget("no_improvement", f"{since} trials ended after trial {best} without a better one")
+        return SpentBudget(
+            "no_improvement", f"{format_count(since, 'trial')} ended after trial {best} without a better one"
+        )
 
 
 def _format_amount(amount: float) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from memtune.data_frames import make_frame, render_table
+from memtune.number_format import format_count
 from memtune.objective import Objective
 from memtune.search import Outcome
 from memtune.studies.definition.study_terms import Prices
@@ -57,7 +58,8 @@ class StudyCost(Value):
         """The study with its trials, tokens and hours."""
         total = self.total
         hours = f"{total.cpu_hours:.3g} CPU hours, {total.gpu_hours:.3g} GPU hours"
-        return f"StudyCost({self.study}: {total.trials:,} trials, {total.tokens:,} tokens, {hours})"
+        counts = f"{format_count(total.trials, 'trial')}, {format_count(total.tokens, 'token')}"
+        return f"StudyCost({self.study}: {counts}, {hours})"
 
     __str__ = __repr__
 

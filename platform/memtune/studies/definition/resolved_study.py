@@ -13,6 +13,7 @@ import torch
 from memtune.corpora import Corpus
 from memtune.errors import ConfigurationError, StudyError
 from memtune.model_checks.check_run import find_formula_problem
+from memtune.number_format import format_count
 from memtune.plugins import PluginSource, SourceStore
 from memtune.search import (
     FORMAT_KEY,
@@ -77,7 +78,8 @@ class ResolvedStudy:
 
     def __repr__(self) -> str:
         """The study's id, its corpus and its budget of trials."""
-        return f"ResolvedStudy({self.id}: {self.corpus.name}, {self.study.budget.trials:,} trials)"
+        trials = format_count(self.study.budget.trials, "trial")
+        return f"ResolvedStudy({self.id}: {self.corpus.name}, {trials})"
 
     @cached_property
     def task(self) -> AnyTask:

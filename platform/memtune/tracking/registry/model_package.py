@@ -321,7 +321,7 @@ def _download(client: "MlflowClient", tracking_uri: str, version: RegisteredVers
 def _fetch(client: "MlflowClient", tracking_uri: str, version: RegisteredVersion, folder: Path) -> Path:
     """Download the files of a version into a new folder; returns where they are.
 
-    Raises TrackingError before copying what is not a package: a device or a pipe would never end. MLflow
+    Raises TrackingError before copying what is not a package: a device or a pipe would never end. A copy
     follows links in a local folder, so those are checked here; elsewhere a listing has to do.
     """
     # Imported here: MLflow loads for seconds; see mlflow_connection.
@@ -339,8 +339,10 @@ def _fetch(client: "MlflowClient", tracking_uri: str, version: RegisteredVersion
         raise TrackingError(f"{version.uri} has neither the tag model_id nor path; register the model again")
     if local is not None:
         check_package(local)
-    else:
-        _check_listing(client, version)
+        for file in local.iterdir():
+            shutil.copyfile(file, folder / file.name)
+        return folder
+    _check_listing(client, version)
     if version.path is not None and version.model_id is None:
         return Path(client.download_artifacts(version.run_id, version.path, str(folder)))
     return Path(download_artifacts(artifact_uri=location, dst_path=str(folder), tracking_uri=tracking_uri))

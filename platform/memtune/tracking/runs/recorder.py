@@ -18,7 +18,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
-from memtune.errors import StudyError, TrackingError, explain_system_error
+from memtune.errors import StudyError, TrackingError
 from memtune.retry import Backoff
 from memtune.tracking.code_version import read_code_version
 from memtune.tracking.mlflow_connection import (
@@ -27,6 +27,7 @@ from memtune.tracking.mlflow_connection import (
     is_permanent,
     make_experiment_name,
     retry_while_unavailable,
+    summarize_error,
     translate_mlflow_errors,
 )
 from memtune.tracking.runs import run_tags
@@ -192,7 +193,7 @@ class DeliveryQueue(Generic[Key, Message]):
                     continue
                 if failed_since is None:
                     failed_since = time.monotonic()
-                    reason = explain_system_error(error)
+                    reason = summarize_error(error)
                     logger.warning("tracking is unavailable, entries are kept and retried: %s", reason)
                 self._closing.wait(backoff.next_pause())
         if failed_since is not None and not commands:
