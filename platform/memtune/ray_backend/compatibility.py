@@ -112,7 +112,8 @@ def start_instance(folder: Path, cores: int, **options: Any) -> None:
     """Start Ray on this machine with its session in `folder`, and connect to it; `options` go to ray.init."""
     import ray
 
-    ray.init("local", num_cpus=cores, _temp_dir=str(folder), _system_config=START_SETTINGS, **options)
+    settings = dict(START_SETTINGS)  # Ray adds the session's folders
+    ray.init("local", num_cpus=cores, _temp_dir=str(folder), _system_config=settings, **options)
 
 
 def make_job_config() -> Any:
