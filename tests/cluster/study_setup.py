@@ -3,10 +3,13 @@
 import json
 from pathlib import Path
 
+from memtune.api import run_search
 from memtune.corpora import import_corpus
 from memtune.results.comparison import compare, find_champions
 from memtune.search import Outcome
 from memtune.settings import Settings
+from memtune.studies.executor import InProcessExecutor
+from memtune.training.optimisation.matmul_backend import select_backend
 from memtune.trial_state import TrialState
 from tests.cluster.drivers import RayInstance, load_resolved_study, read_outcomes
 from tests.conftest import SENTENCES, SPACE_TOML
@@ -17,6 +20,8 @@ __all__ = [
     "STUDY_TOML",
     "StudySetup",
     "describe_outcomes",
+    "lengthen",
+    "run_undisturbed",
 ]
 
 CHECKPOINT_INTERVAL_TOKENS = 340
@@ -100,6 +105,18 @@ class StudySetup:
         }
         (champion,) = find_champions("tiny", self.settings)
         assert champion.version == 1
+
+
+def lengthen(study_file: Path) -> None:
+    """Make a trial longer than any test; its only report is at its end."""
+    study_file.write_text(study_file.read_text().replace("900", "900_000_000").replace("300", "900_000_000"))
+
+
+def run_undisturbed(study: Path, settings: Settings) -> list[Outcome]:
+    """The trials of a study in this process, on the kernels of the present cache, as workers with it use."""
+    select_backend.cache_clear()
+    run_search(study, settings=settings, executor=InProcessExecutor())
+    return read_outcomes(study, settings)
 
 
 def describe_outcomes(outcomes: list[Outcome]) -> list[tuple[object, ...]]:
