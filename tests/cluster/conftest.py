@@ -92,16 +92,19 @@ def ray_instance() -> Iterator[RayInstance]:
 
 
 @pytest.fixture
-def study_setup(tmp_path: Path, ray_instance: RayInstance) -> StudySetup:
-    return StudySetup(tmp_path, ray_instance)
+def study_setup(tmp_path: Path, ray_instance: RayInstance, empty_store: Path) -> StudySetup:
+    return StudySetup(tmp_path, ray_instance, empty_store)
 
 
 @pytest.fixture(scope="module")
 def undisturbed(
-    tmp_path_factory: pytest.TempPathFactory, ray_instance: RayInstance, own_locations: Path
+    tmp_path_factory: pytest.TempPathFactory,
+    ray_instance: RayInstance,
+    own_locations: Path,
+    empty_store: Path,
 ) -> list[Outcome]:
     """The trials of the study without faults."""
-    study_setup = StudySetup(tmp_path_factory.mktemp("undisturbed"), ray_instance)
+    study_setup = StudySetup(tmp_path_factory.mktemp("undisturbed"), ray_instance, empty_store)
     return run_undisturbed(study_setup.study_file, study_setup.settings)
 
 

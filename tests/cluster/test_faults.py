@@ -19,7 +19,7 @@ import optuna
 import pytest
 import torch
 
-from memtune.corpora import import_corpus, open_corpus
+from memtune.corpora import open_corpus
 from memtune.results.comparison import compare
 from memtune.search import Outcome
 from memtune.search.database.study_database import open_study_database
@@ -40,7 +40,7 @@ from tests.cluster.drivers import (
 )
 from tests.cluster.fault_table import RecordFault
 from tests.cluster.poll import poll_until
-from tests.conftest import SENTENCES
+from tests.cluster.study_setup import make_home
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("own_locations")]
 
@@ -214,10 +214,9 @@ def read_index(index: Path) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def faulty_study(tmp_path_factory: pytest.TempPathFactory) -> FaultyStudy:
+def faulty_study(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> FaultyStudy:
     folder = tmp_path_factory.mktemp("faults")
-    settings = Settings.from_environment(folder / "home")
-    import_corpus("tiny", dict.fromkeys(("train", "valid", "test"), SENTENCES * 20), settings.corpus_store)
+    settings = make_home(folder / "home", empty_store)
     for name, space in SPACES.items():
         (folder / f"{name}.toml").write_text(space)
     study = folder / "faults.toml"
