@@ -124,7 +124,7 @@ class TimedExecutor:
         self._executor = executor
         self.start_time = self.end_time = 0.0
 
-    def connect(self, cpus_per_trial: int, max_concurrent_trials: int) -> None:
+    def connect(self, cpus_per_trial: int, max_concurrent_trials: int | None) -> None:
         """Connect the executor."""
         self._executor.connect(cpus_per_trial, max_concurrent_trials)
 

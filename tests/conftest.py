@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Each of the processes that tests start would compile memtune again, for half a second.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # Tables are as wide as their rows, whatever the width of the terminal that started the tests.
 os.environ.pop("COLUMNS", None)
 

@@ -164,7 +164,7 @@ class SimulatedExecutor:
     def __init__(self, simulation: Simulation) -> None:
         self.simulation = simulation
 
-    def connect(self, cpus_per_trial: int, max_concurrent_trials: int) -> None:
+    def connect(self, cpus_per_trial: int, max_concurrent_trials: int | None) -> None:
         """Nothing to connect to."""
 
     def find_gpu_bytes(self) -> int | None:

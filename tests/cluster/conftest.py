@@ -1,6 +1,7 @@
 """Fixtures of tests with real processes: the record of faults, a cluster on two hosts, services."""
 
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -8,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from memtune.search import Outcome
+from memtune.settings import Settings
 from tests.cluster.disks import MountDisk, explain_unmountable, mount_tmpfs
-from tests.cluster.drivers import RayInstance, run_driver, start_ray_instance
+from tests.cluster.drivers import RayInstance, start_ray_instance
 from tests.cluster.fault_table import Observation, RecordFault, append_observation
 from tests.cluster.on_premises_cluster import OnPremisesCluster, boot_cluster
 from tests.cluster.servers import (
@@ -22,8 +24,9 @@ from tests.cluster.servers import (
     make_private_folder,
     make_secrets,
 )
-from tests.cluster.study_setup import StudySetup
+from tests.cluster.study_setup import StudySetup, run_undisturbed
 from tests.cluster.wheel_build import build_wheel
+from tests.conftest import make_once
 from tests.reported_study import home, report
 
 __all__ = ["home", "report"]
@@ -44,35 +47,65 @@ def record_fault(request: pytest.FixtureRequest) -> RecordFault:
     return record
 
 
+def fill_cache(folder: Path) -> None:
+    """Put into a cache what each process with an empty one makes for seconds: kernels, scripts of pages."""
+    from memtune.reports.report_page.page import load_vega
+    from memtune.training.optimisation.matmul_backend import probe_backends, store_backend
+
+    store_backend(probe_backends(), folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MEMTUNE_CACHE", str(folder))
+        load_vega.cache_clear()
+        load_vega()
+
+
+@pytest.fixture(scope="session")
+def filled_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The cache of a node on which memtune has run; tests copy it."""
+    return make_once(tmp_path_factory, "cache", fill_cache)
+
+
+@pytest.fixture
+def settings(settings: Settings, tmp_path: Path, filled_cache: Path) -> Settings:
+    """The same home, on a node on which memtune has run."""
+    shutil.copytree(filled_cache, tmp_path / "cache", dirs_exist_ok=True)
+    return settings
+
+
 @pytest.fixture(scope="module")
-def own_locations(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Remove locations from the environment and give the module its own cache."""
+def own_locations(tmp_path_factory: pytest.TempPathFactory, filled_cache: Path) -> Iterator[Path]:
+    """Remove locations from the environment and give the module its own cache: this folder."""
+    cache = tmp_path_factory.mktemp("cache")
+    shutil.copytree(filled_cache, cache, dirs_exist_ok=True)
     with pytest.MonkeyPatch.context() as patch:
         for name in ("MEMTUNE_STORE", "MEMTUNE_STUDIES", "MEMTUNE_PROPOSALS", "MLFLOW_TRACKING_URI"):
             patch.delenv(name, raising=False)
-        patch.setenv("MEMTUNE_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
+        patch.setenv("MEMTUNE_CACHE", str(cache))
+        yield cache
 
 
 @pytest.fixture(scope="module")
 def ray_instance() -> Iterator[RayInstance]:
     """A Ray instance that the drivers share, like a cluster."""
-    with start_ray_instance(cores=4) as instance:
+    with start_ray_instance(cores=2) as instance:
         yield instance
 
 
 @pytest.fixture
-def study_setup(tmp_path: Path, ray_instance: RayInstance) -> StudySetup:
-    return StudySetup(tmp_path, ray_instance)
+def study_setup(tmp_path: Path, ray_instance: RayInstance, empty_store: Path) -> StudySetup:
+    return StudySetup(tmp_path, ray_instance, empty_store)
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory, ray_instance: RayInstance) -> list[Outcome]:
+def undisturbed(
+    tmp_path_factory: pytest.TempPathFactory,
+    ray_instance: RayInstance,
+    own_locations: Path,
+    empty_store: Path,
+) -> list[Outcome]:
     """The trials of the study without faults."""
-    study_setup = StudySetup(tmp_path_factory.mktemp("undisturbed"), ray_instance)
-    with run_driver(study_setup.study_file, environment=study_setup.environment) as driver:
-        driver.wait_for_success()
-    return study_setup.read_outcomes()
+    study_setup = StudySetup(tmp_path_factory.mktemp("undisturbed"), ray_instance, empty_store)
+    return run_undisturbed(study_setup.study_file, study_setup.settings)
 
 
 @pytest.fixture

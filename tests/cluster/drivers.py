@@ -25,10 +25,12 @@ from tests.cluster.poll import TIMEOUT_SECONDS
 __all__ = [
     "Driver",
     "RayInstance",
+    "find_run_folder",
     "find_trial_processes",
     "list_session_processes",
     "load_resolved_study",
     "open_proposals",
+    "open_temporary_folder",
     "read_files",
     "read_outcomes",
     "run_command",
@@ -114,6 +116,19 @@ class Driver:
         for stream in (self.process.stdout, self.process.stderr):
             assert stream is not None
             stream.close()
+
+
+@contextmanager
+def open_temporary_folder() -> Iterator[Path]:
+    """A folder with a path short enough for Ray's sockets."""
+    with TemporaryDirectory(prefix="mt-", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+
+
+def find_run_folder(temporary_folder: Path) -> Path:
+    """The run folder of the only driver with this temporary folder."""
+    (folder,) = [path for path in temporary_folder.glob("memtune-*/*") if path.is_dir()]
+    return folder
 
 
 @contextmanager
@@ -221,10 +236,9 @@ def start_ray_nodes(*variables: dict[str, str]) -> Iterator[RayInstance]:
 def _run_ray(script: str, argument: str) -> Iterator[RayInstance]:
     token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(16)}
     with (
-        # below /tmp: the path of a socket must be short
-        TemporaryDirectory(prefix="mt-", dir="/tmp", ignore_cleanup_errors=True) as folder,
+        open_temporary_folder() as folder,
         subprocess.Popen(
-            [sys.executable, "-c", script, folder, argument],
+            [sys.executable, "-c", script, str(folder), argument],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -31,6 +31,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import memtune.reports.report_page.page  # noqa: F401 - which each child of a fork would load again
 from memtune.api import run_search
 from memtune.corpora import import_corpus
 from memtune.settings import Settings

@@ -1,15 +1,18 @@
 """The study of the driver tests: its folder, its files, and checks of what it stored."""
 
 import json
+import shutil
 from pathlib import Path
 
-from memtune.corpora import import_corpus
+from memtune.api import run_search
 from memtune.results.comparison import compare, find_champions
 from memtune.search import Outcome
 from memtune.settings import Settings
+from memtune.studies.executor import InProcessExecutor
+from memtune.training.optimisation.matmul_backend import select_backend
 from memtune.trial_state import TrialState
 from tests.cluster.drivers import RayInstance, load_resolved_study, read_outcomes
-from tests.conftest import SENTENCES, SPACE_TOML
+from tests.conftest import SPACE_TOML, import_tiny_corpus
 
 __all__ = [
     "CHECKPOINT_INTERVAL_TOKENS",
@@ -17,6 +20,9 @@ __all__ = [
     "STUDY_TOML",
     "StudySetup",
     "describe_outcomes",
+    "lengthen",
+    "make_home",
+    "run_undisturbed",
 ]
 
 CHECKPOINT_INTERVAL_TOKENS = 340
@@ -51,16 +57,14 @@ max_concurrent = 1
 class StudySetup:
     """A home with the tiny corpus, and a study."""
 
-    def __init__(self, folder: Path, ray: RayInstance, seed: int = 0) -> None:
+    def __init__(self, folder: Path, ray: RayInstance, store: Path) -> None:
+        """`store` is MLflow's file without trials."""
         self.home, self.ray = folder / "home", ray
         self.environment = ray.environment | {"MEMTUNE_HOME": str(self.home)}
-        self.settings = Settings.from_environment(self.home)
-        import_corpus(
-            "tiny", dict.fromkeys(("train", "valid", "test"), SENTENCES * 20), self.settings.corpus_store
-        )
+        self.settings = make_home(self.home, store)
         (folder / "space.toml").write_text(SPACE_TOML)
         self.study_file = folder / "layers.toml"
-        self.study_file.write_text(STUDY_TOML.format(seed=seed))
+        self.study_file.write_text(STUDY_TOML.format(seed=0))
 
     def build_environment_without_home(self, folder: Path) -> dict[str, str]:
         """The environment of a driver that shares the study's locations but has another home."""
@@ -100,6 +104,26 @@ class StudySetup:
         }
         (champion,) = find_champions("tiny", self.settings)
         assert champion.version == 1
+
+
+def make_home(home: Path, store: Path) -> Settings:
+    """A home with the corpus "tiny" and a copy of `store`, which is MLflow's file."""
+    settings = Settings.from_environment(home)
+    import_tiny_corpus(settings)
+    shutil.copy(store, home / "mlflow.db")
+    return settings
+
+
+def lengthen(study_file: Path) -> None:
+    """Make a trial longer than any test; its only report is at its end."""
+    study_file.write_text(study_file.read_text().replace("900", "900_000_000").replace("300", "900_000_000"))
+
+
+def run_undisturbed(study: Path, settings: Settings) -> list[Outcome]:
+    """The trials of a study in this process, on the kernels of the present cache, as workers with it use."""
+    select_backend.cache_clear()
+    run_search(study, settings=settings, executor=InProcessExecutor())
+    return read_outcomes(study, settings)
 
 
 def describe_outcomes(outcomes: list[Outcome]) -> list[tuple[object, ...]]:

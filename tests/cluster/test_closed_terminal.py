@@ -102,7 +102,7 @@ def test_a_search_leaves_open_trials_and_no_running_run_or_process(
 ) -> None:
     long = study_file.read_text().replace("tokens = 900", "tokens = 100_000_000")
     study_file.write_text(long.replace("report_every = 300", "report_every = 20_000"))
-    with Terminal("search", str(study_file)) as terminal:
+    with Terminal("search", str(study_file), "--trials", "1") as terminal:
         terminal.wait_for(r"running.* \d+,\d{3}")  # a trial has reported
         session = terminal.process.pid
         assert terminal.close(has_shell=True) == 1

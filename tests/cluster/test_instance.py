@@ -1,31 +1,48 @@
-"""The Ray instance that a search starts on one machine: access, processes and prestarted workers."""
+"""The Ray instance that a search starts on one machine: access, processes, prestarted workers and its end."""
 
 import json
 import os
 import re
+import secrets
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
-from tests.cluster.drivers import list_processes
+from tests.cluster.drivers import Driver, list_processes, open_temporary_folder
 
 pytestmark = pytest.mark.cluster
 
 RUN = """
-import json, os, sys
+import json, os, signal, sys
 from memtune.ray_backend.ray_connection import connect_ray, ray
+from memtune.stop_signals import interrupt_on_stop_signals
 
 def trial():
     "What a worker has imported before its first task to do."
     return os.getpid(), "memtune.ray_backend.trial_actor" in sys.modules
 
-with connect_ray(None, trials=os.cpu_count()):
-    print(json.dumps(ray.get([ray.remote(trial).remote() for _ in range(os.cpu_count())])), flush=True)
-    sys.stdin.read()
+try:
+    with interrupt_on_stop_signals(), connect_ray(None, trials=os.cpu_count()) as folder:
+        ready = ray.get([ray.remote(trial).remote() for _ in range(os.cpu_count())])
+        print(json.dumps([str(folder), ray.get_runtime_context().gcs_address, ready]), flush=True)
+        signal.pause()
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+OTHER_USER = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]
+TIMEOUT_STATUS = 137
+CONNECT = """
+import sys
+from ray._raylet import GcsClient
+try:
+    print("answered", len(GcsClient(address=sys.argv[1]).get_all_node_info(timeout=10)))
+except BaseException as error:
+    print("refused", type(error).__name__, error)
 """
 
 
@@ -33,6 +50,9 @@ with connect_ray(None, trials=os.cpu_count()):
 class Instance:
     """A running instance."""
 
+    driver: Driver
+    folder: Path
+    address: str
     titles: dict[int, str]
     """The command lines of its processes, including the driver."""
     ready: dict[int, bool]
@@ -42,20 +62,15 @@ class Instance:
 @pytest.fixture(scope="module")
 def instance() -> Iterator[Instance]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-    with subprocess.Popen(
-        [sys.executable, "-c", RUN],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        env=environment,
-    ) as driver:
-        assert driver.stdin is not None
-        assert driver.stdout is not None
-        ready = dict(json.loads(driver.stdout.readline()))
-        titles = {pid: title for pid, session, title in list_processes() if session == driver.pid}
-        yield Instance(titles, ready)
-        driver.stdin.close()
+    with open_temporary_folder() as folder:
+        folder.chmod(0o777)  # every user may enter, like /tmp
+        driver = Driver([sys.executable, "-c", RUN], environment | {"RAY_TMPDIR": str(folder)})
+        try:
+            name, address, ready = json.loads(driver.wait_for_line("memtune-"))
+            titles = {pid: title for pid, session, title in list_processes() if session == driver.process.pid}
+            yield Instance(driver, Path(name), address, titles, dict(ready))
+        finally:
+            driver.kill_session()
 
 
 def test_the_instance_is_reachable_from_this_machine_only(instance: Instance) -> None:
@@ -85,3 +100,38 @@ def test_each_core_has_a_worker_that_has_imported_the_modules_of_a_trial(instanc
     assert len(workers) == os.cpu_count()
     assert instance.ready == dict.fromkeys(instance.ready, True)
     assert {*instance.ready} <= {*workers}
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("setpriv") is None, reason="only root can become another user"
+)
+def test_the_instance_is_closed_to_other_users(instance: Instance) -> None:
+    folder = instance.folder
+    assert (folder / "token").read_text()
+    for command in (["cat", str(folder / "token")], ["ls", str(folder)], ["ls", str(folder / "ray")]):
+        denied = run_as_other_user(command)
+        assert "Permission denied" in denied.stderr, command
+    connect = [sys.executable, "-c", CONNECT, instance.address]
+    for token in ({}, {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}):
+        tried = run_as_other_user(connect, token)
+        assert tried.returncode == TIMEOUT_STATUS or "refused" in tried.stdout, tried.stderr
+        assert "answered" not in tried.stdout
+    own = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": (folder / "token").read_text()}
+    tried = subprocess.run(connect, capture_output=True, text=True, env=os.environ | own)
+    assert "answered 1" in tried.stdout, "refused with the right token"
+
+
+def run_as_other_user(
+    command: list[str], environment: dict[str, str] | None = None
+) -> "subprocess.CompletedProcess[str]":
+    """Run a command as another user; it is killed after 30 s, because Ray may retry forever."""
+    plain = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", **(environment or {})}
+    limited = ["timeout", "--signal=KILL", "30", *OTHER_USER, *command]
+    return subprocess.run(limited, capture_output=True, text=True, env=plain, cwd="/")
+
+
+def test_a_driver_that_is_ended_before_its_first_trial_prints_no_native_stack(instance: Instance) -> None:
+    """The last test, because it ends the instance."""
+    (first,) = instance.driver.lines
+    instance.driver.process.terminate()
+    assert instance.driver.wait_for_exit() == (0, f"{first}interrupted\n", "")

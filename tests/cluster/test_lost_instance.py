@@ -6,7 +6,6 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -17,13 +16,14 @@ from tests.cluster.drivers import (
     Driver,
     list_processes,
     list_session_processes,
+    open_temporary_folder,
     read_outcomes,
     run_driver,
     start_ray_instance,
 )
 from tests.cluster.poll import poll_until
-from tests.cluster.study_setup import describe_outcomes
-from tests.conftest import import_tiny_corpus, open_home, write_study
+from tests.cluster.study_setup import describe_outcomes, make_home, run_undisturbed
+from tests.conftest import write_study
 
 pytestmark = pytest.mark.cluster
 
@@ -41,28 +41,19 @@ def write_long_study(folder: Path, tokens: int = 150_000) -> Path:
 
 
 @pytest.fixture(scope="module")
-def node_cache(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """A cache for all studies: a node multiplies matrices with the backend that its cache names."""
-    return {"MEMTUNE_CACHE": str(tmp_path_factory.mktemp("cache"))}
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory, node_cache: dict[str, str]) -> list[Outcome]:
+def undisturbed(
+    tmp_path_factory: pytest.TempPathFactory, own_locations: Path, empty_store: Path
+) -> list[Outcome]:
     """The trials of the study without a kill."""
     folder = tmp_path_factory.mktemp("undisturbed")
-    with open_home(folder) as settings:
-        import_tiny_corpus(settings)
-        study = write_long_study(folder)
-        with run_driver(study, environment=node_cache) as driver:
-            driver.wait_for_success()
-        return read_outcomes(study, settings)
+    return run_undisturbed(write_long_study(folder), make_home(folder / "home", empty_store))
 
 
 @pytest.fixture
-def environment(node_cache: dict[str, str]) -> Iterator[dict[str, str]]:
-    """A temporary folder with a path short enough for Ray's sockets."""
-    with TemporaryDirectory(prefix="mt-", dir="/tmp", ignore_cleanup_errors=True) as folder:
-        yield {"TMPDIR": folder, "RAY_TMPDIR": "", **node_cache}
+def environment(own_locations: Path) -> Iterator[dict[str, str]]:
+    """A temporary folder of its own, and the cache of the module."""
+    with open_temporary_folder() as folder:
+        yield {"TMPDIR": str(folder), "RAY_TMPDIR": "", "MEMTUNE_CACHE": str(own_locations)}
 
 
 def kill_process(session: int, title: str) -> None:
@@ -80,37 +71,38 @@ def wait_for_no_process(driver: Driver) -> None:
 
 
 @pytest.mark.parametrize(
-    "title",
+    "titles",
     [
-        "raylet/raylet",
-        "gcs_server",
-        "ray::RuntimeEnvAgent",
-        pytest.param("ray::DashboardAgent", marks=pytest.mark.long),
+        ("raylet/raylet", "gcs_server", "ray::RuntimeEnvAgent"),
+        pytest.param(("ray::DashboardAgent",), marks=pytest.mark.long),
     ],
 )
-def test_a_search_resumes_by_itself_after_a_process_of_its_instance_is_killed(
-    title: str,
+def test_a_search_resumes_by_itself_after_each_kill_of_a_process_of_its_instances(
+    titles: tuple[str, ...],
     tmp_path: Path,
     settings: Settings,
     environment: dict[str, str],
     undisturbed: list[Outcome],
 ) -> None:
+    """Each instance is killed after a report that the one before has not sent."""
     study = write_long_study(tmp_path)
+    reports = [(trial.number, tokens) for trial in undisturbed for tokens in list(trial.curve)[:-1]]
     with run_driver(study, environment=environment) as driver:
-        driver.wait_for_line(r"running .* tokens")
-        kill_process(driver.process.pid, title)
-        killed = time.monotonic()
-        line = driver.wait_for_line("; the study resumes on a new instance")
-        assert time.monotonic() - killed < NOTICE_SECONDS
+        for kills, (title, (number, tokens)) in enumerate(zip(titles, reports, strict=False), 1):
+            driver.wait_for_line(f"trial +{number}  running .* {tokens:,} tokens")
+            kill_process(driver.process.pid, title)
+            killed = time.monotonic()
+            line = driver.wait_for_line("; the study resumes on a new instance", kills)
+            assert time.monotonic() - killed < NOTICE_SECONDS
+            found = re.search(r"has died; its logs are in (\S+);", line)
+            assert found, line
+            assert (Path(found[1]) / "raylet.out").exists()
+            assert Path(found[1]).parent.stat().st_mode & 0o777 == 0o700
         driver.wait_for_success()
         wait_for_no_process(driver)
-    found = re.search(r"has died; its logs are in (\S+);", line)
-    assert found, line
-    assert (Path(found[1]) / "raylet.out").exists()
-    assert Path(found[1]).parent.stat().st_mode & 0o777 == 0o700
     assert describe_outcomes(read_outcomes(study, settings)) == describe_outcomes(undisturbed)
-    left = Path(environment["TMPDIR"]).glob(f"memtune-{os.geteuid()}/*")
-    assert [path.name for path in left] == ["lock"]
+    root = Path(environment["TMPDIR"]) / f"memtune-{os.geteuid()}"
+    assert [str(path.relative_to(root)) for path in root.rglob("*")] == ["lock"]
 
 
 def test_a_search_whose_instances_die_without_progress_stops_and_can_be_resumed(
@@ -135,10 +127,13 @@ def test_a_search_on_a_cluster_stops_and_says_which_process_died(
     title: str, tmp_path: Path, settings: Settings
 ) -> None:
     study = write_long_study(tmp_path, 900_000_000)
-    with start_ray_instance(cores=2) as instance:
+    with start_ray_instance(cores=1) as instance:
         with run_driver(study, environment=instance.environment) as driver:
             driver.wait_for_line(" running ")
             kill_process(instance.session, title)
+            # They would train, and call the dead process again and again, until the driver has ended.
+            for process in (*instance.find_trial_processes(), instance.session):
+                os.kill(process, signal.SIGSTOP)
             code, out, err = driver.wait_for_exit(NOTICE_SECONDS)
         os.killpg(instance.session, signal.SIGKILL)
     assert code == 1

@@ -43,7 +43,7 @@ def two_logical_gpus() -> Iterator[None]:
 
     with TemporaryDirectory(prefix="mt-") as folder:
         ray.init(
-            "local", num_cpus=8, num_gpus=2, include_dashboard=False, log_to_driver=False, _temp_dir=folder
+            "local", num_cpus=4, num_gpus=2, include_dashboard=False, log_to_driver=False, _temp_dir=folder
         )
         try:
             yield

@@ -2,11 +2,14 @@
 
 import math
 import os
+import secrets
+import shutil
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -17,33 +20,139 @@ from memtune.settings import Settings
 from memtune.studies.checkpoint_store import Checkpoints
 from memtune.training import read_checkpoint
 from memtune.trial_state import TrialState
-from tests.cluster.drivers import Driver, load_resolved_study, read_outcomes, run_driver
-from tests.cluster.study_setup import EARLY_STOPPING_TOML
+from tests.cluster.drivers import (
+    Driver,
+    find_run_folder,
+    load_resolved_study,
+    open_temporary_folder,
+    read_files,
+    read_outcomes,
+    run_driver,
+)
+from tests.cluster.study_setup import EARLY_STOPPING_TOML, lengthen
+from tests.conftest import import_tiny_corpus, open_home, write_study
 from tests.presence import require
 
 pytestmark = pytest.mark.cluster
 
 TUNE_STEP_TIMEOUT_SECONDS = 10
 """Seconds that Ray Tune gives a worker to end a step of its training."""
+CANARIES = {
+    name: f"canary{secrets.token_hex(12)}"
+    for name in (
+        "AWS_ACCESS_KEY_ID",
+        "AWS_SECRET_ACCESS_KEY",
+        "AWS_SESSION_TOKEN",
+        "AWS_SECURITY_TOKEN",
+        "RAY_AUTH_TOKEN",
+        "MLFLOW_TRACKING_PASSWORD",
+        "MLFLOW_TRACKING_TOKEN",
+        "PGPASSWORD",
+        "HF_TOKEN",
+        "HUGGING_FACE_HUB_TOKEN",
+        "GOOGLE_API_KEY",
+        "AZURE_STORAGE_KEY",
+        "WANDB_API_KEY",
+        "GITHUB_TOKEN",
+    )
+}
+"""Secrets of a search's environment."""
 
 
-@pytest.fixture
-def start_search(study_file: Path, settings: Settings) -> Iterator[Callable[..., Driver]]:
-    """Starts a search of the study with options."""
-    with ExitStack() as drivers:
-        yield lambda *options: drivers.enter_context(run_driver(study_file, *options))
+@dataclass(frozen=True)
+class EndedSearch:
+    """A search, and what was seen of it."""
+
+    study_file: Path
+    settings: Settings
+    temporary_folder: Path
+    """Its temporary folder, which only it uses. Its home folder is in it."""
+    code: int
+    out: str
+    err: str
+    stop_seconds: float = 0.0
+    """Between Ctrl-C and its end."""
+    secrets_in_logs: dict[str, str] = field(default_factory=dict)
+    """The secrets of its environment that files of its temporary folder contained while it ran."""
+
+
+@contextmanager
+def open_study(
+    factory: pytest.TempPathFactory, empty_store: Path, cache: Path
+) -> Iterator[tuple[Path, Settings, dict[str, str]]]:
+    """A study in a home of its own, and the variables of a home folder and a temporary folder of its own."""
+    folder = factory.mktemp("search")
+    with (
+        open_home(folder, empty_store) as settings,
+        open_temporary_folder() as temporary_folder,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        # torch's compiler, once imported by a test, sets it to a folder of another process
+        patch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
+        shutil.copytree(cache, folder / "cache")
+        import_tiny_corpus(settings)
+        (home := temporary_folder / "home").mkdir()
+        yield (
+            write_study(folder),
+            settings,
+            {"TMPDIR": str(temporary_folder), "HOME": str(home), "RAY_TMPDIR": ""},
+        )
+
+
+@pytest.fixture(scope="module")
+def completed(
+    tmp_path_factory: pytest.TempPathFactory, empty_store: Path, filled_cache: Path
+) -> Iterator[EndedSearch]:
+    """A search with early stopping and repeats."""
+    with open_study(tmp_path_factory, empty_store, filled_cache) as (study_file, settings, environment):
+        terms = f"\n[repeats]\nbest = 1\nseeds = 2\n\n{EARLY_STOPPING_TOML}"
+        study_file.write_text(study_file.read_text() + terms)
+        with run_driver(study_file, environment=environment) as driver:
+            ended = driver.wait_for_exit()
+        yield EndedSearch(study_file, settings, Path(environment["TMPDIR"]), *ended)
+
+
+@pytest.fixture(scope="module")
+def interrupted(
+    tmp_path_factory: pytest.TempPathFactory, empty_store: Path, filled_cache: Path
+) -> Iterator[EndedSearch]:
+    """A search with secrets in its environment, ended by Ctrl-C in the middle of its training.
+
+    Ray's logs are searched while they exist, during a stop of the driver.
+    """
+    with open_study(tmp_path_factory, empty_store, filled_cache) as (study_file, settings, environment):
+        lengthen(study_file)
+        temporary_folder = Path(environment["TMPDIR"])
+        with run_driver(study_file, "--trials", "1", environment=environment | CANARIES) as driver:
+            driver.wait_for_line("running")
+            driver.process.send_signal(signal.SIGSTOP)
+            logs = find_run_folder(temporary_folder) / "ray" / "session_latest" / "logs"
+            assert (logs / "runtime_env_agent.log").exists()
+            found = find_canaries(temporary_folder)
+            driver.process.send_signal(signal.SIGCONT)
+            driver.process.send_signal(signal.SIGINT)
+            pressed = time.monotonic()
+            driver.wait_for_line("stopping")
+            ended = driver.wait_for_exit()
+        seconds = time.monotonic() - pressed
+        yield EndedSearch(study_file, settings, temporary_folder, *ended, seconds, found)
+
+
+def find_canaries(folder: Path) -> dict[str, str]:
+    """The secrets that files below a folder contain, with one of the files."""
+    found: dict[str, str] = {}
+    for path, content in read_files(folder).items():
+        found |= {name: str(path) for name, canary in CANARIES.items() if canary.encode() in content}
+    return found
 
 
 def test_a_search_ends_with_every_trial_recorded_and_a_champion_that_reproduces_its_figure(
-    start_search: Callable[..., Driver], study_file: Path, settings: Settings
+    completed: EndedSearch,
 ) -> None:
-    study_file.write_text(
-        f"{study_file.read_text()}\n[repeats]\nbest = 1\nseeds = 2\n\n{EARLY_STOPPING_TOML}"
-    )
-    code, out, err = start_search().wait_for_exit()
-    assert code == 0, err
-    assert "new champion models:/tiny@champion" in out
-    outcomes = read_outcomes(study_file, settings)
+    settings = completed.settings
+    assert completed.code == 0, completed.err
+    assert "new champion models:/tiny@champion" in completed.out
+    outcomes = read_outcomes(completed.study_file, settings)
     assert len(outcomes) == 4
     assert {outcome.state for outcome in outcomes} <= {TrialState.COMPLETE, TrialState.STOPPED}
     rows = compare("tiny", settings=settings).rows
@@ -57,6 +166,46 @@ def test_a_search_ends_with_every_trial_recorded_and_a_champion_that_reproduces_
     evaluated = evaluate_model("models:/tiny@champion", settings=settings)
     assert champion.trial_cost is not None
     assert math.log(evaluated.metrics.perplexity) == pytest.approx(champion.trial_cost, rel=1e-6)
+
+
+def test_a_search_leaves_no_temporary_file(completed: EndedSearch) -> None:
+    folder = completed.temporary_folder
+    left = [path.name for runs in folder.glob("memtune-*") for path in runs.rglob("*")]
+    assert left == ["lock"]
+    assert {path.name for path in folder.iterdir()} <= {"home", f"memtune-{os.geteuid()}"}
+    assert not (folder / "home" / ".ray" / "auth_token").exists()
+
+
+def test_ctrl_c_ends_a_search_with_the_command_that_resumes_it(interrupted: EndedSearch) -> None:
+    assert interrupted.code == 1
+    assert f"memtune search {interrupted.study_file} --resume" in interrupted.err
+    assert "Traceback" not in interrupted.err
+    states = {row.state for row in compare("tiny", settings=interrupted.settings).rows}
+    assert TrialState.RUNNING not in states
+    assert TrialState.INTERRUPTED in states
+
+
+def test_ctrl_c_waits_for_no_worker_in_the_middle_of_its_training(interrupted: EndedSearch) -> None:
+    """A resume trains again what the worker trained since its checkpoint, as after a kill."""
+    assert interrupted.stop_seconds < TUNE_STEP_TIMEOUT_SECONDS
+    assert "waiting" not in interrupted.out
+    open_trials = read_outcomes(interrupted.study_file, interrupted.settings)
+    assert open_trials
+    assert {trial.state for trial in open_trials} == {TrialState.RUNNING}
+
+
+def test_no_secret_of_the_environment_reaches_a_file(interrupted: EndedSearch) -> None:
+    assert interrupted.secrets_in_logs == {}
+    assert not [name for name, canary in CANARIES.items() if canary in interrupted.out + interrupted.err]
+    for folder in (interrupted.temporary_folder, interrupted.settings.home, interrupted.study_file.parent):
+        assert find_canaries(folder) == {}
+
+
+@pytest.fixture
+def start_search(study_file: Path, settings: Settings) -> Iterator[Callable[..., Driver]]:
+    """Starts a search of the study with options."""
+    with ExitStack() as drivers:
+        yield lambda *options: drivers.enter_context(run_driver(study_file, *options))
 
 
 @pytest.mark.long
@@ -77,32 +226,15 @@ def test_a_trial_is_promoted_on_ray_after_its_pause(
     }
 
 
-def test_ctrl_c_ends_a_search_with_the_command_that_resumes_it(
-    start_search: Callable[..., Driver], study_file: Path, settings: Settings
-) -> None:
-    search = start_search()
-    search.wait_for_line("tokens")
-    search.process.send_signal(signal.SIGINT)
-    search.wait_for_line("stopping")
-    code, _, err = search.wait_for_exit()
-    assert code == 1
-    assert f"memtune search {study_file} --resume" in err
-    assert "Traceback" not in err
-    states = {row.state for row in compare("tiny", settings=settings).rows}
-    assert TrialState.RUNNING not in states
-    assert TrialState.INTERRUPTED in states
-
-
 @pytest.mark.long
 def test_a_study_whose_terminal_is_interrupted_repeatedly_makes_progress(
     start_search: Callable[..., Driver], study_file: Path, settings: Settings
 ) -> None:
     """Ctrl-C reaches every process of the terminal, long before the only report of a trial."""
-    text = study_file.read_text().replace("900", "900_000_000").replace("300", "900_000_000")
-    study_file.write_text(text.replace("trials = 4", "trials = 1"))
+    lengthen(study_file)
     tokens = [0]
     for options in ([], ["--resume"], ["--resume"]):
-        search = start_search(*options)
+        search = start_search("--trials", "1", *options)
         search.wait_for_line("running")
         interruption = threading.Timer(2.0, os.killpg, (search.process.pid, signal.SIGINT))
         interruption.start()
@@ -117,30 +249,12 @@ def test_a_study_whose_terminal_is_interrupted_repeatedly_makes_progress(
     assert tokens == sorted(set(tokens)), "a run did not continue from the checkpoint of the one before"
 
 
-def test_ctrl_c_waits_for_no_worker_in_the_middle_of_its_training(
-    start_search: Callable[..., Driver], study_file: Path, settings: Settings
-) -> None:
-    """A resume trains again what the worker trained since its checkpoint, as after a kill."""
-    study_file.write_text(study_file.read_text().replace("900", "900_000_000").replace("300", "900_000_000"))
-    search = start_search()
-    search.wait_for_line("running")
-    pressed = time.monotonic()
-    search.process.send_signal(signal.SIGINT)
-    code, out, err = search.wait_for_exit()
-    assert time.monotonic() - pressed < TUNE_STEP_TIMEOUT_SECONDS
-    assert (code, "Traceback" in err) == (1, False)
-    assert "waiting" not in out
-    open_trials = read_outcomes(study_file, settings)
-    assert open_trials
-    assert {trial.state for trial in open_trials} == {TrialState.RUNNING}
-
-
 def test_an_unavailable_tracking_store_ends_a_search_before_it_stores_anything(
     start_search: Callable[..., Driver], settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ray starts while the store is checked, and has to end with the search."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
-    search = start_search()
+    search = start_search("--trials", "1")
     code, out, err = search.wait_for_exit()
     assert code == 1
     assert "no tracking server answers at http://127.0.0.1:9" in err

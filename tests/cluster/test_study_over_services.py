@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 import tempfile
 from collections.abc import Iterator
@@ -70,6 +71,7 @@ def environment(
     object_store: ObjectStore,
     secrets: Secrets,
     tmp_path_factory: pytest.TempPathFactory,
+    filled_cache: Path,
 ) -> Iterator[dict[str, str]]:
     """A user's environment: locations in variables, passwords and keys in files."""
     home = tmp_path_factory.mktemp("user")
@@ -78,6 +80,7 @@ def environment(
     keys = [f"{name.lower()} = {value}" for name, value in object_store.credentials.items()]
     (home / ".aws" / "credentials").write_text("\n".join(["[default]", *keys]))
     object_store.make_bucket("study")
+    shutil.copytree(filled_cache, home / "cache")
     chosen = {
         "HOME": str(home),
         "AWS_REGION": "us-east-1",

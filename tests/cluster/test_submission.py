@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -39,7 +38,7 @@ SECRET = "correct-horse-battery"
 
 @pytest.fixture(scope="module")
 def head() -> Iterator[RayHead]:
-    started = RayHead("--num-cpus=2", "--num-gpus=1")
+    started = RayHead("--num-cpus=1", "--num-gpus=1")
     try:
         started.start()
         yield started
@@ -76,7 +75,8 @@ def test_a_submitted_study_prints_its_log_and_sends_no_secret(
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", SECRET)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
-    study_file.write_text(study_file.read_text() + '\n[early_stopping]\nkind = "none"\n')
+    one_worker = "[resources]\nmax_concurrent = 1\n"
+    study_file.write_text(f'{study_file.read_text()}\n{one_worker}\n[early_stopping]\nkind = "none"\n')
     done = memtune("submit", str(study_file), "--trials", "2")
     assert done.returncode == 0, done.stderr
     assert "new champion models:/tiny@champion" in done.stdout
@@ -96,7 +96,7 @@ def test_a_detached_job_survives_its_follower_and_is_stopped_and_resumed(
     client: RayHead, study_file: Path, settings: Settings
 ) -> None:
     study_file.write_text(study_file.read_text().replace("tokens = 900", "tokens = 900_000_000"))
-    detached = memtune("submit", str(study_file), "--trials", "2", "--detach")
+    detached = invoke("submit", str(study_file), "--trials", "1", "--detach")
     job = parse_job_id(detached.stdout)
     assert f"memtune jobs logs {job} --follow" in detached.stdout
     server = JobServer(client.address)
@@ -119,10 +119,9 @@ def test_a_detached_job_survives_its_follower_and_is_stopped_and_resumed(
     assert "is stopping" in invoke("jobs", "stop", job).stdout
     ended = server.follow_log(job, lambda piece: None)
     assert ended.status == "STOPPED"
-    # How many of the two have started depends on how busy the machine is.
-    assert re.search(r"stopped with [12] trials? open; to resume", server.read_log(job))
-    before = read_outcomes(study_file, settings)
-    assert "running" in {outcome.state for outcome in before}
+    assert "stopped with 1 trial open; to resume" in server.read_log(job)
+    (before,) = read_outcomes(study_file, settings)
+    assert before.state is TrialState.RUNNING
 
     text = study_file.read_text()
     study_file.unlink()
@@ -130,9 +129,8 @@ def test_a_detached_job_survives_its_follower_and_is_stopped_and_resumed(
     assert resumed.exit_code == 0, resumed.output
     assert "no trial starts: budget.time is reached" in resumed.stdout
     study_file.write_text(text)
-    after = read_outcomes(study_file, settings)
-    assert [outcome.identity for outcome in after[: len(before)]] == [outcome.identity for outcome in before]
-    assert [outcome.state for outcome in after] == [outcome.state for outcome in before]
+    (after,) = read_outcomes(study_file, settings)
+    assert (after.identity, after.state) == (before.identity, before.state)
 
 
 @pytest.mark.long

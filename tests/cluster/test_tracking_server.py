@@ -2,8 +2,8 @@
 
 import itertools
 import os
+import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -74,9 +74,9 @@ def wait_for_health(uri, process):
 
 
 @pytest.fixture(scope="module")
-def shared_server(tmp_path_factory):
+def shared_server(tmp_path_factory, empty_store):
     folder = tmp_path_factory.mktemp("store")
-    connect(make_sqlite_uri(folder))
+    shutil.copy(empty_store, folder)
     running = Server(folder)
     yield running
     if running.is_up():
@@ -247,20 +247,6 @@ def test_a_server_passes_the_check_only_while_it_runs(server):
     server.kill()
     with pytest.raises(TrackingError, match="no tracking server answers"):
         check_tracking(server.uri)
-
-
-def test_the_server_of_the_pages_ends_with_its_command(tmp_path):
-    connect(make_sqlite_uri(tmp_path))
-    port = find_free_port()
-    environment = {**os.environ, "MEMTUNE_HOME": str(tmp_path)}
-    environment.pop("MLFLOW_TRACKING_URI", None)
-    command = [sys.executable, "-m", "memtune.cli", "ui", "--port", str(port)]
-    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as process:
-        wait_for_health(f"http://127.0.0.1:{port}", process)
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=60) == 0
-    with socket.socket() as probe:
-        assert probe.connect_ex(("127.0.0.1", port)) != 0
 
 
 def test_concurrent_processes_that_create_a_store_all_find_it_complete(tmp_path):

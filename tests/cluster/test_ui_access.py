@@ -4,14 +4,17 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
 from memtune.tracking import Recorder, link_corpus, make_sqlite_uri
 from memtune.trial_state import TrialState
+from tests.cluster.poll import poll_until
 from tests.cluster.servers import find_free_port
 from tests.presence import require
 
@@ -73,34 +76,40 @@ print(json.dumps(attacks))
 """
 
 
-@pytest.fixture
-def home(tmp_path):
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
     """A MEMTUNE_HOME with one recorded trial, whose folders every user may enter, and a private file."""
-    for folder in (tmp_path, *list(tmp_path.parents)[:2]):
+    home = tmp_path_factory.mktemp("home")
+    for folder in (home, *list(home.parents)[:2]):
         folder.chmod(0o755)
-    with Recorder(make_sqlite_uri(tmp_path), "ptb") as recorder:
+    with Recorder(make_sqlite_uri(home), "ptb") as recorder:
         recorder.start_study("s1", "study", {})
         recorder.start_trial("t1", "lstm #0", {"model.width": 8}, {"family": "lstm", "protocol": "stream"})
         recorder.log_reports("t1", [{"tokens": 100 * n, "valid_perplexity": 90.0 / n} for n in range(1, 7)])
         recorder.finish_trial("t1", TrialState.COMPLETE)
-    secret = tmp_path / "secret"
+    secret = home / "secret"
     secret.write_text("private")
     secret.chmod(0o600)
-    return tmp_path
+    return home
 
 
-@pytest.fixture
-def address(home):
-    """The address of a running `memtune ui`, with its token."""
+@pytest.fixture(scope="module")
+def server(home):
+    """A running `memtune ui`."""
     environment = {**os.environ, "MEMTUNE_HOME": str(home)}
     environment.pop("MLFLOW_TRACKING_URI", None)
     command = [sys.executable, "-m", "memtune.cli", "ui", "--port", str(find_free_port())]
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
         line = require(process.stdout).readline()
         assert "token" not in line, "the token is in an output that is not a terminal"
-        yield (home / "ui-address.txt").read_text().strip()
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=60) == 0
+        yield process
+        process.terminate()
+
+
+@pytest.fixture(scope="module")
+def address(home, server):
+    """The address of the server, with its token."""
+    return (home / "ui-address.txt").read_text().strip()
 
 
 @pytest.mark.skipif(
@@ -146,3 +155,17 @@ def test_the_owner_opens_the_printed_address_and_sees_the_trials(home, address, 
     refused = read_page(link, tmp_path_factory.mktemp("refused"))
     assert "lstm #0" not in refused
     assert "memtune ui" in refused
+
+
+def test_the_server_ends_with_its_command(address, server):
+    """The last test, because it ends the server."""
+    poll_until(lambda: is_listening(address), "the server")
+    server.send_signal(signal.SIGTERM)
+    assert server.wait(timeout=60) == 0
+    assert not is_listening(address)
+
+
+def is_listening(address):
+    """Whether a process accepts connections at an address."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", urlsplit(address).port)) == 0

@@ -167,7 +167,7 @@ class SimulatedWorkers:
     """The stored curve of each training, by its identity."""
     _faulty: set[str] = field(default_factory=set)
 
-    def connect(self, cpus_per_trial: int, max_concurrent_trials: int) -> None:
+    def connect(self, cpus_per_trial: int, max_concurrent_trials: int | None) -> None:
         """Nothing to connect to."""
 
     def find_gpu_bytes(self) -> int | None:

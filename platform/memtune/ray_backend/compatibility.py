@@ -3,9 +3,8 @@
 Every version that pyproject.toml allows has them: `tests/unit/ray_backend/test_compatibility.py` fails when
 one of them changes. Where a session's safety depends on a name, a version of Ray without it is refused.
 
-- `_temp_dir` and `_system_config` of ray.init, and the settings named in START_SETTINGS and
-  PRESTART_SETTINGS: the session must be in a private folder, and a start without the settings takes seconds
-  longer.
+- `_temp_dir` and `_system_config` of ray.init, and the settings named in START_SETTINGS: the session must be
+  in a private folder, and a start without the settings takes seconds longer.
 - `job_config.JobConfig`, its `_serialize` and `_py_driver_sys_path`: ray.init puts the working folder and the
   folder of the driver's script first on the path of every worker, and has no option against it.
   Without these names no worker is started, because it might run modules that others left there.
@@ -69,8 +68,6 @@ START_SETTINGS = {
     # By default the node looks for its object store once a second; the store starts within milliseconds.
     "raylet_client_connect_timeout_milliseconds": 20,
     "raylet_client_num_connect_attempts": 1000,
-}
-PRESTART_SETTINGS = {
     # A worker per core imports what a trial needs while the driver still connects and imports. They are
     # started once, and none is ended as idle before its first trial: another would import it all again.
     "preload_python_modules": ["memtune.ray_backend.trial_actor"],
@@ -111,12 +108,12 @@ def _call_key_store(name: str, *arguments: object) -> Any:
     return getattr(internal_kv, name)(*arguments, namespace=KEY_NAMESPACE)
 
 
-def start_instance(folder: Path, *, has_prestarted_workers: bool, **options: Any) -> None:
+def start_instance(folder: Path, cores: int, **options: Any) -> None:
     """Start Ray on this machine with its session in `folder`, and connect to it; `options` go to ray.init."""
     import ray
 
-    settings = START_SETTINGS | (PRESTART_SETTINGS if has_prestarted_workers else {})
-    ray.init("local", _temp_dir=str(folder), _system_config=settings, **options)
+    settings = dict(START_SETTINGS)  # Ray adds the session's folders
+    ray.init("local", num_cpus=cores, _temp_dir=str(folder), _system_config=settings, **options)
 
 
 def make_job_config() -> Any:

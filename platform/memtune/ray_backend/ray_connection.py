@@ -53,18 +53,18 @@ import_dashboard_modules()
 
 
 @contextmanager
-def run_local_instance(folder: Path, cores: int, **options: Any) -> Iterator[None]:
+def run_local_instance(folder: Path, cores: int | None, **options: Any) -> Iterator[None]:
     """Run a private Ray instance during the block and connect to it.
 
-    Its session and token are in `folder`, which must be private: Ray gives its own folders mode 0777. It
-    starts with a worker per core when trials use at least half of the machine's; `cores` is how many they
-    use. `options` go to ray.init.
+    Its session and token are in `folder`, which must be private: Ray gives its own folders mode 0777. It has
+    `cores` of the machine, or all, and starts with a worker for each. `options` go to ray.init.
     """
-    is_half = 2 * cores >= (os.cpu_count() or 1)
+    present = os.cpu_count() or 1
+    cores = min(cores or present, present)
 
     def start() -> None:
         ray.shutdown()  # what is left of an attempt before
-        start_instance(folder / "ray", has_prestarted_workers=is_half, **options)
+        start_instance(folder / "ray", cores, **options)
 
     with use_private_token(folder):
         try:
@@ -134,14 +134,18 @@ def protect_default_token(home: Path) -> None:
 
 @contextmanager
 def connect_ray(
-    address: str | None, cpus: int = 1, trials: int = 0, notify: Callable[[str], object] = lambda text: None
+    address: str | None,
+    cpus: int = 1,
+    trials: int | None = None,
+    notify: Callable[[str], object] = lambda text: None,
 ) -> Iterator[Path]:
     """Connect to the cluster at `address` (or RAY_ADDRESS), else to a new private instance, for the block.
 
     `notify` prints which cluster it is. Yields a folder for the run's temporary files, which is removed with
-    the connection. A private instance is ended with the block, a cluster is left. The private instance
-    prepares workers in the background for up to `trials` trials of `cpus` cores each. Raises StudyError when
-    no cluster answers at the address within ANSWER_SECONDS, or the private instance does not start.
+    the connection. A private instance is ended with the block, a cluster is left. The private instance has
+    the cores for `trials` trials of `cpus` cores each, as far as the machine has them, or all cores. Raises
+    StudyError when no cluster answers at the address within ANSWER_SECONDS, or the private instance does not
+    start.
     """
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
     protect_default_token(Path.home())
@@ -152,7 +156,7 @@ def connect_ray(
         try:
             with keep_handlers(), leave_stop_signals():
                 if target == "local":
-                    connection.enter_context(run_local_instance(folder, cpus * trials, **options))
+                    connection.enter_context(run_local_instance(folder, trials and cpus * trials, **options))
                 else:
                     _check_cluster(target)
                     connection.callback(ray.shutdown)

@@ -24,8 +24,8 @@ class RayExecutor:
         self._connection = ExitStack()
         self._folder: Path | None = None
 
-    def connect(self, cpus_per_trial: int, max_concurrent_trials: int) -> None:
-        """Join the cluster, or start the private instance with a worker for each trial at once."""
+    def connect(self, cpus_per_trial: int, max_concurrent_trials: int | None) -> None:
+        """Join the cluster, or start the private instance with the cores for so many trials."""
         # Imported here: Ray loads for seconds, which a study without trials left to run need not wait for.
         from memtune.ray_backend.ray_connection import connect_ray
 

@@ -53,10 +53,16 @@ def open_run_folder() -> Iterator[Path]:
 
 
 def _start_cleanup(folder: Path) -> "subprocess.Popen[bytes]":
-    """Start the cleanup in a new session and without stop signals: it ends after the driver."""
+    """Start the cleanup in a new session and without stop signals: it ends after the driver.
+
+    It does not have the driver's outputs, so that a pipe behind them is closed with the driver.
+    """
     program = [sys.executable, "-I", "-S", instance_cleanup.__file__, str(folder)]
+    none = subprocess.DEVNULL
     with start_processes_without(*STOP_SIGNALS):
-        return subprocess.Popen(program, stdin=subprocess.PIPE, start_new_session=True, cwd="/")
+        return subprocess.Popen(
+            program, stdin=subprocess.PIPE, stdout=none, stderr=none, start_new_session=True, cwd="/"
+        )
 
 
 def _make_private_root() -> Path:

@@ -90,8 +90,11 @@ class ExecutorRun:
 class Executor(Protocol):
     """Runs trials. The driver calls every method from one thread, except `close`."""
 
-    def connect(self, cpus_per_trial: int, max_concurrent_trials: int) -> None:
-        """Prepare to run trials; may be called before the first trial is known. Called once at most."""
+    def connect(self, cpus_per_trial: int, max_concurrent_trials: int | None) -> None:
+        """Prepare to run trials; may be called before the first trial is known. Called once at most.
+
+        Without `max_concurrent_trials`, as many run at once as fit.
+        """
 
     def find_gpu_bytes(self) -> int | None:
         """Memory of the smallest GPU that trials may run on, in bytes; None where there is no GPU."""
@@ -110,7 +113,7 @@ class Executor(Protocol):
 class InProcessExecutor:
     """Trains each trial to its end before it starts the next. Exceptions of a trial end the study."""
 
-    def connect(self, cpus_per_trial: int, max_concurrent_trials: int) -> None:
+    def connect(self, cpus_per_trial: int, max_concurrent_trials: int | None) -> None:
         """Nothing to connect to."""
 
     def find_gpu_bytes(self) -> int | None:

@@ -368,8 +368,9 @@ class _StudyRun:
     def _connect(self) -> None:
         """Connect the executor, once for all phases."""
         if not self._is_connected:
-            resources, max_trials = self._study.resources, self._study.budget.trials
-            concurrent = min(resources.max_concurrent or max_trials, max_trials)
+            resources, repeats, trials = self._study.resources, self._study.repeats, self._study.budget.trials
+            most = None if repeats.until else max(trials, repeats.best * repeats.seeds)
+            concurrent = min(filter(None, (resources.max_concurrent, most)), default=None)
             self._executor.connect(resources.cpus_per_trial, concurrent)
             self._is_connected = True
             self._gpu_bytes = self._find_gpu_bytes()

@@ -40,7 +40,6 @@ from memtune.ray_backend.compatibility import (
     KUBERAY_VARIABLE,
     LOW_MEMORY_PATTERN,
     NODE_TYPE_VARIABLE,
-    PRESTART_SETTINGS,
     START_SETTINGS,
     TRIAL_SETS,
     WORKER_DIED_TEXT,
@@ -228,7 +227,7 @@ def test_rays_start_takes_a_folder_and_settings_of_these_names() -> None:
     """Ray's node is a program that holds the names of its settings."""
     assert all(f'"{name}"' in inspect.getsource(worker.init) for name in ("_temp_dir", "_system_config"))
     program = (Path(ray.__file__).parent / "core" / "src" / "ray" / "raylet" / "raylet").read_bytes()
-    assert [name for name in START_SETTINGS | PRESTART_SETTINGS if name.encode() not in program] == []
+    assert [name for name in START_SETTINGS if name.encode() not in program] == []
 
 
 def test_rays_node_has_its_processes_its_socket_and_its_logs() -> None:

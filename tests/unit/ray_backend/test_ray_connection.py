@@ -1,5 +1,6 @@
-"""Addresses at which no Ray cluster answers."""
+"""Addresses at which no Ray cluster answers, and the cores of a private instance."""
 
+import os
 import socket
 import time
 from collections.abc import Iterator
@@ -33,3 +34,14 @@ def test_a_dead_address_in_the_environment_is_named_within_seconds(
         stack.enter_context(connect_ray(None))
     assert f"no Ray cluster answers at {address}, which RAY_ADDRESS names" in str(refused.value)
     assert time.monotonic() - start < 15
+
+
+@pytest.mark.parametrize(("trials", "cores"), [(1, 2), (3, 6), (5, 8), (None, 8)])
+def test_a_private_instance_has_the_cores_of_its_trials_as_far_as_the_machine_has_them(
+    trials: int | None, cores: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[int] = []
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    monkeypatch.setattr(ray_connection, "start_instance", lambda folder, cores, **_: started.append(cores))
+    with connect_ray("local", 2, trials):
+        assert started == [cores]

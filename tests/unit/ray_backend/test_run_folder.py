@@ -14,6 +14,7 @@ from memtune.ray_backend.instance_cleanup import RUN_FOLDER_VARIABLE
 from memtune.ray_backend.run_folder import MAX_PATH_BYTES, open_run_folder
 from memtune.stop_signals import STOP_SIGNALS
 from tests.cluster.poll import poll_until
+from tests.presence import require
 
 HOLD = """
 import os, subprocess, sys
@@ -100,6 +101,15 @@ def test_a_killed_driver_leaves_neither_a_process_nor_a_folder() -> None:
     wait_for_end(cleanup)
     assert not Path(f"/proc/{child}/cmdline").exists() or not Path(f"/proc/{child}/cmdline").read_bytes()
     assert not folder.exists()
+
+
+def test_the_output_of_a_killed_driver_ends_before_its_cleanup() -> None:
+    driver, folder, _ = start_driver()
+    cleanup = find_cleanup(folder)
+    with driver:
+        driver.kill()
+        assert require(driver.stdout).read() == ""
+    assert find_cleanup(folder) == cleanup
 
 
 def test_the_cleanup_outlives_the_stop_signals_that_a_job_sends_to_all_descendants() -> None:

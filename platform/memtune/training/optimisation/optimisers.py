@@ -1,6 +1,7 @@
 """Configurations of optimisers; they build fused or multi-tensor optimisers of torch.optim."""
 
 from collections.abc import Callable, Iterable, Sequence
+from inspect import unwrap
 from itertools import accumulate
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -10,6 +11,7 @@ from torch.nn import Parameter
 from torch.optim import Optimizer
 from typing_extensions import override
 
+from memtune.models.compilation import leave_uncompiled
 from memtune.values import Value
 
 
@@ -28,6 +30,19 @@ class OptimiserOfGroups(Optimizer):
             # Loading a checkpoint replaces the state and the groups of this optimiser.
             optimiser.param_groups, optimiser.state = [group], self.state
             optimiser.step()
+
+
+class LightSGD(torch.optim.SGD):
+    """torch.optim.SGD, whose creation and state load torch's compiler only where something compiles.
+
+    The compiler loads for a second in every worker, and leaves a folder of its own in the temporary one. On a
+    CPU the steps of plain SGD are those of `update_step.ModelUpdater`.
+    """
+
+    add_param_group = leave_uncompiled(unwrap(Optimizer.add_param_group))
+    zero_grad = leave_uncompiled(unwrap(Optimizer.zero_grad))
+    state_dict = leave_uncompiled(unwrap(Optimizer.state_dict))
+    load_state_dict = leave_uncompiled(unwrap(Optimizer.load_state_dict))
 
 
 LearningRate = Annotated[
@@ -87,7 +102,7 @@ class SGDConfig(OptimiserBase):
 
     def build(self, parameters: Parameters) -> torch.optim.Optimizer:
         """The optimiser of these parameters."""
-        return torch.optim.SGD(
+        return LightSGD(
             parameters, self.learning_rate, self.momentum, weight_decay=self.weight_decay, fused=True
         )
 
