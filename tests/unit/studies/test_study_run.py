@@ -207,21 +207,28 @@ def test_a_study_that_has_begun_has_its_terms_in_its_folder(study_file: Path, se
     assert read_stored_terms(settings.studies_folder, result.resolved.id).question == "Is it open?"
 
 
+def test_an_executor_is_connected_once_for_trials_and_repeats(study_file: Path, settings: Settings) -> None:
+    executor = RecordingExecutor()
+    result = run(study_file, settings, {**REPEATED, "resources.cpus_per_trial": 2}, executor)
+    assert len(result.repeats) == 2
+    assert executor.connections == [(2, 3)]
+
+
 @pytest.mark.parametrize(
     ("terms", "at_once"),
     [
-        (REPEATED, 3),
-        ({**REPEATED, "resources.max_concurrent": 2}, 2),
-        ({"budget.trials": 1, "repeats.until": "decided"}, None),
+        ({"resources.max_concurrent": 2}, 2),
+        ({"resources.max_concurrent": 5}, 4),
+        ({"repeats.best": 2}, 8),
+        ({"repeats.until": "decided"}, None),
     ],
 )
-def test_an_executor_is_connected_once_for_as_many_trials_or_repeats_as_may_run_at_once(
+def test_an_executor_is_connected_for_as_many_trials_or_repeats_as_may_run_at_once(
     study_file: Path, settings: Settings, terms: dict[str, Any], at_once: int | None
 ) -> None:
-    executor = RecordingExecutor()
-    result = run(study_file, settings, {**terms, "resources.cpus_per_trial": 2}, executor)
-    assert result.repeats
-    assert executor.connections == [(2, at_once)]
+    executor = PackingExecutor()
+    run(study_file, settings, terms, executor)
+    assert executor.connections == [(1, at_once)]
 
 
 @pytest.mark.parametrize(
