@@ -65,7 +65,7 @@ def parse_resumed_checkpoints(output: str) -> dict[int, str]:
 def test_a_driver_killed_repeatedly_ends_with_the_trials_of_an_undisturbed_one(
     study_setup: StudySetup, undisturbed: list[Outcome], record_fault: RecordFault
 ) -> None:
-    """Kills come after a report, before an ask, and during promotion."""
+    """Kills come after a report, before an ask, and during registration."""
     rng = random.Random(5)
     ended: list[int] = []
     saved: dict[int, str] = {}

@@ -26,7 +26,7 @@ from memtune.results.study.study_report import StudyReport, make_report
 from memtune.results.study.study_view import StudyView, open_view
 from memtune.settings import Settings
 from memtune.toml_text import format_toml
-from memtune.tracking import LeaderboardRow, PromotionResult, read_leaderboard
+from memtune.tracking import LeaderboardRow, Registration, read_leaderboard
 from memtune.tracking.mlflow_connection import connect
 from memtune.training import TrialConfig
 from tests.contracts.test_tasks import TEXT, make_labelled_example
@@ -124,7 +124,7 @@ def _simulate(workers: SimulatedWorkers, *, is_thorough: bool) -> Iterator[None]
         stack.enter_context(patch.object(api, "conclude_study", store_and_conclude))
         stack.enter_context(patch("memtune.studies.budgets.budget_monitor.time", workers.clock))
         if not is_thorough:
-            kept = PromotionResult(champion=None, reason="nothing is registered")
+            kept = Registration(champion=None, reason="nothing is registered")
             stack.enter_context(patch.object(study_conclusion, "_register", lambda *arguments: kept))
             stack.enter_context(patch("memtune.tracking.link_corpus", lambda *arguments, **options: None))
             stack.enter_context(patch.object(search_commands, "print_pages", lambda *arguments: None))

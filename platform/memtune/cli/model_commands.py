@@ -138,7 +138,7 @@ def export(
 
     Example: memtune model export "ptb_recurrent_memory#7" lstm_model
     """
-    from memtune.results.promotion import export_model
+    from memtune.results.registration import export_model
 
     export_model(model, folder, trust_code=trust_code)
     out.print_line(f"wrote {folder}; score sentences with: mlflow models predict -m {folder}")

@@ -9,7 +9,7 @@ import typer
 from memtune.cli.compare_commands import compare
 from memtune.cli.corpus_commands import corpus_demo
 from memtune.cli.shell_completion import complete_study, complete_study_file
-from memtune.cli.terminal import out, print_pages, print_promotion, reserve_output, warn
+from memtune.cli.terminal import out, print_pages, print_registration, reserve_output, warn
 from memtune.gc_pause import pause_gc
 from memtune.number_format import format_amount, format_count, format_duration
 
@@ -135,7 +135,7 @@ def _print_result(study: Path, result: "SearchResult") -> None:
             out.print(make_spread_table(result.view))
     for statement in result.conclusion.statements if result.conclusion else ():
         out.print_line(statement)
-    print_promotion(result.promotion, resolved.has_test_split)
+    print_registration(result.registration, resolved.has_test_split)
     if result.is_recorded:
         uri = resolved.settings.tracking_uri
         served = find_running_pages(uri)

@@ -17,7 +17,7 @@ from memtune.cli.shell_completion import complete_corpus, complete_model, comple
 from memtune.reports.text_console import TextConsole, show_control_characters
 
 if TYPE_CHECKING:
-    from memtune.tracking import CorpusPages, PromotionResult
+    from memtune.tracking import CorpusPages, Registration
 
 
 out = TextConsole()
@@ -103,15 +103,15 @@ def print_pages(pages: "CorpusPages", tracking_uri: str) -> None:
         )
 
 
-def print_promotion(promotion: "PromotionResult | None", has_test_split: bool) -> None:
+def print_registration(registration: "Registration | None", has_test_split: bool) -> None:
     """Print what the registry did with the best model, and the command that evaluates it."""
-    if promotion is None:
+    if registration is None:
         out.print("no model to register: no trial with a validation has a checkpoint")
-    elif promotion.champion is None:
-        out.print_line(f"the champion stays: {promotion.reason}")
+    elif registration.champion is None:
+        out.print_line(f"the champion stays: {registration.reason}")
     else:
-        uri = f"models:/{promotion.champion.corpus}@{promotion.champion.alias}"
-        out.print_line(f"new champion {uri}: {promotion.reason}")
+        uri = f"models:/{registration.champion.corpus}@{registration.champion.alias}"
+        out.print_line(f"new champion {uri}: {registration.reason}")
         split = " --split test" if has_test_split else ""
         out.print_line(f"evaluate it with: memtune evaluate {uri}{split}")
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from memtune.cli.shell_completion import complete_paper, complete_trial_file
-from memtune.cli.terminal import AsJson, Device, TrustCode, corpus_option, err, out, print_promotion, warn
+from memtune.cli.terminal import AsJson, Device, TrustCode, corpus_option, err, out, print_registration, warn
 from memtune.errors import CorpusError, MemtuneError
 from memtune.gc_pause import pause_gc
 from memtune.storage.local_files import write_whole
@@ -102,7 +102,7 @@ def _print_trained(file: Path, trained: "TrainResult") -> None:
         out.print(f"{file} was already trained to its end, {trained.initial_tokens:,} {trained.unit}")
     figure = f"{best.objective} {best.objective.format_cost(best.cost or 0.0, 3)}"
     out.print(f"best: validation {figure} at {best.tokens:,} {trained.unit}")
-    print_promotion(trained.promotion, trained.has_test_split)
+    print_registration(trained.registration, trained.has_test_split)
 
 
 def _print_spread(trained: "Sequence[TrainResult]", device: str) -> None:

@@ -15,7 +15,7 @@ from memtune.model_checks.check_run import check_new_families
 from memtune.plugins import SourceStore, list_sources
 from memtune.results.loaded_models import SINGLE_TRIALS_FOLDER
 from memtune.results.model_evaluation import evaluate_model
-from memtune.results.promotion import register_trial_model, wait_for_records
+from memtune.results.registration import register_trial_model, wait_for_records
 from memtune.settings import Settings
 from memtune.studies.checkpoint_store import Checkpoints
 from memtune.studies.definition.study import copy_as_toml
@@ -28,7 +28,7 @@ from memtune.studies.trial_records import (
     make_trial_tags,
 )
 from memtune.toml_text import locate_field
-from memtune.tracking import NO_STUDY, DrawFigures, PromotionResult, Recorder, check_tracking, find_evaluation
+from memtune.tracking import NO_STUDY, DrawFigures, Recorder, Registration, check_tracking, find_evaluation
 from memtune.training import AnyTrainer, Progress, Report, TrialConfig, create_trainer
 from memtune.trial_state import StopReason, TrialEnd, TrialState
 from memtune.values import Place, Value, parse
@@ -55,7 +55,7 @@ class TrainResult:
     best: Report | None
     initial_tokens: int
     """Tokens seen before this call: 0 for a new trial, all of them for one that had ended before."""
-    promotion: PromotionResult | None
+    registration: Registration | None
     unit: str
     """What `tokens` counts, such as tokens or examples."""
     has_test_split: bool
@@ -161,17 +161,17 @@ def train_trial(
         recorder.log_files(trainer.identity, collect_trial_files(config))
         recorder.log_reports(trainer.identity, trainer.curve)
         _train_and_record(trainer, checkpoints, recorder, on_progress, on_report)
-        promotion = None
+        registration = None
         wait_for_records(recorder, settings)
         if trainer.best and registers:
-            promotion = register_trial_model(settings, corpus, NO_STUDY, checkpoints)
+            registration = register_trial_model(settings, corpus, NO_STUDY, checkpoints)
     return TrainResult(
         name,
         trainer.identity,
         trainer.curve,
         trainer.best,
         initial_tokens,
-        promotion,
+        registration,
         unit=config.task.prediction_unit,
         has_test_split=config.task.is_evaluable(corpus, config.protocol, "test"),
         corpus=corpus.name,

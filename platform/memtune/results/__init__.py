@@ -1,1 +1,1 @@
-"""What trained models and studies say: ranking, verdicts, promotion, comparison, question answering."""
+"""What trained models and studies say: ranking, verdicts, registration, comparison, question answering."""

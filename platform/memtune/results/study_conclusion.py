@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 
 from memtune.errors import CheckpointError, CorpusError, StorageError
-from memtune.results.promotion import register_trial_model, wait_for_records
 from memtune.results.ranking.selection import Configuration, Ranking
+from memtune.results.registration import register_trial_model, wait_for_records
 from memtune.results.study.alternative_comparison import name_with_alternative, select_compared
 from memtune.results.study.study_description import DIGITS, StudyAnswer, describe_answer, describe_conclusion
 from memtune.results.study.study_trials import StudyTrial
@@ -19,7 +19,7 @@ from memtune.studies.checkpoint_store import Checkpoints
 from memtune.studies.definition.resolved_study import ResolvedStudy
 from memtune.studies.study_run import Conclusion
 from memtune.tasks import ItemCosts, open_task
-from memtune.tracking import PromotionResult, Recorder, list_champions, record_conclusion
+from memtune.tracking import Recorder, Registration, list_champions, record_conclusion
 from memtune.training import load_best_model, read_checkpoint
 
 MAX_TAGGED = 20
@@ -47,7 +47,7 @@ def conclude_study(
     verdict, tests = _judge_and_test(study, view, eligible, notify)
     text = describe_answer(view, verdict, eligible.winner)
     answer = StudyAnswer(question=study.study.question, answer=text)
-    promotion = _register_winner(study, eligible, answer, as_champion=not verdict.is_undecided)
+    registration = _register_winner(study, eligible, answer, as_champion=not verdict.is_undecided)
     for found in view.family_bests:
         if found.family != eligible.winner.family:
             _register(study, found.best, found.estimate, None)
@@ -55,14 +55,14 @@ def conclude_study(
     rules = (rule,) if study.study.champion.is_set else ()
     statements = (*rules, verdict.text, *tests)
     _log_figures(view, recorder, eligible.winner, verdict)
-    description = describe_conclusion(view, answer, (*rules, *tests), promotion)
+    description = describe_conclusion(view, answer, (*rules, *tests), registration)
     _record(view, verdict, statements, description)
-    return Conclusion(promotion, statements)
+    return Conclusion(registration, statements)
 
 
 def _register_winner(
     study: ResolvedStudy, ranking: Ranking[StudyTrial], answer: StudyAnswer, *, as_champion: bool
-) -> PromotionResult | None:
+) -> Registration | None:
     """Offer the winner to the registry, or the next trial that has a checkpoint; None where none has one.
 
     Not `as_champion` it is registered as the best of its family alone.
@@ -72,11 +72,11 @@ def _register_winner(
     seeds = [(trial, found.estimate) for found in ranking.configurations for trial in found.trials]
     short = [(found.best, found.estimate) for found in ranking.short]
     for trial, estimate in seeds + short:
-        if promotion := _register(study, trial, estimate, answer if as_champion else None):
-            return promotion
+        if registration := _register(study, trial, estimate, answer if as_champion else None):
+            return registration
         if _is_champion(study, trial):
             reason = f"it is trial {trial.name}, whose checkpoint is missing"
-            return PromotionResult(champion=None, reason=reason)
+            return Registration(champion=None, reason=reason)
     return None
 
 
@@ -88,7 +88,7 @@ def _is_champion(study: ResolvedStudy, trial: StudyTrial) -> bool:
 
 def _register(
     study: ResolvedStudy, trial: StudyTrial, estimate: Estimate, answer: StudyAnswer | None
-) -> PromotionResult | None:
+) -> Registration | None:
     """Offer a trial to the registry; None, with a warning, where its checkpoints are damaged or missing.
 
     With the study's `answer` it competes to be champion, otherwise to be the best of its family alone.

@@ -1,4 +1,4 @@
-"""One driver's run of a checked study: its trials and repeats on an executor, and the model to promote."""
+"""One driver's run of a checked study: its trials and repeats on an executor, and the model to register."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -28,7 +28,7 @@ from memtune.studies.seed_repeats import (
 )
 from memtune.studies.trial_records import StudyRecords
 from memtune.studies.trial_worker import Assignment
-from memtune.tracking import DrawFigures, PromotionResult, Recorder, check_tracking
+from memtune.tracking import DrawFigures, Recorder, Registration, check_tracking
 
 FLUSH_SECONDS = 60.0
 
@@ -54,7 +54,7 @@ class TrialPhase:
 class Conclusion:
     """What a study found: the decision of the registry, and the tests of the winner in words."""
 
-    promotion: PromotionResult | None
+    registration: Registration | None
     """None where no trial with a validation has a checkpoint."""
     statements: tuple[str, ...]
 
@@ -102,9 +102,9 @@ class StudyResult:
         return sum(outcome.state.is_open for outcome in [*self.outcomes, *self.repeats])
 
     @property
-    def promotion(self) -> PromotionResult | None:
+    def registration(self) -> Registration | None:
         """The decision of the registry; None without a conclusion, and without a checkpoint."""
-        return None if self.conclusion is None else self.conclusion.promotion
+        return None if self.conclusion is None else self.conclusion.registration
 
 
 def run_study(
@@ -188,7 +188,7 @@ class _StudyRun:
             repeats, open_trials = self._run_repeats(proposals, records, resume)
         self._clock.tick()  # also the time of a driver whose budget is spent before a trial starts
         proposals.flush()
-        disconnecting = self._background.submit(self._executor.close)  # while the promotion runs
+        disconnecting = self._background.submit(self._executor.close)  # while the registration runs
         is_interrupted = bool(self._must_end or self._fault or (open_trials and not self._spent_budget))
         result = StudyResult(
             self._resolved,

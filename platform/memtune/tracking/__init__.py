@@ -9,7 +9,7 @@ from memtune.tracking.mlflow_connection import check_tracking, make_sqlite_uri
 from memtune.tracking.mlflow_ui import ServedPages, find_running_pages, serve_pages
 from memtune.tracking.registry.model_package import DownloadedModel, ModelResult, load_registered
 from memtune.tracking.registry.model_registry import (
-    PromotionResult,
+    Registration,
     register_if_better,
     write_run_package,
 )

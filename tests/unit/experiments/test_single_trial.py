@@ -113,8 +113,8 @@ def test_an_n_gram_model_is_trained_recorded_registered_and_evaluated_like_a_net
     train(file, settings=settings)
     file.write_text(NGRAMS)
     trained = train(file, settings=settings)
-    assert trained.promotion is not None
-    assert trained.promotion.champion is not None
+    assert trained.registration is not None
+    assert trained.registration.champion is not None
     assert trained.best is not None
     found = evaluate_model("models:/tiny@champion", settings=settings)
     assert found.metrics.perplexity == pytest.approx(trained.best.valid_perplexity, rel=1e-9)

@@ -216,7 +216,7 @@ def test_one_trial_of_a_users_family_is_trained_and_registered(
     )
     with isolate_registries():
         trained = train(trial, settings=settings)
-    assert trained.promotion is not None
+    assert trained.registration is not None
     with pytest.raises(PluginError, match="--trust-code"):
         evaluate_model("models:/tiny@champion", settings=settings)
     assert evaluate_model("models:/tiny@champion", settings=settings, trust_code=True)

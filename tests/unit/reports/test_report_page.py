@@ -468,8 +468,8 @@ def test_a_report_that_fails_leaves_the_study_complete(
         result = run_search(study_file, settings=settings, executor=InProcessExecutor())
     finally:
         page_module._open_templates.cache_clear()
-    assert result.promotion is not None
-    assert result.promotion.champion is not None
+    assert result.registration is not None
+    assert result.registration.champion is not None
     assert result.is_recorded
     client = connect(settings.tracking_uri)
     experiment = client.get_experiment_by_name("tiny")

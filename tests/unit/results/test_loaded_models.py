@@ -13,7 +13,7 @@ from memtune.api import run_search
 from memtune.errors import ConfigurationError, StorageError
 from memtune.results.loaded_models import GenerationOptions, LoadedModel, generate, load
 from memtune.results.model_evaluation import evaluate_model
-from memtune.results.promotion import export_model
+from memtune.results.registration import export_model
 from memtune.results.study.study_detail import show_study
 from memtune.settings import Settings
 from memtune.storage.digests import hash_file

@@ -173,7 +173,7 @@ def test_the_conclusion_of_a_study_without_repeats_names_the_single_seed(
     assert result.conclusion is not None
     verdict = result.conclusion.statements[0]
     assert "too few seeds tell whether the difference is real. To find out, add [repeats]" in verdict
-    assert "decided by a single seed" in require(result.conclusion.promotion).reason
+    assert "decided by a single seed" in require(result.conclusion.registration).reason
 
 
 def test_the_compared_field_is_one_that_the_study_searches(study_file: Path, settings: Settings) -> None:

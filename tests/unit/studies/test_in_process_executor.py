@@ -31,8 +31,8 @@ def test_a_study_runs_to_its_end_in_this_process(study_file: Path, settings: Set
     result = run_search(study_file, settings=settings, executor=InProcessExecutor())
     assert {outcome.state for outcome in result.outcomes} <= {TrialState.COMPLETE, TrialState.STOPPED}
     assert len(result.outcomes) == result.resolved.study.budget.trials
-    assert result.promotion is not None
-    assert result.promotion.champion is not None
+    assert result.registration is not None
+    assert result.registration.champion is not None
 
 
 def test_two_runs_of_a_study_give_the_same_curves(
@@ -111,7 +111,7 @@ def test_a_fault_of_this_node_leaves_the_trial_open(
     result = run_search(study_file, settings=settings, executor=InProcessExecutor())
     (trial,) = result.open_trials
     assert any("the disk is gone" in remark for remark in trial.remarks)
-    assert result.promotion is None
+    assert result.registration is None
 
 
 def test_an_ended_trial_has_its_learning_curve(study_file: Path, settings: Settings) -> None:

@@ -1,4 +1,4 @@
-"""Promotion of models in the registry: champions, the best of a family, and concurrent registrations."""
+"""Registration of models in the registry: champions, the best of a family, and concurrent registrations."""
 
 import math
 import time
@@ -171,7 +171,7 @@ def test_by_accuracy_the_higher_figure_wins(register):
     ("interrupted_step", "aliases"),
     [
         ("_upload", {"champion": 2, "best-lstm": 2}),
-        ("_promote", {"champion": 2, "best-lstm": 2, "previous": 1}),
+        ("_give_alias", {"champion": 2, "best-lstm": 2, "previous": 1}),
     ],
 )
 def test_the_better_of_two_studies_that_finish_at_once_is_champion(
@@ -182,7 +182,7 @@ def test_the_better_of_two_studies_that_finish_at_once_is_champion(
 
     def register_better_first(*arguments):
         monkeypatch.setattr(model_registry, interrupted_step, step)
-        if interrupted_step == "_promote":
+        if interrupted_step == "_give_alias":
             assert register(4.0).champion
             return step(*arguments)
         candidate = step(*arguments)
@@ -197,13 +197,13 @@ def test_the_better_of_two_studies_that_finish_at_once_is_champion(
 
 
 def test_an_interrupted_registration_is_completed_by_the_next_one(register, monkeypatch, client):
-    """The process dies after it has created the version and before the promotion."""
+    """The process dies after it has created the version and before the registration."""
 
     def die(*arguments):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as broken:
-        broken.setattr(model_registry, "_promote", die)
+        broken.setattr(model_registry, "_give_alias", die)
         with pytest.raises(KeyboardInterrupt):
             register(5.0)
     assert register(5.0).champion.version == 1
@@ -229,14 +229,14 @@ def test_a_model_whose_logging_was_interrupted_is_completed_and_one_output_of_it
 
 
 def test_a_registration_is_retried_after_a_transient_error(register, monkeypatch, client):
-    promote, errors = model_registry._promote, [OSError("unavailable"), OSError("unavailable")]
+    give_alias, errors = model_registry._give_alias, [OSError("unavailable"), OSError("unavailable")]
 
     def fail_twice(*arguments):
         if errors:
             raise errors.pop()
-        promote(*arguments)
+        give_alias(*arguments)
 
-    monkeypatch.setattr(model_registry, "_promote", fail_twice)
+    monkeypatch.setattr(model_registry, "_give_alias", fail_twice)
     assert register(5.0).champion.version == 1
     assert read_versions_by_alias(client) == {"champion": 1, "best-lstm": 1}
 

@@ -9,7 +9,7 @@ from memtune.results.study.study_leaderboard import describe_model, make_entry
 from memtune.results.study.study_trials import StudyTrial
 from memtune.results.study.study_view import StudyView
 from memtune.results.study.verdicts import Verdict
-from memtune.tracking import PromotionResult, RegisteredVersion, describe_registered, make_version_link
+from memtune.tracking import RegisteredVersion, Registration, describe_registered, make_version_link
 from memtune.training import TrialConfig
 from memtune.usage import add_usages
 from memtune.values import Value
@@ -28,10 +28,10 @@ class StudyAnswer(Value):
     answer: str
 
 
-def describe_promotion(
+def describe_registration(
     tracking_uri: str,
     corpus: Corpus,
-    promotion: PromotionResult,
+    registration: Registration,
     config: TrialConfig,
     answer: StudyAnswer | None = None,
 ) -> None:
@@ -39,11 +39,11 @@ def describe_promotion(
 
     Raises TrackingError when the store does not answer.
     """
-    version = promotion.champion or promotion.version
+    version = registration.champion or registration.version
     if version is None:
         return
     # The model is that of the main label; its other champions are described by their versions.
-    is_main = promotion.champion is not None and promotion.champion.alias == "champion"
+    is_main = registration.champion is not None and registration.champion.alias == "champion"
     of_model = describe_models_of(corpus, version, answer) if is_main else None
     of_corpus = summarise_champion(version, answer) if is_main else None
     of_version = describe_version(corpus, version, config, answer)
@@ -98,7 +98,7 @@ LINE_CHARACTERS = 96
 
 
 def describe_conclusion(
-    view: StudyView, answer: StudyAnswer, statements: Sequence[str], promotion: PromotionResult | None
+    view: StudyView, answer: StudyAnswer, statements: Sequence[str], registration: Registration | None
 ) -> str:
     """The question, the answer with interval and tests, the best of each alternative, and the cost."""
     return "\n\n".join(
@@ -106,7 +106,7 @@ def describe_conclusion(
             f"**Question.** {answer.question}",
             f"**Answer.** {answer.answer}",
             *(["\n".join(f"- {statement}" for statement in statements)] if statements else []),
-            describe_champion(promotion),
+            describe_champion(registration),
             f"#### The best trial of each {'alternative' if view.terms.compare else 'family'}",
             make_alternatives_table(view),
             "#### Trials and repeats by state, and what they used",
@@ -139,18 +139,18 @@ def describe_answer(view: StudyView, verdict: Verdict, winner: Configuration[Stu
     return f"{'Undecided. ' if verdict.is_undecided else ''}{', '.join(first)}. {verdict.text}{ideal}"
 
 
-def describe_champion(promotion: PromotionResult | None) -> str:
+def describe_champion(registration: Registration | None) -> str:
     """What the registry decided, with a link to the version; None where no trial has a checkpoint."""
-    if promotion is None:
+    if registration is None:
         return "**Registry.** No new version: no trial with a validation has a checkpoint."
-    version = promotion.champion or promotion.version
+    version = registration.champion or registration.version
     if version is None:
-        return f"**Registry.** No new version: {promotion.reason}."
+        return f"**Registry.** No new version: {registration.reason}."
     link = f"[{version.uri}]({make_version_link(version.corpus, version.version)})"
     role = "registered, and the champion stays"
-    if promotion.champion:
+    if registration.champion:
         role = f"the champion `models:/{version.corpus}@{version.alias}`"
-    return f"**Registry.** {link} is {role}: {promotion.reason}."
+    return f"**Registry.** {link} is {role}: {registration.reason}."
 
 
 def make_alternatives_table(view: StudyView) -> str:

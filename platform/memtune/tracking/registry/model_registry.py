@@ -52,8 +52,8 @@ MODEL_TYPE = "language model"
 MAX_PARAMETER_CHARACTERS = 500
 
 
-class PromotionResult(Value):
-    """The decision on a candidate: the new champion, or None, and the reason in words."""
+class Registration(Value):
+    """What the registry did with a candidate: the new champion, or None, and the reason in words."""
 
     champion: RegisteredVersion | None
     reason: str
@@ -75,7 +75,7 @@ def register_if_better(
     sources: Sequence[PluginSource] = (),
     as_champion: bool = True,
     retry_seconds: float = 60.0,
-) -> PromotionResult:
+) -> Registration:
     """Register the model that training saved in `model_folder` if it is the best of its label or its family.
 
     The trial's run must be recorded: the model is logged as its output. `rules` say how text becomes tokens
@@ -94,7 +94,7 @@ def register_if_better(
 
 def _register(
     client: "MlflowClient", result: ModelResult, write: WritePackage, as_champion: bool
-) -> PromotionResult:
+) -> Registration:
     corpus = make_experiment_name(result.corpus)
     main = model_versions.find_by_alias(client, corpus, CHAMPION_ALIAS)
     # The aliases of the main label, which was registered first, have no suffix.
@@ -105,15 +105,15 @@ def _register(
     refusals = {alias: _explain_refusal(holders[alias], result) for alias in aliases}
     open_aliases = [alias for alias in aliases if refusals[alias] is None]
     if not open_aliases:
-        return PromotionResult(champion=None, reason=str(refusals[aliases[0]]))
+        return Registration(champion=None, reason=str(refusals[aliases[0]]))
     candidate = _upload(client, result, write, " ".join(aliases))
-    winners = {alias: _promote_best(client, candidate, holders[alias], alias) for alias in open_aliases}
+    winners = {alias: _give_alias_to_best(client, candidate, holders[alias], alias) for alias in open_aliases}
     reason = _explain_decision(aliases[0], candidate, holders, refusals, winners)
     is_champion = as_champion and winners.get(aliases[0], candidate).version == candidate.version
     champion = None
     if is_champion and refusals[aliases[0]] is None:
         champion = candidate.model_copy(update={"alias": aliases[0]})
-    return PromotionResult(champion=champion, reason=reason, version=candidate)
+    return Registration(champion=champion, reason=reason, version=candidate)
 
 
 def _explain_refusal(holder: RegisteredVersion | None, result: ModelResult) -> str | None:
@@ -212,19 +212,19 @@ def _upload(
     return model_versions.create_version(client, candidate, model.artifact_location)
 
 
-def _promote_best(
+def _give_alias_to_best(
     client: "MlflowClient", candidate: RegisteredVersion, holder: RegisteredVersion | None, alias: str
 ) -> RegisteredVersion:
     """Give the alias to the best of the candidate and the versions that others offered for it after `holder`.
 
-    Each process reads the versions again after its promotion, so that the best of all candidates that are
+    Each process reads the versions again afterwards, so that the best of all candidates that are
     registered at the same time keeps the alias.
     """
     winner = _choose_best(client, candidate, holder, alias)
-    _promote(client, winner, alias)
+    _give_alias(client, winner, alias)
     later = _choose_best(client, candidate, holder, alias)
     if later.version != winner.version:
-        _promote(client, later, alias)
+        _give_alias(client, later, alias)
     return later
 
 
@@ -242,7 +242,7 @@ def _choose_best(
     return min([candidate, *others], key=lambda version: (version.cost, version.version))
 
 
-def _promote(client: "MlflowClient", candidate: RegisteredVersion, alias: str) -> None:
+def _give_alias(client: "MlflowClient", candidate: RegisteredVersion, alias: str) -> None:
     before = model_versions.find_by_alias(client, candidate.corpus, alias)
     role, dash, label = alias.partition("-")
     if role == CHAMPION_ALIAS and before is not None and before.version != candidate.version:

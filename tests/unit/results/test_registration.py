@@ -12,7 +12,7 @@ from memtune.studies.executor import InProcessExecutor
 from memtune.tracking import find_champion
 
 
-def test_a_trial_without_checkpoints_leaves_the_promotion_to_the_next_best(
+def test_a_trial_without_checkpoints_leaves_the_registration_to_the_next_best(
     study_file: Path,
     settings: Settings,
     tmp_path: Path,
@@ -26,9 +26,9 @@ def test_a_trial_without_checkpoints_leaves_the_promotion_to_the_next_best(
     elsewhere = settings.model_copy(update={"tracking_uri": f"sqlite:///{tmp_path}/new.db"})
     with caplog.at_level(logging.WARNING):
         resumed = run_search(study_file, settings=elsewhere, resume=True, executor=InProcessExecutor())
-    assert resumed.promotion is not None
-    assert resumed.promotion.champion is not None
-    assert resumed.promotion.champion.trial == second.identity
+    assert resumed.registration is not None
+    assert resumed.registration.champion is not None
+    assert resumed.registration.champion.trial == second.identity
     assert f"the model of trial lstm #{best.number} cannot be registered" in caplog.text
 
 

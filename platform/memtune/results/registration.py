@@ -7,15 +7,15 @@ from memtune.corpora import Corpus
 from memtune.errors import StorageError, TrackingError
 from memtune.plugins import list_sources
 from memtune.results.loaded_models import check_model_name, open_model
-from memtune.results.study.study_description import StudyAnswer, describe_promotion
+from memtune.results.study.study_description import StudyAnswer, describe_registration
 from memtune.seed_statistics import Estimate
 from memtune.settings import Settings
 from memtune.storage.local_files import open_scratch_folder
 from memtune.studies.checkpoint_store import Checkpoints
 from memtune.tracking import (
     ModelResult,
-    PromotionResult,
     Recorder,
+    Registration,
     find_text_rules,
     is_trial_name,
     load_registered,
@@ -38,7 +38,7 @@ def register_trial_model(
     as_champion: bool = True,
     max_tokens: int | None = None,
     answer: StudyAnswer | None = None,
-) -> PromotionResult:
+) -> Registration:
     """Offer a trial's best model to the registry, which keeps the best of each label and family.
 
     The trial must be recorded. `estimate` is the cost of its configuration over several seeds; without it
@@ -50,7 +50,7 @@ def register_trial_model(
     with checkpoints.open_newest(max_tokens) as folder, open_scratch_folder() as scratch:
         record = read_checkpoint(folder).record
         save_model(load_best_model(folder), scratch, record.config.task)
-        promotion = register_if_better(
+        registration = register_if_better(
             settings.tracking_uri,
             make_model_result(record, study, estimate, len(corpus.vocabulary)),
             scratch,
@@ -59,8 +59,8 @@ def register_trial_model(
             sources=list_sources(record.config.model_dump(mode="json")),
             as_champion=as_champion,
         )
-    describe_promotion(settings.tracking_uri, corpus, promotion, record.config, answer)
-    return promotion
+    describe_registration(settings.tracking_uri, corpus, registration, record.config, answer)
+    return registration
 
 
 def wait_for_records(recorder: Recorder, settings: Settings) -> None:
