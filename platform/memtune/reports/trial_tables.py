@@ -256,7 +256,7 @@ def make_spread_table(view: StudyView) -> Table:
     columns = (">trial", "configuration", ">seeds", ">mean [95 % interval]", ">per seed")
     table = make_table(title, columns, title_justify="center")
     for found in view.ranking.configurations if view.ranking else ():
-        if any(trial.is_repeat for trial in found.trials):
+        if len(found.trials) > 1:
             seeds = sorted(found.cost_by_seed.items())
             table.add_row(
                 f"#{found.best.number}",
