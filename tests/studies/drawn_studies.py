@@ -13,7 +13,7 @@ kind = { choice = ["adam", "sgd"] }
 learning_rate = { float = [1e-3, 1e-1], log = true }
 """
 SPACES = {
-    "lstm": "width = { int = [1, 6] }\nlayers = { choice = [1, 2] }\ndropout = 0.0",
+    "lstm": "width = { int = [1, 6] }\nlayers = { int = [1, 2] }\ndropout = 0.0",
     "rnn": 'width = { int = [1, 6] }\nactivation = { choice = ["relu", "sigmoid"] }\ndropout = 0.0',
     "stack_lstm": "width = { int = [2, 5] }\ndropout = 0.3",
     "recurrent_memory": "width = { int = [2, 5] }\nmemory_size = { choice = [2, 4] }",

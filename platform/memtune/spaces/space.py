@@ -6,7 +6,7 @@ from typing import Any
 
 from memtune.errors import SpaceError
 from memtune.spaces.choosers import Chooser, Scalar
-from memtune.spaces.space_tree import Branch, Categorical, Constant, FittedSize, Group, Parameter, SizeKind
+from memtune.spaces.space_tree import Branch, Constant, FittedSize, Group, Parameter, SizeKind
 
 FAMILY_FIELD = "model.family"
 
@@ -52,15 +52,15 @@ class Space:
         return [{self.root.key: option} for option in self.root.options]
 
     def list_alternatives(self, field: str) -> list[dict[str, Scalar]]:
-        """The choices of a field, each as the parameters that make it; of other fields, those of the family.
+        """The parameters that choose each value of a field.
 
-        A family without the field is an alternative of its own.
+        A family without the field is an alternative of its own. A range of many numbers leaves the families.
         """
         found = [
             {**parameter.conditions, parameter.name: value}
             for parameter in self.parameters()
-            if parameter.field == field and isinstance(parameter.leaf, Categorical)
-            for value in parameter.leaf.choices
+            if parameter.field == field
+            for value in parameter.list_alternatives()
         ]
         families = self.family_choices()
         return found + [own for own in families if not any(own.items() <= each.items() for each in found)]

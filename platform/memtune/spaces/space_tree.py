@@ -22,6 +22,8 @@ SIZE_NOUNS: Mapping[SizeKind, str] = {
     "state": "numbers of state",
 }
 FIT_PREFIX = "fit_"
+MAX_ALTERNATIVES = 10
+"""Numbers of a range that are alternatives of a study's question when it compares their field."""
 Confidence = Literal["low", "medium", "high"]
 
 
@@ -238,6 +240,12 @@ class Parameter:
     field: str
     leaf: Leaf
     conditions: Mapping[str, str]
+
+    def list_alternatives(self) -> list[Scalar]:
+        """Its values, where a study can try each of them; empty for a range of more than MAX_ALTERNATIVES."""
+        size = self.leaf.size()
+        is_few = isinstance(self.leaf, Categorical) or (size is not None and size <= MAX_ALTERNATIVES)
+        return [*self.leaf.values()] if is_few else []
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,8 @@ from optuna.trial import TrialState as OptunaState
 
 from memtune.errors import ConfigurationError, StudyError
 from memtune.trial_state import StopReason, TrialEnd, TrialState
+from memtune.values import flatten
+from tests.unit.search.conftest import make_space
 
 STOPPED_EARLY = TrialEnd(reason=StopReason.EARLY_STOPPING, detail="not among the best third")
 OUT_OF_MEMORY = TrialEnd(reason=StopReason.ERROR, detail="out of memory")
@@ -316,11 +318,19 @@ def test_every_family_has_two_trials_before_the_sampler_chooses_families(open_st
     assert sorted(drawn) == sorted([*FAMILIES, *FAMILIES])
 
 
+@pytest.mark.parametrize(
+    ("space", "field", "values"),
+    [("continuous", "optimiser.kind", ["adam", "sgd"]), ("four points", "model.layers", [1, 2])],
+)
 @pytest.mark.parametrize("seed", range(5))
-def test_the_values_of_a_compared_field_are_tried_in_turn(open_study, seed):
-    proposals = open_study(seed=seed, compared="optimiser.kind")
-    drawn = [proposals.ask().configuration["optimiser"]["kind"] for _ in range(4)]
-    assert sorted(drawn) == ["adam", "adam", "sgd", "sgd"]
+def test_the_values_of_a_compared_field_are_tried_in_turn(open_study, space, field, values, seed):
+    proposals = open_study(space, seed=seed, compared=field)
+    drawn = [dict(flatten(proposals.ask().configuration))[field] for _ in range(4)]
+    assert sorted(drawn) == sorted(values * 2)
+
+
+def test_a_range_of_many_numbers_is_not_tried_value_by_value():
+    assert make_space("continuous").list_alternatives("model.memory_size") == []
 
 
 def test_an_alternative_of_which_few_points_may_start_is_tried_with_these(open_study):

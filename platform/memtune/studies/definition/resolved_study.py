@@ -32,7 +32,6 @@ from memtune.search.early_stopping import EarlyStopping, NoEarlyStoppingConfig, 
 from memtune.search.warm_start import list_prior_points, list_warm_start_points
 from memtune.settings import Settings
 from memtune.spaces import (
-    Categorical,
     Chooser,
     PinnedChooser,
     RandomChooser,
@@ -313,10 +312,8 @@ class ResolvedStudy:
         if field == "model.family":
             choices = [option for choice in self.space.family_choices() for option in choice.values()]
             return [str(option) for option in choices] or [self._sample.model.family]
-        leaves = [found.leaf for found in self.space.parameters() if found.field == field]
-        values = dict.fromkeys(
-            value for leaf in leaves if isinstance(leaf, Categorical) for value in leaf.choices
-        )
+        searched = [found for found in self.space.parameters() if found.field == field]
+        values = dict.fromkeys(value for found in searched for value in found.list_alternatives())
         return [f"{field.rpartition('.')[2]} {value}" for value in values]
 
     @property
