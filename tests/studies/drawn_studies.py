@@ -21,7 +21,7 @@ SPACES = {
     "kneser_ney": "order = { int = [2, 5] }",
 }
 """Of each family but the last two many configurations; `scrn` has one."""
-COMPARED = ("model.layers", "model.activation", "training.optimiser.kind", "training.optimiser.learning_rate")
+COMPARED = ("model.layers", "model.activation", "training.optimiser.kind")
 
 
 @dataclass

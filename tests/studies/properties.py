@@ -234,22 +234,30 @@ def _list_expected_caveats(found: Surfaces) -> Iterator[str]:
     diverged = Counter(trial["name"].partition(" seed")[0] for trial in repeats if trial["has_diverged"])
     for name, count in diverged.items():
         yield rf"{re.escape(name)} \({count} of {seeds[name]} seeds diverged\)"
+    if any(_label(trial["state"]) == "open" for trial in trials):
+        yield "open: the answer may change"
     for name in _list_unequal_settings(searched, found):
         yield rf"differ in what they did not vary: .*{re.escape(name)}"
 
 
 def _list_unequal_settings(searched: list[dict[str, Any]], found: Surfaces) -> Iterator[str]:
-    """Fields of training and dropout that two alternatives have, each with one value, which differ."""
+    """Fields of training and dropout of which two alternatives have one value in all trials, which differ."""
     if "compare" in found.drawn.document:
         return
     networks = [trial for trial in searched if trial["family"] != "kneser_ney"]  # which has no training
-    values: dict[str, dict[str, set[str]]] = {}
+    counts = Counter(trial["alternative"] for trial in networks)
+    values: dict[str, dict[str, list[str]]] = {}
     for trial in networks:
         for name, value in trial["fields"].items():
             if name.startswith("training.") or "dropout" in name:
-                values.setdefault(name, {}).setdefault(trial["alternative"], set()).add(str(value))
+                values.setdefault(name, {}).setdefault(trial["alternative"], []).append(str(value))
     for name, own in values.items():
-        if len({next(iter(each)) for each in own.values() if len(each) == 1}) > 1:
+        constant = {
+            each[0]
+            for alternative, each in own.items()
+            if len({*each}) == 1 and len(each) == counts[alternative]
+        }
+        if len(constant) > 1:
             yield name
 
 

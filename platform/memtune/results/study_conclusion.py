@@ -130,7 +130,7 @@ def _judge_and_test(
         for other in verdict.comparisons
         for names, test in (
             (f"{winner} against {other.name}", other.by_seeds),
-            (" against ".join(other.models), other.by_items),
+            (f"as trained models alone, {' against '.join(other.models)}", other.by_items),
         )
         if test is not None
     )

@@ -481,13 +481,6 @@ def test_a_report_that_fails_leaves_the_study_complete(
     assert "has no attribute 'nothing'" in message
 
 
-def test_a_study_that_still_runs_says_that_the_answer_may_change(report: StudyReport) -> None:
-    summary = report.detail.summary.model_copy(update={"trials": {TrialState.RUNNING: 2}})
-    running = report.model_copy(update={"detail": report.detail.model_copy(update={"summary": summary})})
-    assert "2 trials are still open: the answer may change." in Page(render_page(running)).list("span")
-    assert not any("still open" in text for text in Page(render_page(report)).list("span"))
-
-
 def test_a_study_without_a_validation_says_so(report: StudyReport) -> None:
     empty = report.model_copy(
         update={

@@ -176,9 +176,18 @@ def test_the_conclusion_of_a_study_without_repeats_names_the_single_seed(
     assert "decided by a single seed" in require(result.conclusion.registration).reason
 
 
-def test_the_compared_field_is_one_that_the_study_searches(study_file: Path, settings: Settings) -> None:
-    study_file.write_text('compare = "model.layer"\n' + study_file.read_text())
-    with pytest.raises(StudyError, match=r'compare = "model.layer" is not a.*mean "model.layers"'):
+@pytest.mark.parametrize(
+    ("field", "problem"),
+    [
+        ("model.layer", 'is not a.*mean "model.layers"'),
+        ("training.optimiser.learning_rate", "is a range of more than 10 values; name those to compare with"),
+    ],
+)
+def test_the_compared_field_has_values_that_the_study_searches(
+    field: str, problem: str, study_file: Path, settings: Settings
+) -> None:
+    study_file.write_text(f'compare = "{field}"\n' + study_file.read_text())
+    with pytest.raises(StudyError, match=f'compare = "{field}" {problem}'):
         resolve_study(study_file, load_study(study_file), settings)
 
 

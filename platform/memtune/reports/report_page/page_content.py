@@ -24,7 +24,6 @@ from memtune.results.study.study_leaderboard import StudyLeaderboard
 from memtune.results.study.study_report import CorpusReport, StudyReport
 from memtune.results.study.study_trials import StudyTrial
 from memtune.search import MIN_IMPORTANCE_TRIALS, MIN_PARAMETER_TRIALS
-from memtune.trial_state import TrialState
 
 
 class ChartSection(NamedTuple):
@@ -116,8 +115,6 @@ class PageContent:
     """For each leaderboard: whether configurations compare at equal tokens and sizes, in sentences."""
     commands: tuple[ShellCommand, ...]
     """What repeats or opens the results."""
-    open_trials: int = 0
-    """Trials of a study that have not ended."""
     importance_note: str = ""
     """Why a study has no importance of parameters."""
 
@@ -141,7 +138,6 @@ def _describe_study(report: StudyReport) -> PageContent:
         settings=_describe_settings(report),
         equality_of=(describe_equality(report.leaderboard),),
         commands=report.provenance.commands,
-        open_trials=report.detail.summary.trials.get(TrialState.RUNNING, 0),
         importance_note="" if report.detail.importance else NO_IMPORTANCE,
     )
 

@@ -65,7 +65,8 @@ def draw_seeds(
         name="leaderboard",
         title="Configurations of full length, every seed a dot",
         caption="The mark is the mean over seeds, the bar its 95 % interval, the ring the study's best. A "
-        f"row without a bar has one seed.{_describe_edges(leaderboard.entries, entries, ideal, objective)}",
+        "row without a bar has one seed or two."
+        f"{_describe_edges(leaderboard.entries, entries, ideal, objective)}",
         chart=alt.layer(*layers),
         tables={"seeds": seeds, "means": means, "ideal": [{"figure": ideal}]},
         height=ROW_PIXELS * len(entries),

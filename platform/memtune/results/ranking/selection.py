@@ -161,7 +161,8 @@ class ShortTrial(Generic[T_co]):
         'ended early: 120.1 at 300,000 tokens, where the best has 110.4'
         """
         own, leader = (objective.format_cost(cost, digits) for cost in (self.cost, self.leader_cost))
-        return f"ended early: {own} at {self.tokens:,} tokens, where the best has {leader}"
+        how = "is shorter" if self.best.state is TrialState.COMPLETE else "ended early"
+        return f"{how}: {own} at {self.tokens:,} tokens, where the best has {leader}"
 
 
 @dataclass(frozen=True)

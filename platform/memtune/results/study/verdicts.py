@@ -32,7 +32,7 @@ from memtune.seed_statistics import (
     SeedDecision,
     decide_seeds,
 )
-from memtune.studies.definition.study_terms import Repeats
+from memtune.studies.definition.study_terms import Repeats, name_value
 from memtune.trial_state import TrialState
 from memtune.values import Value, flatten
 
@@ -126,7 +126,7 @@ def judge_ranking(
         is_undecided=bool(leaders),
         caveats=(*_list_open(comparisons), *_list_caveats(bests, trials, expected, unlimited)),
         decision="" if decided is None else _describe_decision(decided, compared, objective, repeats),
-        advice=_advise(ranking, comparisons, leaders, decided),
+        advice=_advise(ranking, comparisons, leaders, decided, repeats),
         comparisons=comparisons,
         efforts=measure_efforts(trials, objective),
     )
@@ -182,6 +182,12 @@ def _list_caveats(
         yield f"Without a trial of full length: {', '.join(short)}."
     if excluded:
         yield f"Of full length only outside the limits of [champion]: {', '.join(excluded)}."
+    fewer = [name for name, found in bests.items() if isinstance(found, Configuration) and not found.place]
+    if fewer:
+        yield f"Not ranked, with fewer seeds than others: {', '.join(fewer)}."
+    if open_ones := [trial for trial in trials if trial.state.is_open]:
+        verb = "is" if len(open_ones) == 1 else "are"
+        yield f"{format_count(len(open_ones), 'trial')} {verb} open: the answer may change."
     searched = [trial for trial in trials if not trial.is_repeat]
     counts = {
         name: len({trial.configuration for trial in searched if trial.alternative == name and trial.curve})
@@ -209,19 +215,24 @@ def _has_full_length(found: Configuration[StudyTrial] | ShortTrial[StudyTrial] |
 
 
 def _find_unequal_settings(trials: Sequence[StudyTrial]) -> list[str]:
-    """The fields of which two alternatives have one value each, which differ."""
-    settings: dict[str, dict[str, set[str]]] = {}
-    for trial in trials:
-        if trial.is_counted:
-            continue
+    """The fields of which two alternatives have one value each in all their trials, which differ."""
+    settings: dict[str, dict[str, list[str]]] = {}
+    for trial in (networks := [trial for trial in trials if not trial.is_counted]):
         for name, value in flatten(_select_shared(trial)):
-            if trial.alternative == f"{name.rpartition('.')[2]} {value}":
-                continue  # what is compared
-            settings.setdefault(name, {}).setdefault(trial.alternative, set()).add(str(value))
+            settings.setdefault(name, {}).setdefault(trial.alternative, []).append(str(value))
+    counts = Counter(trial.alternative for trial in networks)
     return [
         name
         for name, by_alternative in settings.items()
-        if len({tuple(values) for values in by_alternative.values() if len(values) == 1}) > 1
+        if len(
+            {
+                values[0]
+                for alternative, values in by_alternative.items()
+                if len({*values}) == 1 and len(values) == counts[alternative]
+                if alternative != name_value(name, values[0])  # what is compared
+            }
+        )
+        > 1
     ]
 
 
@@ -343,6 +354,7 @@ def _advise(
     comparisons: Sequence[WinnerComparison],
     leaders: Sequence[ShortTrial[StudyTrial]],
     decided: SeedDecision | None,
+    repeats: Repeats,
 ) -> str:
     """What would decide; empty where every difference is decided, and where no seed is left."""
     if decided is not None and decided.end is not None and not leaders:
@@ -358,7 +370,7 @@ def _advise(
     if nearest.are_both_counted:
         return _ADVICE_FOR_COUNTED[nearest.certainty]
     if _has_several(ranking):
-        advice = _ADVICE_FOR_SEVERAL
+        advice = _ADVICE_FOR_REPEATED if repeats.are_asked_for else _ADVICE_FOR_SEVERAL
     elif nearest.certainty == "not tested":
         advice = _ADVICE_FOR_ONE
     else:
@@ -401,6 +413,10 @@ def _find_next_look(seeds: int) -> int:
 
 _ADVICE_FOR_SEVERAL = (
     'To find out, add [repeats] with until = "decided" to the study\'s file and run it with --resume.'
+)
+_ADVICE_FOR_REPEATED = (
+    'To find out, write until = "decided" in place of best and seeds under [repeats] in the study\'s file '
+    "and run it with --resume."
 )
 _ADVICE_FOR_ONE = (
     f"To find out, add [repeats] with best = 2 and seeds = {MIN_PAIRED_SEEDS + 1} or more to the study's "

@@ -44,7 +44,7 @@ from memtune.spaces import (
 )
 from memtune.storage.folder import Folder
 from memtune.studies.definition.study import Study
-from memtune.studies.definition.study_terms import TERMS_FILE, describe_changed_terms
+from memtune.studies.definition.study_terms import TERMS_FILE, describe_changed_terms, name_value
 from memtune.tasks import AnyTask, open_task
 from memtune.training import (
     MemoryEstimate,
@@ -314,7 +314,7 @@ class ResolvedStudy:
             return [str(option) for option in choices] or [self._sample.model.family]
         searched = [found for found in self.space.parameters() if found.field == field]
         values = dict.fromkeys(value for found in searched for value in found.list_alternatives())
-        return [f"{field.rpartition('.')[2]} {value}" for value in values]
+        return [name_value(field, value) for value in values]
 
     @property
     def vocabulary_size(self) -> int:

@@ -18,6 +18,7 @@ from memtune.search import StudyReader, check_sampler
 from memtune.search.database.study_database import find_max_tokens, redact_url
 from memtune.settings import Settings
 from memtune.spaces import (
+    MAX_ALTERNATIVES,
     FittedSize,
     RandomChooser,
     Space,
@@ -106,6 +107,11 @@ def resolve_study(path: Path | None, study: Study, settings: Settings) -> Resolv
         raise StudyError(
             f'{name_place(path)}: compare = "{study.compare}" is not a field that the study searches; '
             f"{did_you_mean(study.compare, known)}"
+        )
+    if study.compare != "model.family" and not resolved.alternatives:
+        raise StudyError(
+            f'{name_place(path)}: compare = "{study.compare}" is a range of more than {MAX_ALTERNATIVES} '
+            "values; name those to compare with choice, or compare another field"
         )
     _check_objectives_vary(name_place(path), resolved, families)
     _check_reports(name_place(path), resolved)

@@ -236,6 +236,11 @@ class Repeats(Value):
         """Trainings under further seeds; with `until` their number is open, and this is 0."""
         return self.best * (self.seeds - 1)
 
+    @property
+    def most_seeds(self) -> int:
+        """Those of the last test that `max_seeds` allows."""
+        return max(look for look in LOOKS if look <= self.max_seeds)
+
     def describe_indifference(self, objective: Objective) -> str:
         """The indifference in the unit of figures, such as `0.5 %`."""
         return f"{abs(objective.compute_gain(self.indifference)):.2g} {objective.short_margin_unit}"
@@ -277,11 +282,19 @@ def name_alternative(config: TrialConfig, compared: str) -> str:
     """
     if compared == "model.family":
         return config.model.family
-    field = compared.rpartition(".")[2]
     values = dict(flatten(config.model_dump(mode="json")))
     if compared not in values and any(name.startswith(f"{compared}.") for name in values):
-        values[compared] = config.model.describe().get(field)
-    return f"{field} {values[compared]}" if compared in values else config.model.family
+        values[compared] = config.model.describe().get(compared.rpartition(".")[2])
+    return name_value(compared, values[compared]) if compared in values else config.model.family
+
+
+def name_value(field: str, value: object) -> str:
+    """A value of a field as an alternative: the last word of its name that is not "kind", and the value.
+
+    >>> name_value("model.layers", 2), name_value("training.optimiser.kind", "adam")
+    ('layers 2', 'optimiser adam')
+    """
+    return f"{field.removesuffix('.kind').rpartition('.')[2]} {value}"
 
 
 def describe_changed_terms(

@@ -297,6 +297,23 @@ def test_an_alternative_outside_the_limits_of_the_champion_is_not_said_to_lack_f
     assert verdict.caveats == ("Of full length only outside the limits of [champion]: rnn.",)
 
 
+def test_an_open_trial_may_change_the_answer(tmp_path: Path) -> None:
+    trials = [make_trial("lstm", 0, 0, 4.0), make_trial("rnn", 1, 0, 4.1)]
+    running = [trials[0], trials[1].model_copy(update={"state": TrialState.RUNNING})]
+    sentences = [
+        judge_ranking(require(rank_trials(given)), Objective.PERPLEXITY, str(tmp_path), given).caveats
+        for given in (trials, running)
+    ]
+    assert sentences == [(), ("1 trial is open: the answer may change.",)]
+
+
+def test_an_alternative_that_was_not_repeated_is_named(tmp_path: Path) -> None:
+    ranking = rank({"lstm": [4.0, 4.1], "rnn": [4.2, 4.3], "scrn": [4.05]})
+    verdict = judge_ranking(ranking, Objective.PERPLEXITY, str(tmp_path), repeats=Repeats(best=2, seeds=3))
+    assert verdict.caveats == ("Not ranked, with fewer seeds than others: scrn.",)
+    assert verdict.advice.startswith('To find out, write until = "decided" in place of best and seeds')
+
+
 def change_rate(trial: StudyTrial, rate: float) -> StudyTrial:
     written = trial.config.model_dump(mode="json")
     written["training"]["optimiser"]["learning_rate"] = rate
@@ -341,4 +358,4 @@ def test_a_repeat_that_diverged_is_counted_and_named(tmp_path: Path) -> None:
         for seed, cost in ((1, 4.1), (2, 4.2), (3, 27.0))
     ]
     verdict = judge_ranking(require(rank_trials(trials)), Objective.PERPLEXITY, str(tmp_path), trials)
-    assert verdict.caveats == ("Unstable: lstm #0 (1 of 3 seeds diverged).",)
+    assert verdict.caveats[-1] == "Unstable: lstm #0 (1 of 3 seeds diverged)."

@@ -451,7 +451,7 @@ def test_the_order_of_repeats_does_not_follow_from_their_results(
     [
         ("model.mixer", "kda", "mixer kda"),
         ("model.mixer", {"kind": "attention", "heads": 2}, "mixer attention heads=2"),
-        ("model.mixer.kind", "kda", "kind matrix_memory"),
+        ("model.mixer.kind", "kda", "mixer matrix_memory"),
         ("model.memory_size", "kda", "mixer_blocks"),
     ],
 )
