@@ -157,8 +157,9 @@ def _is_rankable(trial: dict[str, Any]) -> bool:
 def _find_length(found: Surfaces) -> float:
     """Full length: the most tokens of a complete network, or of any trial where none is complete."""
     validated = [trial for trial in found.detail["trials"] if _is_rankable(trial)]
+    first = min((int(tokens) for trial in validated for tokens in trial["curve"]), default=0)
     planned = [
-        found.configs[trial["identity"]].count_tokens(lambda: 0)
+        found.configs[trial["identity"]].count_tokens(lambda: first)  # a report after each epoch
         for trial in validated
         if trial["state"] == "complete"
     ]

@@ -1,6 +1,8 @@
 """pause_gc pauses the garbage collector during imports and restores its state."""
 
 import gc
+import sys
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -30,12 +32,15 @@ def test_a_failed_import_enables_the_collector() -> None:
     assert gc.isenabled()
 
 
-def test_objects_of_the_block_are_frozen() -> None:
+@pytest.mark.parametrize("imports", [True, False])
+def test_objects_of_a_block_that_imports_are_frozen(imports: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     before = gc.get_freeze_count()
     with pause_gc():
         created: list[Any] = [{}]
+        if imports:
+            monkeypatch.setitem(sys.modules, "memtune.imported_now", ModuleType("imported_now"))
     try:
-        assert gc.get_freeze_count() > before
-        assert not any(tracked is created for tracked in gc.get_objects())
+        assert (gc.get_freeze_count() > before) is imports
+        assert any(tracked is created for tracked in gc.get_objects()) is not imports
     finally:
         gc.unfreeze()
