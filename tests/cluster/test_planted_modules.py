@@ -19,6 +19,7 @@ from memtune.settings import Settings
 from tests.cluster.poll import poll_until
 from tests.cluster.ray_head import RayHead
 from tests.cluster.servers import find_free_port
+from tests.presence import require
 from tests.unit.test_cli import TRIAL, list_commands
 
 pytestmark = pytest.mark.cluster
@@ -237,7 +238,8 @@ def test_the_server_of_the_pages_imports_no_module_of_the_working_folder(
             return bool(urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5).status)
         return server.poll() is not None
 
-    with subprocess.Popen(command, cwd=shared, stdout=subprocess.DEVNULL) as server:
+    with subprocess.Popen(command, cwd=shared, stdout=subprocess.PIPE, text=True) as server:
+        assert require(server.stdout).readline().startswith("open ")  # before, a signal ends it with an error
         poll_until(is_up, "the pages")
         server.send_signal(signal.SIGTERM)
     assert [path.name for path in markers.iterdir()] == []
