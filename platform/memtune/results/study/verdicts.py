@@ -216,24 +216,22 @@ def _has_full_length(found: Configuration[StudyTrial] | ShortTrial[StudyTrial] |
 
 def _find_unequal_settings(trials: Sequence[StudyTrial]) -> list[str]:
     """The fields of which two alternatives have one value each in all their trials, which differ."""
+    networks = [trial for trial in trials if not trial.is_counted]
+    counts = Counter(trial.alternative for trial in networks)
     settings: dict[str, dict[str, list[str]]] = {}
-    for trial in (networks := [trial for trial in trials if not trial.is_counted]):
+    for trial in networks:
         for name, value in flatten(_select_shared(trial)):
             settings.setdefault(name, {}).setdefault(trial.alternative, []).append(str(value))
-    counts = Counter(trial.alternative for trial in networks)
-    return [
-        name
-        for name, by_alternative in settings.items()
-        if len(
-            {
-                values[0]
-                for alternative, values in by_alternative.items()
-                if len({*values}) == 1 and len(values) == counts[alternative]
-                if alternative != name_value(name, values[0])  # what is compared
-            }
-        )
-        > 1
-    ]
+
+    def list_fixed(name: str) -> set[str]:
+        return {
+            values[0]
+            for alternative, values in settings[name].items()
+            if len(values) == counts[alternative] and len({*values}) == 1
+            if alternative != name_value(name, values[0])  # what is compared
+        }
+
+    return [name for name in settings if len(list_fixed(name)) > 1]
 
 
 def _select_shared(trial: StudyTrial) -> dict[str, Any]:
