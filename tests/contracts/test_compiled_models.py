@@ -34,7 +34,7 @@ def _captured_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("config", EXAMPLES, ids=[f"{i}-{each.family}" for i, each in enumerate(EXAMPLES)])
 def test_a_compiled_body_changes_neither_loss_nor_gradients(config):
     plain, compiled = make_model(config), make_model(config)
-    compiled.compile_body()
+    compiled.wrap_body(lambda network: torch.compile(network.encode, dynamic=True))
     for length in (13, 9):
         words_BT = draw_text(3, length)
         torch.testing.assert_close(

@@ -8,7 +8,7 @@ Shapes: B batch, T time, H hidden width, V vocabulary, N = B * T rows, or nodes 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, Protocol, Self, runtime_checkable
 
 import numpy as np
@@ -28,6 +28,8 @@ from memtune.values import Value
 
 RecurrentState = dict[str, Tensor]
 """The state of a model between two pieces of a text; the first dimension of every tensor is the batch."""
+Encode = Callable[[Tensor, RecurrentState], tuple[Tensor, RecurrentState]]
+"""The function `NeuralLanguageModel.encode` of a network."""
 
 
 class LanguageModelConfig(Value, ABC):
@@ -215,8 +217,8 @@ class Model(nn.Module, ABC):
         depend on these costs alone.
         """
 
-    def compile_body(self) -> None:
-        """Compile the forward pass of the body with torch.compile."""
+    def wrap_body(self, wrap: Callable[["NeuralLanguageModel"], Encode]) -> None:
+        """Replace `encode` of the network, or of each reader, by what `wrap` makes of it."""
 
     def require_network(self, purpose: str) -> "NeuralLanguageModel":
         """The network that reads the words: a language model itself, the body of a classifier.
@@ -356,8 +358,8 @@ class NeuralLanguageModel(LanguageModel):
         return self.output.negative_log_likelihood(hidden_NH, targets_N)
 
     @override
-    def compile_body(self) -> None:
-        setattr(self, "encode", torch.compile(self.encode, dynamic=True))  # noqa: B010
+    def wrap_body(self, wrap: Callable[["NeuralLanguageModel"], Encode]) -> None:
+        setattr(self, "encode", wrap(self))  # noqa: B010
 
 
 class WindowLanguageModel(NeuralLanguageModel):

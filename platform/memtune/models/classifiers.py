@@ -10,7 +10,7 @@ the right of a sentence changes no state of its words, and the means exclude it.
 Shapes: B batch, T time, S words of the premise, H width of the body, N spans, C classes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import torch
@@ -20,7 +20,7 @@ from torch.nn.functional import pad
 from typing_extensions import override
 
 from memtune.errors import ConfigurationError
-from memtune.models.architecture import Model, NeuralLanguageModel, NeuralLanguageModelConfig
+from memtune.models.architecture import Encode, Model, NeuralLanguageModel, NeuralLanguageModelConfig
 from memtune.models.layers.pooling import Spans, average_spans
 from memtune.models.outputs.output_config import NoOutputConfig, SoftmaxConfig
 from memtune.values import Value
@@ -105,10 +105,10 @@ class Classifier(Model):
             reader.on_validation(valid_costs)
 
     @override
-    def compile_body(self) -> None:
+    def wrap_body(self, wrap: Callable[[NeuralLanguageModel], Encode]) -> None:
         for reader in self.readers:
             assert isinstance(reader, Model)
-            reader.compile_body()
+            reader.wrap_body(wrap)
 
 
 class SentenceClassifier(Classifier):

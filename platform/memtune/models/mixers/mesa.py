@@ -7,7 +7,7 @@ head, with a decay g and a strength b that are sigmoids of maps, and unit vector
 
 It is a mixer of its own because its read needs the second, symmetric memory C: with a decay per channel or
 erasures C is not symmetric, and the system may be singular. Deviation: the paper solves the systems by up to
-30 steps of conjugate gradients; here they are solved exactly, by Cholesky factors.
+30 steps of conjugate gradients; here they are solved exactly.
 
 Shapes: B batch, H heads, T time, W words of a chunk, K keys, V values.
 """
@@ -125,8 +125,8 @@ class Mesa(MappedMixer):
         for query_BHWK, key_BHWK, log_decay_BHW1, strength_BHW1 in zip(*parts, strict=True):
             matrices_BHWKK = sum_outer_products(key_BHWK, log_decay_BHW1, strength_BHW1, covariance_BHKK)
             covariance_BHKK = matrices_BHWKK[:, :, -1]
-            factors_BHWKK = torch.linalg.cholesky(matrices_BHWKK + ridge_H1KK)
-            solved.append(torch.cholesky_solve(query_BHWK.unsqueeze(4), factors_BHWKK).squeeze(4))
+            system_BHWKK = matrices_BHWKK + ridge_H1KK
+            solved.append(torch.linalg.solve_ex(system_BHWKK, query_BHWK.unsqueeze(4)).result.squeeze(4))
         values_BHTV = strength_BHT1 * heads["value"]
         steps = MemorySteps(key_BHTK, values_BHTV, torch.cat(solved, dim=2), log_decay_BHT1, None)
         outputs_BHTV, memory_BHKV = run_memory(steps, state["memory"])

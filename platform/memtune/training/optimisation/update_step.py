@@ -22,6 +22,7 @@ from torch.optim import Optimizer
 from memtune.errors import ConfigurationError
 from memtune.models.architecture import Model
 from memtune.training.devices import has_bfloat16_instructions
+from memtune.training.optimisation.cuda_graphs import GraphedBody
 from memtune.training.optimisation.optimisers import ParameterRole
 from memtune.training.optimisation.training_config import TrainingConfig
 
@@ -124,7 +125,9 @@ class ModelUpdater:
         self._averages = WeightAverages(self._optimiser, config.ema_decay)
         self._scaler = torch.amp.GradScaler(device.type) if config.precision == "float16" else None
         if config.compile:
-            model.compile_body()
+            model.wrap_body(lambda network: torch.compile(network.encode, dynamic=True))
+        elif device.type == "cuda":
+            model.wrap_body(GraphedBody)
 
     def autocast(self) -> AbstractContextManager[Any]:
         """The context of the forward pass: automatic mixed precision where configured."""
@@ -143,6 +146,7 @@ class ModelUpdater:
         for loss in losses:
             scaled = loss if self._scaler is None else self._scaler.scale(loss)
             scaled.backward()  # type: ignore[no-untyped-call]
+            del loss, scaled  # a CUDA graph cannot be recorded while the graph of another pass lives
         norm = self._apply_gradient(learning_rate)
         self._averages.update()
         return norm
