@@ -2,7 +2,7 @@
 
     OMP_NUM_THREADS=1 python -m benchmarks [NAME ...] [--markdown docs/results/benchmarks_cpu_2026-11-21.md]
 
-Without names, all benchmarks run. A benchmark prints one line per measure, formatted by
+Without names, all benchmarks run that need no GPU. A benchmark prints one line per measure, formatted by
 `side_by_side.format_measure`, and the table is parsed from these lines. The exit code is 1 when a benchmark
 fails, when a result differs from its reference, or when a value violates its bound "must".
 """
@@ -19,6 +19,7 @@ from benchmarks.side_by_side import describe_machine
 
 FOLDER = Path(__file__).parent
 NOT_BENCHMARKS = {"__init__", "__main__", "baseline_search", "sequential_tests", "side_by_side"}
+NEED_A_GPU = {"cuda_speed", "gpu_packing"}
 BOUND_PATTERN = r"(?:<=|>=) [\d.]+"
 MEASURE_PATTERN = re.compile(
     r"(?P<name>.+): (?P<value>[\d.e+-]+) "
@@ -56,7 +57,8 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--markdown", type=Path, metavar="FILE")
     arguments = parser.parse_args()
-    names = arguments.names or sorted({path.stem for path in FOLDER.glob("*.py")} - NOT_BENCHMARKS)
+    everywhere = {path.stem for path in FOLDER.glob("*.py")} - NOT_BENCHMARKS - NEED_A_GPU
+    names = arguments.names or sorted(everywhere)
     rows, failed = [], []
     for name in names:
         output, has_succeeded = run_benchmark(name)
