@@ -1,6 +1,7 @@
 """`memtune compare`, `best`, `report` and `ui`: the records of trials, and where to see them."""
 
 import shlex
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -21,6 +22,8 @@ MAX_CHARACTERS = 120
 """Longest line of the table in a pipe."""
 NARROW_CHARACTERS = 80
 """Below this width, the numbers of a trial take three columns; more would leave no room for its name."""
+SIGNAL_SECONDS = 0.5
+"""Longest time until a stop signal is noticed that comes just before a wait."""
 
 
 def compare(
@@ -190,7 +193,9 @@ def ui(port: Annotated[int, typer.Option(min=1, max=65535, help="Port on this ma
     with serve_pages(port, settings) as pages:
         try:
             _print_links(pages, link_corpora(settings.tracking_uri, pages.url))
-            code = pages.process.wait()
+            # A wait without an end would miss a signal that comes just before it.
+            while (code := pages.process.poll()) is None:
+                time.sleep(SIGNAL_SECONDS)
         except KeyboardInterrupt:
             return  # also while the links are made, which takes seconds
     raise MemtuneError(f"MLflow's server ended with exit code {code}; its own message is above")
