@@ -441,7 +441,7 @@ kind = "none"
 """
 
 
-def test_a_winner_that_alone_has_all_seeds_has_a_page_without_a_runner_up(
+def test_a_winner_that_alone_is_repeated_has_a_page_without_a_runner_up_and_no_optimistic_figure(
     study_file: Path, settings: Settings
 ) -> None:
     study_file.with_name("rnn.toml").write_text(RNN_TOML)
@@ -453,6 +453,9 @@ def test_a_winner_that_alone_has_all_seeds_has_a_page_without_a_runner_up(
         assert report.verdict is not None
         page = Page(render_page(report))
         assert report.verdict.headline in page.list("p")
+        (chosen,) = [text for text in page.list("p") if text.startswith("Chosen by")]
+        assert "The trial that selected it is left out of its figure." in chosen
+        assert "optimistic" not in chosen
 
 
 def test_a_report_that_fails_leaves_the_study_complete(

@@ -105,13 +105,17 @@ class Configuration(Generic[T_co]):
         return f"{self.family} {self.best.name.removeprefix(f'{self.family} ').partition(' ')[0]}"
 
     @property
+    def is_repeated(self) -> bool:
+        """Whether its cost is that of its repeats, which leaves out the trial that was selected."""
+        return any(trial.is_repeat for trial in self.trials)
+
+    @property
     def cost_by_seed(self) -> dict[int, float]:
         """The cost of each seed of the estimate."""
-        has_repeats = any(trial.is_repeat for trial in self.trials)
         return {
             trial.seed: cost
             for trial, cost in zip(self.trials, self.costs, strict=True)
-            if trial.is_repeat or not has_repeats
+            if trial.is_repeat or not self.is_repeated
         }
 
     def explain(self, objective: Objective, digits: int) -> str:

@@ -62,6 +62,8 @@ class LeaderboardEntry(Value):
     """Why it has no place."""
     identity: str
     """Of its best-validated trial."""
+    is_repeated: bool = False
+    """Whether its figure is that of repeats, which leaves out the trial that was selected."""
     is_counted: bool = False
     """Whether it learns by counting: it reads the text once and has no budget in tokens."""
 
@@ -160,6 +162,7 @@ def make_entry(
         money=None if view.terms.prices is None else view.terms.prices.compute_usage_money(usage),
         note=found.explain(objective, DIGITS),
         identity=best.identity,
+        is_repeated=isinstance(found, Configuration) and found.is_repeated,
         is_counted=best.is_counted,
     )
 
