@@ -240,6 +240,16 @@ def test_a_dry_run_shows_budgets_repeats_time_money_and_the_ranges_of_a_family(
     assert re.search(r"8 trainings of [\d.]+ core seconds.*; \d+m \d\ds with \d+ at once and \S+ EUR", shown)
 
 
+def test_a_dry_run_marks_the_samples_that_the_study_refuses(settings: Settings, study_file: Path) -> None:
+    study_file.write_text(study_file.read_text() + "max_parameters = 700\n")
+    command = ["search", str(study_file), "--dry-run"]
+    checked = json.loads(read_output(*command, "--json"))
+    widths = [sample["model"]["width"] for sample in checked["samples"]]
+    assert [reason is not None for reason in checked["refusals"]] == [width == 8 for width in widths]
+    assert {*widths} == {4, 8}
+    assert read_output(*command).count("more than") == widths.count(8)
+
+
 def test_ask_compares_the_mistakes_of_two_models(settings: Settings, tmp_path: Path) -> None:
     questions = tmp_path / "asked"
     questions.with_suffix(".text").write_text(

@@ -181,9 +181,11 @@ def _dry_run(study: Path, overrides: dict[str, Any], json: bool) -> None:
         from memtune.studies.study_check import dry_run, measure_core_seconds
         from memtune.values import flatten
 
-    resolved, samples = dry_run(study, overrides)
+    resolved, samples = checked = dry_run(study, overrides)
+    refusals = checked.refusals
     if json:
-        out.print_json(data={"id": resolved.id, "study": resolved.study, "samples": samples})
+        found = {"id": resolved.id, "study": resolved.study, "samples": samples, "refusals": refusals}
+        out.print_json(data=found)
         return
     study_config, sample = resolved.study, samples[0]
     size = resolved.space.size()
@@ -198,12 +200,12 @@ def _dry_run(study: Path, overrides: dict[str, Any], json: bool) -> None:
     for family, own in study_config.families.items():
         fields = (f"{name} = {value}" for name, value in flatten(own.model_dump()))
         out.print_line(f"{family} alone: {', '.join(fields)}")
-    out.print(make_sample_table(samples, resolved.vocabulary_size, resolved.searched_fields))
+    out.print(make_sample_table(samples, resolved.vocabulary_size, resolved.searched_fields, refusals))
     if prior := resolved.list_prior_points():
         source = study_config.sampler.prior or "the spaces"
         out.print(make_prior_table(prior, f"{format_count(len(prior), 'point')} from {source}"))
     _print_budget(study_config, resolved.task.objective)
-    seconds = measure_core_seconds(resolved, samples)
+    seconds = measure_core_seconds(checked)
     if seconds is not None:
         _print_estimate(study_config, seconds)
     out.print("nothing was started")

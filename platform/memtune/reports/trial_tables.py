@@ -4,6 +4,7 @@ import csv
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from io import StringIO
+from itertools import zip_longest
 
 from pydantic import ValidationError
 from rich.table import Table
@@ -269,15 +270,21 @@ def make_spread_table(view: StudyView) -> Table:
 
 
 def make_sample_table(
-    samples: Iterable[TrialConfig], vocabulary_size: int, searched_fields: Collection[str] = ()
+    samples: Sequence[TrialConfig],
+    vocabulary_size: int,
+    searched_fields: Collection[str] = (),
+    refusals: Sequence[str | None] = (),
 ) -> Table:
-    """One row per sampled configuration, with its sizes for this vocabulary size."""
+    """One row per sampled configuration, with its sizes for this vocabulary size.
+
+    Where the study would not start some of them, a column has the reasons.
+    """
     kinds: tuple[SizeKind, ...] = ("parameters", "multiply_adds", "state")
-    columns = ("configuration", ">parameters", ">multiply-adds", ">state")
+    columns = ["configuration", ">parameters", ">multiply-adds", ">state", *(["refused"] * any(refusals))]
     table = make_table("configurations of the space", columns, title_justify="center")
-    for config in samples:
+    for config, refusal in zip_longest(samples, refusals):
         sizes = (f"{config.measure_size(kind, vocabulary_size):,}" for kind in kinds)
-        table.add_row(describe_trial(config, searched_fields), *sizes)
+        table.add_row(describe_trial(config, searched_fields), *sizes, *([refusal or ""] * any(refusals)))
     return table
 
 

@@ -11,7 +11,14 @@ from memtune.search.database.outage_buffer import convert_outage_errors
 from memtune.search.database.study_database import open_study_database, redact_url
 from memtune.search.importance import ParameterImportance, rank_parameters
 from memtune.search.outcomes import Outcome
-from memtune.search.trial_store import check_format, read_outcome, read_seconds_spent, select_started
+from memtune.search.trial_store import (
+    IDENTITY_KEY,
+    REFUSAL_KEY,
+    check_format,
+    read_outcome,
+    read_seconds_spent,
+    select_started,
+)
 
 REPEATS_SUFFIX = "-repeats"
 """A study's repeats are a separate Optuna study with this suffix."""
@@ -36,6 +43,15 @@ class StoredStudy:
     def trials(self) -> list[Outcome]:
         """The trials, then their repeats."""
         return [*self.outcomes, *self.repeats]
+
+    @property
+    def refused(self) -> list[Outcome]:
+        """The samples that were refused, each with the reason as its remark."""
+        return [
+            read_outcome(trial)
+            for trial in self.searched
+            if {REFUSAL_KEY, IDENTITY_KEY} <= trial.user_attrs.keys()
+        ]
 
     def rank_parameters(self) -> list[ParameterImportance]:
         """The parameters of the study, the most important first; empty below ten trials with a value."""

@@ -1,8 +1,9 @@
 """Checks of a study before it runs: whether this machine, or a cluster, can train what its space holds."""
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import torch
@@ -45,16 +46,25 @@ class DryRun(NamedTuple):
         """The study's id."""
         return self.resolved.id
 
+    @property
+    def refusals(self) -> list[str | None]:
+        """Why the study would not start each of the samples; None for one that may start."""
+        return [self.resolved.get_refusal_reason(sample.model_dump(mode="json")) for sample in self.samples]
+
     def to_frame(self) -> Any:
-        """A pandas data frame with a row for each configuration: its size, and what the study searches."""
+        """A pandas data frame with a row for each configuration: its size, and what the study searches.
+
+        `refused` says why the study would not start it.
+        """
         searched, words = self.resolved.searched_fields, self.resolved.vocabulary_size
 
-        def describe(sample: TrialConfig) -> dict[str, Any]:
+        def describe(sample: TrialConfig, refusal: str | None) -> dict[str, Any]:
             fields = dict(flatten(sample.model_dump(mode="json")))
             found = {name: fields[name] for name in searched if name in fields}
-            return {"family": sample.model.family, "parameters": sample.parameter_count(words), **found}
+            sizes = {"family": sample.model.family, "parameters": sample.parameter_count(words)}
+            return {**sizes, **found, "refused": refusal}
 
-        return make_frame(describe(sample) for sample in self.samples)
+        return make_frame(map(describe, self.samples, self.refusals))
 
     def __repr__(self) -> str:
         """The study's id."""
@@ -95,20 +105,24 @@ def _draw_samples(resolved: ResolvedStudy) -> list[TrialConfig]:
     return samples
 
 
-def measure_core_seconds(resolved: ResolvedStudy, samples: Iterable[TrialConfig]) -> float | None:
-    """Core seconds of one training on this machine without its evaluations: the mean over the samples.
+def measure_core_seconds(checked: DryRun) -> float | None:
+    """Core seconds of one training on this machine without its evaluations: the mean over the samples that
+    may start.
 
-    Counting costs nothing here. None where a sample needs a GPU or more memory than a check should take. Sets
-    the number of threads of torch to that of a trial.
+    Counting costs nothing here. None where a sample needs a GPU or more memory than a check should take, and
+    where none may start. Sets the number of threads of torch to that of a trial.
     """
-    resources, measured = resolved.study.resources, []
+    resolved, measured = checked.resolved, list[float]()
+    resources = resolved.study.resources
     torch.set_num_threads(resources.cpus_per_trial)
-    for sample in samples:
+    for sample, refusal in zip(checked.samples, checked.refusals, strict=True):
+        if refusal is not None:
+            continue
         needed = compute_sizes(sample, resolved.corpus).memory or 0
         if sample.training is not None and (resources.gpus_per_trial or needed > MEASURED_BYTES):
             return None
         measured.append(measure_seconds_per_token(sample, resolved.corpus) * resolved.trial_tokens)
-    return sum(measured) / len(measured)
+    return fmean(measured) if measured else None
 
 
 def check_study(

@@ -110,6 +110,16 @@ class StudyView:
         return list_study_trials(self.stored, self, self.epoch_tokens if has_epochs else None)
 
     @cached_property
+    def refusals(self) -> dict[str, list[str]]:
+        """Why samples of each alternative were refused."""
+        reasons: dict[str, list[str]] = {}
+        for outcome in self.stored.refused:
+            with suppress(ConfigurationError):  # its fields exclude each other, so it names no alternative
+                alternative = name_alternative(outcome.config, self.terms.compare)
+                reasons.setdefault(alternative, []).append(outcome.remark or "")
+        return reasons
+
+    @cached_property
     def ranking(self) -> Ranking[StudyTrial] | None:
         """The ranking of the trials and repeats; None before the first validation."""
         return rank_trials(self.trials)

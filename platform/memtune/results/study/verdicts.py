@@ -8,6 +8,7 @@ p-values are corrected for its choice. Where an alternative led when the budget 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
+from types import MappingProxyType
 from typing import Any
 
 from memtune.number_format import format_count
@@ -91,6 +92,7 @@ def judge_study(view: StudyView) -> Verdict | None:
         view.terms.alternatives,
         view.terms.repeats,
         None if view.eligible is view.ranking else view.ranking,
+        view.refusals,
     )
 
 
@@ -102,10 +104,12 @@ def judge_ranking(
     expected: Sequence[str] = (),
     repeats: Repeats = _NO_REPEATS,
     unlimited: Ranking[StudyTrial] | None = None,
+    refusals: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> Verdict:
     """The verdict on a ranking; `trials` are all of the study, and `expected` its alternatives.
 
-    `unlimited` is the ranking without the limits of [champion], where these leave configurations out.
+    `unlimited` is the ranking without the limits of [champion], where these leave configurations out;
+    `refusals` say why samples of an alternative were refused.
     """
     bests = ranking.find_bests(lambda trial: trial.alternative)
     compared = select_compared(ranking)
@@ -124,7 +128,7 @@ def judge_ranking(
         and not leaders
         and all(other.certainty == "significant" for other in comparisons),
         is_undecided=bool(leaders),
-        caveats=(*_list_open(comparisons), *_list_caveats(bests, trials, expected, unlimited)),
+        caveats=(*_list_open(comparisons), *_list_caveats(bests, trials, expected, unlimited, refusals)),
         decision="" if decided is None else _describe_decision(decided, compared, objective, repeats),
         advice=_advise(ranking, comparisons, leaders, decided, repeats),
         comparisons=comparisons,
@@ -167,9 +171,16 @@ def _list_caveats(
     trials: Sequence[StudyTrial],
     expected: Sequence[str],
     unlimited: Ranking[StudyTrial] | None,
+    refusals: Mapping[str, Sequence[str]],
 ) -> Iterator[str]:
     tried = {trial.alternative for trial in trials}
-    untried = [name for name in expected if name not in tried]
+    untried = [
+        f"{name} ({format_count(len(reasons), 'sample')} refused, for instance because {reasons[0]})"
+        if (reasons := refusals.get(name))
+        else name
+        for name in expected
+        if name not in tried
+    ]
     anywhere = bests if unlimited is None else unlimited.find_bests(lambda trial: trial.alternative)
     lacking = [
         name for name in dict.fromkeys([*bests, *sorted(tried)]) if not _has_full_length(bests.get(name))

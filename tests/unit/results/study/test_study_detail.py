@@ -21,6 +21,7 @@ from memtune.studies.executor import InProcessExecutor
 from memtune.training.devices import has_bfloat16_instructions
 from memtune.trial_state import TrialState
 from tests.conftest import import_tiny_corpus, open_home, write_study
+from tests.presence import require
 
 RNN_TOML = """
 [model]
@@ -47,6 +48,19 @@ def detail(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> Itera
         file.write_text(text.replace("trials = 4", "trials = 12") + REPEATS)
         run_search(file, settings=settings, executor=InProcessExecutor())
         yield show_study("layers", settings)
+
+
+def test_an_alternative_whose_samples_were_all_refused_has_the_reason(
+    settings: Settings, study_file: Path
+) -> None:
+    terms = {"compare": "model.width", "budget.trials": 2, "budget.max_parameters": 700}
+    run_search(study_file, terms, settings=settings, executor=InProcessExecutor())
+    verdict = require(show_study("layers", settings).verdict)
+    assert re.search(
+        r"Not tried: width 8 \(\d samples refused, for instance because (746|1,322) parameters are more than "
+        r"max_parameters = 700\)\.",
+        verdict.text,
+    )
 
 
 def test_a_study_is_two_data_frames_three_tables_and_the_charts_of_its_report(

@@ -273,10 +273,11 @@ def test_what_a_study_does_not_know_is_named(tmp_path: Path) -> None:
         Objective.PERPLEXITY,
         str(tmp_path),
         trials,
-        ["lstm", "rnn", "stack_lstm", "gru"],
+        ["lstm", "rnn", "stack_lstm", "gru", "scrn"],
+        refusals={"scrn": ["it takes 9 of 8 MiB"] * 5, "rnn": ["it is too large"]},
     )
     assert verdict.caveats == (
-        "Not tried: gru.",
+        "Not tried: gru, scrn (5 samples refused, for instance because it takes 9 of 8 MiB).",
         "Without a trial of full length: stack_lstm.",
         "Far fewer configurations than the 7 of others: rnn (1), stack_lstm (1).",
     )
