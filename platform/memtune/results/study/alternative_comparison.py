@@ -39,7 +39,8 @@ class WinnerComparison(Value):
     by_items: PairedTest | None
     """None where the costs of the items of both were not stored when the study ended, or are too few."""
     models: tuple[str, ...] = ()
-    """The trained models that `by_items` compares: of each of the two the one under its best seed."""
+    """The trained models that `by_items` compares: of each of the two the one under its best seed, with the
+    number of seeds that it is the best of: the more there are, the better it is by luck."""
     certainty: Certainty
     """By the test over seeds; where both models count, by the test over items."""
     seeds: int
@@ -128,7 +129,7 @@ def _compare(
         margin=margin if margin >= 0 else None,
         by_seeds=by_seeds,
         by_items=_compare_stored_items(winner.best, other.best, checkpoint_root),
-        models=tuple(name_with_alternative(found, found.best.name) for found in (winner, other)),
+        models=tuple(_name_model(found) for found in (winner, other)),
         certainty="not tested",
         seeds=count_equal_seeds(winner, other),
         counted=tuple(compared.title for compared in (winner, other) if compared.best.is_counted),
@@ -145,6 +146,12 @@ def name_with_alternative(found: Ranked, name: str = "") -> str:
     """The configuration's title, or the name of a trial, with the alternative unless that is its family."""
     name, alternative = name or found.title, found.best.alternative
     return name if alternative == found.family else f"{alternative} ({name})"
+
+
+def _name_model(found: Ranked) -> str:
+    """The trained model under the best seed, with the number of seeds where several were trained."""
+    name, seeds = name_with_alternative(found, found.best.name), len(found.trials)
+    return name if seeds == 1 or found.best.is_counted else f"{name} as the best of {seeds} seeds"
 
 
 def _compare_stored_items(first: StudyTrial, second: StudyTrial, checkpoint_root: str) -> PairedTest | None:

@@ -211,7 +211,21 @@ def test_alternatives_of_one_family_are_told_apart_by_the_field_that_is_compared
         "The study ended before its seeds decided: width 1 (lstm #0), width 2 (lstm #1) and width 3 "
         "(lstm #2) may be best."
     )
-    assert verdict.comparisons[0].models == ("width 1 (lstm #0)", "width 2 (lstm #1)")
+    assert verdict.comparisons[0].name == "width 2 (lstm #1)"
+
+
+def test_a_test_over_items_says_of_how_many_seeds_each_model_is_the_best(tmp_path: Path) -> None:
+    """The best of many seeds is better by luck than the best of few."""
+    comparisons = judge_ranking(
+        rank({"lstm": [4.0, 4.01, 4.02, 4.03], "rnn": [4.1] * 5, "kneser_ney": [4.5]}),
+        Objective.PERPLEXITY,
+        str(tmp_path),
+    ).comparisons
+    own = "lstm #0 as the best of 4 seeds"
+    assert [other.models for other in comparisons] == [
+        (own, "rnn #1 as the best of 5 seeds"),
+        (own, "kneser_ney #2"),
+    ]
 
 
 def test_of_a_single_alternative_its_two_best_configurations_are_compared(tmp_path: Path) -> None:
