@@ -170,7 +170,7 @@ STUDIES = (
     Known(
         "alternatives with unequal settings",
         "",
-        ["The alternatives also differ in what they did not vary: model.dropout."],
+        ["also differ in what one or both alternatives kept fixed: model.dropout."],
         _make("lstm stack_lstm", {"lstm": 3.0, "stack_lstm": 3.5}, repeats=DECIDED),
     ),
     Known(

@@ -238,27 +238,30 @@ def _list_expected_caveats(found: Surfaces) -> Iterator[str]:
     if any(_label(trial["state"]) == "open" for trial in trials):
         yield "open: the answer may change"
     for name in _list_unequal_settings(searched, found):
-        yield rf"differ in what they did not vary: .*{re.escape(name)}"
+        yield rf"differ in what one or both alternatives kept fixed: .*{re.escape(name)}"
 
 
 def _list_unequal_settings(searched: list[dict[str, Any]], found: Surfaces) -> Iterator[str]:
-    """Fields of training and dropout of which two alternatives have one value in all trials, which differ."""
-    if "compare" in found.drawn.document:
+    """Fields of training and dropout in which the two best differ, and one alternative has one value."""
+    verdict = found.detail["verdict"]
+    if "compare" in found.drawn.document or not verdict["comparisons"]:
         return
-    networks = [trial for trial in searched if trial["family"] != "kneser_ney"]  # which has no training
-    counts = Counter(trial["alternative"] for trial in networks)
-    values: dict[str, dict[str, list[str]]] = {}
-    for trial in networks:
-        for name, value in trial["fields"].items():
-            if name.startswith("training.") or "dropout" in name:
-                values.setdefault(name, {}).setdefault(trial["alternative"], []).append(str(value))
-    for name, own in values.items():
-        constant = {
-            each[0]
-            for alternative, each in own.items()
-            if len({*each}) == 1 and len(each) == counts[alternative]
-        }
-        if len(constant) > 1:
+    names = (verdict["winner"], verdict["comparisons"][0]["name"])
+    first, second = (next(trial for trial in searched if trial["name"] == name) for name in names)
+    if first["alternative"] == second["alternative"]:
+        return
+    for name in first["fields"].keys() & second["fields"].keys():
+        tried = [
+            {
+                str(trial["fields"].get(name))
+                for trial in searched
+                if trial["alternative"] == own["alternative"]
+            }
+            for own in (first, second)
+        ]
+        is_fixed = any(len(values) == 1 for values in tried)
+        differs = first["fields"][name] != second["fields"][name]
+        if (name.startswith("training.") or "dropout" in name) and differs and is_fixed:
             yield name
 
 

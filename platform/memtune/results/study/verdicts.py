@@ -128,7 +128,10 @@ def judge_ranking(
         and not leaders
         and all(other.certainty == "significant" for other in comparisons),
         is_undecided=bool(leaders),
-        caveats=(*_list_open(comparisons), *_list_caveats(bests, trials, expected, unlimited, refusals)),
+        caveats=(
+            *_list_open(comparisons),
+            *_list_caveats(bests, compared, trials, expected, unlimited, refusals),
+        ),
         decision="" if decided is None else _describe_decision(decided, compared, objective, repeats),
         advice=_advise(ranking, comparisons, leaders, decided, repeats),
         comparisons=comparisons,
@@ -168,6 +171,7 @@ def _list_open(comparisons: Sequence[WinnerComparison]) -> Iterator[str]:
 
 def _list_caveats(
     bests: Mapping[str, Configuration[StudyTrial] | ShortTrial[StudyTrial]],
+    compared: Sequence[Ranked],
     trials: Sequence[StudyTrial],
     expected: Sequence[str],
     unlimited: Ranking[StudyTrial] | None,
@@ -217,32 +221,36 @@ def _list_caveats(
     ]
     if unstable:
         yield f"Unstable: {', '.join(unstable)}."
-    if names := _find_unequal_settings(searched):
-        yield f"The alternatives also differ in what they did not vary: {', '.join(names)}."
+    winner, *others = compared
+    if others and (names := _find_unequal_settings(winner, others[0], searched)):
+        pair = f"{name_with_alternative(winner)} and {name_with_alternative(others[0])}"
+        yield f"{pair} also differ in what one or both alternatives kept fixed: {', '.join(names)}."
 
 
 def _has_full_length(found: Configuration[StudyTrial] | ShortTrial[StudyTrial] | None) -> bool:
     return isinstance(found, Configuration)
 
 
-def _find_unequal_settings(trials: Sequence[StudyTrial]) -> list[str]:
-    """The fields of which two alternatives have one value each in all their trials, which differ."""
-    networks = [trial for trial in trials if not trial.is_counted]
-    counts = Counter(trial.alternative for trial in networks)
-    settings: dict[str, dict[str, list[str]]] = {}
-    for trial in networks:
-        for name, value in flatten(_select_shared(trial)):
-            settings.setdefault(name, {}).setdefault(trial.alternative, []).append(str(value))
+def _find_unequal_settings(first: Ranked, second: Ranked, searched: Sequence[StudyTrial]) -> list[str]:
+    """The fields in which configurations of two alternatives differ, and which one of these did not vary.
 
-    def list_fixed(name: str) -> set[str]:
-        return {
-            values[0]
-            for alternative, values in settings[name].items()
-            if len(values) == counts[alternative] and len({*values}) == 1
-            if alternative != name_value(name, values[0])  # what is compared
-        }
-
-    return [name for name in settings if len(list_fixed(name)) > 1]
+    What both varied is the best that each of them found.
+    """
+    if first.best.alternative == second.best.alternative:
+        return []
+    own, other = (dict(flatten(_select_shared(found.best))) for found in (first, second))
+    tried = [
+        [dict(flatten(_select_shared(trial))) for trial in searched if trial.alternative == alternative]
+        for alternative in (first.best.alternative, second.best.alternative)
+    ]
+    return [
+        name
+        for name, value in own.items()
+        if name in other
+        and other[name] != value
+        and name_value(name, value) != first.best.alternative  # what is compared
+        and any(len({str(each.get(name)) for each in settings}) == 1 for settings in tried)
+    ]
 
 
 def _select_shared(trial: StudyTrial) -> dict[str, Any]:

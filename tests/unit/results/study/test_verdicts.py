@@ -341,8 +341,32 @@ def test_a_setting_that_was_fixed_differently_for_an_alternative_is_named(tmp_pa
         require(rank_trials(trials)), Objective.PERPLEXITY, str(tmp_path), trials, ["lstm", "rnn"]
     )
     assert verdict.caveats == (
-        "The alternatives also differ in what they did not vary: training.optimiser.learning_rate.",
+        "lstm #0 and rnn #1 also differ in what one or both alternatives kept fixed: "
+        "training.optimiser.learning_rate.",
     )
+
+
+@pytest.mark.parametrize(
+    ("rates", "are_named"),
+    [
+        ({"lstm": [1.0, 0.5], "rnn": [0.1, 0.1]}, True),
+        ({"lstm": [1.0, 0.5], "rnn": [0.1, 0.5]}, False),
+        ({"lstm": [1.0, 0.1], "rnn": [1.0, 0.1]}, False),
+        ({"lstm": [1.0, 1.0], "rnn": [1.0, 1.0], "scrn": [0.1, 0.1]}, False),
+    ],
+    ids=["tuned for one", "tuned for both", "equal", "of a third"],
+)
+def test_a_setting_is_named_where_winner_and_runner_up_differ_in_it_untuned(
+    rates: dict[str, list[float]], are_named: bool, tmp_path: Path
+) -> None:
+    """Both were compared at their best value of a setting that both alternatives varied."""
+    trials = [
+        change_rate(make_trial(family, 10 * number + place, 0, 4.0 + number / 10 + place / 100), rate)
+        for number, (family, own) in enumerate(rates.items())
+        for place, rate in enumerate(own)
+    ]
+    verdict = judge_ranking(require(rank_trials(trials)), Objective.PERPLEXITY, str(tmp_path), trials)
+    assert ("learning_rate" in verdict.text) == are_named
 
 
 def test_the_compared_field_is_no_setting_in_which_alternatives_also_differ(tmp_path: Path) -> None:
