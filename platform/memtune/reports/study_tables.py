@@ -9,6 +9,7 @@ from memtune.objective import Objective
 from memtune.reports.text_console import make_table
 from memtune.results.study.study_catalogue import StudySummary
 from memtune.results.study.study_detail import ReportedTrial, StudyDetail
+from memtune.results.study.study_front import describe_seeds
 from memtune.search import SIZE_UNITS, ObjectiveName
 from memtune.studies.budgets.study_cost import StudyCost
 
@@ -75,8 +76,11 @@ def make_front_table(detail: StudyDetail) -> Table:
         cells = [format_objective(name, value, objective) for name, value in point.values.items()]
         is_best = detail.best is not None and point.number == detail.best.number
         table.add_row(f"{point.name} (best)" if is_best else point.name, *cells, str(point.seeds))
+    notes = [describe_seeds([point.seeds for point in front.front])]
     if front.hypervolume:
-        table.caption = f"hypervolume {front.hypervolume[-1].volume:.3f} from {describe_reference(detail)}"
+        volume = front.hypervolume[-1].volume
+        notes.append(f"hypervolume of single seeds {volume:.3f} from {describe_reference(detail)}")
+    table.caption = "; ".join(filter(None, notes))
     return table
 
 

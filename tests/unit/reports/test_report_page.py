@@ -178,6 +178,12 @@ def test_learning_curves_have_every_seed_and_mark_what_ended_early(report: Study
     assert {row["name"] for row in rows if not row["complete"]} == stopped != set()
 
 
+def test_a_chart_with_a_front_counts_its_single_seeds(report: StudyReport) -> None:
+    captions = {chart.caption for chart in describe_page(report).charts if "Filled marks" in chart.caption}
+    assert captions
+    assert all("single seeds" in caption for caption in captions)
+
+
 def test_the_leaderboard_chart_has_a_dot_for_every_seed(report: StudyReport) -> None:
     charts = {chart.name: chart for chart in describe_page(report).charts}
     costs = [cost for entry in report.leaderboard.entries for cost in entry.cost_by_seed.values()]

@@ -29,6 +29,7 @@ from memtune.reports.report_page.chart_parts import (
 from memtune.reports.report_page.trial_charts import choose_ideal, select_drawn
 from memtune.reports.study_tables import describe_reference
 from memtune.results.study.study_detail import StudyDetail
+from memtune.results.study.study_front import describe_seeds
 from memtune.results.study.study_leaderboard import StudyLeaderboard, TradeOff, make_trade_off
 from memtune.search import SIZE_UNITS
 from memtune.tracking import LeaderboardRow
@@ -223,11 +224,13 @@ def _draw_points(
         *(scales.filter(own) for own in (hollow.encode(**encoded), marked.encode(**encoded))),
         scales.filter(draw_ring("points", x, y)),
     ]
+    seeds = describe_seeds([row["seeds"] for row in points.rows if row["front"]])
+    remark = f"; {seeds}." if seeds else "."
     return StudyChart(
         name=f"validation_by_{trade_off.quantity}",
         title=f"Against {trade_off.unit}",
         caption=f"Over {trade_off.describe()}. Filled marks are on the Pareto front, which the line joins: "
-        f"no other trained configuration is better in both.{_describe_ring(points)}",
+        f"no other trained configuration is better in both{remark}{_describe_ring(points)}",
         chart=alt.layer(*layers),
         tables=points.tables,
     )
@@ -320,7 +323,7 @@ def draw_hypervolume(detail: StudyDetail) -> StudyChart | None:
         name="hypervolume",
         title="Hypervolume",
         caption=f"What the Pareto front of {' and '.join(names)} dominates, measured from "
-        f"{describe_reference(detail)}, after each trial of full length.",
+        f"{describe_reference(detail)}, after each trial of full length, by the search's single seeds.",
         chart=line.encode(x=x, y=y, tooltip=[alt.Tooltip("tokens:Q", format=","), "volume:Q"]),
         tables={"volumes": rows},
     )

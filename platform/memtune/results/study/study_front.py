@@ -51,8 +51,19 @@ def compute_hypervolume(points: Sequence[Point], reference: Point) -> float:
     return volume
 
 
+def describe_seeds(seeds: Sequence[int]) -> str:
+    """How many configurations of a front are single seeds, from the seeds of each; empty where none is.
+
+    A front has the lowest costs, so a lucky seed gets there before a mean that is as good.
+    """
+    single = list(seeds).count(1)
+    if single == len(seeds):
+        return "all are single seeds" if single else ""
+    return f"{single} of {len(seeds)} are single seeds, which luck favours over means" if single else ""
+
+
 class ParetoPoint(Value):
-    """A configuration of full length."""
+    """A configuration of full length, with the mean over its repeats where it has some."""
 
     number: int
     name: str

@@ -81,7 +81,9 @@ def test_a_study_is_two_data_frames_three_tables_and_the_charts_of_its_report(
     assert detail.front is not None
     assert explain_verdict(detail).startswith(f"{detail.best.name} is best with a validation perplexity of ")
     assert {best.alternative for best in detail.alternatives} == {"lstm", "rnn"}
-    assert make_front_table(detail).row_count == len(detail.front.front) > 0
+    front = make_front_table(detail)
+    assert front.row_count == len(detail.front.front) > 0
+    assert "single seeds" in str(front.caption)
     assert make_importance_table(detail).row_count > 0
     assert sum(found.importance for found in detail.importance) == pytest.approx(1.0)
 

@@ -7,7 +7,7 @@ import pytest
 
 from memtune.objective import Objective
 from memtune.results.ranking.selection import rank_trials
-from memtune.results.study.study_front import StudyFront, find_front_of
+from memtune.results.study.study_front import StudyFront, describe_seeds, find_front_of
 from memtune.results.study.study_trials import StudyTrial
 from memtune.search import ObjectiveName
 from memtune.training import TrialSizes
@@ -49,6 +49,19 @@ def test_the_front_has_the_configurations_of_full_length_that_no_other_one_domin
     assert [point.number for point in found.front] == [3, 2, 0]
     assert [point.number for point in found.points if not point.is_on_front] == [1]
     assert found.front[0].values == {"value": pytest.approx(2.0), "parameters": 8192}
+
+
+def test_a_repeated_configuration_is_a_point_by_its_mean_and_the_single_seeds_are_counted() -> None:
+    repeats = [
+        make_trial(2, perplexity, 2048, seed=seed, is_repeat=True)
+        for seed, perplexity in enumerate((5.0, 6.0), start=1)
+    ]
+    found = find([*make_trials(), *repeats])
+    assert [(point.number, point.seeds) for point in found.front] == [(3, 1), (2, 2), (0, 1)]
+    assert found.front[1].values["value"] == pytest.approx(math.sqrt(5.0 * 6.0))
+    said = describe_seeds([point.seeds for point in found.front])
+    assert said == "2 of 3 are single seeds, which luck favours over means"
+    assert (describe_seeds([1, 1]), describe_seeds([2, 3])) == ("all are single seeds", "")
 
 
 def test_the_hypervolume_is_in_nats_times_doublings_from_the_worst_of_each_objective() -> None:
