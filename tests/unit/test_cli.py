@@ -240,6 +240,17 @@ def test_a_dry_run_shows_budgets_repeats_time_money_and_the_ranges_of_a_family(
     assert re.search(r"8 trainings of [\d.]+ core seconds.*; \d+m \d\ds with \d+ at once and \S+ EUR", shown)
 
 
+def test_a_dry_run_has_the_hours_of_the_fewest_and_of_the_most_seeds_until_decided(
+    settings: Settings, study_file: Path
+) -> None:
+    """Four trials, and from 3 to 12 seeds of each of two widths."""
+    terms = '[repeats]\nuntil = "decided"\nmax_seeds = 15\n'
+    study_file.write_text('compare = "model.width"\n' + study_file.read_text() + terms)
+    shown = " ".join(read_output("search", str(study_file), "--dry-run").split())
+    low, high = require(re.search(r"about (\S+) to (\S+) core hours.* 10 to 28 trainings of", shown)).groups()
+    assert float(high) / float(low) == pytest.approx(2.8, rel=0.1)
+
+
 def test_a_dry_run_marks_the_samples_that_the_study_refuses(settings: Settings, study_file: Path) -> None:
     study_file.write_text(study_file.read_text() + "max_parameters = 700\n")
     command = ["search", str(study_file), "--dry-run"]

@@ -1,6 +1,7 @@
 """`memtune search` and `memtune demo`: run a study with this process as the driver."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -207,7 +208,7 @@ def _dry_run(study: Path, overrides: dict[str, Any], json: bool) -> None:
     _print_budget(study_config, resolved.task.objective)
     seconds = measure_core_seconds(checked)
     if seconds is not None:
-        _print_estimate(study_config, seconds)
+        _print_estimate(study_config, resolved.count_trainings(), seconds)
     out.print("nothing was started")
 
 
@@ -228,18 +229,22 @@ def _print_budget(study: "Study", objective: "Objective") -> None:
         out.print(f"repeats: the best {configurations}, {repeats.seeds} seeds each")
 
 
-def _print_estimate(study: "Study", seconds: float) -> None:
-    """Print what all trainings take on this machine, where one takes these core seconds."""
-    trainings, cores = study.budget.trials + study.repeats.count, study.resources.cpus_per_trial
-    at_once = min(
-        trainings, max(1, (os.cpu_count() or 1) // cores), study.resources.max_concurrent or trainings
-    )
-    hours = trainings * seconds / 3600
+def _print_estimate(study: "Study", trainings: tuple[int, int], seconds: float) -> None:
+    """Print what the fewest and the most trainings take on this machine, at these core seconds each."""
+    cores, fewest = study.resources.cpus_per_trial, trainings[0]
+    at_once = min(fewest, max(1, (os.cpu_count() or 1) // cores), study.resources.max_concurrent or fewest)
+
+    def describe(write: Callable[[float], str]) -> str:
+        return " to ".join(dict.fromkeys(map(write, trainings)))
+
+    hours = describe(lambda count: format_amount(count * seconds / 3600))
+    time = describe(lambda count: format_duration(count * seconds / cores / at_once))
     money = ""
-    if study.prices is not None:
-        money = f" and {format_amount(hours * study.prices.cpu_hour)} {study.prices.currency}"
+    if (prices := study.prices) is not None:
+        amounts = describe(lambda count: format_amount(count * seconds / 3600 * prices.cpu_hour))
+        money = f" and {amounts} {prices.currency}"
     out.print(
-        f"about {format_amount(hours)} core hours on this machine, without evaluations and early stopping: "
-        f"{trainings:,} trainings of {format_amount(seconds)} core seconds, measured on samples; "
-        f"{format_duration(trainings * seconds / cores / at_once)} with {at_once} at once{money}"
+        f"about {hours} core hours on this machine, without evaluations and early stopping: "
+        f"{describe('{:,}'.format)} trainings of {format_amount(seconds)} core seconds, measured on samples; "
+        f"{time} with {at_once} at once{money}"
     )

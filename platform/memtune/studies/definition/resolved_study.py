@@ -13,6 +13,7 @@ import torch
 from memtune.corpora import Corpus
 from memtune.errors import ConfigurationError, StudyError
 from memtune.model_checks.check_run import find_formula_problem
+from memtune.models import MODELS
 from memtune.number_format import format_count
 from memtune.plugins import PluginSource, SourceStore
 from memtune.search import (
@@ -315,6 +316,17 @@ class ResolvedStudy:
         searched = [found for found in self.space.parameters() if found.field == field]
         values = dict.fromkeys(value for found in searched for value in found.list_alternatives())
         return [name_value(field, value) for value in values]
+
+    def count_trainings(self) -> tuple[int, int]:
+        """The fewest and the most trainings of the study: its trials, and their repeats.
+
+        A model that counts is not repeated; of a single alternative its two best configurations are.
+        """
+        families, trials = [MODELS.get(name) for name in self.alternatives], self.study.budget.trials
+        trained = sum(family is None or family.is_trained_by_gradient for family in families)
+        repeated = min(trials, 2 * trained if len(families) == 1 else trained)
+        fewest, most = self.study.repeats.count_trainings(repeated)
+        return trials + fewest, trials + most
 
     @property
     def vocabulary_size(self) -> int:

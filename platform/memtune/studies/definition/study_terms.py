@@ -231,10 +231,11 @@ class Repeats(Value):
         """Whether the study repeats anything."""
         return self.best > 0 or self.until is not None
 
-    @property
-    def count(self) -> int:
-        """Trainings under further seeds; with `until` their number is open, and this is 0."""
-        return self.best * (self.seeds - 1)
+    def count_trainings(self, alternatives: int) -> tuple[int, int]:
+        """The fewest and the most trainings under further seeds; with `until`, of so many alternatives."""
+        if self.until:
+            return alternatives * MIN_PAIRED_SEEDS, alternatives * self.most_seeds
+        return self.best * (self.seeds - 1), self.best * (self.seeds - 1)
 
     @property
     def most_seeds(self) -> int:
