@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from memtune.cli.shell_completion import complete_study
-from memtune.cli.terminal import STUDY_HELP, AsJson, corpus_option, out, print_pages
+from memtune.cli.terminal import STUDY_HELP, AsJson, corpus_option, out, print_pages, warn
 from memtune.errors import MemtuneError
 from memtune.number_format import format_count
 from memtune.storage.local_files import write_whole
 
 if TYPE_CHECKING:
     from memtune.results.comparison import Comparison
-    from memtune.tracking import CorpusPages, ServedPages
+    from memtune.tracking import CorpusPages, RegisteredVersion, ServedPages
 
 MAX_CHARACTERS = 120
 """Longest line of the table in a pipe."""
@@ -61,6 +61,8 @@ def compare(
 
     several = compare_tokenisations(corpus.split(","), protocol) if "," in corpus else None
     found = compare_trials(corpus, protocol, study) if several is None else None
+    if found is not None and found.unequal_budgets:
+        warn(found.unequal_budgets)
     if json:
         out.print_json(data=several if found is None else found.rows[:top])
         return
@@ -91,6 +93,8 @@ def _print_places(found: "Comparison", study: str | None) -> None:
     for figure in draw_figures(found).values():
         out.print_line(f"figure: {figure.write(found.figure_path)}")
     print_pages(found.pages, Settings.from_environment().tracking_uri)
+    if found.champion is not None:
+        out.print_line(_describe_champion(found.champion))
     out.print(_describe_accesses(found.test_accesses))
     scope = f"--corpus {found.pages.corpus} " + (f"--study {study} " if study else "")
     for protocol in found.other_protocols:
@@ -109,7 +113,6 @@ def best(
     Example: memtune best --corpus ptb
     """
     from memtune.results.comparison import count_accesses, find_champions
-    from memtune.tracking import NO_STUDY
 
     found = find_champions(corpus)
     accesses = count_accesses(found)
@@ -121,12 +124,18 @@ def best(
         out.print_json(data=records)
         return
     for champion in found:
-        origin = "from memtune train" if champion.study == NO_STUDY else f"study {champion.study}"
-        out.print_line(
-            f"models:/{champion.corpus}@{champion.alias} is version {champion.version}: {champion.family}, "
-            f"{champion.summary}, protocol {champion.protocol}, {origin}; "
-            f"{_describe_accesses(accesses[champion.corpus])}"
-        )
+        out.print_line(f"{_describe_champion(champion)}; {_describe_accesses(accesses[champion.corpus])}")
+
+
+def _describe_champion(champion: "RegisteredVersion") -> str:
+    """Name, version, figure and origin of a champion, in words."""
+    from memtune.tracking import NO_STUDY
+
+    origin = "from memtune train" if champion.study == NO_STUDY else f"study {champion.study}"
+    return (
+        f"models:/{champion.corpus}@{champion.alias} is version {champion.version}: {champion.family}, "
+        f"{champion.summary}, protocol {champion.protocol}, {origin}"
+    )
 
 
 def _describe_accesses(count: int) -> str:

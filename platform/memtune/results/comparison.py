@@ -15,20 +15,21 @@ from memtune.data_frames import ResultList, make_frame, render_table
 from memtune.errors import CorpusError, TrackingError, did_you_mean, suggest_nearest
 from memtune.number_format import format_count
 from memtune.objective import Objective
-from memtune.results.ranking.selection import Ranking, make_curve_frame, rank_trials
+from memtune.results.ranking.selection import LENGTH_TOLERANCE, Ranking, make_curve_frame, rank_trials
 from memtune.settings import Settings
 from memtune.tracking import (
+    NO_STUDY,
     CorpusPages,
     LeaderboardRow,
     RegisteredVersion,
     count_test_accesses,
-    find_champion,
     find_running_pages,
     link_corpora,
     link_corpus,
     list_champions,
     read_leaderboard,
 )
+from memtune.trial_state import TrialState
 from memtune.values import Value
 
 DIGITS = 3
@@ -52,6 +53,25 @@ class Comparison:
     """The protocols of this corpus's other trials, whose figures do not compare with these."""
     test_accesses: int = 0
     """How often models of this corpus have read a test split."""
+    champion: RegisteredVersion | None = None
+    """The registered best model of the corpus under this protocol."""
+
+    @property
+    def unequal_budgets(self) -> str:
+        """That studies have no place because others trained longer, in words; empty for equal budgets."""
+        budgets: dict[str, int] = {}
+        for row in self.rows:
+            if row.state is TrialState.COMPLETE and row.planned_tokens:
+                study = "no study" if row.study == NO_STUDY else row.study
+                budgets[study] = max(budgets.get(study, 0), round(row.planned_tokens))
+        longest = max(budgets.values(), default=0)
+        if all(budget >= (1 - LENGTH_TOLERANCE) * longest for budget in budgets.values()):
+            return ""
+        named = ", ".join(f"{study} {budget:,}" for study, budget in budgets.items())
+        return (
+            f"the studies trained on unequal numbers of tokens ({named}): trials below {longest:,} tokens "
+            "are not ranked and come last, whatever their figure"
+        )
 
     @property
     def link(self) -> str:
@@ -81,7 +101,8 @@ class Comparison:
             for row in self.rows
         )
         ideal = f", ideal {self.ideal_perplexity:.3f}" if self.ideal_perplexity else ""
-        return render_table(f"{self.title}: validation {self.rows[0].objective}{ideal}", frame)
+        remark = f"; {self.unequal_budgets}" if self.unequal_budgets else ""
+        return render_table(f"{self.title}: validation {self.rows[0].objective}{ideal}{remark}", frame)
 
     @property
     def title(self) -> str:
@@ -142,9 +163,10 @@ def compare(
             + (near or "run: memtune search STUDY.toml, or set MEMTUNE_HOME to where one has run")
         )
     rows = _select_study(rows, corpus, study)
-    champion = find_champion(settings.tracking_uri, corpus)
+    champions = list_champions(settings.tracking_uri, corpus)
     labels = [row.protocol for row in rows]
-    usual = champion.protocol if champion and champion.protocol in labels else max(labels, key=labels.count)
+    main = next((champion.protocol for champion in champions), None)
+    usual = main if main in labels else max(labels, key=labels.count)
     chosen = usual if protocol is None else _resolve_label(protocol, labels, corpus)
     kept = [row for row in rows if row.protocol == chosen]
     studies = {row.study for row in kept} if study else set()
@@ -159,7 +181,8 @@ def compare(
     figure = settings.home / "figures" / f"{scope}.png"
     others = tuple(sorted({*labels} - {chosen}))
     accesses = count_test_accesses(settings.tracking_uri, corpus)
-    return Comparison(rank_rows(kept), chosen, ideal, figure, pages, others, accesses)
+    champion = next((own for own in champions if own.protocol == chosen), None)
+    return Comparison(rank_rows(kept), chosen, ideal, figure, pages, others, accesses, champion)
 
 
 def rank_rows(rows: Sequence[LeaderboardRow]) -> list[LeaderboardRow]:

@@ -1,10 +1,16 @@
 """Compared trials: those of one protocol, and of one study if it is named."""
 
-import pytest
+from pathlib import Path
 
+import pytest
+from typer.testing import CliRunner
+
+from memtune.api import run_search
+from memtune.cli.command_line import app
 from memtune.errors import TrackingError
 from memtune.results.comparison import compare, find_champions
 from memtune.settings import Settings
+from memtune.studies.executor import InProcessExecutor
 from memtune.tracking import Recorder
 from memtune.trial_state import TrialState
 
@@ -35,6 +41,22 @@ def test_without_a_name_all_studies_are_compared(recorded: Settings) -> None:
         "first-0123abcd",
         "second-0123abcd",
     }
+
+
+def test_studies_of_unequal_budgets_are_named_with_them_and_the_champion_is_too(
+    study_file: Path, settings: Settings
+) -> None:
+    for name, tokens in (("long", 900), ("short", 600)):
+        terms = {"name": name, "training.tokens": tokens, "budget.trials": 1}
+        run_search(study_file, terms, settings=settings, executor=InProcessExecutor())
+    ids = sorted({row.study for row in compare("tiny", settings=settings).rows})
+    shown = CliRunner().invoke(app, ["compare", "--corpus", "tiny"])
+    assert "unequal numbers of tokens" in shown.stderr
+    assert all(f"{study} {budget}" in shown.stderr for study, budget in zip(ids, (900, 600), strict=True))
+    (champion,) = find_champions("tiny", settings)
+    assert f"models:/tiny@champion is version {champion.version}" in shown.stdout
+    assert f"study {champion.study}" in shown.stdout
+    assert not CliRunner().invoke(app, ["compare", "--corpus", "tiny", "--study", "long"]).stderr
 
 
 def test_a_corpus_in_another_case_is_suggested(recorded: Settings) -> None:
