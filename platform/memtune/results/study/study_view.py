@@ -111,13 +111,14 @@ class StudyView:
 
     @cached_property
     def refusals(self) -> dict[str, list[str]]:
-        """Why samples of each alternative were refused."""
+        """Why samples were refused, for each alternative without a trial: all of its samples were."""
         reasons: dict[str, list[str]] = {}
-        for outcome in self.stored.refused:
+        untried = {*self.terms.alternatives} - {trial.alternative for trial in self.trials}
+        for outcome in self.stored.refused if untried else ():
             with suppress(ConfigurationError):  # its fields exclude each other, so it names no alternative
                 alternative = name_alternative(outcome.config, self.terms.compare)
                 reasons.setdefault(alternative, []).append(outcome.remark or "")
-        return reasons
+        return {alternative: found for alternative, found in reasons.items() if alternative in untried}
 
     @cached_property
     def ranking(self) -> Ranking[StudyTrial] | None:

@@ -109,7 +109,7 @@ def judge_ranking(
     """The verdict on a ranking; `trials` are all of the study, and `expected` its alternatives.
 
     `unlimited` is the ranking without the limits of [champion], where these leave configurations out;
-    `refusals` say why samples of an alternative were refused.
+    `refusals` say why the samples of alternatives without a trial were refused.
     """
     bests = ranking.find_bests(lambda trial: trial.alternative)
     compared = select_compared(ranking)
