@@ -17,7 +17,7 @@ from memtune.reports.text_console import WITHOUT_FRAME, make_table
 from memtune.results.comparison import TokenisationRow, describe_row
 from memtune.results.ranking.selection import ShortTrial
 from memtune.results.study.study_view import StudyView
-from memtune.spaces import Scalar, SizeKind
+from memtune.spaces import FAMILY_FIELD, Scalar, SizeKind
 from memtune.tasks import TASKS, LanguageModellingConfig
 from memtune.tracking import NO_STUDY, LeaderboardRow, find_varying_parameters
 from memtune.training import TrialConfig
@@ -333,7 +333,7 @@ def make_tokenisation_table(rows: Sequence[TokenisationRow]) -> Table:
 def describe_trial(config: TrialConfig, searched_fields: Collection[str] = ()) -> str:
     """Family, key parameters and the other searched fields."""
     values = dict(flatten(config.model_dump(mode="json")))
-    described = {"model.family", *(f"model.{name}" for name in config.model.describe())}
+    described = {FAMILY_FIELD, *(f"model.{name}" for name in config.model.describe())}
     described |= {
         f"model.output.{'kind' if name == 'output' else name}" for name in config.model.describe_output()
     }
@@ -347,10 +347,10 @@ def format_searched_fields(config: TrialConfig, searched_fields: Collection[str]
     """The searched fields that this trial has, which distinguish the trials of one study; without any, the
     key parameters. The family is left out where it is not searched."""
     values = dict(flatten(config.model_dump(mode="json")))
-    names = [name for name in searched_fields if name in values and name != "model.family"]
+    names = [name for name in searched_fields if name in values and name != FAMILY_FIELD]
     if not names:
         return describe_trial(config)
-    family = [config.model.family] if "model.family" in searched_fields else []
+    family = [config.model.family] if FAMILY_FIELD in searched_fields else []
     return " ".join([*family, *format_fields((name, values[name]) for name in names)])
 
 

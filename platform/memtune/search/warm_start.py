@@ -96,7 +96,7 @@ def _list_families(space: Space, family: str) -> list[Scalar]:
 
 
 def _adapt(outcome: Outcome, space: Space) -> dict[str, Scalar]:
-    searched = {"model.family", *(parameter.field for parameter in space.parameters())}
+    searched = {FAMILY_FIELD, *(parameter.field for parameter in space.parameters())}
     fields = {name: value for name, value in flatten(outcome.configuration) if name in searched}
     return adapt_point(space, fields)
 

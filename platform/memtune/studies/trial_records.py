@@ -11,6 +11,7 @@ from memtune.number_format import format_count
 from memtune.plugins import list_sources
 from memtune.search import Outcome
 from memtune.settings import Settings
+from memtune.spaces import FAMILY_FIELD
 from memtune.studies.budgets.study_cost import StudyCost, StudyProgress
 from memtune.studies.checkpoint_store import Checkpoints
 from memtune.studies.definition.resolved_study import ResolvedStudy
@@ -250,7 +251,7 @@ def describe_trial_run(
     """
     values = dict(flatten(config.model_dump(mode="json")))
     searched = {
-        field: values[field] for field in searched_fields if field in values and field != "model.family"
+        field: values[field] for field in searched_fields if field in values and field != FAMILY_FIELD
     }
     rows = {
         "family": config.model.family,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from memtune.reports.report_page.chart_parts import choose_ticks, divide
+from memtune.spaces import FAMILY_FIELD
 
 ABSENT_PLACE = -0.25
 """Where an axis shows trials whose model does not have the parameter."""
@@ -142,4 +143,4 @@ def _is_clear(left: tuple[float, str], right: tuple[float, str], characters: int
 
 def read_field(fields: Mapping[str, Any], family: str, field: str) -> Any:
     """The value of a field of a trial; None for a model that does not have it."""
-    return family if field == "model.family" else fields.get(field)
+    return family if field == FAMILY_FIELD else fields.get(field)

@@ -32,6 +32,7 @@ from memtune.reports.report_page.parameter_axes import (
 from memtune.results.study.study_detail import StudyDetail
 from memtune.results.study.study_trials import StudyTrial
 from memtune.search import MIN_PARAMETER_TRIALS
+from memtune.spaces import FAMILY_FIELD
 from memtune.trial_state import TrialState
 
 MAX_BARS, MAX_SLICES, MAX_AXES = 15, 6, 8
@@ -39,7 +40,6 @@ MIN_IMPORTANCE = 0.005
 BAR_PIXELS, AXIS_PIXELS = 40, 52
 TOP_SHARE = 0.2
 """Of the finished trials, those whose lines are strong."""
-FAMILY = "model.family"
 PLACES = alt.Scale(domain=[ABSENT_PLACE - 0.06, 1.06], nice=False, zero=False)
 
 
@@ -94,7 +94,7 @@ def draw_slices(detail: StudyDetail, scales: FamilyScales) -> Iterator[StudyChar
     """The figure against each of the most important parameters, with a place for trials without it."""
     trials = _list_valued(detail)
     for axis in _choose_axes(detail, trials)[:MAX_SLICES]:
-        if axis.field != FAMILY:
+        if axis.field != FAMILY_FIELD:
             yield _draw_slice(detail, trials, axis, scales)
 
 
@@ -262,10 +262,10 @@ def _choose_axes(detail: StudyDetail, trials: Sequence[StudyTrial]) -> list[Para
     # A field that is 0 or absent in every trial but one family's says less than one that many have.
     having = {name: sum(trial.fields.get(name) is not None for trial in trials) for name in names}
     ordered = sorted(names, key=lambda name: (-importance[name], -having[name], name))
-    labels = name_fields([FAMILY, *ordered])
+    labels = name_fields([FAMILY_FIELD, *ordered])
     found = (
         make_axis(name, labels[name], [read_field(trial.fields, trial.family, name) for trial in trials])
-        for name in [FAMILY, *ordered]
+        for name in [FAMILY_FIELD, *ordered]
     )
     return [axis for axis in found if axis is not None]
 

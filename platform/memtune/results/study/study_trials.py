@@ -8,6 +8,7 @@ from pydantic import Field, PrivateAttr, computed_field
 
 from memtune.objective import Objective
 from memtune.search import Outcome, StoredStudy
+from memtune.spaces import FAMILY_FIELD
 from memtune.studies.seed_repeats import TrialNames
 from memtune.training import TrialConfig, TrialSizes
 from memtune.trial_state import StopReason, TrialState
@@ -183,4 +184,4 @@ def _find_varying_fields(configurations: Sequence[dict[str, Any]]) -> list[str]:
             known = values.setdefault(name, [])
             if value not in known:
                 known.append(value)
-    return [name for name, known in values.items() if len(known) > 1 and name not in ("model.family", "seed")]
+    return [name for name, known in values.items() if len(known) > 1 and name not in (FAMILY_FIELD, "seed")]

@@ -33,6 +33,7 @@ from memtune.search.early_stopping import EarlyStopping, NoEarlyStoppingConfig, 
 from memtune.search.warm_start import list_prior_points, list_warm_start_points
 from memtune.settings import Settings
 from memtune.spaces import (
+    FAMILY_FIELD,
     Chooser,
     PinnedChooser,
     RandomChooser,
@@ -310,7 +311,7 @@ class ResolvedStudy:
     def alternatives(self) -> list[str]:
         """The alternatives of the study's question, as far as its spaces list them."""
         field = self.study.compare
-        if field == "model.family":
+        if field == FAMILY_FIELD:
             choices = [option for choice in self.space.family_choices() for option in choice.values()]
             return [str(option) for option in choices] or [self._sample.model.family]
         searched = [found for found in self.space.parameters() if found.field == field]

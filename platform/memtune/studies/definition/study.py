@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, mo
 from memtune.errors import ConfigurationError
 from memtune.models import MODELS
 from memtune.search import MULTI_OBJECTIVE_KINDS, AnyEarlyStopping, ObjectiveName, SamplerConfig
+from memtune.spaces import FAMILY_FIELD
 from memtune.studies.definition.study_terms import (
     CONSTANT_TABLES,
     Budget,
@@ -128,7 +129,7 @@ class Study(UserValue):
     """Resources of one trial."""
     repeats: Repeats = Repeats()
     """Repeats of the best configurations under other seeds."""
-    compare: str = "model.family"
+    compare: str = FAMILY_FIELD
     """The field whose values are the alternatives of the question; each is represented by its best
     configuration."""
     champion: ChampionLimits = ChampionLimits()

@@ -18,6 +18,7 @@ from memtune.search import StudyReader, check_sampler
 from memtune.search.database.study_database import find_max_tokens, redact_url
 from memtune.settings import Settings
 from memtune.spaces import (
+    FAMILY_FIELD,
     MAX_ALTERNATIVES,
     FittedSize,
     RandomChooser,
@@ -103,12 +104,12 @@ def resolve_study(path: Path | None, study: Study, settings: Settings) -> Resolv
     sources = tuple({source.digest: source for source in (*sources, *own) if source is not None}.values())
     resolved = ResolvedStudy(study, combine_spaces(spaces), corpus, settings, sources)
     check_sampler(study.sampler, resolved.space)
-    if study.compare not in (known := ("model.family", *resolved.searched_fields)):
+    if study.compare not in (known := (FAMILY_FIELD, *resolved.searched_fields)):
         raise StudyError(
             f'{name_place(path)}: compare = "{study.compare}" is not a field that the study searches; '
             f"{did_you_mean(study.compare, known)}"
         )
-    if study.compare != "model.family" and not resolved.alternatives:
+    if study.compare != FAMILY_FIELD and not resolved.alternatives:
         raise StudyError(
             f'{name_place(path)}: compare = "{study.compare}" is a range of more than {MAX_ALTERNATIVES} '
             "values; name those to compare with choice, or compare another field"

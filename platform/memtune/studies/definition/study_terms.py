@@ -12,6 +12,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema, model_v
 from memtune.objective import Objective
 from memtune.search import FORMAT_KEY, ObjectiveName, check_format
 from memtune.seed_statistics import LOOKS, MAX_SEEDS, MIN_PAIRED_SEEDS
+from memtune.spaces import FAMILY_FIELD
 from memtune.storage.folder import Folder
 from memtune.toml_text import locate_field
 from memtune.training import TrialConfig, TrialSizes
@@ -270,7 +271,7 @@ class StoredTerms(Value):
     objectives: tuple[ObjectiveName, ...] = ("value",)
     champion: ChampionLimits = ChampionLimits()
     repeats: Repeats = Repeats()
-    compare: str = "model.family"
+    compare: str = FAMILY_FIELD
     alternatives: tuple[str, ...] = ()
     """The alternatives that the spaces hold; empty in studies of earlier versions."""
 
@@ -281,7 +282,7 @@ def name_alternative(config: TrialConfig, compared: str) -> str:
     A table, such as `model.mixer`, has the name by which the model describes it. A trial without the field
     `compared` belongs to its family.
     """
-    if compared == "model.family":
+    if compared == FAMILY_FIELD:
         return config.model.family
     values = dict(flatten(config.model_dump(mode="json")))
     if compared not in values and any(name.startswith(f"{compared}.") for name in values):
