@@ -72,6 +72,17 @@ def test_a_network_that_reads_two_texts_before_the_backward_pass_has_its_gradien
         )
 
 
+def test_a_network_that_waits_for_the_gpu_runs_as_it_is_and_leaves_the_gpu_usable():
+    config = next(each for each in EXAMPLES if each.family == "memory_network")
+    plain, graphed, body = make_pair(config.model_copy(update={"linear_start": True}))
+    stream = torch.cuda.current_stream()
+    torch.testing.assert_close(run_passes(graphed), run_passes(plain), rtol=1e-9, atol=1e-11)
+    assert not body.can_record
+    assert torch.cuda.current_stream() == stream
+    torch.cuda.empty_cache()
+    assert torch.nn.functional.dropout(torch.ones(999, device="cuda")).unique().numel() == 2
+
+
 def test_gradients_of_several_backward_passes_add_up():
     config = next(each for each in EXAMPLES if each.family == "lstm")
     plain, graphed, _ = make_pair(config)

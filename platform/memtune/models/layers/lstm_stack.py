@@ -32,7 +32,8 @@ class LSTMStack(nn.Module):
     """`layers` LSTM layers of one width, with dropout between or after the layers, and within them.
 
     Without an active `regularisation` one call of the fused kernels runs all layers; with one, layers run
-    one after the other.
+    one after the other. So they do on a GPU with dropout between layers: cuDNN draws masks from a random state
+    of the process and not from torch's.
     """
 
     def __init__(
@@ -70,7 +71,8 @@ class LSTMStack(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """outputs_BTH of the last layer, dropout applied, and hidden_BLH and cell_BLH after the last step."""
         inputs_BTE = self.input_dropout(inputs_BTE)
-        if self.regularisation.is_active(self.training):
+        has_cudnn_masks = self.training and self.lstm.dropout > 0 and inputs_BTE.is_cuda
+        if has_cudnn_masks or self.regularisation.is_active(self.training):
             return self._run_layers_separately(inputs_BTE, hidden_BLH, cell_BLH)
         state = hidden_BLH.transpose(0, 1).contiguous(), cell_BLH.transpose(0, 1).contiguous()
         outputs_BTH, (hidden_LBH, cell_LBH) = self.lstm(inputs_BTE, state)

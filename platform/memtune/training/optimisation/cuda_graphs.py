@@ -5,10 +5,13 @@ kernels of a pass on the same memory, so there is one for each shape of the argu
 comes for the second time. A body that waits for the GPU in its pass cannot be recorded and runs as it is.
 """
 
+import warnings
 from collections import Counter
 from collections.abc import Hashable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import Any
+from weakref import ref
 
 import torch
 from torch import Tensor
@@ -31,9 +34,8 @@ class GraphedBody:
     """
 
     def __init__(self, model: NeuralLanguageModel) -> None:
-        self._model = model
-        self._encode: Encode = model.encode
-        self._place = RecordingPlace()
+        self._model = ref(model)  # which holds this body, and whose memory is freed with its last reference
+        self._place = RecordingPlace(next(model.parameters()).device)
         self._gradients: dict[str, Tensor] = {}
         self._passes: dict[Hashable, RecordedPass] = {}
         self._seen: Counter[Hashable] = Counter()
@@ -42,46 +44,50 @@ class GraphedBody:
 
     def __call__(self, tokens_BT: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
         """hidden_BTH and the state after the last word."""
-        recorded = self._find_pass(tokens_BT, state) if self._is_training_pass() else None
+        model = self._model()
+        assert model is not None
+        is_training_pass = model.training and torch.is_grad_enabled()
+        can_record = is_training_pass and self.can_record and self._running is None
+        recorded = self._find_pass(model, tokens_BT, state) if can_record else None
         if recorded is None:
-            return self._encode(tokens_BT, state)
+            return type(model).encode(model, tokens_BT, state)
         self._running = recorded
         recorded.run_forward(tokens_BT, state)
         hidden_BTH = _Pass.apply(self, recorded, *recorded.parameters)  # type: ignore[no-untyped-call]
         return hidden_BTH, {name: tensor.clone() for name, tensor in recorded.after.items()}
 
-    def _is_training_pass(self) -> bool:
-        is_free = self.can_record and self._running is None
-        return is_free and self._model.training and torch.is_grad_enabled()
-
-    def _find_pass(self, tokens_BT: Tensor, state: RecurrentState) -> "RecordedPass | None":
-        shapes = tuple((name, tensor.shape) for name, tensor in sorted(state.items()))
+    def _find_pass(
+        self, model: NeuralLanguageModel, tokens_BT: Tensor, state: RecurrentState
+    ) -> "RecordedPass | None":
+        shapes = tuple((name, tensor.shape, tensor.dtype) for name, tensor in sorted(state.items()))
         precision = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else None
         key = (tokens_BT.shape, shapes, precision)
         self._seen[key] += 1
         if key in self._passes or self._seen[key] == 1 or len(self._passes) == MAX_GRAPHS:
             return self._passes.get(key)
         # A hook on a gradient would become a part of the graph, and be called for the graph's gradient too.
-        if any(parameter._backward_hooks for parameter in self._model.parameters()):
+        if any(parameter._backward_hooks for parameter in model.parameters()):
             return None
         try:
-            self._passes[key] = self._record(tokens_BT, state)
-        except torch.OutOfMemoryError:
-            raise
-        except RuntimeError:  # torch's error for whatever waits for the GPU, or has no graph
+            self._passes[key] = self._record(model, tokens_BT, state)
+        except RuntimeError:  # torch's error for what waits for the GPU, has no graph, or needs more memory
             self.can_record = False
+            self._passes.clear()
             # Only a recording that ends well returns torch's random states to those that can be drawn from.
-            with torch.cuda.graph(torch.cuda.CUDAGraph()):
+            with torch.cuda.device(tokens_BT.device), torch.cuda.graph(torch.cuda.CUDAGraph()):
                 torch.zeros(1, device=tokens_BT.device)
         return self._passes.get(key)
 
-    def _record(self, tokens_BT: Tensor, state: RecurrentState) -> "RecordedPass":
+    def _record(self, model: NeuralLanguageModel, tokens_BT: Tensor, state: RecurrentState) -> "RecordedPass":
         """Record a pass; buffers and random states are as before."""
-        buffers = [(buffer, buffer.clone()) for buffer in self._model.buffers()]
+        buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
         random_state = torch.cuda.get_rng_state(tokens_BT.device)
+        # torch leaves a stream on which a recording fails as the current one. A graph of an earlier trial that
+        # the garbage collector deletes makes it fail.
+        current = torch.cuda.current_stream(tokens_BT.device)
         try:
-            with pause_gc():  # a graph of an earlier trial that it deletes would end the recording
-                return RecordedPass(self._encode, self._model, tokens_BT, state, self._place, self._gradients)
+            with torch.cuda.device(tokens_BT.device), torch.cuda.stream(current), pause_gc():
+                return RecordedPass(model, tokens_BT, state, self._place, self._gradients)
         finally:
             torch.cuda.set_rng_state(random_state, tokens_BT.device)
             for buffer, value in buffers:
@@ -113,18 +119,25 @@ class RecordingPlace:
     Passes never overlap, so that all have the same memory. One stream has one workspace of cuBLAS.
     """
 
-    def __init__(self) -> None:
-        self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    def __init__(self, device: torch.device) -> None:
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._pool = torch.cuda.graph_pool_handle()
 
     @contextmanager
     def warm_up(self) -> Iterator[None]:
-        """Context of passes that run."""
-        current = torch.cuda.current_stream()
+        """Context of passes that run; raises RuntimeError for one that waits for the GPU.
+
+        A recording of such a pass fails too, and leaves more behind.
+        """
+        current, mode = torch.cuda.current_stream(), torch.cuda.get_sync_debug_mode()
         self._stream.wait_stream(current)
-        with torch.cuda.stream(self._stream):
-            yield
-        current.wait_stream(self._stream)
+        _set_sync_debug_mode("error")
+        try:
+            with torch.cuda.stream(self._stream):
+                yield
+        finally:
+            _set_sync_debug_mode(mode)
+            current.wait_stream(self._stream)
 
     def record(self, graph: torch.cuda.CUDAGraph) -> AbstractContextManager[None]:
         """Context whose kernels do not run, but become the graph's."""
@@ -141,7 +154,6 @@ class RecordedPass:
 
     def __init__(
         self,
-        encode: Encode,
         model: NeuralLanguageModel,
         tokens_BT: Tensor,
         state: RecurrentState,
@@ -151,6 +163,7 @@ class RecordedPass:
         self._tokens_BT = tokens_BT.clone()
         self._state = {name: tensor.detach().clone() for name, tensor in state.items()}
         named = {name: each for name, each in model.named_parameters() if each.requires_grad}
+        encode = partial(type(model).encode, model)
         with place.warm_up():
             read = self._find_read(encode, named)
         self.parameters = [named[name] for name in read]
@@ -195,6 +208,12 @@ class RecordedPass:
         self._hidden_gradient_BTH.copy_(gradient_BTH)
         self._backward.replay()
         return tuple(gradient.detach() for gradient in self._gradients)
+
+
+def _set_sync_debug_mode(mode: int | str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it is a prototype that does not find everything
+        torch.cuda.set_sync_debug_mode(mode)
 
 
 def _keep_autocast() -> AbstractContextManager[Any]:
