@@ -82,8 +82,8 @@ class GraphedBody:
         """Record a pass; buffers and random states are as before."""
         buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
         random_state = torch.cuda.get_rng_state(tokens_BT.device)
-        # torch leaves a stream on which a recording fails as the current one. A graph of an earlier trial that
-        # the garbage collector deletes makes it fail.
+        # torch leaves a stream on which a recording fails as the current one. A graph that the garbage
+        # collector deletes, such as one of an earlier trial, makes it fail.
         current = torch.cuda.current_stream(tokens_BT.device)
         try:
             with torch.cuda.device(tokens_BT.device), torch.cuda.stream(current), pause_gc():
