@@ -32,8 +32,8 @@ class LSTMStack(nn.Module):
     """`layers` LSTM layers of one width, with dropout between or after the layers, and within them.
 
     Without an active `regularisation` one call of the fused kernels runs all layers; with one, layers run
-    one after the other. So they do on a GPU with dropout between layers, for which cuDNN has a random state of
-    its own.
+    one after the other. So they do on a GPU with dropout between layers: its random state in cuDNN is not
+    that of torch.
     """
 
     def __init__(
