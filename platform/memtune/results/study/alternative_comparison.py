@@ -61,13 +61,14 @@ class WinnerComparison(Value):
     def describe_test(self, objective: Objective) -> str:
         """Whether the difference is real, in words."""
         if test := self.deciding_test:
-            answer = _ANSWERS[self.certainty]
-            return f"{answer}: {test.describe(objective)}"
-        if self.are_both_counted:
-            return "not tested: the costs of the validation items are not stored, or too few"
-        text = f"not tested: {format_count(self.seeds, 'equal seed')} of {MIN_PAIRED_SEEDS} needed"
-        if self.by_items:
-            text += f"; {' against '.join(self.models)}: {self.by_items.describe(objective)}"
+            text = f"{_ANSWERS[self.certainty]}: {test.describe(objective)}"
+        elif self.are_both_counted:
+            text = "not tested: the costs of the validation items are not stored, or too few"
+        else:
+            text = f"not tested: {format_count(self.seeds, 'equal seed')} of {MIN_PAIRED_SEEDS} needed"
+        if self.by_items and not self.are_both_counted:
+            models = " against ".join(self.models)
+            text += f"; as trained models alone, {models}: {self.by_items.describe(objective)}"
         return text
 
 
