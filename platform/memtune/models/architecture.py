@@ -214,7 +214,7 @@ class Model(nn.Module, ABC):
         """Adapt the model to the costs of all validations so far; lower is better.
 
         The trainer calls it after each report and once more when it resumes a trial, so the effect must
-        depend on these costs alone.
+        depend on these costs alone. It belongs into buffers: a CUDA graph of the body repeats Python values.
         """
 
     def wrap_body(self, wrap: Callable[["NeuralLanguageModel"], Encode]) -> None:
