@@ -54,7 +54,7 @@ def two_logical_gpus() -> Iterator[None]:
 @pytest.fixture
 def resolved(study_file: Path, settings: Settings) -> ResolvedStudy:
     (study_file.parent / "space.toml").write_text(SPACE)
-    terms = {"resources.gpus_per_trial": "fit", "resources.gpu_memory": "1.5GB"}
+    terms = {"resources.gpus_per_trial": "fit", "resources.gpu_memory": "2GB"}
     return resolve_study(study_file, load_study(study_file, terms), settings)
 
 

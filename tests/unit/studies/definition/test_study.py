@@ -346,7 +346,7 @@ def test_gpus_that_fit_follow_each_trials_memory(study_file: Path, settings: Set
         config.model.describe()["width"]: found.compute_gpus(config, memory)
         for config in (found.sample(RandomChooser(seed)) for seed in range(9))
     }
-    assert by_width == {4: 0.125, 4000: 0.5}
+    assert by_width == {4: 0.1666, 4000: 0.5}
 
 
 def test_n_gram_models_request_no_gpu(mixed_study: Path, settings: Settings) -> None:
