@@ -65,10 +65,9 @@ def test_a_node_with_a_full_disk_gives_its_trials_to_another(
     disk = mount_disk(tmp_path / "full", 64)
     disk.fill()
     study = study_setup.study_file.read_text().replace("max_concurrent = 1", "cpus_per_trial = 1")
-    # Long enough that the worker of the full node starts before the other one has trained every trial.
-    study_setup.study_file.write_text(
-        study.replace("tokens = 900", "tokens = 30_000").replace("report_every = 300", "report_every = 10_000")
-    )
+    # So long that the full node's worker starts before the other one has trained every trial.
+    study = study.replace("tokens = 900", "tokens = 30_000")
+    study_setup.study_file.write_text(study.replace("report_every = 300", "report_every = 10_000"))
     healthy, full = {"MEMTUNE_CACHE": str(tmp_path / "cache")}, {"MEMTUNE_CACHE": str(disk.folder)}
     with (
         start_ray_nodes(healthy, full) as ray,
