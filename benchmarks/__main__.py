@@ -19,7 +19,7 @@ from benchmarks.side_by_side import describe_machine
 
 FOLDER = Path(__file__).parent
 NOT_BENCHMARKS = {"__init__", "__main__", "baseline_search", "sequential_tests", "side_by_side"}
-NEED_A_GPU = {"cuda_speed", "gpu_packing"}
+NEED_A_GPU = {"cuda_speed", "shared_gpu"}
 BOUND_PATTERN = r"(?:<=|>=) [\d.]+"
 MEASURE_PATTERN = re.compile(
     r"(?P<name>.+): (?P<value>[\d.e+-]+) "

@@ -90,30 +90,32 @@ def list_models() -> dict[str, NeuralLanguageModelConfig]:
     return models
 
 
-def make_text(device: torch.device) -> tuple[Tensor, Tensor]:
+def make_text(device: torch.device, rows: int = ROWS, words: int = WORDS) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(1)
-    inputs_BT, targets_BT = torch.randint(VOCABULARY, (2, ROWS, WORDS), generator=generator).to(device)
+    inputs_BT, targets_BT = torch.randint(VOCABULARY, (2, rows, words), generator=generator).to(device)
     return inputs_BT, targets_BT
 
 
-def make_step(config: NeuralLanguageModelConfig, device: torch.device, mode: str) -> Callable[[], object]:
+def make_step(
+    config: NeuralLanguageModelConfig, device: torch.device, mode: str, rows: int = ROWS, words: int = WORDS
+) -> Callable[[], object]:
     """A training step as in a trial."""
     model = build_model(config, VOCABULARY, seed=0).to(device)
     training = TrainingConfig(epochs=1, clip_norm=CLIP, compile=mode == "compile")
     updater = ModelUpdater(training, model, device)
     if mode == "eager":
         model.wrap_body(lambda network: type(network).encode.__get__(network))
-    batch = make_text(device)
+    batch = make_text(device, rows, words)
 
     def step() -> Tensor:
         nats, _ = negative_log_likelihood(model, *batch)
-        updater.step([nats / (ROWS * WORDS)], RATE)
+        updater.step([nats / (rows * words)], RATE)
         return nats.detach()
 
     if mode == "graph":
         step(), step()
-        if not getattr(model.encode, "can_record", True):
-            raise RuntimeError("the body cannot be recorded")
+        if not getattr(model.encode, "can_capture", True):
+            raise RuntimeError("the body cannot be captured")
     return step
 
 

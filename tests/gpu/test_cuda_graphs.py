@@ -18,7 +18,7 @@ pytestmark = needs_cuda
 EXAMPLES = [each for each in list_examples() if not each.reads_trees]
 LENGTHS = (9, 13)
 PASSES = 4
-"""The second one of a shape is recorded, and later ones are replayed."""
+"""The second one of a shape is captured, and later ones are replayed."""
 
 
 def make_pair(config) -> tuple[NeuralLanguageModel, NeuralLanguageModel, GraphedBody]:
@@ -52,7 +52,7 @@ def test_passes_as_graphs_are_those_of_the_plain_network(config):
     torch.testing.assert_close(run_passes(graphed), run_passes(plain), rtol=1e-9, atol=1e-11)
     for own, other in zip(graphed.buffers(), plain.buffers(), strict=True):
         torch.testing.assert_close(own, other)
-    assert body.can_record or getattr(config, "linear_start", False)
+    assert body.can_capture or getattr(config, "linear_start", False)
 
 
 def compute_gradients(model: NeuralLanguageModel, *texts: Tensor) -> list[Tensor]:
@@ -77,7 +77,7 @@ def test_a_network_that_waits_for_the_gpu_runs_as_it_is_and_leaves_the_gpu_usabl
     plain, graphed, body = make_pair(config.model_copy(update={"linear_start": True}))
     stream = torch.cuda.current_stream()
     torch.testing.assert_close(run_passes(graphed), run_passes(plain), rtol=1e-9, atol=1e-11)
-    assert not body.can_record
+    assert not body.can_capture
     assert torch.cuda.current_stream() == stream
     torch.cuda.empty_cache()
     assert torch.nn.functional.dropout(torch.ones(999, device="cuda")).unique().numel() == 2

@@ -337,7 +337,7 @@ class TrainingLoop:
                 nats, self._state = self._task.loss(self._model, batch.to(self._device), self._state)
             interval.add_batch(nats, batch.token_count)
             yield nats / divisor
-            del nats
+            del nats  # with its graph of autograd, as in ModelUpdater.step
 
     def on_validation(self, valid_costs: Sequence[float]) -> None:
         """Pass the costs of all validations so far to the schedules of the optimiser and of the model."""

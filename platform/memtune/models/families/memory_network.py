@@ -148,6 +148,7 @@ class MemoryNetworkLanguageModel(WindowLanguageModel):
         keys_BKH, values_BKH = self.input_table(words_BK), self.output_table(words_BK)
         absent_Tn = mask_absent_slots(steps, slots, history, words_BK.device)
         query_BTH = keys_BKH.new_full((*tokens_BT.shape, self.config.width), INITIAL_QUERY_VALUE)
+        # Reading the buffer waits for a GPU, so that only a linear start reads it.
         is_linear = self.config.linear_start and not self.softmax
         weigh = compute_linear_window_weights if is_linear else compute_window_weights
         for _ in range(self.config.hops):

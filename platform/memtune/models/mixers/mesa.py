@@ -126,6 +126,8 @@ class Mesa(MappedMixer):
             matrices_BHWKK = sum_outer_products(key_BHWK, log_decay_BHW1, strength_BHW1, covariance_BHKK)
             covariance_BHKK = matrices_BHWKK[:, :, -1]
             system_BHWKK = matrices_BHWKK + ridge_H1KK
+            # `solve` and `cholesky_solve` wait for a GPU. Here a singular system gives no finite number, and
+            # the trial diverges.
             solved.append(torch.linalg.solve_ex(system_BHWKK, query_BHWK.unsqueeze(4)).result.squeeze(4))
         values_BHTV = strength_BHT1 * heads["value"]
         steps = MemorySteps(key_BHTK, values_BHTV, torch.cat(solved, dim=2), log_decay_BHT1, None)

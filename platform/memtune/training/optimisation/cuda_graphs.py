@@ -1,8 +1,8 @@
 """The body of a network on a GPU as CUDA graphs, which start all kernels of a pass at once.
 
 A small network takes the GPU less time than Python takes to start its kernels one by one. A graph repeats the
-kernels of a pass on the same memory, so there is one for each shape of the arguments, recorded when the shape
-comes for the second time. A body that waits for the GPU in its pass cannot be recorded and runs as it is.
+kernels of a pass on the same memory, so there is one for each shape of the arguments, captured when the shape
+comes for the second time. A body that waits for the GPU in its pass cannot be captured and runs as it is.
 """
 
 import warnings
@@ -24,7 +24,7 @@ from memtune.models.architecture import Encode, NeuralLanguageModel, RecurrentSt
 MAX_GRAPHS = 256
 """Shapes with a graph; later ones run without."""
 WARM_UP_PASSES = 2
-"""Before a recording, in which the libraries may not load kernels or reserve workspaces."""
+"""Before a capture, in which the libraries may not load kernels or reserve workspaces."""
 
 
 class GraphedBody:
@@ -35,30 +35,30 @@ class GraphedBody:
 
     def __init__(self, model: NeuralLanguageModel) -> None:
         self._model = ref(model)  # which holds this body, and whose memory is freed with its last reference
-        self._place = RecordingPlace(next(model.parameters()).device)
+        self._context = CaptureContext(next(model.parameters()).device)
         self._gradients: dict[str, Tensor] = {}
-        self._passes: dict[Hashable, RecordedPass] = {}
+        self._passes: dict[Hashable, CapturedPass] = {}
         self._seen: Counter[Hashable] = Counter()
-        self._running: RecordedPass | None = None
-        self.can_record = True
+        self._running: CapturedPass | None = None
+        self.can_capture = True
 
     def __call__(self, tokens_BT: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
         """hidden_BTH and the state after the last word."""
         model = self._model()
         assert model is not None
         is_training_pass = model.training and torch.is_grad_enabled()
-        can_record = is_training_pass and self.can_record and self._running is None
-        recorded = self._find_pass(model, tokens_BT, state) if can_record else None
-        if recorded is None:
+        can_capture = is_training_pass and self.can_capture and self._running is None
+        captured = self._find_pass(model, tokens_BT, state) if can_capture else None
+        if captured is None:
             return type(model).encode(model, tokens_BT, state)
-        self._running = recorded
-        recorded.run_forward(tokens_BT, state)
-        hidden_BTH = _Pass.apply(self, recorded, *recorded.parameters)  # type: ignore[no-untyped-call]
-        return hidden_BTH, {name: tensor.clone() for name, tensor in recorded.after.items()}
+        self._running = captured
+        captured.run_forward(tokens_BT, state)
+        hidden_BTH = _Pass.apply(self, captured, *captured.parameters)  # type: ignore[no-untyped-call]
+        return hidden_BTH, {name: tensor.clone() for name, tensor in captured.after.items()}
 
     def _find_pass(
         self, model: NeuralLanguageModel, tokens_BT: Tensor, state: RecurrentState
-    ) -> "RecordedPass | None":
+    ) -> "CapturedPass | None":
         shapes = tuple((name, tensor.shape, tensor.dtype) for name, tensor in sorted(state.items()))
         precision = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else None
         key = (tokens_BT.shape, shapes, precision)
@@ -69,25 +69,27 @@ class GraphedBody:
         if any(parameter._backward_hooks for parameter in model.parameters()):
             return None
         try:
-            self._passes[key] = self._record(model, tokens_BT, state)
+            self._passes[key] = self._capture(model, tokens_BT, state)
         except RuntimeError:  # torch's error for what waits for the GPU, has no graph, or needs more memory
-            self.can_record = False
+            self.can_capture = False
             self._passes.clear()
-            # Only a recording that ends well returns torch's random states to those that can be drawn from.
+            # Only a capture that ends well returns torch's random states to those that can be drawn from.
             with torch.cuda.device(tokens_BT.device), torch.cuda.graph(torch.cuda.CUDAGraph()):
                 torch.zeros(1, device=tokens_BT.device)
         return self._passes.get(key)
 
-    def _record(self, model: NeuralLanguageModel, tokens_BT: Tensor, state: RecurrentState) -> "RecordedPass":
-        """Record a pass; buffers and random states are as before."""
+    def _capture(
+        self, model: NeuralLanguageModel, tokens_BT: Tensor, state: RecurrentState
+    ) -> "CapturedPass":
+        """Capture a pass; buffers and random states are as before."""
         buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
         random_state = torch.cuda.get_rng_state(tokens_BT.device)
-        # torch leaves a stream on which a recording fails as the current one. A graph that the garbage
+        # torch leaves a stream on which a capture fails as the current one. A graph that the garbage
         # collector deletes, such as one of an earlier trial, makes it fail.
         current = torch.cuda.current_stream(tokens_BT.device)
         try:
             with torch.cuda.device(tokens_BT.device), torch.cuda.stream(current), pause_gc():
-                return RecordedPass(model, tokens_BT, state, self._place, self._gradients)
+                return CapturedPass(model, tokens_BT, state, self._context, self._gradients)
         finally:
             torch.cuda.set_rng_state(random_state, tokens_BT.device)
             for buffer, value in buffers:
@@ -102,19 +104,19 @@ class _Pass(torch.autograd.Function):
     """Connects the graph of a backward pass with autograd."""
 
     @staticmethod
-    def forward(ctx: Any, body: GraphedBody, recorded: "RecordedPass", *parameters: Tensor) -> Tensor:
-        ctx.body, ctx.recorded = body, recorded
-        return recorded.hidden_BTH.detach()
+    def forward(ctx: Any, body: GraphedBody, captured: "CapturedPass", *parameters: Tensor) -> Tensor:
+        ctx.body, ctx.captured = body, captured
+        return captured.hidden_BTH.detach()
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient_BTH: Tensor) -> tuple[Tensor | None, ...]:
         ctx.body.end_pass()
-        return None, None, *ctx.recorded.run_backward(gradient_BTH)
+        return None, None, *ctx.captured.run_backward(gradient_BTH)
 
 
-class RecordingPlace:
-    """The stream on which passes of a body are recorded, and the memory of their graphs.
+class CaptureContext:
+    """The stream on which passes of a body are captured, and the memory of their graphs.
 
     Passes never overlap, so that all have the same memory. One stream has one workspace of cuBLAS.
     """
@@ -127,7 +129,7 @@ class RecordingPlace:
     def warm_up(self) -> Iterator[None]:
         """Context of passes that run; raises RuntimeError for one that waits for the GPU.
 
-        A recording of such a pass fails too, and leaves more behind.
+        A capture of such a pass fails too, and leaves more behind.
         """
         current, mode = torch.cuda.current_stream(), torch.cuda.get_sync_debug_mode()
         self._stream.wait_stream(current)
@@ -139,14 +141,14 @@ class RecordingPlace:
             _set_sync_debug_mode(mode)
             current.wait_stream(self._stream)
 
-    def record(self, graph: torch.cuda.CUDAGraph) -> AbstractContextManager[None]:
+    def capture(self, graph: torch.cuda.CUDAGraph) -> AbstractContextManager[None]:
         """Context whose kernels do not run, but become the graph's."""
         # Other threads of the process may use the GPU.
         options: Any = {"pool": self._pool, "stream": self._stream, "capture_error_mode": "thread_local"}
         return torch.cuda.graph(graph, **options)
 
 
-class RecordedPass:
+class CapturedPass:
     """The graphs of a forward and a backward pass for one shape."""
 
     parameters: list[Parameter]
@@ -157,24 +159,24 @@ class RecordedPass:
         model: NeuralLanguageModel,
         tokens_BT: Tensor,
         state: RecurrentState,
-        place: RecordingPlace,
+        context: CaptureContext,
         gradients: dict[str, Tensor],
     ) -> None:
         self._tokens_BT = tokens_BT.clone()
         self._state = {name: tensor.detach().clone() for name, tensor in state.items()}
         named = {name: each for name, each in model.named_parameters() if each.requires_grad}
         encode = partial(type(model).encode, model)
-        with place.warm_up():
+        with context.warm_up():
             read = self._find_read(encode, named)
         self.parameters = [named[name] for name in read]
         for name in read:
             gradients.setdefault(name, torch.empty_like(named[name]))
         self._gradients = [gradients[name] for name in read]
         self._forward, self._backward = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
-        with place.record(self._forward), _keep_autocast():
+        with context.capture(self._forward), _keep_autocast():
             hidden_BTH, after = encode(self._tokens_BT, self._state)
         self._hidden_gradient_BTH = torch.empty_like(hidden_BTH)
-        with place.record(self._backward), _leave_autocast():
+        with context.capture(self._backward), _leave_autocast():
             found = torch.autograd.grad(hidden_BTH, self.parameters, self._hidden_gradient_BTH)
             torch._foreach_copy_(self._gradients, found)
         self.hidden_BTH = hidden_BTH.detach()

@@ -146,7 +146,7 @@ class ModelUpdater:
         for loss in losses:
             scaled = loss if self._scaler is None else self._scaler.scale(loss)
             scaled.backward()  # type: ignore[no-untyped-call]
-            del loss, scaled  # a CUDA graph cannot be recorded while the graph of another pass lives
+            del loss, scaled  # a CUDA graph cannot be captured while autograd's graph of another pass lives
         norm = self._apply_gradient(learning_rate)
         self._averages.update()
         return norm

@@ -4,7 +4,7 @@ Every process trains an LSTM of width 128 on drawn text, 20 x 35 words a step, a
 each other before the measurement. Processes take turns on a GPU; under MPS (`nvidia-cuda-mps-control -d`),
 which this program uses where it runs, their kernels run at the same time.
 
-    python -m benchmarks.gpu_packing [--family lstm] [--processes 1 2 4 8 16] [--seconds 5]
+    python -m benchmarks.shared_gpu [--family lstm] [--processes 1 2 4 8 16] [--seconds 5]
 """
 
 import argparse
@@ -15,12 +15,11 @@ from queue import Queue
 
 import torch
 
-from memtune.models import MODELS, build_model, negative_log_likelihood
+from benchmarks.cuda_speed import make_step
+from memtune.models import MODELS
 from memtune.training import open_device
-from memtune.training.optimisation.training_config import TrainingConfig
-from memtune.training.optimisation.update_step import ModelUpdater
 
-ROWS, WORDS, WIDTH, VOCABULARY = 20, 35, 128, 10_000
+ROWS, WORDS, WIDTH = 20, 35, 128
 
 
 def main() -> None:
@@ -57,15 +56,8 @@ def train(family: str, seconds: float, barrier: ProcessBarrier, speeds: "Queue[f
     """Train until the time is over, and put the tokens per second."""
     torch.set_num_threads(1)
     device = open_device("cuda")
-    config = MODELS[family].model_validate({"width": WIDTH})
-    model = build_model(config.require_network("the benchmark"), VOCABULARY, seed=0).to(device)
-    updater = ModelUpdater(TrainingConfig(epochs=1, clip_norm=5.0), model, device)
-    inputs_BT, targets_BT = torch.randint(VOCABULARY, (2, ROWS, WORDS)).to(device)
-
-    def step() -> None:
-        nats, _ = negative_log_likelihood(model, inputs_BT, targets_BT)
-        updater.step([nats / (ROWS * WORDS)], 0.1)
-
+    config = MODELS[family].model_validate({"width": WIDTH}).require_network("the benchmark")
+    step = make_step(config, device, "graph", ROWS, WORDS)
     for _ in range(20):
         step()
     torch.cuda.synchronize()
