@@ -5,6 +5,8 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -45,13 +47,19 @@ def start_driver() -> tuple["subprocess.Popen[str]", Path, int]:
 
 
 def find_cleanup(folder: Path) -> int:
-    """The process that cleans up after a driver."""
-    (found,) = [
-        int(entry.parent.name)
-        for entry in Path("/proc").glob("[0-9]*/cmdline")
-        if entry.read_bytes().split(b"\0")[-2:-1] == [str(folder).encode()]
-    ]
-    return found
+    """The process that cleans up after a driver.
+
+    It is awaited: while a process starts a program, its command line is empty for a moment, which is after
+    the pipe is closed that tells its parent of the start.
+    """
+    return poll_until(lambda: next(list_cleanups(folder), None), "the cleanup of a driver")
+
+
+def list_cleanups(folder: Path) -> Iterator[int]:
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # of a process that has ended meanwhile
+            if entry.read_bytes().split(b"\0")[-2:-1] == [str(folder).encode()]:
+                yield int(entry.parent.name)
 
 
 def test_only_its_user_enters_a_run_folder(temporary_folder: Path) -> None:
