@@ -17,7 +17,9 @@ from memtune.number_format import format_amount, format_count, format_duration
 if TYPE_CHECKING:
     from memtune.objective import Objective
     from memtune.results.study.search_result import SearchResult
+    from memtune.studies.definition.resolved_study import ResolvedStudy
     from memtune.studies.definition.study import Study
+    from memtune.studies.study_check import CoreSeconds
 
 StudyFile = Annotated[
     Path,
@@ -179,6 +181,7 @@ def collect_overrides(
 def _dry_run(study: Path, overrides: dict[str, Any], json: bool) -> None:
     with pause_gc():
         from memtune.reports.trial_tables import make_prior_table, make_sample_table
+        from memtune.spaces import FAMILY_FIELD
         from memtune.studies.study_check import dry_run, measure_core_seconds
         from memtune.values import flatten
 
@@ -186,7 +189,7 @@ def _dry_run(study: Path, overrides: dict[str, Any], json: bool) -> None:
     refusals = checked.refusals
     if json:
         found = {"id": resolved.id, "study": resolved.study, "samples": samples, "refusals": refusals}
-        out.print_json(data=found)
+        out.print_json(data={**found, "alternatives": resolved.alternatives})
         return
     study_config, sample = resolved.study, samples[0]
     size = resolved.space.size()
@@ -201,15 +204,26 @@ def _dry_run(study: Path, overrides: dict[str, Any], json: bool) -> None:
     for family, own in study_config.families.items():
         fields = (f"{name} = {value}" for name, value in flatten(own.model_dump()))
         out.print_line(f"{family} alone: {', '.join(fields)}")
+    if study_config.compare != FAMILY_FIELD:
+        _print_alternatives(resolved)
     out.print(make_sample_table(samples, resolved.vocabulary_size, resolved.searched_fields, refusals))
     if prior := resolved.list_prior_points():
         source = study_config.sampler.prior or "the spaces"
         out.print(make_prior_table(prior, f"{format_count(len(prior), 'point')} from {source}"))
     _print_budget(study_config, resolved.task.objective)
-    seconds = measure_core_seconds(checked)
-    if seconds is not None:
-        _print_estimate(study_config, resolved.count_trainings(), seconds)
+    started = [sample for sample, refusal in zip(samples, refusals, strict=True) if refusal is None]
+    if (seconds := measure_core_seconds(resolved, started)) is not None:
+        _print_estimate(study_config, resolved.count_repeats(), seconds)
     out.print("nothing was started")
+
+
+def _print_alternatives(resolved: "ResolvedStudy") -> None:
+    """Print the alternatives of a study that compares a field, and which families do not have it."""
+    field, alternatives = resolved.study.compare, resolved.alternatives
+    out.print_line(f"alternatives by {field}: {', '.join(alternatives)}")
+    for name, families in alternatives.items():
+        if families == [name]:
+            out.print_line(f"{name} has no {field}, so it is an alternative of its own")
 
 
 def _print_budget(study: "Study", objective: "Objective") -> None:
@@ -229,22 +243,27 @@ def _print_budget(study: "Study", objective: "Objective") -> None:
         out.print(f"repeats: the best {configurations}, {repeats.seeds} seeds each")
 
 
-def _print_estimate(study: "Study", trainings: tuple[int, int], seconds: float) -> None:
-    """Print what the fewest and the most trainings take on this machine, at these core seconds each."""
-    cores, fewest = study.resources.cpus_per_trial, trainings[0]
+def _print_estimate(study: "Study", repeats: tuple[int, int], seconds: "CoreSeconds") -> None:
+    """Print what the trials with the fewest and the most repeats take on this machine."""
+    cores, trials = study.resources.cpus_per_trial, study.budget.trials
+    fewest = trials + repeats[0]
     at_once = min(fewest, max(1, (os.cpu_count() or 1) // cores), study.resources.max_concurrent or fewest)
+    totals = [trials * seconds.trial + count * seconds.repeat for count in repeats]
 
     def describe(write: Callable[[float], str]) -> str:
-        return " to ".join(dict.fromkeys(map(write, trainings)))
+        return " to ".join(dict.fromkeys(map(write, totals)))
 
-    hours = describe(lambda count: format_amount(count * seconds / 3600))
-    time = describe(lambda count: format_duration(count * seconds / cores / at_once))
+    hours = describe(lambda total: format_amount(total / 3600))
+    time = describe(lambda total: format_duration(total / cores / at_once))
     money = ""
     if (prices := study.prices) is not None:
-        amounts = describe(lambda count: format_amount(count * seconds / 3600 * prices.cpu_hour))
+        amounts = describe(lambda total: format_amount(total / 3600 * prices.cpu_hour))
         money = f" and {amounts} {prices.currency}"
+    trainings = f"{format_count(trials, 'trial')} of {format_amount(seconds.trial)}"
+    if repeats[1]:
+        counts = " to ".join(dict.fromkeys(map("{:,}".format, repeats)))
+        trainings += f" and {counts} repeats of {format_amount(seconds.repeat)}"
     out.print(
-        f"about {hours} core hours on this machine, without evaluations and early stopping: "
-        f"{describe('{:,}'.format)} trainings of {format_amount(seconds)} core seconds, measured on samples; "
-        f"{time} with {at_once} at once{money}"
+        f"about {hours} core hours on this machine, without evaluations and early stopping: {trainings} "
+        f"core seconds, measured on samples; {time} with {at_once} at once{money}"
     )

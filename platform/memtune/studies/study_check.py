@@ -1,7 +1,7 @@
 """Checks of a study before it runs: whether this machine, or a cluster, can train what its space holds."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -12,7 +12,6 @@ from memtune.data_frames import make_frame, render_table
 from memtune.errors import ConfigurationError, StudyError
 from memtune.number_format import format_count
 from memtune.settings import Settings
-from memtune.spaces import PinnedChooser, RandomChooser
 from memtune.studies.definition.resolved_study import ResolvedStudy
 from memtune.studies.definition.study import Study
 from memtune.studies.definition.study_loader import StudySource, open_study, resolve_study
@@ -97,32 +96,40 @@ def _draw_samples(resolved: ResolvedStudy) -> list[TrialConfig]:
     is_small = size is not None and size <= DRY_RUN_SAMPLES
     points = [*space.points()] if is_small else space.family_choices() or [{}]
     for draw in range(MAX_DRAWS):
-        chooser = PinnedChooser(points[draw % len(points)], RandomChooser(first + draw))
-        if (sample := resolved.sample(chooser)) not in samples:
-            samples.append(sample)
+        drawn = resolved.draw([first + draw], points[draw % len(points)])
+        samples += (sample for sample in drawn if sample not in samples)
         if len(samples) == (size if is_small else DRY_RUN_SAMPLES):
             break
     return samples
 
 
-def measure_core_seconds(checked: DryRun) -> float | None:
-    """Core seconds of one training on this machine without its evaluations: the mean over the samples that
-    may start.
+class CoreSeconds(NamedTuple):
+    """Core seconds of a training on this machine without its evaluations, as means over samples."""
 
-    Counting costs nothing here. None where a sample needs a GPU or more memory than a check should take, and
-    where none may start. Sets the number of threads of torch to that of a trial.
+    trial: float
+    """Of a trial; counting costs nothing here."""
+    repeat: float
+    """Of a repeat, which a model that counts has none of."""
+
+
+def measure_core_seconds(resolved: ResolvedStudy, samples: Sequence[TrialConfig]) -> CoreSeconds | None:
+    """What the trainings of a study take, measured on samples that may start.
+
+    None where a sample needs a GPU or more memory than a check should take, and without samples. Sets the
+    number of threads of torch to that of a trial.
     """
-    resolved, measured = checked.resolved, list[float]()
+    measured = list[float]()
     resources = resolved.study.resources
     torch.set_num_threads(resources.cpus_per_trial)
-    for sample, refusal in zip(checked.samples, checked.refusals, strict=True):
-        if refusal is not None:
-            continue
+    trained = [sample for sample in samples if sample.training is not None]
+    for sample in trained:
         needed = compute_sizes(sample, resolved.corpus).memory or 0
-        if sample.training is not None and (resources.gpus_per_trial or needed > MEASURED_BYTES):
+        if resources.gpus_per_trial or needed > MEASURED_BYTES:
             return None
         measured.append(measure_seconds_per_token(sample, resolved.corpus) * resolved.trial_tokens)
-    return fmean(measured) if measured else None
+    if not samples:
+        return None
+    return CoreSeconds(sum(measured) / len(samples), fmean(measured) if measured else 0.0)
 
 
 def check_study(
@@ -159,7 +166,7 @@ def _check_resources(path: Path | None, study: Study, has_cluster: bool) -> None
 def _check_trainings(path: Path | None, resolved: ResolvedStudy) -> None:
     """Raise StudyError where this machine cannot compute any trial, or any repeat, in its precision."""
     repeats = resolved.study.repeats
-    samples = [resolved.sample(RandomChooser(seed)) for seed in range(DEVICE_SAMPLES)]
+    samples = [*resolved.draw(range(DEVICE_SAMPLES))]
     for precision in dict.fromkeys([None, repeats.precision if repeats.are_asked_for else None]):
         problems = [_find_device_problem(resolved, sample, precision) for sample in samples]
         if all(problems):

@@ -1,11 +1,12 @@
 """A study with its open corpus and its checked space, and what follows from them about its trials."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -31,6 +32,7 @@ from memtune.search import (
 )
 from memtune.search.early_stopping import EarlyStopping, NoEarlyStoppingConfig, SuccessiveHalvingConfig
 from memtune.search.warm_start import list_prior_points, list_warm_start_points
+from memtune.seed_statistics import MIN_PAIRED_SEEDS
 from memtune.settings import Settings
 from memtune.spaces import (
     FAMILY_FIELD,
@@ -46,7 +48,12 @@ from memtune.spaces import (
 )
 from memtune.storage.folder import Folder
 from memtune.studies.definition.study import Study
-from memtune.studies.definition.study_terms import TERMS_FILE, describe_changed_terms, name_value
+from memtune.studies.definition.study_terms import (
+    TERMS_FILE,
+    describe_changed_terms,
+    name_alternative,
+    name_value,
+)
 from memtune.tasks import AnyTask, open_task
 from memtune.training import (
     MemoryEstimate,
@@ -64,6 +71,7 @@ CHANGEABLE_TERMS = {"budget", "prices", "resources", "repeats", "champion", "com
 """Terms that may differ between the runs of one study."""
 BUDGET_SAMPLES = 200
 GPU_REQUEST_SAMPLES = 32
+_NOTHING: Mapping[str, Scalar] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -100,12 +108,12 @@ class ResolvedStudy:
     @cached_property
     def _sample(self) -> TrialConfig:
         """A trial of the space: all have the same task and protocol."""
-        return self.sample(RandomChooser(self.study.seed))
+        return self._draw_one({})
 
     @cached_property
     def training(self) -> TrainingConfig:
         """The training of one trial; models that count read the text once."""
-        samples = (self.sample(RandomChooser(seed)) for seed in range(BUDGET_SAMPLES))
+        samples = self.draw(range(BUDGET_SAMPLES))
         trained = (sample.training for sample in samples if sample.training is not None)
         return next(trained, TrainingConfig(epochs=1))
 
@@ -215,7 +223,7 @@ class ResolvedStudy:
         terms = {
             FORMAT_KEY: STUDY_FORMAT,
             **self.study.model_dump(mode="json"),
-            "alternatives": self.alternatives,
+            "alternatives": [*self.alternatives],
         }
         folder.write_json(TERMS_FILE, terms)
         SourceStore(str(folder)).write(self.sources)
@@ -225,8 +233,23 @@ class ResolvedStudy:
         return self.early_stopping.make_rule(self.trial_tokens)
 
     def sample(self, chooser: Chooser) -> TrialConfig:
-        """The trial that a chooser draws from the space."""
+        """The trial that a chooser draws from the space.
+
+        Raises ConfigurationError where its fields exclude each other, or no size of it fits.
+        """
         return make_trial_config(self.space.sample(chooser, self.measure_size))
+
+    def draw(self, seeds: Iterable[int], pinned: Mapping[str, Scalar] = _NOTHING) -> Iterator[TrialConfig]:
+        """Random trials of the space with the `pinned` parameters, without the draws that are no trial."""
+        for seed in seeds:
+            with suppress(ConfigurationError):
+                yield self.sample(PinnedChooser(pinned, RandomChooser(seed)))
+
+    def _draw_one(self, pinned: Mapping[str, Scalar]) -> TrialConfig:
+        """A trial with the pinned parameters. Raises ConfigurationError where none of 200 draws is one."""
+        first = self.study.seed
+        found = next(self.draw(range(first, first + BUDGET_SAMPLES), pinned), None)
+        return found or self.sample(PinnedChooser(pinned, RandomChooser(first)))
 
     @property
     def terms(self) -> dict[str, Any]:
@@ -299,7 +322,7 @@ class ResolvedStudy:
 
     def compute_average_gpus(self, gpu_bytes: int | None) -> float:
         """The GPUs that the trials of the space request on average."""
-        samples = [self.sample(RandomChooser(seed)) for seed in range(GPU_REQUEST_SAMPLES)]
+        samples = [*self.draw(range(GPU_REQUEST_SAMPLES))]
         return sum(self.compute_gpus(sample, gpu_bytes) for sample in samples) / len(samples)
 
     @property
@@ -307,27 +330,39 @@ class ResolvedStudy:
         """The dotted fields that the study's trials may differ in, in the order of its spaces."""
         return tuple(dict.fromkeys(parameter.field for parameter in self.space.parameters()))
 
-    @property
-    def alternatives(self) -> list[str]:
-        """The alternatives of the study's question, as far as its spaces list them."""
-        field = self.study.compare
-        if field == FAMILY_FIELD:
-            choices = [option for choice in self.space.family_choices() for option in choice.values()]
-            return [str(option) for option in choices] or [self._sample.model.family]
-        searched = [found for found in self.space.parameters() if found.field == field]
-        values = dict.fromkeys(value for found in searched for value in found.list_alternatives())
-        return [name_value(field, value) for value in values]
+    @cached_property
+    def alternatives(self) -> dict[str, list[str]]:
+        """The alternatives of the study's question, as far as its spaces list them, each with its families.
 
-    def count_trainings(self) -> tuple[int, int]:
-        """The fewest and the most trainings of the study: its trials, and their repeats.
-
-        A model that counts is not repeated; of a single alternative its two best configurations are.
+        A family without the compared field is an alternative of its own.
         """
-        families, trials = [MODELS.get(name) for name in self.alternatives], self.study.budget.trials
-        trained = sum(family is None or family.is_trained_by_gradient for family in families)
-        repeated = min(trials, 2 * trained if len(families) == 1 else trained)
-        fewest, most = self.study.repeats.count_trainings(repeated)
-        return trials + fewest, trials + most
+        field, found = self.study.compare, dict[str, list[str]]()
+        searched = [each for each in self.space.parameters() if each.field == field != FAMILY_FIELD]
+        for choice in self.space.family_choices() or [{}]:
+            sample = self._draw_one(choice)
+            own = [each for each in searched if choice.items() <= each.conditions.items()]
+            values = [name_value(field, value) for each in own for value in each.list_alternatives()]
+            for name in dict.fromkeys(values if own else [name_alternative(sample, field)]):
+                found.setdefault(name, []).append(sample.model.family)
+        return found
+
+    def count_repeats(self) -> tuple[int, int]:
+        """The fewest and the most repeats of the study; a model that counts is not repeated.
+
+        The trials go to the alternatives in turn. Of a single one its two best configurations are compared.
+        """
+        trials, terms = self.study.budget.trials, self.study.repeats
+        is_trained = [
+            [MODELS[family].is_trained_by_gradient for family in families]
+            for families in self.alternatives.values()
+        ]
+        trained = (sum(map(all, is_trained)), sum(map(any, is_trained)))
+        if terms.until:
+            repeated = [min(trials, 2 * each if len(is_trained) == 1 else each) for each in trained]
+            return repeated[0] * MIN_PAIRED_SEEDS, repeated[1] * terms.most_seeds
+        fewest = trials * trained[0] // len(is_trained)
+        most = trials if trained[1] else 0
+        return min(terms.best, fewest) * (terms.seeds - 1), min(terms.best, most) * (terms.seeds - 1)
 
     @property
     def vocabulary_size(self) -> int:
@@ -386,8 +421,8 @@ class ResolvedStudy:
 
     def check_budget(self) -> None:
         """Raise StudyError when none of 200 sampled configurations may start."""
-        for seed in range(BUDGET_SAMPLES):
-            reason = self.get_refusal_reason(self.sample(RandomChooser(seed)).model_dump(mode="json"))
+        for sample in self.draw(range(BUDGET_SAMPLES)):
+            reason = self.get_refusal_reason(sample.model_dump(mode="json"))
             if reason is None:
                 return
         raise StudyError(

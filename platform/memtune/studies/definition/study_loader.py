@@ -109,7 +109,8 @@ def resolve_study(path: Path | None, study: Study, settings: Settings) -> Resolv
             f'{name_place(path)}: compare = "{study.compare}" is not a field that the study searches; '
             f"{did_you_mean(study.compare, known)}"
         )
-    if study.compare != FAMILY_FIELD and not resolved.alternatives:
+    compared = [each for each in resolved.space.parameters() if each.field == study.compare]
+    if study.compare != FAMILY_FIELD and not any(each.list_alternatives() for each in compared):
         raise StudyError(
             f'{name_place(path)}: compare = "{study.compare}" is a range of more than {MAX_ALTERNATIVES} '
             "values; name those to compare with choice, or compare another field"
@@ -121,7 +122,7 @@ def resolve_study(path: Path | None, study: Study, settings: Settings) -> Resolv
         resolved.list_initial_points()
     _check_target(name_place(path), resolved)
     resolved.check_budget()
-    check_new_families(resolved.sample(RandomChooser(seed)) for seed in range(FAMILY_SAMPLES))
+    check_new_families(resolved.draw(range(FAMILY_SAMPLES)))
     if problem := resolved.early_stopping.get_problem(resolved.trial_tokens):
         raise StudyError(f"{name_place(path)}: {problem}")
     return resolved

@@ -232,12 +232,6 @@ class Repeats(Value):
         """Whether the study repeats anything."""
         return self.best > 0 or self.until is not None
 
-    def count_trainings(self, alternatives: int) -> tuple[int, int]:
-        """The fewest and the most trainings under further seeds; with `until`, of so many alternatives."""
-        if self.until:
-            return alternatives * MIN_PAIRED_SEEDS, alternatives * self.most_seeds
-        return self.best * (self.seeds - 1), self.best * (self.seeds - 1)
-
     @property
     def most_seeds(self) -> int:
         """Those of the last test that `max_seeds` allows."""

@@ -8,6 +8,7 @@ import torch
 
 import memtune
 from memtune.api import run_search
+from memtune.corpora import Corpus
 from memtune.errors import ConfigurationError, CorpusError, MemtuneError, SpaceError, StudyError
 from memtune.search import Outcome
 from memtune.settings import Settings
@@ -17,7 +18,7 @@ from memtune.studies.definition.study_loader import check_spaces, load_study, re
 from memtune.studies.definition.study_terms import name_alternative
 from memtune.studies.definition.toml_files import check_document
 from memtune.studies.seed_repeats import make_repeat_space
-from memtune.studies.study_check import check_study, dry_run
+from memtune.studies.study_check import check_study, dry_run, measure_core_seconds
 from memtune.training import TrialConfig
 from memtune.trial_state import TrialState
 from tests.presence import require
@@ -127,6 +128,43 @@ def test_a_dry_run_shows_all_points_of_a_small_space(study_file: Path, settings:
     terms = {"sampler.kind": "grid", "model": {"width": 4}, "training.optimiser": {"learning_rate": 0.5}}
     samples = dry_run(study_file, terms, settings).samples
     assert sorted(sample.model.describe()["layers"] for sample in samples) == [1, 2]
+
+
+EXCLUSIVE_SPACE = """[model]
+family = "lstm"
+width = { choice = [8, 9, 10, 11] }
+embedding_width = { choice = [8, 9] }
+tie_output = { choice = [true, false] }
+
+[training.optimiser]
+kind = "sgd"
+learning_rate = 0.1
+"""
+"""Tied tables need embeddings as wide as the layers: of 16 points 6 are no trials."""
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_study_of_which_some_draws_are_no_trial_has_samples_of_the_others(
+    seed: int, study_file: Path, settings: Settings
+) -> None:
+    (study_file.parent / "space.toml").write_text(EXCLUSIVE_SPACE)
+    resolved, samples = dry_run(study_file, {"seed": seed}, settings)
+    assert len(samples) == 5
+    assert resolved.alternatives == {"lstm": ["lstm"]}
+
+
+def test_what_repeats_take_is_measured_on_models_that_are_repeated(
+    study_file: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measure(config: TrialConfig, _: Corpus) -> float:
+        return 0.0 if config.training is None else 0.5
+
+    monkeypatch.setattr("memtune.studies.study_check.measure_seconds_per_token", measure)
+    (study_file.parent / "kneser_ney.toml").write_text('[model]\nfamily = "kneser_ney"\norder = 2\n')
+    resolved, samples = dry_run(study_file, {"spaces": ["space.toml", "kneser_ney.toml"]}, settings)
+    measured = measure_core_seconds(resolved, samples[:3])
+    assert [sample.model.family for sample in samples[:3]] == ["lstm", "kneser_ney", "lstm"]
+    assert measured == pytest.approx((300, 450))
 
 
 def test_a_name_that_no_folder_can_have_is_refused_in_a_dry_run(study_file: Path, settings: Settings) -> None:
