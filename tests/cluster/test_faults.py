@@ -21,6 +21,7 @@ import torch
 
 from memtune.corpora import open_corpus
 from memtune.results.comparison import compare
+from memtune.results.study.study_view import open_view
 from memtune.search import Outcome
 from memtune.search.database.study_database import open_study_database
 from memtune.search.trial_store import IDENTITY_KEY
@@ -33,7 +34,6 @@ from tests.cluster.drivers import (
     Driver,
     RayInstance,
     load_resolved_study,
-    open_proposals,
     read_outcomes,
     run_driver,
     start_ray_instance,
@@ -331,8 +331,8 @@ def test_a_diverging_trial_fails_with_its_reason(
 def test_a_model_larger_than_the_machine_is_never_started(
     faulty_study: FaultyStudy, record_fault: RecordFault
 ) -> None:
-    known = open_proposals(faulty_study.study, faulty_study.settings)
-    reasons = [each.remark or "" for each in known.list_rejected() if each.state is TrialState.REFUSED]
+    study = open_view(faulty_study.study.stem, faulty_study.settings)
+    reasons = [each.remark or "" for each in study.stored.refused]
     assert reasons
     assert all(re.search("it would take .* MiB there are", reason) for reason in reasons)
     assert re.search(r"Not tried: recurrent_memory \(\d+ samples? refused, for instance", faulty_study.output)

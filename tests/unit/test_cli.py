@@ -237,7 +237,10 @@ def test_a_dry_run_shows_budgets_repeats_time_money_and_the_ranges_of_a_family(
     assert "budget: tokens = 1,000,000, time = 7,200 s" in shown
     assert "repeats: the best 2 configurations, 3 seeds each" in shown
     assert "lstm alone: training.optimiser.learning_rate.float = [0.2, 0.3]" in shown
-    assert re.search(r"4 trials of \S+ and 4 repeats of \S+ core seconds,.*; \d+m \d\ds with \d+ at once and \S+ EUR", shown)
+    assert re.search(
+        r"4 trials of \S+ and 4 repeats of \S+ core seconds,.*; \d+m \d\ds with \d+ at once and \S+ EUR",
+        shown,
+    )
 
 
 COUNTING_SPACE = '[model]\nfamily = "kneser_ney"\norder = { int = [2, 3] }\n'
@@ -258,7 +261,9 @@ def test_a_dry_run_has_the_hours_of_the_fewest_and_of_the_most_seeds_until_decid
 ) -> None:
     """Four trials, and from 3 to 12 seeds of each of two widths."""
     shown = dry_run(study_file, "model.width", DECIDED)
-    low, high = require(re.search(r"about (\S+) to (\S+) core hours.*: 4 trials .* 6 to 24 repeats", shown)).groups()
+    low, high = require(
+        re.search(r"about (\S+) to (\S+) core hours.*: 4 trials .* 6 to 24 repeats", shown)
+    ).groups()
     assert float(high) / float(low) == pytest.approx(2.8, rel=0.1)
 
 
@@ -289,10 +294,14 @@ def test_a_dry_run_names_the_alternatives_and_the_families_without_the_compared_
     settings: Settings, study_file: Path
 ) -> None:
     """The vanilla RNN has the field at a value that another family has, too."""
-    rnn = '[model]\nfamily = "rnn"\nwidth = 4\nlayers = 2\n[training.optimiser]\nkind = "sgd"\nlearning_rate = 0.1\n'
+    optimiser = '[training.optimiser]\nkind = "sgd"\nlearning_rate = 0.1\n'
+    rnn = f'[model]\nfamily = "rnn"\nwidth = 4\nlayers = 2\n{optimiser}'
     study_file.with_name("rnn.toml").write_text(rnn)
     shown = dry_run(study_file, "model.layers", "", '["space.toml", "rnn.toml", "kneser_ney.toml"]')
-    assert "alternatives by model.layers: layers 1, layers 2, kneser_ney kneser_ney has no model.layers, so" in shown
+    assert (
+        "alternatives by model.layers: layers 1, layers 2, kneser_ney kneser_ney has no model.layers, so"
+        in shown
+    )
     assert "rnn has no" not in shown
     checked = json.loads(read_output("search", str(study_file), "--dry-run", "--json"))
     assert checked["alternatives"] == {

@@ -182,14 +182,14 @@ def _dry_run(study: Path, overrides: dict[str, Any], json: bool) -> None:
     with pause_gc():
         from memtune.reports.trial_tables import make_prior_table, make_sample_table
         from memtune.spaces import FAMILY_FIELD
-        from memtune.studies.study_check import dry_run, measure_core_seconds
+        from memtune.studies.study_check import MAX_DRAWS, dry_run, measure_core_seconds
         from memtune.values import flatten
 
     resolved, samples = checked = dry_run(study, overrides)
-    refusals = checked.refusals
+    refusals, problems = checked.refusals, resolved.list_draw_problems(range(MAX_DRAWS))
     if json:
         found = {"id": resolved.id, "study": resolved.study, "samples": samples, "refusals": refusals}
-        out.print_json(data={**found, "alternatives": resolved.alternatives})
+        out.print_json(data={**found, "refused_draws": problems, "alternatives": resolved.alternatives})
         return
     study_config, sample = resolved.study, samples[0]
     size = resolved.space.size()
@@ -207,6 +207,11 @@ def _dry_run(study: Path, overrides: dict[str, Any], json: bool) -> None:
     if study_config.compare != FAMILY_FIELD:
         _print_alternatives(resolved)
     out.print(make_sample_table(samples, resolved.vocabulary_size, resolved.searched_fields, refusals))
+    if problems:
+        out.print_line(
+            f"{len(problems)} of {MAX_DRAWS} random draws are no trial and would not start, for instance "
+            f"because {problems[0]}"
+        )
     if prior := resolved.list_prior_points():
         source = study_config.sampler.prior or "the spaces"
         out.print(make_prior_table(prior, f"{format_count(len(prior), 'point')} from {source}"))

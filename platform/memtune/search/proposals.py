@@ -21,7 +21,6 @@ from memtune.search.trial_store import (
     ListPoints,
     TrialStore,
     is_paused,
-    is_rejected,
     read_outcome,
     read_proposal,
     select_started,
@@ -157,11 +156,6 @@ class Proposals:
     def list_finished(self) -> list[Outcome]:
         """Every trial that has ended or is paused."""
         return [outcome for outcome in self.list_outcomes() if outcome.state.has_ended_or_paused]
-
-    def list_rejected(self) -> list[Outcome]:
-        """Every trial that was sampled and never started: duplicates and refusals, with the reason."""
-        asked = self._buffer.retry_until(self._store.list_asked)
-        return [read_outcome(trial) for trial in asked if is_rejected(trial)]
 
     def check(self) -> None:
         """Raise StudyError when this driver lost the study or its storage was deleted.

@@ -10,7 +10,14 @@ import pytest
 from optuna.trial import TrialState, create_trial
 
 from memtune.results.study.study_front import compute_hypervolume, find_front
-from memtune.search import MultiObjective, Outcome, Proposals, SamplerConfig, compute_coordinate
+from memtune.search import (
+    MultiObjective,
+    Outcome,
+    Proposals,
+    SamplerConfig,
+    StudyReader,
+    compute_coordinate,
+)
 from memtune.search.samplers.observed_values import attach_objectives
 from memtune.search.trial_store import CONFIGURATION_KEY, IDENTITY_KEY, REFUSAL_KEY
 from memtune.spaces import Space, read_space
@@ -111,9 +118,9 @@ def test_refused_configurations_are_avoided_although_they_are_small(tmp_path: Pa
     def refuse(configuration: dict[str, Any]) -> str | None:
         return "too small" if configuration["model"]["x"] < 0.5 else None
 
-    proposals = open_proposals(f"journal://{tmp_path}/study", kind, refuse=refuse)
-    drive(proposals, 40)
-    assert len(proposals.list_rejected()) < 25  # random draws refuse as many as they start
+    url = f"journal://{tmp_path}/study"
+    drive(open_proposals(url, kind, refuse=refuse), 40)
+    assert len(StudyReader(url).read("s").refused) < 25  # random draws refuse as many as they start
 
 
 def test_a_refused_trial_and_an_unknown_objective_count_as_the_worst() -> None:

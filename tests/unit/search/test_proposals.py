@@ -6,6 +6,8 @@ import pytest
 from optuna.trial import TrialState as OptunaState
 
 from memtune.errors import ConfigurationError, StudyError
+from memtune.search import StudyReader
+from memtune.search.trial_store import DUPLICATE_OF_KEY, read_outcome
 from memtune.trial_state import StopReason, TrialEnd, TrialState
 from memtune.values import flatten
 from tests.unit.search.conftest import make_space
@@ -147,11 +149,11 @@ def test_a_driver_that_loses_its_study_during_sampling_proposes_nothing(open_stu
 
 
 @pytest.mark.parametrize("kind", ["random", "qmc", "tpe", "gp"])  # NSGA-II also copies parents
-def test_every_ask_draws_a_new_sample(open_study, kind):
+def test_every_ask_draws_a_new_sample(open_study, read_optuna_trials, kind):
     proposals = open_study(kind=kind)
     for _ in range(10):
         proposals.complete(proposals.ask().number, 1.0)
-    assert proposals.list_rejected() == []
+    assert len(read_optuna_trials()) == 10
 
 
 @ALL
@@ -187,15 +189,15 @@ def test_a_duplicate_has_the_known_value_and_names_its_trial(open_study, read_op
     proposals = open_study("continuous", identify=lambda found: str(found["model"]["memory_size"] % 2))
     exhaust(proposals)
     known = {outcome.identity: outcome for outcome in proposals.list_finished()}
-    duplicates = proposals.list_rejected()
+    duplicates = [trial for trial in read_optuna_trials() if DUPLICATE_OF_KEY in trial.user_attrs]
     assert len(known) == 2
     assert duplicates
-    trials = read_optuna_trials()
-    for duplicate in duplicates:
+    for trial in duplicates:
+        duplicate = read_outcome(trial)
         original = known[duplicate.identity]
         assert duplicate.state == "duplicate"
         assert duplicate.remark == f"the same configuration as trial {original.number}"
-        assert trials[duplicate.number].state is OptunaState.COMPLETE
+        assert trial.state is OptunaState.COMPLETE
         assert duplicate.value == original.value
 
 
@@ -219,7 +221,7 @@ def test_a_duplicate_of_a_running_or_failed_trial_is_failed(open_study, read_opt
 
 
 def test_a_refused_configuration_is_recorded_with_its_reason_and_never_returned(
-    open_study, read_optuna_trials
+    open_study, storage, read_optuna_trials
 ):
     def refuse(configuration):
         size = configuration["model"]["memory_size"]
@@ -227,7 +229,7 @@ def test_a_refused_configuration_is_recorded_with_its_reason_and_never_returned(
 
     proposals = open_study(refuse=refuse)
     assert all(proposals.ask().configuration["model"]["memory_size"] <= 10 for _ in range(10))
-    refused = proposals.list_rejected()
+    refused = StudyReader(storage).read("s").refused
     assert refused
     for outcome in refused:
         assert outcome.state == "refused"
@@ -244,7 +246,7 @@ def test_refused_points_of_a_finite_space_leave_the_others(open_study):
     assert len(exhaust(proposals)) == 2
 
 
-def test_an_invalid_configuration_is_refused_with_the_message(open_study):
+def test_an_invalid_configuration_is_refused_with_the_message(open_study, storage):
     def identify(configuration):
         if configuration["optimiser"]["kind"] == "adam":
             raise ConfigurationError("adam goes with no memory")
@@ -252,10 +254,11 @@ def test_an_invalid_configuration_is_refused_with_the_message(open_study):
 
     proposals = open_study(identify=identify)
     assert all(proposals.ask().configuration["optimiser"]["kind"] == "sgd" for _ in range(6))
-    assert {outcome.remark for outcome in proposals.list_rejected()} == {"adam goes with no memory"}
+    refused = StudyReader(storage).read("s").refused
+    assert {outcome.remark for outcome in refused} == {"adam goes with no memory"}
 
 
-def test_a_rare_configuration_is_found_although_the_sampler_misses_it(open_study):
+def test_a_rare_configuration_is_found_although_the_sampler_misses_it(open_study, storage):
     """One in thousands of configurations: the sampler has 20 attempts, the random search after it 4,000."""
 
     def refuse(configuration):
@@ -264,7 +267,7 @@ def test_a_rare_configuration_is_found_although_the_sampler_misses_it(open_study
 
     proposals = open_study(refuse=refuse)
     assert 0.5 < proposals.ask().configuration["optimiser"]["learning_rate"] < 0.505
-    assert len(proposals.list_rejected()) == 20
+    assert len(StudyReader(storage).read("s").refused) == 20
 
 
 def test_two_studies_of_one_storage_are_separate(open_study):
@@ -358,20 +361,20 @@ def test_initial_points_are_tried_first_and_in_order(open_study):
     assert second.configuration["optimiser"]["kind"] == "sgd"
 
 
-def test_a_repeated_initial_point_is_a_duplicate_and_the_next_one_follows(open_study):
+def test_a_repeated_initial_point_is_a_duplicate_and_the_next_one_follows(open_study, read_optuna_trials):
     proposals = open_study(initial_points=[POINTS[0], POINTS[0], {**POINTS[0], "model.memory_size": 8}])
     assert [proposals.ask().configuration["model"]["memory_size"] for _ in range(2)] == [7, 8]
-    assert len(proposals.list_rejected()) == 1
+    assert [DUPLICATE_OF_KEY in trial.user_attrs for trial in read_optuna_trials()] == [False, True, False]
 
 
-def test_a_family_that_is_refused_is_tried_again_a_few_times(open_study):
+def test_a_family_that_is_refused_is_tried_again_a_few_times(open_study, storage):
     def refuse(configuration):
         family, width = configuration["model"].values()
         return "too large" if family == "scrn" or (family == "rnn" and width > 60) else None
 
     proposals = open_study("families", refuse=refuse)
     assert {proposals.ask().configuration["model"]["family"] for _ in range(3)} == FAMILIES - {"scrn"}
-    refused = [outcome.configuration["model"]["family"] for outcome in proposals.list_rejected()]
+    refused = [outcome.family for outcome in StudyReader(storage).read("s").refused]
     assert refused.count("scrn") == 5
 
 

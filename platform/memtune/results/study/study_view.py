@@ -21,12 +21,18 @@ from memtune.errors import (
 from memtune.objective import Objective
 from memtune.results.ranking.selection import Configuration, Ranking, ShortTrial, rank_trials
 from memtune.results.study.study_trials import StudyTrial, list_study_trials
-from memtune.search import StoredStudy, StudyReader
+from memtune.search import Outcome, StoredStudy, StudyReader
 from memtune.settings import Settings
 from memtune.studies.budgets.study_cost import StudyCost, compute_study_cost
-from memtune.studies.definition.study_terms import StoredTerms, name_alternative, read_stored_terms
+from memtune.studies.definition.study_terms import (
+    StoredTerms,
+    name_alternative,
+    name_value,
+    read_stored_terms,
+)
 from memtune.tasks import open_task
 from memtune.training import TrialSizes, compute_sizes
+from memtune.values import flatten
 
 log = logging.getLogger(__name__)
 
@@ -111,14 +117,23 @@ class StudyView:
 
     @cached_property
     def refusals(self) -> dict[str, list[str]]:
-        """Why samples were refused, for each alternative without a trial: all of its samples were."""
+        """Why samples were refused, for each alternative without a trial: all of its samples were.
+
+        Those that were refused before their alternative was known are under "".
+        """
         reasons: dict[str, list[str]] = {}
         untried = {*self.terms.alternatives} - {trial.alternative for trial in self.trials}
         for outcome in self.stored.refused if untried else ():
-            with suppress(ConfigurationError):  # its fields exclude each other, so it names no alternative
-                alternative = name_alternative(outcome.config, self.terms.compare)
-                reasons.setdefault(alternative, []).append(outcome.remark or "")
-        return {alternative: found for alternative, found in reasons.items() if alternative in untried}
+            reasons.setdefault(self._name_refused(outcome), []).append(outcome.remark or "")
+        return {alternative: found for alternative, found in reasons.items() if alternative in {"", *untried}}
+
+    def _name_refused(self, outcome: Outcome) -> str:
+        """The alternative of a refused sample, whose fields may exclude each other or be missing."""
+        field = self.terms.compare
+        with suppress(ConfigurationError):
+            return name_alternative(outcome.config, field)
+        values = dict(flatten(outcome.configuration))
+        return name_value(field, values[field]) if field in values else outcome.family
 
     @cached_property
     def ranking(self) -> Ranking[StudyTrial] | None:

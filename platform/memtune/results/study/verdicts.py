@@ -193,6 +193,9 @@ def _list_caveats(
     excluded = [name for name in lacking if name not in short]
     if untried:
         yield f"Not tried: {', '.join(untried)}."
+    if untried and (unnamed := refusals.get("")):
+        samples = format_count(len(unnamed), "sample")
+        yield f"Refused before its alternative was known: {samples}, for instance because {unnamed[0]}."
     if short:
         yield f"Without a trial of full length: {', '.join(short)}."
     if excluded:

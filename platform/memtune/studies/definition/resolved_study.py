@@ -35,7 +35,6 @@ from memtune.search.warm_start import list_prior_points, list_warm_start_points
 from memtune.seed_statistics import MIN_PAIRED_SEEDS
 from memtune.settings import Settings
 from memtune.spaces import (
-    FAMILY_FIELD,
     Chooser,
     PinnedChooser,
     RandomChooser,
@@ -245,6 +244,16 @@ class ResolvedStudy:
             with suppress(ConfigurationError):
                 yield self.sample(PinnedChooser(pinned, RandomChooser(seed)))
 
+    def list_draw_problems(self, seeds: Iterable[int]) -> list[str]:
+        """Why the draws under these seeds that are no trial are none."""
+        problems = []
+        for seed in seeds:
+            try:
+                self.sample(RandomChooser(seed))
+            except ConfigurationError as error:
+                problems.append(str(error))
+        return problems
+
     def _draw_one(self, pinned: Mapping[str, Scalar]) -> TrialConfig:
         """A trial with the pinned parameters. Raises ConfigurationError where none of 200 draws is one."""
         first = self.study.seed
@@ -337,7 +346,7 @@ class ResolvedStudy:
         A family without the compared field is an alternative of its own.
         """
         field, found = self.study.compare, dict[str, list[str]]()
-        searched = [each for each in self.space.parameters() if each.field == field != FAMILY_FIELD]
+        searched = [each for each in self.space.parameters() if each.field == field]
         for choice in self.space.family_choices() or [{}]:
             sample = self._draw_one(choice)
             own = [each for each in searched if choice.items() <= each.conditions.items()]

@@ -21,7 +21,6 @@ from memtune.spaces import (
     FAMILY_FIELD,
     MAX_ALTERNATIVES,
     FittedSize,
-    RandomChooser,
     Space,
     check_space,
     combine_spaces,

@@ -287,9 +287,13 @@ def name_alternative(config: TrialConfig, compared: str) -> str:
 def name_value(field: str, value: object) -> str:
     """A value of a field as an alternative: the last word of its name that is not "kind", and the value.
 
+    A family has its own name.
+
     >>> name_value("model.layers", 2), name_value("training.optimiser.kind", "adam")
     ('layers 2', 'optimiser adam')
     """
+    if field == FAMILY_FIELD:
+        return str(value)
     return f"{field.removesuffix('.kind').rpartition('.')[2]} {value}"
 
 

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from optuna.trial import TrialState as OptunaState
+from optuna.trial import create_trial
 from typer.testing import CliRunner
 
 from memtune.api import run_search
@@ -16,7 +18,11 @@ from memtune.reports.study_tables import (
     make_importance_table,
 )
 from memtune.results.study.study_detail import StudyDetail, show_study
+from memtune.results.study.study_view import StudyView
+from memtune.search import StoredStudy
+from memtune.search.trial_store import CONFIGURATION_KEY, IDENTITY_KEY, REFUSAL_KEY
 from memtune.settings import Settings
+from memtune.studies.definition.study_terms import StoredTerms
 from memtune.studies.executor import InProcessExecutor
 from memtune.training.devices import has_bfloat16_instructions
 from memtune.trial_state import TrialState
@@ -61,6 +67,21 @@ def test_an_alternative_whose_samples_were_all_refused_has_the_reason(
         r"max_parameters = 700\)\.",
         verdict.text,
     )
+
+
+def test_samples_whose_fields_exclude_each_other_are_counted_among_the_refused(settings: Settings) -> None:
+    """Of the first configuration the family is known, of the second nothing."""
+    invalid = {"model": {"family": "lstm", "width": 4, "embedding_width": 8, "tie_output": True}}
+    refused = [
+        create_trial(
+            state=OptunaState.PRUNED,
+            user_attrs={REFUSAL_KEY: reason, CONFIGURATION_KEY: configuration, IDENTITY_KEY: ""},
+        )
+        for configuration, reason in [(invalid, "they differ"), ({}, "no size fits"), ({}, "no size fits")]
+    ]
+    view = StudyView(StoredStudy("layers-1", [], [], 1.0, None, refused), settings)
+    view.terms = StoredTerms(alternatives=("lstm", "rnn"))
+    assert view.refusals == {"lstm": ["they differ"], "": ["no size fits", "no size fits"]}
 
 
 def test_a_study_is_two_data_frames_three_tables_and_the_charts_of_its_report(

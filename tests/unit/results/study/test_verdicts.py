@@ -288,10 +288,11 @@ def test_what_a_study_does_not_know_is_named(tmp_path: Path) -> None:
         str(tmp_path),
         trials,
         ["lstm", "rnn", "stack_lstm", "gru", "scrn"],
-        refusals={"scrn": ["it takes 9 of 8 MiB"] * 5},
+        refusals={"scrn": ["it takes 9 of 8 MiB"] * 5, "": ["no size fits"]},
     )
     assert verdict.caveats == (
         "Not tried: gru, scrn (5 samples refused, for instance because it takes 9 of 8 MiB).",
+        "Refused before its alternative was known: 1 sample, for instance because no size fits.",
         "Without a trial of full length: stack_lstm.",
         "Far fewer configurations than the 7 of others: rnn (1), stack_lstm (1).",
     )

@@ -151,6 +151,9 @@ def test_a_study_of_which_some_draws_are_no_trial_has_samples_of_the_others(
     resolved, samples = dry_run(study_file, {"seed": seed}, settings)
     assert len(samples) == 5
     assert resolved.alternatives == {"lstm": ["lstm"]}
+    problems = resolved.list_draw_problems(range(50))
+    assert 5 < len(problems) < 35
+    assert "tie_output needs embeddings as wide as the layers" in problems[0]
 
 
 def test_what_repeats_take_is_measured_on_models_that_are_repeated(
