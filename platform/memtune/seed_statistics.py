@@ -317,8 +317,8 @@ def _look(
     remaining = tuple(name for name in results if name not in worse)
     # That all pairs are equal needs every interval, so that none is corrected for their number.
     return remaining, all(
-        (test := compare_results(results[first], results[second])) is not None
-        and test.is_within(indifference)
+        results[first] == results[second]
+        or ((test := compare_results(results[first], results[second])) and test.is_within(indifference))
         for first, second in combinations(remaining, 2)
     )
 

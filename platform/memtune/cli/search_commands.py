@@ -240,8 +240,8 @@ def _print_budget(study: "Study", objective: "Objective") -> None:
         out.print(f"budget: {', '.join(named)}")
     if repeats.until is not None:
         out.print(
-            f"repeats: until decided, up to {repeats.most_seeds} seeds of each alternative, indifference "
-            f"{repeats.describe_indifference(objective)}"
+            f"repeats: until decided, up to {repeats.most_seeds} seeds of each trained alternative, "
+            f"indifference {repeats.describe_indifference(objective)}"
         )
     elif repeats.are_asked_for:
         configurations = format_count(repeats.best, "configuration")

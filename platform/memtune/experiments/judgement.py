@@ -184,6 +184,11 @@ def _conclude(
         if isinstance(own, Mapping) and None in own.values()
     ]
     grounds = [*([test.describe(objective)] if test else []), *failures]
+    if isinstance(own := results[candidate], float) and isinstance(other := results[baseline], float):
+        gain = objective.compute_gain(own - other)
+        direction = objective.direction if gain >= 0 else objective.opposite_direction
+        amount = f"{abs(gain):.1f} {objective.short_margin_unit} {direction}"
+        grounds = [f"{objective} {amount}; both learn by counting, so a seed changes nothing"]
     estimates = {
         name: estimate_cost([*own.values()], len(results)) if isinstance(own, dict) else Estimate(cost=own)
         for name, own in results.items()

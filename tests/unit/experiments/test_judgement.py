@@ -18,6 +18,7 @@ from tests.unit.studies.test_director import make_report
 LSTM = {"corpus": "tiny", "model": {"family": "lstm", "width": 4}, "training": {"tokens": 300}}
 RNN = {"corpus": "tiny", "model": {"family": "rnn", "width": 4}, "training": {"tokens": 300}}
 COUNTS = {"corpus": "tiny", "model": {"family": "kneser_ney", "order": 2}}
+TRIGRAMS = {"corpus": "tiny", "model": {"family": "kneser_ney", "order": 3}}
 DIVERGED = math.inf
 
 
@@ -25,14 +26,18 @@ def judge(
     costs: Mapping[str, float], settings: Settings, deviation: float = 0.01, **terms: Any
 ) -> tuple[Judgement, list[tuple[str, int]]]:
     """The judgement on configurations by their families with these mean costs, and what was trained."""
-    sources = {"lstm": LSTM, "rnn": RNN, "kneser_ney": COUNTS}
-    opened = [open_judged(sources[name], settings, trust_code=False) for name in costs]
+    sources = {"lstm": LSTM, "rnn": RNN, "kneser_ney": COUNTS, "trigrams": TRIGRAMS}
+    opened = [(name, open_judged(sources[name], settings, trust_code=False)[1]) for name in costs]
     trained: list[tuple[str, int]] = []
 
     def train(file: TrialFile, name: str) -> TrainResult:
         seed = file.trial.seed
         trained.append((name, seed))
-        noise = 0.0 if name == "kneser_ney" else np.random.default_rng([seed, len(name)]).normal(0, deviation)
+        noise = (
+            0.0
+            if name in ("kneser_ney", "trigrams")
+            else np.random.default_rng([seed, len(name)]).normal(0, deviation)
+        )
         cost = costs[name] + noise
         has_diverged = math.isinf(cost)
         report = make_report(300, None if has_diverged else cost, "diverged" if has_diverged else "budget")
@@ -82,6 +87,26 @@ def test_a_model_that_counts_is_trained_once(settings: Settings) -> None:
     judged, trained = judge({"kneser_ney": 4.5, "lstm": 4.0}, settings)
     assert judged.outcome == "better"
     assert [name for name, _ in trained].count("kneser_ney") == 1
+
+
+@pytest.mark.parametrize(
+    ("cost", "text"),
+    [
+        (
+            4.0,
+            "trigrams is better than kneser_ney: perplexity 9.5 % lower; both learn by counting, so a seed ",
+        ),
+        (
+            4.2,
+            "trigrams is worse than kneser_ney: perplexity 10.5 % higher; both learn by counting, so a seed ",
+        ),
+        (4.1, "trigrams and kneser_ney are equal within 0.5 %: perplexity 0.0 % lower; both learn by "),
+    ],
+)
+def test_two_models_that_count_differ_exactly(cost: float, text: str, settings: Settings) -> None:
+    judged, trained = judge({"kneser_ney": 4.1, "trigrams": cost}, settings)
+    assert judged.text.startswith(text)
+    assert len(trained) == 2
 
 
 def test_a_candidate_that_diverges_is_worse_and_its_seeds_are_counted(settings: Settings) -> None:
