@@ -42,8 +42,10 @@ class Estimate(Value):
         bounds = self._order_bounds(objective)
         return bounds and (objective.compute_figure(bounds[0]), objective.compute_figure(bounds[1]))
 
-    def describe(self, objective: Objective | str, digits: int) -> str:
+    def describe(self, objective: Objective | str, digits: int, *, is_counted: bool = False) -> str:
         """The figure with its interval, or with the number of seeds that are too few for one.
+
+        A model that is counted has the same figure under every seed.
 
         >>> Estimate(cost=0.25, seeds=3, low=0.24, high=0.26).describe("accuracy", 1)
         '75.0 % (mean of 3 seeds, 95 % interval 74.0 % to 76.0 %)'
@@ -51,7 +53,8 @@ class Estimate(Value):
         objective = Objective(objective)
         figure, bounds = objective.format_cost(self.cost, digits), self._order_bounds(objective)
         if bounds is None:
-            seeds = "decided by a single seed" if self.seeds == 1 else f"mean of {self.seeds} seeds"
+            single = "the same under every seed" if is_counted else "decided by a single seed"
+            seeds = single if self.seeds == 1 else f"mean of {self.seeds} seeds"
             return f"{figure} ({seeds})"
         low, high = (objective.format_cost(bound, digits) for bound in bounds)
         return f"{figure} (mean of {self.seeds} seeds, 95 % interval {low} to {high})"
@@ -132,6 +135,8 @@ class PairedTest(Value):
     high: float
     p: float
     """The two-sided p-value of no difference, after all corrections."""
+    intervals: int = 1
+    """The pairs whose intervals hold at once, so that each is wider than the test of one needs."""
     correction: str = ""
     """What the p-value is corrected for: repeated looks, and the number of pairs."""
 
@@ -153,9 +158,11 @@ class PairedTest(Value):
         gain = objective.compute_gain(self.difference)
         p = "p < 0.001" if self.p < 0.001 else f"p = {self.p:.3f}"
         direction = objective.direction if gain >= 0 else objective.opposite_direction
+        at_once = f", all {self.intervals} pairs at once" if self.intervals > 1 else ""
+        interval = f"{self.describe_interval(objective)}{at_once}"
         return (
             f"{objective} {abs(gain):.1f} {objective.short_margin_unit} {direction} "
-            f"({self.describe_interval(objective)}), {p}, {self.method} over {self.pairs:,} {self.unit}"
+            f"({interval}), {p}, {self.method} over {self.pairs:,} {self.unit}"
             f"{f', corrected for {self.correction}' if self.correction else ''}"
         )
 
@@ -198,6 +205,7 @@ def compare_seeds(
         low=difference - half,
         high=difference + half,
         p=p,
+        intervals=pairs,
         correction="repeated looks",
     )
 

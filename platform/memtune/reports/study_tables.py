@@ -77,6 +77,8 @@ def make_front_table(detail: StudyDetail) -> Table:
         is_best = detail.best is not None and point.number == detail.best.number
         table.add_row(f"{point.name} (best)" if is_best else point.name, *cells, str(point.seeds))
     notes = [describe_seeds([point.seeds for point in front.front])]
+    if front.unmeasured:
+        notes.append(f"without {', '.join(front.unmeasured)}, whose sizes are not known here")
     if front.hypervolume:
         volume = front.hypervolume[-1].volume
         notes.append(f"hypervolume of single seeds {volume:.3f} from {describe_reference(detail)}")

@@ -175,7 +175,7 @@ def _record(view: StudyView, verdict: Verdict, statements: Sequence[str], descri
     tags = {
         "winner": f"undecided: {winner.best.name}" if verdict.is_undecided else winner.best.name,
         "winner_trial": winner.best.identity,
-        "winner_figure": winner.estimate.describe(view.objective, DIGITS),
+        "winner_figure": winner.estimate.describe(view.objective, DIGITS, is_counted=winner.best.is_counted),
         "tests": "\n".join(statements),
     }
     record_conclusion(
@@ -196,7 +196,7 @@ def _make_trial_tags(view: StudyView) -> Iterator[tuple[str, dict[str, str]]]:
     bests = {found.best.identity: {"best_of_family": "yes"} for found in view.family_bests}
     for found in ranking.configurations[:MAX_TAGGED]:
         rank = str(found.place) if found.place else "fewer seeds"
-        figure = found.estimate.describe(objective, DIGITS)
+        figure = found.estimate.describe(objective, DIGITS, is_counted=found.best.is_counted)
         for trial in found.trials:
             yield trial.identity, {"rank": rank, "figure": figure, **bests.pop(trial.identity, {})}
     for short in ranking.short[:MAX_TAGGED]:

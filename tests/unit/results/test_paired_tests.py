@@ -1,6 +1,7 @@
 """Intervals have their nominal coverage, and tests their nominal level without a difference."""
 
 import math
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -232,10 +233,22 @@ def test_a_difference_is_described_in_the_unit_of_the_figure() -> None:
     )
 
 
+def test_an_interval_that_holds_with_others_says_so() -> None:
+    """It may hold zero where the test of its own pair finds a difference."""
+    costs = [{seed: base + 0.01 * seed for seed in range(4)} for base in (4.0, 4.2)]
+    found = require(compare_seeds(*costs, pairs=3))
+    assert re.search(
+        r"\(95 % interval \S+ % to \S+ %, all 3 pairs at once\), p ", found.describe(Objective.PERPLEXITY)
+    )
+    assert "at once" not in require(compare_seeds(*costs)).describe(Objective.PERPLEXITY)
+
+
 def test_a_mean_is_described_with_its_interval_and_a_single_seed_as_such() -> None:
     assert (
         Estimate(cost=math.log(100)).describe(Objective.PERPLEXITY, 1) == "100.0 (decided by a single seed)"
     )
+    counted = Estimate(cost=math.log(100)).describe(Objective.PERPLEXITY, 1, is_counted=True)
+    assert counted == "100.0 (the same under every seed)"
     several = Estimate(cost=math.log(100), seeds=3, low=math.log(90), high=math.log(110))
     assert several.describe(Objective.PERPLEXITY, 1) == "100.0 (mean of 3 seeds, 95 % interval 90.0 to 110.0)"
     assert several.compute_interval(Objective.PERPLEXITY) == pytest.approx((90.0, 110.0))

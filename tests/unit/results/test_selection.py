@@ -185,11 +185,18 @@ def test_the_best_of_a_family_may_lack_seeds() -> None:
     assert "scrn" not in ranking.find_bests(lambda trial: trial.family)
 
 
-@pytest.mark.parametrize(("tokens", "cost"), [(100, 5.0), (300, 5.0), (301, 4.0), (600, 4.0), (9000, 3.0)])
+@pytest.mark.parametrize(("tokens", "cost"), [(100, 5.0), (300, 5.0), (331, 4.0), (600, 4.0), (9000, 3.0)])
 def test_the_cost_at_a_milestone_is_the_lowest_up_to_the_report_at_or_past_it(
     tokens: int, cost: float
 ) -> None:
     assert find_cost_at({300: 5.0, 600: 4.0, 900: 4.5, 1200: 3.0}, tokens) == cost
+
+
+def test_reports_of_equal_number_are_at_equal_tokens_though_batches_differ() -> None:
+    leader = make_trial("lstm 0", {20_053: 6.0, 40_351: 5.0, 80_131: 4.0}, planned=80_000)
+    stopped = make_trial("rnn 1", {20_128: 5.9}, planned=80_000, state=TrialState.STOPPED)
+    (short,) = rank(leader, stopped).short
+    assert (short.tokens, short.cost, short.leader_cost) == (20_128, 5.9, 6.0)
 
 
 def test_a_diverged_report_does_not_hide_an_earlier_one() -> None:

@@ -20,6 +20,8 @@ from memtune.trial_state import TrialState
 
 LENGTH_TOLERANCE = 0.01
 """Lengths that differ by less are equal: budgets may be given in epochs or in tokens."""
+REPORT_TOLERANCE = 0.1
+"""Of the tokens between two reports: one that is short of a number of tokens by less is at this number."""
 MAX_COST = 20.0
 """Nats per word. Guessing costs the logarithm of the vocabulary's size, and no vocabulary has e^20 words."""
 
@@ -273,8 +275,13 @@ def is_rankable(cost: float) -> bool:
 
 
 def find_cost_at(curve: Mapping[int, float], tokens: float) -> float:
-    """The lowest cost up to the first report at or past `tokens`; of the whole curve where there is none."""
-    stop = min((reported for reported in curve if reported >= tokens), default=max(curve))
+    """The lowest cost up to the report at `tokens` or the first one past it; of the whole curve without one.
+
+    Two trainings make their reports up to a batch apart, so that one just before `tokens` is at `tokens`.
+    """
+    above = min((reported for reported in curve if reported >= tokens), default=max(curve))
+    below = max((reported for reported in curve if reported < tokens), default=above)
+    stop = below if tokens - below <= REPORT_TOLERANCE * (above - below) else above
     return min(cost for reported, cost in curve.items() if reported <= stop)
 
 

@@ -93,6 +93,8 @@ class StudyFront(Value):
     objectives: tuple[ObjectiveName, ...]
     points: tuple[ParetoPoint, ...]
     """Those on the front first, each in the order of the first objective, best first."""
+    unmeasured: tuple[str, ...] = ()
+    """The configurations of full length that are no points, because a size of theirs is not known here."""
     reference: dict[ObjectiveName, float]
     """The worst value of each objective among the trials of full length that did not diverge: the corner from
     which the volume is measured."""
@@ -159,6 +161,11 @@ def find_front_of(
     return StudyFront(
         objectives=tuple(objectives),
         points=tuple(points),
+        unmeasured=tuple(
+            each.title
+            for each in ranking.configurations
+            if not each.best.is_counted and _measure(each.best, 0.0, objectives) is None
+        ),
         reference=_read_values(worst, objective),
         hypervolume=tuple(_trace_hypervolume(single, worst, trials)),
     )

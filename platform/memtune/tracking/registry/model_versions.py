@@ -102,7 +102,8 @@ class RegisteredVersion(Value):
     @property
     def summary(self) -> str:
         """The figure in words."""
-        return f"validation {self.objective} {self.estimate.describe(self.objective, 3)}"
+        figure = self.estimate.describe(self.objective, 3, is_counted=self.parameters == 0)
+        return f"validation {self.objective} {figure}"
 
     def list_columns(self) -> dict[str, Any]:
         """The columns of a data frame."""

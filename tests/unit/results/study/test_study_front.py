@@ -51,6 +51,13 @@ def test_the_front_has_the_configurations_of_full_length_that_no_other_one_domin
     assert found.front[0].values == {"value": pytest.approx(2.0), "parameters": 8192}
 
 
+def test_a_configuration_without_sizes_is_no_point_and_is_named() -> None:
+    assert find(make_trials()).unmeasured == ()
+    unknown = make_trial(5, 1.5, 512, sizes=None)
+    found = find([*make_trials(), unknown, make_study_trial("kneser_ney", 6, {900: 1.0})])
+    assert found.unmeasured == ("lstm #5",)
+
+
 def test_a_repeated_configuration_is_a_point_by_its_mean_and_the_single_seeds_are_counted() -> None:
     repeats = [
         make_trial(2, perplexity, 2048, seed=seed, is_repeat=True)
