@@ -240,7 +240,7 @@ def test_an_interval_that_holds_with_others_says_so() -> None:
     assert re.search(
         r"\(95 % interval \S+ % to \S+ %, all 3 pairs at once\), p ", found.describe(Objective.PERPLEXITY)
     )
-    assert "at once" not in require(compare_seeds(*costs)).describe(Objective.PERPLEXITY)
+    assert "at once" not in require(compare_seeds(first, second)).describe(Objective.PERPLEXITY)
 
 
 def test_a_mean_is_described_with_its_interval_and_a_single_seed_as_such() -> None:
