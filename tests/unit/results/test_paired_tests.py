@@ -235,11 +235,9 @@ def test_a_difference_is_described_in_the_unit_of_the_figure() -> None:
 
 def test_an_interval_that_holds_with_others_says_so() -> None:
     """It may hold zero where the test of its own pair finds a difference."""
-    costs = [{seed: base + 0.01 * seed for seed in range(4)} for base in (4.0, 4.2)]
-    found = require(compare_seeds(*costs, pairs=3))
-    assert re.search(
-        r"\(95 % interval \S+ % to \S+ %, all 3 pairs at once\), p ", found.describe(Objective.PERPLEXITY)
-    )
+    first, second = ({seed: base + 0.01 * seed for seed in range(4)} for base in (4.0, 4.2))
+    found = require(compare_seeds(first, second, pairs=3)).describe(Objective.PERPLEXITY)
+    assert re.search(r"\(95 % interval \S+ % to \S+ %, all 3 pairs at once\), p ", found)
     assert "at once" not in require(compare_seeds(first, second)).describe(Objective.PERPLEXITY)
 
 
