@@ -10,7 +10,10 @@ import pytest
 from mlflow import MlflowClient
 
 from memtune.api import run_search
-from memtune.errors import ExecutorLostError
+from memtune.errors import (
+    ExecutorLostError,
+    StudyError,
+)
 from memtune.results.study.study_catalogue import compute_cost
 from memtune.results.study.study_detail import show_study
 from memtune.settings import Settings
@@ -299,3 +302,8 @@ def read_recorded_curves(result: StudyResult, settings: Settings) -> dict[str, d
         }
         for run in runs
     }
+
+
+def test_resuming_a_study_that_never_began_is_refused(study_file: Path, settings: Settings) -> None:
+    with pytest.raises(StudyError, match="start it without --resume"):
+        run_search(study_file, resume=True, settings=settings)

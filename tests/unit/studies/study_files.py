@@ -1,0 +1,11 @@
+"""Studies of files."""
+
+from pathlib import Path
+
+from memtune.settings import Settings
+from memtune.studies.definition.resolved_study import ResolvedStudy
+from memtune.studies.definition.study_loader import load_study, resolve_study
+
+
+def resolve(path: Path, settings: Settings, **overrides: object) -> ResolvedStudy:
+    return resolve_study(path, load_study(path, overrides), settings)
