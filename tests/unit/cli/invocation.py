@@ -47,8 +47,8 @@ def read_error(*arguments: str) -> str:
 def list_commands(group: Any = None, path: tuple[str, ...] = ()) -> list[list[str]]:
     """The words of every command."""
     paths: list[list[str]] = []
-    root: Any = typer.main.get_command(cli.app)
-    for name, command in (group or root).commands.items():
+    group = group or typer.main.get_command(cli.app)
+    for name, command in group.commands.items():
         is_group = hasattr(command, "commands")
         paths += list_commands(command, (*path, name)) if is_group else [[*path, name]]
     return paths

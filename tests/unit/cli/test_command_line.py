@@ -4,7 +4,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click.testing
 import pytest
+import typer.main
 from typer.testing import CliRunner
 
 from memtune.cli import command_line as cli
@@ -13,8 +15,10 @@ from tests.unit.cli.invocation import list_commands, run_process
 
 
 def test_every_command_has_help_with_an_example_under_h_too() -> None:
+    # Built once: typer builds all commands anew for each of its own calls.
+    root = typer.main.get_command(cli.app)
     for command in ([], *list_commands()):
-        pages = [CliRunner().invoke(cli.app, [*command, option]) for option in ("-h", "--help")]
+        pages = [click.testing.CliRunner().invoke(root, [*command, option]) for option in ("-h", "--help")]
         assert [page.exit_code for page in pages] == [0, 0], command
         assert pages[0].output == pages[1].output
         assert not command or f"Example: memtune {' '.join(command)}" in " ".join(pages[0].output.split())

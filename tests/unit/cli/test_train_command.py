@@ -1,53 +1,13 @@
-"""`memtune train`: a classifier, and several seeds."""
+"""`memtune train`: several seeds, a second call, and a classifier."""
 
 import re
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from memtune.cli import command_line as cli
 from memtune.settings import Settings
 from memtune.tracking import count_test_accesses
-from tests.unit.cli.invocation import read_output
-
-TRIAL = """corpus = "tiny"
-
-[model]
-family = "lstm"
-width = 4
-
-[training]
-tokens = 900
-report_every = 300
-"""
-
-
-@pytest.fixture
-def trial_file(tmp_path: Path) -> Path:
-    path = tmp_path / "small.toml"
-    path.write_text(TRIAL)
-    return path
-
-
-def test_training_under_several_seeds_prints_mean_and_deviation_of_both_splits(
-    settings: Settings, trial_file: Path
-) -> None:
-    done = CliRunner().invoke(cli.app, ["train", str(trial_file), "--seed", "0", "--seed", "1"])
-    assert done.exit_code == 0, done.output
-    values = [float(found) for found in re.findall(r"best: validation perplexity ([\d.]+)", done.output)]
-    assert len(set(values)) == 2
-    spread = re.findall(r"(validation|test) perplexity of 2 seeds: ([\d.]+) ± ([\d.]+)", done.output)
-    assert [split for split, _, _ in spread] == ["validation", "test"]
-    assert float(spread[0][1]) == pytest.approx(sum(values) / 2, abs=0.01)
-    assert float(spread[0][2]) == pytest.approx(abs(values[0] - values[1]) / 2**0.5, abs=0.01)
-
-
-def test_the_test_split_is_read_once_for_each_seed(settings: Settings, trial_file: Path) -> None:
-    for _ in range(2):
-        CliRunner().invoke(cli.app, ["train", str(trial_file), "--seed", "0", "--seed", "1"])
-    assert count_test_accesses(settings.tracking_uri, "tiny") == 2
-
+from tests.unit.cli.invocation import TRIAL, read_output
 
 CLASSIFIER = """question = "Does it read?"
 
@@ -65,6 +25,42 @@ kind = "sentiment"
 tokens = 40
 report_every = 20
 """
+
+
+@pytest.fixture(scope="module")
+def command(module_settings: Settings) -> tuple[str, ...]:
+    file = module_settings.home / "trial.toml"
+    file.write_text(TRIAL)
+    return "train", str(file), "--seed", "0", "--seed", "1"
+
+
+@pytest.fixture(scope="module")
+def first(command: tuple[str, ...]) -> str:
+    """The output of the first call."""
+    return read_output(*command)
+
+
+def test_training_under_several_seeds_prints_mean_and_deviation_of_both_splits(first: str) -> None:
+    values = [float(found) for found in re.findall(r"best: validation perplexity ([\d.]+)", first)]
+    assert len(set(values)) == 2
+    spread = re.findall(r"(validation|test) perplexity of 2 seeds: ([\d.]+) ± ([\d.]+)", first)
+    assert [split for split, _, _ in spread] == ["validation", "test"]
+    assert float(spread[0][1]) == pytest.approx(sum(values) / 2, abs=0.01)
+    assert float(spread[0][2]) == pytest.approx(abs(values[0] - values[1]) / 2**0.5, abs=0.01)
+
+
+def test_a_new_champion_is_named_with_the_command_that_evaluates_it(first: str) -> None:
+    assert "new champion models:/tiny@champion" in first
+    assert "evaluate it with: memtune evaluate models:/tiny@champion --split test" in first
+
+
+def test_a_second_call_trains_no_further_and_reads_the_test_split_no_second_time(
+    first: str, command: tuple[str, ...], module_settings: Settings
+) -> None:
+    again = read_output(*command)
+    assert again.count("was already trained to its end, 680 tokens") == 2
+    assert "the champion stays" in again
+    assert count_test_accesses(module_settings.tracking_uri, "tiny") == 2
 
 
 def test_reports_of_a_classifier_have_examples_and_accuracy(settings: Settings, tmp_path: Path) -> None:

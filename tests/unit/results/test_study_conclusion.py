@@ -2,7 +2,6 @@
 
 import math
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,7 +23,7 @@ from memtune.studies.study_run import StudyResult
 from memtune.tracking.mlflow_connection import connect
 from memtune.training import TrialConfig
 from memtune.values import flatten
-from tests.conftest import import_tiny_corpus, open_home, write_study
+from tests.conftest import write_study
 from tests.presence import require
 
 RNN_TOML = """
@@ -47,11 +46,8 @@ kind = "none"
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> Iterator[Settings]:
-    folder = tmp_path_factory.mktemp("repeated")
-    with open_home(folder, empty_store) as settings:
-        import_tiny_corpus(settings)
-        yield settings
+def home(module_settings: Settings) -> Settings:
+    return module_settings
 
 
 @pytest.fixture(scope="module")
