@@ -144,6 +144,16 @@ def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_once(tmp_path_factory, "store", lambda folder: connect(make_sqlite_uri(folder))) / "mlflow.db"
 
 
+@pytest.fixture(scope="module")
+def without_report() -> Iterator[None]:
+    """Studies end without their report, half of their time; tests of results and reports check it."""
+    from memtune import api
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(api, "_record_report", lambda study, view, recorder: None)
+        yield
+
+
 @pytest.fixture
 def study_file(tmp_path: Path) -> Path:
     return write_study(tmp_path)

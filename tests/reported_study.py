@@ -44,7 +44,7 @@ seeds = 3
 
 
 def run_reported_study(store: Path, folder: Path) -> None:
-    """Run the study "families" on the corpus "tiny" in a home below `folder`; `store` is MLflow's empty file."""
+    """Run the study "families" in a home below `folder`, with a copy of `store`, which is MLflow's file."""
     with open_home(folder, store) as settings:
         import_tiny_corpus(settings)
         (folder / "lstm.toml").write_text(SPACE_TOML)

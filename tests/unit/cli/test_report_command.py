@@ -61,7 +61,6 @@ def test_a_report_is_written_where_the_locale_has_no_encoding_for_its_files(
         (["nothing"], 'no one study "nothing"'),
         (["--corpus", "nothing"], 'no study has run on corpus "nothing"'),
         (["families", "--out", "/proc/nothing/report.html"], "cannot be written"),
-        (["families", "--figures", "/proc/nothing"], "cannot be written"),
     ],
 )
 def test_what_cannot_be_reported_is_named(

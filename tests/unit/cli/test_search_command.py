@@ -19,6 +19,8 @@ from tests.presence import require
 from tests.unit.cli.invocation import read_error, read_output
 from tests.unit.studies.test_interrupted_studies import lengthen_trials
 
+pytestmark = pytest.mark.usefixtures("without_report")
+
 
 def test_a_driver_whose_budget_is_spent_counts_the_trials_that_earlier_drivers_left_open(
     study_file: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch

@@ -28,6 +28,8 @@ from tests.assignments import assign_first_trial
 from tests.conftest import import_tiny_corpus, open_home
 from tests.unit.plugins.user_files import write_family, write_study
 
+pytestmark = pytest.mark.usefixtures("without_report")
+
 FAMILY = "models:/tiny@best-my_memory"
 TRIAL_OF_A_USERS_FAMILY = """
 corpus = "tiny"

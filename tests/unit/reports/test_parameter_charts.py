@@ -5,25 +5,24 @@ import re
 import pytest
 
 from memtune.reports.report_page import parameter_charts
-from memtune.reports.report_page.chart_parts import (
-    FamilyScales,
-)
-from memtune.reports.report_page.page_content import describe_page, list_families
+from memtune.reports.report_page.chart_parts import FamilyScales, StudyChart
+from memtune.reports.report_page.page_content import list_families
 from memtune.reports.report_page.parameter_axes import format_level, make_axis
 from memtune.reports.report_page.parameter_charts import draw_parallel_coordinates
 from memtune.results.study.study_report import StudyReport
 from memtune.trial_state import TrialState
 
 
-def test_a_parameter_that_a_family_lacks_has_a_place_for_absent_values(report: StudyReport) -> None:
-    charts = {chart.name: chart for chart in describe_page(report).charts}
+def test_a_parameter_that_a_family_lacks_has_a_place_for_absent_values(charts: dict[str, StudyChart]) -> None:
     rows = [row for row in charts["parallel_coordinates"].tables["trials"] if row["axis"] == "activation"]
     assert {row["value"] for row in rows if row["family"] == "lstm"} == {"absent"}
     assert "absent" not in {row["value"] for row in rows if row["family"] == "rnn"}
 
 
-def test_trials_that_ended_early_are_marked_in_parallel_coordinates(report: StudyReport) -> None:
-    (chart,) = [c for c in describe_page(report).charts if c.name == "parallel_coordinates"]
+def test_trials_that_ended_early_are_marked_in_parallel_coordinates(
+    report: StudyReport, charts: dict[str, StudyChart]
+) -> None:
+    chart = charts["parallel_coordinates"]
     states = {trial.name: trial.state is TrialState.COMPLETE for trial in report.detail.trials}
     assert False in states.values()
     assert all(row["complete"] is states[row["name"]] for row in chart.tables["trials"])

@@ -3,18 +3,16 @@
 import math
 
 from memtune.objective import Objective
-from memtune.reports.report_page.chart_parts import (
-    describe_drawn_limit,
-    find_drawn_limit,
-)
+from memtune.reports.report_page.chart_parts import StudyChart, describe_drawn_limit, find_drawn_limit
 from memtune.reports.report_page.page_content import describe_page
 from memtune.results.study.study_report import StudyReport
 from memtune.trial_state import TrialState
 from tests.unit.results import made_trials
 
 
-def test_learning_curves_have_every_seed_and_mark_what_ended_early(report: StudyReport) -> None:
-    charts = {chart.name: chart for chart in describe_page(report).charts}
+def test_learning_curves_have_every_seed_and_mark_what_ended_early(
+    report: StudyReport, charts: dict[str, StudyChart]
+) -> None:
     rows = charts["learning_curves"].tables["reports"]
     trials = report.detail.trials
     assert {row["name"] for row in rows} == {trial.name for trial in trials}
@@ -23,14 +21,15 @@ def test_learning_curves_have_every_seed_and_mark_what_ended_early(report: Study
     assert {row["name"] for row in rows if not row["complete"]} == stopped != set()
 
 
-def test_a_chart_with_a_front_counts_its_single_seeds(report: StudyReport) -> None:
-    captions = {chart.caption for chart in describe_page(report).charts if "Filled marks" in chart.caption}
+def test_a_chart_with_a_front_counts_its_single_seeds(charts: dict[str, StudyChart]) -> None:
+    captions = {chart.caption for chart in charts.values() if "Filled marks" in chart.caption}
     assert captions
     assert all("single seeds" in caption for caption in captions)
 
 
-def test_the_leaderboard_chart_has_a_dot_for_every_seed(report: StudyReport) -> None:
-    charts = {chart.name: chart for chart in describe_page(report).charts}
+def test_the_leaderboard_chart_has_a_dot_for_every_seed(
+    report: StudyReport, charts: dict[str, StudyChart]
+) -> None:
     costs = [cost for entry in report.leaderboard.entries for cost in entry.cost_by_seed.values()]
     drawn = charts["leaderboard"].tables["seeds"]
     assert sorted(row["figure"] for row in drawn) == sorted(map(Objective.PERPLEXITY.compute_figure, costs))

@@ -13,6 +13,8 @@ from memtune.studies.study_run import StudyResult
 from memtune.tracking.mlflow_connection import connect
 from tests.presence import require
 
+pytestmark = pytest.mark.usefixtures("without_report")
+
 STUDY_TOML = """question = "How many words are worth counting?"
 
 corpus = "tiny"

@@ -22,6 +22,8 @@ from memtune.tracking.mlflow_connection import connect
 from memtune.tracking.registry.pyfunc_flavor import SentenceScorer
 from tests.conftest import write_study
 
+pytestmark = pytest.mark.usefixtures("without_report")
+
 
 @pytest.fixture(scope="module")
 def home(module_settings: Settings) -> Settings:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from memtune.errors import ConfigurationError, StudyError
+from memtune.errors import StudyError
 from memtune.settings import Settings
 from memtune.studies.definition.study_loader import load_study
 from memtune.studies.study_check import check_study, dry_run
@@ -25,11 +25,6 @@ def test_a_dry_run_shows_all_points_of_a_small_space(study_file: Path, settings:
     terms = {"sampler.kind": "grid", "model": {"width": 4}, "training.optimiser": {"learning_rate": 0.5}}
     samples = dry_run(study_file, terms, settings).samples
     assert sorted(sample.model.describe()["layers"] for sample in samples) == [1, 2]
-
-
-def test_a_name_that_no_folder_can_have_is_refused_in_a_dry_run(study_file: Path, settings: Settings) -> None:
-    with pytest.raises(ConfigurationError, match=r"name.*100"):
-        dry_run(study_file, {"name": "n" * 300}, settings)
 
 
 @pytest.mark.parametrize(

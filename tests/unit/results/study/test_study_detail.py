@@ -22,6 +22,8 @@ from memtune.trial_state import TrialState
 from tests.conftest import write_study
 from tests.presence import require
 
+pytestmark = pytest.mark.usefixtures("without_report")
+
 RNN_TOML = """
 [model]
 family = "rnn"

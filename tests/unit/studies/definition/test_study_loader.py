@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 import memtune
-from memtune.errors import ConfigurationError, CorpusError, MemtuneError, SpaceError, StudyError
+from memtune.errors import ConfigurationError, MemtuneError, SpaceError, StudyError
 from memtune.settings import Settings
 from memtune.spaces import RandomChooser, Real
-from memtune.studies.definition.study_loader import check_spaces, load_study, resolve_study
+from memtune.studies.definition.study_loader import check_spaces, load_study
 from memtune.studies.definition.toml_files import check_document
 from tests.unit.studies.study_files import resolve
 
@@ -57,7 +57,6 @@ def test_a_grid_over_a_continuous_space_is_refused(study_file: Path, settings: S
 @pytest.mark.parametrize(
     ("old", "new", "error", "message"),
     [
-        ('corpus = "tiny"', 'corpus = "tinny"', CorpusError, 'did you mean "tiny"'),
         (
             "[training]",
             "[sampler]\nseed = 4_294_967_296\n[training]",
@@ -65,7 +64,6 @@ def test_a_grid_over_a_continuous_space_is_refused(study_file: Path, settings: S
             "sampler.seed: Input",
         ),
         ("tokens = 900", "epochs = inf", SpaceError, "epochs: Input should be less than"),
-        ("trials = 4", "trails = 4", ConfigurationError, '"budget.trails"; did you mean "trials"'),
         ("trials = 4", "trials = 0", ConfigurationError, "budget.trials: Input should be greater"),
         ("trials = 4", 'time = "soon"', ConfigurationError, 'such as "90s", "15m", "2h"'),
         ("trials = 4", "time = inf", ConfigurationError, "budget.time: Input should be a finite number"),
@@ -86,7 +84,6 @@ def test_a_grid_over_a_continuous_space_is_refused(study_file: Path, settings: S
         ('corpus = "tiny"', 'corpus = "tiny"\npoints = [5]', ConfigurationError, "points"),
         ("tokens = 900", "tokens = 900\nepocs = 2", SpaceError, 'did you mean "epochs"'),
         ('["space.toml"]', '["lstn"]', StudyError, 'no search space "lstn"'),
-        ("[budget]", "[budget", StudyError, "is not TOML"),
     ],
 )
 def test_an_error_in_a_study_names_its_fix(
@@ -154,9 +151,9 @@ def test_the_error_for_the_former_table_halving_names_the_new_one(study_file: Pa
 
 
 def test_a_rule_that_would_stop_no_trial_is_refused(study_file: Path, settings: Settings) -> None:
-    study = load_study(study_file, {"early_stopping": {"kind": "successive_halving", "grace": 900}})
+    rule = {"kind": "successive_halving", "grace": 900}
     with pytest.raises(StudyError, match=r"early_stopping\.grace = 900 and a trial has 900 tokens"):
-        resolve_study(study_file, study, settings)
+        resolve(study_file, settings, early_stopping=rule)
 
 
 def test_a_missing_name_is_an_error_before_heavy_imports(study_file: Path) -> None:
