@@ -20,6 +20,7 @@ from memtune.results.study.study_detail import show_study
 from memtune.settings import Settings
 from memtune.studies.definition.study_loader import load_study
 from memtune.studies.executor import InProcessExecutor
+from memtune.studies.study_run import StudyResult
 from memtune.studies.trial_worker import Assignment, TrialWorker
 from memtune.tracking.mlflow_connection import connect
 from memtune.tracking.registry.pyfunc_flavor import load_scorer
@@ -47,15 +48,20 @@ def study(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def searched_folder(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> Path:
-    """A folder with a home in which the study has ended; the file of its family is gone."""
+def ended(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> tuple[Path, StudyResult]:
+    """A folder with a home in which the study has ended, and its result; the file of its family is gone."""
     folder = tmp_path_factory.mktemp("searched")
     study = write_study(folder, marker=folder / "executed")
     with open_home(folder, empty_store) as settings, isolate_registries():
         import_tiny_corpus(settings)
-        run_search(study, settings=settings, executor=InProcessExecutor())
+        result = run_search(study, settings=settings, executor=InProcessExecutor())
     (folder / "my_memory.py").unlink()
-    return folder
+    return folder, result
+
+
+@pytest.fixture(scope="module")
+def searched_folder(ended: tuple[Path, StudyResult]) -> Path:
+    return ended[0]
 
 
 @pytest.fixture
@@ -85,19 +91,20 @@ def test_the_source_decides_which_study_it_is(study: Path, settings: Settings) -
     assert resolve(study, settings).id != first
 
 
-def test_a_study_is_resumed_with_its_family(study: Path, settings: Settings) -> None:
-    with isolate_registries():
-        run_search(study, settings=settings, executor=InProcessExecutor())
+def test_a_study_is_resumed_with_its_family(
+    searched: str, executed: Path, tmp_path: Path, settings: Settings
+) -> None:
+    study = write_study(tmp_path, marker=executed)
     result = run_search(
         study, {"budget.trials": 5}, settings=settings, executor=InProcessExecutor(), resume=True
     )
-    assert len(result.outcomes) == 5
+    assert (result.resolved.id, len(result.outcomes)) == (searched, 5)
 
 
 def test_a_users_family_competes_with_the_built_in_ones_and_its_source_is_recorded(
-    study: Path, settings: Settings
+    ended: tuple[Path, StudyResult], searched: str, settings: Settings
 ) -> None:
-    result = run_search(study, settings=settings, executor=InProcessExecutor())
+    _, result = ended
     assert {outcome.family for outcome in result.outcomes} == {"lstm", "my_memory"}
     own = [o.configuration["model"] for o in result.outcomes if o.family == "my_memory"]
     (source,) = result.resolved.sources
