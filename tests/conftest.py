@@ -108,11 +108,32 @@ def write_study(folder: Path) -> Path:
 
 
 @pytest.fixture
-def settings(tmp_path: Path, empty_store: Path) -> Iterator[Settings]:
+def settings(tmp_path: Path, empty_store: Path, tiny_corpora: Path) -> Iterator[Settings]:
     """A home with the corpus "tiny" and without trials."""
     with open_home(tmp_path, empty_store) as found:
-        import_tiny_corpus(found)
+        shutil.copytree(tiny_corpora, found.corpus_store)
         yield found
+
+
+@pytest.fixture(scope="module")
+def module_settings(
+    tmp_path_factory: pytest.TempPathFactory, empty_store: Path, tiny_corpora: Path
+) -> Iterator[Settings]:
+    """A home with the corpus "tiny", for all tests of a module."""
+    with open_home(tmp_path_factory.mktemp("module"), empty_store) as found:
+        shutil.copytree(tiny_corpora, found.corpus_store)
+        yield found
+
+
+@pytest.fixture(scope="session")
+def tiny_corpora(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with the corpus "tiny", whose import takes longer than all that some tests do with it."""
+
+    def make(folder: Path) -> None:
+        with open_home(folder) as found:
+            import_tiny_corpus(found)
+
+    return make_once(tmp_path_factory, "corpora", make) / "home" / "corpora"
 
 
 @pytest.fixture(scope="session")
@@ -121,6 +142,16 @@ def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from memtune.tracking.mlflow_connection import connect, make_sqlite_uri
 
     return make_once(tmp_path_factory, "store", lambda folder: connect(make_sqlite_uri(folder))) / "mlflow.db"
+
+
+@pytest.fixture(scope="module")
+def without_report() -> Iterator[None]:
+    """Studies end without their report, half of their time; tests of results and reports check it."""
+    from memtune import api
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(api, "_record_report", lambda study, view, recorder: None)
+        yield
 
 
 @pytest.fixture

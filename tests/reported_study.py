@@ -1,6 +1,7 @@
 """A small study of two families with repeats in a home of its own, for tests of its report."""
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -42,9 +43,9 @@ seeds = 3
 """
 
 
-def run_reported_study(folder: Path) -> None:
-    """Run the study "families" on the corpus "tiny" in a home below `folder`."""
-    with open_home(folder) as settings:
+def run_reported_study(store: Path, folder: Path) -> None:
+    """Run the study "families" in a home below `folder`, with a copy of `store`, which is MLflow's file."""
+    with open_home(folder, store) as settings:
         import_tiny_corpus(settings)
         (folder / "lstm.toml").write_text(SPACE_TOML)
         (folder / "rnn.toml").write_text(RNN_TOML)
@@ -53,9 +54,10 @@ def run_reported_study(folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
+def home(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> Iterator[Settings]:
     """The home of the study, trained once for all modules that import this fixture; tests only read it."""
-    with open_home(make_once(tmp_path_factory, "report", run_reported_study)) as settings:
+    folder = make_once(tmp_path_factory, "report", partial(run_reported_study, empty_store))
+    with open_home(folder) as settings:
         yield settings
 
 

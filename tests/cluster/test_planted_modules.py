@@ -20,7 +20,7 @@ from tests.cluster.poll import poll_until
 from tests.cluster.ray_head import RayHead
 from tests.cluster.servers import find_free_port
 from tests.presence import require
-from tests.unit.test_cli import TRIAL, list_commands
+from tests.unit.cli.invocation import TRIAL, list_commands
 
 pytestmark = pytest.mark.cluster
 

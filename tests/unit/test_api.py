@@ -18,6 +18,8 @@ from memtune.studies.executor import InProcessExecutor
 from memtune.toml_text import parse_toml
 from tests.conftest import SENTENCES
 
+pytestmark = pytest.mark.usefixtures("without_report")
+
 DOCS = Path(memtune.__file__).parents[2] / "docs"
 HEAVY_MODULES = ("torch", "ray", "optuna", "mlflow", "pandas", "altair", "matplotlib", "numpy", "pydantic")
 IMPORT_SECONDS = 0.2

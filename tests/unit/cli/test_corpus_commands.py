@@ -10,10 +10,12 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from memtune.cli import command_line as cli
-from memtune.corpora import list_corpora
+from memtune.corpora import import_corpus, list_corpora
 from memtune.corpora.importing import dependency_parsers
 from memtune.corpora.importing.dependency_parsers import ParsedSentence
+from memtune.errors import CorpusError
 from memtune.settings import Settings
+from tests.unit.cli.invocation import read_error, read_output
 
 
 def call(*arguments: object) -> Result:
@@ -104,3 +106,66 @@ def test_a_text_is_imported_from_the_standard_input(settings: Settings, tmp_path
     assert run.returncode == 0, run.stderr
     manifest = list_corpora(store)[0]
     assert sum(split.sentences for split in manifest.splits.values()) == 100
+
+
+def test_a_corpus_is_imported_listed_shown_and_verified(settings: Settings, tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("a b c\nb c d\n" * 5)
+    files = [part for split in ("train", "valid", "test") for part in (f"--{split}", str(text))]
+    imported = CliRunner().invoke(cli.app, ["corpus", "import", "letters", *files, "--licence", "CC0"])
+    assert imported.exit_code == 0, imported.output
+    listed = json.loads(CliRunner().invoke(cli.app, ["corpus", "list", "--json"]).stdout)
+    assert [corpus["name"] for corpus in listed] == ["letters", "tiny"]
+    shown = json.loads(CliRunner().invoke(cli.app, ["corpus", "show", "letters", "--json"]).stdout)
+    assert shown["manifest"]["splits"]["train"]["tokens"] == 40
+    assert shown["manifest"]["licence"] == "CC0"
+    assert "is intact" in CliRunner().invoke(cli.app, ["corpus", "verify", "letters"]).stdout
+
+
+def test_questions_are_imported_with_options_of_their_format(settings: Settings, tmp_path: Path) -> None:
+    (tmp_path / "q.txt").write_text("1a) It's [on].\n1b) It's [off].\n")
+    (tmp_path / "a.txt").write_text("1\n")
+    options = ["--option", f"answers={tmp_path / 'a.txt'}", "--option", "clitics=split"]
+    read_output(
+        "corpus", "import", "asked", "--format", "msr-completion", "--test", str(tmp_path / "q.txt"), *options
+    )
+    manifest = json.loads(read_output("corpus", "show", "asked", "--json"))["manifest"]
+    assert manifest["annotations"]["completion"]["files"]["test"]["rows"] == 1
+    assert manifest["splits"]["test"]["tokens"] == 10
+    assert "completion" in read_output("corpus", "list")
+    assert "msr-completion" in read_output("corpus", "formats")
+
+
+def test_one_file_is_divided_into_splits(settings: Settings, tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("".join(f"line {number}\n" for number in range(200)))
+    read_output("corpus", "import", "lines", "--train", str(text), "--split", "60,20,20", "--split-seed", "1")
+    splits = json.loads(read_output("corpus", "show", "lines", "--json"))["manifest"]["splits"]
+    assert sum(split["sentences"] for split in splits.values()) == 200
+    wrong = ["corpus", "import", "lines", "--train", str(text), "--split", f"{'9' * 5_000},1,1"]
+    assert CliRunner().invoke(cli.app, wrong).exit_code == 2
+    wrong = ["corpus", "import", "lines", "--train", str(text), "--split", "60,40"]
+    assert CliRunner().invoke(cli.app, wrong).exit_code == 2
+
+
+def test_an_altered_shard_is_named(settings: Settings) -> None:
+    shard = next(Path(settings.corpus_store, "tiny").rglob("train*"))
+    content = bytearray(shard.read_bytes())
+    content[-200] ^= 1
+    shard.write_bytes(content)
+    assert shard.name in read_error("corpus", "verify", "tiny")
+
+
+def test_questions_about_a_text_are_imported_by_seed_and_limit(settings: Settings) -> None:
+    text = [[f"w{(7 * row + column) % 300}" for column in range(12)] for row in range(400)]
+    import_corpus("text", dict.fromkeys(("train", "valid", "test"), text), settings.corpus_store)
+    command = ["corpus", "questions", "text", "asked", "--seed", "1", "--limit", "7"]
+    done = CliRunner().invoke(cli.app, command)
+    assert done.exit_code == 0, done.output
+    assert "asked: 7 for valid, 7 for test" in done.output
+
+
+def test_questions_about_a_missing_corpus_name_the_nearest_one(settings: Settings) -> None:
+    done = CliRunner().invoke(cli.app, ["corpus", "questions", "tinny", "asked"])
+    assert isinstance(done.exception, CorpusError)
+    assert 'did you mean "tiny"' in str(done.exception)

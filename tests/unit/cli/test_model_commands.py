@@ -12,6 +12,7 @@ from memtune.model_checks import check_run
 from memtune.models import MODELS
 from memtune.plugins import isolate_registries
 from memtune.studies.definition.study_loader import load_study
+from tests.unit.cli.invocation import run_process
 
 
 @pytest.fixture(autouse=True)
@@ -159,3 +160,12 @@ def test_json_holds_nothing_that_a_model_prints(folder: Path) -> None:
     assert json.loads(done.stdout)
     assert "debug" in done.stderr
     assert "my_memory" in run("list").stdout
+
+
+def test_the_checks_of_a_family_are_refused_where_they_would_check_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PYTHONOPTIMIZE", "1")
+    done = run_process("model", "check", "lstm")
+    assert done.returncode == 1
+    assert "the checks of a family are assertions, which Python leaves out with -O" in done.stderr

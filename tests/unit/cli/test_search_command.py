@@ -1,7 +1,9 @@
-"""What memtune search prints at the end of a driver."""
+"""`memtune search`: a dry run, options, and what is printed at the end of a driver."""
 
 import functools
 import itertools
+import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,7 +15,11 @@ from memtune.cli import command_line as cli
 from memtune.settings import Settings
 from memtune.studies.budgets import budget_monitor
 from memtune.studies.executor import InProcessExecutor
+from tests.presence import require
+from tests.unit.cli.invocation import read_error, read_output
 from tests.unit.studies.test_interrupted_studies import lengthen_trials
+
+pytestmark = pytest.mark.usefixtures("without_report")
 
 
 def test_a_driver_whose_budget_is_spent_counts_the_trials_that_earlier_drivers_left_open(
@@ -28,3 +34,127 @@ def test_a_driver_whose_budget_is_spent_counts_the_trials_that_earlier_drivers_l
     for options in ([], ["--resume"]):
         done = CliRunner().invoke(cli.app, ["search", str(study_file), *options])
         assert "; 1 trial open; to continue, raise it under [budget]" in " ".join(done.output.split())
+
+
+@pytest.mark.parametrize("share", ["some", "fitt", ""])
+def test_a_share_of_a_gpu_is_a_number_or_fit(share: str, study_file: Path) -> None:
+    refused = CliRunner().invoke(cli.app, ["search", str(study_file), "--gpus-per-trial", share])
+    assert refused.exit_code == 2
+    assert "is neither a number of GPUs" in " ".join(refused.output.replace("│", " ").split())
+
+
+def test_a_dry_run_shows_the_study_and_five_samples_and_starts_nothing(
+    settings: Settings, study_file: Path
+) -> None:
+    done = CliRunner().invoke(cli.app, ["search", str(study_file), "--dry-run", "--trials", "3"])
+    assert done.exit_code == 0, done.output
+    assert "layers-" in done.stdout
+    assert "Does a second layer help?" in done.stdout
+    assert "3 trials of infinitely many configurations, 900 tokens each" in done.stdout
+    assert "{" not in done.stdout
+    assert done.stdout.count("learning_rate=") == 5
+    assert re.search(r"about [\d.e-]+ core hours on this machine.*3 trials of", done.stdout, re.DOTALL)
+    assert not Path(settings.studies_folder).exists()
+
+
+def test_a_dry_run_shows_budgets_repeats_time_money_and_the_ranges_of_a_family(
+    settings: Settings, study_file: Path
+) -> None:
+    study_file.write_text(
+        study_file.read_text()
+        + "tokens = 1_000_000\n[repeats]\nbest = 2\nseeds = 3\n[prices]\ncpu_hour = 0.04\n"
+        + "[families.lstm.training]\noptimiser.learning_rate = { float = [0.2, 0.3] }\n"
+    )
+    done = CliRunner().invoke(cli.app, ["search", str(study_file), "--dry-run", "--time-budget", "2h"])
+    assert done.exit_code == 0, done.output
+    shown = " ".join(done.stdout.split())
+    assert "budget: tokens = 1,000,000, time = 7,200 s" in shown
+    assert "repeats: the best 2 configurations, 3 seeds each" in shown
+    assert "lstm alone: training.optimiser.learning_rate.float = [0.2, 0.3]" in shown
+    assert re.search(
+        r"4 trials of \S+ and 4 repeats of \S+ core seconds,.*; \d+m \d\ds with \d+ at once and \S+ EUR",
+        shown,
+    )
+
+
+COUNTING_SPACE = '[model]\nfamily = "kneser_ney"\norder = { int = [2, 3] }\n'
+DECIDED = '[repeats]\nuntil = "decided"\nmax_seeds = 15\n'
+BEST_NINE = "[repeats]\nbest = 9\nseeds = 3\n"
+
+
+def dry_run(study_file: Path, compare: str, terms: str, spaces: str = '["space.toml"]') -> str:
+    """The words of a dry run of the study with other spaces, a compared field and further terms."""
+    study_file.with_name("kneser_ney.toml").write_text(COUNTING_SPACE)
+    text = study_file.read_text().replace('["space.toml"]', spaces)
+    study_file.write_text(f'compare = "{compare}"\n{text}{terms}')
+    return " ".join(read_output("search", str(study_file), "--dry-run").split())
+
+
+def test_a_dry_run_has_the_hours_of_the_fewest_and_of_the_most_seeds_until_decided(
+    settings: Settings, study_file: Path
+) -> None:
+    """Four trials, and from 3 to 12 seeds of each of two widths."""
+    shown = dry_run(study_file, "model.width", DECIDED)
+    low, high = require(
+        re.search(r"about (\S+) to (\S+) core hours.*: 4 trials .* 6 to 24 repeats", shown)
+    ).groups()
+    assert float(high) / float(low) == pytest.approx(2.8, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("compare", "terms", "spaces", "repeats"),
+    [
+        ("model.family", DECIDED, '["space.toml", "kneser_ney.toml"]', "3 to 12 repeats"),
+        ("model.layers", DECIDED, '["space.toml", "kneser_ney.toml"]', "6 to 24 repeats"),
+        ("model.order", DECIDED, '["space.toml", "kneser_ney.toml"]', "3 to 12 repeats"),
+        ("model.family", BEST_NINE, '["space.toml", "kneser_ney.toml"]', "4 to 8 repeats"),
+        ("model.family", BEST_NINE, '["space.toml"]', "8 repeats"),
+    ],
+)
+def test_a_dry_run_counts_no_repeats_of_models_that_count(
+    compare: str, terms: str, spaces: str, repeats: str, settings: Settings, study_file: Path
+) -> None:
+    """Of four trials."""
+    assert f" and {repeats} of " in dry_run(study_file, compare, terms, spaces)
+
+
+def test_a_dry_run_of_models_that_count_has_no_repeats(settings: Settings, study_file: Path) -> None:
+    study_file.write_text(re.sub(r"\[training\].*\n.*\n.*\n", "", study_file.read_text()))
+    shown = dry_run(study_file, "model.order", BEST_NINE, '["kneser_ney.toml"]')
+    assert "early stopping: 4 trials of 0 core seconds, measured" in shown
+
+
+def test_a_dry_run_names_the_alternatives_and_the_families_without_the_compared_field(
+    settings: Settings, study_file: Path
+) -> None:
+    """The vanilla RNN has the field at a value that another family has, too."""
+    optimiser = '[training.optimiser]\nkind = "sgd"\nlearning_rate = 0.1\n'
+    rnn = f'[model]\nfamily = "rnn"\nwidth = 4\nlayers = 2\n{optimiser}'
+    study_file.with_name("rnn.toml").write_text(rnn)
+    shown = dry_run(study_file, "model.layers", "", '["space.toml", "rnn.toml", "kneser_ney.toml"]')
+    assert (
+        "alternatives by model.layers: layers 1, layers 2, kneser_ney kneser_ney has no model.layers, so"
+        in shown
+    )
+    assert "rnn has no" not in shown
+    checked = json.loads(read_output("search", str(study_file), "--dry-run", "--json"))
+    assert checked["alternatives"] == {
+        "layers 1": ["lstm"],
+        "layers 2": ["lstm", "rnn"],
+        "kneser_ney": ["kneser_ney"],
+    }
+
+
+def test_a_dry_run_marks_the_samples_that_the_study_refuses(settings: Settings, study_file: Path) -> None:
+    study_file.write_text(study_file.read_text() + "max_parameters = 700\n")
+    command = ["search", str(study_file), "--dry-run"]
+    checked = json.loads(read_output(*command, "--json"))
+    widths = [sample["model"]["width"] for sample in checked["samples"]]
+    assert [reason is not None for reason in checked["refusals"]] == [width == 8 for width in widths]
+    assert {*widths} == {4, 8}
+    assert read_output(*command).count("more than") == widths.count(8)
+
+
+def test_a_missing_gpu_is_an_error_before_anything_starts(settings: Settings, study_file: Path) -> None:
+    assert "--gpus-per-trial 0" in read_error("search", str(study_file), "--gpus-per-trial", "1")
+    assert not Path(settings.studies_folder).exists()

@@ -1,97 +1,79 @@
-"""`memtune train` under several seeds, `evaluate --rare-words` and `corpus questions` on small corpora."""
+"""`memtune train`: several seeds, a second call, and a classifier."""
 
 import re
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from memtune.cli import command_line as cli
-from memtune.corpora import import_corpus
-from memtune.errors import CorpusError
 from memtune.settings import Settings
 from memtune.tracking import count_test_accesses
+from tests.unit.cli.invocation import TRIAL, read_output
 
-TRIAL = """corpus = "tiny"
+CLASSIFIER = """question = "Does it read?"
+
+corpus = "sentiment"
 
 [model]
 family = "lstm"
-width = 4
+width = 6
+output = { kind = "none" }
+
+[task]
+kind = "sentiment"
 
 [training]
-tokens = 900
-report_every = 300
+tokens = 40
+report_every = 20
 """
 
 
-@pytest.fixture
-def trial_file(tmp_path: Path) -> Path:
-    path = tmp_path / "small.toml"
-    path.write_text(TRIAL)
-    return path
+@pytest.fixture(scope="module")
+def command(module_settings: Settings) -> tuple[str, ...]:
+    file = module_settings.home / "trial.toml"
+    file.write_text(TRIAL)
+    return "train", str(file), "--seed", "0", "--seed", "1"
 
 
-def test_training_under_several_seeds_prints_mean_and_deviation_of_both_splits(
-    settings: Settings, trial_file: Path
-) -> None:
-    done = CliRunner().invoke(cli.app, ["train", str(trial_file), "--seed", "0", "--seed", "1"])
-    assert done.exit_code == 0, done.output
-    values = [float(found) for found in re.findall(r"best: validation perplexity ([\d.]+)", done.output)]
+@pytest.fixture(scope="module")
+def first(command: tuple[str, ...]) -> str:
+    """The output of the first call."""
+    return read_output(*command)
+
+
+def test_training_under_several_seeds_prints_mean_and_deviation_of_both_splits(first: str) -> None:
+    values = [float(found) for found in re.findall(r"best: validation perplexity ([\d.]+)", first)]
     assert len(set(values)) == 2
-    spread = re.findall(r"(validation|test) perplexity of 2 seeds: ([\d.]+) ± ([\d.]+)", done.output)
+    spread = re.findall(r"(validation|test) perplexity of 2 seeds: ([\d.]+) ± ([\d.]+)", first)
     assert [split for split, _, _ in spread] == ["validation", "test"]
     assert float(spread[0][1]) == pytest.approx(sum(values) / 2, abs=0.01)
     assert float(spread[0][2]) == pytest.approx(abs(values[0] - values[1]) / 2**0.5, abs=0.01)
 
 
-def test_the_test_split_is_read_once_for_each_seed(settings: Settings, trial_file: Path) -> None:
-    for _ in range(2):
-        CliRunner().invoke(cli.app, ["train", str(trial_file), "--seed", "0", "--seed", "1"])
-    assert count_test_accesses(settings.tracking_uri, "tiny") == 2
+def test_a_new_champion_is_named_with_the_command_that_evaluates_it(first: str) -> None:
+    assert "new champion models:/tiny@champion" in first
+    assert "evaluate it with: memtune evaluate models:/tiny@champion --split test" in first
 
 
-@pytest.fixture
-def registered(settings: Settings, trial_file: Path) -> str:
-    """A model in the registry."""
-    done = CliRunner().invoke(cli.app, ["train", str(trial_file)])
-    assert done.exit_code == 0, done.output
-    return "models:/tiny@champion"
+def test_a_second_call_trains_no_further_and_reads_the_test_split_no_second_time(
+    first: str, command: tuple[str, ...], module_settings: Settings
+) -> None:
+    again = read_output(*command)
+    assert again.count("was already trained to its end, 680 tokens") == 2
+    assert "the champion stays" in again
+    assert count_test_accesses(module_settings.tracking_uri, "tiny") == 2
 
 
-def run_rare_words(model: str, max_count: int) -> tuple[float, float]:
-    """The perplexities over the full vocabulary, and with rare words as <unk>."""
-    done = CliRunner().invoke(cli.app, ["evaluate", model, "--rare-words", str(max_count)])
-    assert done.exit_code == 0, done.output
-    full, merged = re.findall(r"([\d.]+) (?:over|with)", done.output)
-    return float(full), float(merged)
-
-
-def test_without_rare_words_both_perplexities_agree(registered: str) -> None:
-    full, merged = run_rare_words(registered, 0)
-    assert merged == full
-
-
-def test_with_every_word_rare_the_merged_perplexity_is_one(registered: str) -> None:
-    full, merged = run_rare_words(registered, 1_000_000)
-    assert full > 1
-    assert merged == 1.0
-
-
-def test_rare_words_do_not_go_with_another_text(registered: str) -> None:
-    command = ["evaluate", registered, "--rare-words", "5", "--corpus", "other"]
-    assert CliRunner().invoke(cli.app, command).exit_code == 2
-
-
-def test_questions_about_a_text_are_imported_by_seed_and_limit(settings: Settings) -> None:
-    text = [[f"w{(7 * row + column) % 300}" for column in range(12)] for row in range(400)]
-    import_corpus("text", dict.fromkeys(("train", "valid", "test"), text), settings.corpus_store)
-    command = ["corpus", "questions", "text", "asked", "--seed", "1", "--limit", "7"]
-    done = CliRunner().invoke(cli.app, command)
-    assert done.exit_code == 0, done.output
-    assert "asked: 7 for valid, 7 for test" in done.output
-
-
-def test_questions_about_a_missing_corpus_name_the_nearest_one(settings: Settings) -> None:
-    done = CliRunner().invoke(cli.app, ["corpus", "questions", "tinny", "asked"])
-    assert isinstance(done.exception, CorpusError)
-    assert 'did you mean "tiny"' in str(done.exception)
+def test_reports_of_a_classifier_have_examples_and_accuracy(settings: Settings, tmp_path: Path) -> None:
+    trees = tmp_path / "trees.txt"
+    trees.write_text("(4 (2 it) (4 (2 is) (4 good)))\n(0 (2 it) (0 (2 is) (0 bad)))\n" * 10)
+    files = [part for split in ("train", "valid") for part in (f"--{split}", str(trees))]
+    read_output("corpus", "import", "sentiment", "--format", "sst", *files)
+    file = tmp_path / "trial.toml"
+    file.write_text(CLASSIFIER)
+    trained = read_output("train", str(file))
+    assert "evaluate it with: memtune evaluate models:/sentiment@champion\n" in trained, "no test split"
+    for text in (trained, read_output("evaluate", "models:/sentiment@champion")):
+        assert "examples" in text
+        assert "tokens" not in text
+        assert "perplexity" not in text
+    assert "tokens" not in read_output("compare", "--corpus", "sentiment").partition("figure:")[0]

@@ -13,9 +13,9 @@ from memtune.results.study.study_catalogue import list_studies
 from memtune.search import Outcome
 from memtune.settings import Settings
 from memtune.studies.definition.resolved_study import ResolvedStudy
-from memtune.studies.definition.study_loader import load_study, resolve_study
 from memtune.tracking import Recorder
 from memtune.trial_state import StopReason, TrialState
+from tests.unit.studies.study_files import resolve
 
 HALVING = '\n[early_stopping]\nkind = "successive_halving"\ngrace = 300\nfactor = 2\n'
 POINT = {"model.layers": 2, "training": {"optimiser": {"learning_rate": 0.5}}}
@@ -24,7 +24,7 @@ POINT = {"model.layers": 2, "training": {"optimiser": {"learning_rate": 0.5}}}
 @pytest.fixture
 def resolved(study_file: Path, settings: Settings) -> ResolvedStudy:
     study_file.write_text(study_file.read_text() + HALVING)
-    return resolve_study(study_file, load_study(study_file), settings)
+    return resolve(study_file, settings)
 
 
 def call(resolved: ResolvedStudy) -> AskTell:
@@ -55,7 +55,7 @@ def read_results(resolved: ResolvedStudy) -> list[Outcome]:
 
 def test_a_study_killed_at_any_write_equals_the_undisturbed_one(study_file: Path, settings: Settings) -> None:
     study_file.write_text(study_file.read_text() + HALVING)
-    resolved = resolve_study(study_file, load_study(study_file, {"budget.trials": 2}), settings)
+    resolved = resolve(study_file, settings, **{"budget.trials": 2})
     journal = Path(settings.study_database.removeprefix("journal://"))
     drive(resolved)
     expected, lines = read_results(resolved), journal.read_bytes().splitlines(keepends=True)
@@ -201,7 +201,7 @@ def test_a_study_that_starts_beside_one_of_its_name_says_what_changed(
         with open_ask_tell(study_file, resolved, starts=True) as session:
             pass
     assert not caplog.records
-    changed = resolve_study(study_file, load_study(study_file, {"training.tokens": 1200}), resolved.settings)
+    changed = resolve(study_file, resolved.settings, **{"training.tokens": 1200})
     with open_ask_tell(study_file, changed, starts=True) as session:
         session.ask()
     (warning,) = caplog.messages

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -92,9 +93,13 @@ def run(program: str, home: Path, *packages: Path) -> Any:
 
 
 @pytest.fixture(scope="module")
-def searched(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+def searched(
+    installed: Path, tmp_path_factory: pytest.TempPathFactory, empty_store: Path
+) -> tuple[Path, Any]:
     """A home with a corpus in the package's format and a study of its other plug-ins, and its trials."""
     home = tmp_path_factory.mktemp("user")
+    (home / "home").mkdir()
+    shutil.copyfile(empty_store, home / "home" / "mlflow.db")
     lines = ["1\tthe dog sees a cat\tx", "2\ta cat sleeps\ty", "3\tthe cat and the dog eat\tz"]
     (home / "text.tsv").write_text("".join(f"{line}\n" for line in lines * 20))
     for name, family in {"lstm.toml": "lstm", "own.toml": "decaying_mean"}.items():

@@ -18,8 +18,9 @@ from memtune.results.loaded_models import load
 from memtune.results.model_evaluation import evaluate_model
 from memtune.results.study.study_detail import show_study
 from memtune.settings import Settings
-from memtune.studies.definition.study_loader import load_study, resolve_study
+from memtune.studies.definition.study_loader import load_study
 from memtune.studies.executor import InProcessExecutor
+from memtune.studies.study_run import StudyResult
 from memtune.studies.trial_worker import Assignment, TrialWorker
 from memtune.tracking.mlflow_connection import connect
 from memtune.tracking.registry.pyfunc_flavor import load_scorer
@@ -27,6 +28,9 @@ from memtune.training import TrialConfig
 from tests.assignments import assign_first_trial
 from tests.conftest import import_tiny_corpus, open_home
 from tests.unit.plugins.user_files import write_family, write_study
+from tests.unit.studies.study_files import resolve
+
+pytestmark = pytest.mark.usefixtures("without_report")
 
 FAMILY = "models:/tiny@best-my_memory"
 TRIAL_OF_A_USERS_FAMILY = """
@@ -44,15 +48,20 @@ def study(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def searched_folder(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> Path:
-    """A folder with a home in which the study has ended; the file of its family is gone."""
+def ended(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> tuple[Path, StudyResult]:
+    """A folder with a home in which the study has ended, and its result; the file of its family is gone."""
     folder = tmp_path_factory.mktemp("searched")
     study = write_study(folder, marker=folder / "executed")
     with open_home(folder, empty_store) as settings, isolate_registries():
         import_tiny_corpus(settings)
-        run_search(study, settings=settings, executor=InProcessExecutor())
+        result = run_search(study, settings=settings, executor=InProcessExecutor())
     (folder / "my_memory.py").unlink()
-    return folder
+    return folder, result
+
+
+@pytest.fixture(scope="module")
+def searched_folder(ended: tuple[Path, StudyResult]) -> Path:
+    return ended[0]
 
 
 @pytest.fixture
@@ -74,27 +83,28 @@ def searched(searched_folder: Path, executed: Path, settings: Settings) -> str:
 
 
 def test_the_source_decides_which_study_it_is(study: Path, settings: Settings) -> None:
-    first = resolve_study(study, load_study(study), settings).id
+    first = resolve(study, settings).id
     other = study.with_name("copy.toml")
     other.write_text(study.read_text().replace("my_memory.py", "./my_memory.py"))
-    assert resolve_study(other, load_study(other, {"name": "memories"}), settings).id == first
+    assert resolve(other, settings, name="memories").id == first
     write_family(study.with_name("my_memory.py"), before="# changed\n")
-    assert resolve_study(study, load_study(study), settings).id != first
+    assert resolve(study, settings).id != first
 
 
-def test_a_study_is_resumed_with_its_family(study: Path, settings: Settings) -> None:
-    with isolate_registries():
-        run_search(study, settings=settings, executor=InProcessExecutor())
+def test_a_study_is_resumed_with_its_family(
+    searched: str, executed: Path, tmp_path: Path, settings: Settings
+) -> None:
+    study = write_study(tmp_path, marker=executed)
     result = run_search(
         study, {"budget.trials": 5}, settings=settings, executor=InProcessExecutor(), resume=True
     )
-    assert len(result.outcomes) == 5
+    assert (result.resolved.id, len(result.outcomes)) == (searched, 5)
 
 
 def test_a_users_family_competes_with_the_built_in_ones_and_its_source_is_recorded(
-    study: Path, settings: Settings
+    ended: tuple[Path, StudyResult], searched: str, settings: Settings
 ) -> None:
-    result = run_search(study, settings=settings, executor=InProcessExecutor())
+    _, result = ended
     assert {outcome.family for outcome in result.outcomes} == {"lstm", "my_memory"}
     own = [o.configuration["model"] for o in result.outcomes if o.family == "my_memory"]
     (source,) = result.resolved.sources
@@ -159,7 +169,7 @@ def test_an_altered_source_is_refused_with_consent(searched: str, settings: Sett
 
 def test_a_configuration_without_its_source_keeps_its_identity(study: Path, settings: Settings) -> None:
     with isolate_registries():
-        resolved = resolve_study(study, load_study(study), settings)
+        resolved = resolve(study, settings)
         source = resolved.sources[0].digest
         config = TrialConfig.model_validate(
             {"model": {"family": "my_memory", "source": source}, "training": {"tokens": 9}}
@@ -174,7 +184,7 @@ def test_a_configuration_without_its_source_keeps_its_identity(study: Path, sett
 def write_assignment(study: Path, settings: Settings) -> str:
     """The assignment of a trial of the user's family as the driver sends it."""
     with isolate_registries():
-        resolved = resolve_study(study, load_study(study), settings)
+        resolved = resolve(study, settings)
         configuration = {"model": {"family": "my_memory", "width": 4}, "training": {"tokens": 90}}
         return assign_first_trial(resolved, configuration).model_dump_json()
 
@@ -237,7 +247,7 @@ def test_a_family_that_does_not_work_stops_the_study_before_it_starts(
     file = study.with_name("my_memory.py")
     file.write_text(file.read_text().replace(wrong, right or wrong.replace("self.width", "self.wdth")))
     with pytest.raises((PluginError, AttributeError), match=named):
-        resolve_study(study, load_study(study), settings)
+        resolve(study, settings)
 
 
 @pytest.mark.parametrize(
@@ -281,8 +291,8 @@ def test_a_submitted_study_takes_its_model_file_and_the_space_beside_it(
     assert set(files.texts) == {"memories.toml", "space.toml", "my_memory.py", "my_memory.toml"}
     write_package(files, tmp_path / "package")
     packaged = tmp_path / "package" / STUDY_FOLDER / files.study
-    here = resolve_study(study, load_study(study), settings).id
-    assert resolve_study(packaged, load_study(packaged), settings).id == here
+    here = resolve(study, settings).id
+    assert resolve(packaged, settings).id == here
 
 
 def test_two_versions_of_a_familys_file_are_two_configurations(tmp_path: Path, settings: Settings) -> None:

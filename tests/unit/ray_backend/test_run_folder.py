@@ -52,7 +52,7 @@ def find_cleanup(folder: Path) -> int:
     It is awaited: while a process starts a program, its command line is empty for a moment, which is after
     the pipe is closed that tells its parent of the start.
     """
-    return poll_until(lambda: next(list_cleanups(folder), None), "the cleanup of a driver")
+    return poll_until(lambda: next(list_cleanups(folder), 0), "the cleanup of a driver")
 
 
 def list_cleanups(folder: Path) -> Iterator[int]:

@@ -1,5 +1,6 @@
 """Charts as files: the figure of a corpus's trials, the formats, and the script of pages."""
 
+import json
 import math
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -10,7 +11,14 @@ import pytest
 from memtune.errors import StorageError
 from memtune.objective import Objective
 from memtune.reports.report_page import page
-from memtune.reports.report_page.chart_parts import FamilyScales, StudyChart, plot_rows
+from memtune.reports.report_page.chart_parts import (
+    LIGHT_COLOURS,
+    FamilyScales,
+    StudyChart,
+    make_config,
+    plot_rows,
+    resolve_colours,
+)
 from memtune.reports.report_page.result_figures import draw_chart
 from memtune.reports.report_page.trade_off_charts import draw_trials
 from memtune.seed_statistics import Estimate
@@ -149,3 +157,9 @@ def test_a_script_that_others_may_have_written_is_bundled_again(
     (file,) = tmp_path.rglob("*.js")
     file.chmod(0o666)
     assert load() == "second"
+
+
+def test_files_have_colours_in_place_of_the_variables_of_a_page() -> None:
+    resolved = json.dumps(resolve_colours(make_config(has_legend=True)))
+    assert "var(" not in resolved
+    assert LIGHT_COLOURS["var(--ink)"] in resolved

@@ -14,6 +14,8 @@ from memtune.studies.executor import InProcessExecutor
 from memtune.tracking import Recorder
 from memtune.trial_state import TrialState
 
+pytestmark = pytest.mark.usefixtures("without_report")
+
 PROTOCOL = {"protocol.kind": "sentence", "protocol.batch_size": 20}
 
 

@@ -1,8 +1,5 @@
 """A study whose best models count n-grams has no sizes of networks in its texts and asks for no seeds."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from memtune.api import run_search
@@ -14,8 +11,9 @@ from memtune.settings import Settings
 from memtune.studies.executor import InProcessExecutor
 from memtune.studies.study_run import StudyResult
 from memtune.tracking.mlflow_connection import connect
-from tests.conftest import import_tiny_corpus, open_home
 from tests.presence import require
+
+pytestmark = pytest.mark.usefixtures("without_report")
 
 STUDY_TOML = """question = "How many words are worth counting?"
 
@@ -28,14 +26,10 @@ trials = 2
 
 
 @pytest.fixture(scope="module")
-def counted(
-    tmp_path_factory: pytest.TempPathFactory, empty_store: Path
-) -> Iterator[tuple[StudyResult, Settings]]:
-    folder = tmp_path_factory.mktemp("counted")
-    with open_home(folder, empty_store) as settings:
-        import_tiny_corpus(settings)
-        (folder / "orders.toml").write_text(STUDY_TOML)
-        yield run_search(folder / "orders.toml", settings=settings, executor=InProcessExecutor()), settings
+def counted(module_settings: Settings) -> tuple[StudyResult, Settings]:
+    study = module_settings.home / "orders.toml"
+    study.write_text(STUDY_TOML)
+    return run_search(study, settings=module_settings, executor=InProcessExecutor()), module_settings
 
 
 def test_the_conclusion_recommends_no_repeats(counted: tuple[StudyResult, Settings]) -> None:

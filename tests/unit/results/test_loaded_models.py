@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +20,17 @@ from memtune.studies.executor import InProcessExecutor
 from memtune.tracking import load_registered
 from memtune.tracking.mlflow_connection import connect
 from memtune.tracking.registry.pyfunc_flavor import SentenceScorer
-from tests.conftest import import_tiny_corpus, open_home, write_study
+from tests.conftest import write_study
+
+pytestmark = pytest.mark.usefixtures("without_report")
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> Iterator[Settings]:
+def home(module_settings: Settings) -> Settings:
     """A home with a study of two trials."""
-    folder = tmp_path_factory.mktemp("loaded")
-    with open_home(folder, empty_store) as settings:
-        import_tiny_corpus(settings)
-        file = write_study(folder)
-        run_search(file, {"budget.trials": 2}, settings=settings, executor=InProcessExecutor())
-        yield settings
+    file = write_study(module_settings.home.parent)
+    run_search(file, {"budget.trials": 2}, settings=module_settings, executor=InProcessExecutor())
+    return module_settings
 
 
 @pytest.fixture

@@ -16,6 +16,8 @@ from memtune.studies.executor import InProcessExecutor
 from memtune.tracking import link_corpora
 from tests.conftest import import_tiny_corpus, open_home, write_study
 
+pytestmark = pytest.mark.usefixtures("without_report")
+
 AWKWARD_NAME = "50%41 done? #1 é à"
 """Of a folder: each of these characters means something in a URI, and %41 is a letter there."""
 

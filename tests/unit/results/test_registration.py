@@ -11,6 +11,8 @@ from memtune.settings import Settings
 from memtune.studies.executor import InProcessExecutor
 from memtune.tracking import find_champion
 
+pytestmark = pytest.mark.usefixtures("without_report")
+
 
 def test_a_trial_without_checkpoints_leaves_the_registration_to_the_next_best(
     study_file: Path,

@@ -2,7 +2,6 @@
 
 import math
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,7 +23,7 @@ from memtune.studies.study_run import StudyResult
 from memtune.tracking.mlflow_connection import connect
 from memtune.training import TrialConfig
 from memtune.values import flatten
-from tests.conftest import import_tiny_corpus, open_home, write_study
+from tests.conftest import write_study
 from tests.presence import require
 
 RNN_TOML = """
@@ -36,6 +35,8 @@ width = 4
 kind = "sgd"
 learning_rate = 0.5
 """
+
+
 REPEATS = """
 [repeats]
 best = 2
@@ -47,11 +48,8 @@ kind = "none"
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> Iterator[Settings]:
-    folder = tmp_path_factory.mktemp("repeated")
-    with open_home(folder, empty_store) as settings:
-        import_tiny_corpus(settings)
-        yield settings
+def home(module_settings: Settings) -> Settings:
+    return module_settings
 
 
 @pytest.fixture(scope="module")
@@ -189,54 +187,6 @@ def test_the_compared_field_has_values_that_the_study_searches(
     study_file.write_text(f'compare = "{field}"\n' + study_file.read_text())
     with pytest.raises(StudyError, match=f'compare = "{field}" {problem}'):
         resolve_study(study_file, load_study(study_file), settings)
-
-
-LIMITED = """
-[sampler]
-kind = "nsga2"
-startup_trials = 2
-
-[repeats]
-best = 1
-seeds = 3
-
-[champion]
-max_state = 12
-"""
-
-
-def test_the_best_value_within_the_limits_of_a_study_is_its_best(
-    study_file: Path, settings: Settings
-) -> None:
-    """Widths of 4 and 8 with one or two layers have states of 8 to 32."""
-    text = study_file.read_text().replace("[training]", 'objectives = ["value", "state"]\n[training]', 1)
-    study_file.write_text(text.replace("trials = 4", "trials = 8") + LIMITED)
-    result = run_search(study_file, settings=settings, executor=InProcessExecutor())
-    detail = show_study("layers", settings)
-    assert detail.best is not None
-    assert detail.front is not None
-    states = {trial.number: trial.sizes.state for trial in detail.trials if trial.sizes}
-    assert states[detail.best.number] == 8
-    assert max(states.values()) > 12
-    assert detail.best.estimate.seeds == 2
-    assert detail.front.objectives == ("value", "state")
-    assert detail.summary.champion_rule == "the best value within [champion] max_state = 12"
-    assert result.conclusion is not None
-    assert result.conclusion.statements[0].endswith(
-        "study's best: the best value within [champion] max_state = 12"
-    )
-    (champion,) = find_champions("tiny", settings)
-    assert champion.trial in {trial.identity for trial in detail.trials if trial.number == detail.best.number}
-
-
-def test_a_study_whose_limits_no_configuration_meets_takes_the_best_value_and_says_so(
-    study_file: Path, settings: Settings
-) -> None:
-    study_file.write_text(study_file.read_text() + "[champion]\nmax_state = 2\n")
-    result = run_search(study_file, settings=settings, executor=InProcessExecutor())
-    assert result.conclusion is not None
-    assert "because no configuration is within [champion] max_state = 2" in result.conclusion.statements[0]
-    assert len(find_champions("tiny", settings)) == 1
 
 
 def test_the_run_of_a_study_answers_its_question(

@@ -19,6 +19,8 @@ from memtune.settings import Settings
 from memtune.studies.executor import InProcessExecutor
 from tests.conftest import SENTENCES, SPACE_TOML, STUDY_TOML, open_home
 
+pytestmark = pytest.mark.usefixtures("without_report")
+
 TOKENS = {"words": "words", "letters": "characters", "pieces": "bpe:300"}
 """The choice of tokens by corpus; all three hold the same text."""
 SUBWORDS = ("letters", "pieces")

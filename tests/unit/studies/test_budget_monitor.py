@@ -12,11 +12,12 @@ from memtune.search import Outcome, Proposal, Proposals
 from memtune.search.early_stopping import PromotionConfig
 from memtune.settings import Settings
 from memtune.studies.budgets.budget_monitor import BudgetMonitor, SpentBudget, StudyClock
-from memtune.studies.definition.study_loader import load_study, resolve_study
+from memtune.studies.definition.study_loader import load_study
 from memtune.studies.definition.study_terms import Budget, Price, Prices
 from memtune.studies.director import DirectedTrial, Director
 from memtune.trial_state import TrialState
 from memtune.usage import NodeSeconds, Usage
+from tests.unit.studies.study_files import resolve
 from tests.unit.studies.test_director import MemoryRecords, make_report
 from tests.unit.studies.test_study_progress import make_config
 
@@ -246,6 +247,6 @@ def test_a_budget_that_some_node_spends_is_accepted(study_file: Path, budget: st
 
 
 def test_prices_do_not_change_a_study(study_file: Path, settings: Settings) -> None:
-    before = resolve_study(study_file, load_study(study_file), settings).id
+    before = resolve(study_file, settings).id
     study_file.write_text(study_file.read_text() + "money = 5\n[prices]\ncpu_hour = 0.04\n")
-    assert resolve_study(study_file, load_study(study_file), settings).id == before
+    assert resolve(study_file, settings).id == before

@@ -15,13 +15,13 @@ from memtune.search.database import study_lease
 from memtune.settings import Settings
 from memtune.studies import director, trial_worker
 from memtune.studies.checkpoint_store import Checkpoints
-from memtune.studies.definition.study_loader import load_study, resolve_study
 from memtune.studies.executor import InProcessExecutor
 from memtune.studies.trial_worker import Assignment, TrialWorker, WorkerReport
 from memtune.tracking.mlflow_connection import connect
 from memtune.training import AnyTrainer
 from memtune.trial_state import Failure, FailureCause, TrialState
 from tests.assignments import assign_first_trial
+from tests.unit.studies.study_files import resolve
 
 LONG_REPORTS = {"training.report_every": 900, "resources.checkpoint_every": "0.0001s"}
 """One report per trial, and a checkpoint after every batch."""
@@ -175,7 +175,7 @@ class TestBetweenTwoReports:
         monkeypatch: pytest.MonkeyPatch,
         tokens: list[int],
     ) -> None:
-        study = resolve_study(study_file, load_study(study_file, LONG_REPORTS), settings)
+        study = resolve(study_file, settings, **LONG_REPORTS)
 
         def take_over() -> None:
             with Lease(settings.study_database, study.id, timeout_seconds=0.0):
@@ -188,7 +188,7 @@ class TestBetweenTwoReports:
 
 def make_assignment(study_file: Path, settings: Settings) -> Assignment:
     """A trial of 900 tokens with a report after 300."""
-    resolved = resolve_study(study_file, load_study(study_file), settings)
+    resolved = resolve(study_file, settings)
     return assign_first_trial(
         resolved,
         {"model": {"family": "lstm", "width": 4}, "training": {"tokens": 900, "report_every": 300}},

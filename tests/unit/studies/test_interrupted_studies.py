@@ -10,20 +10,23 @@ import pytest
 from mlflow import MlflowClient
 
 from memtune.api import run_search
-from memtune.errors import ExecutorLostError
+from memtune.errors import (
+    ExecutorLostError,
+    StudyError,
+)
 from memtune.results.study.study_catalogue import compute_cost
 from memtune.results.study.study_detail import show_study
 from memtune.settings import Settings
 from memtune.studies import study_run
 from memtune.studies.budgets import budget_monitor
 from memtune.studies.checkpoint_store import Checkpoints
-from memtune.studies.definition.study_loader import load_study, resolve_study
 from memtune.studies.executor import ExecutorRun, InProcessExecutor, StopRequest
 from memtune.studies.study_run import StudyResult
 from memtune.studies.trial_worker import TrialWorker
 from memtune.tracking.mlflow_connection import connect
 from memtune.training import read_checkpoint
 from memtune.trial_state import TrialState
+from tests.unit.studies.study_files import resolve
 
 
 def test_trials_cut_off_by_a_time_budget_continue_with_a_larger_one(
@@ -106,7 +109,7 @@ def test_a_study_that_is_interrupted_repeatedly_ends_like_an_undisturbed_one(
         settings=relocate(settings, tmp_path / "undisturbed", empty_store),
         executor=InProcessExecutor(),
     )
-    found = resolve_study(study_file, load_study(study_file), settings).open_proposals().list_outcomes()
+    found = resolve(study_file, settings).open_proposals().list_outcomes()
     assert {outcome.identity: outcome.curve for outcome in found} == read_curves(undisturbed)
 
 
@@ -299,3 +302,8 @@ def read_recorded_curves(result: StudyResult, settings: Settings) -> dict[str, d
         }
         for run in runs
     }
+
+
+def test_resuming_a_study_that_never_began_is_refused(study_file: Path, settings: Settings) -> None:
+    with pytest.raises(StudyError, match="start it without --resume"):
+        run_search(study_file, resume=True, settings=settings)

@@ -12,12 +12,12 @@ from memtune.results.comparison import compare
 from memtune.search import Outcome, Proposals
 from memtune.settings import Settings
 from memtune.studies.definition.resolved_study import ResolvedStudy
-from memtune.studies.definition.study_loader import load_study, resolve_study
 from memtune.studies.director import MAX_FAULTS, DirectedTrial, Director
 from memtune.studies.executor import InProcessExecutor
 from memtune.studies.study_run import make_assignment
 from memtune.studies.trial_worker import TrialWorker
 from memtune.trial_state import StopReason, TrialState
+from tests.unit.studies.study_files import resolve
 from tests.unit.studies.test_director import MemoryRecords, make_report, start_trial
 
 RULES = {
@@ -42,7 +42,7 @@ def open_resolved(study_file: Path, settings: Settings, tmp_path: Path) -> Calla
                 "study_database": f"journal:///{tmp_path}/{place}.log",
             }
         )
-        return resolve_study(study_file, load_study(study_file), places)
+        return resolve(study_file, places)
 
     return open_resolved
 

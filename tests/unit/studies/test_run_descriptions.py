@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from memtune.settings import Settings
-from memtune.studies.definition.study_loader import load_study, resolve_study
 from memtune.studies.trial_records import (
     collect_trial_parameters,
     describe_open_study,
@@ -14,6 +13,7 @@ from memtune.studies.trial_records import (
     format_value,
 )
 from memtune.training import TrialConfig
+from tests.unit.studies.study_files import resolve
 
 CONFIG = TrialConfig.model_validate(
     {
@@ -27,7 +27,7 @@ CONFIG = TrialConfig.model_validate(
 def test_an_open_study_is_described_by_its_question_its_size_and_its_command(
     study_file: Path, settings: Settings
 ) -> None:
-    resolved = resolve_study(study_file, load_study(study_file), settings)
+    resolved = resolve(study_file, settings)
     assert describe_open_study(resolved) == (
         "**Question.** Does a second layer help?\n\n"
         "**Answer.** The study is open: its answer and the best trial of each family are written here when "

@@ -1,14 +1,17 @@
 """The best configurations are repeated, under every further seed."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from memtune.search import Outcome
+from memtune.settings import Settings
 from memtune.spaces import PinnedChooser, RandomChooser
 from memtune.studies.seed_repeats import TrialNames, make_repeat_space, select_repeated
 from memtune.training import TrialConfig
 from memtune.trial_state import TrialState
+from tests.unit.studies.study_files import resolve
 
 
 def make_valued_outcome(number: int, value: float | None, state: TrialState = TrialState.COMPLETE) -> Outcome:
@@ -140,3 +143,26 @@ def test_a_configuration_in_a_third_precision_is_named_after_the_better_trial() 
     for values, name in (((2.0, 1.0), "#7 seed 1"), ((1.0, 2.0), "#4 seed 1"), ((None, 1.0), "#7 seed 1")):
         outcomes = [replace(trial, value=value) for trial, value in zip(trials, values, strict=True)]
         assert TrialNames(outcomes).name(0, make_config(8, 1, "float16")) == name
+
+
+def order_repeats(study_file: Path, settings: Settings, sign: int) -> list[int]:
+    """The seeds of the repeats of a study in the order of their proposals; values grow with the seed."""
+    resolved = resolve(study_file, settings, name=f"sign{sign}")
+    configuration = resolved.sample(RandomChooser(0)).model_dump(mode="json")
+    original = Outcome(0, "", configuration, TrialState.COMPLETE, 1.0)
+    repeats = resolved.open_proposals(repeats=make_repeat_space([original], range(21)))
+    seeds: list[int] = []
+    while (proposal := repeats.ask()) is not None:
+        seeds.append(proposal.configuration["seed"])
+        repeats.report(proposal.number, 900, sign * seeds[-1])
+        repeats.complete(proposal.number, sign * seeds[-1])
+    return seeds
+
+
+def test_the_order_of_repeats_does_not_follow_from_their_results(
+    study_file: Path, settings: Settings
+) -> None:
+    """All of them are trained, so that a sampler that learns would only be slower."""
+    seeds = order_repeats(study_file, settings, 1)
+    assert sorted(seeds) == list(range(1, 21))
+    assert order_repeats(study_file, settings, -1) == seeds

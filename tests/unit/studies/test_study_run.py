@@ -15,7 +15,6 @@ from memtune.results.study.study_view import open_view
 from memtune.search import Lease, StudyReader
 from memtune.search.database import study_lease
 from memtune.settings import Settings
-from memtune.studies.definition.study_loader import load_study, resolve_study
 from memtune.studies.definition.study_terms import read_stored_terms
 from memtune.studies.director import Watcher
 from memtune.studies.executor import ExecutorRun, InProcessExecutor
@@ -23,6 +22,7 @@ from memtune.studies.study_run import StudyHooks, StudyResult, TrialPhase, run_s
 from memtune.studies.trial_worker import Assignment
 from memtune.training import TrialConfig
 from tests.presence import require
+from tests.unit.studies.study_files import resolve
 from tests.unit.studies.test_result_cache import find_runs
 
 GB = 10**9
@@ -102,7 +102,7 @@ def run(
         yield lambda trial: None
 
     hooks = StudyHooks(watch, lambda *given: conclude(), lambda message: None, lambda *given: {})
-    resolved = resolve_study(study_file, load_study(study_file, terms), settings)
+    resolved = resolve(study_file, settings, **terms)
     return run_study(study_file, resolved, executor or InProcessExecutor(), hooks, resume=resume)
 
 
@@ -288,7 +288,7 @@ def test_a_study_whose_start_failed_was_never_there_and_hides_no_other(
     study_file: Path, settings: Settings
 ) -> None:
     changed = {"training.tokens": 600}
-    started = resolve_study(study_file, load_study(study_file, changed), settings).id
+    started = resolve(study_file, settings, **changed).id
     seen = list[str]()
 
     def look() -> None:
@@ -308,7 +308,7 @@ def test_a_study_whose_start_failed_was_never_there_and_hides_no_other(
 def test_a_driver_whose_study_was_taken_over_starts_no_trial_and_no_repeat(
     study_file: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch, phase: int
 ) -> None:
-    resolved = resolve_study(study_file, load_study(study_file, REPEATED), settings)
+    resolved = resolve(study_file, settings, **REPEATED)
     with pytest.raises(StudyError, match="was taken over"):
         run(study_file, settings, REPEATED, ExpiringExecutor(settings, resolved.id, phase, monkeypatch))
     stored = StudyReader(settings.study_database).read(resolved.id)
@@ -319,7 +319,7 @@ def test_a_driver_whose_study_was_taken_over_leaves_the_end_of_its_run_to_the_ot
     study_file: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     terms = {"budget.trials": 1}
-    resolved = resolve_study(study_file, load_study(study_file, terms), settings)
+    resolved = resolve(study_file, settings, **terms)
     run(study_file, settings, terms, conclude=lambda: take_over(settings, resolved.id, monkeypatch))
     (study,) = find_runs(settings, resolved.id, "study")
     assert study.info.status == "RUNNING"

@@ -16,7 +16,6 @@ from memtune.search.early_stopping import SuccessiveHalving, SuccessiveHalvingCo
 from memtune.settings import Settings
 from memtune.studies.budgets.study_cost import CostRow, StudyCost
 from memtune.studies.definition.resolved_study import ResolvedStudy
-from memtune.studies.definition.study_loader import load_study, resolve_study
 from memtune.studies.director import DirectedTrial, Director
 from memtune.studies.seed_repeats import TrialNames, make_repeat_space
 from memtune.studies.study_run import make_assignment
@@ -29,13 +28,14 @@ from memtune.training import Report
 from memtune.trial_state import StopReason, TrialEnd, TrialState
 from memtune.usage import NodeSeconds, Usage
 from tests.presence import require
+from tests.unit.studies.study_files import resolve
 
 RANK_5 = TrialEnd(reason=StopReason.EARLY_STOPPING, detail="rank 5 of 9")
 
 
 @pytest.fixture
 def resolved(study_file: Path, settings: Settings) -> ResolvedStudy:
-    return resolve_study(study_file, load_study(study_file), settings)
+    return resolve(study_file, settings)
 
 
 @pytest.fixture
@@ -327,7 +327,7 @@ def test_the_money_of_a_trial_has_three_digits(
     study_file: Path, settings: Settings, client: MlflowClient
 ) -> None:
     study_file.write_text(f"{study_file.read_text()}\n[prices]\ncpu_hour = 3600.0\n")
-    priced = resolve_study(study_file, load_study(study_file), settings)
+    priced = resolve(study_file, settings)
     opened = priced.open_proposals()
     finish_trial(priced, opened)
     (run,) = find_runs(client, opened.list_outcomes()[0])
@@ -338,7 +338,7 @@ def test_a_trial_whose_run_is_missing_is_recorded_with_its_money(
     study_file: Path, settings: Settings, client: MlflowClient
 ) -> None:
     study_file.write_text(f"{study_file.read_text()}\n[prices]\ncpu_hour = 3600.0\n")
-    priced = resolve_study(study_file, load_study(study_file), settings)
+    priced = resolve(study_file, settings)
     opened = priced.open_proposals()
     number = require(opened.ask()).number
     opened.store_usage(number, Usage(nodes={"": NodeSeconds(cpu=1234.56)}))

@@ -111,6 +111,15 @@ def test_closing_ends_the_thread_if_nothing_can_be_delivered(receiver):
     assert not queue._thread.is_alive()
 
 
+def test_the_progress_of_a_flush_names_the_reason_of_an_outage(receiver, monkeypatch, caplog):
+    monkeypatch.setattr(recorder_module, "PROGRESS_SECONDS", 0)
+    queue = DeliveryQueue(receiver.deliver, lambda error: False)
+    receiver.failures = [OSError("no route to host")] * 1000
+    queue.put("a", 1)
+    assert not queue.close(0.2)
+    assert "recording: 1 entries left: no route to host" in caplog.text
+
+
 def test_a_refusal_by_the_database_is_repeated_and_then_dropped(receiver, monkeypatch):
     monkeypatch.setattr(recorder_module, "FIRST_PAUSE_SECONDS", 0.001)
     monkeypatch.setattr(recorder_module, "MAX_PAUSE_SECONDS", 0.001)

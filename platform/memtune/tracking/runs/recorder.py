@@ -86,6 +86,7 @@ class DeliveryQueue(Generic[Key, Message]):
         self._taken: deque[Message] = deque()
         self._put_count = 0
         self._busy = False
+        self._outage = ""
         self._closing = threading.Event()
         self._changed = threading.Condition()
         self._thread = threading.Thread(
@@ -108,8 +109,7 @@ class DeliveryQueue(Generic[Key, Message]):
     def flush(self, stall_seconds: float) -> bool:
         """Wait until everything is delivered; return False after `stall_seconds` without progress.
 
-        Logs the number of commands left every
-        PROGRESS_SECONDS.
+        Logs every PROGRESS_SECONDS the number of commands left and, in an outage, its reason.
         """
         with self._changed:
             delivered, stalled_at = self._count_delivered(), time.monotonic() + stall_seconds
@@ -121,7 +121,8 @@ class DeliveryQueue(Generic[Key, Message]):
                 if self._count_delivered() > delivered:
                     delivered, stalled_at = self._count_delivered(), time.monotonic() + stall_seconds
                 if time.monotonic() >= progress_at:
-                    logger.warning("recording: %s entries left", f"{self._count_waiting():,}")
+                    count, outage = f"{self._count_waiting():,}", f": {self._outage}" if self._outage else ""
+                    logger.warning("recording: %s entries left%s", count, outage)
                     progress_at += PROGRESS_SECONDS
             return True
 
@@ -192,10 +193,10 @@ class DeliveryQueue(Generic[Key, Message]):
                     attempts = 0
                     continue
                 if failed_since is None:
-                    failed_since = time.monotonic()
-                    reason = summarize_error(error)
-                    logger.warning("tracking is unavailable, entries are kept and retried: %s", reason)
+                    failed_since, self._outage = time.monotonic(), summarize_error(error)
+                    logger.warning("tracking is unavailable, entries are kept and retried: %s", self._outage)
                 self._closing.wait(backoff.next_pause())
+        self._outage = ""
         if failed_since is not None and not commands:
             logger.warning("tracking is available again after %.0f s", time.monotonic() - failed_since)
 

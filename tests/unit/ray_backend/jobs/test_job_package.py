@@ -8,8 +8,9 @@ from memtune.errors import ClusterError, ConfigurationError, StudyError
 from memtune.ray_backend.clusters.cluster_check import MAX_UPLOAD_BYTES
 from memtune.ray_backend.jobs.job_package import StudyFiles, collect_study_files, write_package
 from memtune.settings import Settings
-from memtune.studies.definition.study_loader import load_study, resolve_study
+from memtune.studies.definition.study_loader import load_study
 from memtune.values import parse
+from tests.unit.studies.study_files import resolve
 
 
 @pytest.fixture
@@ -22,10 +23,7 @@ def test_a_packaged_study_has_the_id_of_the_original(
 ) -> None:
     write_package(files, tmp_path / "package")
     packaged = tmp_path / "package" / "study" / files.study
-    assert (
-        resolve_study(packaged, load_study(packaged), settings).id
-        == resolve_study(study_file, load_study(study_file), settings).id
-    )
+    assert resolve(packaged, settings).id == resolve(study_file, settings).id
 
 
 def test_spaces_named_without_a_path_are_packaged_with_the_spaces_they_list(study_file: Path) -> None:

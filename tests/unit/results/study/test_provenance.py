@@ -2,12 +2,16 @@
 
 from pathlib import Path
 
+import pytest
+
 from memtune.api import run_search
 from memtune.results.study.study_report import report_study
 from memtune.settings import Settings
 from memtune.studies.definition.study_loader import load_study, resolve_study
 from memtune.studies.executor import InProcessExecutor
 from memtune.tracking import read_code_version
+
+pytestmark = pytest.mark.usefixtures("without_report")
 
 
 def test_the_study_file_of_a_report_is_the_same_study(study_file: Path, settings: Settings) -> None:

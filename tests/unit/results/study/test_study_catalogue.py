@@ -18,10 +18,10 @@ from memtune.search import Lease, StudyReader
 from memtune.search.early_stopping.successive_halving import SuccessiveHalvingConfig
 from memtune.settings import Settings
 from memtune.studies.definition.resolved_study import ResolvedStudy
-from memtune.studies.definition.study_loader import load_study, resolve_study
 from memtune.studies.director import Director
 from memtune.trial_state import TrialState
 from memtune.usage import NodeSeconds, Usage
+from tests.unit.studies.study_files import resolve
 from tests.unit.studies.test_director import MemoryRecords, make_report
 
 LOSSES = {0: 3.0, 1: 2.0, 2: 2.5, 3: 1.5}
@@ -33,7 +33,7 @@ runner = CliRunner()
 def study(study_file: Path, settings: Settings) -> ResolvedStudy:
     """A study of four trials of 900 tokens, the third of which is stopped at 300 tokens."""
     study_file.write_text(study_file.read_text() + PRICES)
-    resolved = resolve_study(study_file, load_study(study_file), settings)
+    resolved = resolve(study_file, settings)
     resolved.store_terms()
     rule = SuccessiveHalvingConfig(grace=300, factor=2).make_rule(900)
     director = Director(resolved.open_proposals(), MemoryRecords(), 4, rule)
@@ -126,7 +126,7 @@ def test_a_trial_of_a_study_is_a_file_that_trains_it_again(
 def test_the_reason_of_a_pause_is_shown_like_that_of_a_stop(study_file: Path, settings: Settings) -> None:
     text = '[early_stopping]\nkind = "promotion"\ngrace = 300\nfactor = 2\n'
     study_file.write_text(f"{study_file.read_text()}\n{text}")
-    resolved = resolve_study(study_file, load_study(study_file), settings)
+    resolved = resolve(study_file, settings)
     resolved.store_terms()
     rule = resolved.make_early_stopping_rule()
     director = Director(resolved.open_proposals(), MemoryRecords(), 1, rule)

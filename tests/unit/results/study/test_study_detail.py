@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,8 +25,10 @@ from memtune.studies.definition.study_terms import StoredTerms
 from memtune.studies.executor import InProcessExecutor
 from memtune.training.devices import has_bfloat16_instructions
 from memtune.trial_state import TrialState
-from tests.conftest import import_tiny_corpus, open_home, write_study
+from tests.conftest import write_study
 from tests.presence import require
+
+pytestmark = pytest.mark.usefixtures("without_report")
 
 RNN_TOML = """
 [model]
@@ -43,17 +44,14 @@ runner = CliRunner()
 
 
 @pytest.fixture(scope="module")
-def detail(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> Iterator[StudyDetail]:
-    """A study of two families with twelve trials and two repeats, in a home of its own."""
-    folder = tmp_path_factory.mktemp("detail")
-    with open_home(folder, empty_store) as settings:
-        import_tiny_corpus(settings)
-        file = write_study(folder)
-        file.with_name("rnn.toml").write_text(RNN_TOML)
-        text = file.read_text().replace('["space.toml"]', '["space.toml", "rnn.toml"]')
-        file.write_text(text.replace("trials = 4", "trials = 12") + REPEATS)
-        run_search(file, settings=settings, executor=InProcessExecutor())
-        yield show_study("layers", settings)
+def detail(module_settings: Settings) -> StudyDetail:
+    """A study of two families with twelve trials and two repeats."""
+    file = write_study(module_settings.home.parent)
+    file.with_name("rnn.toml").write_text(RNN_TOML)
+    text = file.read_text().replace('["space.toml"]', '["space.toml", "rnn.toml"]')
+    file.write_text(text.replace("trials = 4", "trials = 12") + REPEATS)
+    run_search(file, settings=module_settings, executor=InProcessExecutor())
+    return show_study("layers", module_settings)
 
 
 def test_an_alternative_whose_samples_were_all_refused_has_the_reason(

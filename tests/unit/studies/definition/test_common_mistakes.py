@@ -10,13 +10,14 @@ from memtune.experiments.single_trial import load_trial
 from memtune.library import FileKind, find_file
 from memtune.search import StudyReader
 from memtune.settings import Settings
-from memtune.studies.definition.study_loader import load_study, resolve_study
+from memtune.studies.definition.study_loader import load_study
 from memtune.studies.definition.study_terms import (
     TERMS_FILE,
     describe_changed_terms,
     read_stored_terms,
 )
 from memtune.toml_text import find_line
+from tests.unit.studies.study_files import resolve
 
 STUDY = """question = "Does a second layer help?"
 corpus = "tiny"
@@ -178,18 +179,21 @@ MISTAKES = {
 }
 
 
+def test_the_study_without_mistakes_is_accepted(study_file: Path, settings: Settings) -> None:
+    study_file.write_text(STUDY)
+    resolve(study_file, settings)
+
+
 @pytest.mark.parametrize(("right", "wrong", "message"), MISTAKES.values(), ids=MISTAKES)
 def test_a_common_mistake_is_answered_with_its_line_and_its_fix(
     study_file: Path, settings: Settings, right: str, wrong: str, message: str
 ) -> None:
-    study_file.write_text(STUDY)
-    resolve_study(study_file, load_study(study_file), settings)
     assert right in STUDY
     study_file.write_text(STUDY.replace(right, wrong, 1))
     expected = message.replace("{space}", str(study_file.parent / "space.toml"))
     expected = expected.replace("{store}", str(settings.corpus_store))
     with pytest.raises(MemtuneError, match=re.escape(f"{study_file}, {expected}")):
-        resolve_study(study_file, load_study(study_file), settings)
+        resolve(study_file, settings)
 
 
 @pytest.mark.parametrize(
@@ -218,7 +222,7 @@ def test_more_tokens_than_the_database_can_store_are_refused_before_anything_sta
     study_file: Path, settings: Settings
 ) -> None:
     study_file.write_text(STUDY.replace("tokens = 900", "tokens = 3_000_000_000"))
-    resolve_study(study_file, load_study(study_file), settings)
+    resolve(study_file, settings)
     database = "postgresql://memtune:secret@10.0.0.5/optuna"
     in_postgresql = settings.model_copy(update={"study_database": database})
     message = (
@@ -227,7 +231,7 @@ def test_more_tokens_than_the_database_can_store_are_refused_before_anything_sta
         "training.tokens, or set MEMTUNE_PROPOSALS to a journal"
     )
     with pytest.raises(MemtuneError, match=re.escape(message)):
-        resolve_study(study_file, load_study(study_file), in_postgresql)
+        resolve(study_file, in_postgresql)
 
 
 @pytest.mark.parametrize(("choices", "wrong"), [("[0, 8]", "0"), ("[8, true]", "True"), ('[8, "8"]', "'8'")])
@@ -237,7 +241,7 @@ def test_a_mistake_in_a_space_is_answered_with_the_line_of_the_space(
     space = study_file.parent / "space.toml"
     space.write_text(space.read_text().replace("choice = [4, 8]", f"choice = {choices}"))
     with pytest.raises(MemtuneError, match=rf"^{re.escape(str(space))}, line 4: \[model.width\] = {wrong}"):
-        resolve_study(study_file, load_study(study_file), settings)
+        resolve(study_file, settings)
 
 
 def test_a_mistake_in_a_trial_is_answered_with_its_line(tmp_path: Path) -> None:
@@ -263,20 +267,20 @@ def test_a_misspelt_file_is_answered_with_the_nearest_file_of_its_kind(study_fil
 
 def test_a_study_resumes_under_the_defaults_of_its_time(study_file: Path, settings: Settings) -> None:
     """A file that leaves a term to its default names the study that was stored under another default."""
-    now = resolve_study(study_file, load_study(study_file), settings)
+    now = resolve(study_file, settings)
     assert now.find_begun() is now
     overrides = {"sampler.startup_trials": 7, "budget.trials": 2}
-    begun = resolve_study(study_file, load_study(study_file, overrides), settings)
+    begun = resolve(study_file, settings, **overrides)
     begun.store_terms()
     found = now.find_begun()
     assert (found.id, found.study.sampler.startup_trials) == (begun.id, 7)
     assert found.study.budget == now.study.budget
-    written = resolve_study(study_file, load_study(study_file, {"sampler.startup_trials": 8}), settings)
+    written = resolve(study_file, settings, **{"sampler.startup_trials": 8})
     assert written.find_begun() is written
 
 
 def test_a_study_of_a_later_format_is_refused(study_file: Path, settings: Settings) -> None:
-    resolved = resolve_study(study_file, load_study(study_file), settings)
+    resolved = resolve(study_file, settings)
     resolved.store_terms()
     resolved.open_proposals()
     terms = Path(settings.studies_folder, resolved.id, TERMS_FILE)
@@ -293,17 +297,17 @@ def test_a_study_of_a_later_format_is_refused(study_file: Path, settings: Settin
 
 
 def test_changed_terms_of_a_study_are_named(study_file: Path, settings: Settings) -> None:
-    begun = resolve_study(study_file, load_study(study_file), settings)
+    begun = resolve(study_file, settings)
     folder = settings.studies_folder
     assert describe_changed_terms(folder, begun.id, begun.terms) == ""
     begun.store_terms()
-    now = resolve_study(study_file, load_study(study_file, {"training.tokens": 1200, "seed": 1}), settings)
+    now = resolve(study_file, settings, **{"training.tokens": 1200, "seed": 1})
     assert describe_changed_terms(folder, now.id, now.terms) == (
         f"changed since study {begun.id}: seed from 0 to 1, training.tokens from 900 to 1200; "
         "undo the change to resume that study"
     )
     study_file.write_text(STUDY.replace("tokens = 900", "tokens = 1200"))
-    edited = resolve_study(study_file, load_study(study_file), settings)
+    edited = resolve(study_file, settings)
     told = describe_changed_terms(folder, edited.id, edited.terms, study_file)
     assert "training.tokens (line 9) from 900 to 1200" in told
     told = describe_changed_terms(folder, "layers-00000000", begun.terms)

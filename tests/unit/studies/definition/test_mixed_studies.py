@@ -1,0 +1,69 @@
+"""Studies of n-gram models, alone and next to networks."""
+
+from pathlib import Path
+
+import pytest
+
+from memtune.errors import SpaceError
+from memtune.settings import Settings
+from memtune.spaces import RandomChooser
+from tests.unit.studies.study_files import resolve
+
+NGRAMS = """
+[model]
+family = "kneser_ney"
+order = { int = [2, 4] }
+"""
+
+
+@pytest.fixture
+def mixed_study(study_file: Path) -> Path:
+    """A study of networks and n-gram models, with a width and a training for the networks."""
+    (study_file.parent / "ngrams.toml").write_text(NGRAMS)
+    text = study_file.read_text().replace('["space.toml"]', '["ngrams.toml", "space.toml"]')
+    study_file.write_text(text + "\n[model]\nwidth = 6\n")
+    return study_file
+
+
+def test_fields_that_some_families_lack_override_the_others(mixed_study: Path, settings: Settings) -> None:
+    found = resolve(mixed_study, settings)
+    samples = [found.sample(RandomChooser(seed)) for seed in range(20)]
+    assert {config.model.family for config in samples} == {"kneser_ney", "lstm"}
+    for config in samples:
+        network = config.model.family == "lstm"
+        assert (config.training is not None) == network
+        assert not network or config.model.describe()["width"] == 6
+
+
+def test_a_field_that_no_family_has_is_an_error(mixed_study: Path, settings: Settings) -> None:
+    mixed_study.write_text(mixed_study.read_text().replace("width = 6", "widht = 6"))
+    with pytest.raises(SpaceError, match='did you mean "width"'):
+        resolve(mixed_study, settings)
+
+
+def test_the_budget_of_a_mixed_study_is_that_of_its_networks(mixed_study: Path, settings: Settings) -> None:
+    assert resolve(mixed_study, settings).trial_tokens == 900
+
+
+def test_a_study_of_n_grams_alone_reads_the_text_once(study_file: Path, settings: Settings) -> None:
+    (study_file.parent / "space.toml").write_text(NGRAMS)
+    text = study_file.read_text().replace("[training]\ntokens = 900\nreport_every = 300\n", "")
+    study_file.write_text(text)
+    found = resolve(study_file, settings)
+    assert found.trial_tokens == found.corpus["train"].token_count
+
+
+def test_n_gram_models_are_not_refused_for_their_parameters(mixed_study: Path, settings: Settings) -> None:
+    found = resolve(mixed_study, settings, **{"budget.min_parameters": 1_000_000})
+    assert found.get_refusal_reason({"model": {"family": "kneser_ney", "order": 3}}) is None
+    assert found.get_refusal_reason({"model": {"family": "lstm"}, "training": {"tokens": 9}}) is not None
+
+
+def test_n_gram_models_request_no_gpu(mixed_study: Path, settings: Settings) -> None:
+    found = resolve(mixed_study, settings, **{"resources.gpus_per_trial": 0.5})
+    requested = {
+        config.model.family: found.compute_gpus(config, None)
+        for config in (found.sample(RandomChooser(seed)) for seed in range(30))
+    }
+    assert requested["kneser_ney"] == 0.0
+    assert set(requested.values()) == {0.0, 0.5}

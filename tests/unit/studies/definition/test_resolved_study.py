@@ -1,0 +1,115 @@
+"""A resolved study: its id, its configurations, and the limits within which they are tried."""
+
+from pathlib import Path
+
+import pytest
+
+from memtune.errors import SpaceError, StudyError
+from memtune.settings import Settings
+from memtune.spaces import RandomChooser
+from tests.presence import require
+from tests.unit.studies.study_files import resolve
+
+
+def test_constants_of_the_study_override_the_space(study_file: Path, settings: Settings) -> None:
+    study_file.write_text(study_file.read_text() + "\n[model]\nwidth = 6\n")
+    found = resolve(study_file, settings)
+    assert {found.sample(RandomChooser(seed)).model.describe()["width"] for seed in range(9)} == {6}
+
+
+def test_the_same_content_is_the_same_study_whatever_its_budget(study_file: Path, settings: Settings) -> None:
+    one, more = resolve(study_file, settings), resolve(study_file, settings, **{"budget.trials": 99})
+    assert one.id == more.id
+
+
+@pytest.mark.parametrize("change", [{"seed": 5}, {"sampler.kind": "random"}, {"training.tokens": 901}])
+def test_other_terms_make_another_study(
+    study_file: Path, settings: Settings, change: dict[str, object]
+) -> None:
+    assert resolve(study_file, settings).id != resolve(study_file, settings, **change).id
+
+
+def test_another_space_makes_another_study(study_file: Path, settings: Settings) -> None:
+    before = resolve(study_file, settings).id
+    space = study_file.parent / "space.toml"
+    space.write_text(space.read_text().replace("[1, 2]", "[1, 3]"))
+    assert resolve(study_file, settings).id != before
+
+
+POINTS = "points = [{ model.layers = 2 }, { model.layers = 1 }]\n"
+
+
+def test_points_are_tried_first(study_file: Path, settings: Settings) -> None:
+    study_file.write_text(POINTS + study_file.read_text())
+    proposals = resolve(study_file, settings).open_proposals()
+    layers = [require(proposals.ask()).configuration["model"]["layers"] for _ in range(2)]
+    assert layers == [2, 1]
+
+
+def test_a_point_outside_of_the_space_is_refused_before_anything_starts(
+    study_file: Path, settings: Settings
+) -> None:
+    study_file.write_text(POINTS.replace("2", "7") + study_file.read_text())
+    with pytest.raises(SpaceError, match=r"point 1: model.layers = 7 is not in the space.* value is 2"):
+        resolve(study_file, settings)
+
+
+def test_the_settings_of_papers_are_tried_on_request(study_file: Path, settings: Settings) -> None:
+    space = study_file.parent / "space.toml"
+    space.write_text(space.read_text() + "\n[[points]]\nmodel.layers = 2\n")
+    assert resolve(study_file, settings).list_initial_points() == []
+    found = resolve(study_file, settings, points="papers")
+    assert found.list_initial_points() == [{"model.layers": 2}]
+
+
+def test_a_budget_in_epochs_is_converted_to_tokens(study_file: Path, settings: Settings) -> None:
+    study_file.write_text(study_file.read_text().replace("tokens = 900", "epochs = 2"))
+    found = resolve(study_file, settings)
+    assert found.trial_tokens == 2 * found.corpus["train"].token_count
+
+
+def test_models_outside_the_parameter_budget_are_refused_with_their_sizes(
+    study_file: Path, settings: Settings
+) -> None:
+    found = resolve(study_file, settings, **{"budget.max_parameters": 1_000})
+    reasons = {
+        found.get_refusal_reason(found.sample(RandomChooser(seed)).model_dump(mode="json"))
+        for seed in range(20)
+    }
+    assert None in reasons
+    assert any("are more than max_parameters = 1,000" in reason for reason in reasons if reason)
+
+
+def test_a_parameter_budget_that_no_model_meets_is_an_error_before_the_start(
+    study_file: Path, settings: Settings
+) -> None:
+    with pytest.raises(StudyError, match=r"none of 200 sampled configurations .* max_parameters = 10"):
+        resolve(study_file, settings, **{"budget.max_parameters": 10})
+
+
+def test_gpus_that_fit_follow_each_trials_memory(study_file: Path, settings: Settings) -> None:
+    space = study_file.parent / "space.toml"
+    space.write_text(space.read_text().replace("[4, 8]", "[4, 4000]").replace("{ int = [1, 2] }", "1"))
+    found = resolve(
+        study_file, settings, **{"resources.gpus_per_trial": "fit", "resources.gpu_memory": "6GB"}
+    )
+    memory = found.study.resources.gpu_memory
+    by_width = {
+        config.model.describe()["width"]: found.compute_gpus(config, memory)
+        for config in (found.sample(RandomChooser(seed)) for seed in range(9))
+    }
+    assert by_width == {4: 0.1666, 4000: 0.5}
+
+
+def test_a_trial_too_large_for_a_gpu_is_refused_with_its_size(study_file: Path, settings: Settings) -> None:
+    found = resolve(
+        study_file, settings, **{"resources.gpus_per_trial": "fit", "resources.gpu_memory": "6GB"}
+    )
+    sample = found.sample(RandomChooser(0)).model_dump(mode="json")
+    sample["model"]["width"] = 20_000
+    assert "MiB of a GPU, which has 5,722" in (found.get_refusal_reason(sample) or "")
+
+
+def test_a_study_may_name_the_family_of_its_spaces(study_file: Path, settings: Settings) -> None:
+    study_file.write_text(study_file.read_text() + '\n[model]\nfamily = "lstm"\n')
+    assert resolve(study_file, settings).sample(RandomChooser(0)).model.family == "lstm"
