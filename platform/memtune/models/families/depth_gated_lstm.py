@@ -9,16 +9,12 @@ the layer below at the same step and c the memory of this layer:
 The other gates are those of the standard LSTM, without peepholes, as in the dLSTM of Cheng, Dong and Lapata
 (2016), table 1, whose sizes are `width=300, embedding_width=150, layers=3`.
 
-Shapes: B batch, T time, E input width of a layer, L layers, H width, F = 4H and G = 5H gates (4H in a layer
-without a depth gate), V vocabulary.
+Layers run one after the other, so the terms from the layer below are computed for all time steps before the
+loop. A step adds R h and the term of the previous memory in the depth gate. The gradients of the weights are
+products over the whole sequence after the loop.
 
-Yao, Cohn, Vylomova, Duh and Dyer (2015), "Depth-Gated LSTM": a separate gate adds the memory of the layer
-below to the memory of this layer. Layers run one after the other, so the terms from the layer below are
-computed for all time steps before the loop. A step adds R h and the term of the previous memory in the depth
-gate. The gradients of the weights are products over the whole sequence after the loop.
-
-Shapes: B batch, T time, H width, F = 4H gates (output, input, forget, candidate), G gates with the depth gate
-before them (5H), or without (4H).
+Shapes: B batch, T time, E input width of a layer, L layers, H width, F = 4H gates (output, input, forget,
+candidate), G gates with the depth gate before them (5H), or without (4H), V vocabulary.
 """
 
 from typing import Any, Literal

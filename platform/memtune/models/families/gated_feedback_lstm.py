@@ -11,19 +11,15 @@ a global reset gate g, one number for each pair of layers and without a bias, le
 layer j pass. The gLSTM of Cheng, Dong and Lapata (2016), table 1, has the sizes `width=300,
 embedding_width=150, layers=3`.
 
-Shapes: B batch, T time, E input width of a layer, L layers, U = L - 1 layers above the first, H width,
-A = 4H + L sums of a layer (candidate, output, input, forget, reset gates), C outputs of a layer's previous
-state (see `memtune.models.families.gated_feedback_lstm`), V vocabulary.
+The outer loop runs over time and the inner loop over layers. One batched product per step computes all terms
+of the previous states: the gates of each state's own layer, its signal to the candidate of every layer, and
+its term in every global reset gate. The gradients of the weights are products over the whole sequence after
+the loop.
 
-Chung, Gulcehre, Cho and Bengio (2015), "Gated Feedback Recurrent Neural Networks", section 3. Every layer
-reads the previous states of all layers, so the outer loop runs over time and the inner loop over layers. One
-batched product per step computes all terms of the previous states: the gates of each state's own layer, its
-signal to the candidate of every layer, and its term in every global reset gate. The gradients of the weights
-are products over the whole sequence after the loop.
-
-Shapes: B batch, T time, S = T + 1 states with that before the first step, L layers, U = L - 1 layers above
-the first, H width, A = 4H + L sums of a layer (candidate, output, input, forget, reset gates), C = 3H + L H +
-L L outputs of a state (its layer's gates, signals to the layers, parts of the layers' reset gates).
+Shapes: B batch, T time, S = T + 1 states with that before the first step, E input width of a layer, L layers,
+U = L - 1 layers above the first, H width, A = 4H + L sums of a layer (candidate, output, input, forget, reset
+gates), C = 3H + L H + L L outputs of a state (its layer's gates, signals to the layers, parts of the layers'
+reset gates), V vocabulary.
 """
 
 from typing import Any, Literal, NamedTuple, cast

@@ -10,17 +10,14 @@ where a is the count at the highest order and, below, the number of different wo
 (the count where nothing can precede it); D(1), D(2), D(3 and more) are one triple for each order; backoff(c)
 is the probability that the discounts remove from c.
 
-Shapes: B batch, T time, P earlier words (n - 2, at least one), V vocabulary, N n-grams of one order.
-
-Chen and Goodman (1998), "An Empirical Study of Smoothing Techniques for Language Modeling", sections 3 and 4;
-Heafield et al. (2013), "Scalable Modified Kneser-Ney Language Model Estimation", for the adjusted counts of
-n-grams at a sentence's start and the discounts of sparse orders.
+Heafield et al. (2013), "Scalable Modified Kneser-Ney Language Model Estimation": the adjusted counts of
+n-grams at a sentence's start, and the discounts of sparse orders.
 
 The number of an n-gram is the index of its key among the N sorted keys of its order. The key is first word *
 size + number of the (n - 1)-gram of the other words, where `size` is the number of (n - 1)-grams. All counts
 are therefore bincounts of numbers over all tokens.
 
-Shapes: T tokens, V vocabulary, N n-grams of one order.
+Shapes: B batch, T time or all tokens of a text, V vocabulary, N n-grams of one order.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

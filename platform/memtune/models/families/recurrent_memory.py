@@ -2,15 +2,12 @@
 
 Tran, Bisazza and Monz (2016), "Recurrent Memory Networks for Language Modeling", sections 3 and 4.2. The
 paper's RM(+tM-g) with three layers is `layers=3, temporal="keys", composition="gate"`; the bidirectional RM
-of section 6 is the same with `bidirectional=True`.
+of section 6 is the same with `bidirectional=True`: its slots are the n words up to the current one and the n
+words after the word to predict, which has no slot itself. The temporal matrix T has 2n rows. A window of
+2n + 1 places slides along the text, and its middle place, the word to predict, is always masked.
 
-Shapes: B batch, T time, H width, n slots, P remembered words (at most n - 1), V vocabulary.
-
-Tran, Bisazza and Monz (2016), section 6: the slots are the n words up to the current one and the n words
-after the word to predict. The word to predict has no slot. T has 2n rows. A window of 2n + 1 places slides
-along the text, and its middle place, the word to predict, is always masked.
-
-Shapes: B batch, T time, n slots on each side, s = 2n + 1 places, P earlier words (at most n - 1), H width.
+Shapes: B batch, T time, H width, n slots (on each side), s = 2n + 1 places, P earlier words (at most n - 1),
+V vocabulary.
 """
 
 from typing import ClassVar, Literal, Self

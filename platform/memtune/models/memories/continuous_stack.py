@@ -2,19 +2,17 @@
 
 Yogatama et al. (2018), "Memory Architectures in Recurrent Neural Network Language Models", section 2.1. In a
 single computation stack each step stays, pushes or pops. In a multipop adaptive stack each step pops any
-number of times before it stays or pushes. `memories.stack_mixture` computes the steps.
+number of times before it stays or pushes.
 
-Shapes: B batch, T time, H width, K cells (the first is the top), J decisions a step, A actions.
+Equation 1 is computed exactly but in another order. Every outcome moves cells, so the sum over outcomes is
+one small matrix of mixing weights times the cells. A cell is linear in the pushed vectors. The tape therefore
+stores no vector of width H for it, but two shorter ones: the Q projections that the policy reads, and a code,
+the weights of the K initial cells and the T pushed states in the cell.
 
-Yogatama et al. (2018), section 2.1, equation 1, computed exactly but in another order. Every outcome moves
-cells, so the sum over outcomes is one small matrix of mixing weights times the cells. A cell is linear in the
-pushed vectors. The tape therefore stores no vector of width H for it, but two shorter ones: the Q projections
-that the policy reads, and a code, the weights of the K initial cells and the T pushed states in the cell.
-
-Shapes: B batch, T time, K cells (the first is the top), J decisions a step, P hidden units of the policy,
-Q = 2 P projections (one half for a top cell, the other for the cell below it), C = K + T codes, D = Q + C
-columns and R = K + 1 rows of the tape (the last row is the vector that the step can push), M = R^2 mixing
-weights, Y = 3 J outcomes, N = B J.
+Shapes: B batch, T time, H width, K cells (the first is the top), J decisions a step, A actions, P hidden
+units of the policy, Q = 2 P projections (one half for a top cell, the other for the cell below it), C = K + T
+codes, D = Q + C columns and R = K + 1 rows of the tape (the last row is the vector that the step can push),
+M = R^2 mixing weights, Y = 3 J outcomes, N = B J.
 """
 
 import math
