@@ -2,47 +2,6 @@
 
 Every version that pyproject.toml allows has them: `tests/unit/ray_backend/test_compatibility.py` fails when
 one of them changes. Where a session's safety depends on a name, a version of Ray without it is refused.
-
-- `_temp_dir` and `_system_config` of ray.init, and the settings named in START_SETTINGS: the session must be
-  in a private folder, and a start without the settings takes seconds longer.
-- `job_config.JobConfig`, its `_serialize` and `_py_driver_sys_path`: ray.init puts the working folder and the
-  folder of the driver's script first on the path of every worker, and has no option against it.
-  Without these names no worker is started, because it might run modules that others left there.
-- The text of the bare Exception for a node whose processes took too long to start, which is tried again.
-  Fallback: the first such error ends the search, with its reason.
-- `dashboard.optional_deps`: ray.init imports it while other threads import what it needs too. Fallback:
-  ray.init imports it.
-- `widgets.util.in_notebook`: elsewhere than in a notebook, Tune warns of a reporter that it ignores.
-  `memtune/__init__.py` sets the level of the same module's logger.
-- RAY_NODE_TYPE_NAME, with which the cluster launcher tells a worker the type of its node. Without
-  it, usage has no type of node.
-- `_private.utils.set_sigterm_handler` and `_raylet.CoreWorker`: while Ray starts, its handlers of SIGTERM end
-  the driver at once, with code 15 or a native stack.
-- `_private.node.Node`: ray.init always starts a dashboard, an autoscaler and a log monitor, each of which
-  takes a second of a core, and listens on every interface.
-- `_private.worker._global_node` has the processes of a private instance, the socket of this node's raylet
-  (which is in the raylet's command line) and the folder of the logs: Ray does not tell a driver that its
-  raylet or GCS has died. Fallback: the driver waits, as Ray does.
-- `tune.execution.class_cache` gives workers a runtime environment with variables of the driver, AWS keys
-  among them, which Ray's agent logs. For an environment Ray also starts new workers (seconds for each trial)
-  instead of the prestarted ones. Without the two names, Tune is not run, because keys might reach a log.
-- The texts of an error file: Tune writes a worker's failure there and has no call for its cause. Fallback:
-  the last line of the file is the reason.
-- `tune.TuneError` replaces an error of a callback and has its traceback as text; the error itself is its
-  `__context__`. Fallback: the TuneError as it is.
-- The collections of trials of Tune's controller (TRIAL_SETS and two others) keep every trial, and it reads
-them in
-  every step: the driver of a long study grows and slows down.
-- `tune.progress_reporter.TrialProgressCallback`, which Tune adds to a run that passes none, keeps every trial
-  too, 25 kB each.
-- `_raylet.AuthenticationTokenLoader` reads a token once per process; the next instance has another one.
-- The command line of the autoscaler's process: Ray has no call for the file it was started with. Fallback:
-  the cluster counts as one that does not grow.
-- `autoscaler._private.kuberay`: on Kubernetes the autoscaler runs in a container of its own, so that the head
-  does not see its process. Its modules derive the autoscaling file from the RayCluster. Fallback: the cluster
-  counts as one that does not grow.
-- `experimental.internal_kv`: the store of Ray's head, in which the driver leaves a notice for workers in the
-  middle of a step.
 """
 
 import os
@@ -78,7 +37,7 @@ START_SETTINGS = {
 LOW_MEMORY_PATTERN = re.compile(
     r"killed due to the node running low on memory\. Memory on the node .*? was (.*)"
 )
-"""How an error file says that Ray ended a worker whose node ran low on memory."""
+"""How an error file says that Ray ended a worker whose node ran low on memory; Tune has no call for it."""
 WORKER_DIED_TEXT = "worker process has died"
 """How an error file says that a worker's process ended by itself or was killed."""
 LOOPBACK_ADDRESS = "127.0.0.1"
@@ -109,7 +68,10 @@ def _call_key_store(name: str, *arguments: object) -> Any:
 
 
 def start_instance(folder: Path, cores: int, **options: Any) -> None:
-    """Start Ray on this machine with its session in `folder`, and connect to it; `options` go to ray.init."""
+    """Start Ray on this machine with its session in `folder`, and connect to it; `options` go to ray.init.
+
+    A session has to be in a private folder; a start without START_SETTINGS takes seconds longer.
+    """
     import ray
 
     settings = dict(START_SETTINGS)  # Ray adds the session's folders
@@ -119,8 +81,8 @@ def start_instance(folder: Path, cores: int, **options: Any) -> None:
 def make_job_config() -> Any:
     """For ray.init: workers import nothing from the driver's working folder and from that of its script.
 
-    They import memtune from their own environment, or from the package of a job. Raises StudyError when this
-    version of Ray has no such names.
+    They import memtune from their own environment, or from the package of a job. Ray has no option for it:
+    without these names workers might run modules that others left there, so StudyError is raised.
     """
     from ray.job_config import JobConfig
 
@@ -147,13 +109,13 @@ def is_start_timeout(error: Exception) -> bool:
 
 
 def import_dashboard_modules() -> None:
-    """Import now what ray.init would import while other threads import the same modules."""
+    """Import now what ray.init would import while other threads import the same modules, where it exists."""
     with suppress(ImportError):
         import_module("ray.dashboard.optional_deps")
 
 
 def is_in_notebook() -> bool:
-    """Whether Tune takes this process for a notebook."""
+    """Whether Tune takes this process for a notebook; elsewhere it warns of a reporter that it ignores."""
     from ray.widgets.util import in_notebook
 
     return bool(in_notebook())
@@ -161,7 +123,10 @@ def is_in_notebook() -> bool:
 
 @contextmanager
 def leave_stop_signals() -> Iterator[None]:
-    """ray.init in the block sets no handler of SIGTERM, and its library's one is replaced at once."""
+    """ray.init in the block sets no handler of SIGTERM, and its library's one is replaced at once.
+
+    They would end the driver at once, with code 15 or a native stack.
+    """
     utils: Any = import_module("ray._private.utils")
     raylet: Any = import_module("ray._raylet")
     set_handler, make_worker = utils.set_sigterm_handler, raylet.CoreWorker
@@ -180,7 +145,11 @@ def leave_stop_signals() -> Iterator[None]:
 
 @contextmanager
 def use_lean_node() -> Iterator[None]:
-    """ray.init in the block starts a node on 127.0.0.1 without dashboard, autoscaler and log monitor."""
+    """ray.init in the block starts a node on 127.0.0.1 without dashboard, autoscaler and log monitor.
+
+    It has no option for it. By default each of the three takes a second of a core, and the node listens on
+    every interface.
+    """
     node: Any = import_module("ray._private.node")
     original: Any = node.Node
 
@@ -207,7 +176,11 @@ def use_lean_node() -> Iterator[None]:
 
 
 class NodeProcesses:
-    """The processes of Ray on which the connected driver depends."""
+    """The processes of Ray on which the connected driver depends, and the folder of their logs.
+
+    Ray does not tell a driver that its raylet or GCS has died. Where the names are missing, the driver waits,
+    as Ray does.
+    """
 
     def __init__(self) -> None:
         from ray._private import worker
@@ -251,7 +224,9 @@ def _open_process(word: str) -> int | None:
 def forward_no_variables() -> None:
     """Have Tune give workers no variables of the driver.
 
-    Raises StudyError when this version of Ray has no such names.
+    Tune passes them, AWS keys among them, as a runtime environment, which Ray's agent logs and for which Ray
+    starts new workers (seconds for each trial) instead of the prestarted ones. Raises StudyError when this
+    version of Ray has no such names, because keys might reach a log.
     """
     from ray.tune.execution import class_cache
 
@@ -267,7 +242,7 @@ def forward_no_variables() -> None:
 
 @contextmanager
 def raise_callback_errors() -> Iterator[None]:
-    """Raise the MemtuneError of a Tune callback within the block as itself."""
+    """Raise a MemtuneError of a Tune callback within the block as itself, not as its text in a TuneError."""
     from ray.tune import TuneError
 
     try:
@@ -279,7 +254,10 @@ def raise_callback_errors() -> Iterator[None]:
 
 
 def forget_ended_trials(controller: Any) -> None:
-    """Remove the trials that have ended, and hold no worker, from what Tune keeps of all trials."""
+    """Remove the trials that have ended, and hold no worker, from what Tune keeps of all trials.
+
+    Tune reads all in every step: the driver of a long study would grow and slow down.
+    """
     inner = controller._tune_controller
     ended = {trial for trial in inner._trials if trial.is_finished() and trial not in inner._trial_to_actor}
     for name in TRIAL_SETS:
@@ -289,13 +267,16 @@ def forget_ended_trials(controller: Any) -> None:
 
 
 def reset_token_cache() -> None:
-    """Have Ray read its token again at the next connection."""
+    """Have Ray read its token again at the next connection: it reads one per process."""
     raylet: Any = import_module("ray._raylet")
     raylet.AuthenticationTokenLoader.instance().reset_cache()
 
 
 def read_autoscaling_config(gcs_address: str) -> dict[str, Any] | None:
-    """On the head: the autoscaling file of this cluster's autoscaler; None when none is running."""
+    """On the head: the autoscaling file of this cluster's autoscaler; None when none is running.
+
+    Ray has no call for it; the autoscaler has the file on its command line.
+    """
     for entry in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             words = entry.read_bytes().decode(errors="replace").split("\0")
@@ -311,7 +292,8 @@ def read_autoscaling_config(gcs_address: str) -> dict[str, Any] | None:
 def _derive_kuberay_config(environment: Mapping[str, str]) -> dict[str, Any] | None:
     """On a head that KubeRay has started: the autoscaling file of its RayCluster.
 
-    None for a cluster without an autoscaler, whose head may not read its RayCluster.
+    The autoscaler runs in a container of its own, so the head does not see its process. None for
+    a cluster without an autoscaler, whose head may not read its RayCluster.
     """
     if KUBERAY_VARIABLE not in environment:
         return None

@@ -1,19 +1,10 @@
 """`memtune cluster check`: the faults of a cluster file, found without a cloud or a cluster.
 
-Commands. Since version 2.60 `ray start --head` turns token authentication on. Without a token file it creates
-a token that only the head has, and no worker can join. So a cluster file mounts the client's token on every
-node, and each `ray start` has RAY_AUTH_MODE=token. On existing hosts (`provider.type: local`), seen with Ray
-2.60: version 2 of the autoscaler logs "Adding 1 node(s)" forever and never connects to a worker; the shell
-over ssh does not have Ray's environment on its PATH; a host may pick an address that others cannot reach; the
-head does not verify the host keys of its workers.
-
-Providers. Ray's schema accepts any name under `provider:`, and Ray ignores an unknown one silently. The names
-are those that the node providers of Ray 2.60 read. The autoscaler starts nodes by the declared number of GPUs
-alone: with too many, trials wait for a node that can never hold them; with none, no node starts.
-
-Versions. Head, workers and client have to agree on those of Ray and Python. A version is read from the tag of
-an image (`ray:2.60.0-py311-gpu`), from `ray==2.60.0` or `--python 3.11` in a setup command, or from a mounted
-requirements.txt.
+Seen with Ray 2.60, since which `ray start --head` turns token authentication on. Without a token file it
+creates a token that only the head has. So a cluster file mounts the client's token on every node, and each
+`ray start` has RAY_AUTH_MODE=token. Ray's schema accepts any name under `provider:`, and Ray ignores an
+unknown one silently. The autoscaler starts nodes by the declared number of GPUs alone: with too many, trials
+wait for a node that can never hold them; with none, no node starts.
 """
 
 import os
@@ -86,7 +77,7 @@ def find_exposed_dashboard(cluster: ClusterFile) -> Iterator[Problem]:
 
 
 def find_autoscaler_v2(cluster: ClusterFile) -> Iterator[Problem]:
-    """A head that would start version 2 of the autoscaler, which starts no worker on premises."""
+    """A head that would start version 2 of the autoscaler, which never connects to a worker on premises."""
     starts = cluster.ray_start_commands(HEAD_START_COMMANDS)
     if cluster.is_on_premises and not (starts and all(AUTOSCALER_V1.search(command) for command in starts)):
         problem = "version 2 of the autoscaler never starts the workers of the provider local"
