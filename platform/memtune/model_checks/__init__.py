@@ -3,7 +3,7 @@
 It imports neither pytest nor the command line, so that a package with a family of its own can check it too.
 """
 
-from memtune.model_checks.check_run import CheckResult, check_family, find_family
+from memtune.model_checks.check_run import check_family, find_family
 from memtune.model_checks.family_catalogue import (
     describe_family,
     list_entries,
@@ -11,11 +11,4 @@ from memtune.model_checks.family_catalogue import (
     write_new_family,
 )
 from memtune.model_checks.family_contract import CHECKS, Check
-from memtune.model_checks.oracles import (
-    EXAMPLE_SIZE,
-    Oracle,
-    OracleCase,
-    OracleFile,
-    assert_agreement,
-    load_oracle,
-)
+from memtune.model_checks.oracles import load_oracle

@@ -50,7 +50,6 @@ from memtune.spaces.space_tree import (
     FittedSize,
     Group,
     Integer,
-    Parameter,
     Real,
     SizeKind,
 )
