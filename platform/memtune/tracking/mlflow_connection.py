@@ -254,13 +254,13 @@ def read_pages(read_page: "Callable[[str | None], PagedList[T]]") -> list[T]:
     return found
 
 
-def retry_while_unavailable(action: Callable[[], T], seconds: float) -> T:
-    """The result of `action`, retried for `seconds` while the store is unavailable; then raises its error."""
+def retry_while_unavailable(action: Callable[[], T]) -> T:
+    """The result of `action`, retried for a minute while the store is unavailable; then raises its error."""
     return retry(
         action,
         is_transient=lambda error: not (is_permanent(error) or isinstance(error, TrackingError)),
         next_pause=Backoff(FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS).next_pause,
-        timeout_seconds=seconds,
+        timeout_seconds=60.0,
     )
 
 

@@ -188,8 +188,8 @@ def draw_samples(samples: Sequence[AttentionSample], title: str) -> "Figure":
     return figure
 
 
-def _shorten(word: str, length: int = 14) -> str:
-    return word if len(word) <= length else f"{word[: length - 1]}…"
+def _shorten(word: str) -> str:
+    return word if len(word) <= 14 else f"{word[:13]}…"
 
 
 def draw_examples(examples: Sequence[AttentionExample], title: str) -> "Figure":

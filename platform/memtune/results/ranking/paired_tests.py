@@ -26,10 +26,8 @@ CHUNK_DRAWS = 2**22
 """Signs drawn at once."""
 
 
-def compare_items(
-    first: ItemCosts, second: ItemCosts, draws: int = DRAWS, seed: int = 0
-) -> PairedTest | None:
-    """The test of two models by their costs on the same items, a function of its `seed`.
+def compare_items(first: ItemCosts, second: ItemCosts, draws: int = DRAWS) -> PairedTest | None:
+    """The test of two models by their costs on the same items, the same for the same costs.
 
     Without a difference, each item's difference is as likely with the other sign. The interval is that of the
     wild bootstrap: the same signs on the deviations from the difference. None for fewer than MIN_ITEMS items.
@@ -45,7 +43,7 @@ def compare_items(
         return None
     difference = float(gaps_I.sum() / total)
     deviations_I = (gaps_I - difference * first.counts_I) * math.sqrt(items / (items - 1))
-    sums_R2 = _draw_signed_sums(np.stack([gaps_I, deviations_I], axis=1), draws, seed)
+    sums_R2 = _draw_signed_sums(np.stack([gaps_I, deviations_I], axis=1), draws)
     # The observed data count as one more draw, so that p is never 0; sums within rounding are equal.
     extreme = int((np.abs(sums_R2[:, 0]) >= abs(gaps_I.sum()) * (1 - 1e-9)).sum())
     half = float(np.quantile(np.abs(sums_R2[:, 1]), CONFIDENCE_LEVEL)) / total
@@ -60,9 +58,9 @@ def compare_items(
     )
 
 
-def _draw_signed_sums(values_I2: NDArray[np.float64], draws: int, seed: int) -> NDArray[np.float64]:
+def _draw_signed_sums(values_I2: NDArray[np.float64], draws: int) -> NDArray[np.float64]:
     """The sums of both columns under random signs of the items, (R, 2)."""
-    random, items = np.random.default_rng(seed), len(values_I2)
+    random, items = np.random.default_rng(0), len(values_I2)
     rows = max(1, CHUNK_DRAWS // items)
     return np.concatenate(
         [

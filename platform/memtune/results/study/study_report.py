@@ -57,22 +57,19 @@ class StudyReport(Value):
         return self.detail.verdict
 
 
-def report_study(study: str, settings: Settings | None = None, now: datetime | None = None) -> StudyReport:
-    """The report of a study, by id or name. Raises StudyError for an unknown study.
-
-    `now` is the time that the report names; default: the present.
-    """
-    return make_report(open_view(study, settings), now)
+def report_study(study: str, settings: Settings | None = None) -> StudyReport:
+    """The report of a study, by id or name. Raises StudyError for an unknown study."""
+    return make_report(open_view(study, settings))
 
 
-def make_report(view: StudyView, now: datetime | None = None) -> StudyReport:
+def make_report(view: StudyView) -> StudyReport:
     """The report of a study."""
     cost = None
     with suppress(CorpusError, StorageError):
         cost = view.compute_cost()
     leaderboard = make_leaderboard(view)
     return StudyReport(
-        written=now or datetime.now(UTC),
+        written=datetime.now(UTC),
         detail=describe_study(view),
         cost=cost,
         leaderboard=leaderboard,
@@ -130,7 +127,7 @@ class CorpusReport(Value):
     """Those with a champion first."""
 
 
-def report_corpus(corpus: str, settings: Settings | None = None, now: datetime | None = None) -> CorpusReport:
+def report_corpus(corpus: str, settings: Settings | None = None) -> CorpusReport:
     """The report of a corpus over its studies. Raises StudyError where none has a trial."""
     settings = Settings.resolve(settings)
     views = [view for view in list_views(settings) if view.terms.corpus == corpus]
@@ -138,7 +135,7 @@ def report_corpus(corpus: str, settings: Settings | None = None, now: datetime |
         raise StudyError(
             f'no study has run on corpus "{corpus}" in this home; list studies with: memtune study list'
         )
-    studies = [make_report(view, now) for view in views]
+    studies = [make_report(view) for view in views]
     champions, accesses = read_registry(corpus, settings)
     opened = views[0].corpus
     ideal = (opened.manifest.ideal or {}).get("valid") if opened else None
@@ -148,7 +145,7 @@ def report_corpus(corpus: str, settings: Settings | None = None, now: datetime |
         for label in labels
     ]
     return CorpusReport(
-        written=now or datetime.now(UTC),
+        written=datetime.now(UTC),
         corpus=corpus,
         digest=opened.digest if opened else None,
         splits={name: split.tokens for name, split in opened.manifest.splits.items()} if opened else {},

@@ -156,16 +156,14 @@ class RecordedEvaluation:
     """By name without the split, such as `perplexity`; empty before the evaluation."""
 
 
-def find_evaluation(
-    tracking_uri: str, experiment: str, trial: str, split: str = "test"
-) -> RecordedEvaluation | None:
+def find_evaluation(tracking_uri: str, experiment: str, trial: str) -> RecordedEvaluation | None:
     """The evaluation of a trial without a study, by the trial's identity; None for a trial without a run."""
     with open_store(tracking_uri) as client:
         tags = {run_tags.ROLE: "trial", run_tags.STUDY: run_tags.NO_STUDY, run_tags.TRIAL: trial}
         runs = run_store.find_corpus_runs(client, experiment, tags)
     if not runs:
         return None
-    metrics, prefix = runs[-1].data.metrics, f"{split}_"
+    metrics, prefix = runs[-1].data.metrics, "test_"
     figures = {name.removeprefix(prefix): value for name, value in metrics.items() if name.startswith(prefix)}
     return RecordedEvaluation(runs[-1].info.run_id, figures)
 

@@ -206,29 +206,23 @@ class DeliveryQueue(Generic[Key, Message]):
         logger.error("%s", problem)
 
 
-READ_SECONDS = 60.0
-
-
 class Recorder:
     """Records one study on a corpus's experiment. Thread-safe; also a context manager that closes itself.
 
-    `clock` gives seconds since the epoch. `guard` is called before each request; when it raises a StudyError
-    (another driver has the study), nothing more is sent. `draw_figures` draws the figures of each
-    trial that ends. Raises TrackingError when the store's URI is invalid; a server that does not answer is no
-    error here, see `check_tracking`.
+    `guard` is called before each request; when it raises a StudyError (another driver has the study), nothing
+    more is sent. `draw_figures` draws the figures of each trial that ends. Raises TrackingError when the
+    store's URI is invalid; a server that does not answer is no error here, see `check_tracking`.
     """
 
     def __init__(
         self,
         tracking_uri: str,
         corpus: str,
-        clock: Callable[[], float] = time.time,
         guard: Callable[[], None] = lambda: None,
         draw_figures: DrawFigures = lambda name, objective, metrics: {},
     ) -> None:
         self.tracking_uri = tracking_uri
         self.experiment = make_experiment_name(corpus)
-        self._clock = clock
         self._study = run_tags.NO_STUDY
         self._started: set[RunKey] = set()
         client = cast("MlflowClient", _GuardedClient(connect(tracking_uri), guard))
@@ -252,7 +246,7 @@ class Recorder:
         """
         self._study = study
         opening = StartRun(
-            name, self._read_clock_ms(), dict(parameters), _build_tags(tags), dataset, description=description
+            name, _read_clock_ms(), dict(parameters), _build_tags(tags), dataset, description=description
         )
         self._enqueue_start(RunKey(study), opening)
 
@@ -273,13 +267,13 @@ class Recorder:
         `description` is Markdown, shown below the trial's status.
         """
         opening = StartRun(
-            name, self._read_clock_ms(), dict(parameters), _build_tags(tags), dataset, max_tokens, description
+            name, _read_clock_ms(), dict(parameters), _build_tags(tags), dataset, max_tokens, description
         )
         self._enqueue_start(RunKey(self._study, identity), opening)
 
     def log_reports(self, identity: str, reports: Iterable[object]) -> None:
         """Record each report's numbers at its `tokens`; a step that is already recorded stays as it is."""
-        now = self._read_clock_ms()
+        now = _read_clock_ms()
         self._enqueue(identity, *(LogReport(now, report) for report in reports))
 
     def log_files(self, identity: str, files: Mapping[str, bytes | str | Path]) -> None:
@@ -298,7 +292,7 @@ class Recorder:
 
         `validated_tokens` are those at its last report with a validation, see `list_recorded_trials`.
         """
-        ending = EndRun(state, end, self._read_clock_ms(), validated_tokens, dict(figures or {}))
+        ending = EndRun(state, end, _read_clock_ms(), validated_tokens, dict(figures or {}))
         self._enqueue(identity, DrawCurve(), ending)
 
     def list_recorded_trials(self) -> dict[str, RecordedTrial]:
@@ -308,14 +302,14 @@ class Recorder:
         answer; then raises TrackingError.
         """
         with translate_mlflow_errors(self.tracking_uri):
-            return retry_while_unavailable(lambda: self._runs.list_recorded(self._study), READ_SECONDS)
+            return retry_while_unavailable(lambda: self._runs.list_recorded(self._study))
 
     def log_study_figures(self, figures: Mapping[str, float], tokens: int) -> None:
         """Record figures of the whole study, at the tokens that its trials have trained on.
 
         At tokens for which a figure is recorded, the new value counts.
         """
-        self._enqueue(None, LogReport(self._read_clock_ms(), {"tokens": tokens, **figures}))
+        self._enqueue(None, LogReport(_read_clock_ms(), {"tokens": tokens, **figures}))
 
     def log_study_files(self, files: Mapping[str, bytes | str | Path]) -> None:
         """Store artifacts of the study's run by relative name, as `log_files` does."""
@@ -323,7 +317,7 @@ class Recorder:
 
     def finish_study(self, state: TrialState = TrialState.COMPLETE) -> None:
         """End the study's run."""
-        self._enqueue(None, EndRun(state, None, self._read_clock_ms()))
+        self._enqueue(None, EndRun(state, None, _read_clock_ms()))
 
     def reconcile(self, state_by_trial: Mapping[str, TrialState]) -> None:
         """Make the store agree with a study that was resumed after a crash; call it before any trial starts.
@@ -332,7 +326,7 @@ class Recorder:
         a duplicate run move to it and the duplicate is deleted. A run in status RUNNING whose trial has not
         ended becomes KILLED; `start_trial` reopens it.
         """
-        self._enqueue(None, ReconcileRuns(dict(state_by_trial), self._read_clock_ms()))
+        self._enqueue(None, ReconcileRuns(dict(state_by_trial), _read_clock_ms()))
 
     @property
     def problems(self) -> list[str]:
@@ -369,8 +363,9 @@ class Recorder:
             raise TrackingError(f"{key} was not started; call start_trial or start_study first")
         self._delivery_queue.put(key, *commands)
 
-    def _read_clock_ms(self) -> int:
-        return round(1000 * self._clock())
+
+def _read_clock_ms() -> int:
+    return round(1000 * time.time())
 
 
 class _GuardedClient:
