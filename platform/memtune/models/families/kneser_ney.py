@@ -36,6 +36,7 @@ from typing_extensions import override
 from memtune.errors import ConfigurationError
 from memtune.models.architecture import CountingConfig, LanguageModel, RecurrentState
 from memtune.models.memories.recent_words import keep_recent_words, make_empty_words
+from memtune.models.outputs.hashed_ngrams import BOUNDARY_ID
 
 Integers = npt.NDArray[np.integer]
 Floats = npt.NDArray[np.float64]
@@ -207,9 +208,6 @@ def _estimate_discounts(adjusted: Integers) -> tuple[float, float, float]:
         return SPARSE_DISCOUNTS
     return estimates
 
-
-BOUNDARY_ID = 0
-"""The id of `<eos>`, which is also the input before the first word of a text."""
 
 SENTINEL_KEY = torch.iinfo(torch.int64).max
 

@@ -36,9 +36,7 @@ from memtune.models.memories.memory_block import MemoryBlock, TemporalAlignment,
 from memtune.models.memories.memory_traces import AttentionTrace, MemoryTrace
 from memtune.models.memories.recent_words import keep_recent_words, make_empty_words
 from memtune.models.memories.window_attention import mask_absent_slots
-
-BOUNDARY_ID = 0
-"""The id of padding and of the end of a sentence; slots with it after the current word are masked."""
+from memtune.models.outputs.hashed_ngrams import BOUNDARY_ID
 
 
 class BidirectionalMemoryBlock(MemoryBlock):

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional
 
 BOUNDARY_ID = 0
-"""The word before the start of a text: the boundary of sentences."""
+"""The id of `<eos>`, which also stands before the first word of a text and pads."""
 HASH_MULTIPLIER = 6364136223846793005
 """The multiplier of the linear congruential generator of Knuth's MMIX; products wrap around at 64 bits."""
 

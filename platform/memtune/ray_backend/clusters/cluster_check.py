@@ -22,13 +22,13 @@ from memtune.ray_backend.clusters.compatibility import (
     validate_cluster_config,
 )
 from memtune.ray_backend.clusters.ray_commands import SSH_PATH_ON_NODES
+from memtune.settings import LOOPBACK_HOSTS
 from memtune.values import Value
 
 TOKEN_PATH_ON_NODES = "~/.ray/auth_token"
 TOKEN_MODE = re.compile(r"\bRAY_AUTH_MODE=token\b")
 TOKEN_IN_COMMAND = re.compile(r"\bRAY_AUTH_TOKEN=")
 DASHBOARD_HOST = re.compile(r"--dashboard-host[= ](\S+)")
-LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "::1")
 HEAD_START_COMMANDS, WORKER_START_COMMANDS = "head_start_ray_commands", "worker_start_ray_commands"
 AUTOSCALER_V1 = re.compile(r"\bRAY_enable_autoscaler_v2=0\b")
 NODE_IP_OPTION = re.compile(r"--node-ip-address[= ](\S+)")
