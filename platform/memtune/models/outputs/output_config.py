@@ -252,7 +252,7 @@ class NoOutputConfig(OutputLayerConfig):
     def build(
         self, width: int, vocabulary_size: int, tied_to: nn.Embedding | None = None, bias: bool = True
     ) -> NoOutput:
-        return NoOutput(width)
+        return NoOutput()
 
     @override
     def parameter_count(self, width: int, vocabulary_size: int, tied: bool = False, bias: bool = True) -> int:

@@ -58,10 +58,6 @@ class OutputLayer(nn.Module, ABC):
 class NoOutput(OutputLayer):
     """The output layer of a body below a classifier head; predicting words raises ConfigurationError."""
 
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.width = width
-
     @override
     def forward(self, hidden_H: Tensor) -> Tensor:
         raise _make_no_output_error()
