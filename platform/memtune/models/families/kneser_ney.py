@@ -23,7 +23,7 @@ Shapes: B batch, T time or all tokens of a text, V vocabulary, N n-grams of one 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Literal, Self
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -47,25 +47,55 @@ SPARSE_DISCOUNTS = (0.5, 1.0, 1.5)
 ABSENT = -1
 """The number of an n-gram that does not occur or that would begin before the start of the text."""
 
+SENTINEL_KEY = torch.iinfo(torch.int64).max
+NO_KEYS, NO_SHARES = np.empty(0, dtype=np.int64), np.empty(0)
 
-@dataclass(frozen=True)
-class SmoothedNgrams:
-    """The n-grams of one order that occur in the text.
 
-    keys (N,) in ascending order; gain (N,): discounted count / sum of the context's counts; backoff (N of the
-    order below,): the probability that each of those, as a context, leaves to the order below; 1 if it is no
-    context.
+class NgramTable(nn.Module):
+    """The n-grams of one order; every table has a last entry more, which the index ABSENT (-1) reads.
+
+    keys (N + 1,) in ascending order; gain (N + 1,): discounted count / sum of the context's counts; backoff
+    (number of n-grams of the order below + 1,): the probability that each of those, as a context, leaves to
+    the order below, 1 if it is no context; discounts (3,).
     """
 
-    keys: npt.NDArray[np.int64]
-    gain: Floats
-    backoff: Floats
-    discounts: tuple[float, float, float]
+    keys: Tensor
+    gain: Tensor
+    backoff: Tensor
+    discounts: Tensor
+
+    def __init__(
+        self,
+        keys: Integers = NO_KEYS,
+        gain: Floats = NO_SHARES,
+        backoff: Floats = NO_SHARES,
+        discounts: Sequence[float] = (0, 0, 0),
+    ) -> None:
+        super().__init__()
+        self.register_buffer("keys", torch.from_numpy(np.append(keys, SENTINEL_KEY)))
+        self.register_buffer("gain", torch.from_numpy(np.append(gain, 0.0)))
+        self.register_buffer("backoff", torch.from_numpy(np.append(backoff, 1.0)))
+        self.register_buffer("discounts", torch.tensor(discounts, dtype=torch.float64))
+
+    def __len__(self) -> int:
+        """N, the number of n-grams."""
+        return len(self.keys) - 1
+
+    def find_indices(self, word_BT: Tensor, number_BT: Tensor | None, size: int) -> Tensor:
+        """Numbers of the n-grams of a word and the (n - 1)-gram after it; ABSENT for one that does not occur.
+
+        `number_BT` is the number of the (n - 1)-gram among `size`, None for n = 1.
+        """
+        key_BT = word_BT
+        if number_BT is not None:
+            key_BT = torch.where((word_BT < 0) | (number_BT < 0), ABSENT, word_BT * size + number_BT)
+        position_BT = torch.searchsorted(self.keys, key_BT.contiguous())
+        return position_BT.masked_fill_(self.keys[position_BT] != key_BT, ABSENT)
 
 
 def estimate_kneser_ney(
     tokens: Integers, starts: Integers, order: int, vocabulary_size: int
-) -> Iterator[SmoothedNgrams]:
+) -> Iterator[NgramTable]:
     """The orders 1 to `order` of a text of token ids (T,); `starts` are the positions of its sentences.
 
     A start sign with id V precedes each sentence. It is context and never predicted. Raises
@@ -177,7 +207,7 @@ def sort_with_positions(
     return present_K >> bits, present_K & ((1 << bits) - 1)
 
 
-def _smooth(counts: NgramCounts, adjusted: Integers) -> SmoothedNgrams:
+def _smooth(counts: NgramCounts, adjusted: Integers) -> NgramTable:
     discounts = _estimate_discounts(adjusted)
     taken = np.array((0.0, *discounts)).take(adjusted, mode="clip")
     total = np.bincount(counts.context_indices, weights=adjusted, minlength=counts.context_count)
@@ -185,7 +215,7 @@ def _smooth(counts: NgramCounts, adjusted: Integers) -> SmoothedNgrams:
     used = total > 0
     gain = (adjusted - taken) / np.where(used, total, 1.0)[counts.context_indices]
     backoff = np.where(used, lost / np.where(used, total, 1.0), 1.0)
-    return SmoothedNgrams(counts.keys, gain, backoff, discounts)
+    return NgramTable(counts.keys, gain, backoff, discounts)
 
 
 def _estimate_discounts(adjusted: Integers) -> tuple[float, float, float]:
@@ -209,9 +239,6 @@ def _estimate_discounts(adjusted: Integers) -> tuple[float, float, float]:
     return estimates
 
 
-SENTINEL_KEY = torch.iinfo(torch.int64).max
-
-
 class KneserNeyConfig(CountingConfig):
     """An n-gram model; contexts end at the start of a text, as the protocol defines it."""
 
@@ -227,8 +254,7 @@ class KneserNeyConfig(CountingConfig):
         self, tokens: npt.NDArray[np.integer], starts: npt.NDArray[np.integer], vocabulary_size: int
     ) -> "KneserNey":
         model = self.build(vocabulary_size)
-        orders = estimate_kneser_ney(tokens, starts, self.order, vocabulary_size)
-        model.orders = nn.ModuleList(NgramTable.from_order(order) for order in orders)
+        model.orders = nn.ModuleList(estimate_kneser_ney(tokens, starts, self.order, vocabulary_size))
         return model
 
     @override
@@ -239,52 +265,6 @@ class KneserNeyConfig(CountingConfig):
     @override
     def describe(self) -> dict[str, str | int | float]:
         return {"order": self.order}
-
-
-class NgramTable(nn.Module):
-    """The n-grams of one order; every table has a last entry more, which the index ABSENT (-1) reads.
-
-    keys (N + 1,) in ascending order; gain (N + 1,): discounted count / sum of the context's counts; backoff
-    (number of n-grams of the order below + 1,): the probability that a context leaves to the order below;
-    discounts (3,).
-    """
-
-    keys: Tensor
-    gain: Tensor
-    backoff: Tensor
-    discounts: Tensor
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("keys", torch.tensor([SENTINEL_KEY]))
-        self.register_buffer("gain", torch.zeros(1, dtype=torch.float64))
-        self.register_buffer("backoff", torch.ones(1, dtype=torch.float64))
-        self.register_buffer("discounts", torch.zeros(3, dtype=torch.float64))
-
-    @classmethod
-    def from_order(cls, order: SmoothedNgrams) -> Self:
-        """The tables of an estimated order."""
-        grams = cls()
-        grams.keys = torch.from_numpy(np.append(order.keys, SENTINEL_KEY))
-        grams.gain = torch.from_numpy(np.append(order.gain, 0.0))
-        grams.backoff = torch.from_numpy(np.append(order.backoff, 1.0))
-        grams.discounts = torch.tensor(order.discounts, dtype=torch.float64)
-        return grams
-
-    def __len__(self) -> int:
-        """N, the number of n-grams."""
-        return len(self.keys) - 1
-
-    def find_indices(self, word_BT: Tensor, number_BT: Tensor | None, size: int) -> Tensor:
-        """Numbers of the n-grams of a word and the (n - 1)-gram after it; ABSENT for one that does not occur.
-
-        `number_BT` is the number of the (n - 1)-gram among `size`, None for n = 1.
-        """
-        key_BT = word_BT
-        if number_BT is not None:
-            key_BT = torch.where((word_BT < 0) | (number_BT < 0), ABSENT, word_BT * size + number_BT)
-        position_BT = torch.searchsorted(self.keys, key_BT.contiguous())
-        return position_BT.masked_fill_(self.keys[position_BT] != key_BT, ABSENT)
 
 
 class KneserNey(LanguageModel):
