@@ -113,7 +113,9 @@ def bind_masks(model):
     """The oracle under the masks that the model draws next; in evaluation, under their means."""
 
     def oracle(config, parameters: Parameters, tokens_BT: Tensor) -> list[list[Tensor]]:
-        masks = model.stack._draw_masks(model.embedding(tokens_BT))
+        masks = config.regularisation.draw_stack_masks(
+            model.embedding(tokens_BT), config.width, config.layers, model.training
+        )
         return compute_regularised_lstm_logits(config, parameters, tokens_BT, masks)
 
     return oracle

@@ -27,8 +27,8 @@ def draw_text(length: int) -> torch.Tensor:
 def test_evaluation_drops_nothing_and_uses_the_mean_of_zoneout():
     """The masks are then the probabilities of zoneout alone."""
     config = LSTMConfig(width=6, initial_range=0.5, **LAYER_REGULARISATION["all regularisation"])
-    model: Any = build_model(config, WORDS, seed=1).double().eval()
-    layers, output = model.stack._draw_masks(model.embedding(draw_text(2)))
+    rule: Any = config.regularisation
+    layers, output = rule.draw_stack_masks(torch.zeros(3, 2, 6), 6, config.layers, training=False)
     assert output is None
     for masks in layers:
         assert masks.kept_cell_TBH.eq(0.5).all()
@@ -46,10 +46,9 @@ def test_dropout_within_layers_draws_new_masks_only_in_training(options):
 
 def test_masks_drop_with_their_probability_and_keep_the_mean():
     options = {"recurrent_dropout": 0.2, "variational_dropout": 0.5, "variational_recurrent_dropout": 0.4}
-    config = LSTMConfig(width=100, zoneout_cell=0.3, zoneout_hidden=0.1, **options)
+    rule: Any = LSTMConfig(width=100, zoneout_cell=0.3, zoneout_hidden=0.1, **options).regularisation
     torch.manual_seed(0)
-    model: Any = build_model(config, WORDS, seed=1)
-    (masks,), output_B1H = model.stack._draw_masks(torch.zeros(50, 40, 100))
+    (masks,), output_B1H = rule.draw_stack_masks(torch.zeros(50, 40, 100), 100, 1, training=True)
     assert masks.input_B1E.shape == output_B1H.shape == (50, 1, 100)
     for mask, dropped in [
         (masks.input_B1E, 0.5),

@@ -28,8 +28,8 @@ each_regularisation = pytest.mark.parametrize(
 
 def test_evaluation_drops_nothing_and_uses_the_mean_of_zoneout():
     config = RNNConfig(width=6, initial_range=0.5, **LAYER_REGULARISATION["all regularisation"])
-    model: Any = build_model(config, WORDS, seed=1).double().eval()
-    layers, output = model._draw_masks(model.embedding(draw_text(2)))
+    rule: Any = config.regularisation
+    layers, output = rule.draw_stack_masks(torch.zeros(3, 2, 6), 6, config.layers, training=False)
     assert output is None
     for masks in layers:
         assert masks.kept_hidden_TBH.eq(0.5).all()

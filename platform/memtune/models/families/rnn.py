@@ -23,7 +23,6 @@ from memtune.models.layers.regularisation import (
     Regularisation,
     apply_mask,
     apply_zoneout,
-    draw_dropout_mask,
     select_step_mask,
 )
 from memtune.models.layers.shared_fields import Dropout, InitialRange, TieOutput, VariationalDropout
@@ -145,7 +144,9 @@ class RNNLanguageModel(NeuralLanguageModel):
         around = self.config.dropout_placement == "around"
         embedded_BTE: Tensor = self.embedding(tokens_BT)
         read_BTE = self.dropout(embedded_BTE) if around else embedded_BTE
-        masks, output_B1H = self._draw_masks(read_BTE)
+        masks, output_B1H = self.config.regularisation.draw_stack_masks(
+            read_BTE, self.config.width, self.config.layers, self.training
+        )
         last_BH = []
         for index, layer in enumerate(self.layers):
             hidden_BTH = layer(read_BTE, state["hidden"][:, index], masks[index])
@@ -154,18 +155,6 @@ class RNNLanguageModel(NeuralLanguageModel):
                 hidden_BTH = self.dropout(hidden_BTH)
             read_BTE = hidden_BTH
         return apply_mask(hidden_BTH, output_B1H), {"hidden": torch.stack(last_BH, dim=1)}
-
-    def _draw_masks(self, embedded_BTE: Tensor) -> tuple[list[LayerMasks], Tensor | None]:
-        """The masks of every layer over a text of this shape, and output_B1H."""
-        rows, steps, input_width = embedded_BTE.shape
-        width, rule = self.config.width, self.config.regularisation
-        layers = [
-            rule.draw_masks(embedded_BTE, (rows, steps, read_width), width, self.training)
-            for read_width in (input_width, *[width] * (self.config.layers - 1))
-        ]
-        return layers, draw_dropout_mask(
-            embedded_BTE, (rows, 1, width), rule.variational_dropout, self.training
-        )
 
 
 class _ElmanLayer(nn.Module):

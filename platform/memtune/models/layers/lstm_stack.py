@@ -15,10 +15,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from memtune.models.layers.regularisation import (
-    LayerMasks,
     Regularisation,
     apply_mask,
-    draw_dropout_mask,
     run_lstm_steps,
 )
 
@@ -32,8 +30,8 @@ class LSTMStack(nn.Module):
     """`layers` LSTM layers of one width, with dropout between or after the layers, and within them.
 
     Without an active `regularisation` one call of the fused kernels runs all layers; with one, layers run
-    one after the other. So they do on a GPU with dropout between layers: its random state in cuDNN is not
-    that of torch.
+    one after the other, on the fused kernels unless a mask applies between two steps. So they do on a GPU
+    with dropout between layers: its random state in cuDNN is not that of torch.
     """
 
     def __init__(
@@ -78,44 +76,25 @@ class LSTMStack(nn.Module):
         outputs_BTH, (hidden_LBH, cell_LBH) = self.lstm(inputs_BTE, state)
         return self.dropout(outputs_BTH), hidden_LBH.transpose(0, 1), cell_LBH.transpose(0, 1)
 
-    def _draw_masks(self, inputs_BTE: Tensor) -> tuple[list[LayerMasks], Tensor | None]:
-        """The masks of every layer for these inputs, and output_B1H, drawn from torch's default generator."""
-        rows, steps, input_width = inputs_BTE.shape
-        width, rule = self.lstm.hidden_size, self.regularisation
-        layers = [
-            rule.draw_masks(inputs_BTE, (rows, steps, read), width, self.training)
-            for read in [input_width, *[width] * (self.lstm.num_layers - 1)]
-        ]
-        return layers, draw_dropout_mask(
-            inputs_BTE, (rows, 1, width), rule.variational_dropout, self.training
-        )
-
     def _run_layers_separately(
         self, values_BTE: Tensor, hidden_BLH: Tensor, cell_BLH: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        masks, output_B1H = self._draw_masks(values_BTE)
+        masks, output_B1H = self.regularisation.draw_stack_masks(
+            values_BTE, self.lstm.hidden_size, self.lstm.num_layers, self.training
+        )
         states = []
         for layer, weights in enumerate(self.lstm.all_weights):
             if layer:
                 values_BTE = functional.dropout(values_BTE, self.lstm.dropout, self.training)
-            state = hidden_BLH[:, layer], cell_BLH[:, layer]
-            values_BTE, *after = run_lstm_layer(values_BTE, *state, weights, masks[layer])
+            values_BTE = apply_mask(values_BTE, masks[layer].input_B1E)
+            operands = values_BTE, hidden_BLH[:, layer], cell_BLH[:, layer], weights
+            if masks[layer].has_step_masks:
+                values_BTE, *after = run_lstm_steps(*operands, masks[layer])
+            else:
+                values_BTE, *after = run_fused_lstm(*operands)
             states.append(after)
         hidden_BLH, cell_BLH = (torch.stack(tensors, dim=1) for tensors in zip(*states, strict=True))
         return self.dropout(apply_mask(values_BTE, output_B1H)), hidden_BLH, cell_BLH
-
-
-def run_lstm_layer(
-    inputs_BTE: Tensor, hidden_BH: Tensor, cell_BH: Tensor, weights: Sequence[Tensor], masks: LayerMasks
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The results of `run_fused_lstm` for one layer under its masks.
-
-    The fused kernels compute them unless a mask applies between two steps.
-    """
-    inputs_BTE = apply_mask(inputs_BTE, masks.input_B1E)
-    if masks.has_step_masks:
-        return run_lstm_steps(inputs_BTE, hidden_BH, cell_BH, weights, masks)
-    return run_fused_lstm(inputs_BTE, hidden_BH, cell_BH, weights)
 
 
 def run_fused_lstm(

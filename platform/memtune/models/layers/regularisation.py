@@ -79,6 +79,17 @@ class Regularisation:
             _draw_zoneout_mask(like, series, self.zoneout_hidden, training),
         )
 
+    def draw_stack_masks(
+        self, inputs_BTE: Tensor, width: int, layers: int, training: bool
+    ) -> tuple[list[LayerMasks], Tensor | None]:
+        """New masks of each of the `layers` above these inputs, and output_B1H of the last one's outputs."""
+        rows, steps, input_width = inputs_BTE.shape
+        masks = [
+            self.draw_masks(inputs_BTE, (rows, steps, read), width, training)
+            for read in (input_width, *[width] * (layers - 1))
+        ]
+        return masks, draw_dropout_mask(inputs_BTE, (rows, 1, width), self.variational_dropout, training)
+
 
 def draw_dropout_mask(
     like: Tensor, shape: tuple[int, ...], probability: float, training: bool

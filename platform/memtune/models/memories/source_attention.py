@@ -12,7 +12,7 @@ Shapes: B batch, T time, M slots of the source, H width of the attention, D widt
 then alpha_j).
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -82,23 +82,14 @@ class _SourceAttention(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, attended_TBD: Tensor, _: None) -> tuple[Tensor | None, ...]:
         with torch.autocast(attended_TBD.device.type, enabled=False):
-            return (*_backpropagate(_SavedTensors(*ctx.saved_tensors), attended_TBD), None)
+            return (*_backpropagate(ctx.saved_tensors, attended_TBD), None)
 
 
-class _SavedTensors(NamedTuple):
-    """Values that forward saves for backward; queries include every term of equation 10."""
+def _backpropagate(kept: tuple[Any, ...], to_attended_TBD: Tensor) -> tuple[Tensor | None, ...]:
+    """The gradients of the first five arguments of `_SourceAttention`, from the gradient of `attended`.
 
-    queries_TBH: Tensor
-    keys_BMH: Tensor
-    slots_BMD: Tensor
-    score_H: Tensor
-    recurrent_HH: Tensor | None
-    attended_TBD: Tensor
-    weights_TBM: Tensor
-
-
-def _backpropagate(kept: _SavedTensors, to_attended_TBD: Tensor) -> tuple[Tensor | None, ...]:
-    """The gradients of the first five arguments of `_SourceAttention`, from the gradient of `attended`."""
+    `kept` are the tensors that forward saved; its queries include every term of equation 10.
+    """
     queries_TBH, keys_BMH, slots_BMD, score_H, recurrent_HH, attended_TBD, weights_TBM = kept
     width = score_H.shape[0]
     to_attended_TBD = to_attended_TBD.clone()
