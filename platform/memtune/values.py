@@ -299,11 +299,12 @@ def _resolve_schema(schema: Any, node: Any) -> Any:
 
 def digest(*parts: object) -> str:
     """Hexadecimal SHA-256 of the canonical JSON of the parts; a Value includes all its defaults."""
-    canonical = json.dumps([_to_plain(part) for part in parts], sort_keys=True, separators=(",", ":"))
+    canonical = json.dumps([to_plain(part) for part in parts], sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
-def _to_plain(part: object) -> object:
+def to_plain(part: object) -> object:
+    """A Value as JSON-compatible data; anything else as it is."""
     return part.model_dump(mode="json") if isinstance(part, Value) else part
 
 

@@ -17,7 +17,7 @@ from memtune.cli.search_commands import (
     collect_overrides,
 )
 from memtune.cli.terminal import AsJson, ClusterPath, Yes, err, out, warn
-from memtune.number_format import format_count
+from memtune.number_format import format_count, format_duration
 from memtune.reports.text_console import make_table
 
 if TYPE_CHECKING:
@@ -84,9 +84,9 @@ def cluster_status(file: ClusterPath, json: AsJson = False) -> None:
 
     Example: memtune cluster status cluster.yaml
     """
-    from memtune.ray_backend.clusters import get_cluster_status
+    from memtune.ray_backend.clusters import load_cluster, query_status
 
-    status = get_cluster_status(file)
+    status = query_status(load_cluster(file))
     if json:
         out.print_json(status.model_dump_json(exclude={"report"}))
         return
@@ -284,13 +284,7 @@ def make_job_table(jobs: "Iterable[Job]", now: float) -> Table:
         started = "" if start is None else time.strftime("%Y-%m-%d %H:%M:%S", start)
         status = job.status.lower() + (f", exit code {job.exit_code}" if job.exit_code else "")
         study = job.study or job.entrypoint
-        table.add_row(job.id, study, status, started, _format_duration(job.duration_seconds(now)))
+        seconds = job.duration_seconds(now)
+        duration = "" if seconds is None else format_duration(seconds)
+        table.add_row(job.id, study, status, started, duration)
     return table
-
-
-def _format_duration(seconds: float | None) -> str:
-    if seconds is None:
-        return ""
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}h {minutes:02d}m {rest:02d}s" if hours else f"{minutes}m {rest:02d}s"

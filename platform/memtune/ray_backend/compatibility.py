@@ -67,6 +67,25 @@ def _call_key_store(name: str, *arguments: object) -> Any:
     return getattr(internal_kv, name)(*arguments, namespace=KEY_NAMESPACE)
 
 
+@contextmanager
+def set_environment(values: Mapping[str, str | None]) -> Iterator[None]:
+    """Set or, where the value is None, unset variables of the environment during the block."""
+    before = {name: os.environ.get(name) for name in values}
+    _update_environment(values)
+    try:
+        yield
+    finally:
+        _update_environment(before)
+
+
+def _update_environment(values: Mapping[str, str | None]) -> None:
+    for name, value in values.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
 def start_instance(folder: Path, cores: int, **options: Any) -> None:
     """Start Ray on this machine with its session in `folder`, and connect to it; `options` go to ray.init.
 

@@ -9,7 +9,7 @@ import os
 import secrets
 import socket
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from signal import SIGHUP
@@ -30,6 +30,7 @@ from memtune.ray_backend.compatibility import (
     leave_stop_signals,
     make_job_config,
     reset_token_cache,
+    set_environment,
     start_instance,
     use_lean_node,
 )
@@ -92,25 +93,6 @@ def use_private_token(folder: Path) -> Iterator[None]:
             yield
         finally:
             reset_token_cache()
-
-
-@contextmanager
-def set_environment(values: Mapping[str, str | None]) -> Iterator[None]:
-    """Set or, where the value is None, unset variables of the environment during the block."""
-    before = {name: os.environ.get(name) for name in values}
-    _update_environment(values)
-    try:
-        yield
-    finally:
-        _update_environment(before)
-
-
-def _update_environment(values: Mapping[str, str | None]) -> None:
-    for name, value in values.items():
-        if value is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = value
 
 
 def protect_default_token(home: Path) -> None:

@@ -31,11 +31,7 @@ from memtune.training import AnyTrainer, Report, TrialConfig, create_trainer, me
 from memtune.training.memory_footprint import compute_tensor_fraction
 from memtune.trial_state import Failure, FailureCause
 from memtune.usage import Usage, UsageMeter
-from memtune.values import Value
-
-
-def _dump_config(config: object) -> object:
-    return config.model_dump(mode="json") if isinstance(config, TrialConfig) else config
+from memtune.values import Value, to_plain
 
 
 class Assignment(Value):
@@ -43,7 +39,7 @@ class Assignment(Value):
 
     number: int
     identity: str
-    config: Annotated[dict[str, Any], BeforeValidator(_dump_config)]
+    config: Annotated[dict[str, Any], BeforeValidator(to_plain)]
     """The trial's configuration as plain values: the worker makes a TrialConfig once it has the sources."""
     sources: tuple[PluginSource, ...] = ()
     """The sources of the families and other plug-ins that the configuration needs."""

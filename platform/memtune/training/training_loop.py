@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from math import ceil, isfinite
+from math import isfinite
 from typing import Self
 
 import torch
@@ -280,7 +280,7 @@ class TrainingLoop:
         self._device = device
         self._state: RecurrentState | None = None
         self.batches = EpochBatches(task, seed)
-        self.budget_tokens = config.tokens or ceil((config.epochs or 0) * self.batches.epoch_tokens)
+        self.budget_tokens = config.count_tokens(lambda: self.batches.epoch_tokens)
         """Predicted tokens of the whole trial."""
         self.updater = ModelUpdater(config, model, device, rate_scales)
         task.on_epoch_start(model, 0)

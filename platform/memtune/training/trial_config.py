@@ -1,7 +1,6 @@
 """Configuration of a trial: model, task, protocol, training and seed, in one value with one identity."""
 
 from collections.abc import Callable, Mapping
-from math import ceil
 from typing import Any, Self
 
 from pydantic import Field, model_validator
@@ -120,9 +119,9 @@ class TrialConfig(Value):
 
         A model that counts reads the text once.
         """
-        if self.training is None:
-            return count_epoch_tokens()
-        return self.training.tokens or ceil((self.training.epochs or 0) * count_epoch_tokens())
+        return (
+            count_epoch_tokens() if self.training is None else self.training.count_tokens(count_epoch_tokens)
+        )
 
     @property
     def label(self) -> str:
@@ -133,12 +132,6 @@ class TrialConfig(Value):
     def configuration_identity(self) -> str:
         """Sixteen hexadecimal digits that trials share which differ in their seed alone."""
         return identify(self.model_dump(mode="json") | {"seed": 0})
-
-    def plan_tokens(self, epoch_tokens: int) -> float | None:
-        """The budget in predicted tokens; None for a model that counts."""
-        if self.training is None:
-            return None
-        return self.training.tokens or (self.training.epochs or 0.0) * epoch_tokens
 
     def parameter_count(self, vocabulary_size: int) -> int:
         """Trained parameters of the model with its task's head, by formula."""

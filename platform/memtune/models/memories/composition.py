@@ -32,9 +32,7 @@ def build_composition(kind: CompositionKind, width: int) -> nn.Module:
 
 def composition_parameter_count(kind: CompositionKind, width: int) -> int:
     """Number of parameters of `build_composition(kind, width)`."""
-    matrices = {"sum": 0, "projected_sum": 1, "gate": 6, "gate_biased": 6}[kind]
-    biases = 6 if kind == "gate_biased" else 0
-    return matrices * width * width + biases * width
+    return composition_multiply_adds(kind, width) + (6 * width if kind == "gate_biased" else 0)
 
 
 def composition_multiply_adds(kind: CompositionKind, width: int) -> int:

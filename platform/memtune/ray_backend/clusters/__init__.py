@@ -8,7 +8,7 @@ from memtune.ray_backend.clusters.cluster_file import Finding, load_cluster
 from memtune.ray_backend.clusters.cluster_launch import (
     format_findings,
     forward_dashboard,
-    get_cluster_status,
     launch_cluster,
+    query_status,
     stop_cluster,
 )

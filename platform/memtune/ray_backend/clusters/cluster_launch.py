@@ -141,11 +141,6 @@ def launch_cluster(
     return _wait_for_nodes(cluster, timeout_seconds, on_progress)
 
 
-def get_cluster_status(path: Path) -> ClusterStatus:
-    """The nodes of a cluster. Raises ClusterError when its head does not answer."""
-    return query_status(load_cluster(path))
-
-
 def forward_dashboard(path: Path, port: int) -> None:
     """Forward the head's job server to `port` of this machine, until the user interrupts it.
 

@@ -80,16 +80,6 @@ def _make_absolute(folder: str) -> str:
     return folder if "://" in folder or folder.startswith("~") else os.path.abspath(folder)
 
 
-def find_unset_locations(environment: Mapping[str, str]) -> list[str]:
-    """The location variables without a value; the job keeps their data in MEMTUNE_HOME on the head."""
-    return [name for name in LOCATION_VARIABLES if not environment.get(name)]
-
-
-def find_local_secrets(environment: Mapping[str, str]) -> dict[str, str]:
-    """The secrets that are set on the client and not forwarded, each with its file on the nodes."""
-    return {name: file for name, file in SECRET_FILES_ON_NODES.items() if environment.get(name)}
-
-
 SOURCE_FOLDER = Path(memtune.__file__).parent
 """The source of the running memtune; the cluster runs the same source."""
 MAX_LISTED_FILES = 3

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from memtune.errors import ClusterError, did_you_mean
 from memtune.ray_backend.clusters.compatibility import UPLOAD_LOGGERS
 from memtune.ray_backend.clusters.token_file import read_token
+from memtune.ray_backend.compatibility import set_environment
 from memtune.settings import bypass_proxy_for_loopback, explain_proxy
 from memtune.storage.uris import refuse_credentials
 from memtune.values import Value
@@ -243,14 +244,8 @@ def _create_client(address: str) -> "JobSubmissionClient":
         logging.getLogger(name).setLevel(logging.WARNING)
     token = read_token(os.environ)
     headers = {"Authorization": f"Bearer {token}"} if token else {}
-    previous_address = os.environ.get("RAY_API_SERVER_ADDRESS")
-    os.environ["RAY_API_SERVER_ADDRESS"] = address
-    try:
+    with set_environment({"RAY_API_SERVER_ADDRESS": address}):
         return JobSubmissionClient(address, headers=headers)
-    finally:
-        del os.environ["RAY_API_SERVER_ADDRESS"]
-        if previous_address is not None:
-            os.environ["RAY_API_SERVER_ADDRESS"] = previous_address
 
 
 def _parse_job(details: Any) -> Job:

@@ -13,17 +13,16 @@ from memtune.errors import ClusterError, ConfigurationError, CorpusError, Storag
 from memtune.library import FileKind, find_file
 from memtune.ray_backend.jobs.job_package import (
     HOME_ON_HEAD,
+    SECRET_FILES_ON_NODES,
     SOURCE_PATH,
     STUDY_FOLDER,
     StudyFiles,
     build_job_environment,
     collect_study_files,
-    find_local_secrets,
-    find_unset_locations,
     write_package,
 )
 from memtune.ray_backend.jobs.job_server import STUDY_KEY, Job, JobServer
-from memtune.settings import Settings
+from memtune.settings import LOCATION_VARIABLES, Settings
 from memtune.storage.local_files import open_scratch_folder
 from memtune.studies.definition.study import Study
 from memtune.studies.definition.study_loader import check_spaces, load_study, resolve_study
@@ -133,7 +132,7 @@ def _check_study_locally(path: Path, study: Study, variables: Mapping[str, str])
 
 
 def _note_locations(environment: Mapping[str, str]) -> list[str]:
-    unset = find_unset_locations(environment)
+    unset = [name for name in LOCATION_VARIABLES if not environment.get(name)]
     home = environment.get("MEMTUNE_HOME") or HOME_ON_HEAD
     notes = []
     if unset:
@@ -141,10 +140,8 @@ def _note_locations(environment: Mapping[str, str]) -> list[str]:
             f"{', '.join(unset)} not set: the job uses {home} on the head; other nodes have to share "
             "this folder, which may be deleted with the cluster"
         )
-    notes += [
-        f"{name} is not sent; the nodes read {file}" for name, file in find_local_secrets(environment).items()
-    ]
-    return notes
+    secrets_here = {name: file for name, file in SECRET_FILES_ON_NODES.items() if environment.get(name)}
+    return notes + [f"{name} is not sent; the nodes read {file}" for name, file in secrets_here.items()]
 
 
 def submit(server: JobServer, submission: Submission) -> str:

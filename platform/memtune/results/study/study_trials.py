@@ -10,7 +10,7 @@ from memtune.objective import Objective
 from memtune.search import Outcome, StoredStudy
 from memtune.spaces import FAMILY_FIELD
 from memtune.studies.seed_repeats import TrialNames
-from memtune.training import TrialConfig, TrialSizes
+from memtune.training import TrainingConfig, TrialConfig, TrialSizes
 from memtune.trial_state import StopReason, TrialState
 from memtune.usage import Usage
 from memtune.values import Value, flatten
@@ -141,10 +141,10 @@ def list_study_trials(
     }
     varying = _find_varying_fields(list(dumped.values()))
 
-    def plan_tokens(config: TrialConfig) -> float | None:
-        if config.training is None or config.training.tokens:
-            return config.plan_tokens(0)
-        return None if epoch_tokens is None else config.plan_tokens(epoch_tokens)
+    def plan_tokens(training: TrainingConfig | None) -> int | None:
+        if training is None or (epoch_tokens is None and not training.tokens):
+            return None
+        return training.count_tokens(lambda: epoch_tokens or 0)
 
     def make_trial(outcome: Outcome, is_repeat: bool) -> StudyTrial:
         config, fields = outcome.config, dumped[outcome.identity]
@@ -167,7 +167,7 @@ def list_study_trials(
             study=stored.id,
             config=config,
             usage=outcome.usage,
-            planned_tokens=plan_tokens(config),
+            planned_tokens=plan_tokens(config.training),
         )
         trial._context = context
         return trial

@@ -119,7 +119,7 @@ class ResolvedStudy:
     @property
     def trial_tokens(self) -> int:
         """The training budget of one trial in predicted tokens."""
-        return self.training.tokens or math.ceil((self.training.epochs or 0) * self.task.epoch_tokens)
+        return self.training.count_tokens(lambda: self.task.epoch_tokens)
 
     @cached_property
     def early_stopping(self) -> EarlyStopping:

@@ -1,5 +1,7 @@
 """Configuration of a network's training: budget, optimiser, schedule and numerics."""
 
+from collections.abc import Callable
+from math import ceil
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
@@ -50,6 +52,10 @@ class TrainingConfig(Value):
     al. 2021). None uses the rate as it is. Needs Adam or AdamW, and a softmax that is not tied."""
     compile: bool = False
     """Whether torch.compile compiles the model's body; needs a GPU."""
+
+    def count_tokens(self, count_epoch_tokens: Callable[[], int]) -> int:
+        """The budget in predicted tokens; `count_epoch_tokens` returns those of an epoch."""
+        return self.tokens or ceil((self.epochs or 0) * count_epoch_tokens())
 
     def tensors_per_parameter(self) -> int:
         """Floats per parameter that a trial holds besides weights and gradients."""

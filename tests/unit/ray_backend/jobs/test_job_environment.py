@@ -3,11 +3,7 @@
 import pytest
 
 from memtune.errors import ConfigurationError
-from memtune.ray_backend.jobs.job_package import (
-    build_job_environment,
-    find_local_secrets,
-    find_unset_locations,
-)
+from memtune.ray_backend.jobs.job_package import build_job_environment
 
 
 def test_only_listed_settings_are_forwarded() -> None:
@@ -66,12 +62,3 @@ def test_the_error_for_a_password_names_the_file_to_use_and_hides_the_password(
 )
 def test_a_location_without_a_password_is_accepted(uri: str) -> None:
     assert build_job_environment({"MLFLOW_TRACKING_URI": uri})["MLFLOW_TRACKING_URI"] == uri
-
-
-def test_local_secrets_and_unset_locations_are_found() -> None:
-    assert find_local_secrets({"PGPASSWORD": "hidden", "PGUSER": "me"}) == {"PGPASSWORD": "~/.pgpass"}
-    assert find_unset_locations({"MEMTUNE_STORE": "s3://b"}) == [
-        "MEMTUNE_STUDIES",
-        "MEMTUNE_PROPOSALS",
-        "MLFLOW_TRACKING_URI",
-    ]

@@ -72,6 +72,13 @@ def test_a_note_says_that_the_cluster_checks_a_remote_corpus(study_file: Path) -
     assert any('corpus "tiny" is checked on the cluster' in note for note in notes)
 
 
+def test_notes_name_the_locations_without_a_value_and_the_secrets_that_stay_here(study_file: Path) -> None:
+    environment = {"MEMTUNE_STORE": "s3://bucket/corpora", "PGPASSWORD": "hidden", "PGUSER": "me"}
+    _, _, unset, secret = prepare_submission(study_file, environment=environment).notes
+    assert unset.startswith("MEMTUNE_STUDIES, MEMTUNE_PROPOSALS, MLFLOW_TRACKING_URI not set: ")
+    assert secret == "PGPASSWORD is not sent; the nodes read ~/.pgpass"
+
+
 def test_spaces_are_checked_before_submission_for_a_remote_corpus(study_file: Path) -> None:
     space = study_file.parent / "space.toml"
     space.write_text(space.read_text().replace("int = [1, 2]", "int = [0, 2]"))
