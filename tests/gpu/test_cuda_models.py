@@ -5,10 +5,11 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from memtune.model_checks.oracles import OracleCase, assert_agreement
+from memtune.model_checks.oracles import assert_agreement
 from memtune.models import NeuralLanguageModel
 from memtune.training import open_device
 from tests.gpu.cuda import needs_cuda
+from tests.oracles.cases import OracleCase
 from tests.oracles.table import list_cases
 
 pytestmark = needs_cuda

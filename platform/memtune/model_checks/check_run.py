@@ -18,7 +18,7 @@ from torch import Tensor
 
 from memtune.errors import ConfigurationError, MemtuneError, PluginError, SpaceError, did_you_mean
 from memtune.model_checks.family_contract import CHECKS
-from memtune.model_checks.oracles import EXAMPLE_SIZE, OracleCase, OracleFile, assert_agreement
+from memtune.model_checks.oracles import EXAMPLE_SIZE, OracleFile, assert_agreement
 from memtune.models import (
     MODELS,
     LanguageModelConfig,
@@ -40,6 +40,12 @@ FLOAT64_TOLERANCE = 1e-9
 """The order of sums changes results by 1e-12 in long texts; an error in an equation by more than 1e-4."""
 FLOAT32_TOLERANCE = 1e-5
 """A hundred times the rounding error of float32, because rounding errors accumulate along a text."""
+LENGTHS = (1, 2, 15, 16, 63)
+"""Predicted words of texts, around the powers of 2 at which implementations cut texts into blocks."""
+CUTS, CUT_LENGTH = (1, 7, 15), 16
+"""The words after which the state is carried over, in a text of this length."""
+WORDS = 23
+"""Size of the vocabulary of the compared texts."""
 COMPARED_WIDTH, COMPARED_WORDS = 128, 10_000
 ROWS, STEPS, REPEATS = 20, 35, 5
 """Of the compared steps."""
@@ -104,16 +110,15 @@ def check_family(family: str, oracle: OracleFile | None = None) -> Iterator[Chec
 
 
 def _check_oracle(examples: Sequence[NeuralLanguageModelConfig], oracle: OracleFile) -> Iterator[CheckResult]:
-    texts = [(length, 0) for length in OracleCase.lengths]
-    cut_texts = [(OracleCase.cut_length, cut) for cut in OracleCase.cuts]
-    short_texts = [(length, 0) for length in OracleCase.float32_lengths]
+    texts = [(length, 0) for length in LENGTHS]
+    cut_texts = [(CUT_LENGTH, cut) for cut in CUTS]
     comparisons = {
         "Logits, loss and every gradient are those of the equations.": (torch.float64, texts),
         "The state carried over a cut is that of the equations over the whole text.": (
             torch.float64,
             cut_texts,
         ),
-        "float32 gives the results of the equations up to rounding.": (torch.float32, short_texts),
+        "float32 gives the results of the equations up to rounding.": (torch.float32, [(CUT_LENGTH, 0)]),
     }
     for sentence, comparison in comparisons.items():
         yield _judge("oracle", sentence, partial(_compare_texts, oracle, *comparison), examples)
@@ -127,11 +132,12 @@ def _compare_texts(
 ) -> None:
     """Compare over texts, each given by its length and by the words after which the state is carried over."""
     # In evaluation: an oracle without the model's code does not know the masks of dropout.
-    case = OracleCase(config=config, logits=oracle.compute_logits, is_training=False)
     tolerance = FLOAT32_TOLERANCE if dtype == torch.float32 else FLOAT64_TOLERANCE
     for length, carried_from in texts:
-        model = case.build(dtype)
-        assert_agreement(model, oracle.compute_logits, case.draw_text(length), tolerance, carried_from)
+        model = build_model(config, WORDS, seed=1).to(dtype).eval()
+        generator = torch.Generator().manual_seed(length)
+        words_BT = torch.randint(WORDS, (2, length + 1), generator=generator)
+        assert_agreement(model, oracle.compute_logits, words_BT, tolerance, carried_from)
 
 
 def _judge(

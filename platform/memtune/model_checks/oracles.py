@@ -19,8 +19,6 @@ from torch import Tensor
 from memtune.errors import PluginError
 from memtune.models import (
     NeuralLanguageModel,
-    NeuralLanguageModelConfig,
-    build_model,
     logits,
     negative_log_likelihood,
 )
@@ -98,55 +96,6 @@ def assert_near(value: Tensor, reference: Tensor, tolerance: float, name: str) -
 
 EXAMPLE_SIZE = {"width": 8, "initial_range": 0.5}
 """Fields of most examples: small models, with wide initial values so that an error changes the result."""
-
-
-def keep_initial_weights(model: NeuralLanguageModel) -> None:
-    """Change nothing."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class OracleCase:
-    """One configuration, the oracle of its models, and the texts over which the two are compared.
-
-    `lengths`, `float32_lengths` and `cut_length` are numbers of predicted words. Each of `cuts` is the number
-    of words after which the state is carried over, in a text of `cut_length`.
-    """
-
-    config: NeuralLanguageModelConfig
-    logits: Oracle | None = None
-    """logits[b][t] from a configuration, its parameters in float64 and words."""
-    bind: Callable[[NeuralLanguageModel], Oracle] | None = None
-    """Instead of `logits` where an oracle needs more of the model than its parameters, such as its masks."""
-    prepare: Callable[[NeuralLanguageModel], None] = keep_initial_weights
-    """Changes to the parameters of a new model without which the comparison would miss errors."""
-    is_training: bool = True
-    lengths: tuple[int, ...] = (1, 2, 15, 16, 63)
-    """Around the powers of 2 at which implementations cut texts into blocks."""
-    float32_lengths: tuple[int, ...] = (16,)
-    cuts: tuple[int, ...] = (1, 7, 15)
-    cut_length: int = 16
-    rows: int = 2
-    words: int = 23
-    """Size of the vocabulary."""
-    words_in_text: int | None = None
-    """Number of different words in the texts; the whole vocabulary by default."""
-
-    def build(self, dtype: torch.dtype) -> NeuralLanguageModel:
-        """A model with the prepared parameters."""
-        model = build_model(self.config, self.words, seed=1).to(dtype)
-        self.prepare(model)
-        return model.train(self.is_training)
-
-    def get_oracle(self, model: NeuralLanguageModel) -> Oracle:
-        """The oracle of this model."""
-        oracle = self.bind(model) if self.bind else self.logits
-        assert oracle is not None, "a case has `logits` or `bind`"
-        return oracle
-
-    def draw_text(self, length: int) -> Tensor:
-        """words_BT with T = length + 1."""
-        generator = torch.Generator().manual_seed(length)
-        return torch.randint(self.words_in_text or self.words, (self.rows, length + 1), generator=generator)
 
 
 @dataclass(frozen=True)

@@ -161,15 +161,6 @@ class FusedPairClassifier(Classifier):
         logits_BC: Tensor = self.head(torch.cat(means_BH, dim=1))
         return logits_BC
 
-    @torch.no_grad()
-    def alignment(self, premises_BS: Tensor, premises_B: Tensor, hypotheses_BT: Tensor) -> Tensor:
-        """weights_BTS of each word of a hypothesis over the words of its premise (equation 11)."""
-        tape_BSD = _encode_premise(self._get_reader(0), premises_BS)
-        inputs_BTE = self._get_reader(-1).embedding(hypotheses_BT)
-        _, weights_BTS = self.source(inputs_BTE, tape_BSD, _build_word_mask(premises_BS, premises_B))
-        aligned_BTS: Tensor = weights_BTS
-        return aligned_BTS
-
     def _get_reader(self, index: int) -> LSTMNLanguageModel:
         reader = self.readers[index]
         assert isinstance(reader, LSTMNLanguageModel)

@@ -6,7 +6,7 @@ is part of every configuration that uses it. Source that comes from storage is e
 """
 
 from memtune.plugins.config_registry import ConfigRegistry, ObjectRegistry
-from memtune.plugins.plugin_registry import find_installed_file, isolate_registries
+from memtune.plugins.plugin_registry import find_installed_file
 from memtune.plugins.source_modules import PluginSource, list_sources, load_source
 from memtune.plugins.source_store import (
     SourceStore,

@@ -107,15 +107,6 @@ class ConfigRegistry(PluginRegistry[type[ConfigT]], Generic[ConfigT]):
         self._class_by_source[name, source.digest] = entry
         forget_schemas()
 
-    @override
-    def restore_state(self, state: tuple[dict[str, type[ConfigT]], dict[str, PluginSource]]) -> None:
-        super().restore_state(state)
-        kept = {source.digest for source in state[1].values()}
-        self._class_by_source = {
-            key: config for key, config in self._class_by_source.items() if key[1] in kept
-        }
-        forget_schemas()
-
     def _attach_source(self, entry: type[ConfigT], source: PluginSource) -> type[ConfigT]:
         fields: Any = {
             SOURCE_FIELD: (

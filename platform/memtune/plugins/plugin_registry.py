@@ -7,7 +7,7 @@ first unknown name, and a package is imported when its own name is asked for.
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout
+from contextlib import redirect_stdout
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -90,14 +90,6 @@ class PluginRegistry(Mapping[str, T], ABC, Generic[T]):
     @abstractmethod
     def adapt(self, name: str, entry: object, source: PluginSource) -> T:
         """What the registry holds for an entry of a source. Raises PluginError for an unsuitable object."""
-
-    def save_state(self) -> tuple[dict[str, T], dict[str, PluginSource]]:
-        """The loaded entries, for `restore_state`."""
-        return dict(self._loaded), dict(self._source_by_name)
-
-    def restore_state(self, state: tuple[dict[str, T], dict[str, PluginSource]]) -> None:
-        """Forget entries that were loaded after `save_state`."""
-        self._loaded, self._source_by_name = dict(state[0]), dict(state[1])
 
 
 @cache
@@ -205,18 +197,3 @@ def find_installed_file(registry: PluginRegistry[T], name: str, file: str) -> Pa
     modules = [sys.modules.get(point.module) for point in points[:1]]
     places = [Path(module.__file__).parent / file for module in modules if module and module.__file__]
     return next((place for place in places if place.is_file()), None)
-
-
-@contextmanager
-def isolate_registries() -> Iterator[None]:
-    """Unload at the end of the block the plug-ins that were loaded in it; for tests."""
-    states, digests = (
-        [(registry, registry.save_state()) for registry in _registries],
-        source_modules.list_loaded_digests(),
-    )
-    try:
-        yield
-    finally:
-        for registry, state in states:
-            registry.restore_state(state)
-        source_modules.forget_sources(keep=digests)

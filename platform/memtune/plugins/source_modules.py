@@ -9,7 +9,7 @@ names, for assignments of the user's own driver, and after consent for anything 
 import re
 import sys
 import traceback
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from importlib import import_module
 from importlib.abc import ExecutionLoader, MetaPathFinder
@@ -218,12 +218,6 @@ def remember_source(source: PluginSource) -> None:
 def list_loaded_digests() -> frozenset[str]:
     """The digests of the sources that this process has loaded."""
     return frozenset(_loaded)
-
-
-def forget_sources(keep: Collection[str]) -> None:
-    """Unload all sources but those of the given digests."""
-    for source in [source for known, source in _loaded.items() if known not in keep]:
-        unload_source(source)
 
 
 def unload_source(source: PluginSource) -> None:

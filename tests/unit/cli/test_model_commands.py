@@ -10,8 +10,8 @@ from typer.testing import CliRunner, Result
 from memtune.cli import command_line as cli
 from memtune.model_checks import check_run
 from memtune.models import MODELS
-from memtune.plugins import isolate_registries
 from memtune.studies.definition.study_loader import load_study
+from tests.registries import isolate_registries
 from tests.unit.cli.invocation import run_process
 
 

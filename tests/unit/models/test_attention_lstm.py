@@ -30,7 +30,7 @@ def make_model(config: AttentionLSTMConfig):
 def test_attention_agrees_with_its_equations_and_is_aligned_to_the_right(score, length):
     config = make_config(score=score, memory_size=5)
     model, words_BT = make_model(config), draw_text(length)[:, 1:]
-    weights_BTn = model.attention(words_BT, model.initial_state(2))
+    weights_BTn = model.trace_attention(words_BT, model.initial_state(2)).weights_LBTn[0]
     parameters = dict(model.named_parameters())
     for b, sentence in enumerate(compute_attention_lstm_weights(config, parameters, words_BT)):
         for t, expected in enumerate(sentence):
@@ -41,21 +41,22 @@ def test_attention_agrees_with_its_equations_and_is_aligned_to_the_right(score, 
 
 def test_attention_reaches_into_the_carried_states():
     model, words_BT = make_model(make_config(memory_size=5)), draw_text(12)
-    whole_BTn = model.attention(words_BT, model.initial_state(2))
+    whole_BTn = model.trace_attention(words_BT, model.initial_state(2)).weights_LBTn[0]
     _, state = logits(model, words_BT[:, :3])
-    assert_near(model.attention(words_BT[:, 3:], state), whole_BTn[:, 3:], 1e-12, "attention")
+    rest_LBTn, _ = model.trace_attention(words_BT[:, 3:], state)
+    assert_near(rest_LBTn[0], whole_BTn[:, 3:], 1e-12, "attention")
 
 
 def test_the_first_word_attends_to_the_zero_state_alone():
     model = make_model(make_config())
-    first_BTn = model.attention(draw_text(1)[:, :1], model.initial_state(2))
+    first_BTn = model.trace_attention(draw_text(1)[:, :1], model.initial_state(2)).weights_LBTn[0]
     assert first_BTn[:, 0].tolist() == [[0, 0, 0, 1]] * 2
 
 
 def test_one_slot_returns_the_state_before():
     model, words_BT = make_model(make_config(memory_size=1)), draw_text(6)
     state = model.initial_state(2)
-    assert model.attention(words_BT, state).eq(1).all()
+    assert model.trace_attention(words_BT, state).weights_LBTn[0].eq(1).all()
     combined_BTH, _ = model.encode(words_BT, state)
     hidden_BTH, _, _ = model.stack(model.embedding(words_BT), state["hidden"], state["cell"])
     previous_BTH = torch.cat([torch.zeros(2, 1, 7).double(), hidden_BTH[:, :-1]], dim=1)
@@ -65,7 +66,7 @@ def test_one_slot_returns_the_state_before():
 def test_the_printed_score_ranks_two_states_alike_at_every_step():
     """Its term in h_t cancels: the ratio of two states' weights never changes while both are in reach."""
     model = make_model(make_config(score="printed"))
-    weights_BTn = model.attention(draw_text(9), model.initial_state(2))
+    weights_BTn = model.trace_attention(draw_text(9), model.initial_state(2)).weights_LBTn[0]
     ratio_BT = weights_BTn[:, 3:, 2] / weights_BTn[:, 3:, 3]
     later_BT = weights_BTn[:, 3:, 1] / weights_BTn[:, 3:, 2]
     torch.testing.assert_close(ratio_BT[:, :-1], later_BT[:, 1:])

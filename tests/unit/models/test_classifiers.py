@@ -271,7 +271,10 @@ def test_reduced_precision_agrees_to_rounding_and_trains(reading):
 def test_alignment_is_a_distribution_over_the_words_of_the_premise(fusion):
     model = make_pair_model(PairReadingConfig(fusion=fusion))
     premises, hypotheses = pad_rows(draw_sentences([4, 9, 1])), pad_rows(draw_sentences([6, 1, 3], seed=1))
-    weights_BTS = model.alignment(*premises, hypotheses[0])
+    attended: list[torch.Tensor] = []
+    model.source.register_forward_hook(lambda module, inputs, output: attended.append(output[1]))
+    model(*premises, *hypotheses)
+    (weights_BTS,) = attended
     assert weights_BTS.shape == (3, 6, 9)
     torch.testing.assert_close(weights_BTS.sum(2), torch.ones(3, 6, dtype=torch.float64))
     assert weights_BTS[0, :, 4:].eq(0).all()

@@ -36,7 +36,7 @@ def test_the_reference_of_the_benchmark_computes_the_same_layer():
 def test_attention_agrees_with_its_equations_and_is_aligned_to_the_right(length, tape_size, layer):
     config = make_config(layers=2, tape_size=tape_size)
     model, words_BT = make_model(config), draw_text(length)[:, 1:]
-    weights_BTn = model.attention(words_BT, model.initial_state(2), layer=layer)
+    weights_BTn = model.trace_attention(words_BT, model.initial_state(2)).weights_LBTn[layer]
     widest = min(length, tape_size or length)
     assert weights_BTn.shape == (2, length, widest)
     for b, layers in enumerate(compute_lstmn_attention(config, dict(model.named_parameters()), words_BT)):
@@ -48,14 +48,16 @@ def test_attention_agrees_with_its_equations_and_is_aligned_to_the_right(length,
 
 def test_attention_reaches_into_the_carried_tape():
     model, words_BT = make_model(make_config(tape_size=5)), draw_text(12)
-    whole_BTn = model.attention(words_BT, model.initial_state(2))
+    whole_BTn = model.trace_attention(words_BT, model.initial_state(2)).weights_LBTn[-1]
     _, state = logits(model, words_BT[:, :7])
-    assert_near(model.attention(words_BT[:, 7:], state), whole_BTn[:, 7:], 1e-12, "attention")
+    rest_LBTn, _ = model.trace_attention(words_BT[:, 7:], state)
+    assert_near(rest_LBTn[-1], whole_BTn[:, 7:], 1e-12, "attention")
 
 
 def test_the_first_word_attends_to_the_slot_of_zeros():
     model = make_model(make_config(layers=2))
-    assert model.attention(draw_text(0), model.initial_state(2)).tolist() == [[[1.0]], [[1.0]]]
+    weights_LBTn, _ = model.trace_attention(draw_text(0), model.initial_state(2))
+    assert weights_LBTn[-1].tolist() == [[[1.0]], [[1.0]]]
 
 
 def test_a_tape_of_one_slot_is_an_lstm():
@@ -79,7 +81,7 @@ def test_a_tape_of_one_slot_is_an_lstm():
 def test_a_score_of_zeros_attends_evenly():
     model, words_BT = make_model(make_config()), draw_text(6)
     model.layers[0].score.data.zero_()
-    weights_BTn = model.attention(words_BT, model.initial_state(2))
+    weights_BTn = model.trace_attention(words_BT, model.initial_state(2)).weights_LBTn[-1]
     for t in range(7):
         torch.testing.assert_close(weights_BTn[0, t, 6 - t :], torch.full((t + 1,), 1 / (t + 1)).double())
 

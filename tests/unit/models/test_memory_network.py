@@ -48,7 +48,7 @@ def test_a_saved_model_keeps_its_linear_start(tmp_path):
 def test_attention_of_the_last_hop_agrees_with_its_equations_and_is_aligned_to_the_right(hops):
     config = make_config(hops=hops)
     model, words_BT = make_model(config), draw_text(9)[:, 1:]
-    weights_BTn = model.attention(words_BT, model.initial_state(2))
+    weights_BTn = model.trace_attention(words_BT, model.initial_state(2)).weights_LBTn[0]
     parameters = dict(model.named_parameters())
     for b, sentence in enumerate(compute_memory_network_attention(config, parameters, words_BT)):
         for t, expected in enumerate(sentence):

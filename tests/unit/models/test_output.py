@@ -47,7 +47,7 @@ def compute_gradients(loss, problem):
 
 @pytest.mark.parametrize("rows", [1, 4, 10, 11, 100])
 def test_loss_and_gradients_are_those_of_cross_entropy_for_any_chunk(problem: Problem, rows):
-    loss = compute_chunked_loss(*problem, rows=rows)
+    loss = compute_chunked_loss(*problem, rows=rows)[0]
     torch.testing.assert_close(loss, compute_reference(*problem), rtol=1e-12, atol=0)
     torch.testing.assert_close(
         compute_gradients(loss, problem),
@@ -59,7 +59,7 @@ def test_loss_and_gradients_are_those_of_cross_entropy_for_any_chunk(problem: Pr
 
 def test_rows_are_weighted(problem: Problem):
     weights = torch.rand(ROWS, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    loss = compute_chunked_loss(*problem, weights, rows=4)
+    loss = compute_chunked_loss(*problem, weights, rows=4)[0]
     expected = compute_reference(*problem, weights)
     torch.testing.assert_close(loss, expected, rtol=1e-12, atol=0)
     torch.testing.assert_close(
@@ -69,13 +69,13 @@ def test_rows_are_weighted(problem: Problem):
 
 def test_masked_rows_have_no_loss_and_no_gradient(problem: Problem):
     mask = torch.arange(ROWS) < 7
-    loss = compute_chunked_loss(*problem, mask, rows=4)
+    loss = compute_chunked_loss(*problem, mask, rows=4)[0]
     torch.testing.assert_close(loss, compute_reference(*problem, mask), rtol=1e-12, atol=0)
     assert compute_gradients(loss, problem)[0][7:].eq(0).all()
 
 
 def test_gradients_are_scaled_by_the_incoming_gradient(problem: Problem):
-    loss = compute_chunked_loss(*problem) / 7
+    loss = compute_chunked_loss(*problem)[0] / 7
     torch.testing.assert_close(
         compute_gradients(loss, problem),
         compute_gradients(compute_reference(*problem) / 7, problem),
@@ -87,7 +87,7 @@ def test_gradients_are_scaled_by_the_incoming_gradient(problem: Problem):
 @pytest.mark.parametrize("size", [1e3, 1e5])
 def test_extreme_logits_stay_finite_and_exact(problem: Problem, size):
     hidden, weight, bias, targets = problem
-    loss = compute_chunked_loss(hidden * size, weight, bias, targets)
+    loss = compute_chunked_loss(hidden * size, weight, bias, targets)[0]
     torch.testing.assert_close(
         loss, compute_reference(hidden * size, weight, bias, targets), rtol=1e-12, atol=0
     )
@@ -98,7 +98,7 @@ def test_extreme_logits_stay_finite_and_exact(problem: Problem, size):
 def test_only_leaves_that_require_a_gradient_get_one(problem: Problem, frozen):
     hidden, weight, bias, targets = (leaf.detach() if i == frozen else leaf for i, leaf in enumerate(problem))
     wanted = [leaf for leaf in (hidden, weight, bias) if leaf.requires_grad]
-    loss = compute_chunked_loss(hidden, weight, bias, targets)
+    loss = compute_chunked_loss(hidden, weight, bias, targets)[0]
     expected = torch.autograd.grad(compute_reference(hidden, weight, bias, targets), wanted)
     torch.testing.assert_close(torch.autograd.grad(loss, wanted), expected, rtol=1e-9, atol=1e-12)
 
@@ -110,13 +110,13 @@ def test_no_tensor_is_as_large_as_the_logits_of_all_rows():
     torch.nn.init.normal_(layer.bias)
     targets = torch.randint(WORDS, (64,))
     with Operations() as operations:
-        compute_chunked_loss(hidden, layer.weight, layer.bias, targets, rows=8).backward()
+        compute_chunked_loss(hidden, layer.weight, layer.bias, targets, rows=8)[0].backward()
     assert operations.largest == max(8 * WORDS, hidden.numel())
 
 
 def test_without_gradients_only_the_logits_are_computed(problem: Problem):
     with torch.no_grad(), Operations() as operations:
-        loss = compute_chunked_loss(*problem, rows=4)
+        loss = compute_chunked_loss(*problem, rows=4)[0]
     torch.testing.assert_close(loss, compute_reference(*problem).detach(), rtol=1e-12, atol=0)
     assert not loss.requires_grad
     assert operations.names.count("addmm") == 3
@@ -124,7 +124,7 @@ def test_without_gradients_only_the_logits_are_computed(problem: Problem):
 
 
 def test_a_second_backward_is_refused(problem: Problem):
-    loss = compute_chunked_loss(*problem)
+    loss = compute_chunked_loss(*problem)[0]
     loss.backward(retain_graph=True)
     with pytest.raises(AssertionError, match="once per forward"):
         loss.backward()
@@ -134,7 +134,7 @@ def test_a_second_backward_is_refused(problem: Problem):
 def test_autocast_keeps_sums_and_gradients_in_single_precision(problem: Problem, narrow):
     hidden, weight, bias = leaves = [leaf.detach().float().requires_grad_() for leaf in problem[:3]]
     with torch.autocast("cpu", dtype=narrow):
-        loss = compute_chunked_loss(hidden, weight, bias, problem[3], rows=4)
+        loss = compute_chunked_loss(hidden, weight, bias, problem[3], rows=4)[0]
     assert loss.dtype == torch.float32
     tolerance = 4 * torch.finfo(narrow).eps  # of products of 6 terms
     torch.testing.assert_close(loss.double(), compute_reference(*problem), rtol=tolerance, atol=0)
@@ -152,7 +152,7 @@ def test_half_precision_is_finite_with_a_vocabulary_beyond_its_range():
     hidden = torch.zeros(3, 2, requires_grad=True)
     weight, bias = torch.ones(70_000, 2), torch.zeros(70_000, requires_grad=True)
     with torch.autocast("cpu", dtype=torch.float16):
-        loss = compute_chunked_loss(hidden, weight, bias, torch.tensor([0, 1, 2]))
+        loss = compute_chunked_loss(hidden, weight, bias, torch.tensor([0, 1, 2]))[0]
     loss.backward()
     assert loss.item() == pytest.approx(3 * torch.tensor(70_000.0).log().item(), rel=1e-5)
     assert require(bias.grad)[:3] == pytest.approx([-1.0] * 3, abs=1e-3)

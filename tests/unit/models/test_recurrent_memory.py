@@ -31,7 +31,7 @@ def make_model(config: RecurrentMemoryConfig):
 def test_attention_agrees_with_its_equations_and_is_aligned_to_the_right(length):
     config = make_config(memory_size=5)
     model, words_BT = make_model(config), draw_text(length)[:, 1:]
-    weights_BTn = model.attention(words_BT, model.initial_state(2))
+    weights_BTn = model.trace_attention(words_BT, model.initial_state(2)).weights_LBTn[0]
     parameters = dict(model.named_parameters())
     for b, sentence in enumerate(compute_recurrent_memory_attention(config, parameters, words_BT)):
         for t, expected in enumerate(sentence):
@@ -42,14 +42,15 @@ def test_attention_agrees_with_its_equations_and_is_aligned_to_the_right(length)
 
 def test_attention_reaches_into_the_carried_words():
     model, words_BT = make_model(make_config(memory_size=5)), draw_text(12)
-    whole_BTn = model.attention(words_BT, model.initial_state(2))
+    whole_BTn = model.trace_attention(words_BT, model.initial_state(2)).weights_LBTn[0]
     _, state = logits(model, words_BT[:, :3])
-    assert_near(model.attention(words_BT[:, 3:], state), whole_BTn[:, 3:], 1e-12, "attention")
+    rest_LBTn, _ = model.trace_attention(words_BT[:, 3:], state)
+    assert_near(rest_LBTn[0], whole_BTn[:, 3:], 1e-12, "attention")
 
 
 def test_one_slot_takes_all_attention():
     model = make_model(make_config(memory_size=1))
-    assert model.attention(draw_text(6), model.initial_state(2)).eq(1).all()
+    assert model.trace_attention(draw_text(6), model.initial_state(2)).weights_LBTn[0].eq(1).all()
 
 
 def test_one_slot_with_a_sum_adds_the_current_words_output_memory():
@@ -63,7 +64,7 @@ def test_one_slot_with_a_sum_adds_the_current_words_output_memory():
 
 def test_equal_memories_get_equal_attention():
     model, words_BT = make_model(make_config(memory_size=4, temporal="none")), torch.full((1, 6), 7)
-    weights_BTn = model.attention(words_BT, model.initial_state(1))
+    weights_BTn = model.trace_attention(words_BT, model.initial_state(1)).weights_LBTn[0]
     for t in range(6):
         slots = min(t + 1, 4)
         torch.testing.assert_close(weights_BTn[0, t, 4 - slots :], torch.full((slots,), 1 / slots).double())
@@ -73,8 +74,8 @@ def test_alignments_agree_once_the_window_is_full():
     right = make_model(make_config(memory_size=4, temporal_alignment="right"))
     left = make_model(make_config(memory_size=4, temporal_alignment="left"))
     words_BT = draw_text(10)
-    attention_BTn = right.attention(words_BT, right.initial_state(2))
-    other_BTn = left.attention(words_BT, left.initial_state(2))
+    attention_BTn = right.trace_attention(words_BT, right.initial_state(2)).weights_LBTn[0]
+    other_BTn = left.trace_attention(words_BT, left.initial_state(2)).weights_LBTn[0]
     assert torch.equal(attention_BTn[:, 3:], other_BTn[:, 3:])
     assert not torch.allclose(attention_BTn[:, 1:3], other_BTn[:, 1:3])
 
@@ -152,7 +153,7 @@ def test_padding_a_row_changes_no_earlier_logit():
 def test_bidirectional_attention_has_one_weight_per_slot_of_both_sides():
     config, words = make_config(memory_size=3, bidirectional=True), draw_text(6)[:, :-1].clamp(min=1)
     model = make_model(config)
-    weights = model.attention(words, model.initial_state(len(words)))
+    weights = model.trace_attention(words, model.initial_state(len(words))).weights_LBTn[0]
     assert weights.shape == (*words.shape, 6)
     expected = compute_recurrent_memory_attention(config, dict(model.named_parameters()), words)
     for b, row in enumerate(expected):

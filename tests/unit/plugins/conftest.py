@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from memtune.plugins import isolate_registries
+from tests.registries import isolate_registries
 from tests.unit.plugins.user_files import write_family
 
 

@@ -11,7 +11,6 @@ from mlflow.tracking._tracking_service import utils as tracking_service_utils
 from memtune.api import run_search
 from memtune.errors import MissingSourceError, PluginError, StudyError
 from memtune.models import MODELS
-from memtune.plugins import isolate_registries
 from memtune.ray_backend.jobs.job_package import STUDY_FOLDER, collect_study_files, write_package
 from memtune.reports.live.watched_calls import judge, train
 from memtune.results.loaded_models import load
@@ -27,6 +26,7 @@ from memtune.tracking.registry.pyfunc_flavor import load_scorer
 from memtune.training import TrialConfig
 from tests.assignments import assign_first_trial
 from tests.conftest import import_tiny_corpus, open_home
+from tests.registries import isolate_registries
 from tests.unit.plugins.user_files import write_family, write_study
 from tests.unit.studies.study_files import resolve
 

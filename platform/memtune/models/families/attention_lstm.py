@@ -161,19 +161,14 @@ class AttentionLSTMLanguageModel(NeuralLanguageModel):
         combined_BTH: Tensor = self.dropout(self.combination(context_BTC, predict_BTF))
         return combined_BTH, after
 
-    def attention(self, tokens_BT: Tensor, state: RecurrentState) -> Tensor:
-        """weights_BTn over the n states before each word, the most recent last; empty slots have 0."""
-        hidden_BTH, _ = self._run_lstm(tokens_BT, state)
-        states_BKR = self._build_window_states(hidden_BTH, state["memory"])
-        weights_XLJ = self._compute_weights(hidden_BTH, states_BKR, state["memory"].shape[1])
-        return arrange_window_slots(weights_XLJ, *tokens_BT.shape)
-
     @override
     @torch.no_grad()
     def trace_attention(self, tokens_BT: Tensor, state: RecurrentState) -> AttentionTrace:
-        return AttentionTrace(
-            self.attention(tokens_BT, state).unsqueeze(0), tuple(range(-self.config.memory_size, 0))
-        )
+        hidden_BTH, _ = self._run_lstm(tokens_BT, state)
+        states_BKR = self._build_window_states(hidden_BTH, state["memory"])
+        weights_XLJ = self._compute_weights(hidden_BTH, states_BKR, state["memory"].shape[1])
+        weights_BTn = arrange_window_slots(weights_XLJ, *tokens_BT.shape)
+        return AttentionTrace(weights_BTn.unsqueeze(0), tuple(range(-self.config.memory_size, 0)))
 
     def _run_lstm(self, tokens_BT: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
         """The hidden states of the LSTM, and the state after the last word."""

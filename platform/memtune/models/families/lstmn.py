@@ -216,18 +216,10 @@ class LSTMNLanguageModel(NeuralLanguageModel):
         hidden_BTH, after, _ = self._run_layers(tokens_BT, state)
         return hidden_BTH, after
 
-    @torch.no_grad()
-    def attention(self, tokens_BT: Tensor, state: RecurrentState, layer: int = -1) -> Tensor:
-        """weights_BTn of a layer, the last by default, over the slots before each word.
-
-        The last slot is the word before; the slot of zeros is the oldest until the tape is full and drops it.
-        """
-        weights_BTN = self._run_layers(tokens_BT, state)[2][layer]
-        return _align_right(weights_BTN, self.config.tape_size)
-
     @override
     @torch.no_grad()
     def trace_attention(self, tokens_BT: Tensor, state: RecurrentState) -> AttentionTrace:
+        """The slot of zeros is the oldest until the tape is full and drops it."""
         weights = self._run_layers(tokens_BT, state)[2]
         aligned_LBTn = torch.stack([_align_right(layer_BTN, self.config.tape_size) for layer_BTN in weights])
         return AttentionTrace(aligned_LBTn, tuple(range(-aligned_LBTn.shape[3], 0)))

@@ -129,17 +129,13 @@ class MemoryNetworkLanguageModel(WindowLanguageModel):
             improved = all(after < before for before, after in pairwise(valid_costs))
             self.softmax.fill_(not improved)
 
-    def attention(self, tokens_BT: Tensor, state: RecurrentState) -> Tensor:
-        """weights_BTn of the last hop over the n most recent words, the current one last; 0 for no word."""
-        _, weights_XLJ = self._run_hops(tokens_BT, state["words"])
-        return arrange_window_slots(weights_XLJ, *tokens_BT.shape)
-
     @override
     @torch.no_grad()
     def trace_attention(self, tokens_BT: Tensor, state: RecurrentState) -> AttentionTrace:
-        return AttentionTrace(
-            self.attention(tokens_BT, state).unsqueeze(0), tuple(range(1 - self.config.memory_size, 1))
-        )
+        """The attention of the last hop."""
+        _, weights_XLJ = self._run_hops(tokens_BT, state["words"])
+        weights_BTn = arrange_window_slots(weights_XLJ, *tokens_BT.shape)
+        return AttentionTrace(weights_BTn.unsqueeze(0), tuple(range(1 - self.config.memory_size, 1)))
 
     def _run_hops(self, tokens_BT: Tensor, earlier_BP: Tensor) -> tuple[Tensor, Tensor]:
         """u after the last hop, (B, T, H), and the last hop's attention."""

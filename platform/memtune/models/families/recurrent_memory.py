@@ -275,15 +275,12 @@ class RecurrentMemoryLanguageModel(NeuralLanguageModel):
             composed_BTH = self._run_stack("above", self.above, composed_BTH, state, after)
         return composed_BTH, after
 
-    def attention(self, tokens_BT: Tensor, state: RecurrentState) -> Tensor:
-        """weights_BTn over the n most recent words, the current one last; slots without a word have 0."""
-        hidden_BTH = self._run_stack("below", self.below, self.embedding(tokens_BT), state, {})
-        return self.memory.attention(hidden_BTH, state["words"], tokens_BT)
-
     @override
     @torch.no_grad()
     def trace_attention(self, tokens_BT: Tensor, state: RecurrentState) -> AttentionTrace:
-        return AttentionTrace(self.attention(tokens_BT, state).unsqueeze(0), self.memory.slot_offsets)
+        hidden_BTH = self._run_stack("below", self.below, self.embedding(tokens_BT), state, {})
+        weights_BTn = self.memory.attention(hidden_BTH, state["words"], tokens_BT)
+        return AttentionTrace(weights_BTn.unsqueeze(0), self.memory.slot_offsets)
 
     @staticmethod
     def _run_stack(

@@ -114,7 +114,7 @@ class SoftmaxOutput(OutputLayer):
         weights_N: Tensor | None = None,
         direct: Slices | None = None,
     ) -> tuple[Tensor, Tensor]:
-        return _compute_chunked_loss(hidden_NH, self.weight, self.bias, targets_N, weights_N, direct=direct)
+        return compute_chunked_loss(hidden_NH, self.weight, self.bias, targets_N, weights_N, direct=direct)
 
 
 def compute_chunked_loss(
@@ -124,24 +124,14 @@ def compute_chunked_loss(
     targets_N: Tensor,
     weights_N: Tensor | None = None,
     rows: int | None = None,
-) -> Tensor:
-    """Weighted sum of -log softmax(hidden weight^T + bias)[target] in nats, `rows` rows at a time.
-
-    Forward computes required gradients together with the loss, so backward can run only once per forward.
-    Under autocast the matrix products run in its dtype, the softmax and the sums in float32.
-    """
-    return _compute_chunked_loss(hidden_NH, weight_VH, bias_V, targets_N, weights_N, rows)[0]
-
-
-def _compute_chunked_loss(
-    hidden_NH: Tensor,
-    weight_VH: Tensor,
-    bias_V: Tensor,
-    targets_N: Tensor,
-    weights_N: Tensor | None,
-    rows: int | None = None,
     direct: Slices | None = None,
 ) -> tuple[Tensor, Tensor]:
+    """Weighted sum of -log softmax(hidden weight^T + bias)[target] in nats, and these costs by row.
+
+    Forward computes required gradients together with the loss, `rows` rows at a time, so backward can run
+    only once per forward. Under autocast the matrix products run in its dtype, the softmax and the sums in
+    float32.
+    """
     rows = rows or _balance_chunk_rows(len(hidden_NH), find_chunk_rows(hidden_NH.device.type, len(bias_V)))
     if weights_N is None:
         weights_N = torch.ones_like(targets_N)

@@ -245,8 +245,8 @@ def test_links_of_a_deep_lstmn_are_those_of_each_layer(model: InspectedModel, se
     (sentence,) = find_links(deep, TextChoice(text="the dog sees the key")).sentences
     assert sentence.layers == 3
     words_BT = torch.tensor([[0, *model.corpus.vocabulary.encode(["the", "dog", "sees", "the", "key"])]])
-    for layer in range(3):
-        weights_BTn = network.attention(words_BT, network.initial_state(1), layer=layer)
+    weights_LBTn = network.trace_attention(words_BT, network.initial_state(1)).weights_LBTn
+    for layer, weights_BTn in enumerate(weights_LBTn):
         for link in sentence.select(layer + 1):
             # The last slot is the word before the word read.
             slot = weights_BTn.shape[2] - (link.word - link.attended)
