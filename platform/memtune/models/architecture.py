@@ -78,6 +78,10 @@ class LanguageModelConfig(Value, ABC):
     def describe(self) -> dict[str, str | int | float]:
         """The fields that distinguish two models of this family in a table."""
 
+    def select_fields(self, *names: str) -> dict[str, str | int | float]:
+        """The values of these fields by name, in this order."""
+        return {name: getattr(self, name) for name in names}
+
     @abstractmethod
     def describe_output(self) -> dict[str, str | int | float]:
         """The fields that distinguish the output layer from a full softmax in a table; {} for a softmax."""

@@ -110,15 +110,9 @@ class AttentionLSTMConfig(NeuralLanguageModelConfig):
 
     @override
     def describe(self) -> dict[str, str | int | float]:
-        return {
-            "width": self.width,
-            "layers": self.layers,
-            "memory_size": self.memory_size,
-            "score": self.score,
-            "split": self.split,
-            "dropout": self.dropout,
-            "recurrent_dropout": self.recurrent_dropout,
-        }
+        return self.select_fields(
+            "width", "layers", "memory_size", "score", "split", "dropout", "recurrent_dropout"
+        )
 
 
 class AttentionLSTMLanguageModel(NeuralLanguageModel):

@@ -98,15 +98,15 @@ class AWDLSTMConfig(NeuralLanguageModelConfig):
 
     @override
     def describe(self) -> dict[str, str | int | float]:
-        return {
-            "embedding_width": self.embedding_width,
-            "width": self.width,
-            "layers": self.layers,
-            "weight_drop": self.weight_drop,
-            "input_dropout": self.input_dropout,
-            "hidden_dropout": self.hidden_dropout,
-            "output_dropout": self.output_dropout,
-        }
+        return self.select_fields(
+            "embedding_width",
+            "width",
+            "layers",
+            "weight_drop",
+            "input_dropout",
+            "hidden_dropout",
+            "output_dropout",
+        )
 
 
 @dataclass(frozen=True)

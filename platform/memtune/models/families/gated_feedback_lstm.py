@@ -271,7 +271,7 @@ class GatedFeedbackLSTMConfig(NarrowEmbeddingsConfig):
 
     @override
     def describe(self) -> dict[str, str | int | float]:
-        return {"width": self.width, "layers": self.layers, "dropout": self.dropout}
+        return self.select_fields("width", "layers", "dropout")
 
     def _count_matrix_entries(self) -> int:
         """Entries of the matrices of all layers; each matrix has one product per word."""

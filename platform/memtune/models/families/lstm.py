@@ -90,8 +90,8 @@ class LSTMConfig(NarrowEmbeddingsConfig):
 
     @override
     def describe(self) -> dict[str, str | int | float]:
-        size = {"width": self.width, "layers": self.layers}
-        return {**size, "dropout": self.dropout, **self.regularisation.collect_nonzero()}
+        fields = self.select_fields("width", "layers", "dropout")
+        return fields | self.regularisation.collect_nonzero()
 
     @property
     def regularisation(self) -> Regularisation:

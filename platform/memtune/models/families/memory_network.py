@@ -82,14 +82,9 @@ class MemoryNetworkConfig(NeuralLanguageModelConfig):
 
     @override
     def describe(self) -> dict[str, str | int | float]:
-        return {
-            "width": self.width,
-            "hops": self.hops,
-            "memory_size": self.memory_size,
-            "temporal_encoding": self.temporal_encoding,
-            "rectify_half": self.rectify_half,
-            "linear_start": self.linear_start,
-        }
+        return self.select_fields(
+            "width", "hops", "memory_size", "temporal_encoding", "rectify_half", "linear_start"
+        )
 
 
 class MemoryNetworkLanguageModel(WindowLanguageModel):

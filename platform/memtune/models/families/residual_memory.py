@@ -101,15 +101,9 @@ class ResidualMemoryConfig(NeuralLanguageModelConfig):
 
     @override
     def describe(self) -> dict[str, str | int | float]:
-        return {
-            "width": self.width,
-            "layers": self.layers,
-            "phi": self.phi,
-            "context_words": self.context_words,
-            "past": self.past,
-            "residual_interval": self.residual_interval,
-            "batch_norm": self.batch_norm,
-        }
+        return self.select_fields(
+            "width", "layers", "phi", "context_words", "past", "residual_interval", "batch_norm"
+        )
 
 
 class ResidualMemoryLanguageModel(WindowLanguageModel):

@@ -91,13 +91,8 @@ class RNNConfig(NarrowEmbeddingsConfig):
 
     @override
     def describe(self) -> dict[str, str | int | float]:
-        return {
-            "width": self.width,
-            "layers": self.layers,
-            "activation": self.activation,
-            "dropout": self.dropout,
-            **self.regularisation.collect_nonzero(),
-        }
+        fields = self.select_fields("width", "layers", "activation", "dropout")
+        return fields | self.regularisation.collect_nonzero()
 
     def _count_matrix_entries(self) -> int:
         """Entries of the matrices W and R of all layers."""

@@ -117,16 +117,16 @@ class StackLSTMConfig(NeuralLanguageModelConfig):
 
     @override
     def describe(self) -> dict[str, str | int | float]:
-        return {
-            "variant": self.variant,
-            "width": self.width,
-            "layers": self.layers,
-            "stack_size": self.stack_size,
-            "policy_width": self.policy_width,
-            "policy_reads": self.policy_reads,
-            "dropout": self.dropout,
-            "recurrent_dropout": self.recurrent_dropout,
-        }
+        return self.select_fields(
+            "variant",
+            "width",
+            "layers",
+            "stack_size",
+            "policy_width",
+            "policy_reads",
+            "dropout",
+            "recurrent_dropout",
+        )
 
 
 class StackLSTMLanguageModel(NeuralLanguageModel):
