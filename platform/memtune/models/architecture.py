@@ -366,6 +366,24 @@ class NeuralLanguageModel(LanguageModel):
         setattr(self, "encode", wrap(self))  # noqa: B010
 
 
+class EmbeddingLanguageModel(NeuralLanguageModel):
+    """A network that reads the rows of an embedding table, which its output layer may share.
+
+    A subclass builds its body between `__init__` and `build_output`: initial values are drawn in this order.
+    """
+
+    def __init__(self, config: NeuralLanguageModelConfig, vocabulary_size: int, embedding_width: int) -> None:
+        super().__init__()
+        self.config = config
+        self.vocabulary_size = vocabulary_size
+        self.embedding = nn.Embedding(vocabulary_size, embedding_width)
+
+    def build_output(self, width: int) -> OutputLayer:
+        """The output layer over hidden vectors of this width, tied where the configuration says so."""
+        tied_to = self.embedding if getattr(self.config, "tie_output", False) else None
+        return self.config.output.build(width, self.vocabulary_size, tied_to)
+
+
 class WindowLanguageModel(NeuralLanguageModel):
     """A network whose prediction depends on the current word and at most `max_history_words` before it.
 

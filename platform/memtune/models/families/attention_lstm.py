@@ -20,7 +20,7 @@ from torch.nn import functional
 from typing_extensions import override
 
 from memtune.errors import ConfigurationError
-from memtune.models.architecture import NeuralLanguageModel, NeuralLanguageModelConfig, RecurrentState
+from memtune.models.architecture import EmbeddingLanguageModel, NeuralLanguageModelConfig, RecurrentState
 from memtune.models.layers.initializers import initialise_uniform
 from memtune.models.layers.lstm_stack import LSTMStack, lstm_multiply_adds, lstm_parameter_count
 from memtune.models.layers.regularisation import Regularisation
@@ -115,24 +115,19 @@ class AttentionLSTMConfig(NeuralLanguageModelConfig):
         )
 
 
-class AttentionLSTMLanguageModel(NeuralLanguageModel):
+class AttentionLSTMLanguageModel(EmbeddingLanguageModel):
     """Carried state: hidden and cell, both (B, layers, H), and the remembered states, (B, P, R)."""
 
     config: AttentionLSTMConfig
 
     def __init__(self, config: AttentionLSTMConfig, vocabulary_size: int) -> None:
-        super().__init__()
-        self.config = config
-        self.vocabulary_size = vocabulary_size
         width = config.width
-        self.embedding = nn.Embedding(vocabulary_size, width)
+        super().__init__(config, vocabulary_size, width)
         within = Regularisation(config.recurrent_dropout)
         self.stack = LSTMStack(width, width, config.layers, config.dropout, "between", within)
         self.score = _build_score(config.score, config.key_width)
         self.combination = LinearCombination(config.key_width, config.predict_width, width)
-        self.output = config.output.build(
-            width, vocabulary_size, self.embedding if config.tie_output else None
-        )
+        self.output = self.build_output(width)
         self.dropout = nn.Dropout(config.dropout)
         self.memory_width = config.memory_width
         initialise_uniform(self, config.initial_range)

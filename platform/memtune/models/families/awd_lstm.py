@@ -22,7 +22,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from typing_extensions import override
 
-from memtune.models.architecture import NeuralLanguageModel, NeuralLanguageModelConfig, RecurrentState
+from memtune.models.architecture import EmbeddingLanguageModel, NeuralLanguageModelConfig, RecurrentState
 from memtune.models.layers.initializers import initialise_uniform
 from memtune.models.layers.lstm_stack import lstm_multiply_adds, lstm_parameter_count, run_fused_lstm
 from memtune.models.layers.regularisation import apply_mask, draw_dropout_mask
@@ -119,21 +119,16 @@ class _Masks:
     """The masks of the inputs of each layer and of the output layer."""
 
 
-class AWDLSTMLanguageModel(NeuralLanguageModel):
+class AWDLSTMLanguageModel(EmbeddingLanguageModel):
     """Carried state: the hidden state and the cell of each layer, (B, H)."""
 
     config: AWDLSTMConfig
 
     def __init__(self, config: AWDLSTMConfig, vocabulary_size: int) -> None:
-        super().__init__()
-        self.config = config
-        self.vocabulary_size = vocabulary_size
         width = config.embedding_width
-        self.embedding = nn.Embedding(vocabulary_size, width)
+        super().__init__(config, vocabulary_size, width)
         self.layers = nn.ModuleList(nn.LSTM(*size, batch_first=True) for size in config.sizes)
-        self.output = config.output.build(
-            width, vocabulary_size, self.embedding if config.tie_output else None
-        )
+        self.output = self.build_output(width)
         initialise_uniform(self, config.initial_range)
         for layer, units in zip(self.layers, config.widths[1:], strict=True):
             initialise_uniform(layer, units**-0.5)

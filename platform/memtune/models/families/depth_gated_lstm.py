@@ -26,7 +26,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 from typing_extensions import override
 
-from memtune.models.architecture import NeuralLanguageModel, RecurrentState
+from memtune.models.architecture import EmbeddingLanguageModel, RecurrentState
 from memtune.models.compilation import leave_uncompiled
 from memtune.models.layers.initializers import initialise_uniform
 from memtune.models.layers.lstm_stack import DropoutPlacement
@@ -290,26 +290,21 @@ class DepthGatedLayer(nn.Module):
         return outputs
 
 
-class DepthGatedLSTMLanguageModel(NeuralLanguageModel):
+class DepthGatedLSTMLanguageModel(EmbeddingLanguageModel):
     """Carried state: hidden and cell, both (B, L, H)."""
 
     config: DepthGatedLSTMConfig
 
     def __init__(self, config: DepthGatedLSTMConfig, vocabulary_size: int) -> None:
-        super().__init__()
-        self.config = config
-        self.vocabulary_size = vocabulary_size
         width, input_width = config.width, config.input_width
-        self.embedding = nn.Embedding(vocabulary_size, input_width)
+        super().__init__(config, vocabulary_size, input_width)
         first = DepthGatedLayer(input_width, width, config.gate_weights, True, config.link_input)
         upper = [
             DepthGatedLayer(width, width, config.gate_weights, False, True) for _ in range(config.layers - 1)
         ]
         self.layers = nn.ModuleList([first, *upper])
         self.dropout = nn.Dropout(config.dropout)
-        self.output = config.output.build(
-            width, vocabulary_size, self.embedding if config.tie_output else None
-        )
+        self.output = self.build_output(width)
         initialise_uniform(self, config.initial_range)
         for layer in (first, *upper):
             layer.set_forget_bias(config.forget_bias)

@@ -31,7 +31,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 from typing_extensions import override
 
-from memtune.models.architecture import NeuralLanguageModel, RecurrentState
+from memtune.models.architecture import EmbeddingLanguageModel, RecurrentState
 from memtune.models.compilation import leave_uncompiled
 from memtune.models.layers.initializers import initialise_uniform
 from memtune.models.layers.lstm_stack import DropoutPlacement
@@ -304,26 +304,21 @@ class GatedFeedbackLayer(nn.Module):
         return weight_AE, functional.pad(self.gates.bias, (0, len(self.feedback)))
 
 
-class GatedFeedbackLSTMLanguageModel(NeuralLanguageModel):
+class GatedFeedbackLSTMLanguageModel(EmbeddingLanguageModel):
     """Carried state: hidden and cell, both (B, L, H)."""
 
     config: GatedFeedbackLSTMConfig
 
     def __init__(self, config: GatedFeedbackLSTMConfig, vocabulary_size: int) -> None:
-        super().__init__()
-        self.config = config
-        self.vocabulary_size = vocabulary_size
         width, input_width = config.width, config.input_width
-        self.embedding = nn.Embedding(vocabulary_size, input_width)
+        super().__init__(config, vocabulary_size, input_width)
         layers = [
             GatedFeedbackLayer(width if index else input_width, width, config.layers)
             for index in range(config.layers)
         ]
         self.layers = nn.ModuleList(layers)
         self.dropout = nn.Dropout(config.dropout)
-        self.output = config.output.build(
-            width, vocabulary_size, self.embedding if config.tie_output else None
-        )
+        self.output = self.build_output(width)
         initialise_uniform(self, config.initial_range)
         for layer in layers:
             layer.set_forget_bias(config.forget_bias)

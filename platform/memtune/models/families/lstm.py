@@ -9,10 +9,10 @@ Shapes: B batch, T time, L layers, E width of the embeddings, H width, V vocabul
 from typing import Literal
 
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 from typing_extensions import override
 
-from memtune.models.architecture import NeuralLanguageModel, RecurrentState
+from memtune.models.architecture import EmbeddingLanguageModel, NeuralLanguageModel, RecurrentState
 from memtune.models.layers.initializers import initialise_uniform
 from memtune.models.layers.lstm_stack import (
     LSTMStack,
@@ -105,16 +105,13 @@ class LSTMConfig(NarrowEmbeddingsConfig):
         )
 
 
-class LSTMLanguageModel(NeuralLanguageModel):
+class LSTMLanguageModel(EmbeddingLanguageModel):
     """Carried state: hidden and cell, both (B, L, H)."""
 
     config: LSTMConfig
 
     def __init__(self, config: LSTMConfig, vocabulary_size: int) -> None:
-        super().__init__()
-        self.config = config
-        self.vocabulary_size = vocabulary_size
-        self.embedding = nn.Embedding(vocabulary_size, config.input_width)
+        super().__init__(config, vocabulary_size, config.input_width)
         self.stack = LSTMStack(
             config.input_width,
             config.width,
@@ -123,9 +120,7 @@ class LSTMLanguageModel(NeuralLanguageModel):
             config.dropout_placement,
             config.regularisation,
         )
-        self.output = config.output.build(
-            config.width, vocabulary_size, self.embedding if config.tie_output else None
-        )
+        self.output = self.build_output(config.width)
         initialise_uniform(self, config.initial_range)
         self.stack.set_forget_bias(config.forget_bias)
 

@@ -19,7 +19,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from typing_extensions import override
 
-from memtune.models.architecture import NeuralLanguageModel, RecurrentState
+from memtune.models.architecture import EmbeddingLanguageModel, RecurrentState
 from memtune.models.layers.initializers import initialise_uniform
 from memtune.models.layers.lstm_stack import DropoutPlacement
 from memtune.models.layers.shared_fields import InitialRange, TieOutput
@@ -177,17 +177,14 @@ class LSTMNLayer(nn.Module):
         )
 
 
-class LSTMNLanguageModel(NeuralLanguageModel):
+class LSTMNLanguageModel(EmbeddingLanguageModel):
     """Carried state: the tapes, (B, L, S, 2H), and the vectors attended to last, (B, L, H)."""
 
     config: LSTMNConfig
 
     def __init__(self, config: LSTMNConfig, vocabulary_size: int) -> None:
-        super().__init__()
-        self.config = config
-        self.vocabulary_size = vocabulary_size
         width, input_width = config.width, config.input_width
-        self.embedding = nn.Embedding(vocabulary_size, input_width)
+        super().__init__(config, vocabulary_size, input_width)
         layers = [
             LSTMNLayer(width if index else input_width, width, config.tape_size, config.previous_attention)
             for index in range(config.layers)
@@ -195,9 +192,7 @@ class LSTMNLanguageModel(NeuralLanguageModel):
         self.layers = nn.ModuleList(layers)
         self.skip = nn.Linear(input_width, width, bias=False) if config.has_skip_projection else nn.Identity()
         self.dropout = nn.Dropout(config.dropout)
-        self.output = config.output.build(
-            width, vocabulary_size, self.embedding if config.tie_output else None
-        )
+        self.output = self.build_output(width)
         initialise_uniform(self, config.initial_range)
         for layer in layers:
             layer.set_forget_bias(config.forget_bias)

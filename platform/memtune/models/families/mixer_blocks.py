@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from typing_extensions import override
 
-from memtune.models.architecture import NeuralLanguageModel, NeuralLanguageModelConfig, RecurrentState
+from memtune.models.architecture import EmbeddingLanguageModel, NeuralLanguageModelConfig, RecurrentState
 from memtune.models.layers.initializers import initialise_uniform
 from memtune.models.layers.shared_fields import Dropout, TieOutput
 from memtune.models.mixers.attention import AttentionConfig
@@ -165,24 +165,19 @@ def _build_norm(kind: Norm, width: int) -> nn.Module:
     return nn.RMSNorm(width, NORM_EPSILON) if kind == "rms" else nn.LayerNorm(width, NORM_EPSILON)
 
 
-class MixerBlocksLanguageModel(NeuralLanguageModel):
+class MixerBlocksLanguageModel(EmbeddingLanguageModel):
     """Carried state: that of each block, under names such as "0.memory"."""
 
     config: MixerBlocksConfig
 
     def __init__(self, config: MixerBlocksConfig, vocabulary_size: int) -> None:
-        super().__init__()
-        self.config = config
-        self.vocabulary_size = vocabulary_size
-        self.embedding = nn.Embedding(vocabulary_size, config.width)
+        super().__init__(config, vocabulary_size, config.width)
         self.blocks = nn.ModuleList(
             MixerBlock(config, mixer, index / config.layers) for index, mixer in enumerate(config.mixers)
         )
         self.norm = _build_norm(config.norm, config.width)
         self.dropout = nn.Dropout(config.dropout)
-        self.output = config.output.build(
-            config.width, vocabulary_size, self.embedding if config.tie_output else None
-        )
+        self.output = self.build_output(config.width)
         initialise_uniform(self, config.initial_range)
         for module in self.modules():
             if isinstance(module, nn.RMSNorm | nn.LayerNorm):

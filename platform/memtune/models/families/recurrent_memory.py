@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from typing_extensions import override
 
-from memtune.models.architecture import NeuralLanguageModel, NeuralLanguageModelConfig, RecurrentState
+from memtune.models.architecture import EmbeddingLanguageModel, NeuralLanguageModelConfig, RecurrentState
 from memtune.models.layers.initializers import initialise_uniform
 from memtune.models.layers.lstm_stack import (
     DropoutPlacement,
@@ -213,17 +213,14 @@ class RecurrentMemoryConfig(NeuralLanguageModelConfig):
         return {"none": 0, "keys": 1, "both": 2}[self.temporal]
 
 
-class RecurrentMemoryLanguageModel(NeuralLanguageModel):
+class RecurrentMemoryLanguageModel(EmbeddingLanguageModel):
     """Carried state: hidden and cell of the LSTM layers, (B, layers, H), and the last words, (B, P)."""
 
     config: RecurrentMemoryConfig
 
     def __init__(self, config: RecurrentMemoryConfig, vocabulary_size: int) -> None:
-        super().__init__()
-        self.config = config
-        self.vocabulary_size = vocabulary_size
         width = config.width
-        self.embedding = nn.Embedding(vocabulary_size, width)
+        super().__init__(config, vocabulary_size, width)
         self.below = LSTMStack(width, width, config.layers, config.dropout, config.dropout_placement)
         self.memory = self._build_memory_block()
         self.above = (
@@ -231,9 +228,7 @@ class RecurrentMemoryLanguageModel(NeuralLanguageModel):
             if config.layers_above
             else None
         )
-        self.output = config.output.build(
-            width, vocabulary_size, self.embedding if config.tie_output else None
-        )
+        self.output = self.build_output(width)
         initialise_uniform(self, config.initial_range)
         for stack in self._stacks().values():
             stack.set_forget_bias(config.forget_bias)

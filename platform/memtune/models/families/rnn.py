@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from typing_extensions import override
 
-from memtune.models.architecture import NeuralLanguageModel, RecurrentState
+from memtune.models.architecture import EmbeddingLanguageModel, NeuralLanguageModel, RecurrentState
 from memtune.models.layers.initializers import initialise_uniform
 from memtune.models.layers.lstm_stack import StackDropoutPlacement
 from memtune.models.layers.regularisation import (
@@ -109,24 +109,19 @@ class RNNConfig(NarrowEmbeddingsConfig):
         )
 
 
-class RNNLanguageModel(NeuralLanguageModel):
+class RNNLanguageModel(EmbeddingLanguageModel):
     """Carried state: hidden, (B, L, H)."""
 
     config: RNNConfig
 
     def __init__(self, config: RNNConfig, vocabulary_size: int) -> None:
-        super().__init__()
-        self.config = config
-        self.vocabulary_size = vocabulary_size
-        self.embedding = nn.Embedding(vocabulary_size, config.input_width)
+        super().__init__(config, vocabulary_size, config.input_width)
         self.layers = nn.ModuleList(
             _ElmanLayer(config.width if index else config.input_width, config.width, config.activation)
             for index in range(config.layers)
         )
         self.dropout = nn.Dropout(config.dropout)
-        self.output = config.output.build(
-            config.width, vocabulary_size, self.embedding if config.tie_output else None
-        )
+        self.output = self.build_output(config.width)
         initialise_uniform(self, config.initial_range)
 
     @override

@@ -15,7 +15,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from typing_extensions import override
 
-from memtune.models.architecture import NeuralLanguageModel, NeuralLanguageModelConfig, RecurrentState
+from memtune.models.architecture import EmbeddingLanguageModel, NeuralLanguageModelConfig, RecurrentState
 from memtune.models.layers.initializers import initialise_uniform
 from memtune.models.layers.lstm_stack import LSTMStack, lstm_multiply_adds, lstm_parameter_count
 from memtune.models.layers.regularisation import Regularisation
@@ -129,24 +129,19 @@ class StackLSTMConfig(NeuralLanguageModelConfig):
         )
 
 
-class StackLSTMLanguageModel(NeuralLanguageModel):
+class StackLSTMLanguageModel(EmbeddingLanguageModel):
     """Carried state: hidden and cell of the LSTM, both (B, layers, H), and the stack, (B, K, H)."""
 
     config: StackLSTMConfig
 
     def __init__(self, config: StackLSTMConfig, vocabulary_size: int) -> None:
-        super().__init__()
-        self.config = config
-        self.vocabulary_size = vocabulary_size
         width = config.width
-        self.embedding = nn.Embedding(vocabulary_size, width)
+        super().__init__(config, vocabulary_size, width)
         within = Regularisation(config.recurrent_dropout)
         self.lstm = LSTMStack(width, width, config.layers, config.dropout, "between", within)
         self.stack = _build_stack(config)
         self.combination = LinearCombination(width, width, width)
-        self.output = config.output.build(
-            width, vocabulary_size, self.embedding if config.tie_output else None
-        )
+        self.output = self.build_output(width)
         self.baseline = nn.Linear(width, 1) if config.variant == "discrete" else None
         self.dropout = nn.Dropout(config.dropout)
         initialise_uniform(self, config.initial_range)
