@@ -9,6 +9,7 @@ process.
 
 import argparse
 import json
+import os
 import struct
 import sys
 import tempfile
@@ -17,6 +18,7 @@ from contextlib import suppress
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from hypothesis import HealthCheck, Phase, given, settings
@@ -63,7 +65,7 @@ class Corpus:
         with suppress(MemtuneError):
             verify_corpus(NAME, store)
         try:
-            describe_corpus(NAME, store, self.folder / "cache")
+            describe_corpus(NAME, store)
             self._read_batches(store)
         except MemtuneError as error:
             str(error).encode()
@@ -71,7 +73,7 @@ class Corpus:
         return True
 
     def _read_batches(self, store: Path) -> None:
-        corpus = open_corpus(NAME, store, self.folder / "cache")
+        corpus = open_corpus(NAME, store)
         for name, split in corpus.splits.items():
             for protocol in (SentenceProtocol(), StreamProtocol()):
                 for plan in (protocol.training_plan(split, 0, 0), protocol.evaluation_plan(split)):
@@ -160,7 +162,7 @@ def run_inputs(target: str, inputs: int, seed: int | None = None) -> tuple[int, 
     Without a seed the inputs are the same in every run. Raises what an input raises.
     """
     counts = [0, 0]
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, patch.dict(os.environ, MEMTUNE_CACHE=f"{folder}/cache"):
         corpus = Corpus(Path(folder))
 
         @settings(

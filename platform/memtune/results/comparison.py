@@ -74,11 +74,6 @@ class Comparison:
         )
 
     @property
-    def link(self) -> str:
-        """The table in MLflow's pages."""
-        return self.pages.trials
-
-    @property
     def best(self) -> LeaderboardRow | None:
         """The trial of the best configuration; None where none has full length."""
         return next((row for row in self.rows if row.place == 1), None)

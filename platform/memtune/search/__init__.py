@@ -1,7 +1,7 @@
 """Samplers, early stopping, and the storage of a study's trials. The only package that imports Optuna."""
 
 from memtune.search.database.outage_buffer import StorageUnavailableError
-from memtune.search.database.study_lease import Holder, Lease
+from memtune.search.database.study_lease import Lease
 from memtune.search.early_stopping import AnyEarlyStopping, EarlyStopping, Rule
 from memtune.search.importance import MIN_IMPORTANCE_TRIALS, MIN_PARAMETER_TRIALS, ParameterImportance
 from memtune.search.outcomes import (

@@ -32,7 +32,8 @@ def corpora_folder() -> Callable[[str], Path]:
 
 
 @pytest.fixture
-def cache(tmp_path) -> Path:
+def cache(tmp_path, monkeypatch) -> Path:
+    monkeypatch.setenv("MEMTUNE_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
 
 

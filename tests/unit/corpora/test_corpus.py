@@ -303,7 +303,7 @@ def test_a_manifest_that_the_storage_refuses_does_not_hide_the_others(sharded, s
 
 def test_a_description_has_common_tokens_and_lengths(store, cache, import_texts):
     import_texts(train="a a a b b c\nb a\n", valid="a\n", test="c c\n")
-    description = describe_corpus("small", store, cache, frequent=3)
-    assert description.frequent == (("a", 4), ("b", 3), ("<eos>", 2))
+    description = describe_corpus("small", store)
+    assert description.frequent[:3] == (("a", 4), ("b", 3), ("<eos>", 2))
     lengths = description.lengths["train"]
     assert (lengths.shortest, lengths.median, lengths.mean, lengths.longest) == (3, 5.0, 5.0, 7)

@@ -24,7 +24,7 @@ TEXTS = {"train": TRAIN, "valid": VALID, "test": TEST}
 
 def test_a_removed_corpus_leaves_no_files(import_texts, store, cache):
     import_texts()
-    remove_corpus("small", store, cache)
+    remove_corpus("small", store)
     assert list_corpora(store) == []
     assert read_store_files(store.local_path) == {}
 
@@ -32,13 +32,13 @@ def test_a_removed_corpus_leaves_no_files(import_texts, store, cache):
 def test_removing_an_unknown_corpus_names_the_nearest(import_texts, store, cache):
     import_texts()
     with pytest.raises(CorpusError, match=r'no corpus "smal" .* did you mean "small"'):
-        remove_corpus("smal", store, cache)
+        remove_corpus("smal", store)
 
 
 @pytest.mark.parametrize("tokens", ["words", "bpe:300"])
 def test_a_renamed_corpus_has_the_same_content(import_texts, store, cache, tokens):
     digest = import_texts(tokens=tokens).manifest.digest
-    assert rename_corpus("small", "large", store, cache).digest == digest
+    assert rename_corpus("small", "large", store).digest == digest
     assert [manifest.name for manifest in list_corpora(store)] == ["large"]
     assert verify_corpus("large", store) == []
     assert open_corpus("large", store, cache).digest == digest
@@ -46,9 +46,9 @@ def test_a_renamed_corpus_has_the_same_content(import_texts, store, cache, token
 
 def test_a_corpus_in_a_remote_store_is_renamed_and_removed(import_texts, remote_store, cache):
     import_texts(place=remote_store)
-    rename_corpus("small", "large", remote_store, cache)
+    rename_corpus("small", "large", remote_store)
     assert verify_corpus("large", remote_store) == []
-    remove_corpus("large", remote_store, cache)
+    remove_corpus("large", remote_store)
     assert list_corpora(remote_store) == []
 
 
@@ -57,7 +57,7 @@ def test_a_name_that_exists_is_not_taken(import_texts, store, cache):
     import_texts(name="large")
     before = read_store_files(store.local_path)
     with pytest.raises(CorpusError, match='already has a corpus "large"'):
-        rename_corpus("small", "large", store, cache)
+        rename_corpus("small", "large", store)
     assert read_store_files(store.local_path) == before
 
 
@@ -67,7 +67,7 @@ def test_a_damaged_corpus_is_not_renamed(import_texts, store, cache):
     path.write_bytes(path.read_bytes()[:-1])
     before = read_store_files(store.local_path)
     with pytest.raises(CorpusError, match=r"vocabulary\.arrow is truncated or altered"):
-        rename_corpus("small", "large", store, cache)
+        rename_corpus("small", "large", store)
     assert read_store_files(store.local_path) == before
 
 

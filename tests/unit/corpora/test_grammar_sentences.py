@@ -194,10 +194,10 @@ def test_relative_clauses_nest_up_to_three_deep(training_sentences):
     assert sorted(depths) == [0, 1, 2, 3]
 
 
-def test_the_import_stores_every_sentence_and_the_ideal_perplexity(tmp_path, training_sentences):
-    imported = import_grammar("grammar", tmp_path / "store", cache=tmp_path / "cache")
+def test_the_import_stores_every_sentence_and_the_ideal_perplexity(tmp_path, cache, training_sentences):
+    imported = import_grammar("grammar", tmp_path / "store")
     assert not imported.warnings
-    corpus = open_corpus("grammar", tmp_path / "store", cache=tmp_path / "cache")
+    corpus = open_corpus("grammar", tmp_path / "store", cache)
     assert set(corpus.vocabulary.tokens) == {"<eos>", *WORDS}
     assert {name: split.sentence_count for name, split in corpus.splits.items()} == SPLIT_SIZES
     split = corpus["train"]

@@ -244,7 +244,7 @@ def test_no_long_sentence_of_a_task_occurs_in_the_text(text):
 @pytest.mark.parametrize(
     ("task", "split"), [("completion", "test"), ("sentiment", "valid"), ("inference", "valid")]
 )
-def test_each_task_is_imported_with_its_annotations(monkeypatch, tmp_path, task, split):
+def test_each_task_is_imported_with_its_annotations(monkeypatch, tmp_path, cache, task, split):
     training = {"train": 60, "valid": 20, "test": 20}
     testing = {"valid": 20, "test": 20}
     for module, sizes in (
@@ -253,8 +253,8 @@ def test_each_task_is_imported_with_its_annotations(monkeypatch, tmp_path, task,
         ("inference_pairs", training),
     ):
         monkeypatch.setattr(f"memtune.corpora.grammar.{module}.SPLIT_SIZES", sizes)
-    import_grammar_task(task, "any", tmp_path / "store", cache=tmp_path / "cache")
-    corpus = open_corpus("any", tmp_path / "store", tmp_path / "cache")
+    import_grammar_task(task, "any", tmp_path / "store")
+    corpus = open_corpus("any", tmp_path / "store", cache)
     assert set(corpus.annotations) == ({task, "trees"} if task == "completion" else {task})
     assert corpus.annotations[task][split].num_rows >= 20
     assert set(corpus.vocabulary.tokens) <= {"<eos>", *WORDS}

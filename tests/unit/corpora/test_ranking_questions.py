@@ -3,6 +3,7 @@
 import pytest
 
 from memtune.corpora import ImportOptions, import_corpus, open_corpus
+from memtune.corpora.importing import ranking_questions
 from memtune.corpora.importing.ranking_questions import (
     DISTRACTOR_COUNT,
     MIN_TRAINING_COUNT,
@@ -16,6 +17,14 @@ from tests.golden.tiny_trees import make_tree_corpus
 FREQUENT = 20
 
 
+@pytest.fixture(scope="module", autouse=True)
+def rank_more_words():
+    """The corpora of these tests have few words."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ranking_questions, "EXCLUDED_FREQUENT", FREQUENT)
+        yield
+
+
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
     return make_tree_corpus(tmp_path_factory.mktemp("ranking"), {"train": 400, "valid": 60})
@@ -23,7 +32,7 @@ def corpus(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def questions(corpus):
-    return list(generate_ranking_questions(corpus, "valid", 0, FREQUENT))
+    return list(generate_ranking_questions(corpus, "valid", 0))
 
 
 def get_question_row(question):
@@ -78,16 +87,18 @@ def test_candidates_keep_the_tree_of_their_sentence(corpus, questions, tmp_path)
 
 
 def test_questions_are_a_function_of_seed_and_split(corpus, questions):
-    assert list(generate_ranking_questions(corpus, "valid", 0, FREQUENT)) == questions
-    assert list(generate_ranking_questions(corpus, "valid", 1, FREQUENT)) != questions
+    assert list(generate_ranking_questions(corpus, "valid", 0)) == questions
+    assert list(generate_ranking_questions(corpus, "valid", 1)) != questions
 
 
-def test_a_corpus_without_trees_gives_questions_too(tmp_path):
-    questions = list(generate_ranking_questions(make_tiny_corpus(tmp_path), "valid", 0, excluded_frequent=0))
+def test_a_corpus_without_trees_gives_questions_too(monkeypatch, tmp_path):
+    monkeypatch.setattr(ranking_questions, "EXCLUDED_FREQUENT", 0)
+    questions = list(generate_ranking_questions(make_tiny_corpus(tmp_path), "valid", 0))
     assert len(questions) > 30
     assert all(set(question.rows) == {"completion"} for question in questions)
 
 
-def test_a_corpus_with_too_few_words_is_refused(corpus):
-    with pytest.raises(CorpusError, match="exclude fewer frequent words"):
-        list(generate_ranking_questions(corpus, "valid", 0, 10_000))
+def test_a_corpus_with_too_few_words_is_refused(monkeypatch, corpus):
+    monkeypatch.setattr(ranking_questions, "EXCLUDED_FREQUENT", 10_000)
+    with pytest.raises(CorpusError, match="use a larger corpus"):
+        list(generate_ranking_questions(corpus, "valid", 0))

@@ -73,12 +73,8 @@ def test_parameters_keep_their_types(recorded):
     assert row.parameter_count == 2560
 
 
-def test_rows_can_be_restricted_to_one_protocol(recorded):
-    assert [row.trial for row in read_leaderboard(recorded, "ptb", "sentence")] == ["c"]
-
-
 def test_varying_parameters_are_the_columns(recorded):
-    assert find_varying_parameters(read_leaderboard(recorded, "ptb", "stream")) == ["model.width"]
+    assert find_varying_parameters(read_leaderboard(recorded, "ptb")) == ["model.width"]
 
 
 def test_an_unknown_corpus_has_no_rows(tracking_uri):

@@ -104,10 +104,10 @@ class SentenceProtocol(Value):
         sentences = self._select_sentences(split, np.arange(split.sentence_count))
         return _make_sentence_plan(split, sentences, lambda length: max(1, batch_tokens // length), None)
 
-    def text_plan(self, split: Split, batch_tokens: int = EVALUATION_BATCH_TOKENS) -> Plan:
+    def text_plan(self, split: Split) -> Plan:
         """The predictions of `evaluation_plan` in the order of the text; sentences of a batch are padded."""
         sentences = np.sort(self._select_sentences(split, np.arange(split.sentence_count)))
-        rows = max(1, batch_tokens // int(split.lengths[sentences].max()))
+        rows = max(1, EVALUATION_BATCH_TOKENS // int(split.lengths[sentences].max()))
         bounds = np.append(np.arange(0, len(sentences), rows), len(sentences))
         return _SentencePlan(split, sentences, bounds, np.arange(len(bounds) - 1))
 

@@ -90,7 +90,6 @@ def import_grammar(
     store: str | Path | CorpusStore | None = None,
     *,
     replace: bool = False,
-    cache: Path | None = None,
 ) -> ImportResult:
     """Imports the embedded corpus as `name`; its manifest has the ideal perplexities.
 
@@ -117,7 +116,6 @@ def import_grammar(
         licence="drawn from memtune's own grammar",
         ideal=ideal,
         replace=replace,
-        cache=cache,
     )
 
 

@@ -20,7 +20,7 @@ TASKS = tuple(_TASK_GENERATORS)
 
 
 def import_grammar_task(
-    task: str, name: str, store: str | Path | CorpusStore, *, replace: bool = False, cache: Path | None = None
+    task: str, name: str, store: str | Path | CorpusStore, *, replace: bool = False
 ) -> ImportResult:
     """Imports the data of one of the TASKS as corpus `name`.
 
@@ -37,5 +37,4 @@ def import_grammar_task(
         ImportOptions(vocabulary="all", unknown="refuse"),
         licence="drawn from memtune's own grammar",
         replace=replace,
-        cache=cache,
     )

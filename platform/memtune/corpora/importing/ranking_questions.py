@@ -21,6 +21,8 @@ from memtune.number_format import format_count
 DISTRACTOR_COUNT = 4
 NEIGHBOURS_PER_SIDE = 10
 """Distractors are drawn from this many words before and after the answer in the frequency ranking."""
+EXCLUDED_FREQUENT = 100
+"""The most frequent words are neither answers nor distractors: a model predicts them without context."""
 MIN_TRAINING_COUNT = 5
 """An answer or distractor occurs at least this many times in the training text."""
 
@@ -41,23 +43,19 @@ def import_ranking_questions(
     return {split: len(questions) for split, questions in splits.items()}
 
 
-def generate_ranking_questions(
-    corpus: Corpus, split: str, seed: int, excluded_frequent: int = 100
-) -> Iterator[Example]:
+def generate_ranking_questions(corpus: Corpus, split: str, seed: int) -> Iterator[Example]:
     """Yields one question for each sentence of a split that has an eligible word.
 
-    The same arguments give the same questions. The `excluded_frequent` most frequent words are neither
-    answers nor distractors, because a model predicts them without context. Raises CorpusError if too few
-    words remain.
+    The same arguments give the same questions. Raises CorpusError if the corpus has too few eligible words.
     """
     special = {EOS, UNK}.intersection(corpus.vocabulary.tokens)
     frequent_enough = sum(count >= MIN_TRAINING_COUNT for count in corpus.vocabulary.counts[len(special) :])
-    eligible_ids = range(len(special) + excluded_frequent, len(special) + frequent_enough)
+    eligible_ids = range(len(special) + EXCLUDED_FREQUENT, len(special) + frequent_enough)
     if len(eligible_ids) <= 2 * NEIGHBOURS_PER_SIDE:
         raise CorpusError(
             f'"{corpus.name}" has only {format_count(len(eligible_ids), "word")} for questions: words that '
             f"occur at least {MIN_TRAINING_COUNT} times in training and are not among the "
-            f"{excluded_frequent} most frequent; exclude fewer frequent words or use a larger corpus"
+            f"{EXCLUDED_FREQUENT} most frequent; use a larger corpus"
         )
     text, rng = corpus[split], random.Random(f"{seed} {split}")
     trees = _read_trees(corpus, split)

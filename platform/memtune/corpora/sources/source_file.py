@@ -98,11 +98,6 @@ class RemoteFile:
             self._info.type == fs.FileType.NotFound and is_pattern(self._path)
         )
 
-    @property
-    def size_bytes(self) -> int | None:
-        """Bytes of the file; None for a folder."""
-        return self._info.size if self._info.is_file else None
-
     def check(self, role: str) -> None:
         """Raises CorpusError where nothing exists at the URI."""
         if self._info.type == fs.FileType.NotFound and not self.is_folder:

@@ -78,16 +78,14 @@ class CorpusDescription(Value):
     joined: "CorpusDescription | None" = None
 
 
-def describe_corpus(
-    name: str, store: str | Path | CorpusStore | None = None, cache: Path | None = None, frequent: int = 10
-) -> CorpusDescription:
-    """Describe a corpus with its `frequent` most frequent tokens; raises as `open_corpus` does."""
-    return _describe(open_corpus(name, store, cache), frequent)
+def describe_corpus(name: str, store: str | Path | CorpusStore | None = None) -> CorpusDescription:
+    """Describe a corpus with its ten most frequent tokens; raises as `open_corpus` does."""
+    return _describe(open_corpus(name, store))
 
 
-def _describe(corpus: Corpus, frequent: int) -> CorpusDescription:
+def _describe(corpus: Corpus) -> CorpusDescription:
     counted = zip(corpus.vocabulary.tokens, corpus.vocabulary.counts, strict=True)
-    commonest = sorted(counted, key=lambda pair: -pair[1])[:frequent]
+    commonest = sorted(counted, key=lambda pair: -pair[1])[:10]
     lengths = {}
     for name, split in corpus.splits.items():
         median, percentile_95 = np.quantile(split.lengths, [0.5, 0.95])
@@ -102,29 +100,27 @@ def _describe(corpus: Corpus, frequent: int) -> CorpusDescription:
         manifest=corpus.manifest,
         frequent=tuple(commonest),
         lengths=lengths,
-        joined=_describe(corpus.joined, frequent) if corpus.joined else None,
+        joined=_describe(corpus.joined) if corpus.joined else None,
     )
 
 
-def remove_corpus(name: str, store: str | Path | CorpusStore, cache: Path | None = None) -> Manifest:
+def remove_corpus(name: str, store: str | Path | CorpusStore) -> Manifest:
     """Remove a corpus from a store; returns its manifest. Raises CorpusError for an unknown name."""
     place = CorpusStore.open(store)
-    with place.lock(check_name(name), resolve_cache_folder(cache)):
+    with place.lock(check_name(name), resolve_cache_folder()):
         manifest = place.read_manifest(name)
         place.remove(manifest)
     return manifest
 
 
-def rename_corpus(
-    name: str, new_name: str, store: str | Path | CorpusStore, cache: Path | None = None
-) -> Manifest:
+def rename_corpus(name: str, new_name: str, store: str | Path | CorpusStore) -> Manifest:
     """Give a corpus another name; its digest stays. Returns the new manifest.
 
     The files are copied, verified, and removed under the old name at the end. Raises CorpusError for an
     unknown name, for one that exists, and for damaged files.
     """
-    place, cache = CorpusStore.open(store), resolve_cache_folder(cache)
-    with place.lock(check_name(new_name), cache):
+    place = CorpusStore.open(store)
+    with place.lock(check_name(new_name), resolve_cache_folder()):
         manifest = place.read_manifest(name)
         if place.find_manifest(new_name) is not None:
             raise CorpusError(
@@ -141,7 +137,7 @@ def rename_corpus(
         except BaseException:
             place.clean(new_name, None, obsolete=manifest.folder)
             raise
-    remove_corpus(name, place, cache)
+    remove_corpus(name, place)
     return renamed
 
 

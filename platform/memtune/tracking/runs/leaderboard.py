@@ -93,12 +93,11 @@ class LeaderboardRow(Value):
         return -self.figure if self.objective.direction == "higher" else self.figure
 
 
-def read_leaderboard(tracking_uri: str, corpus: str, protocol: str | None = None) -> list[LeaderboardRow]:
+def read_leaderboard(tracking_uri: str, corpus: str) -> list[LeaderboardRow]:
     """The trials recorded for a corpus, best first; trials without a figure come last.
 
-    Figures compare only under one label and corpus digest. `protocol`, a label as in the rows, selects the
-    trials with this label. Runs with tags or parameters that memtune does not write are skipped with a
-    warning.
+    Figures compare only under one label and corpus digest. Runs with tags or parameters that memtune does not
+    write are skipped with a warning.
     """
     with open_store(tracking_uri) as client:
         runs = run_store.find_corpus_runs(client, corpus, {run_tags.ROLE: "trial"})
@@ -109,8 +108,7 @@ def read_leaderboard(tracking_uri: str, corpus: str, protocol: str | None = None
             except (LookupError, TypeError, ValueError) as error:
                 name, reason = run.info.run_id, str(error).partition("\n")[0]
                 log.warning("run %s is skipped: memtune does not write such records: %s", name, reason)
-    kept = [row for row in rows if protocol in (None, row.protocol)]
-    return sorted(kept, key=lambda row: (row.cost, row.name))
+    return sorted(rows, key=lambda row: (row.cost, row.name))
 
 
 def find_varying_parameters(rows: Sequence[LeaderboardRow]) -> list[str]:

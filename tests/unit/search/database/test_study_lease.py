@@ -15,7 +15,8 @@ import pytest
 
 import memtune
 from memtune.errors import StudyError
-from memtune.search import Holder, Lease
+from memtune.search import Lease
+from memtune.search.database.study_lease import Holder
 
 HEARTBEAT = 0.1
 LONG_TIMEOUT_SECONDS = 600.0
