@@ -2,6 +2,7 @@
 
 from typing import Annotated
 
+from memtune.corpora.batching.batches import TaskPlan
 from memtune.plugins import ConfigRegistry
 from memtune.tasks.agreement import Agreement, AgreementConfig
 from memtune.tasks.completion import Completion, CompletionConfig
@@ -18,7 +19,7 @@ from memtune.tasks.language_modelling import (
 from memtune.tasks.probe import ProbeConfig, ProbeTask
 from memtune.tasks.questions import Answers, QuestionTask, QuestionTaskConfig
 from memtune.tasks.sentiment import SentimentConfig
-from memtune.tasks.task import AnyTask, Metrics, Task, TaskBatch, TaskConfig, TaskPlan, build_model, open_task
+from memtune.tasks.task import AnyTask, Metrics, Task, TaskBatch, TaskConfig, build_model, open_task
 
 QUESTION_CONFIGS: tuple[type[QuestionTaskConfig], ...] = (CompletionConfig, AgreementConfig)
 TASKS: ConfigRegistry[TaskConfig] = ConfigRegistry(

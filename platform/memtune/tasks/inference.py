@@ -49,11 +49,6 @@ class InferenceConfig(classification.ClassificationConfig, PairReadingConfig):
 
     @property
     @override
-    def reads_vectors(self) -> bool:
-        return self.pretrained_vectors
-
-    @property
-    @override
     def label(self) -> str:
         return "inference"
 

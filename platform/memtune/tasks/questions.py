@@ -23,7 +23,7 @@ from scipy.special import betaincinv
 from torch import Tensor
 from typing_extensions import override
 
-from memtune.corpora.batching.batches import BOUNDARY
+from memtune.corpora.batching.batches import BOUNDARY, TaskPlan
 from memtune.corpora.batching.protocols import Protocol
 from memtune.corpora.store.corpus import Corpus, Split
 from memtune.corpora.store.vocabulary import UNK
@@ -31,12 +31,12 @@ from memtune.errors import CorpusError
 from memtune.models.architecture import LanguageModel, RecurrentState
 from memtune.number_format import format_count
 from memtune.objective import Objective
+from memtune.seed_statistics import CONFIDENCE_LEVEL
 from memtune.storage.local_files import write_whole
 from memtune.tasks.item_costs import ItemCosts, count_best_candidates, credit_choices
 from memtune.tasks.language_modelling import LanguageModellingConfig, TextTaskConfig
-from memtune.tasks.task import AnyTask, Metrics, Task, TaskPlan
+from memtune.tasks.task import AnyTask, Metrics, Task
 
-CONFIDENCE_LEVEL = 0.95
 BATCH_TOKENS = 4096
 """Largest number of tokens in a batch of questions, padding included."""
 CHUNK_TOKENS = 2**20

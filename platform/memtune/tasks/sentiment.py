@@ -59,11 +59,6 @@ class SentimentConfig(classification.ClassificationConfig):
 
     @property
     @override
-    def reads_vectors(self) -> bool:
-        return self.pretrained_vectors
-
-    @property
-    @override
     def label(self) -> str:
         return f"sentiment in {self.classes} classes"
 

@@ -12,6 +12,7 @@ import torch
 from pydantic import ConfigDict, field_validator
 from torch import Tensor
 
+from memtune.corpora.batching.batches import TaskPlan
 from memtune.corpora.batching.protocols import Protocol
 from memtune.corpora.store.corpus import Corpus
 from memtune.models.architecture import LanguageModelConfig, Model, RecurrentState
@@ -64,22 +65,7 @@ class TaskBatch(typing.Protocol):
 
 
 BatchT = TypeVar("BatchT", bound=TaskBatch)
-BatchT_co = TypeVar("BatchT_co", bound=TaskBatch, covariant=True)
 ModelT = TypeVar("ModelT", bound=Model)
-
-
-class TaskPlan(typing.Protocol[BatchT_co]):
-    """The batches of one epoch of training, or of one evaluation, in their order."""
-
-    @property
-    def token_count(self) -> int:
-        """Number of predicted tokens of all batches."""
-
-    def __len__(self) -> int:
-        """Number of batches."""
-
-    def batch(self, index: int) -> BatchT_co:
-        """The batch at an index from 0; it does not read the earlier batches."""
 
 
 class TaskConfig(Value, ABC):
@@ -108,7 +94,7 @@ class TaskConfig(Value, ABC):
     @property
     def reads_vectors(self) -> bool:
         """Whether the pretrained vectors of a corpus that has some initialise the embeddings."""
-        return False
+        return bool(getattr(self, "pretrained_vectors", False))
 
     @abstractmethod
     def build(self, model: LanguageModelConfig, vocabulary_size: int) -> Model:

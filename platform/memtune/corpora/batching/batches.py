@@ -6,9 +6,8 @@ the pair (epoch, i).
 Shapes: B batch rows, T time; N nodes, the boundary of sentences first; W = N - 1 words.
 """
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -74,7 +73,6 @@ class TreeBatch:
     token_count: int
     """Predicted words that count."""
     learning_rate_scale: float = 1.0
-    """Factor of the learning rate for this batch."""
     carries_state: bool = False
     """Batches of trees do not share state."""
 
@@ -96,21 +94,24 @@ def _send_tensors(batch: Batch | TreeBatch, device: torch.device) -> dict[str, A
     }
 
 
-class Plan(ABC):
+BatchT_co = TypeVar("BatchT_co", covariant=True)
+
+
+class TaskPlan(Protocol[BatchT_co]):
     """The batches of one epoch of training, or of one evaluation, in their order."""
 
     @property
-    @abstractmethod
     def token_count(self) -> int:
-        """Number of predicted tokens of the whole plan."""
+        """Number of predicted tokens of all batches."""
 
-    @abstractmethod
     def __len__(self) -> int:
         """Number of batches."""
 
-    @abstractmethod
-    def batch(self, index: int) -> Batch:
-        """The batch at an index from 0, made without making the previous ones."""
+    def batch(self, index: int) -> BatchT_co:
+        """The batch at an index from 0; it does not read the earlier batches."""
+
+
+Plan = TaskPlan[Batch]
 
 
 def shift_targets(targets_BT: Positions) -> Positions:

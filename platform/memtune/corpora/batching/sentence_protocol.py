@@ -154,7 +154,7 @@ def _make_sentence_plan(
     return _SentencePlan(split, sentences, bounds, order)
 
 
-class _SentencePlan(Plan):
+class _SentencePlan:
     """Sentences in order, cut into batches by `bounds`; `order` is that of the batches."""
 
     def __init__(self, split: Split, sentences: Positions, bounds: Positions, order: Positions) -> None:

@@ -42,15 +42,10 @@ class StreamProtocol(Value):
 
     kind: Literal["stream"] = "stream"
     carries_state: ClassVar[bool] = True
-    """Whether the state after a sentence is the state before the next one."""
     reads_trees: ClassVar[Literal[False]] = False
-    """Whether words are predicted along trees, not in the order of the text."""
     reads_sentences: ClassVar[bool] = False
-    """Whether every sentence is read alone, in its order and from its first word to its `<eos>`."""
     drops_sentences: ClassVar[bool] = False
-    """Whether some sentences of a split are never read."""
     unused_fields: ClassVar[frozenset[str]] = frozenset()
-    """Fields without an effect, which the record of a trial leaves out."""
     batch_size: int = Field(20, ge=1, json_schema_extra={"unit": "sentences, or rows of a stream"})
     """Rows of text that a training batch reads in parallel."""
     length: int = Field(35, ge=1, json_schema_extra={"unit": "tokens"})
@@ -102,7 +97,7 @@ def _read_text(split: Split, positions: Positions) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(text[:, :-1].copy()), torch.from_numpy(text[:, 1:].copy())
 
 
-class _StreamPlan(Plan):
+class _StreamPlan:
     def __init__(
         self, split: Split, rows: int, length: int, random: np.random.Generator | None = None
     ) -> None:
@@ -148,7 +143,7 @@ class _StreamPlan(Plan):
         return mask_BT
 
 
-class _WindowPlan(Plan):
+class _WindowPlan:
     """Single words, each with the words before it; the mask is True only in the last column."""
 
     def __init__(self, split: Split, rows: int, length: int, random: np.random.Generator) -> None:

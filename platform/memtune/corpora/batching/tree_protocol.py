@@ -193,15 +193,10 @@ class TreeProtocol(Value):
 
     kind: Literal["tree"] = "tree"
     carries_state: ClassVar[bool] = False
-    """Whether the state after a sentence is the state before the next one."""
     reads_trees: ClassVar[Literal[True]] = True
-    """Whether words are predicted along trees, not in the order of the text."""
     reads_sentences: ClassVar[bool] = False
-    """Whether every sentence is read alone, in its order and from its first word to its `<eos>`."""
     drops_sentences: ClassVar[bool] = False
-    """Whether some sentences of a split are never read."""
     unused_fields: ClassVar[frozenset[str]] = frozenset()
-    """Fields without an effect, which the record of a trial leaves out."""
     batch_size: int = Field(20, ge=1, json_schema_extra={"unit": "sentences, or rows of a stream"})
     """Sentences of a training batch."""
     count_unknown: bool = True
