@@ -37,9 +37,8 @@ from memtune.tracking.registry.model_package import (
     read_sources,
     read_text_rules,
     read_vocabulary,
-    write_package,
+    write_run_package,
 )
-from memtune.tracking.registry.pyfunc_flavor import describe_package
 from memtune.tracking.registry.text_rules import TextRules
 from memtune.training import (
     GradientTrainer,
@@ -121,14 +120,9 @@ class Target:
 
     def _write_package(self, trainer: GradientTrainer) -> None:
         save_model(trainer.model, self.folder / "model")
-        write_package(
-            self.folder / "model",
-            self.corpus.vocabulary.tokens,
-            TextRules(),
-            make_result(5.0),
-            "0.1.0",
-            self.folder / "package",
-            lambda path: describe_package("run").save(str(path)),
+        tokens = self.corpus.vocabulary.tokens
+        write_run_package(
+            self.folder / "package", "run", make_result(5.0), self.folder / "model", tokens, TextRules(), ()
         )
 
     def read_space(self, text: str) -> None:

@@ -7,12 +7,13 @@ from memtune.tracking.code_version import read_code_version
 from memtune.tracking.compatibility import make_version_link
 from memtune.tracking.mlflow_connection import check_tracking, make_sqlite_uri
 from memtune.tracking.mlflow_ui import ServedPages, find_running_pages, serve_pages
-from memtune.tracking.registry.model_package import DownloadedModel, ModelResult, load_registered
-from memtune.tracking.registry.model_registry import (
-    Registration,
-    register_if_better,
+from memtune.tracking.registry.model_package import (
+    DownloadedModel,
+    ModelResult,
+    load_registered,
     write_run_package,
 )
+from memtune.tracking.registry.model_registry import Registration, register_if_better
 from memtune.tracking.registry.model_versions import (
     RegisteredVersion,
     describe_registered,

@@ -242,7 +242,7 @@ def test_a_registration_is_retried_after_a_transient_error(register, monkeypatch
 
 
 def test_a_result_without_a_figure_is_refused():
-    with pytest.raises(ValueError, match="finite cost"):
+    with pytest.raises(ValueError, match="finite number"):
         make_result(math.nan)
 
 

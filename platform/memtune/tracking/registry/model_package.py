@@ -7,7 +7,6 @@ registry.
 """
 
 import json
-import math
 import os
 import shutil
 import stat
@@ -16,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pydantic import ValidationError, field_validator
+from pydantic import FiniteFloat, ValidationError
 from safetensors import SafetensorError, safe_open
 
 from memtune.errors import TrackingError
@@ -25,6 +24,7 @@ from memtune.plugins import PluginSource, parse_sources, run_with_sources
 from memtune.seed_statistics import Estimate
 from memtune.storage.digests import hash_file
 from memtune.storage.local_files import open_scratch_folder
+from memtune.tracking.code_version import read_code_version
 from memtune.tracking.home_artifacts import find_local_folder
 from memtune.tracking.mlflow_connection import open_store
 from memtune.tracking.registry import model_versions
@@ -34,6 +34,7 @@ from memtune.values import Value
 
 if TYPE_CHECKING:
     from mlflow.entities import FileInfo
+    from mlflow.models import Model
     from mlflow.tracking import MlflowClient
 
 
@@ -42,6 +43,8 @@ SCHEMA_VERSION = 4
 memtune, which does not read their MLmodel. 3: text.json; older packages split text at blanks and keep
 case. 4: sources.json. A model without sources is of version 3, which earlier versions of memtune read."""
 SCHEMA_VERSION_WITHOUT_SOURCES = 3
+LOADER_MODULE = "memtune.tracking.registry.pyfunc_flavor"
+NO_TIME = "1970-01-01 00:00:00.000000"
 CARD_FILE = "memtune.json"
 VOCABULARY_FILE = "vocabulary.json"
 MLMODEL_FILE = "MLmodel"
@@ -72,7 +75,7 @@ class ModelResult(Value):
     label: str
     """Protocol and task as far as the figure depends on them; figures compare only under one label."""
     objective: Objective
-    cost: float
+    cost: FiniteFloat
     """Of the validation split by that objective, lower is better, not rounded: the mean over seeds."""
     estimate: Estimate | None = None
     """The cost with its interval; None in cards of earlier versions, whose cost is that of a single seed."""
@@ -86,13 +89,6 @@ class ModelResult(Value):
     parameters: int | None = None
     """Trained parameters of the model; None in cards of earlier versions."""
 
-    @field_validator("cost")
-    @classmethod
-    def _check_cost(cls, cost: float) -> float:
-        if not math.isfinite(cost):
-            raise ValueError(f"a finite cost is needed, got {cost}")
-        return cost
-
 
 class ModelCard(Value):
     """The content of memtune.json: the result, the code's version, and the SHA-256 of every other file."""
@@ -103,20 +99,18 @@ class ModelCard(Value):
     files: dict[str, str]
 
 
-def write_package(
+def write_run_package(
+    folder: Path,
+    run_id: str,
+    result: ModelResult,
     model_folder: Path,
     vocabulary: Sequence[str],
     rules: TextRules,
-    result: ModelResult,
-    code: str,
-    folder: Path,
-    write_mlmodel: Callable[[Path], None],
-    sources: Sequence[PluginSource] = (),
-) -> ModelCard:
-    """Fill `folder` with the model that training saved in `model_folder`, its vocabulary, rules and card.
+    sources: Sequence[PluginSource],
+) -> None:
+    """Fill `folder` with the package of a model that training saved in `model_folder`.
 
-    `sources` define the families and other plug-ins of its configuration. `write_mlmodel` writes MLmodel to
-    the path that it is given.
+    A trial's run has made the model. The arguments are those of `register_if_better`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for name in MODEL_FILES:
@@ -128,16 +122,39 @@ def write_package(
             ) from error
     (folder / VOCABULARY_FILE).write_text(json.dumps({"tokens": list(vocabulary)}) + "\n", encoding="utf-8")
     (folder / TEXT_RULES_FILE).write_text(rules.model_dump_json(indent=1) + "\n", encoding="utf-8")
-    write_mlmodel(folder / MLMODEL_FILE)
+    _describe_package(run_id).save(str(folder / MLMODEL_FILE))
     version = SCHEMA_VERSION_WITHOUT_SOURCES
     if sources:
         version = SCHEMA_VERSION
         documents = [source.model_dump(mode="json") for source in sources]
         (folder / SOURCES_FILE).write_text(json.dumps(documents, indent=1) + "\n", encoding="utf-8")
     files = {name: hash_file(folder / name) for name in sorted(COVERED_FILES[version])}
-    card = ModelCard(schema_version=version, result=result, code=code, files=files)
+    card = ModelCard(schema_version=version, result=result, code=read_code_version(), files=files)
     (folder / CARD_FILE).write_text(card.model_dump_json(indent=1) + "\n", encoding="utf-8")
-    return card
+
+
+def _describe_package(run_id: str) -> "Model":
+    """The content of MLmodel: the module that loads the package, and its outputs.
+
+    The same for the same run, so that repeating an interrupted registration finds its version: no path, which
+    would hold the digest of this text, no random identifier, no time.
+    """
+    # Imported here: MLflow loads for seconds; see mlflow_connection.
+    from mlflow.models import Model
+    from mlflow.models.signature import ModelSignature
+    from mlflow.types import ColSpec, DataType, Schema
+
+    # Without inputs, MLflow passes an input on as it is. Of a table it keeps the first column only where the
+    # signature has a column without a name, and the columns of that name only where it has a name, which then
+    # refuses lists and columns of other names. Unity Catalog needs a signature with outputs.
+    outputs = Schema([ColSpec(DataType.double, "log_probability")])
+    model = Model(
+        run_id=run_id,
+        model_uuid=None,
+        utc_time_created=NO_TIME,
+        signature=ModelSignature(outputs=outputs),
+    )
+    return model.add_flavor("python_function", loader_module=LOADER_MODULE)
 
 
 def check_package(folder: Path) -> ModelCard:
@@ -324,7 +341,6 @@ def _fetch(client: "MlflowClient", tracking_uri: str, version: RegisteredVersion
     Raises TrackingError before copying what is not a package: a device or a pipe would never end. A copy
     follows links in a local folder, so those are checked here; elsewhere a listing has to do.
     """
-    # Imported here: MLflow loads for seconds; see mlflow_connection.
     from mlflow.artifacts import download_artifacts
 
     folder.mkdir()

@@ -22,14 +22,13 @@ from memtune.errors import TrackingError
 from memtune.plugins import PluginSource
 from memtune.seed_statistics import Estimate
 from memtune.storage.local_files import open_scratch_folder
-from memtune.tracking.code_version import read_code_version
 from memtune.tracking.mlflow_connection import (
     make_experiment_name,
     open_store,
     retry_while_unavailable,
 )
 from memtune.tracking.registry import model_versions
-from memtune.tracking.registry.model_package import ModelResult, digest_card, write_package
+from memtune.tracking.registry.model_package import ModelResult, digest_card, write_run_package
 from memtune.tracking.registry.model_versions import (
     CHAMPION_ALIAS,
     FAMILY_ALIAS,
@@ -146,34 +145,6 @@ def _explain_decision(
     return f"{candidate.summary}, before {holder.summary}{text}"
 
 
-def write_run_package(
-    folder: Path,
-    run_id: str,
-    result: ModelResult,
-    model_folder: Path,
-    vocabulary: Sequence[str],
-    rules: TextRules,
-    sources: Sequence[PluginSource],
-) -> None:
-    """Fill `folder` with the package of a model that training saved in `model_folder`.
-
-    A trial's run has made the model. The arguments are those of `register_if_better`.
-    """
-    # Imported here: MLflow loads for seconds; see mlflow_connection.
-    from memtune.tracking.registry.pyfunc_flavor import describe_package
-
-    write_package(
-        model_folder,
-        vocabulary,
-        rules,
-        result,
-        read_code_version(),
-        folder,
-        lambda path: describe_package(run_id).save(str(path)),
-        sources,
-    )
-
-
 def _upload(
     client: "MlflowClient", result: ModelResult, write: WritePackage, offered_as: str
 ) -> RegisteredVersion:
@@ -188,25 +159,17 @@ def _upload(
         content = digest_card(folder)
         model = _log_model(client, run, result, content, folder)
     estimate = result.estimate or Estimate(cost=result.cost)
+    same = {"corpus", "corpus_digest", "objective", "cost", "study", "trial", "trial_cost", "parameters"}
     candidate = RegisteredVersion(
-        corpus=result.corpus,
         version=0,
         run_id=run.info.run_id,
         model_id=model.model_id,
         content=content,
-        corpus_digest=result.corpus_digest,
         protocol=result.label,
-        objective=result.objective,
-        cost=result.cost,
         family=str(result.configuration["model"]["family"]),
-        study=result.study,
-        trial=result.trial,
-        seeds=estimate.seeds,
-        low=estimate.low,
-        high=estimate.high,
-        trial_cost=result.trial_cost,
-        parameters=result.parameters,
         offered_as=offered_as,
+        **result.model_dump(include=same),
+        **estimate.model_dump(include={"seeds", "low", "high"}),
     )
     return model_versions.create_version(client, candidate, model.artifact_location)
 
@@ -234,7 +197,7 @@ def _choose_best(
     others = [
         version
         for version in newer
-        if version.is_comparable_with(candidate)
+        if (version.corpus_digest, version.protocol) == (candidate.corpus_digest, candidate.protocol)
         and alias in version.offered_as.split()
         and (version.study == run_tags.NO_STUDY or version.study != candidate.study)
     ]
@@ -282,6 +245,7 @@ def _log_figures(client: "MlflowClient", run: "Run", result: ModelResult, model:
     They have the time of the model, because a registration that was interrupted logs them again, and MLflow
     keeps one of two equal metrics of one time.
     """
+    # Imported here: MLflow loads for seconds; see mlflow_connection.
     from mlflow.entities import Metric
 
     figures = {f"model_valid_{result.objective}": result.objective.compute_figure(result.cost)}

@@ -5,7 +5,7 @@ import logging
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ConfigDict, Field, FiniteFloat, ValidationError, computed_field
 
@@ -134,10 +134,6 @@ class RegisteredVersion(Value):
 
     def _repr_html_(self) -> str:
         return render_table(f"{self.uri}: {self.summary}", self.to_frame())
-
-    def is_comparable_with(self, other: Self) -> bool:
-        """Whether both figures are of the same text under the same protocol."""
-        return (self.corpus_digest, self.protocol) == (other.corpus_digest, other.protocol)
 
 
 def make_label_suffix(label: str) -> str:
@@ -360,17 +356,16 @@ def _read_fields(version: "ModelVersion") -> dict[str, object]:
 
 def _to_registered_version(version: "ModelVersion") -> RegisteredVersion:
     fields = _read_fields(version)
-    required = {name for name, field in RegisteredVersion.model_fields.items() if field.is_required()}
-    if lacking := sorted(required - fields.keys()):
-        raise ForeignVersionError(
-            f"models:/{version.name}/{version.version} was not registered by memtune: it lacks "
-            f"{', '.join(lacking)}; use a version that was, or give its alias to one"
-        )
     make_experiment_name(version.name)
     try:
         return RegisteredVersion.model_validate(fields)
     except ValidationError as error:
         problem = error.errors()[0]
+        if lacking := sorted(str(one["loc"][0]) for one in error.errors() if one["type"] == "missing"):
+            raise ForeignVersionError(
+                f"models:/{version.name}/{version.version} was not registered by memtune: it lacks "
+                f"{', '.join(lacking)}; use a version that was, or give its alias to one"
+            ) from None
         raise ForeignVersionError(
             f'models:/{version.name}/{version.version} has the tag "{problem["loc"][0]}" with a value that '
             f"memtune does not write: {problem['msg']}; use another version"

@@ -7,8 +7,9 @@ import logging
 import math
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from memtune.corpora import UNK
 from memtune.errors import TrackingError
 from memtune.models.architecture import LanguageModel
 from memtune.tasks import compute_text_nats
@@ -18,17 +19,13 @@ from memtune.tracking.registry.model_package import (
     read_text_rules,
     read_vocabulary,
 )
-from memtune.tracking.registry.text_rules import UNK, TextReader, TextRules
+from memtune.tracking.registry.text_rules import TextReader, TextRules
 from memtune.training import load_model
-
-if TYPE_CHECKING:
-    from mlflow.models import Model
 
 log = logging.getLogger(__name__)
 
 SENTENCE_COLUMN = "sentence"
 MAX_NAMED_WORDS = 5
-NO_TIME = "1970-01-01 00:00:00.000000"
 
 
 class SentenceScorer:
@@ -118,29 +115,6 @@ def _find_column(names: list[str]) -> int:
         return 0
     found = f"the columns {', '.join(names)}" if names else "no column"
     raise TrackingError(f'the input has {found}; name the one with the sentences "{SENTENCE_COLUMN}"')
-
-
-def describe_package(run_id: str) -> "Model":
-    """The content of MLmodel: the module that loads the package, and its outputs.
-
-    The same for the same run, so that repeating an interrupted registration finds its version: no path, which
-    would hold the digest of this text, no random identifier, no time.
-    """
-    from mlflow.models import Model
-    from mlflow.models.signature import ModelSignature
-    from mlflow.types import ColSpec, DataType, Schema
-
-    # Without inputs, MLflow passes an input on as it is. Of a table it keeps the first column only where the
-    # signature has a column without a name, and the columns of that name only where it has a name, which then
-    # refuses lists and columns of other names. Unity Catalog needs a signature with outputs.
-    outputs = Schema([ColSpec(DataType.double, "log_probability")])
-    model = Model(
-        run_id=run_id,
-        model_uuid=None,
-        utc_time_created=NO_TIME,
-        signature=ModelSignature(outputs=outputs),
-    )
-    return model.add_flavor("python_function", loader_module=__name__)
 
 
 def load_scorer(tracking_uri: str, uri: str, cache: Path, *, trust_code: bool = False) -> SentenceScorer:

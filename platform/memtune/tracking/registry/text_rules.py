@@ -4,13 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from memtune.corpora import Corpus, make_tokeniser, spell_word
+from memtune.corpora import EOS, UNK, Corpus, make_tokeniser, spell_word
 from memtune.corpora.formats.prose_texts import ProseOptions, finish_sentence, tokenise_sentence
+from memtune.corpora.importing.token_stage import RAW_FORMAT
 from memtune.errors import TrackingError
 from memtune.values import Value
 
-EOS, UNK = "<eos>", "<unk>"
-RAW_FORMAT = "raw"
 MAX_CAPITALISED_SHARE = 0.02
 """The largest share of tokens with a capital letter in a vocabulary of lower-cased text: Penn Treebank's has
 one, the "N" that stands for numbers."""
