@@ -4,7 +4,6 @@ import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import TypeVar
 
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -93,13 +92,16 @@ COLOURS = {
 }
 
 
-class LiveDisplay:
+class LiveDisplay(LiveView):
     """A display of trials: a context manager that is called with each trial that changed."""
 
     def __init__(self, console: Console, phase: TrialPhase) -> None:
-        self._console, self._phase = console, phase
+        super().__init__(console)
+        self._phase = phase
         earlier = [outcome for outcome in phase.earlier if outcome.state.has_ended]
-        self._earlier_count, self._best_earlier = len(earlier), _find_best_outcome(earlier)
+        results = [outcome for outcome in earlier if outcome.curve and outcome.state is not TrialState.FAILED]
+        self._earlier_count = len(earlier)
+        self._best_earlier = min(results, key=lambda outcome: min(outcome.curve.values()), default=None)
         self._pace_meter = PaceMeter(phase.earlier)
         self._trials: dict[int, DirectedTrial] = {}
         """The trials that have not ended, and as many of the best others as the table may show."""
@@ -108,16 +110,6 @@ class LiveDisplay:
         self._printed_states: dict[int, tuple[str, int]] = {}
         self._printed_remarks: dict[int, int] = {}
         self._start_seconds = time.monotonic()
-        self._view = LiveView(self, console)
-
-    def __enter__(self) -> "LiveDisplay":
-        self._view.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._view.__exit__(kind, error, trace)
 
     def __call__(self, trial: DirectedTrial) -> None:
         """Show a trial's new state."""
@@ -128,8 +120,8 @@ class LiveDisplay:
             self._drop_surplus()
         self._pace_meter.watch(trial)
         self._print_remarks(trial)
-        self._view.refresh()
-        if not self._view and not had_ended:
+        self.refresh()
+        if not self.is_shown_in_place and not had_ended:
             self._print_change(trial)
 
     def _drop_surplus(self) -> None:
@@ -142,7 +134,7 @@ class LiveDisplay:
         """Print each new remark on a line of its own, above the table where there is one."""
         number = trial.proposal.number
         for remark in trial.remarks[self._printed_remarks.get(number, 0) :]:
-            self._print_line(f"trial {self._get_name(trial):>3}  {remark}")
+            self.add_line(f"trial {self._get_name(trial):>3}  {remark}")
             self._printed_remarks[number] = len(trial.remarks)
 
     def _print_change(self, trial: DirectedTrial) -> None:
@@ -152,13 +144,10 @@ class LiveDisplay:
         if before == now:
             return
         self._printed_states[number] = now
-        self._print_line(self._format_line(trial, with_configuration=before is None))
+        self.add_line(self._format_line(trial, with_configuration=before is None))
         if trial.state.has_ended:
             del self._printed_states[number]
-            self._print_line("; ".join(self._list_progress()))
-
-    def _print_line(self, line: str) -> None:
-        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+            self.add_line("; ".join(self._list_progress()))
 
     def _format_line(self, trial: DirectedTrial, *, with_configuration: bool) -> str:
         parts = [f"trial {self._get_name(trial):>3}", f"{trial.state:11s}"]
@@ -294,12 +283,6 @@ class LiveDisplay:
 
 def _drop(cells: Sequence[Cell], place: int) -> list[Cell]:
     return [*cells[:place], *cells[place + 1 :]]
-
-
-def _find_best_outcome(outcomes: Iterable[Outcome]) -> Outcome | None:
-    """The outcome with the lowest cost; None without one. A trial that failed has no result."""
-    found = [outcome for outcome in outcomes if outcome.curve and outcome.state is not TrialState.FAILED]
-    return min(found, key=lambda outcome: min(outcome.curve.values()), default=None)
 
 
 def _format_figure(trial: DirectedTrial) -> str:

@@ -5,11 +5,12 @@ where a notebook is executed without a browser.
 """
 
 import time
+from abc import ABC, abstractmethod
 from io import StringIO
 from types import TracebackType
 from typing import Any, Self
 
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.live import Live
 
 from memtune.reports.text_console import TextConsole
@@ -29,20 +30,27 @@ def render_as_html(renderable: RenderableType) -> str:
     return console.export_html(inline_styles=True, code_format=PAGE)
 
 
-class LiveView:
-    """A context manager that shows a renderable as long as it is open, and leaves its last state."""
+class LiveView(ABC):
+    """A renderable that is shown as long as it is open as a context manager, and leaves its last state.
 
-    def __init__(self, renderable: RenderableType, console: Console) -> None:
-        """`renderable` is rendered anew at each refresh, so it may change."""
-        self._renderable = renderable
-        self._live = Live(renderable, console=console) if console.is_terminal else None
+    It is rendered anew at each refresh, so it may change.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._live = Live(self, console=console) if console.is_terminal else None
         self._is_in_notebook = console.is_jupyter and not console.quiet
         self._handle: Any = None
         """Of the output of a notebook's cell."""
         self._last_refresh = 0.0
 
-    def __bool__(self) -> bool:
-        """Whether anything is shown in place: false in a pipe, where events are lines."""
+    @abstractmethod
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """What is shown."""
+
+    @property
+    def is_shown_in_place(self) -> bool:
+        """False in a pipe, where events are lines."""
         return self._live is not None or self._is_in_notebook
 
     def __enter__(self) -> Self:
@@ -52,7 +60,7 @@ class LiveView:
             # Imported here: only a notebook has IPython.
             from IPython.display import HTML, display
 
-            self._handle = display(HTML(render_as_html(self._renderable)), display_id=True)
+            self._handle = display(HTML(render_as_html(self)), display_id=True)
             self._last_refresh = time.monotonic()
         return self
 
@@ -68,9 +76,13 @@ class LiveView:
         if time.monotonic() - self._last_refresh >= REFRESH_SECONDS:
             self._update_page()
 
+    def add_line(self, line: str) -> None:
+        """Print a line that stays."""
+        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+
     def _update_page(self) -> None:
         if self._handle is not None:
             from IPython.display import HTML
 
-            self._handle.update(HTML(render_as_html(self._renderable)))
+            self._handle.update(HTML(render_as_html(self)))
             self._last_refresh = time.monotonic()

@@ -2,10 +2,9 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from memtune.arguments import check_type
@@ -24,34 +23,20 @@ if TYPE_CHECKING:
 MEGABYTE = 1_000_000
 
 
-class LineDisplay:
+class LineDisplay(LiveView):
     """One line that is replaced on a terminal and in a notebook. A pipe gets `add_line` alone."""
 
     def __init__(self, console: Console) -> None:
-        self._console, self._line = console, Text()
-        self._view = LiveView(self, console)
+        super().__init__(console)
+        self._line = Text()
 
-    def __rich__(self) -> Text:
-        """The line as it is now."""
-        return self._line
-
-    def __enter__(self) -> Self:
-        self._view.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._view.__exit__(kind, error, trace)
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield self._line
 
     def replace(self, line: str) -> None:
         """Show a line in place of the one before."""
         self._line = Text(line)
-        self._view.refresh()
-
-    def add_line(self, line: str) -> None:
-        """Print a line that stays."""
-        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+        self.refresh()
 
 
 def train(
