@@ -112,10 +112,12 @@ def best(
 
     Example: memtune best --corpus ptb
     """
-    from memtune.results.comparison import count_accesses, find_champions
+    from memtune.results.comparison import find_champions
+    from memtune.settings import Settings
+    from memtune.tracking import count_test_accesses
 
-    found = find_champions(corpus)
-    accesses = count_accesses(found)
+    found, uri = find_champions(corpus), Settings.from_environment().tracking_uri
+    accesses = {name: count_test_accesses(uri, name) for name in {champion.corpus for champion in found}}
     if json:
         records = [
             champion.model_dump(mode="json") | {"test_accesses": accesses[champion.corpus]}

@@ -22,7 +22,7 @@ from memtune.corpora.store.corpus_inspection import (
 )
 from memtune.corpora.store.corpus_store import CorpusStore
 from memtune.corpora.store.manifest import ImportOptions, Manifest
-from memtune.corpora.store.vocabulary import UNK, VectorFile, Vocabulary
+from memtune.corpora.store.vocabulary import EOS, UNK, VectorFile, Vocabulary
 from memtune.corpora.text_blocks import Example, TextFile
 from memtune.corpora.tokenisation.corpus_text import (
     export_text,

@@ -28,7 +28,6 @@ from memtune.tasks import open_task
 from memtune.tracking import NO_STUDY, find_trial_run, is_trial_name
 from memtune.values import Value
 
-DIGITS = 3
 REGISTERED = "models:/"
 Outcome = Literal["better", "worse", "equal", "undecided", "same configuration"]
 TrainSeed = Callable[[TrialFile, str], TrainResult]

@@ -7,13 +7,13 @@ from rich.table import Table
 from memtune.number_format import format_count
 from memtune.objective import Objective
 from memtune.reports.text_console import make_table
+from memtune.results.ranking.selection import DIGITS
 from memtune.results.study.study_catalogue import StudySummary
 from memtune.results.study.study_detail import ReportedTrial, StudyDetail
 from memtune.results.study.study_front import describe_seeds
 from memtune.search import SIZE_UNITS, ObjectiveName
 from memtune.studies.budgets.study_cost import StudyCost
 
-DIGITS = 3
 MAX_IMPROVEMENTS, MAX_PARAMETERS = 12, 15
 """Rows of the terminal's tables; `--json` has all."""
 MIN_SHOWN_IMPORTANCE = 0.005

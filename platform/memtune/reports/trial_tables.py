@@ -15,7 +15,7 @@ from memtune.number_format import format_count
 from memtune.objective import Objective
 from memtune.reports.text_console import WITHOUT_FRAME, make_table
 from memtune.results.comparison import TokenisationRow, describe_row
-from memtune.results.ranking.selection import ShortTrial
+from memtune.results.ranking.selection import DIGITS, ShortTrial
 from memtune.results.study.study_view import StudyView
 from memtune.spaces import FAMILY_FIELD, Scalar, SizeKind
 from memtune.tasks import TASKS, LanguageModellingConfig
@@ -63,7 +63,6 @@ def format_latex(table: Table) -> str:
     return "\n".join([rf"\begin{{tabular}}{{{alignment}}}", *body, r"\end{tabular}", ""])
 
 
-DIGITS = 3
 MODEL_PREFIX, TRAINING_PREFIX = "model.", "training."
 CONFIGURATION_PREFIXES = (MODEL_PREFIX, "task.", "protocol.", TRAINING_PREFIX)
 VARIANT_FIELDS = tuple(f"protocol.{name}" for name in LENGTH_FIELDS)

@@ -15,7 +15,7 @@ from memtune.data_frames import ResultList, make_frame, render_table
 from memtune.errors import CorpusError, TrackingError, did_you_mean, suggest_nearest
 from memtune.number_format import format_count
 from memtune.objective import Objective
-from memtune.results.ranking.selection import LENGTH_TOLERANCE, Ranking, make_curve_frame, rank_trials
+from memtune.results.ranking.selection import DIGITS, LENGTH_TOLERANCE, Ranking, make_curve_frame, rank_trials
 from memtune.settings import Settings
 from memtune.tracking import (
     NO_STUDY,
@@ -31,8 +31,6 @@ from memtune.tracking import (
 )
 from memtune.trial_state import TrialState
 from memtune.values import Value
-
-DIGITS = 3
 
 
 @dataclass(frozen=True)
@@ -247,15 +245,6 @@ def find_champions(
             "MEMTUNE_HOME to where one has run"
         )
     return ResultList(found, "the best model of each protocol and task", RegisteredVersion.list_columns)
-
-
-def count_accesses(
-    champions: Sequence[RegisteredVersion], settings: Settings | None = None
-) -> dict[str, int]:
-    """How often models of each champion's corpus have read a test split, by corpus."""
-    settings = Settings.resolve(settings)
-    corpora = dict.fromkeys(champion.corpus for champion in champions)
-    return {corpus: count_test_accesses(settings.tracking_uri, corpus) for corpus in corpora}
 
 
 class TokenisationRow(Value):

@@ -122,8 +122,7 @@ def evaluate_model(
     opened.record_access(split)
     text = opened.corpus
     if corpus is not None and corpus != text.name:
-        other = read_other_text(text, corpus, split, settings.corpus_store)
-        text, units = other.corpus, other.units
+        text, units = read_other_text(text, corpus, split, settings.corpus_store)
     else:
         units = count_text_units(text, split) if split in text.splits else TextUnits(0, 0, 0, 0)
     metrics = evaluate(opened.model, text, config.protocol, split, device, chosen, config.task)

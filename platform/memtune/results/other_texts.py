@@ -1,6 +1,6 @@
 """Another text of the store in the tokens of a model's vocabulary."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -63,25 +63,16 @@ def number_words(tokens: list[str], is_end: np.ndarray, are_words: bool) -> np.n
     return numbers
 
 
-@dataclass(frozen=True)
-class OtherText:
-    """A split of another corpus in a model's tokens, in memory; the corpus has it in place of every split."""
-
-    corpus: Corpus
-    units: TextUnits
-
-
 def make_reader(corpus: Corpus) -> TextReader:
     """What makes tokens of a corpus's vocabulary of text."""
-    ids = {token: number for number, token in enumerate(corpus.vocabulary.tokens)}
-    return TextReader(find_text_rules(corpus), ids)
+    return TextReader(find_text_rules(corpus), corpus.vocabulary.ids)
 
 
-def read_other_text(model_corpus: Corpus, name: str, split: str, store: str) -> OtherText:
-    """A split of the corpus `name` in the tokens of the corpus that a model was trained on.
+def read_other_text(model_corpus: Corpus, name: str, split: str, store: str) -> tuple[Corpus, TextUnits]:
+    """A split of the corpus `name` in the tokens of the corpus that a model was trained on, and its size.
 
-    Raises CorpusError where the store lacks it, and TrackingError for a word that the vocabulary lacks where
-    it has no `<unk>`.
+    It is in memory; the returned corpus has it in place of every split. Raises CorpusError where the store
+    lacks it, and TrackingError for a word that the vocabulary lacks where it has no `<unk>`.
     """
     other = open_corpus(name, store)
     reader = make_reader(model_corpus)
@@ -104,4 +95,4 @@ def read_other_text(model_corpus: Corpus, name: str, split: str, store: str) -> 
     corpus = replace(
         model_corpus, name=other.name, digest=other.digest, splits=splits, annotations={}, joined=None
     )
-    return OtherText(corpus, TextUnits(len(ids), words, size, len(lengths), lost))
+    return corpus, TextUnits(len(ids), words, size, len(lengths), lost)

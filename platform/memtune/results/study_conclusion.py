@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 
 from memtune.errors import CheckpointError, CorpusError, StorageError
-from memtune.results.ranking.selection import Configuration, Ranking
+from memtune.results.ranking.selection import DIGITS, Configuration, Ranking
 from memtune.results.registration import register_trial_model, wait_for_records
 from memtune.results.study.alternative_comparison import name_with_alternative, select_compared
-from memtune.results.study.study_description import DIGITS, StudyAnswer, describe_answer, describe_conclusion
+from memtune.results.study.study_description import StudyAnswer, describe_answer, describe_conclusion
 from memtune.results.study.study_trials import StudyTrial
 from memtune.results.study.study_view import StudyView
 from memtune.results.study.verdicts import Verdict, judge_study
@@ -74,16 +74,11 @@ def _register_winner(
     for trial, estimate in seeds + short:
         if registration := _register(study, trial, estimate, answer if as_champion else None):
             return registration
-        if _is_champion(study, trial):
+        champions = list_champions(study.settings.tracking_uri, study.corpus.name)
+        if (study.id, trial.identity) in {(champion.study, champion.trial) for champion in champions}:
             reason = f"it is trial {trial.name}, whose checkpoint is missing"
             return Registration(champion=None, reason=reason)
     return None
-
-
-def _is_champion(study: ResolvedStudy, trial: StudyTrial) -> bool:
-    """Whether the trial's model is a champion already: the registry has its own copy of the weights."""
-    champions = list_champions(study.settings.tracking_uri, study.corpus.name)
-    return (study.id, trial.identity) in {(champion.study, champion.trial) for champion in champions}
 
 
 def _register(

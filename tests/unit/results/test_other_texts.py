@@ -41,16 +41,17 @@ def test_a_text_has_the_same_words_and_bytes_in_every_tokens(tmp_path, tokens):
 def test_another_corpus_of_the_text_is_read_as_the_own_one(tmp_path, tokens, others):
     own = import_text(tmp_path, "own", tokens)
     import_text(tmp_path, "other", others)
-    read = read_other_text(own, "other", "test", str(tmp_path / "store"))
-    text, expected = read.corpus["test"], own["test"]
+    read, units = read_other_text(own, "other", "test", str(tmp_path / "store"))
+    text, expected = read["test"], own["test"]
     assert (text.read_tokens(0, text.token_count) == expected.read_tokens(0, expected.token_count)).all()
-    assert read.units == count_text_units(own, "test")
+    assert units == count_text_units(own, "test")
 
 
 def test_words_that_the_model_lacks_are_counted(tmp_path):
     own = import_text(tmp_path, "own", "words")
     import_text(tmp_path, "other", "words", "the bird sleeps\n")
-    assert read_other_text(own, "other", "test", str(tmp_path / "store")).units == TextUnits(4, 3, 16, 1, 1)
+    _, units = read_other_text(own, "other", "test", str(tmp_path / "store"))
+    assert units == TextUnits(4, 3, 16, 1, 1)
 
 
 def test_bits_per_byte_and_perplexity_per_word_follow_from_the_loss():
@@ -84,6 +85,6 @@ def test_a_text_of_lines_is_read_with_the_signs_and_clitics_of_the_model_that_le
     own = open_corpus("own", store, cache)
     import_text(tmp_path, "lines", "words", "The girl's cat sleeps.\nDon't run!\n")
     for other in ("own", "lines"):
-        text = read_other_text(own, other, "test", str(store)).corpus["test"]
+        text = read_other_text(own, other, "test", str(store))[0]["test"]
         assert (text.read_tokens(0, 12) == own["test"].read_tokens(0, 12)).all()
         assert text.token_count == 12

@@ -6,7 +6,7 @@ dependency tree.
 """
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
@@ -58,8 +58,9 @@ def generate_ranking_questions(corpus: Corpus, split: str, seed: int) -> Iterato
             f"{EXCLUDED_FREQUENT} most frequent; use a larger corpus"
         )
     text, rng = corpus[split], random.Random(f"{seed} {split}")
-    trees = _read_trees(corpus, split)
+    trees = corpus.iterate_trees(split)
     for number, (start, length) in enumerate(zip(text.starts, text.lengths, strict=True)):
+        tree = next(trees, None)
         ids = text.read_tokens(start, start + length - 1).tolist()
         positions = [position for position, id in enumerate(ids) if id in eligible_ids]
         if positions:
@@ -67,8 +68,8 @@ def generate_ranking_questions(corpus: Corpus, split: str, seed: int) -> Iterato
             candidates = _draw_candidates(ids[blank], eligible_ids, rng)
             words = [corpus.vocabulary.decode([*ids[:blank], id, *ids[blank + 1 :]]) for id in candidates]
             row = (0, len(candidates), blank, candidates.index(ids[blank]), str(number))
-            rows = {"completion": [row], "trees": trees[number] * len(candidates)}
-            yield Example(words, {kind: found for kind, found in rows.items() if found})
+            asked: dict[str, list[tuple[Any, ...]]] = {"completion": [row]}
+            yield Example(words, asked | {"trees": [tree] * len(candidates)} if tree else asked)
 
 
 def _draw_candidates(answer: int, eligible_ids: range, rng: random.Random) -> list[int]:
@@ -83,15 +84,3 @@ def _draw_candidates(answer: int, eligible_ids: range, rng: random.Random) -> li
     candidates = [answer, *rng.sample(neighbours, DISTRACTOR_COUNT)]
     rng.shuffle(candidates)
     return candidates
-
-
-def _read_trees(corpus: Corpus, split: str) -> Sequence[list[tuple[Any, ...]]]:
-    """For each sentence a list with its tree, relations as text, or an empty list if there are no trees."""
-    tables = corpus.annotations.get("trees", {})
-    if split not in tables:
-        return [[]] * corpus[split].sentence_count
-    labels = corpus.manifest.annotations["trees"].labels
-    return [
-        [(tuple(row["heads"]), tuple(labels[relation] for relation in row["relations"]))]
-        for row in tables[split].to_pylist()
-    ]

@@ -4,7 +4,7 @@ Opening maps the shards and copies nothing; the system reads pages when they are
 of a node share them.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -126,6 +126,16 @@ class Corpus:
         """The corpus with the annotations: the joined one, else itself if it has any."""
         return self.joined or (self if self.annotations else None)
 
+    def iterate_trees(self, split: str) -> Iterator[tuple[tuple[int, ...], tuple[str, ...]]]:
+        """The heads and the relations of the words of each sentence; nothing without trees."""
+        table = self.annotations.get("trees", {}).get(split)
+        if table is None:
+            return
+        labels = self.manifest.annotations["trees"].labels
+        for batch in table.to_batches():
+            for heads, relations in zip(batch.column("heads"), batch.column("relations"), strict=True):
+                yield tuple(heads.as_py()), tuple(labels[relation] for relation in relations.as_py())
+
     def map_question_ids(self) -> npt.NDArray[np.int64]:
         """The id in this corpus of each token of the questions' vocabulary, (tokens,), -1 for a missing one.
 
@@ -138,7 +148,7 @@ class Corpus:
             raise CorpusError(
                 f'{self.name} has no annotations; join a corpus that has: "{self.name}+QUESTIONS"'
             )
-        ids = {token: number for number, token in enumerate(self.vocabulary.tokens)}
+        ids = self.vocabulary.ids
         folded: dict[str, int] = {}
         for token, number in ids.items():
             folded.setdefault(token.casefold(), number)

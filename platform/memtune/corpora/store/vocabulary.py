@@ -78,19 +78,20 @@ class Vocabulary:
         return tuple(self._counts.to_pylist())
 
     @cached_property
-    def _ids(self) -> dict[str, int]:
+    def ids(self) -> dict[str, int]:
+        """Ids by token."""
         return {token: identifier for identifier, token in enumerate(self.tokens)}
 
     @property
     def unknown_id(self) -> int | None:
         """The id of `<unk>`, where the vocabulary has one."""
-        return self._ids.get(UNK)
+        return self.ids.get(UNK)
 
     def __len__(self) -> int:
         return len(self._tokens)
 
     def __contains__(self, token: object) -> bool:
-        return token in self._ids
+        return token in self.ids
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Vocabulary) and self.batch.equals(other.batch)
@@ -100,7 +101,7 @@ class Vocabulary:
 
     def get_id(self, token: str) -> int:
         """The id of a token, or that of `<unk>` for an unknown one. Raises CorpusError without `<unk>`."""
-        identifier = self._ids.get(token, self.unknown_id)
+        identifier = self.ids.get(token, self.unknown_id)
         if identifier is None:
             raise CorpusError(
                 f'"{token}" is not among the {format_count(len(self), "token")} of the vocabulary, which has '
@@ -174,7 +175,6 @@ def read_vectors(
     `progress` is called every 10,000 lines with the number of bytes read. If a token occurs twice, its first
     vector is used.
     """
-    ids = {token: number for number, token in enumerate(vocabulary.tokens)}
     width, values_VE = 0, np.empty((0, 0), np.float32)
     known_V = np.zeros(len(vocabulary), np.bool_)
     for number, line in reader.read_lines():
@@ -193,7 +193,7 @@ def read_vectors(
             continue
         reader.count_good()
         token = line[: line.index(" ")] if spaces == width else line.rsplit(" ", width)[0]
-        row = ids.get(token)
+        row = vocabulary.ids.get(token)
         if row is not None and not known_V[row]:
             vector = _parse_numbers(line, width)
             if vector is None:

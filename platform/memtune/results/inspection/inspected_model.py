@@ -171,7 +171,7 @@ def _open_corpus(
     if name is None or name == model.corpus.name:
         return model.corpus, None
     if model.corpus.manifest.tokeniser is not None:
-        return read_other_text(model.corpus, name, split, model.store).corpus, None
+        return read_other_text(model.corpus, name, split, model.store)[0], None
     other = open_corpus(name, model.store)
     ids = replace(model.corpus, joined=other).map_question_ids()
     if UNK in model.corpus.vocabulary:
@@ -180,7 +180,7 @@ def _open_corpus(
 
 
 def _iterate_split(corpus: Corpus, name: str, ids: NDArray[np.int64] | None) -> Iterator[InspectedSentence]:
-    split, trees = corpus[name], _read_trees(corpus, name)
+    split, trees = corpus[name], corpus.iterate_trees(name)
     for number, (start, length) in enumerate(zip(split.starts, split.lengths, strict=True)):
         words_W = split.read_tokens(int(start), int(start + length - 1))
         read_W = words_W if ids is None else ids[words_W]
@@ -192,17 +192,7 @@ def _iterate_split(corpus: Corpus, name: str, ids: NDArray[np.int64] | None) -> 
             )
         tree = next(trees, None)
         if length > 1:
-            yield InspectedSentence(number, read_W, tree)
-
-
-def _read_trees(corpus: Corpus, split: str) -> Iterator[WordTree]:
-    """The trees of a split, one per sentence; none where the corpus has none."""
-    table, record = corpus.annotations.get("trees", {}).get(split), corpus.manifest.annotations.get("trees")
-    if table is None or record is None:
-        return
-    for batch in table.to_batches():
-        for heads, relations in zip(batch.column("heads"), batch.column("relations"), strict=True):
-            yield WordTree(tuple(heads.as_py()), tuple(record.labels[label] for label in relations.as_py()))
+            yield InspectedSentence(number, read_W, tree and WordTree(*tree))
 
 
 BATCH_SENTENCES = 16

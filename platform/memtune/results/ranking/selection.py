@@ -18,6 +18,8 @@ from memtune.objective import Objective
 from memtune.seed_statistics import Estimate, estimate_cost
 from memtune.trial_state import TrialState
 
+DIGITS = 3
+"""Decimal places of a figure in texts and tables."""
 LENGTH_TOLERANCE = 0.01
 """Lengths that differ by less are equal: budgets may be given in epochs or in tokens."""
 REPORT_TOLERANCE = 0.1

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from memtune.corpora import Corpus
 from memtune.number_format import format_parameters
-from memtune.results.ranking.selection import Configuration
+from memtune.results.ranking.selection import DIGITS, Configuration
 from memtune.results.study.study_leaderboard import describe_model, make_entry
 from memtune.results.study.study_trials import StudyTrial
 from memtune.results.study.study_view import StudyView
@@ -92,7 +92,6 @@ def describe_version(
     return "\n\n".join(parts)
 
 
-DIGITS = 3
 LINE_CHARACTERS = 96
 """Of a corpus's description in MLflow's table of runs, in a window of 1,000 pixels."""
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from memtune.results.ranking.selection import Configuration, ShortTrial
+from memtune.results.ranking.selection import DIGITS, Configuration, ShortTrial
 from memtune.results.study.study_front import find_front
 from memtune.results.study.study_trials import StudyTrial
 from memtune.results.study.study_view import StudyView
@@ -13,7 +13,6 @@ from memtune.training import TrialConfig, TrialSizes
 from memtune.usage import add_usages
 from memtune.values import Value
 
-DIGITS = 3
 EQUAL_RATIO, EQUAL_SIZES_RATIO = 1.05, 1.1
 """Budgets and sizes whose largest is at most this multiple of the smallest are equal: a size that is solved
 for a width misses its target by some per cent, because the width is an integer."""
