@@ -113,7 +113,7 @@ def _conclude(notify: Callable[[str], object], study: ResolvedStudy, recorder: R
 
 def _record_report(study: ResolvedStudy, view: StudyView, recorder: Recorder) -> None:
     try:
-        recorder.log_study_files(_draw_report(view))
+        recorder.log_files(None, _draw_report(view))
     except Exception as error:
         # Whatever a page or a chart raises: the study has its result, and its run has yet to end.
         log.warning(

@@ -232,7 +232,8 @@ def generate(
 
     loaded = load(model, device=device, trust_code=trust_code)
     _warn_of_unknown(loaded.reader.read(prompt).unknown_words)
-    written = write_tokens(loaded, prompt, GenerationOptions(tokens, temperature, top_k, seed))
+    options = GenerationOptions(tokens=tokens, temperature=temperature, top_k=top_k, seed=seed)
+    written = write_tokens(loaded, prompt, options)
     if loaded.rules.tokens == "words":
         _print_tokens([prompt] if prompt else [], written, " ".join, waits=False)
     else:

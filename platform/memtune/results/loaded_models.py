@@ -8,11 +8,12 @@ from itertools import chain
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from memtune.arguments import check_type
-from memtune.corpora import Corpus, open_corpus
-from memtune.errors import CheckpointError, ConfigurationError, CorpusError
+from memtune.corpora import EOS, UNK, Corpus, open_corpus
+from memtune.errors import CheckpointError, CorpusError
 from memtune.models.architecture import LanguageModel, Model
 from memtune.number_format import format_parameters
 from memtune.plugins import SourceStore, run_with_sources
@@ -40,7 +41,7 @@ from memtune.training import (
     open_device,
     read_checkpoint,
 )
-from memtune.values import parse
+from memtune.values import UserValue, parse
 
 SINGLE_TRIALS_FOLDER = "single"
 """The folder of trials without a study, where studies have theirs."""
@@ -164,9 +165,6 @@ def _open_training_corpus(name: str, corpus: str, digest: str, settings: Setting
     return opened
 
 
-EOS, UNK = "<eos>", "<unk>"
-
-
 @dataclass(frozen=True)
 class LoadedModel:
     """A trained model, ready to be used."""
@@ -192,15 +190,14 @@ class LoadedModel:
         return TextReader(self.rules, {token: number for number, token in enumerate(self.vocabulary)})
 
 
-@dataclass(frozen=True)
-class GenerationOptions:
+class GenerationOptions(UserValue):
     """How a text is sampled."""
 
     tokens: int = 50
     """Words and ends of sentences after the prompt."""
-    temperature: float = 1.0
+    temperature: float = Field(1.0, ge=0)
     """Divides the logits; 0 takes the most likely word."""
-    top_k: int | None = None
+    top_k: int | None = Field(None, ge=1)
     """Samples from so many most likely words; None from all."""
     seed: int = 0
 
@@ -256,13 +253,14 @@ def write_tokens(
 
     The same seed gives the same text on the same machine. `<unk>` is never written. Under the protocol
     "sentence" a new sentence starts from the state before any word, as in training. Raises ArgumentError for
-    another model than that of `load`, and ConfigurationError for a classifier and for options that exclude
-    every word.
+    another model than that of `load`, and ConfigurationError for a classifier.
     """
     options = GenerationOptions() if options is None else options
     check_type("model", model, LoadedModel, 'a loaded model, such as load("models:/ptb@champion")')
     check_type("prompt", prompt, str, 'a text, such as "the company"')
-    _check_options(options)
+    check_type(
+        "options", options, GenerationOptions, "GenerationOptions, such as GenerationOptions(tokens=20)"
+    )
     module = model.module.require_language_model(f"writing a text with {model.name}")
     return _write_tokens(model, module, prompt, options)
 
@@ -334,18 +332,6 @@ def _write_tokens(
         given = [chosen]
         if resets and chosen == eos:
             state = module.initial_state(1)
-
-
-def _check_options(options: GenerationOptions) -> None:
-    expected = "GenerationOptions, such as GenerationOptions(tokens=20)"
-    check_type("options", options, GenerationOptions, expected)
-    check_type("tokens", options.tokens, int, "a number of tokens, such as 50")
-    check_type("temperature", options.temperature, (int, float), "a number, such as 0.8")
-    check_type("top_k", options.top_k, (int, type(None)), "a number of words, or None for all")
-    if options.temperature < 0:
-        raise ConfigurationError(f"temperature must be at least 0, got {options.temperature}; 0 is greedy")
-    if options.top_k is not None and options.top_k < 1:
-        raise ConfigurationError(f"top_k must be at least 1, got {options.top_k}")
 
 
 def _choose(scores_V: Tensor, options: GenerationOptions, generator: torch.Generator) -> int:

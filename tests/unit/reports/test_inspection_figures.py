@@ -23,7 +23,6 @@ from memtune.results.inspection.attention_weights import AttentionPositions, Pos
 from memtune.results.inspection.parameter_curves import (
     ParameterCurves,
     ParameterTrial,
-    ReportPoint,
     TrialReports,
 )
 from memtune.results.inspection.word_pairs import (
@@ -35,6 +34,7 @@ from memtune.results.inspection.word_pairs import (
     SentenceLinks,
 )
 from memtune.results.question_answers import ModelMistakes, OverlapRegion, SharedMistakes
+from memtune.training import Report
 
 
 def list_axes(figure: Figure) -> list[Any]:
@@ -42,8 +42,8 @@ def list_axes(figure: Figure) -> list[Any]:
     return list(figure.axes)
 
 
-def make_point(tokens: int, train: float, valid: float, accuracy: float | None = None) -> ReportPoint:
-    return ReportPoint(tokens=tokens, train_perplexity=train, valid_perplexity=valid, valid_accuracy=accuracy)
+def make_point(tokens: int, train: float, valid: float, accuracy: float | None = None) -> Report:
+    return Report(tokens=tokens, train_perplexity=train, valid_perplexity=valid, valid_accuracy=accuracy)
 
 
 def make_parameter_trial(value: float, best: float, state: str = "complete") -> ParameterTrial:

@@ -34,11 +34,6 @@ def save_figure(figure: "Figure", path: Path) -> None:
     write_whole(path, render_figure(figure, suffix))
 
 
-def draw_matplotlib_svg(figure: "Figure") -> str:
-    """A figure as SVG; the content depends on the figure alone."""
-    return render_figure(figure, ".svg").decode()
-
-
 def render_figure(figure: "Figure", suffix: str, dpi: int = 150) -> bytes:
     """A figure in the format of a suffix; the content depends on the figure alone."""
     import matplotlib as mpl

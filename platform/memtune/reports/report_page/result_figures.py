@@ -3,16 +3,17 @@
 import base64
 import html
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 import vl_convert
 
 from memtune.arguments import check_type
 from memtune.errors import ConfigurationError, did_you_mean
 from memtune.reports.experiment_views import draw_scaling
-from memtune.reports.inspection.figure_files import SUFFIXES, draw_matplotlib_svg
+from memtune.reports.inspection.figure_files import SUFFIXES, render_figure
 from memtune.reports.report_page.chart_parts import MUTED, StudyChart, make_config, resolve_colours
 from memtune.reports.report_page.page_content import PageContent, describe_page
 from memtune.reports.report_page.trade_off_charts import draw_trials
@@ -67,23 +68,14 @@ class Figure:
         return f'<img src="data:image/svg+xml;base64,{data}" alt="{title}" style="max-width: 100%">'
 
 
-class Figures(Mapping[str, Figure]):
+class Figures(dict[str, Figure]):
     """The figures of a result by name, in the order of a report."""
 
     def __init__(self, figures: Iterable[Figure]) -> None:
-        self._figures = {figure.name: figure for figure in figures}
+        super().__init__({figure.name: figure for figure in figures})
 
-    def __getitem__(self, name: str) -> Figure:
-        """A figure by its name. Raises KeyError that suggests the nearest name."""
-        if name not in self._figures:
-            raise KeyError(f'no figure "{name}"; {did_you_mean(name, self._figures)}')
-        return self._figures[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._figures)
-
-    def __len__(self) -> int:
-        return len(self._figures)
+    def __missing__(self, name: str) -> NoReturn:
+        raise KeyError(f'no figure "{name}"; {did_you_mean(name, self)}')
 
     def write(self, folder: str | Path) -> list[Path]:
         """Write each figure as SVG, PNG and PDF into a folder, which is made; returns the paths."""
@@ -99,9 +91,6 @@ class Figures(Mapping[str, Figure]):
     def _repr_html_(self) -> str:
         return "".join(f"<p>{figure._repr_html_()}</p>" for figure in self.values())
 
-    def _ipython_key_completions_(self) -> list[str]:
-        return list(self)
-
 
 def draw_figures(
     result: str | SearchResult | StudyDetail | Comparison | ScalingReport, settings: Settings | None = None
@@ -115,7 +104,7 @@ def draw_figures(
     expected = "the name of a study, or a result of run_search, show_study, compare or extrapolate_study"
     check_type("result", result, (str, SearchResult, StudyDetail, Comparison, ScalingReport), expected)
     if isinstance(result, ScalingReport):
-        svg = draw_matplotlib_svg(draw_scaling(result))
+        svg = render_figure(draw_scaling(result), ".svg").decode()
         return Figures([Figure("scaling", "Validation perplexity by compute", svg)])
     if isinstance(result, Comparison):
         chart = draw_trials(result.rows, result.ideal_perplexity)

@@ -17,18 +17,9 @@ from memtune.settings import Settings
 from memtune.spaces import Scalar
 from memtune.studies.checkpoint_store import Checkpoints
 from memtune.tracking import NO_STUDY, find_trial_run, is_trial_name, load_registered
-from memtune.training import read_checkpoint
+from memtune.training import Report, read_checkpoint
 from memtune.trial_state import TrialState
 from memtune.values import Value, flatten
-
-
-class ReportPoint(Value):
-    """The figures of one report; None where it has none."""
-
-    tokens: int
-    train_perplexity: float | None
-    valid_perplexity: float | None
-    valid_accuracy: float | None
 
 
 class TrialReports(Value):
@@ -38,7 +29,7 @@ class TrialReports(Value):
     family: str
     protocol: str
     """Protocol and task; figures compare only under one label."""
-    points: tuple[ReportPoint, ...]
+    points: tuple[Report, ...]
 
 
 def read_trial_reports(name: str, settings: Settings | None = None) -> TrialReports:
@@ -79,17 +70,11 @@ def read_checkpoint_reports(name: str, study: str, identity: str, settings: Sett
     """
     with Checkpoints(f"{settings.studies_folder}/{study}/checkpoints", identity).open_newest() as folder:
         record = read_checkpoint(folder).record
-    points = (
-        ReportPoint(
-            tokens=report.tokens,
-            train_perplexity=report.train_perplexity,
-            valid_perplexity=report.valid_perplexity,
-            valid_accuracy=report.valid_accuracy,
-        )
-        for report in record.curve
-    )
     return TrialReports(
-        model=name, family=record.config.model.family, protocol=record.config.label, points=tuple(points)
+        model=name,
+        family=record.config.model.family,
+        protocol=record.config.label,
+        points=tuple(record.curve),
     )
 
 
@@ -107,7 +92,7 @@ class ParameterTrial(Value):
     """Its best validation figure; None before the first validation."""
     has_diverged: bool = False
     """Whether it has no validation that can be ranked."""
-    reports: tuple[ReportPoint, ...]
+    reports: tuple[Report, ...]
     """Oldest first, up to the trial's end; none where its checkpoint is missing."""
 
 
@@ -158,7 +143,7 @@ def collect_parameter_curves(study: str, parameter: str, settings: Settings | No
     )
 
 
-def _read_reports(trial: StudyTrial, view: StudyView) -> tuple[ReportPoint, ...]:
+def _read_reports(trial: StudyTrial, view: StudyView) -> tuple[Report, ...]:
     """The reports of a trial's checkpoint up to the trial's end.
 
     A worker may train further than the point at which the study stops its trial; no figure of the study has

@@ -276,8 +276,11 @@ class Recorder:
         now = _read_clock_ms()
         self._enqueue(identity, *(LogReport(now, report) for report in reports))
 
-    def log_files(self, identity: str, files: Mapping[str, bytes | str | Path]) -> None:
-        """Store artifacts by relative name: bytes, a text, or the current content of a path."""
+    def log_files(self, identity: str | None, files: Mapping[str, bytes | str | Path]) -> None:
+        """Store artifacts by relative name: bytes, a text, or the current content of a path.
+
+        Without an identity they are those of the study's run.
+        """
         self._enqueue(identity, WriteFiles({name: _read_content(file) for name, file in files.items()}))
 
     def finish_trial(
@@ -310,10 +313,6 @@ class Recorder:
         At tokens for which a figure is recorded, the new value counts.
         """
         self._enqueue(None, LogReport(_read_clock_ms(), {"tokens": tokens, **figures}))
-
-    def log_study_files(self, files: Mapping[str, bytes | str | Path]) -> None:
-        """Store artifacts of the study's run by relative name, as `log_files` does."""
-        self._enqueue(None, WriteFiles({name: _read_content(file) for name, file in files.items()}))
 
     def finish_study(self, state: TrialState = TrialState.COMPLETE) -> None:
         """End the study's run."""
