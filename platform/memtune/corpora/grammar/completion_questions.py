@@ -18,9 +18,9 @@ from memtune.corpora.grammar import lexicon
 from memtune.corpora.grammar.derivation import draw_below
 from memtune.corpora.grammar.embedded_corpus import (
     Sentence,
+    draw_items,
     generate_sentences,
     log_probability,
-    stream_sentences,
 )
 from memtune.corpora.text_blocks import Example
 
@@ -40,13 +40,7 @@ def generate_questions(split: str, count: int | None = None) -> Iterator[Example
     """
     rng = random.Random(_SEEDS[split])
     limit = SPLIT_SIZES[split] if count is None else count
-    number = 0
-    for sentence in stream_sentences(_SEEDS[split]):
-        if number == limit:
-            return
-        if question := _make_question(sentence, number, rng):
-            yield question
-            number += 1
+    return draw_items(_SEEDS[split], limit, lambda sentence, number: _make_question(sentence, number, rng))
 
 
 def _make_question(sentence: Sentence, number: int, rng: random.Random) -> Example | None:

@@ -8,11 +8,12 @@ productions.py and derivation.py define the grammar.
 """
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from math import exp, inf
 from pathlib import Path
+from typing import TypeVar
 
 from memtune.corpora.grammar.derivation import Derivation, parse_words, sample_derivation
 from memtune.corpora.grammar.lexicon import NAME_WORDS, NUMBER_BY_NOUN, OTHER_FORM, WORDS
@@ -21,6 +22,8 @@ from memtune.corpora.store.corpus_store import CorpusStore
 from memtune.corpora.store.manifest import ImportOptions
 from memtune.corpora.text_blocks import Example
 from memtune.errors import CorpusError, did_you_mean
+
+T = TypeVar("T")
 
 SPLIT_SIZES = {"train": 60_000, "valid": 3_000, "test": 3_000}
 """Sentences of each split."""
@@ -74,6 +77,17 @@ def stream_sentences(seed: int) -> Iterator[Sentence]:
     rng = random.Random(seed)
     while True:
         yield draw_sentence(rng)
+
+
+def draw_items(seed: int, limit: int, make: Callable[[Sentence, int], T | None]) -> Iterator[T]:
+    """Yields the first `limit` items that `make` makes of the sentences of a seed and the item's number."""
+    number = 0
+    for sentence in stream_sentences(seed):
+        if number == limit:
+            return
+        if item := make(sentence, number):
+            yield item
+            number += 1
 
 
 def draw_sentence(rng: random.Random) -> Sentence:

@@ -22,7 +22,7 @@ from math import inf
 from typing import TypeVar
 
 from memtune.corpora.grammar.derivation import draw_below, parse_words
-from memtune.corpora.grammar.embedded_corpus import Sentence, log_probability, stream_sentences
+from memtune.corpora.grammar.embedded_corpus import Sentence, draw_items, log_probability
 from memtune.corpora.grammar.lexicon import NUMBER_BY_NOUN
 from memtune.corpora.store.annotations import INFERENCE_LABELS
 from memtune.corpora.text_blocks import Example
@@ -85,13 +85,11 @@ def generate_pairs(split: str, count: int | None = None) -> Iterator[Pair]:
     """Yields the first `count` pairs of a split with the labels in rotation."""
     rng = random.Random(_SEEDS[split])
     limit = SPLIT_SIZES[split] if count is None else count
-    number = 0
-    for sentence in stream_sentences(_SEEDS[split]):
-        if number == limit:
-            return
-        if pair := _make_pair(sentence, INFERENCE_LABELS[number % len(INFERENCE_LABELS)], rng):
-            yield pair
-            number += 1
+
+    def make(sentence: Sentence, number: int) -> Pair | None:
+        return _make_pair(sentence, INFERENCE_LABELS[number % len(INFERENCE_LABELS)], rng)
+
+    return draw_items(_SEEDS[split], limit, make)
 
 
 def generate_examples(split: str, count: int | None = None) -> Iterator[Example]:

@@ -216,11 +216,7 @@ def draw_agreement(random: Random, is_training: bool) -> Row | None:
 def draw_bracket(random: Random, is_training: bool) -> Row | None:
     """The words of the embedded grammar before a bracket closes; which bracket is asked."""
     words = draw_sentence(random).words
-    places = [place for place, word in enumerate(words) if word in _CLOSERS]
-    if not places:
-        return None
-    place = random.choice(places)
-    return list(words[:place]), [UNASKED] * (place - 1) + [words[place]]
+    return _ask_at([place for place, word in enumerate(words) if word in _CLOSERS], words, random)
 
 
 def draw_name(random: Random, is_training: bool) -> Row | None:
@@ -231,6 +227,11 @@ def draw_name(random: Random, is_training: bool) -> Row | None:
         for place, word in enumerate(words)
         if word in NAME_WORDS and word in words[:place] and len(next_word_probabilities(words[:place])) == 1
     ]
+    return _ask_at(places, words, random)
+
+
+def _ask_at(places: Sequence[int], words: Sequence[str], random: Random) -> Row | None:
+    """The words before one of the places; the word at it is asked. None without a place."""
     if not places:
         return None
     place = random.choice(places)
