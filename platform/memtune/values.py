@@ -308,6 +308,16 @@ def to_plain(part: object) -> object:
     return part.model_dump(mode="json") if isinstance(part, Value) else part
 
 
+def shorten_field(field: str) -> str:
+    """The last part of a dotted name; `kind` is named by its table.
+
+    >>> shorten_field("training.optimiser.kind")
+    'optimiser'
+    """
+    parent, _, last = field.rpartition(".")
+    return parent.rpartition(".")[2] if last == "kind" and parent else last
+
+
 def flatten(nested: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield (dotted name, leaf) for every leaf of nested mappings, in order.
 

@@ -15,6 +15,7 @@ from memtune.reports.inspection.figure_files import DARK, LIGHT, make_figure
 from memtune.reports.text_console import WITHOUT_FRAME, make_table
 from memtune.results.fingerprints import Fingerprint, ProbeResult
 from memtune.results.study.scaling_laws import Prediction, ScalingReport
+from memtune.results.study.study_description import format_markdown_table
 from memtune.toml_text import format_toml
 
 if TYPE_CHECKING:
@@ -213,12 +214,12 @@ def format_reproduction_page(
     parts = [
         [f"## {table.title}", "", f"Scale {_describe_scale(table, scale)}; {hours:.3g} core hours:"],
         ["", "```", command, "```", ""],
-        _format_table(TABLE_COLUMNS, [_list_cells(row) for row in rows]),
+        [format_markdown_table(TABLE_COLUMNS, map(_list_cells, rows))],
     ]
     if found:
         parts += [
             ["", "### Trainings", ""],
-            _format_table(TRAINING_COLUMNS, trainings),
+            [format_markdown_table(TRAINING_COLUMNS, trainings)],
             ["", "### Settings", "", *_format_settings(found)],
             ["", "### Versions and machines", "", *_format_environments(found)],
         ]
@@ -229,11 +230,6 @@ def _describe_scale(table: PublishedTable, scale: ScaleName) -> str:
     """The scale, and how its trainings depart from the paper."""
     note = table.scales[scale].note if scale in table.scales else ""
     return f"{scale} ({note})" if note else scale
-
-
-def _format_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
-    return lines + [f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in rows]
 
 
 def _format_settings(rows: Sequence[ReproducedRow]) -> list[str]:

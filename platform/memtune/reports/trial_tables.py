@@ -10,12 +10,13 @@ from pydantic import ValidationError
 from rich.table import Table
 
 from memtune.corpora.batching.sentence_protocol import LENGTH_FIELDS
-from memtune.models import MODELS, LanguageModelConfig
+from memtune.models import MODELS
 from memtune.number_format import format_count
 from memtune.objective import Objective
 from memtune.reports.text_console import WITHOUT_FRAME, make_table
 from memtune.results.comparison import TokenisationRow, describe_row
 from memtune.results.ranking.selection import DIGITS, ShortTrial
+from memtune.results.study.study_leaderboard import describe_model
 from memtune.results.study.study_view import StudyView
 from memtune.spaces import FAMILY_FIELD, Scalar, SizeKind
 from memtune.tasks import TASKS, LanguageModellingConfig
@@ -219,9 +220,7 @@ def _describe_model(row: LeaderboardRow, differing: Collection[str]) -> str:
         for name in row.parameters
         if name in differing and _has_field(row, name) and name not in described
     ]
-    return " ".join(
-        [format_key_parameters(config), *format_fields((name, row.parameters[name]) for name in others)]
-    )
+    return " ".join([describe_model(config), *format_fields((name, row.parameters[name]) for name in others)])
 
 
 def make_alternatives_table(view: StudyView, title: str) -> Table:
@@ -339,7 +338,7 @@ def describe_trial(config: TrialConfig, searched_fields: Collection[str] = ()) -
     more = format_fields(
         (name, values[name]) for name in searched_fields if name in values and name not in described
     )
-    return " ".join([config.model.family, format_key_parameters(config.model), *more])
+    return " ".join([config.model.family, describe_model(config.model), *more])
 
 
 def format_searched_fields(config: TrialConfig, searched_fields: Collection[str]) -> str:
@@ -351,14 +350,6 @@ def format_searched_fields(config: TrialConfig, searched_fields: Collection[str]
         return describe_trial(config)
     family = [config.model.family] if FAMILY_FIELD in searched_fields else []
     return " ".join([*family, *format_fields((name, values[name]) for name in names)])
-
-
-def format_key_parameters(config: LanguageModelConfig) -> str:
-    """The fields that distinguish two models of a family, as `name=value` words with three digits."""
-    fields = {**config.describe(), **config.describe_output()}
-    # A number stays a float, so that 0.0 is not written as 0.
-    rounded = {k: float(f"{v:.3g}") if isinstance(v, float) else v for k, v in fields.items()}
-    return " ".join(f"{name}={value}" for name, value in rounded.items())
 
 
 def format_fields(fields: Iterable[tuple[str, object]]) -> list[str]:

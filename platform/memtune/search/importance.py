@@ -25,7 +25,7 @@ from optuna.trial import FrozenTrial, TrialState
 from memtune.search.compatibility import RestrictedStudy, suppress_optuna_messages
 from memtune.search.samplers.observed_values import extrapolate_stopped
 from memtune.search.trial_store import select_started
-from memtune.values import Value
+from memtune.values import Value, shorten_field
 
 MIN_IMPORTANCE_TRIALS = 10
 """Trials below which no importance is computed."""
@@ -66,7 +66,7 @@ class ParameterImportance(Value):
         """
         if not self.conditions:
             return self.field
-        chosen = ", ".join(f"{_name_choice(field)} {option}" for field, option in self.conditions.items())
+        chosen = ", ".join(f"{shorten_field(field)} {option}" for field, option in self.conditions.items())
         return f"{self.field} ({chosen})"
 
 
@@ -164,9 +164,3 @@ def _find_branch(prefix: Sequence[str], option: str, having: Sequence[FrozenTria
 
 def _drop(parts: Sequence[str], places: set[int]) -> str:
     return ".".join(part for place, part in enumerate(parts) if place not in places)
-
-
-def _name_choice(field: str) -> str:
-    """The shortest name of a choice: `kind` names nothing without its table."""
-    parent, _, last = field.rpartition(".")
-    return parent.rpartition(".")[2] if last == "kind" and parent else last

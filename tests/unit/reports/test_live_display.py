@@ -11,11 +11,8 @@ from rich.console import Console
 from memtune.models import LSTMConfig, RecurrentMemoryConfig
 from memtune.reports.live.live_display import LiveDisplay
 from memtune.reports.live.live_view import render_as_html
-from memtune.reports.trial_tables import (
-    describe_trial,
-    format_key_parameters,
-    format_searched_fields,
-)
+from memtune.reports.trial_tables import describe_trial, format_searched_fields
+from memtune.results.study.study_leaderboard import describe_model
 from memtune.search import Outcome, Proposal
 from memtune.studies.director import DirectedTrial
 from memtune.studies.seed_repeats import TrialNames
@@ -187,12 +184,12 @@ def test_a_repeat_is_shown_under_the_name_of_its_trial(trial: DirectedTrial) -> 
 def test_an_output_layer_other_than_the_softmax_is_shown() -> None:
     output = {"kind": "class_factored", "classes": 90}
     config = parse(LSTMConfig, {"width": 24, "output": output}, "model")
-    assert format_key_parameters(config).endswith("dropout=0.0 output=class_factored classes=90")
+    assert describe_model(config).endswith("dropout=0.0 output=class_factored classes=90")
 
 
 def test_a_number_of_the_model_is_shown_with_three_digits() -> None:
     config = parse(LSTMConfig, {"width": 24, "dropout": 0.7167114501408332}, "model")
-    assert format_key_parameters(config).endswith("dropout=0.717")
+    assert describe_model(config).endswith("dropout=0.717")
 
 
 def test_searched_fields_of_task_and_training_are_shown_once() -> None:
@@ -215,7 +212,7 @@ def test_the_family_leads_the_configuration_where_it_is_searched(trial: Directed
 
 def test_layers_below_and_above_the_memory_are_shown_as_configured() -> None:
     config = parse(RecurrentMemoryConfig, {"width": 8, "layers": 1, "layers_above": 2}, "model")
-    assert "layers=1 layers_above=2" in format_key_parameters(config)
+    assert "layers=1 layers_above=2" in describe_model(config)
 
 
 def test_an_unchanged_trial_is_printed_once(trial: DirectedTrial) -> None:

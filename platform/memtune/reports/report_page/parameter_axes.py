@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from memtune.reports.report_page.chart_parts import choose_ticks, divide
 from memtune.spaces import FAMILY_FIELD
+from memtune.values import shorten_field
 
 ABSENT_PLACE = -0.25
 """Where an axis shows trials whose model does not have the parameter."""
@@ -94,10 +95,7 @@ def name_fields(fields: Sequence[str]) -> dict[str, str]:
     >>> name_fields(["model.width", "training.optimiser.kind"])
     {'model.width': 'width', 'training.optimiser.kind': 'optimiser'}
     """
-    found = {}
-    for field in fields:
-        parent, _, last = field.rpartition(".")
-        found[field] = parent.rpartition(".")[2] if last == "kind" and parent else last
+    found = {field: shorten_field(field) for field in fields}
     counts = list(found.values())
     return {field: name if counts.count(name) == 1 else field for field, name in found.items()}
 

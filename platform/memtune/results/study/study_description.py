@@ -74,7 +74,7 @@ def describe_version(
     corpus: Corpus, version: RegisteredVersion, config: TrialConfig, answer: StudyAnswer | None
 ) -> str:
     """The description of a version, as Markdown: its result first, then what it is and how to use it."""
-    words = describe_model(config)
+    words = describe_model(config.model)
     size = format_parameters(config.parameter_count(len(corpus.vocabulary)))
     # Whatever a model counts, it counts the same under every seed.
     origin = f"weights of seed {config.seed}" if config.model.is_trained_by_gradient else "learns by counting"
@@ -171,7 +171,7 @@ def make_alternatives_table(view: StudyView) -> str:
         row += [f"{entry.tokens:,}", f"{entry.cpu_hours:.4g}", f"{entry.gpu_hours:.4g}"]
         row += [] if entry.money is None else [f"{entry.money:.4g}"]
         rows.append([*row, str(entry.estimate.seeds), found.best.state.label])
-    return make_table(header, rows)
+    return format_markdown_table(header, rows)
 
 
 def make_state_table(view: StudyView) -> str:
@@ -186,10 +186,10 @@ def make_state_table(view: StudyView) -> str:
         row = [name, f"{len(members):,}", f"{usage.tokens:,}"]
         row += [f"{usage.cpu_seconds / 3600:.4g}", f"{usage.gpu_seconds / 3600:.4g}"]
         rows.append([*row, *([f"{prices.compute_usage_money(usage):.4g}"] if prices else [])])
-    return make_table(header, rows)
+    return format_markdown_table(header, rows)
 
 
-def make_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def format_markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table in Markdown; a vertical bar in a cell is escaped."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)

@@ -2,14 +2,14 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from memtune.models.architecture import LanguageModelConfig
 from memtune.results.ranking.selection import DIGITS, Configuration, ShortTrial
 from memtune.results.study.study_front import find_front
 from memtune.results.study.study_trials import StudyTrial
 from memtune.results.study.study_view import StudyView
 from memtune.search import SIZE_UNITS, compute_coordinate
 from memtune.seed_statistics import Estimate
-from memtune.studies.trial_records import format_value
-from memtune.training import TrialConfig, TrialSizes
+from memtune.training import TrialSizes
 from memtune.usage import add_usages
 from memtune.values import Value
 
@@ -148,7 +148,7 @@ def make_entry(
         name=f"{best.family} #{best.number}",
         family=best.family,
         alternative=best.alternative,
-        model=describe_model(best.config),
+        model=describe_model(best.config.model),
         estimate=found.estimate,
         figure=figure,
         interval=found.estimate.compute_interval(objective),
@@ -166,10 +166,12 @@ def make_entry(
     )
 
 
-def describe_model(config: TrialConfig) -> str:
-    """The fields that distinguish two models of a family, as `name=value` words."""
-    fields = {**config.model.describe(), **config.model.describe_output()}
-    return " ".join(f"{name}={format_value(value)}" for name, value in fields.items())
+def describe_model(config: LanguageModelConfig) -> str:
+    """The fields that distinguish two models of a family, as `name=value` words with three digits."""
+    fields = {**config.describe(), **config.describe_output()}
+    # A number stays a float, so that 0.0 is not written as 0.
+    rounded = {k: float(f"{v:.3g}") if isinstance(v, float) else v for k, v in fields.items()}
+    return " ".join(f"{name}={value}" for name, value in rounded.items())
 
 
 def join_leaderboards(
