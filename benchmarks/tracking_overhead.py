@@ -15,7 +15,8 @@ from pathlib import Path
 
 from benchmarks.side_by_side import format_measure
 from memtune.reports.learning_curves import draw_trial_figures
-from memtune.tracking import Recorder, make_sqlite_uri, read_leaderboard
+from memtune.storage.uris import make_sqlite_uri
+from memtune.tracking import Recorder, read_leaderboard
 from memtune.tracking.mlflow_connection import connect
 from memtune.training import Report
 

@@ -23,6 +23,7 @@ from filelock import FileLock
 
 from memtune.corpora import import_corpus
 from memtune.settings import Settings
+from memtune.storage.uris import make_sqlite_uri
 
 # Tests send SIGINT and SIGHUP, which shells and nohup make background processes and their children ignore.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -139,7 +140,7 @@ def tiny_corpora(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A file with MLflow's empty tables, whose creation takes seconds."""
-    from memtune.tracking.mlflow_connection import connect, make_sqlite_uri
+    from memtune.tracking.mlflow_connection import connect
 
     return make_once(tmp_path_factory, "store", lambda folder: connect(make_sqlite_uri(folder))) / "mlflow.db"
 

@@ -9,7 +9,7 @@ from urllib.request import getproxies_environment, proxy_bypass
 
 from memtune.arguments import check_type
 from memtune.errors import StorageError
-from memtune.storage.uris import JOURNAL_PREFIX, SQLITE_PREFIX, make_path_uri, refuse_credentials
+from memtune.storage.uris import JOURNAL_PREFIX, make_path_uri, make_sqlite_uri, refuse_credentials
 from memtune.values import UserValue
 
 log = logging.getLogger(__name__)
@@ -74,8 +74,7 @@ class Settings(UserValue):
             studies_folder=_make_absolute(os.environ.get("MEMTUNE_STUDIES") or str(folder / "studies")),
             study_database=os.environ.get("MEMTUNE_PROPOSALS")
             or make_path_uri(f"{JOURNAL_PREFIX}/", folder / "proposals.log"),
-            tracking_uri=os.environ.get("MLFLOW_TRACKING_URI")
-            or make_path_uri(SQLITE_PREFIX, folder / "mlflow.db"),
+            tracking_uri=os.environ.get("MLFLOW_TRACKING_URI") or make_sqlite_uri(folder),
         )
 
     @classmethod

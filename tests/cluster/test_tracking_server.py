@@ -14,7 +14,8 @@ import pytest
 
 from memtune.errors import TrackingError
 from memtune.reports.learning_curves import draw_trial_figures
-from memtune.tracking import Recorder, check_tracking, make_sqlite_uri, read_leaderboard
+from memtune.storage.uris import make_sqlite_uri
+from memtune.tracking import Recorder, check_tracking, read_leaderboard
 from memtune.tracking.mlflow_connection import connect
 from memtune.tracking.mlflow_ui import start_server
 from memtune.trial_state import TrialState

@@ -12,7 +12,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from memtune.tracking import Recorder, link_corpus, make_sqlite_uri
+from memtune.storage.uris import make_sqlite_uri
+from memtune.tracking import Recorder, link_corpus
 from memtune.trial_state import TrialState
 from tests.cluster.poll import poll_until
 from tests.cluster.servers import find_free_port

@@ -12,7 +12,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from memtune.tracking import CorpusInput, Recorder, make_sqlite_uri
+from memtune.storage.uris import make_sqlite_uri
+from memtune.tracking import CorpusInput, Recorder
 from memtune.tracking.mlflow_connection import connect
 from memtune.training import Report
 from memtune.trial_state import StopReason, TrialEnd, TrialState

@@ -27,6 +27,11 @@ def make_path_uri(prefix: str, path: Path) -> str:
     return prefix + re.sub("[%?#]", lambda sign: f"%{ord(sign[0]):02X}", str(path))
 
 
+def make_sqlite_uri(folder: Path) -> str:
+    """The URI of MLflow's store in a home, used when no server is named."""
+    return make_path_uri(SQLITE_PREFIX, folder.absolute() / "mlflow.db")
+
+
 def find_path(uri: str, prefix: str) -> Path | None:
     """The path of a URI with this prefix, without its query; None for any other URI."""
     if not uri.startswith(prefix):

@@ -76,11 +76,6 @@ _ENVIRONMENT_DEFAULTS = {
 }
 
 
-def make_sqlite_uri(folder: Path) -> str:
-    """The URI of the store kept in `folder`, used when no server is named: `sqlite:////.../mlflow.db`."""
-    return make_path_uri(SQLITE_PREFIX, folder.absolute() / "mlflow.db")
-
-
 def is_server(tracking_uri: str) -> bool:
     """Whether the URI names an HTTP server rather than a database used directly."""
     return urlparse(tracking_uri).scheme in ("http", "https")

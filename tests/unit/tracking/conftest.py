@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from memtune.models import LSTMConfig, build_model
+from memtune.storage.uris import make_sqlite_uri
 from memtune.tracking import Recorder, register_if_better
-from memtune.tracking.mlflow_connection import connect, make_sqlite_uri
+from memtune.tracking.mlflow_connection import connect
 from memtune.training import save_model
 from tests.unit.tracking.registered_models import VOCABULARY, make_result
 

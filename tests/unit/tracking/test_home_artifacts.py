@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from memtune.errors import TrackingError
-from memtune.tracking import Recorder, make_sqlite_uri
+from memtune.storage.uris import make_sqlite_uri
+from memtune.tracking import Recorder
 from memtune.tracking.home_artifacts import find_local_folder
 from memtune.tracking.mlflow_connection import connect
 from memtune.trial_state import TrialState

@@ -11,13 +11,13 @@ from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import BAD_REQUEST, INVALID_PARAMETER_VALUE, TEMPORARILY_UNAVAILABLE
 
 from memtune.errors import TrackingError
+from memtune.storage.uris import make_sqlite_uri
 from memtune.tracking.mlflow_connection import (
     check_tracking,
     connect,
     find_sqlite_path,
     is_database_refusal,
     is_permanent,
-    make_sqlite_uri,
     translate_mlflow_errors,
 )
 

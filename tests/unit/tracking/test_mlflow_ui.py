@@ -15,12 +15,12 @@ import pytest
 
 from memtune.errors import TrackingError
 from memtune.settings import Settings
+from memtune.storage.uris import make_sqlite_uri
 from memtune.tracking import (
     Recorder,
     compatibility,
     link_corpora,
     link_corpus,
-    make_sqlite_uri,
     serve_pages,
 )
 from memtune.tracking.mlflow_ui import ServedPages, _end_group, _write_private, start_server

@@ -9,7 +9,8 @@ import pytest
 from memtune.cli.terminal import out, print_pages
 from memtune.results.comparison import compare
 from memtune.settings import Settings
-from memtune.tracking import Recorder, find_running_pages, make_sqlite_uri
+from memtune.storage.uris import make_sqlite_uri
+from memtune.tracking import Recorder, find_running_pages
 from memtune.tracking.mlflow_ui import _write_private
 
 
