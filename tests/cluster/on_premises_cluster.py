@@ -21,6 +21,7 @@ from memtune.settings import Settings
 from tests.cluster.drivers import Driver
 from tests.cluster.hosts import SHARED_MOUNT, Host, Hosts, find_missing_requirements
 from tests.cluster.poll import poll_until
+from tests.cluster.ports import find_free_port
 
 __all__ = ["CLUSTER_FILE", "TRIAL_PROCESS_TITLE", "OnPremisesCluster", "boot_cluster"]
 
@@ -120,8 +121,7 @@ class OnPremisesCluster:
     @contextmanager
     def forward_dashboard(self) -> Iterator[str]:
         """Run `memtune cluster dashboard` during the block; yields the local address of the job server."""
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            port = probe.getsockname()[1]
+        port = find_free_port()
         log = self.home / f"dashboard-{port}.log"
         with log.open("wb") as sink:
             forward = subprocess.Popen(

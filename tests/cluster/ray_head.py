@@ -4,13 +4,14 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 import urllib.request
 from pathlib import Path
+
+from tests.cluster.ports import find_free_ports
 
 START_TIMEOUT_SECONDS = 120
 PORT_OPTIONS = (
@@ -110,14 +111,3 @@ class RayHead:
             if named:
                 found.append(int(entry.name))
         return found
-
-
-def find_free_ports(count: int) -> list[int]:
-    """Ports that were free a moment ago."""
-    sockets = [socket.socket() for _ in range(count)]
-    for listening in sockets:
-        listening.bind(("127.0.0.1", 0))
-    ports = [int(listening.getsockname()[1]) for listening in sockets]
-    for listening in sockets:
-        listening.close()
-    return ports

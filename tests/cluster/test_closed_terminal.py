@@ -21,7 +21,7 @@ from memtune.tracking import Recorder
 from memtune.trial_state import TrialState
 from tests.cluster.drivers import list_session_processes
 from tests.cluster.poll import TIMEOUT_SECONDS, poll_until
-from tests.cluster.servers import find_free_port
+from tests.cluster.ports import find_free_port
 
 pytestmark = pytest.mark.cluster
 

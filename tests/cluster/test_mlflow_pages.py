@@ -23,7 +23,7 @@ from memtune.api import run_search
 from memtune.settings import Settings
 from memtune.studies.executor import InProcessExecutor
 from tests.cluster.poll import poll_until
-from tests.cluster.servers import find_free_port
+from tests.cluster.ports import find_free_port
 from tests.conftest import SPACE_TOML, import_tiny_corpus, open_home
 
 pytestmark = [

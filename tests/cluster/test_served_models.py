@@ -17,7 +17,7 @@ from memtune.settings import Settings
 from memtune.studies.executor import InProcessExecutor
 from memtune.tracking.registry.pyfunc_flavor import load_scorer
 from tests.cluster.poll import TIMEOUT_SECONDS, poll_until
-from tests.cluster.servers import find_free_port
+from tests.cluster.ports import find_free_port
 from tests.conftest import import_tiny_corpus, open_home, write_study
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long]

@@ -15,7 +15,7 @@ import requests
 from memtune.tracking import Recorder, compatibility
 from memtune.tracking.mlflow_connection import connect
 from memtune.trial_state import TrialState
-from tests.cluster.servers import find_free_port
+from tests.cluster.ports import find_free_port
 
 pytestmark = [pytest.mark.filterwarnings(f"ignore:{start}") for start in compatibility.OLD_IMPORT_WARNINGS]
 

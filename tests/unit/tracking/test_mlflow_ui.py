@@ -25,6 +25,7 @@ from memtune.tracking import (
 )
 from memtune.tracking.mlflow_ui import ServedPages, _end_group, _write_private, start_server
 from tests.cluster.poll import poll_until
+from tests.cluster.ports import find_free_port
 
 TOKEN = "t" * 43
 
@@ -228,10 +229,7 @@ def places(recorded, tmp_path):
 @pytest.fixture
 def pages(places):
     """MLflow's pages over a store with one trial."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    with serve_pages(port, places) as served:
+    with serve_pages(find_free_port(), places) as served:
         yield served
 
 
