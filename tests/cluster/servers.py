@@ -13,7 +13,6 @@ import re
 import shlex
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -28,14 +27,14 @@ import psycopg
 from psycopg import sql
 from pyarrow import fs
 
-from tests.cluster.poll import TIMEOUT_SECONDS, poll_until
+from tests.cluster.poll import TIMEOUT_SECONDS, is_stopped, poll_until
+from tests.cluster.ports import find_free_port
 
 __all__ = [
     "MlflowServer",
     "ObjectStore",
     "Postgres",
     "Secrets",
-    "find_free_port",
     "find_postgres_programs",
     "find_unprivileged_user",
     "make_secrets",
@@ -45,12 +44,6 @@ SERVICES_FOLDER = Path(__file__).parents[2] / "clusters" / "services"
 MLFLOW_UNIT_PATH = SERVICES_FOLDER / "memtune-mlflow.service"
 PROGRAMS_FOLDER = Path(sys.executable).parent
 LOOPBACK = "127.0.0.1"
-
-
-def find_free_port() -> int:
-    """A free port of loopback."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
 
 
 def find_postgres_programs() -> Path | None:
@@ -138,9 +131,11 @@ class Postgres:
     def suspend(self, max_seconds: float = TIMEOUT_SECONDS) -> Iterator[None]:
         """SIGSTOP all processes until the block ends, at most `max_seconds`; connections stay open."""
         assert self.process is not None
-        pids = [self.process.pid]  # a stopped process starts no further children
-        os.kill(self.process.pid, signal.SIGSTOP)
-        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+        postmaster = self.process.pid
+        pids = [postmaster]  # a stopped process starts no further children
+        os.kill(postmaster, signal.SIGSTOP)
+        poll_until(lambda: is_stopped(postmaster), "the stop of PostgreSQL")
+        children = Path(f"/proc/{postmaster}/task/{postmaster}/children")
         pids += [int(pid) for pid in children.read_text().split()]
 
         def resume() -> None:

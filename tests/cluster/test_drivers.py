@@ -19,7 +19,7 @@ from memtune.studies.executor import InProcessExecutor
 from memtune.trial_state import TrialState
 from tests.cluster.drivers import Driver, read_outcomes, run_driver
 from tests.cluster.fault_table import RecordFault
-from tests.cluster.poll import poll_until
+from tests.cluster.poll import is_stopped, poll_until
 from tests.cluster.study_setup import CHECKPOINT_INTERVAL_TOKENS, STUDY_TOML, StudySetup, describe_outcomes
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("own_locations")]
@@ -152,7 +152,7 @@ def stop_without_lock(driver: Driver, study_setup: StudySetup) -> None:
 
     def stop_if_unlocked() -> bool:
         driver.process.send_signal(signal.SIGSTOP)
-        poll_until(lambda: Path(f"/proc/{driver.process.pid}/stat").read_text().split()[2] == "T", "the stop")
+        poll_until(lambda: is_stopped(driver.process.pid), "the stop")
         try:
             with sqlite3.connect(study_setup.settings.home / "mlflow.db", timeout=0) as store:
                 store.execute("BEGIN IMMEDIATE")

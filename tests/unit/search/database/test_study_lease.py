@@ -17,18 +17,23 @@ import memtune
 from memtune.errors import StudyError
 from memtune.search import Lease
 from memtune.search.database.study_lease import Holder
+from tests.cluster.poll import is_stopped, poll_until
 
 HEARTBEAT = 0.1
 LONG_TIMEOUT_SECONDS = 600.0
 
 HOLD = """
-import sys
+import os, signal, sys
 from memtune.errors import StudyError
 from memtune.search import Lease
 url, beat, timeout = sys.argv[1], float(sys.argv[2]), float(sys.argv[3])
 with Lease(url, "s", heartbeat_seconds=beat, timeout_seconds=timeout) as lease:
     print("holds", flush=True)
     for line in sys.stdin:
+        if line == "stop\\n":
+            with lease._heartbeat_lock:  # else it may stop in a write, and keep the lock of the database
+                os.kill(os.getpid(), signal.SIGSTOP)
+            continue
         try:
             lease.check()
             print("may write", flush=True)
@@ -78,6 +83,14 @@ def check_lease(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline()
 
 
+def stop(process: subprocess.Popen[str]) -> None:
+    """Stop a holder between two heartbeats."""
+    assert process.stdin is not None
+    process.stdin.write("stop\n")
+    process.stdin.flush()
+    poll_until(lambda: is_stopped(process.pid), "the stop")
+
+
 def make_lease(url: str, timeout: float = LONG_TIMEOUT_SECONDS, name: str = "s") -> Lease:
     return Lease(url, name, heartbeat_seconds=HEARTBEAT, timeout_seconds=timeout)
 
@@ -124,7 +137,7 @@ def test_the_lease_of_a_killed_process_of_this_machine_is_free_at_once(url: str,
 
 def test_a_driver_that_was_stopped_too_long_loses_the_lease(url: str, hold: Hold) -> None:
     holder = hold()
-    holder.send_signal(signal.SIGSTOP)
+    stop(holder)
     with make_lease(url, timeout=1.0) as held:
         holder.send_signal(signal.SIGCONT)
         assert f"study s was taken over by process {os.getpid()} on " in check_lease(holder)
@@ -133,7 +146,7 @@ def test_a_driver_that_was_stopped_too_long_loses_the_lease(url: str, hold: Hold
 
 def test_a_driver_that_was_stopped_briefly_keeps_the_lease(url: str, hold: Hold) -> None:
     holder = hold()
-    holder.send_signal(signal.SIGSTOP)
+    stop(holder)
     time.sleep(3 * HEARTBEAT)
     holder.send_signal(signal.SIGCONT)
     assert check_lease(holder) == "may write\n"
