@@ -148,7 +148,7 @@ class FaultInjector:
         """Kill the worker when there are two checkpoints and no report."""
         index = self._get_index_path("killed once")
         poll_until(lambda: len(read_index(index)) == 2, "two checkpoints")
-        self._send_signal("killed once", self._ray.find_trial_processes()[0], signal.SIGKILL)
+        self._send_signal("killed once", self._find_worker(), signal.SIGKILL)
         self._faulty_study.unsaved_seconds = time.time() - index.stat().st_mtime
 
     def _pause(self) -> None:
@@ -159,7 +159,7 @@ class FaultInjector:
         """
         index = self._get_index_path("paused")
         poll_until(lambda: read_index(index), "a checkpoint")
-        (worker,) = self._ray.find_trial_processes()
+        worker = self._find_worker()
         os.kill(worker, signal.SIGSTOP)
         pages, *_ = Path(f"/proc/{worker}/statm").read_text().split()
         _, hard_limit = resource.prlimit(worker, resource.RLIMIT_AS)
@@ -168,11 +168,16 @@ class FaultInjector:
         time.sleep(PAUSE_SECONDS)  # the pause itself
         os.kill(worker, signal.SIGCONT)
 
+    def _find_worker(self) -> int:
+        """The process of the only trial that runs."""
+        (worker,) = poll_until(self._ray.find_trial_processes, "the process of a trial")
+        return worker
+
     def _signal_at_every_start(self, fault: str) -> None:
         number, signalled = self._faulty_study.numbers[fault], set[int]()
         while True:
             lines = "".join(self._driver.lines)
-            if re.search(rf"trial +{number}  failed", lines):
+            if re.search(rf"trial +{number}  (complete|failed) ", lines):
                 return
             starts = len(re.findall(rf"trial +{number}  running", lines))
             workers = set(self._ray.find_trial_processes()) if starts > len(signalled) else set()

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.drivers import Driver, list_processes, open_temporary_folder
+from tests.cluster.poll import poll_until
 
 pytestmark = pytest.mark.cluster
 
@@ -67,10 +68,23 @@ def instance() -> Iterator[Instance]:
         driver = Driver([sys.executable, "-c", RUN], environment | {"RAY_TMPDIR": str(folder)})
         try:
             name, address, ready = json.loads(driver.wait_for_line("memtune-"))
-            titles = {pid: title for pid, session, title in list_processes() if session == driver.process.pid}
+            titles = poll_until(lambda: read_titles(driver.process.pid), "a worker for each core")
             yield Instance(driver, Path(name), address, titles, dict(ready))
         finally:
             driver.kill_session()
+
+
+def read_titles(session: int) -> dict[int, str]:
+    """The command lines of a session; empty until there is a worker for each core.
+
+    One worker can run the tasks of all cores while the others still start.
+    """
+    titles = {pid: title for pid, leader, title in list_processes() if leader == session}
+    return titles if len(find_workers(titles)) >= (os.cpu_count() or 1) else {}
+
+
+def find_workers(titles: dict[int, str]) -> list[int]:
+    return [pid for pid, title in titles.items() if title.startswith("ray::") and "Agent" not in title]
 
 
 def test_the_instance_is_reachable_from_this_machine_only(instance: Instance) -> None:
@@ -94,9 +108,7 @@ def test_no_dashboard_autoscaler_or_log_monitor_runs(instance: Instance) -> None
 
 
 def test_each_core_has_a_worker_that_has_imported_the_modules_of_a_trial(instance: Instance) -> None:
-    workers = [
-        pid for pid, title in instance.titles.items() if title.startswith("ray::") and "Agent" not in title
-    ]
+    workers = find_workers(instance.titles)
     assert len(workers) == os.cpu_count()
     assert instance.ready == dict.fromkeys(instance.ready, True)
     assert {*instance.ready} <= {*workers}

@@ -9,6 +9,7 @@ from memtune.trial_state import TrialState
 from tests.cluster.drivers import read_outcomes, start_ray_instance
 from tests.cluster.hosts import SHARED_MOUNT
 from tests.cluster.on_premises_cluster import CLUSTER_FILE, TIMEOUT_SECONDS, OnPremisesCluster
+from tests.cluster.poll import poll_until
 
 pytestmark = pytest.mark.cluster
 
@@ -82,7 +83,7 @@ def test_a_submitted_study_on_the_embedded_corpus_registers_a_champion(
 def test_a_tear_down_ends_only_the_processes_of_its_cluster(cluster: OnPremisesCluster) -> None:
     with start_ray_instance(cores=1) as other:
         cluster.down()
-        for host in cluster.hosts.hosts:
-            assert host.find_processes("ray") == []
+        hosts = cluster.hosts.hosts
+        poll_until(lambda: not any(host.find_processes("ray") for host in hosts), "the end of Ray")
         command = ["ray", "status", "--address", other.environment["RAY_ADDRESS"]]
         assert "Active:" in cluster.run(*command, variables=other.environment)

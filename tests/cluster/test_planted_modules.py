@@ -17,8 +17,8 @@ import pytest
 
 from memtune.settings import Settings
 from tests.cluster.poll import poll_until
+from tests.cluster.ports import find_free_port
 from tests.cluster.ray_head import RayHead
-from tests.cluster.servers import find_free_port
 from tests.presence import require
 from tests.unit.cli.invocation import TRIAL, list_commands
 
@@ -239,9 +239,12 @@ def test_the_server_of_the_pages_imports_no_module_of_the_working_folder(
         return server.poll() is not None
 
     with subprocess.Popen(command, cwd=shared, stdout=subprocess.PIPE, text=True) as server:
-        assert require(server.stdout).readline().startswith("open ")  # before, a signal ends it with an error
-        poll_until(is_up, "the pages")
-        server.send_signal(signal.SIGTERM)
+        try:
+            # Before, a signal ends it with an error.
+            assert require(server.stdout).readline().startswith("open ")
+            poll_until(is_up, "the pages")
+        finally:
+            server.send_signal(signal.SIGTERM)
     assert [path.name for path in markers.iterdir()] == []
     assert server.returncode == 0
 

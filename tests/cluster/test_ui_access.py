@@ -7,6 +7,8 @@ import signal
 import socket
 import subprocess
 import sys
+import urllib.request
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -16,7 +18,7 @@ from memtune.storage.uris import make_sqlite_uri
 from memtune.tracking import Recorder, link_corpus
 from memtune.trial_state import TrialState
 from tests.cluster.poll import poll_until
-from tests.cluster.servers import find_free_port
+from tests.cluster.ports import find_free_port
 from tests.presence import require
 
 pytestmark = pytest.mark.cluster
@@ -99,12 +101,23 @@ def server(home):
     """A running `memtune ui`."""
     environment = {**os.environ, "MEMTUNE_HOME": str(home)}
     environment.pop("MLFLOW_TRACKING_URI", None)
-    command = [sys.executable, "-m", "memtune.cli", "ui", "--port", str(find_free_port())]
+    port = find_free_port()
+    command = [sys.executable, "-m", "memtune.cli", "ui", "--port", str(port)]
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
-        line = require(process.stdout).readline()
-        assert "token" not in line, "the token is in an output that is not a terminal"
-        yield process
-        process.terminate()
+        try:
+            line = require(process.stdout).readline()
+            assert "token" not in line, "the token is in an output that is not a terminal"
+            poll_until(lambda: is_answering(port), "the pages")
+            yield process
+        finally:
+            process.terminate()
+
+
+def is_answering(port):
+    """Whether the server has loaded; it accepts connections before."""
+    with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5):
+        return True
+    return False
 
 
 @pytest.fixture(scope="module")
@@ -160,7 +173,7 @@ def test_the_owner_opens_the_printed_address_and_sees_the_trials(home, address, 
 
 def test_the_server_ends_with_its_command(address, server):
     """The last test, because it ends the server."""
-    poll_until(lambda: is_listening(address), "the server")
+    assert is_listening(address)
     server.send_signal(signal.SIGTERM)
     assert server.wait(timeout=60) == 0
     assert not is_listening(address)
