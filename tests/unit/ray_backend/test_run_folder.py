@@ -20,8 +20,9 @@ from tests.presence import require
 
 HOLD = """
 import os, subprocess, sys
-from memtune.ray_backend.run_folder import open_run_folder
-with open_run_folder() as folder:
+from memtune.ray_backend import run_folder
+run_folder.MAX_PATH_BYTES = 4096
+with run_folder.open_run_folder() as folder:
     child = subprocess.Popen(["sleep", "1000"], env={"PATH": os.environ["PATH"], sys.argv[1]: str(folder)})
     print(folder, child.pid, flush=True)
     sys.stdin.read()
@@ -30,7 +31,7 @@ with open_run_folder() as folder:
 
 @pytest.fixture(autouse=True)
 def temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A short path, like the default: that of pytest is too long for Ray."""
+    """Where run folders are: in /tmp, every search would remove stale ones. The path is too long for Ray."""
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
     monkeypatch.setattr("memtune.ray_backend.run_folder.MAX_PATH_BYTES", 4096)
     return tmp_path
@@ -39,8 +40,7 @@ def temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def start_driver() -> tuple["subprocess.Popen[str]", Path, int]:
     """A process that holds a run folder, the folder, and a process that belongs to it."""
     program = [sys.executable, "-c", HOLD, RUN_FOLDER_VARIABLE]
-    short = {name: value for name, value in os.environ.items() if name != "RAY_TMPDIR"}
-    driver = subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=short)
+    driver = subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert driver.stdout is not None
     folder, child = driver.stdout.readline().split()
     return driver, Path(folder), int(child)
@@ -170,10 +170,7 @@ def wait_for_end(process: int) -> None:
         os.close(descriptor)
 
 
-def test_the_next_run_removes_the_folder_of_a_driver_whose_cleanup_was_killed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.delenv("RAY_TMPDIR")
+def test_the_next_run_removes_the_folder_of_a_driver_whose_cleanup_was_killed() -> None:
     driver, folder, child = start_driver()
     os.kill(find_cleanup(folder), 9)
     with driver:
@@ -185,8 +182,7 @@ def test_the_next_run_removes_the_folder_of_a_driver_whose_cleanup_was_killed(
         wait_for_end(child)
 
 
-def test_the_folder_of_a_running_driver_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("RAY_TMPDIR")
+def test_the_folder_of_a_running_driver_stays() -> None:
     driver, folder, child = start_driver()
     with driver:
         with open_run_folder():
