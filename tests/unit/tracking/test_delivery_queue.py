@@ -11,6 +11,7 @@ from mlflow.exceptions import MlflowException
 
 from memtune.tracking.runs import recorder as recorder_module
 from memtune.tracking.runs.recorder import DeliveryQueue
+from tests.cluster.poll import poll_until
 
 
 class Receiver:
@@ -93,10 +94,9 @@ def test_a_permanently_refused_command_is_dropped_and_the_next_is_delivered(queu
 def test_put_does_not_wait_for_the_delivery(queue, receiver):
     receiver.open.clear()
     queue.put("a", 1)
-    started = time.perf_counter()
     for number in range(1000):
         queue.put("b", number)
-    assert time.perf_counter() - started < 1
+    assert receiver.arrived == []
     assert not queue.flush(0.01)
     receiver.open.set()
     assert queue.flush(10)
@@ -116,6 +116,7 @@ def test_the_progress_of_a_flush_names_the_reason_of_an_outage(receiver, monkeyp
     queue = DeliveryQueue(receiver.deliver, lambda error: False)
     receiver.failures = [OSError("no route to host")] * 1000
     queue.put("a", 1)
+    poll_until(lambda: "tracking is unavailable" in caplog.text, "the first attempt")
     assert not queue.close(0.2)
     assert "recording: 1 entries left: no route to host" in caplog.text
 
@@ -161,7 +162,7 @@ def test_an_abandoned_queue_releases_a_caller_that_waits(receiver):
 
 def test_a_flush_lasts_as_long_as_something_is_delivered(receiver):
     """Each of five deliveries takes longer than a third of the time allowed without progress."""
-    allowed_seconds, steps = 0.6, []
+    allowed_seconds, steps = 1.5, []
 
     def deliver(key, commands):
         threading.Event().wait(allowed_seconds / 3)

@@ -209,7 +209,7 @@ def test_a_trial_whose_figures_cannot_be_drawn_ends_without_them(tracking_uri, f
         recorder.start_trial("t1", "lstm #0", {})
         recorder.log_reports("t1", make_reports(100))
         recorder.finish_trial("t1", TrialState.COMPLETE)
-        assert recorder.flush(2)
+        assert recorder.flush(60)
     (trial,) = find()
     assert (trial.info.status, trial.data.metrics["best_validation"]) == ("FINISHED", 20000.0)
     assert [record.getMessage() for record in caplog.records] == [
