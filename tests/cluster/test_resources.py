@@ -1,7 +1,6 @@
 """Resources that trials request from Ray: GPUs by their memory, and all missing nodes together."""
 
 import json
-import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,11 +20,11 @@ from memtune.studies.executor import StopRequest
 from memtune.studies.study_run import make_assignment
 from memtune.studies.trial_worker import Assignment
 from memtune.trial_state import TrialState
+from tests.cluster.poll import poll_until
 from tests.cluster.ray_head import RayHead
 
 pytestmark = pytest.mark.cluster
 
-SECONDS = 180
 SPACE = """
 [model]
 family = "lstm"
@@ -158,12 +157,11 @@ def test_a_cluster_without_a_node_grows_to_what_a_study_can_use(
     environment = {"MEMTUNE_HOME": str(settings.home), "MEMTUNE_STORE": settings.corpus_store}
     server = JobServer(growing_head.address)
     job = submit(server, prepare_submission(study_file, environment=environment))
-    end = time.monotonic() + SECONDS
-    while count_nodes(growing_head) < 1 + 3:
-        assert time.monotonic() < end, server.read_log(job)
+
+    def has_grown() -> bool:
         assert not server.get_job(job).has_ended, server.read_log(job)
-        time.sleep(1)
+        return count_nodes(growing_head) == 1 + 3
+
+    poll_until(has_grown, "three nodes")
     assert server.stop(job)
-    while not server.get_job(job).has_ended:
-        assert time.monotonic() < end
-        time.sleep(0.5)
+    poll_until(lambda: server.get_job(job).has_ended, "the end of the job")

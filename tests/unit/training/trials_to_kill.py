@@ -2,9 +2,11 @@
 
 python trials_to_kill.py STORE CACHE THREADS CHECKPOINTS < a line of JSON per trial
 
-It prints `saved NAME` after each checkpoint and `training NAME` at each step between two reports.
+It prints `saved NAME` after each checkpoint and `training` at each step between two reports. At the first
+step after two checkpoints of each trial it waits for the kill.
 """
 
+import signal
 import sys
 from pathlib import Path
 
@@ -19,8 +21,16 @@ if __name__ == "__main__":
     training_loop.PROGRESS_SECONDS = 0.0
     corpus = open_corpus("tiny", store, Path(cache))
     trials = [GradientTrainer(TrialConfig.model_validate_json(line), corpus) for line in sys.stdin]
+    saved: list[str] = []
+
+    def print_step(glance: object) -> None:
+        print("training", flush=True)
+        if len(saved) == 2 * len(trials):
+            signal.pause()
+
     while True:
         for trial in trials:
-            trial.advance(lambda glance: print("training", flush=True))
+            trial.advance(print_step)
             trial.save(Path(checkpoints) / trial.identity)
+            saved.append(trial.identity)
             print("saved", trial.identity, flush=True)
