@@ -87,10 +87,12 @@ def served(home: Settings) -> Iterator[tuple[str, str]]:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     command = [sys.executable, "-m", "memtune.cli", "ui", "--port", str(port)]
     with open(printed, "w") as output, subprocess.Popen(command, env=environment, stdout=output) as process:
-        wait_until_it_answers(f"http://127.0.0.1:{port}/health", process)
-        poll_until(lambda: "stop it with Ctrl-C" in printed.read_text(), "the links of all corpora")
-        yield printed.read_text(), (home.home / "ui-address.txt").read_text().strip()
-        process.send_signal(signal.SIGTERM)
+        try:
+            wait_until_it_answers(f"http://127.0.0.1:{port}/health", process)
+            poll_until(lambda: "stop it with Ctrl-C" in printed.read_text(), "the links of all corpora")
+            yield printed.read_text(), (home.home / "ui-address.txt").read_text().strip()
+        finally:
+            process.send_signal(signal.SIGTERM)
 
 
 def wait_until_it_answers(address: str, process: "subprocess.Popen[bytes]") -> None:

@@ -29,6 +29,7 @@ from tests.cluster.drivers import (
     read_outcomes,
     run_driver,
 )
+from tests.cluster.poll import poll_until
 from tests.cluster.study_setup import EARLY_STOPPING_TOML, lengthen
 from tests.conftest import import_tiny_corpus, open_home, write_study
 from tests.presence import require
@@ -127,7 +128,7 @@ def interrupted(
             driver.wait_for_line("running")
             driver.process.send_signal(signal.SIGSTOP)
             logs = find_run_folder(temporary_folder) / "ray" / "session_latest" / "logs"
-            assert (logs / "runtime_env_agent.log").exists()
+            poll_until((logs / "runtime_env_agent.log").exists, "the log of Ray's agent")
             found = find_canaries(temporary_folder)
             driver.process.send_signal(signal.SIGCONT)
             driver.process.send_signal(signal.SIGINT)

@@ -19,7 +19,7 @@ from memtune.tracking import Recorder, check_tracking, read_leaderboard
 from memtune.tracking.mlflow_connection import connect
 from memtune.tracking.mlflow_ui import start_server
 from memtune.trial_state import TrialState
-from tests.cluster.poll import poll_until
+from tests.cluster.poll import TIMEOUT_SECONDS, poll_until
 from tests.cluster.ports import find_free_port
 from tests.presence import require
 
@@ -255,5 +255,5 @@ def test_a_server_passes_the_check_only_while_it_runs(server):
 def test_concurrent_processes_that_create_a_store_all_find_it_complete(tmp_path):
     program = f"from memtune.tracking import check_tracking; check_tracking({make_sqlite_uri(tmp_path)!r})"
     started = [subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE) for _ in range(3)]
-    errors = [process.communicate(timeout=120)[1].decode() for process in started]
+    errors = [process.communicate(timeout=TIMEOUT_SECONDS)[1].decode() for process in started]
     assert [process.returncode for process in started] == [0, 0, 0], errors

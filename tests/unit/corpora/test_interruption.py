@@ -113,7 +113,7 @@ def import_together(place, word, barrier):
 
 
 def test_concurrent_imports_of_one_name_leave_one_intact_corpus(store, cache):
-    barrier = SPAWN.Barrier(3)
+    barrier = SPAWN.Barrier(3, timeout=60)
     processes = [SPAWN.Process(target=import_together, args=(store, word, barrier)) for word in "abc"]
     for process in processes:
         process.start()

@@ -83,7 +83,7 @@ def test_a_trial_is_nested_in_its_study(record, find):
 
 def test_studies_that_first_record_a_dataset_at_once_all_record_it(tracking_uri, client, find):
     studies = [f"s{number}" for number in range(8)]
-    ready = Barrier(len(studies))
+    ready = Barrier(len(studies), timeout=60)
 
     def drive(study):
         with Recorder(tracking_uri, "ptb") as recorder:
