@@ -21,7 +21,7 @@ from memtune.ray_backend.jobs.job_server import JobServer
 from memtune.ray_backend.jobs.job_submission import prepare_resumption
 from memtune.settings import Settings
 from memtune.trial_state import TrialState
-from tests.cluster.drivers import read_outcomes
+from tests.cluster.drivers import Driver, read_outcomes
 from tests.cluster.ray_head import RayHead
 
 pytestmark = [
@@ -100,18 +100,14 @@ def test_a_detached_job_survives_its_follower_and_is_stopped_and_resumed(
     job = parse_job_id(detached.stdout)
     assert f"memtune jobs logs {job} --follow" in detached.stdout
     server = JobServer(client.address)
-    follower = subprocess.Popen(
-        [sys.executable, "-m", "memtune.cli", "jobs", "logs", job, "--follow"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    assert follower.stdout is not None
-    assert any("tokens" in line for line in follower.stdout)
-    follower.send_signal(signal.SIGINT)
-    _, errors = follower.communicate(timeout=TIMEOUT_SECONDS)
-    assert follower.returncode == 1
+    follower = Driver([sys.executable, "-m", "memtune.cli", "jobs", "logs", job, "--follow"])
+    try:
+        follower.wait_for_line("tokens")
+        follower.process.send_signal(signal.SIGINT)
+        code, _, errors = follower.wait_for_exit()
+    finally:
+        follower.kill_session()
+    assert code == 1
     assert f"{job} continues" in errors
     assert "Traceback" not in errors
     assert server.get_job(job).status == "RUNNING"
