@@ -5,7 +5,6 @@ import os
 import secrets
 import shutil
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -23,6 +22,7 @@ from memtune.trial_state import TrialState
 from tests.cluster.drivers import (
     Driver,
     find_run_folder,
+    find_trial_processes,
     load_resolved_study,
     open_temporary_folder,
     read_files,
@@ -38,6 +38,8 @@ pytestmark = pytest.mark.cluster
 
 TUNE_STEP_TIMEOUT_SECONDS = 10
 """Seconds that Ray Tune gives a worker to end a step of its training."""
+TRAINING_SECONDS = 2.0
+"""Of a worker before it is interrupted."""
 CANARIES = {
     name: f"canary{secrets.token_hex(12)}"
     for name in (
@@ -227,6 +229,19 @@ def test_a_trial_is_promoted_on_ray_after_its_pause(
     }
 
 
+def wait_for_training(search: Driver) -> None:
+    """Wait until the only worker has computed for TRAINING_SECONDS, however busy the machine is."""
+    (worker,) = poll_until(lambda: find_trial_processes(search.process.pid), "a worker")
+    begun = read_cpu_seconds(worker)
+    poll_until(lambda: read_cpu_seconds(worker) > begun + TRAINING_SECONDS, "training")
+
+
+def read_cpu_seconds(process: int) -> float:
+    """Seconds that a process has computed."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 @pytest.mark.long
 def test_a_study_whose_terminal_is_interrupted_repeatedly_makes_progress(
     start_search: Callable[..., Driver], study_file: Path, settings: Settings
@@ -237,10 +252,9 @@ def test_a_study_whose_terminal_is_interrupted_repeatedly_makes_progress(
     for options in ([], ["--resume"], ["--resume"]):
         search = start_search("--trials", "1", *options)
         search.wait_for_line("running")
-        interruption = threading.Timer(2.0, os.killpg, (search.process.pid, signal.SIGINT))
-        interruption.start()
+        wait_for_training(search)
+        os.killpg(search.process.pid, signal.SIGINT)
         code, _, err = search.wait_for_exit()
-        interruption.join()
         assert (code, "Traceback" in err) == (1, False)
         (trial,) = read_outcomes(study_file, settings)
         checkpoint_root = load_resolved_study(study_file, settings).checkpoint_root
