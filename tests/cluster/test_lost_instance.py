@@ -28,7 +28,8 @@ from tests.conftest import write_study
 
 pytestmark = pytest.mark.cluster
 
-NOTICE_SECONDS = 50.0
+NOTICE_SECONDS = 30.0
+CLUSTER_NOTICE_SECONDS = 50.0
 """Less than the 60 s after which Ray ends a driver without a GCS; an idle machine needs 27 s."""
 CLEANUP_SECONDS = 20.0
 """As in test_private_instance."""
@@ -149,7 +150,7 @@ def test_a_search_on_a_cluster_stops_and_says_which_process_died(
         for process in (*instance.find_trial_processes(), instance.session):
             with suppress(ProcessLookupError):  # a worker ends with its raylet
                 os.kill(process, signal.SIGSTOP)
-        code, out, err = driver.wait_for_exit(NOTICE_SECONDS)
+        code, out, err = driver.wait_for_exit(CLUSTER_NOTICE_SECONDS)
     assert code == 1
     assert f"Ray's process {Path(title).name}" in " ".join((out + err).split())
     assert "Traceback" not in out + err
