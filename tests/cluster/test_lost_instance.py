@@ -31,8 +31,7 @@ pytestmark = pytest.mark.cluster
 NOTICE_SECONDS = 30.0
 CLUSTER_NOTICE_SECONDS = 50.0
 """Less than the 60 s after which Ray ends a driver without a GCS; an idle machine needs 27 s."""
-CLEANUP_SECONDS = 20.0
-"""As in test_private_instance."""
+CLEANUP_SECONDS = 5.0
 LENGTHS = "checkpoint_every = '0.5s'\nmax_concurrent = 1\n"
 
 
@@ -71,6 +70,12 @@ def kill_process(session: int, title: str) -> None:
         return found if len(found) == 1 else []
 
     os.kill(poll_until(find_alone, f"one process {title}")[0], signal.SIGKILL)
+
+
+def send_signal(process: int, number: signal.Signals) -> None:
+    """Send a signal to a process unless it has ended: a worker ends with its raylet."""
+    with suppress(ProcessLookupError):
+        os.kill(process, number)
 
 
 def wait_for_no_process(driver: Driver) -> None:
@@ -148,8 +153,8 @@ def test_a_search_on_a_cluster_stops_and_says_which_process_died(
         # They would train, and call the dead process again and again, until the driver has ended.
         stopped.callback(os.killpg, instance.session, signal.SIGKILL)
         for process in (*instance.find_trial_processes(), instance.session):
-            with suppress(ProcessLookupError):  # a worker ends with its raylet
-                os.kill(process, signal.SIGSTOP)
+            stopped.callback(send_signal, process, signal.SIGKILL)  # workers have groups of their own
+            send_signal(process, signal.SIGSTOP)
         code, out, err = driver.wait_for_exit(CLUSTER_NOTICE_SECONDS)
     assert code == 1
     assert f"Ray's process {Path(title).name}" in " ".join((out + err).split())

@@ -19,9 +19,8 @@ from tests.cluster.study_setup import lengthen
 
 pytestmark = pytest.mark.cluster
 
-CLEANUP_SECONDS = 20.0
-"""Far more than a cleanup takes (0.1 to 0.3 s on an idle machine), and less than Ray alone: agents stay for a
-minute."""
+CLEANUP_SECONDS = 5.0
+"""Far more than a cleanup takes (0.1 to 0.3 s), and far less than Ray alone: agents stay for a minute."""
 
 
 @pytest.fixture
