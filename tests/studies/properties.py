@@ -161,7 +161,7 @@ def _find_length(found: Surfaces) -> float:
     planned = [
         found.configs[trial["identity"]].count_tokens(lambda: first)  # a report after each epoch
         for trial in validated
-        if trial["state"] == "complete"
+        if trial["state"] == "complete" and found.configs[trial["identity"]].training is not None
     ]
     epoch = max((trial["tokens"] for trial in validated), default=0)
     return max(planned, default=0) or epoch

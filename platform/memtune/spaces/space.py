@@ -52,18 +52,23 @@ class Space:
         return [{self.root.key: option} for option in self.root.options]
 
     def list_alternatives(self, field: str) -> list[dict[str, Scalar]]:
-        """The parameters that choose each value of a field.
+        """The parameters that choose each value of a field, in each family that has it.
 
         A family without the field is an alternative of its own. A range of many numbers leaves the families.
+        Each alternative comes once before one comes again, in another family.
         """
         found = [
-            {**parameter.conditions, parameter.name: value}
+            (value, {**parameter.conditions, parameter.name: value})
             for parameter in self.parameters()
             if parameter.field == field
             for value in parameter.list_alternatives()
         ]
-        families = self.family_choices()
-        return found + [own for own in families if not any(own.items() <= each.items() for each in found)]
+        for own in self.family_choices():
+            if not any(own.items() <= choice.items() for _, choice in found):
+                found.append((str(own), own))
+        values = [value for value, _ in found]
+        earlier = [values[:place].count(value) for place, value in enumerate(values)]
+        return [found[place][1] for place in sorted(range(len(found)), key=earlier.__getitem__)]
 
     def size(self) -> int | None:
         """Number of points of the space; None if a parameter is continuous."""

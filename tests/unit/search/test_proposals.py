@@ -8,6 +8,7 @@ from optuna.trial import TrialState as OptunaState
 from memtune.errors import ConfigurationError, StudyError
 from memtune.search import StudyReader
 from memtune.search.trial_store import DUPLICATE_OF_KEY, read_outcome
+from memtune.spaces import combine_spaces, read_space
 from memtune.trial_state import StopReason, TrialEnd, TrialState
 from memtune.values import flatten
 from tests.unit.search.conftest import make_space
@@ -330,6 +331,15 @@ def test_the_values_of_a_compared_field_are_tried_in_turn(open_study, space, fie
     proposals = open_study(space, seed=seed, compared=field)
     drawn = [dict(flatten(proposals.ask().configuration))[field] for _ in range(4)]
     assert sorted(drawn) == sorted(values * 2)
+
+
+def test_every_alternative_is_tried_once_before_one_is_tried_in_another_family():
+    layers = "layers = { choice = [1, 2] }\n"
+    texts = {"rnn": layers, "lstm": layers, "feed_forward": ""}
+    spaces = (read_space(f'[model]\nfamily = "{name}"\n{text}', name) for name, text in texts.items())
+    choices = combine_spaces(spaces).list_alternatives("model.layers")
+    assert [choice.get("rnn.model.layers") for choice in choices] == [1, 2, None, None, None]
+    assert [choice.get("lstm.model.layers") for choice in choices] == [None, None, None, 1, 2]
 
 
 def test_a_range_of_many_numbers_is_not_tried_value_by_value():
