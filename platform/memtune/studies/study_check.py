@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -12,7 +13,7 @@ from memtune.data_frames import make_frame, render_table
 from memtune.errors import ConfigurationError, StudyError
 from memtune.number_format import format_count
 from memtune.settings import Settings
-from memtune.studies.definition.resolved_study import ResolvedStudy
+from memtune.studies.definition.resolved_study import BUDGET_SAMPLES, ResolvedStudy
 from memtune.studies.definition.study import Study
 from memtune.studies.definition.study_loader import StudySource, open_study, resolve_study
 from memtune.studies.definition.toml_files import name_place
@@ -166,7 +167,7 @@ def _check_resources(path: Path | None, study: Study, has_cluster: bool) -> None
 def _check_trainings(path: Path | None, resolved: ResolvedStudy) -> None:
     """Raise StudyError where this machine cannot compute any trial, or any repeat, in its precision."""
     repeats = resolved.study.repeats
-    samples = [*resolved.draw(range(DEVICE_SAMPLES))]
+    samples = [*islice(resolved.draw(range(BUDGET_SAMPLES)), DEVICE_SAMPLES)]
     for precision in dict.fromkeys([None, repeats.precision if repeats.are_asked_for else None]):
         problems = [_find_device_problem(resolved, sample, precision) for sample in samples]
         if all(problems):

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -70,7 +70,6 @@ CHANGEABLE_TERMS = {"budget", "prices", "resources", "repeats", "champion", "com
 """Terms that may differ between the runs of one study."""
 BUDGET_SAMPLES = 200
 GPU_REQUEST_SAMPLES = 32
-_NOTHING: Mapping[str, Scalar] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -238,11 +237,11 @@ class ResolvedStudy:
         """
         return make_trial_config(self.space.sample(chooser, self.measure_size))
 
-    def draw(self, seeds: Iterable[int], pinned: Mapping[str, Scalar] = _NOTHING) -> Iterator[TrialConfig]:
+    def draw(self, seeds: Iterable[int], pinned: Mapping[str, Scalar] | None = None) -> Iterator[TrialConfig]:
         """Random trials of the space with the `pinned` parameters, without the draws that are no trial."""
         for seed in seeds:
             with suppress(ConfigurationError):
-                yield self.sample(PinnedChooser(pinned, RandomChooser(seed)))
+                yield self.sample(PinnedChooser(pinned or {}, RandomChooser(seed)))
 
     def list_draw_problems(self, seeds: Iterable[int]) -> list[str]:
         """Why the draws under these seeds that are no trial are none."""
@@ -331,7 +330,7 @@ class ResolvedStudy:
 
     def compute_average_gpus(self, gpu_bytes: int | None) -> float:
         """The GPUs that the trials of the space request on average."""
-        samples = [*self.draw(range(GPU_REQUEST_SAMPLES))]
+        samples = [*islice(self.draw(range(BUDGET_SAMPLES)), GPU_REQUEST_SAMPLES)]
         return sum(self.compute_gpus(sample, gpu_bytes) for sample in samples) / len(samples)
 
     @property

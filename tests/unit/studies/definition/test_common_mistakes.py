@@ -181,7 +181,7 @@ MISTAKES = {
 
 def test_the_study_without_mistakes_is_accepted(study_file: Path, settings: Settings) -> None:
     study_file.write_text(STUDY)
-    resolve(study_file, settings)
+    assert resolve(study_file, settings).study.question in STUDY
 
 
 @pytest.mark.parametrize(("right", "wrong", "message"), MISTAKES.values(), ids=MISTAKES)
