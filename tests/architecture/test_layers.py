@@ -138,6 +138,16 @@ def test_only_subwords_need_tokenizers_and_training_needs_neither_ray_optuna_nor
         "import memtune.corpora, memtune.models, memtune.spaces, memtune.tasks, memtune.training\n"
         "for name in missing - {'tokenizers'}: del sys.modules[name]\n"
         "import memtune, memtune.tracking, memtune.results.loaded_models\n"
+        "import torch, pydantic\n"
+        "from memtune.training.optimisation.optimisers import OptimiserConfig\n"
+        "for kind in ('sgd', 'adam', 'adamw', 'rmsprop', 'nt_asgd', 'muon'):\n"
+        "    weight = torch.nn.Parameter(torch.ones(2, 2))\n"
+        "    config = pydantic.TypeAdapter(OptimiserConfig).validate_python({'kind': kind})\n"
+        "    optimiser = config.build([{'params': [weight], 'role': 'hidden'}])\n"
+        "    optimiser.zero_grad()\n"
+        "    weight.sum().backward()\n"
+        "    optimiser.step()\n"
+        "    optimiser.load_state_dict(optimiser.state_dict())\n"
         "assert 'torch._dynamo' not in sys.modules, 'two seconds at each start'\n"
     )
     done = subprocess.run(

@@ -174,7 +174,8 @@ def use_lean_node() -> Iterator[None]:
 
     class LeanNode(original):  # type: ignore[misc]
         def __init__(self, ray_params: Any, **options: Any) -> None:
-            ray_params.update(node_ip_address=LOOPBACK_ADDRESS)
+            # By default each node waits seconds for one port of the machine, which another node may have.
+            ray_params.update(node_ip_address=LOOPBACK_ADDRESS, dashboard_agent_listen_port=0)
             super().__init__(ray_params, **options)
 
         def start_api_server(self, *, include_dashboard: bool | None, raise_on_failure: bool) -> None:

@@ -143,3 +143,9 @@ def test_a_store_whose_creation_was_interrupted_is_created_again(
     assert not (tmp_path / "mlflow.db").exists()
     assert connect(uri).search_experiments()
     assert list(tmp_path.glob("*.new")) == []
+
+
+def test_a_new_store_waits_for_the_disk_once_it_is_created(tmp_path: Path) -> None:
+    store = connect(make_sqlite_uri(tmp_path))._tracking_client.store
+    with store.engine.connect() as connection:
+        assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 2

@@ -13,10 +13,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.optimize import OptimizeResult, least_squares
 
 from memtune.arguments import check_type
 from memtune.data_frames import make_frame, render_table
@@ -27,6 +26,9 @@ from memtune.results.study.study_trials import StudyTrial
 from memtune.results.study.study_view import open_view
 from memtune.settings import Settings
 from memtune.values import Value
+
+if TYPE_CHECKING:
+    from scipy.optimize import OptimizeResult
 
 MIN_SIZES, MIN_LENGTHS = 5, 4
 """Intervals of fewer hold less than 95 %."""
@@ -327,7 +329,10 @@ def _fit(curves: Curves, start: np.ndarray | None = None) -> np.ndarray:
     return law
 
 
-def _minimise(curves: Curves, start: np.ndarray) -> OptimizeResult:
+def _minimise(curves: Curves, start: np.ndarray) -> "OptimizeResult":
+    # Imported here: it loads for a tenth of a second, and every search ends with a report.
+    from scipy.optimize import least_squares
+
     bounds = ([-20, -20, 0.01, -20, 0.01], [np.log(curves.cost.min()), 20, MAX_EXPONENT, 20, MAX_EXPONENT])
     return least_squares(
         lambda law: np.log(_compute_loss(law, curves.parameters, curves.tokens) / curves.cost),

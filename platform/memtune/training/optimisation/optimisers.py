@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from inspect import unwrap
 from itertools import accumulate
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import torch
 from pydantic import Field
@@ -14,7 +14,21 @@ from typing_extensions import override
 from memtune.models.compilation import leave_uncompiled
 from memtune.values import Value
 
+OptimiserT = TypeVar("OptimiserT", bound=Optimizer)
 
+
+def _load_no_compiler(kind: type[OptimiserT]) -> type[OptimiserT]:
+    """The class of optimisers, without the import of torch's compiler where nothing compiles.
+
+    The compiler loads for a second in every worker, and leaves a folder of its own in the temporary one.
+    """
+    methods = ("add_param_group", "zero_grad", "state_dict", "load_state_dict")
+    replaced = {name: unwrap(getattr(kind, name)) for name in methods}
+    replaced["step"] = torch.no_grad()(unwrap(kind.step))
+    return type(kind.__name__, (kind,), {name: leave_uncompiled(each) for name, each in replaced.items()})
+
+
+@_load_no_compiler
 class OptimiserOfGroups(Optimizer):
     """Optimisers of one group of parameters each, with one state and one list of groups: Muon and AdamW."""
 
@@ -23,7 +37,6 @@ class OptimiserOfGroups(Optimizer):
         super().__init__([optimiser.param_groups[0] for optimiser in optimisers], {})
 
     @override
-    @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
         """Take a step with each optimiser."""
         for optimiser, group in zip(self._optimisers, self.param_groups, strict=True):
@@ -32,18 +45,11 @@ class OptimiserOfGroups(Optimizer):
             optimiser.step()
 
 
-class LightSGD(torch.optim.SGD):
-    """torch.optim.SGD, whose creation and state load torch's compiler only where something compiles.
-
-    The compiler loads for a second in every worker, and leaves a folder of its own in the temporary one. On a
-    CPU the steps of plain SGD are those of `update_step.ModelUpdater`.
-    """
-
-    add_param_group = leave_uncompiled(unwrap(Optimizer.add_param_group))
-    zero_grad = leave_uncompiled(unwrap(Optimizer.zero_grad))
-    state_dict = leave_uncompiled(unwrap(Optimizer.state_dict))
-    load_state_dict = leave_uncompiled(unwrap(Optimizer.load_state_dict))
-
+SGD = _load_no_compiler(torch.optim.SGD)
+Adam = _load_no_compiler(torch.optim.Adam)
+AdamW = _load_no_compiler(torch.optim.AdamW)
+RMSprop = _load_no_compiler(torch.optim.RMSprop)
+Muon = _load_no_compiler(torch.optim.Muon)
 
 LearningRate = Annotated[
     float,
@@ -100,11 +106,9 @@ class SGDConfig(OptimiserBase):
     """Share of the last step's direction that is kept; 0 keeps none."""
     weight_decay: WeightDecay = 0.0
 
-    def build(self, parameters: Parameters) -> torch.optim.Optimizer:
+    def build(self, parameters: Parameters) -> Optimizer:
         """The optimiser of these parameters."""
-        return LightSGD(
-            parameters, self.learning_rate, self.momentum, weight_decay=self.weight_decay, fused=True
-        )
+        return SGD(parameters, self.learning_rate, self.momentum, weight_decay=self.weight_decay, fused=True)
 
     @override
     def changes_unread_rows(self) -> bool:
@@ -128,12 +132,10 @@ class AdamConfig(OptimiserBase):
     epsilon: Epsilon = 1e-8
     weight_decay: WeightDecay = 0.0
 
-    def build(self, parameters: Parameters) -> torch.optim.Optimizer:
+    def build(self, parameters: Parameters) -> Optimizer:
         """The optimiser of these parameters."""
         betas = (self.beta1, self.beta2)
-        return torch.optim.Adam(
-            parameters, self.learning_rate, betas, self.epsilon, self.weight_decay, fused=True
-        )
+        return Adam(parameters, self.learning_rate, betas, self.epsilon, self.weight_decay, fused=True)
 
 
 class AdamWConfig(OptimiserBase):
@@ -156,10 +158,10 @@ class AdamWConfig(OptimiserBase):
     def uses_roles(self) -> bool:
         return self.decayed == "matrices"
 
-    def build(self, parameters: Parameters) -> torch.optim.Optimizer:
+    def build(self, parameters: Parameters) -> Optimizer:
         """The optimiser of these parameters."""
         betas = (self.beta1, self.beta2)
-        return torch.optim.AdamW(
+        return AdamW(
             [_leave_out_vectors(each) for each in parameters] if self.uses_roles else parameters,
             self.learning_rate,
             betas,
@@ -181,9 +183,9 @@ class RMSpropConfig(OptimiserBase):
     """Share of the last step's direction that is kept; 0 keeps none."""
     weight_decay: WeightDecay = 0.0
 
-    def build(self, parameters: Parameters) -> torch.optim.Optimizer:
+    def build(self, parameters: Parameters) -> Optimizer:
         """The optimiser of these parameters."""
-        return torch.optim.RMSprop(
+        return RMSprop(
             parameters,
             self.learning_rate,
             self.smoothing,
@@ -212,9 +214,9 @@ class NTASGDConfig(OptimiserBase):
     interval: int = Field(5, ge=1, json_schema_extra={"unit": "reports"})
     """Number of the last reports that the newest one is not compared with."""
 
-    def build(self, parameters: Parameters) -> torch.optim.Optimizer:
+    def build(self, parameters: Parameters) -> Optimizer:
         """The optimiser of these parameters."""
-        return torch.optim.SGD(parameters, self.learning_rate, weight_decay=self.weight_decay, fused=True)
+        return SGD(parameters, self.learning_rate, weight_decay=self.weight_decay, fused=True)
 
     @override
     def should_average(self, valid_costs: Sequence[float]) -> bool:
@@ -245,24 +247,24 @@ class MuonConfig(OptimiserBase):
     def uses_roles(self) -> bool:
         return True
 
-    def build(self, parameters: Parameters) -> torch.optim.Optimizer:
+    def build(self, parameters: Parameters) -> Optimizer:
         """The optimiser of these groups of parameters; parameters without a role are AdamW's."""
         listed = list(parameters)
         groups = listed if isinstance(listed[0], dict) else [{"params": listed}]
         return OptimiserOfGroups([self._build_group(group) for group in groups])  # type: ignore[arg-type]
 
-    def _build_group(self, group: dict[str, Any]) -> torch.optim.Optimizer:
+    def _build_group(self, group: dict[str, Any]) -> Optimizer:
         if group.get("role") == "hidden":
             # The factor of Liu et al. (2025), "Muon is Scalable for LLM Training", under which the learning
             # rate and the weight decay of AdamW suit both.
-            return torch.optim.Muon(
+            return Muon(
                 [group],
                 self.learning_rate,
                 self.weight_decay,
                 self.momentum,
                 adjust_lr_fn="match_rms_adamw",
             )
-        return torch.optim.AdamW(
+        return AdamW(
             [_leave_out_vectors(group)],
             self.learning_rate,
             (self.beta1, self.beta2),
