@@ -147,7 +147,7 @@ def _write_without_sync(path: Path) -> Iterator[None]:
     def set_up(connection: Any, _record: object) -> None:
         if isinstance(connection, sqlite3.Connection):
             (_, _, opened), *_ = connection.execute("PRAGMA database_list")
-            if opened and Path(opened).samefile(path):
+            if Path(opened).name == path.name:
                 connection.execute("PRAGMA synchronous = OFF")
 
     event.listen(Engine, "connect", set_up)
