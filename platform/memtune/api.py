@@ -74,7 +74,7 @@ def run_search(
     output = console or TextConsole(quiet=not progress)
 
     conclude = partial(_conclude, output.print)
-    hooks = StudyHooks(partial(LiveDisplay, output), conclude, output.print, draw_trial_figures)
+    hooks = StudyHooks((partial(LiveDisplay, output),), conclude, output.print, draw_trial_figures)
 
     def run(resume: bool) -> StudyResult:
         runs_trials = executor or RayExecutor(address, output.print)

@@ -320,7 +320,7 @@ def _look(
     """The alternatives that may be best, and whether all their pairs are within the indifference."""
     best = min(results, key=lambda name: _average(results[name]))
     others = [name for name in results if name != best]
-    corrected = correct_for_choice([_find_p(results[best], results[name]) for name in others])
+    corrected = correct_for_choice([find_p(results[best], results[name]) for name in others])
     worse = {name for name, p in zip(others, corrected, strict=True) if p < 1 - CONFIDENCE_LEVEL}
     remaining = tuple(name for name in results if name not in worse)
     # That all pairs are equal needs every interval, so that none is corrected for their number.
@@ -331,19 +331,25 @@ def _look(
     )
 
 
-def _find_p(best: dict[int, float] | float, other: dict[int, float] | float) -> float:
-    """Two models that count differ exactly; a pair that cannot be tested yet counts in the correction."""
+def find_p(best: dict[int, float] | float, other: dict[int, float] | float) -> float:
+    """The p-value of a pair in `correct_for_choice`: 1 where it cannot be tested yet, for it was looked at.
+
+    Two models that count differ exactly, or not at all.
+    """
     if not isinstance(best, dict) and not isinstance(other, dict):
         return float(best == other)
     test = compare_results(best, other)
     return 1.0 if test is None else test.p
 
 
-def compare_results(first: dict[int, float] | float, second: dict[int, float] | float) -> PairedTest | None:
-    """The t-test of two alternatives by their costs; None also where both have the one cost of counts."""
+def compare_results(
+    first: dict[int, float] | float, second: dict[int, float] | float, pairs: int = 1
+) -> PairedTest | None:
+    """`compare_seeds`, also of a model that counts, with one cost under every seed; None where both count."""
     if isinstance(first, dict):
-        return compare_seeds(first, second if isinstance(second, dict) else dict.fromkeys(first, second))
-    return compare_seeds(dict.fromkeys(second, first), second) if isinstance(second, dict) else None
+        other = second if isinstance(second, dict) else dict.fromkeys(first, second)
+        return compare_seeds(first, other, pairs)
+    return compare_seeds(dict.fromkeys(second, first), second, pairs) if isinstance(second, dict) else None
 
 
 def _average(results: dict[int, float] | float) -> float:

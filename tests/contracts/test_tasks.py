@@ -40,6 +40,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "inference": {"fusion": "deep"},
     "probe": {"reads_last_state": True},
 }
+COUNTED_IN_EXAMPLES = {"sentiment", "inference", "probe"}
 ROWS = "probe-dyck-rows-60-evaluated-20-length-8-depth-6"
 MODEL = {"family": "lstmn", "width": 6, "initial_range": 0.5}
 TRAINING = {"tokens": 40, "report_every": 20, "optimiser": {"kind": "adam", "learning_rate": 0.02}}
@@ -75,6 +76,11 @@ def make_trainer(corpus: Corpus) -> Callable[[str], GradientTrainer]:
 
 def test_every_task_has_an_example():
     assert EXAMPLES.keys() == TASKS.keys()
+
+
+@each_task
+def test_a_classifier_counts_examples_and_another_task_tokens(kind):
+    assert (TASKS[kind].prediction_unit == "examples") == (kind in COUNTED_IN_EXAMPLES)
 
 
 @each_task

@@ -63,8 +63,10 @@ class Conclusion:
 class StudyHooks:
     """What the layers above plug into a study's run."""
 
-    watch: Callable[[TrialPhase], AbstractContextManager[Watcher]]
-    """Opens a display of a phase."""
+    watches: Sequence[Callable[[TrialPhase], AbstractContextManager[Watcher]]]
+    """Each opens what gets a trial after each of its states and reports: a display, or another tracker.
+
+    After a resume the whole curves come again."""
     conclude: Callable[[ResolvedStudy, Recorder], Conclusion | None]
     """Chooses the best configuration of the stored trials and repeats, tests it, and offers it to the
     registry."""
@@ -336,8 +338,9 @@ class _StudyRun:
     ) -> list[DirectedTrial]:
         """Run trials up to the phase's budget; return those left open."""
         phase = replace(phase, earlier=proposals.list_outcomes(), find_seconds_left=self._find_seconds_left)
-        with self._hooks.watch(phase) as display:
-            watchers = [display, self._clock.tick, count_spending]
+        with ExitStack() as stack:
+            opened = [stack.enter_context(watch(phase)) for watch in self._hooks.watches]
+            watchers = [*opened, self._clock.tick, count_spending]
             director = Director(
                 proposals, records, phase.max_trials, rule, watchers, self._resolved.study.compare
             )

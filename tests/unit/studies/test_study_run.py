@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from memtune.search import Lease, StudyReader
 from memtune.search.database import study_lease
 from memtune.settings import Settings
 from memtune.studies.definition.study_terms import read_stored_terms
-from memtune.studies.director import Watcher
+from memtune.studies.director import DirectedTrial, Watcher
 from memtune.studies.executor import ExecutorRun, InProcessExecutor
 from memtune.studies.study_run import StudyHooks, StudyResult, TrialPhase, run_study
 from memtune.studies.trial_worker import Assignment
@@ -92,16 +92,22 @@ def run(
     phases: list[TrialPhase] | None = None,
     conclude: Callable[[], None] = lambda: None,
     resume: bool = False,
+    track: Watcher = lambda trial: None,
 ) -> StudyResult:
-    """Run the study; `phases` receives what a display is told, and `conclude` is called at the end."""
+    """Run the study; `phases` and `track` receive what a display is told; `conclude` is called at the end."""
 
     @contextmanager
     def watch(phase: TrialPhase) -> Iterator[Watcher]:
         if phases is not None:
             phases.append(phase)
-        yield lambda trial: None
+        yield track
 
-    hooks = StudyHooks(watch, lambda *given: conclude(), lambda message: None, lambda *given: {})
+    hooks = StudyHooks(
+        (watch, lambda phase: nullcontext(track)),
+        lambda *given: conclude(),
+        lambda message: None,
+        lambda *given: {},
+    )
     resolved = resolve(study_file, settings, **terms)
     return run_study(study_file, resolved, executor or InProcessExecutor(), hooks, resume=resume)
 
@@ -118,6 +124,20 @@ def test_a_repeat_has_the_number_of_its_trial_and_its_seed(study_file: Path, set
     configs = [TrialConfig.model_validate(repeat.configuration) for repeat in result.repeats]
     names = [phases[1].names.name(number, config) for number, config in enumerate(configs)]
     assert sorted(names) == ["#0 seed 1", "#0 seed 2"]
+
+
+def test_another_tracker_beside_the_display_sees_every_trial_with_its_curve(
+    study_file: Path, settings: Settings
+) -> None:
+    seen: list[object] = []
+
+    def track(trial: DirectedTrial) -> None:
+        seen.append(
+            (trial.proposal.identity, trial.state, {each.tokens: each.cost for each in trial.reports})
+        )
+
+    for outcome in run(study_file, settings, REPEATED, track=track).outcomes:
+        assert seen.count((outcome.identity, outcome.state, outcome.curve)) == 2
 
 
 def test_a_resume_records_the_trials_and_repeats_that_the_tracking_store_lost(

@@ -8,7 +8,6 @@ from memtune.corpora import Example
 from memtune.corpora.batching.protocols import SentenceProtocol, TreeProtocol
 from memtune.tasks import (
     QUESTION_TASKS,
-    TASKS,
     AgreementConfig,
     CompletionConfig,
     InferenceConfig,
@@ -18,18 +17,6 @@ from memtune.tasks import (
 from tests.unit.tasks.labelled_corpora import make_sentiment_corpus
 
 QUESTION = Example([["the", "dog", "barks"]], {"agreement": [(0, 2, "barks", "bark", 0)]})
-
-
-def test_classifiers_count_examples_and_other_tasks_tokens():
-    units = {kind: config.prediction_unit for kind, config in TASKS.items()}
-    assert units == {
-        "language_modelling": "tokens",
-        "completion": "tokens",
-        "agreement": "tokens",
-        "sentiment": "examples",
-        "inference": "examples",
-        "probe": "examples",
-    }
 
 
 def test_question_tasks_are_those_that_a_language_model_answers():

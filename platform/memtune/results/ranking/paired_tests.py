@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from memtune.errors import CorpusError
 from memtune.results.ranking.selection import Configuration, Trial
-from memtune.seed_statistics import CONFIDENCE_LEVEL, PairedTest, compare_seeds
+from memtune.seed_statistics import CONFIDENCE_LEVEL, PairedTest
 from memtune.tasks import ItemCosts
 
 MIN_ITEMS = 6
@@ -70,30 +70,9 @@ def _draw_signed_sums(values_I2: NDArray[np.float64], draws: int) -> NDArray[np.
     )
 
 
-def compare_configurations(
-    first: Configuration[Trial], second: Configuration[Trial], pairs: int = 1
-) -> PairedTest | None:
-    """The t-test over seeds; None for fewer than three seeds, and where both models count.
-
-    The intervals of so many `pairs` hold at once.
-    """
-    if first.best.is_counted and second.best.is_counted:
-        return None
-    return compare_seeds(*_pair_costs(first, second), pairs)
-
-
 def count_equal_seeds(first: Configuration[Trial], second: Configuration[Trial]) -> int:
     """The seeds that both have; a model that counts has those of the other."""
-    own, other = _pair_costs(first, second)
-    return len(own.keys() & other.keys())
-
-
-def _pair_costs(
-    first: Configuration[Trial], second: Configuration[Trial]
-) -> tuple[dict[int, float], dict[int, float]]:
-    own, other = first.cost_by_seed, second.cost_by_seed
+    own, other = first.cost_by_seed.keys(), second.cost_by_seed.keys()
     if first.best.is_counted:
-        own = dict.fromkeys([*own, *other], first.estimate.cost)
-    if second.best.is_counted:
-        other = dict.fromkeys([*own, *other], second.estimate.cost)
-    return own, other
+        return len(own | other if second.best.is_counted else other)
+    return len(own if second.best.is_counted else own & other)

@@ -122,6 +122,11 @@ class Configuration(Generic[T_co]):
             if trial.is_repeat or not self.is_repeated
         }
 
+    @property
+    def results(self) -> dict[int, float] | float:
+        """The costs that tests compare: by seed, or the one cost of a model that counts."""
+        return self.estimate.cost if self.best.is_counted else self.cost_by_seed
+
     def explain(self, objective: Objective, digits: int) -> str:
         """Why it has no place; empty for one that has."""
         return "" if self.place else f"{format_count(self.estimate.seeds, 'seed')}, fewer than others"

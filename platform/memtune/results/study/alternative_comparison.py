@@ -7,10 +7,10 @@ from typing import Literal
 from memtune.errors import CorpusError, StorageError
 from memtune.number_format import format_count
 from memtune.objective import Objective
-from memtune.results.ranking.paired_tests import compare_configurations, compare_items, count_equal_seeds
+from memtune.results.ranking.paired_tests import compare_items, count_equal_seeds
 from memtune.results.ranking.selection import Configuration, Ranking
 from memtune.results.study.study_trials import StudyTrial
-from memtune.seed_statistics import MIN_PAIRED_SEEDS, PairedTest, correct_for_choice
+from memtune.seed_statistics import MIN_PAIRED_SEEDS, PairedTest, compare_results, correct_for_choice, find_p
 from memtune.storage.folder import Folder
 from memtune.tasks import ItemCosts
 from memtune.values import Value
@@ -86,10 +86,8 @@ def compare_all(
 ) -> tuple[WinnerComparison, ...]:
     """The first one with each other; the intervals hold for all pairs, for it was chosen by its costs."""
     winner, others = compared[0], compared[1:]
-    tests = [compare_configurations(winner, other, comb(len(compared), 2)) for other in others]
-    corrected = correct_for_choice(
-        [_find_p(winner, other, test) for other, test in zip(others, tests, strict=True)]
-    )
+    tests = [compare_results(winner.results, other.results, comb(len(compared), 2)) for other in others]
+    corrected = correct_for_choice([find_p(winner.results, other.results) for other in others])
     choice = f" and the choice of the best of {len(compared)}" if len(compared) > 2 else ""
     return tuple(
         _compare(
@@ -102,15 +100,6 @@ def compare_all(
         )
         for other, test, p in zip(others, tests, corrected, strict=True)
     )
-
-
-def _find_p(winner: Ranked, other: Ranked, test: PairedTest | None) -> float:
-    """What a pair counts for in the correction: two models that count differ exactly, or not at all."""
-    if test is None and winner.best.is_counted and other.best.is_counted:
-        return float(winner.estimate.cost == other.estimate.cost)
-    if test is None:
-        return 1.0
-    return test.p
 
 
 def _compare(

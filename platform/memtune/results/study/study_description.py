@@ -9,6 +9,7 @@ from memtune.results.study.study_leaderboard import describe_model, make_entry
 from memtune.results.study.study_trials import StudyTrial
 from memtune.results.study.study_view import StudyView
 from memtune.results.study.verdicts import Verdict
+from memtune.spaces import FAMILY_FIELD
 from memtune.tracking import RegisteredVersion, Registration, describe_registered, make_version_link
 from memtune.training import TrialConfig
 from memtune.usage import add_usages
@@ -100,13 +101,14 @@ def describe_conclusion(
     view: StudyView, answer: StudyAnswer, statements: Sequence[str], registration: Registration | None
 ) -> str:
     """The question, the answer with interval and tests, the best of each alternative, and the cost."""
+    alternative = "family" if view.terms.compare == FAMILY_FIELD else "alternative"
     return "\n\n".join(
         [
             f"**Question.** {answer.question}",
             f"**Answer.** {answer.answer}",
             *(["\n".join(f"- {statement}" for statement in statements)] if statements else []),
             describe_champion(registration),
-            f"#### The best trial of each {'alternative' if view.terms.compare else 'family'}",
+            f"#### The best trial of each {alternative}",
             make_alternatives_table(view),
             "#### Trials and repeats by state, and what they used",
             make_state_table(view),
