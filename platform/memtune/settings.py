@@ -25,6 +25,8 @@ URI_VARIABLES = (
 )
 """Every environment variable with a URL that memtune or its libraries read; none may hold credentials."""
 
+SINGLE_TRIALS_FOLDER = "single"
+"""In the folder of studies: what trials without a study have there."""
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
 
 
@@ -87,6 +89,10 @@ class Settings(UserValue):
             return cls.from_environment()
         check_type("settings", settings, cls, 'memtune.Settings, such as Settings.from_environment("HOME")')
         return settings
+
+    def name_checkpoint_root(self, study: str) -> str:
+        """The folder of the checkpoints of a study's trials."""
+        return f"{self.studies_folder}/{study}/checkpoints"
 
 
 @cache

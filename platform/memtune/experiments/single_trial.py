@@ -13,10 +13,9 @@ from memtune.errors import StudyError
 from memtune.library import FileKind, find_file
 from memtune.model_checks.check_run import check_new_families
 from memtune.plugins import SourceStore, list_sources
-from memtune.results.loaded_models import SINGLE_TRIALS_FOLDER
 from memtune.results.model_evaluation import evaluate_model
 from memtune.results.registration import register_trial_model, wait_for_records
-from memtune.settings import Settings
+from memtune.settings import SINGLE_TRIALS_FOLDER, Settings
 from memtune.studies.checkpoint_store import Checkpoints
 from memtune.studies.definition.study import copy_as_toml
 from memtune.studies.definition.toml_files import load_listed_models, name_place, override_fields, read_toml
@@ -145,7 +144,8 @@ def train_trial(
     check_tracking(settings.tracking_uri)
     check_new_families([file.trial])
     checkpoints = open_checkpoints(file.trial, corpus, settings)
-    SourceStore(_find_folder(settings)).write(list_sources(file.trial.model_dump(mode="json")))
+    sources = SourceStore(f"{settings.studies_folder}/{SINGLE_TRIALS_FOLDER}")
+    sources.write(list_sources(file.trial.model_dump(mode="json")))
     trainer = checkpoints.restore(corpus, device) or create_trainer(file.trial, corpus, device)
     initial_tokens = trainer.tokens
     with Recorder(settings.tracking_uri, corpus.name, draw_figures=draw_figures) as recorder:
@@ -221,11 +221,7 @@ def train_at_best_rate(
 
 def open_checkpoints(trial: TrialConfig, corpus: Corpus, settings: Settings) -> Checkpoints:
     """The checkpoints of a configuration that is trained without a study."""
-    return Checkpoints(f"{_find_folder(settings)}/checkpoints", trial.identity(corpus.digest))
-
-
-def _find_folder(settings: Settings) -> str:
-    return f"{settings.studies_folder}/{SINGLE_TRIALS_FOLDER}"
+    return Checkpoints(settings.name_checkpoint_root(SINGLE_TRIALS_FOLDER), trial.identity(corpus.digest))
 
 
 def _train_and_record(

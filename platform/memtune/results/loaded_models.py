@@ -18,7 +18,7 @@ from memtune.models.architecture import LanguageModel, Model
 from memtune.number_format import format_parameters
 from memtune.plugins import SourceStore, run_with_sources
 from memtune.results.other_texts import number_words
-from memtune.settings import Settings
+from memtune.settings import SINGLE_TRIALS_FOLDER, Settings
 from memtune.studies.checkpoint_store import Checkpoints
 from memtune.tasks import compute_text_nats
 from memtune.tracking import (
@@ -27,6 +27,7 @@ from memtune.tracking import (
     RegisteredVersion,
     TextReader,
     TextRules,
+    TrialRun,
     find_text_rules,
     find_trial_run,
     is_trial_name,
@@ -42,9 +43,6 @@ from memtune.training import (
     read_checkpoint,
 )
 from memtune.values import UserValue, parse
-
-SINGLE_TRIALS_FOLDER = "single"
-"""The folder of trials without a study, where studies have theirs."""
 
 
 @dataclass(frozen=True)
@@ -120,18 +118,25 @@ def _load_version(
     return found, model, parse(TrialConfig, found.card.result.configuration, place)
 
 
+def name_study_folder(run: TrialRun) -> str:
+    """The folder of a trial's study, or of trials without one, in the folder of studies."""
+    return SINGLE_TRIALS_FOLDER if run.study == NO_STUDY else run.study
+
+
 def _open_trial(name: str, settings: Settings, device: str, trust_code: bool) -> TrainedModel:
     run = find_trial_run(settings.tracking_uri, name)
-    study = SINGLE_TRIALS_FOLDER if run.study == NO_STUDY else run.study
-    root = f"{settings.studies_folder}/{study}"
+    study = name_study_folder(run)
 
     def open_checkpoint() -> tuple[CheckpointRecord, Model]:
-        with Checkpoints(f"{root}/checkpoints", run.trial).open_newest(run.max_tokens) as folder:
+        checkpoints = Checkpoints(settings.name_checkpoint_root(study), run.trial)
+        with checkpoints.open_newest(run.max_tokens) as folder:
             model = load_best_model(folder)
             return read_checkpoint(folder).record, model
 
     try:
-        record, model = run_with_sources(open_checkpoint, SourceStore(root).read, name, trust_code)
+        record, model = run_with_sources(
+            open_checkpoint, SourceStore(f"{settings.studies_folder}/{study}").read, name, trust_code
+        )
     except CheckpointError as error:
         # A reused training is stored at its end alone, and early stopping may have ended this trial before.
         other = f'; use "{run.reused_from}", which has trained it' if run.reused_from else ""

@@ -15,7 +15,8 @@ from typing import Any
 
 import optuna
 from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial
+from optuna.trial import TrialState as OptunaState
 
 
 class RestrictedStudy:
@@ -49,13 +50,13 @@ class RestrictedStudy:
         return list(self._trials)
 
     def get_trials(
-        self, deepcopy: bool = True, states: Container[TrialState] | None = None
+        self, deepcopy: bool = True, states: Container[OptunaState] | None = None
     ) -> list[FrozenTrial]:
         """The given trials in these states. They are not copied: samplers do not change them."""
         return [trial for trial in self._trials if states is None or trial.state in states]
 
     def _get_trials(
-        self, deepcopy: bool = False, states: Container[TrialState] | None = None, use_cache: bool = True
+        self, deepcopy: bool = False, states: Container[OptunaState] | None = None, use_cache: bool = True
     ) -> list[FrozenTrial]:
         return self.get_trials(deepcopy, states)
 

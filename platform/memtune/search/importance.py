@@ -20,7 +20,8 @@ from typing import Any
 
 import optuna
 from optuna.distributions import CategoricalDistribution
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial
+from optuna.trial import TrialState as OptunaState
 
 from memtune.search.compatibility import RestrictedStudy, suppress_optuna_messages
 from memtune.search.samplers.observed_values import extrapolate_stopped
@@ -77,7 +78,7 @@ def rank_parameters(trials: Sequence[FrozenTrial]) -> list[ParameterImportance]:
     alone: its share of 100 % would say nothing. Trials that were stopped early count with their extrapolated
     final value (`extrapolate_stopped`).
     """
-    complete = [t for t in extrapolate_stopped(select_started(trials)) if t.state is TrialState.COMPLETE]
+    complete = [t for t in extrapolate_stopped(select_started(trials)) if t.state is OptunaState.COMPLETE]
     valued = [trial for trial in complete if trial.value is not None and math.isfinite(trial.value)]
     if len(valued) < MIN_IMPORTANCE_TRIALS:
         return []

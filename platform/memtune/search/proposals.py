@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial
+from optuna.trial import TrialState as OptunaState
 
 from memtune.search.database.outage_buffer import OutageBuffer, StorageUnavailableError, convert_outage_errors
 from memtune.search.database.study_database import open_study_database, redact_url
@@ -114,7 +115,7 @@ class Proposals:
     def complete(self, number: int, value: float, end: TrialEnd | None = None) -> None:
         """End a trial with its final value; a value that is not finite is a failure."""
         if math.isfinite(value):
-            self._end(number, TrialState.COMPLETE, end, value=float(value))
+            self._end(number, OptunaState.COMPLETE, end, value=float(value))
         else:
             self.fail(number, TrialEnd(reason=StopReason.DIVERGED, detail=f"the objective is {value}"))
 
@@ -126,7 +127,7 @@ class Proposals:
         `tokens` and `value` are the report that decided it. They are stored together with the decision, so
         that a kill between two writes leaves no trial open that was to stop.
         """
-        self._end(number, TrialState.PRUNED, end, tokens=tokens, value=value)
+        self._end(number, OptunaState.PRUNED, end, tokens=tokens, value=value)
 
     def pause(self, number: int, end: TrialEnd, tokens: int, value: float) -> None:
         """Pause a running trial at a report; the sampler learns from its curve so far."""
@@ -139,7 +140,7 @@ class Proposals:
 
     def fail(self, number: int, end: TrialEnd) -> None:
         """End a failed trial; the sampler ignores it."""
-        self._end(number, TrialState.FAIL, end)
+        self._end(number, OptunaState.FAIL, end)
 
     def list_unfinished(self) -> list[Proposal]:
         """The running trials, which a later driver resumes."""
@@ -180,12 +181,12 @@ class Proposals:
             self._buffer.try_once(lambda: self._store.write_seconds_spent(seconds))
 
     def _list_running(self) -> list[FrozenTrial]:
-        return [trial for trial in self._list_started() if trial.state is TrialState.RUNNING]
+        return [trial for trial in self._list_started() if trial.state is OptunaState.RUNNING]
 
     def _list_started(self) -> list[FrozenTrial]:
         return select_started(self._buffer.retry_until(self._store.list_asked))
 
-    def _end(self, number: int, state: TrialState, end: TrialEnd | None, **fields: float | None) -> None:
+    def _end(self, number: int, state: OptunaState, end: TrialEnd | None, **fields: float | None) -> None:
         stored = {"state": state.name, "end": end and end.model_dump(mode="json"), **fields}
         self._buffer.write(lambda is_retry: self._write_end(number, stored, is_retry))
 

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import optuna
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial
+from optuna.trial import TrialState as OptunaState
 
 from memtune.errors import ConfigurationError, StudyError
 from memtune.search.outcomes import Proposal
@@ -95,10 +96,10 @@ class TrialWindow:
         """Add a trial, or replace a running or paused trial by its later state."""
         trial = present_to_sampler(trial)
         self._discard(trial.number)
-        if trial.state is TrialState.RUNNING:
+        if trial.state is OptunaState.RUNNING:
             self._trials[trial.number] = trial
             insort(self._running, trial.number)
-        elif trial.state in (TrialState.COMPLETE, TrialState.PRUNED):
+        elif trial.state in (OptunaState.COMPLETE, OptunaState.PRUNED):
             self._trials[trial.number] = trial
             insort(self._ranks, _rank(trial))
             insort(self._newest, trial.number)
@@ -138,7 +139,7 @@ def _rank(trial: FrozenTrial) -> Rank:
     """TPE's order, the best first: complete by value, stopped by tokens and value, then refused."""
     if sum(violation for violation in trial.constraints.values() if violation > 0):
         return (2, 0.0, 0.0, trial.number)
-    if trial.state is TrialState.COMPLETE:
+    if trial.state is OptunaState.COMPLETE:
         return (0, 0.0, trial.value if trial.value is not None else math.inf, trial.number)
     if trial.last_step is None:
         return (1, 1.0, 0.0, trial.number)
@@ -243,7 +244,7 @@ class Proposer:
         self._is_exhausted = False
         self._cached_history: History | None = None
         self._issued_numbers = {
-            trial.number for trial in store.list_asked() if trial.state is TrialState.RUNNING
+            trial.number for trial in store.list_asked() if trial.state is OptunaState.RUNNING
         }
 
     def propose_next(self) -> Proposal | None:
@@ -285,7 +286,7 @@ class Proposer:
     def _find_unissued(self) -> Proposal | None:
         """A stored proposal that no caller has: the answer to its last write was lost."""
         for trial in select_started(self._store.list_asked()):
-            if trial.state is TrialState.RUNNING and trial.number not in self._issued_numbers:
+            if trial.state is OptunaState.RUNNING and trial.number not in self._issued_numbers:
                 return read_proposal(trial)
         return None
 

@@ -77,7 +77,7 @@ class ResultCache:
         if own.exist():
             return None
         for source in self._list_sources(config):
-            folder = f"{self._settings.studies_folder}/{source.study}/checkpoints"
+            folder = self._settings.name_checkpoint_root(source.study)
             try:
                 found = Checkpoints(folder, source.outcome.identity)
                 if found.exist():

@@ -9,14 +9,14 @@ from collections.abc import Sequence
 
 from memtune.errors import CheckpointError, ConfigurationError, StudyError, did_you_mean
 from memtune.objective import Objective
-from memtune.results.loaded_models import SINGLE_TRIALS_FOLDER
+from memtune.results.loaded_models import name_study_folder
 from memtune.results.ranking.selection import is_rankable
 from memtune.results.study.study_trials import StudyTrial
 from memtune.results.study.study_view import StudyView, open_view
 from memtune.settings import Settings
 from memtune.spaces import Scalar
 from memtune.studies.checkpoint_store import Checkpoints
-from memtune.tracking import NO_STUDY, find_trial_run, is_trial_name, load_registered
+from memtune.tracking import find_trial_run, is_trial_name, load_registered
 from memtune.training import Report, read_checkpoint
 from memtune.trial_state import TrialState
 from memtune.values import Value, flatten
@@ -42,9 +42,8 @@ def read_trial_reports(name: str, settings: Settings | None = None) -> TrialRepo
     if not is_trial_name(name):
         run_id = load_registered(settings.tracking_uri, name, settings.home / "models").version.run_id
     run = find_trial_run(settings.tracking_uri, run_id)
-    study = SINGLE_TRIALS_FOLDER if run.study == NO_STUDY else run.study
     try:
-        return read_checkpoint_reports(name, study, run.trial, settings)
+        return read_checkpoint_reports(name, name_study_folder(run), run.trial, settings)
     except CheckpointError as error:
         raise CheckpointError(f"the reports of {name} cannot be read: {error}") from None
 
@@ -68,7 +67,7 @@ def read_checkpoint_reports(name: str, study: str, identity: str, settings: Sett
 
     Raises CheckpointError without a readable checkpoint.
     """
-    with Checkpoints(f"{settings.studies_folder}/{study}/checkpoints", identity).open_newest() as folder:
+    with Checkpoints(settings.name_checkpoint_root(study), identity).open_newest() as folder:
         record = read_checkpoint(folder).record
     return TrialReports(
         model=name,

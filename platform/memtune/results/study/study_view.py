@@ -67,7 +67,7 @@ class StudyView:
     @property
     def checkpoint_root(self) -> str:
         """The folder of the checkpoints of the study's trials."""
-        return f"{self.settings.studies_folder}/{self.id}/checkpoints"
+        return self.settings.name_checkpoint_root(self.id)
 
     @cached_property
     def terms(self) -> StoredTerms:

@@ -21,7 +21,8 @@ from typing import Self
 
 import optuna
 from optuna.exceptions import UpdateFinishedTrialError
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial
+from optuna.trial import TrialState as OptunaState
 
 from memtune.errors import StudyError
 from memtune.search.compatibility import suppress_optuna_messages
@@ -207,7 +208,7 @@ class Lease:
     def _find_earlier_drivers(self) -> list[FrozenTrial]:
         """The trials of drivers that came earlier and have not ended."""
         own = self._storage.get_trial(self._trial_id).number
-        queue = self._storage.get_all_trials(self._queue_id, deepcopy=False, states=(TrialState.RUNNING,))
+        queue = self._storage.get_all_trials(self._queue_id, deepcopy=False, states=(OptunaState.RUNNING,))
         return [trial for trial in queue if trial.number < own]
 
     def _expire(self, trial: FrozenTrial) -> None:
@@ -232,7 +233,7 @@ class Lease:
 
     def _end_trial(self, trial_id: int) -> None:
         try:
-            self._storage.set_trial_state_values(trial_id, TrialState.FAIL)
+            self._storage.set_trial_state_values(trial_id, OptunaState.FAIL)
         except UpdateFinishedTrialError:
             return
 

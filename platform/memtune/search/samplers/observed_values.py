@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial
+from optuna.trial import TrialState as OptunaState
 
 from memtune.search.compatibility import read_sampler_attributes
 from memtune.search.outcomes import Outcome
@@ -45,13 +46,13 @@ def complete_trials(
     Ended trials without a value are left out.
     """
     values = {
-        trial.number: trial.value if trial.state is TrialState.COMPLETE else _read_last_value(trial)
+        trial.number: trial.value if trial.state is OptunaState.COMPLETE else _read_last_value(trial)
         for trial in trials
     }
     worst = max((value for value in values.values() if value is not None), default=None)
     completed: list[FrozenTrial] = []
     for trial in trials:
-        if trial.state is TrialState.RUNNING:
+        if trial.state is OptunaState.RUNNING:
             completed.append(copy(trial))
         elif REFUSAL_KEY in trial.user_attrs:
             completed += [] if worst is None else [_complete(trial, worst, {})]
@@ -70,13 +71,13 @@ def _complete(trial: FrozenTrial, value: float, system_attrs: dict[str, Any]) ->
     Without Optuna's attributes it has no constraint, and it belongs to no generation of NSGA-II.
     """
     completed = copy(trial)
-    completed.state, completed.value, completed.system_attrs = TrialState.COMPLETE, value, system_attrs
+    completed.state, completed.value, completed.system_attrs = OptunaState.COMPLETE, value, system_attrs
     return completed
 
 
 def _read_last_value(trial: FrozenTrial) -> float | None:
     """The last value of a trial that was stopped early; None for other trials and for no number."""
-    if trial.state is not TrialState.PRUNED or trial.last_step is None or REFUSAL_KEY in trial.user_attrs:
+    if trial.state is not OptunaState.PRUNED or trial.last_step is None or REFUSAL_KEY in trial.user_attrs:
         return None
     value = trial.intermediate_values[trial.last_step]
     return value if math.isfinite(value) else None
@@ -87,7 +88,7 @@ def _make_estimate(trials: Sequence[FrozenTrial]) -> Callable[[FrozenTrial, floa
     curves = [
         (sorted(trial.intermediate_values.items()), trial.value)
         for trial in trials
-        if trial.state is TrialState.COMPLETE and trial.value is not None
+        if trial.state is OptunaState.COMPLETE and trial.value is not None
     ]
     changes: dict[int, float] = {}
 
@@ -124,7 +125,7 @@ def attach_objectives(trials: Sequence[FrozenTrial], objectives: MultiObjective)
     A refused configuration that counts as complete has the worst value in every objective: a model that is
     too small must not look good. An unknown objective is the worst one too.
     """
-    complete = [trial for trial in trials if trial.state is TrialState.COMPLETE]
+    complete = [trial for trial in trials if trial.state is OptunaState.COMPLETE]
     measured = {
         trial.number: objectives.measure(read_outcome(trial))
         for trial in complete
@@ -138,7 +139,7 @@ def attach_objectives(trials: Sequence[FrozenTrial], objectives: MultiObjective)
 
 
 def _attach(trial: FrozenTrial, values: Sequence[float], worst: Sequence[float]) -> FrozenTrial:
-    if trial.state is not TrialState.COMPLETE:
+    if trial.state is not OptunaState.COMPLETE:
         return trial
     attached = copy(trial)
     attached.values = [

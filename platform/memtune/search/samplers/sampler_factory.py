@@ -16,7 +16,8 @@ from random import Random
 from typing import Literal, Self
 
 from optuna.samplers import BaseSampler, GPSampler, RandomSampler, TPESampler
-from optuna.trial import FrozenTrial, TrialState, create_trial
+from optuna.trial import FrozenTrial, create_trial
+from optuna.trial import TrialState as OptunaState
 from pydantic import Field, model_validator
 
 from memtune.errors import SpaceError, did_you_mean
@@ -58,7 +59,7 @@ class PriorTrials:
 
     def make_trials(self, ask_number: int, asked: Sequence[FrozenTrial]) -> list[FrozenTrial]:
         """The trials that stand for the prior at an ask, after those that were `asked` before; often none."""
-        ended = sum(trial.state is not TrialState.RUNNING for trial in asked)
+        ended = sum(trial.state is not OptunaState.RUNNING for trial in asked)
         count = math.ceil(len(self._points) * (1 - ended / LAST_TRIAL))
         if count <= 0 or not _is_led(ask_number) or self._is_contradicted(asked):
             return []
@@ -72,7 +73,7 @@ class PriorTrials:
         """The ended trials from which a sampler may start to learn; those of a wrong prior do not count."""
         has_misled = self._is_contradicted(asked)
         return sum(
-            trial.state is not TrialState.RUNNING and not (has_misled and _is_led(ask))
+            trial.state is not OptunaState.RUNNING and not (has_misled and _is_led(ask))
             for ask, trial in enumerate(asked)
         )
 
@@ -83,7 +84,7 @@ class PriorTrials:
         led: list[float] = []
         free: list[float] = []
         for ask, trial in enumerate(asked[:LAST_TRIAL]):
-            if trial.state is not TrialState.RUNNING and trial.intermediate_values:
+            if trial.state is not OptunaState.RUNNING and trial.intermediate_values:
                 first = trial.intermediate_values[min(trial.intermediate_values)]
                 (led if _is_led(ask) else free).append(first)
         better = sum((own < other) + (own == other) / 2 for own in led for other in free)

@@ -380,7 +380,7 @@ class ResolvedStudy:
     @property
     def checkpoint_root(self) -> str:
         """The folder of the checkpoints of the study's trials."""
-        return f"{self.settings.studies_folder}/{self.id}/checkpoints"
+        return self.settings.name_checkpoint_root(self.id)
 
     def select_device(self, config: TrialConfig) -> str:
         """The device of a trial; models that count need no GPU."""
