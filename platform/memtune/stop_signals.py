@@ -10,7 +10,8 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-OUTPUTS = (1, 2)
+DESCRIPTORS = (1, 2)
+"""Of standard output and standard error."""
 IMPORT_SYSTEM = "<frozen importlib._bootstrap>"
 """The file of the frames that import a module."""
 
@@ -87,7 +88,7 @@ def release_closed_terminal() -> None:
     break off what the first started. Printing to it would fail with EIO wherever progress is reported.
     """
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    for output in OUTPUTS:
+    for output in DESCRIPTORS:
         if _is_closed_terminal(output):
             discarded = os.open(os.devnull, os.O_WRONLY)
             os.dup2(discarded, output)

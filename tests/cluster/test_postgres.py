@@ -85,7 +85,7 @@ def run_trials(proposals: Proposals) -> None:
         if proposal.configuration["model"]["composition"] == "gate":
             proposals.complete(proposal.number, compute_cost(proposal, 30))
         else:
-            proposals.prune(proposal.number, BEHIND, 40, compute_cost(proposal, 40))
+            proposals.stop(proposal.number, BEHIND, 40, compute_cost(proposal, 40))
 
 
 def compute_cost(proposal: Proposal, tokens: int) -> float:
@@ -143,7 +143,7 @@ def test_reports_during_an_outage_of_postgresql_are_stored_after_it(
     postgres.stop(how)
     proposals.report(first.number, 20, 4.0)
     proposals.complete(first.number, 4.0)
-    proposals.prune(second.number, BEHIND, 10, 9.0)
+    proposals.stop(second.number, BEHIND, 10, 9.0)
     with pytest.raises(StorageUnavailableError, match="has not answered"):
         proposals.ask()
     postgres.start()
@@ -175,7 +175,7 @@ def test_a_hanging_postgresql_is_unavailable_until_it_answers(
     with postgres.suspend(max_seconds=20):
         proposals.report(first.number, 20, 4.0)
         proposals.complete(first.number, 4.0)
-        proposals.prune(second.number, BEHIND, 10, 9.0)
+        proposals.stop(second.number, BEHIND, 10, 9.0)
         with pytest.raises(StorageUnavailableError, match="has not answered"):
             proposals.ask()
     assert time.monotonic() - began < 6, "four calls of at most 1.5 s"

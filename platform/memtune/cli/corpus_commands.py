@@ -49,13 +49,13 @@ def corpus_formats() -> None:
 
 def _check_grammar_task(task: str | None) -> str | None:
     """Returns a task of the grammar or None; raises BadParameter for any other text."""
-    from memtune.corpora.grammar.task_corpora import TASKS
+    from memtune.corpora.grammar.task_corpora import GRAMMAR_TASKS
 
-    if task is None or task in TASKS:
+    if task is None or task in GRAMMAR_TASKS:
         return task
     raise typer.BadParameter(
-        f'no task "{task}"; known: {", ".join(TASKS)}; without --task the text is imported, with agreement '
-        "questions and trees"
+        f'no task "{task}"; known: {", ".join(GRAMMAR_TASKS)}; without --task the text is imported, '
+        "with agreement questions and trees"
     )
 
 

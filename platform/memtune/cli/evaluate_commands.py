@@ -296,7 +296,7 @@ def ask(
             )
     # Imported here: importing PyTorch takes seconds, and help and wrong usage do not need it.
     from memtune.reports.answer_tables import draw_mistakes, make_answers_table, make_mistakes_table
-    from memtune.reports.inspection.figure_files import save_figure
+    from memtune.reports.figure_files import save_figure
     from memtune.results.question_answers import ask as ask_models
     from memtune.results.question_answers import find_shared_mistakes
     from memtune.settings import Settings

@@ -21,7 +21,7 @@ from memtune.cli.terminal import (
     expand_option_groups,
     out,
 )
-from memtune.reports.inspection.figure_files import save_figure
+from memtune.reports.figure_files import save_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -173,7 +173,7 @@ def scaling(
     Example: memtune study scaling grammar_sizes --factor 10 --figure scaling.svg
     """
     from memtune.reports.experiment_views import describe_extrapolation, draw_scaling, make_scaling_table
-    from memtune.reports.inspection.figure_files import save_figure
+    from memtune.reports.figure_files import save_figure
     from memtune.results.study.scaling_laws import extrapolate_study
 
     report = extrapolate_study(study, factor)

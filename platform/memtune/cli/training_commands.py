@@ -194,7 +194,7 @@ def probe(
     """
     with pause_gc():
         from memtune.reports.experiment_views import draw_fingerprint, make_fingerprint_table
-        from memtune.reports.inspection.figure_files import save_figure
+        from memtune.reports.figure_files import save_figure
         from memtune.reports.live.watched_calls import probe as take_fingerprint
     _set_threads(threads)
     settings = [text.partition("=") for text in setting or ()]

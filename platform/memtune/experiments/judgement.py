@@ -29,7 +29,7 @@ from memtune.tracking import NO_STUDY, find_trial_run, is_trial_name
 from memtune.values import Value
 
 REGISTERED = "models:/"
-Outcome = Literal["better", "worse", "equal", "undecided", "same configuration"]
+JudgedOutcome = Literal["better", "worse", "equal", "undecided", "same configuration"]
 TrainSeed = Callable[[TrialFile, str], TrainResult]
 """Trains a configuration that is recorded under a name."""
 
@@ -39,7 +39,7 @@ class Judgement(Value):
 
     baseline: str
     candidate: str
-    outcome: Outcome
+    outcome: JudgedOutcome
     """Of the candidate against the baseline."""
     text: str
     """The answer in a sentence."""
@@ -168,7 +168,7 @@ def _conclude(
         for name, own in costs.items()
     }
     test = compare_results(results[candidate], results[baseline])
-    outcome: Outcome = "equal" if decision.end == "equal" else "undecided"
+    outcome: JudgedOutcome = "equal" if decision.end == "equal" else "undecided"
     if len(decision.remaining) == 1:
         outcome = "better" if decision.remaining == (candidate,) else "worse"
     answers = {

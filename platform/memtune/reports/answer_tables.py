@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from memtune.reports.inspection.figure_files import DARK, LIGHT, make_figure
+from memtune.reports.figure_files import DARK, LIGHT, make_figure
 from memtune.reports.text_console import make_table
 from memtune.results.question_answers import ModelAnswers, SharedMistakes
 from memtune.tasks import Answers

@@ -11,7 +11,7 @@ from memtune.experiments.table_run import ReproducedRow, RowState
 from memtune.number_format import format_short_count
 from memtune.objective import Objective
 from memtune.reports.family_marks import assign_marks
-from memtune.reports.inspection.figure_files import DARK, LIGHT, make_figure
+from memtune.reports.figure_files import DARK, LIGHT, make_figure
 from memtune.reports.text_console import WITHOUT_FRAME, make_table
 from memtune.results.fingerprints import Fingerprint, ProbeResult
 from memtune.results.study.scaling_laws import Prediction, ScalingReport

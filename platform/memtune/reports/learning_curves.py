@@ -6,7 +6,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from memtune.objective import Objective
-from memtune.reports.inspection.figure_files import make_figure, render_figure
+from memtune.reports.figure_files import make_figure, render_figure
 from memtune.reports.text_console import show_control_characters
 
 if TYPE_CHECKING:

@@ -119,9 +119,7 @@ class Proposals:
         else:
             self.fail(number, TrialEnd(reason=StopReason.DIVERGED, detail=f"the objective is {value}"))
 
-    def prune(
-        self, number: int, end: TrialEnd, tokens: int | None = None, value: float | None = None
-    ) -> None:
+    def stop(self, number: int, end: TrialEnd, tokens: int | None = None, value: float | None = None) -> None:
         """Stop a trial before the end of its budget; the sampler learns from its curve.
 
         `tokens` and `value` are the report that decided it. They are stored together with the decision, so

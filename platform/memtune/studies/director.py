@@ -261,7 +261,7 @@ class Director:
             self._proposals.pause(number, trial.end, tokens, cost)
         else:
             trial.state = TrialState.STOPPED
-            self._proposals.prune(number, trial.end, tokens, cost)
+            self._proposals.stop(number, trial.end, tokens, cost)
 
     def _decide(self, trial: DirectedTrial, report: Report) -> Decision:
         """The rule's decision on the trial's last report; a trial of one report passes no rung."""

@@ -15,7 +15,7 @@ from memtune.corpora.grammar.embedded_corpus import Sentence, generate_sentences
 from memtune.corpora.grammar.inference_pairs import generate_pairs
 from memtune.corpora.grammar.labelled_phrases import generate_examples, label_phrases, score_word
 from memtune.corpora.grammar.lexicon import WORDS
-from memtune.corpora.grammar.task_corpora import TASKS, import_grammar_task
+from memtune.corpora.grammar.task_corpora import GRAMMAR_TASKS, import_grammar_task
 from memtune.errors import CorpusError
 from tests.presence import require
 
@@ -261,6 +261,6 @@ def test_each_task_is_imported_with_its_annotations(monkeypatch, tmp_path, cache
 
 
 def test_an_unknown_task_is_refused_with_the_nearest_name(tmp_path):
-    assert TASKS == ("completion", "sentiment", "inference")
+    assert GRAMMAR_TASKS == ("completion", "sentiment", "inference")
     with pytest.raises(CorpusError, match='no task "sentimet"; did you mean "sentiment"'):
         import_grammar_task("sentimet", "any", tmp_path)

@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from memtune.errors import ConfigurationError
 from memtune.objective import Objective
 from memtune.reports.answer_tables import draw_mistakes
+from memtune.reports.figure_files import make_figure, save_figure
 from memtune.reports.inspection.curve_figures import draw_accuracies, draw_parameter, draw_trajectories
-from memtune.reports.inspection.figure_files import make_figure, save_figure
 from memtune.reports.inspection.memory_figures import (
     draw_dependencies,
     draw_examples,

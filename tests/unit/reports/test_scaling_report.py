@@ -6,7 +6,7 @@ import pytest
 
 from memtune.errors import ConfigurationError
 from memtune.reports.experiment_views import describe_extrapolation, draw_scaling, make_scaling_table
-from memtune.reports.inspection.figure_files import save_figure
+from memtune.reports.figure_files import save_figure
 from memtune.results.study.scaling_laws import ScalingReport, compare_scaling
 from tests.unit.results.study.test_scaling_laws import FAST, SLOW, make_trials
 

@@ -54,7 +54,7 @@ def test_a_stopped_trial_is_pruned_with_its_last_value(open_study, read_optuna_t
     proposals = open_study()
     number = proposals.ask().number
     proposals.report(number, 100, 5.0)
-    proposals.prune(number, STOPPED_EARLY)
+    proposals.stop(number, STOPPED_EARLY)
     (outcome,) = proposals.list_finished()
     assert (outcome.state, outcome.value, outcome.end) == (TrialState.STOPPED, 5.0, STOPPED_EARLY)
     assert read_optuna_trials()[0].state is OptunaState.PRUNED
@@ -65,7 +65,7 @@ def test_a_trial_is_pruned_together_with_the_report_that_stopped_it(open_study):
     proposals = open_study()
     number = proposals.ask().number
     proposals.report(number, 100, 5.0)
-    proposals.prune(number, STOPPED_EARLY, 200, 4.0)
+    proposals.stop(number, STOPPED_EARLY, 200, 4.0)
     (outcome,) = proposals.list_finished()
     assert (outcome.value, outcome.curve) == (4.0, {100: 5.0, 200: 4.0})
 
@@ -90,7 +90,7 @@ def test_a_curve_may_contain_values_that_are_not_finite(open_study):
     proposals = open_study()
     number = proposals.ask().number
     proposals.report(number, 100, math.nan)
-    proposals.prune(number, STOPPED_EARLY)
+    proposals.stop(number, STOPPED_EARLY)
     (outcome,) = open_study().list_finished()
     assert outcome.value is None
     assert math.isnan(outcome.curve[100])
@@ -124,7 +124,7 @@ def test_an_ended_trial_accepts_no_report(open_study):
     with pytest.raises(StudyError, match=r"trial 0 has ended \(complete\)"):
         proposals.report(number, 100, 1.0)
     with pytest.raises(StudyError, match="trial 0 has ended"):
-        proposals.prune(number, STOPPED_EARLY)
+        proposals.stop(number, STOPPED_EARLY)
 
 
 def test_an_unknown_trial_is_an_error(open_study):
@@ -207,7 +207,7 @@ def test_a_duplicate_of_a_stopped_trial_is_stopped_at_the_same_point(open_study,
     number = proposals.ask().number
     proposals.report(number, 100, 5.0)
     proposals.report(number, 200, 4.0)
-    proposals.prune(number, STOPPED_EARLY)
+    proposals.stop(number, STOPPED_EARLY)
     assert proposals.ask() is None
     duplicate = read_optuna_trials()[1]
     assert (duplicate.state, duplicate.intermediate_values) == (OptunaState.PRUNED, {200: 4.0})

@@ -41,7 +41,7 @@ def train(proposals, rule, proposal) -> None:
     for tokens in (10, 30, 100):
         reported = compute_value(proposal.configuration, tokens)
         if rule.decide(proposal.number, "", tokens, reported).action is Action.STOP:
-            return proposals.prune(proposal.number, STOPPED, tokens, reported)
+            return proposals.stop(proposal.number, STOPPED, tokens, reported)
         proposals.report(proposal.number, tokens, reported)
     return proposals.complete(proposal.number, reported)
 
@@ -106,7 +106,7 @@ def cut_journal(journal: Path, before: int) -> list[str]:
     return urls
 
 
-@pytest.mark.parametrize(("method", "state"), [("prune", "stopped"), ("pause", "paused")])
+@pytest.mark.parametrize(("method", "state"), [("stop", "stopped"), ("pause", "paused")])
 def test_a_kill_while_a_trial_is_being_stopped_or_paused_leaves_it_so(open_study, tmp_path, method, state):
     journal = tmp_path / "study"
     proposals = open_study(url=f"journal://{journal}")

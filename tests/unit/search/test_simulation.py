@@ -63,7 +63,7 @@ def simulate(
         tokens, value = REPORTS[rung], compute_loss(running[number].configuration, REPORTS[rung])
         read += tokens - (REPORTS[rung - 1] if rung else 0)
         if rule.decide(number, "", tokens, value).action is Action.STOP:
-            proposals.prune(number, TrialEnd(reason=StopReason.EARLY_STOPPING), tokens, value)
+            proposals.stop(number, TrialEnd(reason=StopReason.EARLY_STOPPING), tokens, value)
             start(now)
         elif tokens == REPORTS[-1]:
             proposals.report(number, tokens, value)

@@ -148,7 +148,7 @@ def test_resuming_drops_reports_beyond_the_end_that_the_study_database_holds(
     with open_records(resolved) as (_, records):
         trial, reports = record_beyond_database(resolved, opened, records)
         trial.state, trial.end = TrialState.STOPPED, RANK_5
-        opened.prune(trial.proposal.number, RANK_5)
+        opened.stop(trial.proposal.number, RANK_5)
         records.finish(trial)
     (outcome,) = opened.list_finished()
     # earlier versions did not write this tag
@@ -217,7 +217,7 @@ def test_files_of_killed_workers_are_deleted_when_the_resumed_trial_ends(
         trial = start(director)
         if end == "stopped":
             trial.state, trial.end = TrialState.STOPPED, RANK_5
-            resumed.prune(trial.proposal.number, RANK_5)
+            resumed.stop(trial.proposal.number, RANK_5)
             director.on_ended(trial.proposal.number)
         else:
             director.on_reports(trial.proposal.number, reports)

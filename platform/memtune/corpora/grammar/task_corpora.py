@@ -15,20 +15,20 @@ _TASK_GENERATORS: Mapping[str, tuple[Mapping[str, int], Callable[[str], Iterable
     "sentiment": (labelled_phrases.SPLIT_SIZES, labelled_phrases.generate_examples),
     "inference": (inference_pairs.SPLIT_SIZES, inference_pairs.generate_examples),
 }
-TASKS = tuple(_TASK_GENERATORS)
+GRAMMAR_TASKS = tuple(_TASK_GENERATORS)
 """Tasks with a separate corpus; the text itself has the annotations for agreement and trees."""
 
 
 def import_grammar_task(
     task: str, name: str, store: str | Path | CorpusStore, *, replace: bool = False
 ) -> ImportResult:
-    """Imports the data of one of the TASKS as corpus `name`.
+    """Imports the data of one of the GRAMMAR_TASKS as corpus `name`.
 
     The completion corpus has questions only and is joined with the grammar's text. Raises CorpusError for an
     unknown task, and the errors of import_corpus.
     """
     if task not in _TASK_GENERATORS:
-        raise CorpusError(f'the grammar has no task "{task}"; {did_you_mean(task, TASKS)}')
+        raise CorpusError(f'the grammar has no task "{task}"; {did_you_mean(task, GRAMMAR_TASKS)}')
     sizes, examples = _TASK_GENERATORS[task]
     return import_corpus(
         name,

@@ -320,7 +320,7 @@ def _iterate_image_matches(cluster: ClusterFile) -> Iterator[tuple[str, re.Match
             yield f"docker.{name}", found
 
 
-RULES = (
+CHECKS = (
     ("provider", find_unknown_provider_fields),
     ("gpus", find_wrong_gpu_counts),
     ("token", find_missing_token),
@@ -350,7 +350,7 @@ def check_cluster(path: Path, client: Versions | None = None) -> list[Finding]:
 
 def collect_findings(cluster: ClusterFile, client: Versions) -> list[Finding]:
     """The findings of all rules. Ray's schema adds none for an entry that a rule here explains."""
-    found = [(topic, problem) for topic, rule in RULES for problem in rule(cluster)]
+    found = [(topic, problem) for topic, rule in CHECKS for problem in rule(cluster)]
     found += [("versions", problem) for problem in find_version_mismatches(cluster, client)]
     explained = {where for topic, (where, *_) in found if topic != "edit"}
     refused = [problem for problem in find_schema_violations(cluster) if problem[0] not in explained]

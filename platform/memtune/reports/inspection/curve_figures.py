@@ -8,7 +8,7 @@ from statistics import mean
 from typing import TYPE_CHECKING
 
 from memtune.reports.family_marks import assign_marks
-from memtune.reports.inspection.figure_files import DARK, make_figure
+from memtune.reports.figure_files import DARK, make_figure
 from memtune.results.inspection.parameter_curves import ParameterCurves, ParameterTrial, TrialReports
 from memtune.trial_state import TrialState
 

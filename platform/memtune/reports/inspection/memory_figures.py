@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from memtune.reports.inspection.figure_files import DARK, LIGHT, make_figure
+from memtune.reports.figure_files import DARK, LIGHT, make_figure
 from memtune.results.inspection.attention_weights import AttentionExample, AttentionPositions, AttentionSample
 from memtune.results.inspection.stack_use import SentenceStackUse, StackStatistics, StackStep
 from memtune.results.inspection.word_pairs import AttendedPairs, DependencyAttention, Link, SentenceLinks

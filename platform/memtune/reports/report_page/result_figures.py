@@ -13,7 +13,7 @@ import vl_convert
 from memtune.arguments import check_type
 from memtune.errors import ConfigurationError, did_you_mean
 from memtune.reports.experiment_views import draw_scaling
-from memtune.reports.inspection.figure_files import SUFFIXES, render_figure
+from memtune.reports.figure_files import SUFFIXES, render_figure
 from memtune.reports.report_page.chart_parts import MUTED, StudyChart, make_config, resolve_colours
 from memtune.reports.report_page.page_content import PageContent, describe_page
 from memtune.reports.report_page.trade_off_charts import draw_trials
