@@ -175,7 +175,16 @@ def compare(
     others = tuple(sorted({*labels} - {chosen}))
     accesses = count_test_accesses(settings.tracking_uri, corpus)
     champion = next((own for own in champions if own.protocol == chosen), None)
-    return Comparison(rank_rows(kept), chosen, ideal, figure, pages, others, accesses, champion)
+    return Comparison(
+        rank_rows(kept),
+        chosen,
+        ideal,
+        figure,
+        pages,
+        other_protocols=others,
+        test_accesses=accesses,
+        champion=champion,
+    )
 
 
 def rank_rows(rows: Sequence[LeaderboardRow]) -> list[LeaderboardRow]:

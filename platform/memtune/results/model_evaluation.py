@@ -129,19 +129,22 @@ def evaluate_model(
     if words is not None:
         write_word_log_probabilities(opened.model, text, config.protocol, split, Path(words), device)
     ideal = text.manifest.ideal.get(split) if text.manifest.ideal and corpus is None else None
+    reads_test = split == "test"
     result = EvaluationResult(
         opened.name,
         config.label,
         split,
         metrics,
-        ideal,
-        chosen,
-        config.task.prediction_unit,
-        units if units.tokens == metrics.tokens else None,
-        corpus,
-        _compute_interval(opened, text, split, device) if split == "test" and chosen is None else None,
+        ideal_perplexity=ideal,
+        cache=chosen,
+        unit=config.task.prediction_unit,
+        units=units if units.tokens == metrics.tokens else None,
+        corpus=corpus,
+        interval=_compute_interval(opened, text, split, device)
+        if split == "test" and chosen is None
+        else None,
     )
-    if split == "test":
+    if reads_test:
         parts = (split, chosen.label if chosen else None, corpus)
         figures_name = "_".join(part for part in parts if part)
         figures = metrics.model_dump(exclude_none=True) | result.text_figures

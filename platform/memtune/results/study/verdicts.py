@@ -88,11 +88,11 @@ def judge_study(view: StudyView) -> Verdict | None:
         view.eligible,
         view.objective,
         view.checkpoint_root,
-        view.trials,
-        view.terms.alternatives,
-        view.terms.repeats,
-        None if view.eligible is view.ranking else view.ranking,
-        view.refusals,
+        trials=view.trials,
+        expected=view.terms.alternatives,
+        repeats=view.terms.repeats,
+        unlimited=None if view.eligible is view.ranking else view.ranking,
+        refusals=view.refusals,
     )
 
 
