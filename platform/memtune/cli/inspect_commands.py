@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.table import Table
 
+    from memtune.models.memories.memory_traces import MemoryTrace
     from memtune.results.inspection.inspected_model import InspectedModel, TextChoice
     from memtune.values import Value
 
@@ -61,7 +62,7 @@ class TextOptions:
     device: Device = "cpu"
     trust_code: TrustCode = False
 
-    def open(self, name: str, trace: "Literal['attention', 'stack']") -> "tuple[InspectedModel, TextChoice]":
+    def open(self, name: str, trace: "MemoryTrace") -> "tuple[InspectedModel, TextChoice]":
         """A model that has this trace of its memory, and the text that it reads."""
         # Imported here, as in every command below: torch and MLflow load for seconds, which help and refused
         # options need not wait for.
@@ -106,8 +107,7 @@ def positions(models: ModelNames, text: TextOptions, output: OutputOptions, laye
 
     Example: memtune inspect positions models:/ptb/1 models:/ptb/2 --out positions.svg
     """
-    from memtune.reports.inspection.inspection_tables import make_positions_table
-    from memtune.reports.inspection.memory_figures import draw_positions
+    from memtune.reports.inspection.attention_views import draw_positions, make_positions_table
     from memtune.results.inspection.attention_weights import average_positions
 
     found = [average_positions(*text.open(name, "attention"), layer) for name in models]
@@ -128,8 +128,7 @@ def samples(
 
     Example: memtune inspect samples models:/ptb@champion --words 60 --out samples.png
     """
-    from memtune.reports.inspection.inspection_tables import make_samples_table
-    from memtune.reports.inspection.memory_figures import draw_samples
+    from memtune.reports.inspection.attention_views import draw_samples, make_samples_table
     from memtune.results.inspection.attention_weights import sample_attention
 
     inspected, choice = text.open(model, "attention")
@@ -155,8 +154,7 @@ def examples(
 
     Example: memtune inspect examples models:/ptb@champion --count 5 --out examples.svg
     """
-    from memtune.reports.inspection.inspection_tables import make_examples_table
-    from memtune.reports.inspection.memory_figures import draw_examples
+    from memtune.reports.inspection.attention_views import draw_examples, make_examples_table
     from memtune.results.inspection.attention_weights import find_distant_examples
 
     inspected, choice = text.open(model, "attention")
@@ -183,8 +181,7 @@ def pairs(
 
     Example: memtune inspect pairs models:/ptb@champion --split test --json
     """
-    from memtune.reports.inspection.inspection_tables import make_pair_tables
-    from memtune.reports.inspection.memory_figures import draw_pair_counts
+    from memtune.reports.inspection.pair_views import draw_pair_counts, make_pair_tables
     from memtune.results.inspection.word_pairs import count_attended_pairs
 
     found = count_attended_pairs(*text.open(model, "attention"), min_distance, window, layer)
@@ -208,8 +205,7 @@ def relations(
 
     Example: memtune inspect relations models:/ptb@champion --corpus ud --max-steps 3
     """
-    from memtune.reports.inspection.inspection_tables import make_dependencies_table
-    from memtune.reports.inspection.memory_figures import draw_dependencies
+    from memtune.reports.inspection.pair_views import draw_dependencies, make_dependencies_table
     from memtune.results.inspection.word_pairs import average_dependencies
 
     found = average_dependencies(*text.open(model, "attention"), max_steps, min_pairs, layer)
@@ -234,8 +230,7 @@ def links(
 
     Example: memtune inspect links models:/ptb@champion --text "the company said it will" --out links.svg
     """
-    from memtune.reports.inspection.inspection_tables import make_links_table
-    from memtune.reports.inspection.memory_figures import draw_link_arcs, draw_link_matrix
+    from memtune.reports.inspection.pair_views import draw_link_arcs, draw_link_matrix, make_links_table
     from memtune.results.inspection.word_pairs import find_links
 
     found = find_links(*text.open(model, "attention"), first)
@@ -257,8 +252,7 @@ def stack_actions(model: ModelName, text: TextOptions, output: OutputOptions) ->
 
     Example: memtune inspect stack-actions models:/ptb@champion --out actions.svg
     """
-    from memtune.reports.inspection.inspection_tables import make_stack_actions_table
-    from memtune.reports.inspection.memory_figures import draw_stack_statistics
+    from memtune.reports.inspection.stack_views import draw_stack_statistics, make_stack_actions_table
     from memtune.results.inspection.stack_use import count_stack_actions
 
     found = count_stack_actions(*text.open(model, "stack"))
@@ -274,8 +268,7 @@ def stack_sentence(
 
     Example: memtune inspect stack-sentence models:/ptb@champion --text "the loss of basic needs"
     """
-    from memtune.reports.inspection.inspection_tables import make_stack_steps_table
-    from memtune.reports.inspection.memory_figures import draw_sentence_stack
+    from memtune.reports.inspection.stack_views import draw_sentence_stack, make_stack_steps_table
     from memtune.results.inspection.stack_use import describe_stack_use
 
     found = describe_stack_use(*text.open(model, "stack"), first)
@@ -315,8 +308,7 @@ def accuracy(models: ModelNames, output: OutputOptions) -> None:
 
     Example: memtune inspect accuracy models:/ptb+linzen/1 models:/ptb+linzen/2 --out accuracy.svg
     """
-    from memtune.reports.inspection.curve_figures import draw_accuracies
-    from memtune.reports.inspection.inspection_tables import make_accuracies_table
+    from memtune.reports.inspection.curve_views import draw_accuracies, make_accuracies_table
     from memtune.results.inspection.parameter_curves import read_accuracy_reports
 
     found = read_accuracy_reports(models)
@@ -338,8 +330,7 @@ def parameter(
 
     Example: memtune inspect parameter benes2017_phi model.phi --out phi.svg
     """
-    from memtune.reports.inspection.curve_figures import draw_parameter, draw_trajectories
-    from memtune.reports.inspection.inspection_tables import make_parameter_table
+    from memtune.reports.inspection.curve_views import draw_parameter, draw_trajectories, make_parameter_table
     from memtune.results.inspection.parameter_curves import collect_parameter_curves
 
     found = collect_parameter_curves(study, name)

@@ -1,5 +1,6 @@
-"""Figures of reports and of parameters: Beneš et al. (2017), figures 3 to 5, and Mirowski and Vlachos (2015),
-figure 2.
+"""Tables and figures of reports and of parameters.
+
+Beneš et al. (2017), figures 3 to 5, and Mirowski and Vlachos (2015), figure 2.
 """
 
 from collections import defaultdict
@@ -7,8 +8,11 @@ from collections.abc import Sequence
 from statistics import mean
 from typing import TYPE_CHECKING
 
+from rich.table import Table
+
 from memtune.reports.family_marks import assign_marks
 from memtune.reports.figure_files import DARK, make_figure
+from memtune.reports.text_console import make_table
 from memtune.results.inspection.parameter_curves import ParameterCurves, ParameterTrial, TrialReports
 from memtune.trial_state import TrialState
 
@@ -177,3 +181,26 @@ def draw_accuracies(models: Sequence[TrialReports]) -> "Figure":
     axes.grid(visible=True, alpha=0.3)
     _draw_legend(figure, None)
     return figure
+
+
+def make_parameter_table(found: ParameterCurves) -> Table:
+    """One row for each trial."""
+    numbers = (">seed", ">tokens", f">best {found.objective}", ">last training perplexity")
+    table = make_table(found.question or found.study, (found.parameter, "trial", "state", *numbers))
+    for trial in found.trials:
+        last = trial.reports[-1].train_perplexity if trial.reports else None
+        figures = ("" if figure is None else f"{figure:.4g}" for figure in (trial.best, last))
+        texts = str(trial.value), str(trial.number), trial.state.label
+        table.add_row(*texts, str(trial.seed), f"{trial.tokens:,}", *figures)
+    return table
+
+
+def make_accuracies_table(models: Sequence[TrialReports]) -> Table:
+    """One row for each report."""
+    table = make_table("reports", ("model", "family", ">tokens", ">perplexity", ">accuracy"))
+    for model in models:
+        for point in model.points:
+            perplexity = "" if point.valid_perplexity is None else f"{point.valid_perplexity:.2f}"
+            accuracy = "" if point.valid_accuracy is None else f"{point.valid_accuracy:.2%}"
+            table.add_row(model.model, model.family, f"{point.tokens:,}", perplexity, accuracy)
+    return table
