@@ -109,9 +109,9 @@ def describe_conclusion(
             *(["\n".join(f"- {statement}" for statement in statements)] if statements else []),
             describe_champion(registration),
             f"#### The best trial of each {alternative}",
-            make_alternatives_table(view),
+            format_alternatives(view),
             "#### Trials and repeats by state, and what they used",
-            make_state_table(view),
+            format_states(view),
             f"More: `memtune compare --corpus {view.terms.corpus} --study {view.id}`, "
             f"`memtune study show {view.id}`",
         ]
@@ -154,7 +154,7 @@ def describe_champion(registration: Registration | None) -> str:
     return f"**Registry.** {link} is {role}: {registration.reason}."
 
 
-def make_alternatives_table(view: StudyView) -> str:
+def format_alternatives(view: StudyView) -> str:
     """The best trial of each alternative: figure, distance to the ideal, sizes, use, seeds and end."""
     objective, prices = view.objective, view.terms.prices
     unit = view.stored.trials[0].config.task.prediction_unit
@@ -176,7 +176,7 @@ def make_alternatives_table(view: StudyView) -> str:
     return format_markdown_table(header, rows)
 
 
-def make_state_table(view: StudyView) -> str:
+def format_states(view: StudyView) -> str:
     """The trials with their repeats, and what they used, by state."""
     prices, outcomes = view.terms.prices, view.stored.trials
     header = ["state", "trials and repeats", "tokens", "core hours", "GPU hours"]
