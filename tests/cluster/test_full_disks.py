@@ -253,7 +253,7 @@ def test_a_driver_waits_while_the_disk_of_the_study_database_is_full(
     with run_driver(study_setup.study_file, environment=environment) as driver:
         code, _, err = driver.wait_for_exit()
     assert code == 1
-    assert f"error: the study's storage {url}" in err
+    assert f"error: the study database {url}" in err
     assert "Traceback" not in err
     disk.release()
     with run_driver(study_setup.study_file, environment=environment) as driver:

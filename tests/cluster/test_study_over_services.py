@@ -138,7 +138,7 @@ def test_training_continues_during_an_outage_of_postgresql_and_mlflow_without_lo
     interrupted_study: InterruptedStudy, record_fault: RecordFault
 ) -> None:
     assert len(re.findall("is unavailable; training continues", interrupted_study.output)) == 2
-    assert len(re.findall("the study's storage is available again", interrupted_study.output)) == 2
+    assert len(re.findall("the study database is available again", interrupted_study.output)) == 2
     assert [outcome.state for outcome in interrupted_study.outcomes] == [TrialState.COMPLETE] * 3
     assert [len(outcome.curve) for outcome in interrupted_study.outcomes] == [REPORTS] * 3
     client = connect(interrupted_study.settings.tracking_uri)

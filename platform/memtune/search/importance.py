@@ -148,7 +148,7 @@ def _describe(
 def _find_branch(prefix: Sequence[str], option: str, having: Sequence[FrozenTrial]) -> str | None:
     """The choice other than `option` that all trials with the parameter made; None where it is not an option.
 
-    The study's storage has no conditions; the names of parameters hold them.
+    The study database has no conditions; the names of parameters hold them.
     """
     depth = len(prefix)
     for name, distribution in having[0].distributions.items():

@@ -52,7 +52,7 @@ Watcher = Callable[[DirectedTrial], None]
 MAX_FAULTS = 3
 """Faults of the environment in a row, without further training, after which a trial stops its study."""
 CHECK_INTERVAL_SECONDS = 10.0
-"""Seconds between two reads of the study's storage while no trial reports."""
+"""Seconds between two reads of the study database while no trial reports."""
 
 
 class Records(Protocol):

@@ -115,7 +115,7 @@ def _build_options(overrides: Mapping[str, Any], reuse: bool) -> SubmissionOptio
 
 def _check_study_locally(path: Path, study: Study, variables: Mapping[str, str]) -> list[str]:
     """Check the study and its spaces, and its corpus if this machine has it; notes about the checks left."""
-    later = "the tracking store and Optuna's storage are checked on the cluster, when the study starts"
+    later = "the tracking store and the study database are checked on the cluster, when the study starts"
     store = variables.get("MEMTUNE_STORE") or f"{variables['MEMTUNE_HOME']}/corpora"
     reason = f"this machine does not read {store}"
     if "://" not in store:

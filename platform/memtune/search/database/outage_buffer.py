@@ -1,4 +1,4 @@
-"""Retries of writes to a study's storage while it is unavailable.
+"""Retries of writes to the study database while it is unavailable.
 
 Training does not need the storage, so a driver does not wait for it. A write that fails because the storage
 does not answer stays in a queue with all later writes, and is retried in order with growing pauses. Reads are
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 
 class StorageUnavailableError(StorageError):
-    """The study's storage does not answer."""
+    """The study database does not answer."""
 
     def __init__(self, message: str, permanent: bool) -> None:
         """`permanent` says that the outage is longer than the limit."""
@@ -71,7 +71,7 @@ def convert_outage_errors(redacted_url: str) -> Iterator[None]:
         if not is_unavailable(error):
             raise
         raise StorageError(
-            f"the study's storage {redacted_url} does not answer: {describe_cause(error)}"
+            f"the study database {redacted_url} does not answer: {describe_cause(error)}"
         ) from error
 
 
@@ -154,7 +154,7 @@ class OutageBuffer:
         if self._outage_start is None:
             self._outage_start = self._clock()
             logger.warning(
-                "the study's storage %s is unavailable; training continues, and it is retried for %.0f "
+                "the study database %s is unavailable; training continues, and it is retried for %.0f "
                 "minutes: %s",
                 self._redacted_url,
                 self._limit_seconds / 60,
@@ -166,7 +166,7 @@ class OutageBuffer:
     def _record_recovery(self) -> None:
         if self._outage_start is not None:
             logger.warning(
-                "the study's storage is available again after %.0f s", self._clock() - self._outage_start
+                "the study database is available again after %.0f s", self._clock() - self._outage_start
             )
         self._outage_start = None
         self._backoff.reset()
@@ -175,7 +175,7 @@ class OutageBuffer:
         assert self._outage_start is not None
         seconds = self._clock() - self._outage_start
         return StorageUnavailableError(
-            f"the study's storage {self._redacted_url} has not answered for {seconds:.0f} s: "
+            f"the study database {self._redacted_url} has not answered for {seconds:.0f} s: "
             f"{self._last_error}; when it answers, continue with --resume: checkpoints hold the results",
             permanent=seconds >= self._limit_seconds,
         )

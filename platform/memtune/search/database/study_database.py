@@ -206,7 +206,7 @@ def open_study_database(url: str) -> optuna.storages.BaseStorage:
             return _open_database(address.render_as_string(hide_password=False), options)
     except (OSError, ValueError, ArgumentError, *DATABASE_ERRORS) as error:
         raise StorageError(
-            f"the study's storage {redact_url(url)} cannot be opened: {describe_cause(error)}"
+            f"the study database {redact_url(url)} cannot be opened: {describe_cause(error)}"
         ) from error
     raise StorageError(
         f"no kind of storage known in {redact_url(url)!r}; "

@@ -133,7 +133,7 @@ def test_an_outage_and_its_end_are_logged_once(database, buffer, clock, caplog):
     messages = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert len(messages) == 2
     assert "postgresql://host/optuna is unavailable; training continues" in messages[0]
-    assert messages[1] == "the study's storage is available again after 30 s"
+    assert messages[1] == "the study database is available again after 30 s"
 
 
 def test_a_refused_write_is_raised_and_not_retried(database, buffer):
