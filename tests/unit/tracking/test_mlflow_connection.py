@@ -2,6 +2,7 @@
 
 import os
 import sqlite3
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
@@ -9,6 +10,7 @@ from threading import Thread
 import pytest
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import BAD_REQUEST, INVALID_PARAMETER_VALUE, TEMPORARILY_UNAVAILABLE
+from sqlalchemy import Engine, event
 
 from memtune.errors import TrackingError
 from memtune.storage.uris import make_sqlite_uri
@@ -20,6 +22,7 @@ from memtune.tracking.mlflow_connection import (
     is_permanent,
     translate_mlflow_errors,
 )
+from tests.conftest import leave_disk
 
 
 class EmptyStore(BaseHTTPRequestHandler):
@@ -145,6 +148,14 @@ def test_a_store_whose_creation_was_interrupted_is_created_again(
     assert list(tmp_path.glob("*.new")) == []
 
 
+@pytest.fixture
+def waiting_for_the_disk() -> Iterator[None]:
+    event.remove(Engine, "connect", leave_disk)
+    yield
+    event.listen(Engine, "connect", leave_disk)
+
+
+@pytest.mark.usefixtures("waiting_for_the_disk")
 def test_a_new_store_waits_for_the_disk_once_it_is_created(tmp_path: Path) -> None:
     store = connect(make_sqlite_uri(tmp_path))._tracking_client.store
     with store.engine.connect() as connection:
