@@ -31,8 +31,7 @@ from memtune.storage.uris import make_sqlite_uri
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
-# Writes of this process do not wait for the disk, which takes half of the time of many tests. No test takes the
-# power away.
+# This process does not wait for the disk, which would take half of the time of many tests; no power fails.
 os.fsync = lambda fd: None
 
 
