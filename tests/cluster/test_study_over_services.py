@@ -120,7 +120,7 @@ def interrupted_study(
         driver.wait_for_line("tokens")
         with running_postgres.suspend():
             driver.wait_for_error_line("is unavailable; training continues")
-        driver.wait_for_error_line("storage is available again")
+        driver.wait_for_error_line("database is available again")
         running_mlflow.kill()
         running_postgres.stop(signal.SIGQUIT)
         driver.wait_for_error_line("is unavailable; training continues", 2)

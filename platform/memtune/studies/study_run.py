@@ -66,7 +66,7 @@ class StudyHooks:
     watches: Sequence[Callable[[TrialPhase], AbstractContextManager[Watcher]]]
     """Each opens what gets a trial after each of its states and reports: a display, or another tracker.
 
-    After a resume the whole curves come again."""
+    After a resume the whole curves come again. An error of one ends the run, which a resume continues."""
     conclude: Callable[[ResolvedStudy, Recorder], Conclusion | None]
     """Chooses the best configuration of the stored trials and repeats, tests it, and offers it to the
     registry."""
@@ -340,7 +340,7 @@ class _StudyRun:
         phase = replace(phase, earlier=proposals.list_outcomes(), find_seconds_left=self._find_seconds_left)
         with ExitStack() as stack:
             opened = [stack.enter_context(watch(phase)) for watch in self._hooks.watches]
-            watchers = [*opened, self._clock.tick, count_spending]
+            watchers = [self._clock.tick, count_spending, *opened]
             director = Director(
                 proposals, records, phase.max_trials, rule, watchers, self._resolved.study.compare
             )

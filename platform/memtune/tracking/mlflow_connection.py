@@ -9,6 +9,8 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext
+from functools import cache
+from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlparse
@@ -123,16 +125,32 @@ def _create_sqlite_file(path: Path, client_class: "type[MlflowClient]") -> None:
     """
     if path.exists():
         return
-    for abandoned in path.parent.glob(f"{path.name}.*.new"):
+    for abandoned in path.parent.glob(f"{escape(path.name)}.*.new*"):
         abandoned.unlink(missing_ok=True)
     # A name of its own: MLflow keeps its connection to a URI and would not create the tables again.
     draft = path.with_name(f"{path.name}.{uuid4().hex}.new")
-    uri = make_path_uri(SQLITE_PREFIX, draft)
-    with _write_without_sync(draft):
-        client_class(uri, registry_uri=uri)
-    with draft.open("rb+") as file:
-        os.fsync(file.fileno())
-    os.replace(draft, path)
+    try:
+        uri = make_path_uri(SQLITE_PREFIX, draft)
+        with _write_without_sync(draft):
+            client_class(uri, registry_uri=uri)
+        with draft.open("rb+") as file:
+            os.fsync(file.fileno())
+        # sqlite would roll the journal of a file that was removed into the new one.
+        _remove_companions(path)
+        os.replace(draft, path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        _remove_companions(draft)
+        raise
+
+
+def _remove_companions(path: Path) -> None:
+    for suffix in ("journal", "wal", "shm"):
+        path.with_name(f"{path.name}-{suffix}").unlink(missing_ok=True)
+
+
+_DRAFTS = set[str]()
+"""Names of the sqlite files whose connections do not wait for the disk."""
 
 
 @contextmanager
@@ -141,20 +159,26 @@ def _write_without_sync(path: Path) -> Iterator[None]:
 
     The migrations of a new file would wait a few hundred times, which takes seconds.
     """
-    # Imported here: MLflow loads it with its store alone.
-    from sqlalchemy import Engine, event
-
-    def set_up(connection: Any, _record: object) -> None:
-        if isinstance(connection, sqlite3.Connection):
-            (_, _, opened), *_ = connection.execute("PRAGMA database_list")
-            if Path(opened).name == path.name:
-                connection.execute("PRAGMA synchronous = OFF")
-
-    event.listen(Engine, "connect", set_up)
+    _listen_to_connections()
+    _DRAFTS.add(path.name)
     try:
         yield
     finally:
-        event.remove(Engine, "connect", set_up)
+        _DRAFTS.discard(path.name)
+
+
+@cache
+def _listen_to_connections() -> None:
+    # Imported here: MLflow loads it with its store alone.
+    from sqlalchemy import Engine, event
+
+    # Once and for good: other threads may open connections while a listener is removed.
+    @event.listens_for(Engine, "connect")
+    def set_up(connection: Any, _record: object) -> None:
+        if _DRAFTS and isinstance(connection, sqlite3.Connection):
+            (_, _, opened), *_ = connection.execute("PRAGMA database_list")
+            if Path(opened).name in _DRAFTS:
+                connection.execute("PRAGMA synchronous = OFF")
 
 
 def check_sqlite_file(path: Path) -> None:

@@ -148,6 +148,33 @@ def test_a_store_whose_creation_was_interrupted_is_created_again(
     assert list(tmp_path.glob("*.new")) == []
 
 
+def test_a_new_store_takes_nothing_from_the_journal_of_a_removed_one(tmp_path: Path) -> None:
+    """sqlite rolls such a journal into the new file."""
+    removed = sqlite3.connect(tmp_path / "mlflow.db")
+    removed.executescript("PRAGMA cache_size = 1; CREATE TABLE a (x)")
+    with removed:
+        removed.executemany("INSERT INTO a VALUES (?)", [("x" * 5000,)] * 50)
+    removed.execute("UPDATE a SET x = x || 1")
+    journal = (tmp_path / "mlflow.db-journal").read_bytes()
+    removed.close()
+    (tmp_path / "mlflow.db").unlink()
+    (tmp_path / "mlflow.db-journal").write_bytes(journal)
+    assert connect(make_sqlite_uri(tmp_path)).search_experiments()
+    found = sqlite3.connect(tmp_path / "mlflow.db").execute("PRAGMA integrity_check").fetchall()
+    assert found == [("ok",)]
+    assert not (tmp_path / "mlflow.db-journal").exists()
+
+
+def test_a_creation_that_fails_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(source: object, target: object) -> None:
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr("memtune.tracking.mlflow_connection.os.replace", fail)
+    with pytest.raises(TrackingError, match="No space left"):
+        connect(make_sqlite_uri(tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == ["mlflow.db.lock"]
+
+
 @pytest.fixture
 def waiting_for_the_disk() -> Iterator[None]:
     event.remove(Engine, "connect", leave_disk)

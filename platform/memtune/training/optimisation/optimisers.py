@@ -20,7 +20,7 @@ OptimiserT = TypeVar("OptimiserT", bound=Optimizer)
 def _load_no_compiler(kind: type[OptimiserT]) -> type[OptimiserT]:
     """The class of optimisers, without the import of torch's compiler where nothing compiles.
 
-    The compiler loads for a second in every worker, and leaves a folder of its own in the temporary one.
+    The compiler loads for about two seconds in every worker, and leaves a folder in the temporary one.
     """
     methods = ("add_param_group", "zero_grad", "state_dict", "load_state_dict")
     replaced = {name: unwrap(getattr(kind, name)) for name in methods}
