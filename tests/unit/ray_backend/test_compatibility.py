@@ -17,6 +17,7 @@ from ray import _raylet
 from ray._common.usage import usage_constants
 from ray._private import node, services, worker
 from ray._private import utils as ray_utils
+from ray._private.parameter import RayParams
 from ray.autoscaler._private import commands, util
 from ray.autoscaler._private.command_runner import SSHCommandRunner
 from ray.autoscaler._private.kuberay import autoscaling_config, node_provider
@@ -154,6 +155,8 @@ def test_rays_node_has_the_methods_that_the_lean_node_replaces() -> None:
 def test_ray_starts_the_node_by_the_name_that_is_replaced() -> None:
     original = node.Node
     assert "ray._private.node.Node(" in inspect.getsource(worker.init)
+    settings = inspect.signature(RayParams.__init__).parameters
+    assert {"node_ip_address", "dashboard_agent_listen_port"} <= settings.keys()
     with use_lean_node():
         assert node.Node is not original
         assert issubclass(node.Node, original)

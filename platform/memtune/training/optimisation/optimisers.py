@@ -24,6 +24,7 @@ def _load_no_compiler(kind: type[OptimiserT]) -> type[OptimiserT]:
     """
     methods = ("add_param_group", "zero_grad", "state_dict", "load_state_dict")
     replaced = {name: unwrap(getattr(kind, name)) for name in methods}
+    # torch's wrapper of a step imports the compiler, and does the same where the step is not differentiable.
     replaced["step"] = torch.no_grad()(unwrap(kind.step))
     return type(kind.__name__, (kind,), {name: leave_uncompiled(each) for name, each in replaced.items()})
 
