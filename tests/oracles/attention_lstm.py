@@ -89,6 +89,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     for score in SCORES
     for split in ("none", "key_value_predict")
 }
+IDENTITY = "502f354e281cc97a"
 CASES = {
     **{
         f"window of 15, {name}": make_case((1, 2, 15, 16, 63), memory_size=15, **options)

@@ -125,6 +125,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "two untied layers": {"layers": 2, "tie_output": False},
     "one layer": {"layers": 1},
 }
+IDENTITY = "2d555b3af6155b96"
 CASES = {
     f"{name}, {'training' if is_training else 'evaluation'}": make_case(is_training, **options)
     for name, options in OPTIONS.items()

@@ -110,6 +110,7 @@ def make_case(**fields) -> OracleCase:
     )
 
 
+IDENTITY = "f8c9d3a2aa4855ba"
 CASES = {
     "plain": make_case(),
     "from ones": make_case(initial_state="ones"),

@@ -31,6 +31,7 @@ def make_case(order: int, direct: bool) -> OracleCase:
     return OracleCase(config=config, logits=compute_feed_forward_logits, cuts=(1, 3, 4, 5, 15), rows=3)
 
 
+IDENTITY = "458ad0e9aab97816"
 CASES = {
     f"{order}-grams{', direct connections' if direct else ''}": make_case(order, direct)
     for order in (2, 3, 6)

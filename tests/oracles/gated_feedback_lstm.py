@@ -58,6 +58,7 @@ def make_case(**fields) -> OracleCase:
     return OracleCase(config=config, logits=compute_gated_feedback_lstm_logits)
 
 
+IDENTITY = "a944ee55136c6ca0"
 CASES = {
     "three layers": make_case(),
     "narrow embeddings": make_case(embedding_width=3),

@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from math import log
 
+IDENTITY = "7143a60169bbf19d"
 START_SYMBOL = "start"
 NGram = tuple[object, ...]
 

@@ -139,6 +139,7 @@ ALL_REGULARISATION: dict[str, Any] = {
     "zoneout_hidden": 0.1,
     "layers": 2,
 }
+IDENTITY = "2ca659713fccff34"
 CASES = {
     "one layer": make_case(),
     "three layers": make_case(width=5, layers=3),

@@ -116,6 +116,7 @@ def make_case(
     )
 
 
+IDENTITY = "8de3912e09a4312e"
 CASES = {
     "one layer": make_case(),
     "narrow embeddings": make_case(embedding_width=3),

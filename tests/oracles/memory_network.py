@@ -77,6 +77,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     for rectify_half in (False, True)
 }
 TWO_HOPS: dict[str, Any] = {"memory_size": 15, "hops": 2}
+IDENTITY = "cfd34b91064652d8"
 CASES = {
     **{name: make_case(**options) for name, options in OPTIONS.items()},
     **{

@@ -150,6 +150,7 @@ def make_memory_case(**fields: Any) -> OracleCase:
 
 
 BLOCK: dict[str, Any] = {"mixer": shrink(PRESETS["gated_deltanet"]), "channel_ratio": 2.0}
+IDENTITY = "d07177609df33ac7"
 CASES = {
     **{name: make_case(shrink(mixer)) for name, mixer in PRESETS.items()},
     **{f"{name} in float32": make_float32_case(shrink(mixer)) for name, mixer in PRESETS.items()},

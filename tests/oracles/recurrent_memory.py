@@ -127,6 +127,7 @@ TEMPORAL: dict[str, dict[str, Any]] = {
     )
 }
 COMPOSITIONS = ("sum", "projected_sum", "gate", "gate_biased")
+IDENTITY = "98992facbf659ef6"
 CASES = {
     **{
         f"{name}, {composition}": make_case(

@@ -104,6 +104,7 @@ ALL_REGULARISATION: dict[str, Any] = {
     "layers": 2,
     "activation": "sigmoid",
 }
+IDENTITY = "e37135e30da6149f"
 CASES = {
     "tanh": make_case(),
     "sigmoid": make_case(activation="sigmoid", initial_range=0.8),

@@ -56,6 +56,7 @@ def make_case(**fields) -> OracleCase:
     )
 
 
+IDENTITY = "18657ae0321b2be7"
 CASES = {
     "fixed alpha": make_case(),
     "fixed alpha, previous context": make_case(hidden_reads="previous"),

@@ -202,6 +202,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     )
     for policy_reads in ("word", "hidden")
 }
+IDENTITY = "063e87383a413589"
 CASES = {
     **{name: make_case((1, 2, 15, 16, 63), (), (1, 3, 11), **options) for name, options in OPTIONS.items()},
     **{
