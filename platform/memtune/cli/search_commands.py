@@ -180,7 +180,7 @@ def collect_overrides(
 
 def _dry_run(study: Path, overrides: dict[str, Any], json: bool) -> None:
     with pause_gc():
-        from memtune.reports.trial_tables import make_prior_table, make_sample_table
+        from memtune.reports.trial_tables import make_sample_table
         from memtune.spaces import FAMILY_FIELD
         from memtune.studies.study_check import MAX_DRAWS, dry_run, measure_core_seconds
         from memtune.values import flatten
@@ -212,14 +212,30 @@ def _dry_run(study: Path, overrides: dict[str, Any], json: bool) -> None:
             f"{len(problems)} of {MAX_DRAWS} random draws are no trial and would not start, for instance "
             f"because {problems[0]}"
         )
-    if prior := resolved.list_prior_points():
-        source = study_config.sampler.prior or "the spaces"
-        out.print(make_prior_table(prior, f"{format_count(len(prior), 'point')} from {source}"))
+    _print_prior(resolved)
     _print_budget(study_config, resolved.task.objective)
     started = [sample for sample, refusal in zip(samples, refusals, strict=True) if refusal is None]
     if (seconds := measure_core_seconds(resolved, started)) is not None:
         _print_estimate(study_config, resolved.count_repeats(), seconds)
     out.print("nothing was started")
+
+
+def _print_prior(resolved: "ResolvedStudy") -> None:
+    """Print what is believed before the first trial, or why it has no effect."""
+    from memtune.reports.trial_tables import make_prior_table
+
+    sampler, points = resolved.study.sampler, resolved.list_prior_points()
+    if not points and sampler.prior:
+        missing = {
+            "papers": "the spaces have no [[points]]",
+            "studies": "no other study has a complete trial",
+        }
+        out.print_line(f"prior: none, because {missing[sampler.prior]}")
+    elif points and not sampler.follows_prior(len(resolved.study.objectives)):
+        out.print_line('prior: ignored, because only the sampler "tpe" with one objective follows a prior')
+    elif points:
+        source = sampler.prior or "the spaces"
+        out.print(make_prior_table(points, f"{format_count(len(points), 'point')} from {source}"))
 
 
 def _print_alternatives(resolved: "ResolvedStudy") -> None:

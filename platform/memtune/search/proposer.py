@@ -11,7 +11,7 @@ memory, and a sampler learns from a bounded part of them.
 
 import math
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,9 +49,15 @@ class History:
     """Every trial that was asked of a study's sampler: started, refused or a duplicate."""
 
     def __init__(
-        self, trials: Iterable[FrozenTrial], alternatives: Sequence[Mapping[str, Scalar]] = ()
+        self,
+        trials: Iterable[FrozenTrial],
+        alternatives: Sequence[Mapping[str, Scalar]] = (),
+        point_asks: Container[int] = (),
     ) -> None:
-        """`trials` are in the order of their numbers; `alternatives` are as in `Candidates`."""
+        """`trials` are in the order of their numbers; `alternatives` are as in `Candidates`.
+
+        `point_asks` take points of a prior, and are no turn of an alternative.
+        """
         self.asks = 0
         self.consecutive_rejections = 0
         """Refusals and duplicates since the last started trial."""
@@ -61,21 +67,28 @@ class History:
         self.starts = [0] * len(alternatives)
         """The started trials of each alternative."""
         self.rejections = [0] * len(alternatives)
-        self._alternatives = alternatives
+        self._alternatives, self._point_asks = alternatives, point_asks
+        self._ask_by_number: dict[int, int] = {}
         for trial in trials:
             self.add(trial)
 
     def add(self, trial: FrozenTrial) -> None:
         """Add the next trial that was asked of the sampler."""
         rejected = is_rejected(trial)
+        is_turn = rejected or self.asks not in self._point_asks
+        self._ask_by_number[trial.number] = self.asks
         self.asks += 1
         self.consecutive_rejections = self.consecutive_rejections + 1 if rejected else 0
         if IDENTITY_KEY in trial.user_attrs and not rejected:
             self.number_by_identity[trial.user_attrs[IDENTITY_KEY]] = trial.number
         for place, choice in enumerate(self._alternatives):
-            if choice.items() <= trial.params.items():
+            if is_turn and choice.items() <= trial.params.items():
                 (self.rejections if rejected else self.starts)[place] += 1
         self.window.add(trial)
+
+    def list_learnt(self) -> dict[int, FrozenTrial]:
+        """The trials that a sampler learns from, by the number of their ask."""
+        return {self._ask_by_number[trial.number]: trial for trial in self.window.list_trials()}
 
 
 class TrialWindow:
@@ -236,11 +249,13 @@ class Proposer:
         self._untriable: set[int] = set()
         """The alternatives without a point that may start."""
         prior = store.keep_points(PRIOR_POINTS_KEY, list_prior_points)
-        self._samplers = SamplerFactory(config, candidates.space, startup_trials, objectives, prior)
         grid = list(candidates.space.points()) if config.kind == "grid" else []
         if not is_grid_ordered:
             grid = RandomChooser(config.seed).shuffle(grid)
         self._planned_points = [*store.keep_points(INITIAL_POINTS_KEY, list_initial_points), *grid]
+        self._samplers = SamplerFactory(
+            config, candidates.space, startup_trials, objectives, prior, len(self._planned_points)
+        )
         self._is_exhausted = False
         self._cached_history: History | None = None
         self._issued_numbers = {
@@ -297,13 +312,18 @@ class Proposer:
         if self._is_futile(history):
             proposal = self._propose_untried(history)
         else:
-            self._store.enqueue(self._find_planned_point(history) or self._find_point_in_turn(history))
+            self._store.enqueue(
+                self._find_planned_point(history)
+                or self._find_prior_point(history)
+                or self._find_point_in_turn(history)
+            )
             proposal = self._ask_sampler(history)
         self._cached_history = history
         return proposal
 
     def _read_history(self) -> History:
-        return History(self._store.list_asked(), self._candidates.alternatives)
+        point_asks = self._samplers.prior.point_asks
+        return History(self._store.list_asked(), self._candidates.alternatives, point_asks)
 
     def _is_futile(self, history: History) -> bool:
         """Whether the sampler is not asked any more: it would not find a new configuration."""
@@ -316,6 +336,10 @@ class Proposer:
         if history.asks >= len(self._planned_points):
             return None
         return dict(self._planned_points[history.asks])
+
+    def _find_prior_point(self, history: History) -> dict[str, Scalar] | None:
+        point = self._samplers.prior.find_point(history.asks, history.list_learnt())
+        return None if point is None else dict(point)
 
     def _propose_untried(self, history: History) -> Proposal | None:
         seed = int(digest(self._config.seed, history.asks, "untried")[:8], 16)
@@ -347,7 +371,7 @@ class Proposer:
 
     def _ask_sampler(self, history: History) -> Proposal | None:
         """The sampler's next trial, which is added to `history`; None where it is rejected."""
-        sampler = self._samplers.make_sampler(history.asks, history.window.list_trials())
+        sampler = self._samplers.make_sampler(history.asks, history.list_learnt())
         trial = self._store.ask(sampler)
         proposal = self._write_sample(trial, history)
         history.add(self._store.read_trial(trial.number))

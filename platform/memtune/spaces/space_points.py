@@ -119,23 +119,23 @@ def describe_allowed(leaf: Leaf, nearest: Scalar) -> str:
 
 
 def draw_prior_points(space: Space, count: int) -> list[dict[str, Scalar]]:
-    """Values of all parameters by name, drawn from their priors; empty for a space without a prior.
+    """Values, by name, of the parameters with a prior: the priors, then draws from them; empty without any.
 
-    A number is normal around its prior, within its range and on its scale. A parameter without a prior is
-    uniform.
+    A number is normal around its prior, within its range and on its scale.
     """
-    chooser, generator = RandomChooser(0), Random(0)
-    leaves = {found.name: found.leaf for found in space.parameters()}
-    if all(getattr(leaf, "prior", None) is None for leaf in leaves.values()):
+    generator = Random(0)
+    leaves = {
+        found.name: found.leaf
+        for found in space.parameters()
+        if isinstance(found.leaf, Categorical | Integer | Real) and found.leaf.prior
+    }
+    if not leaves:
         return []
-    return [
-        {
-            name: _draw_near_prior(leaf, generator) if leaf.prior else leaf.sample(chooser, name)
-            for name, leaf in leaves.items()
-            if isinstance(leaf, Categorical | Integer | Real)
-        }
-        for _ in range(count)
+    priors = {name: leaf.prior.value for name, leaf in leaves.items() if leaf.prior}
+    drawn = [
+        {name: _draw_near_prior(leaf, generator) for name, leaf in leaves.items()} for _ in range(count - 1)
     ]
+    return [priors, *drawn]
 
 
 def _draw_near_prior(leaf: Categorical | Integer | Real, generator: Random) -> Scalar:

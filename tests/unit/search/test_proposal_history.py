@@ -111,6 +111,17 @@ def test_starts_and_rejections_are_counted_by_alternative():
     assert (history.starts, history.rejections) == ([1, 1, 0], [1, 0, 0])
 
 
+def test_a_point_of_a_prior_is_no_turn_of_its_alternative():
+    trials = [make_trial(0), make_trial(1), make_trial(2)]
+    history = History(trials, [{"family": "scrn"}, {"family": "lstm"}], point_asks=range(0, 4, 2))
+    assert history.starts == [0, 1]
+
+
+def test_trials_that_failed_leave_the_asks_of_the_others_as_they_are():
+    history = History([make_trial(0, TrialState.FAIL), make_trial(1), make_trial(2)])
+    assert [*history.list_learnt()] == [1, 2]
+
+
 def test_trials_are_ranked_as_tpe_ranks_them():
     """Complete by value, then stopped by tokens and value, then refused; the numbers descend."""
     study = create_study()

@@ -55,7 +55,7 @@ def search(asks: int, is_stopped: bool = False, prior_points=(), **config) -> li
     factory = SamplerFactory(SamplerConfig(**config), space, startup_trials=6, prior_points=prior_points)
     study, found = optuna.create_study(), []
     for number in range(asks):
-        study.sampler = factory.make_sampler(number, study.get_trials(deepcopy=False))
+        study.sampler = factory.make_sampler(number, dict(enumerate(study.get_trials(deepcopy=False))))
         trial = study.ask()
         found.append(space.sample(trial))
         if is_stopped:
@@ -117,7 +117,7 @@ def test_tpe_draws_the_parameters_of_chosen_branches_only():
     space = read_space(SPACE, "space.toml")
     factory, study = SamplerFactory(SamplerConfig(), space, startup_trials=6), optuna.create_study()
     for number in range(12):
-        study.sampler = factory.make_sampler(number, study.get_trials(deepcopy=False))
+        study.sampler = factory.make_sampler(number, dict(enumerate(study.get_trials(deepcopy=False))))
         trial = study.ask()
         value = compute_cost(space.sample(trial))
         if number >= 6:
@@ -263,7 +263,7 @@ def test_what_a_sampler_learns_of_stopped_trials_follows_from_the_setting():
         found: list[dict] = []
         proposed[setting] = found
         for number in range(12):
-            study.sampler = factory.make_sampler(number, study.get_trials(deepcopy=False))
+            study.sampler = factory.make_sampler(number, dict(enumerate(study.get_trials(deepcopy=False))))
             trial = study.ask()
             found.append(space.sample(trial))
             cost, is_stopped = compute_cost(found[-1]), number % 3 == 0
@@ -279,31 +279,73 @@ def make_prior(rate: float) -> list[dict]:
     return [{"model.width": 0.1 * place, **parameters} for place in range(10)]
 
 
-def test_two_of_three_first_asks_follow_a_prior():
-    searches = [search(3, seed=seed, prior_points=make_prior(1e-3)) for seed in range(10)]
-    led = [found["optimiser"] for first, second, _ in searches for found in (first, second)]
+def test_every_second_of_the_first_asks_follows_a_prior():
+    searches = [search(4, seed=seed, prior_points=make_prior(1e-3)) for seed in range(15)]
+    led = [found["optimiser"] for first, _, third, _ in searches for found in (first, third)]
     rates = [optimiser["learning_rate"] for optimiser in led if optimiser["kind"] == "adam"]
-    assert len(rates) > 14
+    assert len(rates) > 20
     assert median(abs(math.log10(rate / 1e-3)) for rate in rates) < 0.5
-    assert [found for *_, found in searches] == [search(3, seed=seed)[2] for seed in range(10)]
+    free = [[second, fourth] for _, second, _, fourth in searches]
+    assert free == [search(4, seed=seed)[1::2] for seed in range(15)]
+
+
+def test_the_first_asks_of_a_prior_take_its_points():
+    prior = PriorTrials(make_prior(1e-3), JointSpace(read_space(SPACE, "space.toml")), first_ask=4)
+    found = {ask: prior.find_point(ask, {}) for ask in range(12)}
+    points = dict(zip((4, 6, 8), make_prior(1e-3), strict=False))
+    assert found == {ask: points.get(ask) for ask in range(12)}
+    assert prior.find_point(6, make_asked([2.0, 1.0], first_ask=4)) is None
+
+
+def test_a_prior_leaves_what_it_does_not_believe_to_chance():
+    space = JointSpace(read_space(SPACE, "space.toml"))
+    prior = PriorTrials([{"optimiser.adam.learning_rate": 1e-3}] * 20, space)
+    good = [trial.params for trial in prior.make_trials(0, {}) if trial.value == -math.inf]
+    adam = [params for params in good if params["optimiser.kind"] == "adam"]
+    assert 3 < len(adam) < 17
+    assert {params["optimiser.adam.learning_rate"] for params in adam} == {1e-3}
+    assert len({params["model.width"] for params in good}) == len(good)
+    assert all("optimiser.adam.learning_rate" not in params for params in good if params not in adam)
 
 
 def test_a_prior_that_its_trials_contradict_is_given_up_and_the_startup_begins_again():
     space = JointSpace(read_space(SPACE, "space.toml"))
-    right, wrong = make_asked([1.0, 1.0, 2.0]), make_asked([2.0, 2.0, 1.0])
+    right, wrong = make_asked([1.0, 2.0]), make_asked([2.0, 1.0])
     prior = PriorTrials(make_prior(1e-3), space)
-    assert prior.make_trials(9, right)
-    assert not prior.make_trials(9, wrong)
-    assert not prior.make_trials(42, make_asked([1.0, 1.0, 2.0] * 5))
-    assert (prior.count_startup(right), prior.count_startup(wrong)) == (9, 3)
+    assert prior.make_trials(8, right)
+    assert not prior.make_trials(8, wrong)
+    assert not prior.make_trials(42, make_asked([1.0, 2.0], count=42))
+    assert (prior.count_startup(right), prior.count_startup(wrong)) == (6, 3)
+
+
+def test_trials_that_failed_do_not_shift_who_was_led():
+    """A failed trial is not among those that a sampler learns from."""
+    prior = PriorTrials(make_prior(1e-3), JointSpace(read_space(SPACE, "space.toml")))
+    right = {ask: trial for ask, trial in make_asked([1.0, 2.0]).items() if ask != 0}
+    assert prior.make_trials(8, right)
+    assert prior.count_startup(right) == 5
+
+
+def test_trials_compare_at_the_last_report_that_both_have():
+    prior = PriorTrials(make_prior(1e-3), JointSpace(read_space(SPACE, "space.toml")))
+    asked = make_asked([2.0, 1.0], count=4)
+    asked[0].intermediate_values[900], asked[1].intermediate_values[900] = 0.1, 0.2
+    assert not prior.make_trials(8, asked)
+    asked[2].intermediate_values[900], asked[3].intermediate_values[900] = 0.1, 0.2
+    assert prior.make_trials(8, asked)
 
 
 def test_a_sampler_that_ignores_priors_does_not_give_one_up():
-    space, wrong = read_space(SPACE, "space.toml"), make_asked([2.0, 2.0, 1.0])
+    space, wrong = read_space(SPACE, "space.toml"), make_asked([2.0, 1.0])
     factory = SamplerFactory(SamplerConfig(kind="gp"), space, 6, prior_points=make_prior(1e-3))
     assert isinstance(factory.make_sampler(len(wrong), wrong), JointSampler)
 
 
-def make_asked(costs: list[float]) -> list[FrozenTrial]:
-    """Ended trials whose first reports are these costs, three times."""
-    return [create_trial(state=PRUNED, intermediate_values={300: cost, 600: 0.5}) for cost in 3 * costs]
+def make_asked(costs: list[float], first_ask: int = 0, count: int = 6) -> dict[int, FrozenTrial]:
+    """Ended trials by ask, whose costs are these in turn."""
+    return {
+        first_ask + place: create_trial(
+            state=PRUNED, intermediate_values={300: costs[place % 2], 600: costs[place % 2]}
+        )
+        for place in range(count)
+    }

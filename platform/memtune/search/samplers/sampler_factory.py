@@ -39,67 +39,102 @@ from memtune.spaces import Scalar, Space
 from memtune.values import Value, digest
 
 MAX_PRIOR_POINTS = 20
+MAX_TRIED_POINTS = 3
+"""The points of a prior that are tried themselves."""
 LAST_TRIAL = 40
 """Ended trials after which a prior has no weight any more."""
-FREE_EVERY = 3
-"""Of so many asks the last one ignores the prior: without them nothing shows that it is wrong."""
-MIN_LED, MIN_FREE, MIN_SHARE = 4, 2, 0.4
-"""A prior is given up where so many trials that it led, and so many others, have ended, and less than this
-share of their pairs began better with it; without any effect half of them do."""
+LED_EVERY = 2
+"""Of so many asks the first one follows the prior: without the others nothing shows that it is wrong."""
+MIN_LED, MIN_FREE, MIN_SHARE = 2, 1, 0.4
+"""A prior is given up where so many trials that it led, and so many others, have ended, and it was better in
+less than this share of their pairs; without any effect it is better in half of them."""
 GOOD_SHARE = 0.1
 """The share of trials that Optuna's TPE takes as good."""
+
+Asked = Mapping[int, FrozenTrial]
+"""The trials that a sampler learns from, by the number of their ask."""
 
 
 class PriorTrials:
     """The prior of one study."""
 
-    def __init__(self, points: Sequence[Mapping[str, Scalar]], space: JointSpace) -> None:
-        """`points` are the parameters by name that are believed to be good, the best first."""
-        self._points, self._space = points[:MAX_PRIOR_POINTS], space
+    def __init__(self, points: Sequence[Mapping[str, Scalar]], space: JointSpace, first_ask: int = 0) -> None:
+        """`points` are parameters by name that are believed to be good, the best first.
 
-    def make_trials(self, ask_number: int, asked: Sequence[FrozenTrial]) -> list[FrozenTrial]:
+        The prior leads every second ask from `first_ask` on, the first of them to points themselves.
+        """
+        self._points, self._space, self._first_ask = points[:MAX_PRIOR_POINTS], space, first_ask
+        tried = min(MAX_TRIED_POINTS, len(points))
+        self.point_asks = range(first_ask, first_ask + LED_EVERY * tried, LED_EVERY)
+        """The asks that take a point itself."""
+
+    def find_point(self, ask_number: int, asked: Asked) -> Mapping[str, Scalar] | None:
+        """The point that an ask takes, after the trials that were `asked` before; None for most."""
+        if ask_number not in self.point_asks or self._is_contradicted(asked):
+            return None
+        return self._points[self.point_asks.index(ask_number)]
+
+    def make_trials(self, ask_number: int, asked: Asked) -> list[FrozenTrial]:
         """The trials that stand for the prior at an ask, after those that were `asked` before; often none."""
-        ended = sum(trial.state is not OptunaState.RUNNING for trial in asked)
+        ended = sum(trial.state is not OptunaState.RUNNING for trial in asked.values())
         count = math.ceil(len(self._points) * (1 - ended / LAST_TRIAL))
-        if count <= 0 or not _is_led(ask_number) or self._is_contradicted(asked):
+        if count <= 0 or not self._is_led(ask_number) or self._is_contradicted(asked):
             return []
         generator, width = Random(ask_number), len(self._space.distributions)
         bad = math.ceil(count * (1 / GOOD_SHARE - 1))
-        drawn = [self._space.read_cube([generator.random() for _ in range(width)]) for _ in range(bad)]
-        good = [self._make_trial(point, -math.inf) for point in self._points[:count]]
-        return good + [self._make_trial(point, math.inf) for point in drawn]
+        drawn = [
+            self._space.read_cube([generator.random() for _ in range(width)]) for _ in range(count + bad)
+        ]
+        good = [self._fill_point(*pair) for pair in zip(self._points[:count], drawn, strict=False)]
+        return [self._make_trial(point, -math.inf) for point in good] + [
+            self._make_trial(point, math.inf) for point in drawn[count:]
+        ]
 
-    def count_startup(self, asked: Sequence[FrozenTrial]) -> int:
+    def count_startup(self, asked: Asked) -> int:
         """The ended trials from which a sampler may start to learn; those of a wrong prior do not count."""
         has_misled = self._is_contradicted(asked)
         return sum(
-            trial.state is not OptunaState.RUNNING and not (has_misled and _is_led(ask))
-            for ask, trial in enumerate(asked)
+            trial.state is not OptunaState.RUNNING and not (has_misled and self._is_led(ask))
+            for ask, trial in asked.items()
         )
 
-    def _is_contradicted(self, asked: Sequence[FrozenTrial]) -> bool:
-        """Whether the trials that the prior led began worse than the others."""
+    def _is_led(self, ask_number: int) -> bool:
+        return ask_number >= self._first_ask and (ask_number - self._first_ask) % LED_EVERY == 0
+
+    def _is_contradicted(self, asked: Asked) -> bool:
+        """Whether the trials that the prior led are worse than the others, by the last report of both."""
         if not self._points:
             return False
-        led: list[float] = []
-        free: list[float] = []
-        for ask, trial in enumerate(asked[:LAST_TRIAL]):
-            if trial.state is not OptunaState.RUNNING and trial.intermediate_values:
-                first = trial.intermediate_values[min(trial.intermediate_values)]
-                (led if _is_led(ask) else free).append(first)
-        better = sum((own < other) + (own == other) / 2 for own in led for other in free)
-        is_known = len(led) >= MIN_LED and len(free) >= MIN_FREE
-        return is_known and better / (len(led) * len(free)) < MIN_SHARE
+        curves: dict[bool, list[dict[int, float]]] = {True: [], False: []}
+        for ask, trial in asked.items():
+            is_early = self._first_ask <= ask < self._first_ask + LAST_TRIAL
+            if is_early and trial.state is not OptunaState.RUNNING and trial.intermediate_values:
+                curves[self._is_led(ask)].append(trial.intermediate_values)
+        led, free = curves[True], curves[False]
+        if len(led) < MIN_LED or len(free) < MIN_FREE:
+            return False
+        better = sum(_compare_curves(own, other) for own in led for other in free)
+        return better / (len(led) * len(free)) < MIN_SHARE
+
+    def _fill_point(self, point: Mapping[str, Scalar], drawn: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
+        """A point with drawn values of the parameters of its branches of which the prior believes nothing."""
+        filled: dict[str, Scalar] = {}
+        for conditions, group in self._space.groups:
+            if conditions.items() <= filled.items():
+                filled |= {name: point.get(name, drawn[name]) for name in group}
+        return filled
 
     def _make_trial(self, parameters: Mapping[str, Scalar], value: float) -> FrozenTrial:
-        known = {name: found for name, found in self._space.distributions.items() if name in parameters}
-        return create_trial(
-            params={name: parameters[name] for name in known}, distributions=known, value=value
-        )
+        distributions = {name: self._space.distributions[name] for name in parameters}
+        return create_trial(params=dict(parameters), distributions=distributions, value=value)
 
 
-def _is_led(ask_number: int) -> bool:
-    return ask_number % FREE_EVERY != FREE_EVERY - 1
+def _compare_curves(own: Mapping[int, float], other: Mapping[int, float]) -> float:
+    """1 where the first is better at the last report that both have, 0 where it is worse, 1/2 otherwise."""
+    if not (shared := own.keys() & other.keys()):
+        return 0.5
+    last = max(shared)
+    return (own[last] < other[last]) + (own[last] == other[last]) / 2
 
 
 @dataclass(frozen=True)
@@ -142,6 +177,10 @@ class SamplerConfig(Value):
     options: dict[str, Scalar] = Field(default_factory=dict)
     """Options of the sampler of an installed package."""
 
+    def follows_prior(self, objectives: int) -> bool:
+        """Whether a prior leads the sampler in a study with so many objectives."""
+        return self.kind == "tpe" and objectives == 1
+
     @model_validator(mode="after")
     def _check_kind(self) -> Self:
         if self.kind not in BUILT_IN_KINDS and SAMPLERS.find(self.kind) is None:
@@ -172,32 +211,32 @@ class SamplerFactory:
         startup_trials: int,
         objectives: MultiObjective | None = None,
         prior_points: Sequence[Mapping[str, Scalar]] = (),
+        first_ask: int = 0,
     ) -> None:
         """The sampler learns from the results once `startup_trials` trials have ended.
 
         Without `objectives` there is one, the trials' value. `prior_points` are parameters that are believed
-        to be good, the best first.
+        to be good, the best first. The asks before `first_ask` take points of the study.
         """
         self._objectives = objectives
         self._config, self._space, self._startup_trials = config, JointSpace(space), startup_trials
-        follows_prior = config.kind == "tpe" and objectives is None
-        self._prior = PriorTrials(prior_points if follows_prior else (), self._space)
+        follows_prior = config.follows_prior(1 if objectives is None else objectives.count)
+        self.prior = PriorTrials(prior_points if follows_prior else (), self._space, first_ask)
 
-    def make_sampler(self, ask_number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:
-        """The sampler of one ask. It learns from `trials` only, which are in the order of their numbers."""
+    def make_sampler(self, ask_number: int, asked: Asked) -> BaseSampler:
+        """The sampler of one ask. It learns from `asked` only, which are in the order of their numbers."""
         seed = int(digest(self._config.seed, ask_number)[:8], 16)
         kind, drawn = self._config.kind, RandomSampler(seed=seed)
         sobol = SobolSampler(self._space, self._config.seed, ask_number)
         if kind in ("qmc", "random", "grid"):
             return sobol if kind == "qmc" else drawn
         startup = sobol if self._config.startup == "sobol" else drawn
-        observed = (
-            extrapolate_stopped(trials) if self._config.stopped_trials == "extrapolated" else list(trials)
-        )
+        trials = list(asked.values())
+        observed = extrapolate_stopped(trials) if self._config.stopped_trials == "extrapolated" else trials
         if kind == "nsga2":
             return self._make_nsga2(seed, observed, startup)
-        prior = self._prior.make_trials(ask_number, trials)
-        if not prior and self._prior.count_startup(trials) < self._startup_trials:
+        prior = self.prior.make_trials(ask_number, asked)
+        if not prior and self.prior.count_startup(asked) < self._startup_trials:
             return startup
         if kind in SAMPLERS:
             own = SAMPLERS[kind](SamplerRequest(seed, self._config.options))

@@ -199,21 +199,14 @@ class ResolvedStudy:
         return points + other
 
     def list_prior_points(self) -> list[dict[str, Scalar]]:
-        """The parameters, by name, of configurations that are believed to be good, the best first."""
+        """Parameters by name that are believed to be good, the best first."""
         match self.study.sampler.prior:
             case "papers":
-                points = [adapt_point(self.space, point) for point in self.space.paper_points]
+                return [adapt_point(self.space, point) for point in self.space.paper_points]
             case "studies":
-                points = list_prior_points(self.settings.study_database, self.space, self.id)
+                return list_prior_points(self.settings.study_database, self.space, self.id)
             case None:
                 return draw_prior_points(self.space, MAX_PRIOR_POINTS)
-        # With random values of the parameters that a point leaves out.
-        choosers = [
-            PinnedChooser(point, RandomChooser(n)) for n, point in enumerate(points[:MAX_PRIOR_POINTS])
-        ]
-        for chooser in choosers:
-            self.space.root.sample(chooser, "")
-        return [chooser.parameters for chooser in choosers]
 
     def store_terms(self) -> None:
         """Write terms and sources of the study next to its checkpoints, for commands without a study file."""
