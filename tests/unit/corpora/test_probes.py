@@ -1,6 +1,7 @@
 """Rows of probes: what they ask, that a solver answers all of it, and the corpora that hold them."""
 
 from collections import defaultdict
+from random import Random
 
 import pytest
 
@@ -9,6 +10,7 @@ from memtune.corpora.probes import (
     PROBES,
     SETS,
     UNASKED,
+    check_settings,
     import_probe,
     name_corpus,
     parse_corpus_name,
@@ -76,6 +78,56 @@ def test_training_rows_of_recall_ask_for_each_next_word_as_in_mad(name):
 def test_settings_with_too_few_different_rows_are_refused():
     with pytest.raises(CorpusError, match="parity-length-4 has too few different rows"):
         list(PROBES["parity"].draw_rows("probe-parity-length-4", {"length": 4}))
+
+
+@pytest.mark.parametrize(
+    ("corpus", "problem"),
+    [
+        ("mqar-pairs-32", "mqar has no rows: length = 64 .* pairs = 32 .*; set length to 96 or more"),
+        ("mqar-keys-4", "mqar has no rows: keys = 4 .* pairs = 8 .*; set keys to 8 or more"),
+        ("mqar-pairs-0", "mqar has pairs = 0; give a whole number from 1"),
+        ("parity-length-2.5", "parity has length = 2.5; give a whole number from 1"),
+        ("parity-rows-0.5", "parity has rows = 0.5; give a whole number from 1"),
+        ("dyck-depth-0", "dyck has depth = 0; give a whole number from 1"),
+        ("noisy_recall-noise-2", "noisy_recall has noise = 2; give a number from 0 to 1"),
+        ("noisy_recall-vocabulary-17", "vocabulary = 17 .*; set vocabulary to 18 or more"),
+        ("in_context_recall-length-3", "length = 3 .*; set length to 4 or more"),
+        ("fuzzy_recall-length-10", "length = 10 .*; set length to 11 or more"),
+        ("fuzzy_recall-vocabulary-6", "vocabulary = 6 .*; set vocabulary to 7 or more"),
+        ("selective_copying-copied-64", "length = 64 .* copied = 64 .*; set length to 129 or more"),
+        ("selective_copying-vocabulary-2", "vocabulary = 2 .*; set vocabulary to 3 or more"),
+        ("compression-length-1", "length = 1 .*; set length to 2 or more"),
+        ("memorisation-vocabulary-2", "vocabulary = 2 .*; set vocabulary to 3 or more"),
+        ("induction-length-2", "length = 2 .*; set length to 3 or more"),
+        ("modular_arithmetic-length-1", "length = 1 .*; set length to 2 or more"),
+    ],
+)
+def test_settings_that_allow_no_row_are_refused_with_what_to_set(corpus, problem):
+    with pytest.raises(CorpusError, match=problem):
+        parse_corpus_name(f"probe-{corpus}")
+
+
+@pytest.mark.parametrize(
+    ("name", "least"),
+    [
+        ("mqar", {"length": 24}),
+        ("in_context_recall", {"length": 4, "vocabulary": 2}),
+        ("noisy_recall", {"length": 4, "vocabulary": 18, "noise": 1.0}),
+        ("fuzzy_recall", {"length": 11, "vocabulary": 7}),
+        ("selective_copying", {"length": 17, "vocabulary": 3}),
+        ("compression", {"length": 2, "vocabulary": 2}),
+        ("memorisation", {"length": 2, "vocabulary": 3}),
+        ("induction", {"length": 3, "vocabulary": 2}),
+        ("modular_arithmetic", {"length": 2}),
+    ],
+)
+def test_rows_of_the_least_settings_have_as_many_answers_as_inputs(name, least):
+    own = {**PROBES[name].settings, **check_settings(name, least)}
+    own.pop("rows")
+    for seed in range(30):
+        for is_training in (True, False):
+            inputs, answers = PROBES[name].draw(Random(seed), is_training, **own)
+            assert 0 < len(inputs) == len(answers) <= own["length"]
 
 
 def test_a_corpus_has_the_settings_of_its_name():

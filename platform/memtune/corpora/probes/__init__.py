@@ -6,6 +6,7 @@ from memtune.corpora.probes.probe_corpora import (
     SETS,
     TESTED_LENGTHS,
     Probe,
+    check_settings,
     import_probe,
     name_corpus,
     open_probe,

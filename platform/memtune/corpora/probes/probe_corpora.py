@@ -84,7 +84,9 @@ def _draw_different(draw: Callable[[], Row | None], count: int, seen: set[str], 
         count -= 1
         yield row
     if count:
-        raise CorpusError(f"{name} has too few different rows; make its rows longer, or `rows` fewer")
+        raise CorpusError(
+            f"{name} has too few different rows; give it longer rows, more words, or fewer `rows`"
+        )
 
 
 _mad_probe = partial(Probe, source="MAD, athms/mad-lab")
@@ -195,13 +197,35 @@ def select_probes(name: str) -> tuple[str, ...]:
     return SETS.get(name, (name,))
 
 
+def check_settings(probe: str, changes: Mapping[str, Number]) -> dict[str, Number]:
+    """The changed settings, of which whole ones are integers. Raises CorpusError where they allow no row."""
+    known, checked = PROBES[probe].known_settings, dict(changes)
+    for name, value in changes.items():
+        if isinstance(known[name], float):
+            if not 0 <= value <= 1:
+                raise CorpusError(f"the probe {probe} has {name} = {value:g}; give a number from 0 to 1")
+        elif value < 1 or not float(value).is_integer():
+            raise CorpusError(f"the probe {probe} has {name} = {value:g}; give a whole number from 1")
+        else:
+            checked[name] = int(value)
+    own = {name: value for name, value in {**known, **checked}.items() if name not in ("rows", "evaluated")}
+    try:
+        PROBES[probe].draw(Random(0), True, **own)
+    except CorpusError as error:
+        raise CorpusError(f"the probe {probe} has no rows: {error}") from None
+    return checked
+
+
 def name_corpus(probe: str, settings: Mapping[str, Number] | None = None) -> str:
     """The name of the corpus of a probe, or of a set."""
     return "-".join([f"{PREFIX}{probe}", *(f"{name}-{value}" for name, value in (settings or {}).items())])
 
 
 def parse_corpus_name(corpus: str) -> tuple[str, dict[str, Number]]:
-    """Probe or set and settings of the name of a corpus. Raises CorpusError for any other name."""
+    """Probe or set and settings of the name of a corpus.
+
+    Raises CorpusError for any other name, and for settings that allow no row.
+    """
     name, *parts = corpus.removeprefix(PREFIX).split("-")
     probes = select_probes(name)
     known = {} if name in SETS else PROBES[probes[0]].known_settings
@@ -213,8 +237,8 @@ def parse_corpus_name(corpus: str) -> tuple[str, dict[str, Number]]:
                 f"such as {name_corpus(name, dict(list(known.items())[:1]))}; its settings are "
                 f"{', '.join(known) or 'none, because it is a set'}"
             )
-        changes[setting] = type(known[setting])(value)
-    return name, changes
+        changes[setting] = float(value)
+    return name, changes if name in SETS else check_settings(name, changes)
 
 
 def open_probe(corpus: str, store: str | Path | CorpusStore | None = None) -> Corpus:

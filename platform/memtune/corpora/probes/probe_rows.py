@@ -1,5 +1,7 @@
 """The rows of probes. Each function draws one: its inputs, and at each input the word that is asked after it.
 
+They raise CorpusError for whole settings from 1 that allow no row.
+
 Some ask for what was read before: recall, copying, compression and memorisation. The six tasks of MAD are
 those of Poli et al. (2024), "Mechanistic Design and Scaling of Hybrid Architectures"; MQAR is that of Arora
 et al. (2023), "Zoology".
@@ -17,6 +19,7 @@ from random import Random
 
 from memtune.corpora.grammar.embedded_corpus import draw_sentence, next_word_probabilities
 from memtune.corpora.grammar.lexicon import BRACKETS, NAME_WORDS, PARTNERS
+from memtune.errors import CorpusError
 
 UNASKED = "_"
 BLANK = "."
@@ -25,10 +28,19 @@ Row = tuple[list[str], list[str]]
 _CLOSERS = frozenset(PARTNERS[bracket] for bracket in BRACKETS.words)
 
 
+def _require(setting: str, value: int, minimum: int, why: str) -> None:
+    if value < minimum:
+        raise CorpusError(
+            f"{setting} = {value} is too small, because {why}; set {setting} to {minimum} or more"
+        )
+
+
 def draw_mqar(
     random: Random, is_training: bool, *, length: int, pairs: int, keys: int, values: int
 ) -> Row | None:
     """Pairs of key and value, then each key again at any place among blanks, where its value is asked."""
+    _require("length", length, 3 * pairs, f"pairs = {pairs} take three words each")
+    _require("keys", keys, pairs, f"pairs = {pairs} have different keys")
     value_by_key = {f"k{key}": f"v{random.randrange(values)}" for key in random.sample(range(keys), pairs)}
     inputs = [word for pair in value_by_key.items() for word in pair] + [BLANK] * (length - 2 * pairs)
     answers = [UNASKED] * length
@@ -52,6 +64,8 @@ def draw_context_recall(
 
     A share `noise` of the pairs are two of `noise_words` other words, which belong to the vocabulary.
     """
+    _require("length", length, 4, "a pair comes twice")
+    _require("vocabulary", vocabulary, noise_words + 2, "it has a key, a value and the words of the noise")
     keys, values = _halve(vocabulary - noise_words)
     known: dict[str, str] = {}
     words, asked = [], []
@@ -72,6 +86,8 @@ def draw_fuzzy_recall(
     random: Random, is_training: bool, *, length: int, vocabulary: int, longest: int
 ) -> Row | None:
     """As recall, with keys and values of 1 to `longest` different words; keys of a test have `longest`."""
+    _require("length", length, 4 * longest - 1, f"a pair of longest = {longest} comes twice")
+    _require("vocabulary", vocabulary, 2 * longest + 1, f"keys and values have longest = {longest} words")
     keys, values = _halve(vocabulary - 1)
 
     def draw_key() -> tuple[str, ...]:
@@ -101,6 +117,8 @@ def draw_selective_copying(
     random: Random, is_training: bool, *, length: int, copied: int, vocabulary: int
 ) -> Row | None:
     """Words scattered among blanks; after the word `copy` they are asked in their order."""
+    _require("length", length, 2 * copied + 1, f"copied = {copied} words are read and asked")
+    _require("vocabulary", vocabulary, 3, "it has a blank and the word copy")
     words = [f"w{random.randrange(vocabulary - 2)}" for _ in range(copied)]
     inputs = [BLANK] * length
     inputs[length - copied - 1] = "copy"
@@ -111,12 +129,16 @@ def draw_selective_copying(
 
 def draw_compression(random: Random, is_training: bool, *, length: int, vocabulary: int) -> Row | None:
     """Random words and a last one, which in MAD is asked too; all are asked from the state after the last."""
+    _require("length", length, 2, "the last word is not asked")
+    _require("vocabulary", vocabulary, 2, "it has the last word")
     words = [f"w{random.randrange(vocabulary - 1)}" for _ in range(length - 1)]
     return [*words, "end"], [*words, UNASKED]
 
 
 def draw_memorisation(random: Random, is_training: bool, *, length: int, vocabulary: int) -> Row | None:
     """Keys, each before a word at which its value is asked: one map of keys to values for all rows."""
+    _require("length", length, 2, "a row has a key and its value")
+    _require("vocabulary", vocabulary, 3, "it has a key, a value and the word before a value")
     keys, values = _halve(vocabulary - 1)
     Random(vocabulary).shuffle(values)
     chosen = [random.randrange(len(keys)) for _ in range(length // 2)]
@@ -129,6 +151,8 @@ def draw_induction(random: Random, is_training: bool, *, length: int, vocabulary
 
     Olsson et al. (2022), "In-context Learning and Induction Heads", as in Gu and Dao (2023), "Mamba".
     """
+    _require("length", length, 3, "the mark comes twice, with a word between")
+    _require("vocabulary", vocabulary, 2, "it has the mark")
     inputs = [f"w{random.randrange(vocabulary - 1)}" for _ in range(length - 1)] + ["mark"]
     place = random.randrange(length - 2)
     inputs[place] = "mark"
@@ -158,6 +182,7 @@ def draw_sums(random: Random, is_training: bool, *, length: int, modulus: int) -
 
 def draw_arithmetic(random: Random, is_training: bool, *, length: int, modulus: int) -> Row | None:
     """Numbers with +, - or * between them, computed from the left; the value is asked after each number."""
+    _require("length", length, 2, "a row has a sign and a number")
     inputs, answers, value = [], [], 0
     for place in range(length // 2):
         sign, number = random.choice("+-*") if place else "+", random.randrange(modulus)
