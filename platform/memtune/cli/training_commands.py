@@ -190,22 +190,22 @@ def probe(
     Validation chooses the rate, and the test rows are read once. A probe that a reference does not solve
     under the same terms is not learnable at this budget. A second call trains nothing again.
 
-    Example: memtune probe gated_deltanet --set state --seeds 3 --figure fingerprint.svg
+    Example: memtune probe lstm --set parity --parameters 10000 --epochs 4 --batch-size 32 --rates 0.003,0.01
     """
     with pause_gc():
         from memtune.reports.experiment_views import draw_fingerprint, make_fingerprint_table
-        from memtune.reports.figure_files import save_figure
+        from memtune.reports.figure_files import check_suffix, save_figure
         from memtune.reports.live.watched_calls import probe as take_fingerprint
+    if figure is not None:
+        check_suffix(figure)
     _set_threads(threads)
-    settings = [text.partition("=") for text in setting or ()]
-    values = _parse_numbers([value for _, _, value in settings], "--setting")
     terms = {
         "parameters": parameters,
         "epochs": epochs,
         "batch_size": batch_size,
-        "rates": _parse_numbers(rates.split(","), "--rates"),
+        "rates": _parse_rates(rates),
         "seeds": seeds,
-        "settings": dict(zip((name for name, _, _ in settings), values, strict=True)),
+        "settings": dict(map(_parse_setting, setting or ())),
     }
     with _explain_interrupt("continues"):
         found = take_fingerprint(model, probes, terms, device=device, console=err)
@@ -217,12 +217,20 @@ def probe(
         out.print(make_fingerprint_table(found))
 
 
-def _parse_numbers(texts: list[str], option: str) -> list[float]:
+def _parse_rates(text: str) -> list[float]:
     try:
-        return [float(text) for text in texts]
+        return [float(rate) for rate in text.split(",")]
+    except ValueError:
+        raise typer.BadParameter(f"{text} is not a number, such as 0.003", param_hint="--rates") from None
+
+
+def _parse_setting(text: str) -> tuple[str, float]:
+    name, _, value = text.partition("=")
+    try:
+        return name, float(value)
     except ValueError:
         raise typer.BadParameter(
-            f"{','.join(texts)} is not a number, such as 0.003", param_hint=option
+            f'"{text}" sets nothing; write NAME=NUMBER, such as rows=4096', param_hint="--setting"
         ) from None
 
 

@@ -2,16 +2,26 @@
 
 The rate is chosen on validation under the first seed, the other seeds are trained at it, and the test split
 of each is read once. A low accuracy counts only where a reference, a mixer that is known to solve the probe,
-solves it with the same rows, batch, budget and rates; else the probe is not learnable at this budget.
+solves it with the same rows, batch, budget and rates, at the terms' size and under one seed; else the probe
+is not learnable at this budget.
 """
 
 from collections.abc import Callable, Mapping
+from itertools import chain
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from memtune.corpora import Corpus
-from memtune.corpora.probes import PROBES, TESTED_LENGTHS, Probe, name_corpus, open_probe, select_probes
+from memtune.corpora.probes import (
+    PROBES,
+    TESTED_LENGTHS,
+    Probe,
+    check_settings,
+    name_corpus,
+    open_probe,
+    select_probes,
+)
 from memtune.errors import ConfigurationError, did_you_mean
 from memtune.experiments.single_trial import (
     TrialFile,
@@ -39,9 +49,20 @@ ModelSource = str | Path | Mapping[str, Any]
 def open_probed_model(source: ModelSource) -> tuple[str, dict[str, Any]]:
     """The name and the table of a model; the Python files of a TOML file's list `models` are executed.
 
-    Raises ConfigurationError for a name that is neither a family nor a published mixer, and for a file
-    without a model.
+    Raises ConfigurationError for a name that is neither a family nor a published mixer, for a file without
+    a model, and for a family that counts words.
     """
+    name, table = _read_model(source)
+    if "family" not in table:
+        place = "the table" if isinstance(source, Mapping) else f"{source}: [model]"
+        raise ConfigurationError(f'{place} has no family; add family = "lstm"')
+    family = MODELS.find(str(table["family"]))
+    if family is not None and not family.is_trained_by_gradient:
+        raise ConfigurationError(f"{table['family']} counts words; only networks can be probed")
+    return name, table
+
+
+def _read_model(source: ModelSource) -> tuple[str, dict[str, Any]]:
     if isinstance(source, Mapping):
         return str(source.get("family", "model")), dict(source)
     if str(source).endswith(".toml"):
@@ -73,16 +94,30 @@ def take_fingerprint(
     """Train a model on the probes of a set, or on one, and store its fingerprint in the home.
 
     Rows that are missing are drawn. A trained model is not trained again, and its test split is not read
-    again. `notify` gets a line after each training. Raises ConfigurationError for an unknown model and
-    CorpusError for an unknown set.
+    again. `notify` gets a line after each training. Before the first training it raises ConfigurationError
+    for an unknown model or setting, and CorpusError for an unknown set and settings that allow no row.
     """
     settings, terms = Settings.resolve(settings), terms or ProbeTerms()
     name, table = open_probed_model(model)
+    corpora = {probe: name_corpus(probe, own) for probe, own in _divide_settings(probes, terms).items()}
     run = _ProbeRun(terms, device, settings, notify)
-    results = tuple(run.measure(name, table, probe) for probe in select_probes(probes))
+    results = tuple(run.measure(name, table, probe, corpus) for probe, corpus in corpora.items())
     fingerprint = Fingerprint(name=name, model=table, terms=terms, results=results)
     store_fingerprint(fingerprint, settings)
     return fingerprint
+
+
+def _divide_settings(probes: str, terms: ProbeTerms) -> dict[str, dict[str, int | float]]:
+    """The changed settings of each probe of a set, checked."""
+    known = {probe: PROBES[probe].known_settings for probe in select_probes(probes)}
+    for setting in terms.settings:
+        if not any(setting in own for own in known.values()):
+            near = did_you_mean(setting, chain.from_iterable(known.values()))
+            raise ConfigurationError(f'no setting "{setting}" of the rows of {probes}; {near}')
+    return {
+        probe: check_settings(probe, {key: value for key, value in terms.settings.items() if key in own})
+        for probe, own in known.items()
+    }
 
 
 class _ProbeRun:
@@ -93,10 +128,10 @@ class _ProbeRun:
     ) -> None:
         self._terms, self._device, self._settings, self._notify = terms, device, settings, notify
 
-    def measure(self, name: str, table: Mapping[str, Any], probe_name: str) -> ProbeResult:
+    def measure(self, name: str, table: Mapping[str, Any], probe_name: str, corpus_name: str) -> ProbeResult:
         """The result of a model on a probe, with that of a reference where it does not solve it."""
         probe = PROBES[probe_name]
-        corpus = self._open_rows(probe_name, probe)
+        corpus = open_probe(corpus_name, self._settings.corpus_store)
         file = self._make_file(corpus, probe, table)
         trainings = self._train(name, file, self._terms.seeds)
         found = [self._read_test(corpus, probe, own) for own, _ in trainings]
@@ -124,13 +159,6 @@ class _ProbeRun:
             if result.is_learnable:
                 break
         return result
-
-    def _open_rows(self, name: str, probe: Probe) -> Corpus:
-        changes = {key: value for key, value in self._terms.settings.items() if key in probe.known_settings}
-        corpus = name_corpus(
-            name, {key: type(probe.known_settings[key])(own) for key, own in changes.items()}
-        )
-        return open_probe(corpus, self._settings.corpus_store)
 
     def _make_file(self, corpus: Corpus, probe: Probe, table: Mapping[str, Any]) -> TrialFile:
         """The trial of a model, of the terms' size where its table has no width."""

@@ -49,7 +49,7 @@ def list_fingerprint_rows(fingerprint: Fingerprint) -> list[tuple[str, ...]]:
             (reference if result.reference else "solved by the model") if times == 1 else "",
         )
         for result in fingerprint.results
-        for reference in [f"{result.reference} {100 * (result.reference_valid or 0.0):.1f} %"]
+        for reference in [f"mixer {result.reference} {100 * (result.reference_valid or 0.0):.1f} %"]
         for times in result.test
     ]
 

@@ -28,10 +28,15 @@ def save_figure(figure: "Figure", path: Path) -> None:
 
     Raises ConfigurationError for another suffix and StorageError where the file cannot be written.
     """
+    write_whole(path, render_figure(figure, check_suffix(path)))
+
+
+def check_suffix(path: Path) -> str:
+    """The suffix of a figure in small letters. Raises ConfigurationError where it names no format."""
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
         raise ConfigurationError(f'no figure format "{path.suffix}" ({path}); use {", ".join(SUFFIXES)}')
-    write_whole(path, render_figure(figure, suffix))
+    return suffix
 
 
 def render_figure(figure: "Figure", suffix: str, dpi: int = 150) -> bytes:

@@ -7,9 +7,14 @@ import pytest
 from matplotlib.patches import Rectangle
 from rich.console import Console
 
-from memtune.errors import ConfigurationError
+from memtune.errors import ConfigurationError, MemtuneError
 from memtune.experiments.probe_run import open_probed_model
-from memtune.reports.experiment_views import draw_fingerprint, format_accuracy, make_fingerprint_table
+from memtune.reports.experiment_views import (
+    draw_fingerprint,
+    format_accuracy,
+    list_fingerprint_rows,
+    make_fingerprint_table,
+)
 from memtune.reports.live.watched_calls import probe
 from memtune.results.fingerprints import Fingerprint, ProbeResult, list_fingerprints
 from memtune.settings import Settings
@@ -115,3 +120,32 @@ def test_a_model_is_a_family_a_mixer_a_file_or_a_table(tmp_path: Path) -> None:
     path.write_text("[training]\n")
     with pytest.raises(ConfigurationError, match=r"own.toml has no table \[model\]"):
         open_probed_model(path)
+    path.write_text("[model]\nwidth = 6\n")
+    with pytest.raises(ConfigurationError, match=r'own.toml: \[model\] has no family; add family = "lstm"'):
+        open_probed_model(path)
+    with pytest.raises(ConfigurationError, match="kneser_ney counts words; only networks can be probed"):
+        open_probed_model("kneser_ney")
+
+
+@pytest.mark.parametrize(
+    ("settings_of_rows", "problem"),
+    [
+        ({"row": 64}, 'no setting "row" of the rows of state; did you mean "rows"'),
+        ({"kinds": 0.5}, "the probe dyck has kinds = 0.5; give a whole number from 1"),
+    ],
+)
+def test_settings_of_rows_are_checked_before_the_first_training(
+    settings: Settings, settings_of_rows: dict[str, float], problem: str
+) -> None:
+    lines = Console(record=True, width=200)
+    with pytest.raises(MemtuneError, match=problem):
+        probe("rnn", "state", TERMS | {"settings": settings_of_rows}, settings=settings, console=lines)
+    assert lines.export_text() == ""
+
+
+def test_tables_name_the_reference_as_a_mixer(settings: Settings) -> None:
+    given = {"name": "lstm", "model": {}, "terms": {}}
+    found = Fingerprint.model_validate(
+        given | {"results": (make_result(reference="lstm", reference_valid=0.5),)}
+    )
+    assert list_fingerprint_rows(found)[0][-1] == "mixer lstm 50.0 %"
