@@ -16,6 +16,7 @@ from typing_extensions import override
 from memtune.corpora.batching.batches import TreeBatch
 from memtune.corpora.batching.protocols import Batch, Plan, Protocol, TextProtocol, TreeProtocol
 from memtune.corpora.batching.tree_protocol import Treebank, TreePlan
+from memtune.corpora.probes import PREFIX, UNASKED
 from memtune.corpora.store.corpus import Corpus
 from memtune.errors import ConfigurationError, CorpusError
 from memtune.models.architecture import (
@@ -73,6 +74,8 @@ class LanguageModellingConfig(TextTaskConfig):
 
     @override
     def open(self, corpus: Corpus, protocol: Protocol) -> "LanguageModelling | TreeLanguageModelling":
+        if corpus.name.startswith(PREFIX) and UNASKED in corpus.vocabulary:
+            raise CorpusError(f'the corpus "{corpus.name}" has rows of a probe; add task.kind = "probe"')
         for split in ("train", "valid"):
             if split not in corpus.splits:
                 raise CorpusError(

@@ -11,7 +11,7 @@ from memtune.corpora import Corpus, import_corpus, open_corpus
 from memtune.corpora.probes import import_probe
 from memtune.errors import ConfigurationError, CorpusError
 from memtune.models.classifiers import AnswerClassifier
-from memtune.tasks import ProbeConfig, ProbeTask, build_model, open_task
+from memtune.tasks import LanguageModellingConfig, ProbeConfig, ProbeTask, build_model, open_task
 from memtune.training import TrialConfig
 from memtune.values import parse
 
@@ -103,6 +103,13 @@ def test_answers_from_the_last_state_depend_on_their_places(rows):
 def test_a_corpus_without_rows_is_refused(corpus, problem, store):
     with pytest.raises(CorpusError, match=problem):
         open_rows(open_corpus(corpus, store))
+
+
+def test_rows_of_a_probe_are_no_text(store):
+    import_probe("probe-parity-rows-20-evaluated-4-length-12", store)
+    corpus = open_corpus("probe-parity-rows-20-evaluated-4-length-12", store)
+    with pytest.raises(CorpusError, match=r'12" has rows of a probe; add task.kind = "probe"'):
+        open_task(LanguageModellingConfig(), corpus, make_trial().protocol)
 
 
 def test_a_model_that_reads_ahead_is_refused():
