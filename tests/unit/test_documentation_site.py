@@ -18,6 +18,7 @@ GENERATED = {
     "models": "number of dependency labels",
     "reference": "sentences, or rows of a stream",
     "parameter_counts": "19,780,400",
+    "probes": "zoology, figure 2",
 }
 """A text of the tables that the site reads from the code, by page."""
 
