@@ -126,7 +126,9 @@ def test_rows_of_the_least_settings_have_as_many_answers_as_inputs(name, least):
     own.pop("rows")
     for seed in range(30):
         for is_training in (True, False):
-            inputs, answers = PROBES[name].draw(Random(seed), is_training, **own)
+            row = PROBES[name].draw(Random(seed), is_training, **own)
+            assert row is not None
+            inputs, answers = row
             assert 0 < len(inputs) == len(answers) <= own["length"]
 
 
