@@ -180,14 +180,13 @@ class _StudyRun:
         self._records = records = StudyRecords(recorder, self._resolved)
         name, corpus = self._resolved.id, self._resolved.corpus
         self._cache = ResultCache(self._resolved.settings, name, corpus.digest) if reuse else None
-        if resume:
-            records.resume(proposals.list_outcomes())
+        records.resume(proposals.list_outcomes())
         phase = self._make_phase(self._study.question, self._study.budget.trials)
         rule, repeats = self._resolved.make_early_stopping_rule(), list[Outcome]()
         open_trials = self._run_phase(phase, proposals, records, rule, self._budget.watch)
         if self._study.repeats.are_asked_for and not (open_trials or self._must_end):
             # With a spent budget too: no repeat starts then, and the result names the budget.
-            repeats, open_trials = self._run_repeats(proposals, records, resume)
+            repeats, open_trials = self._run_repeats(proposals, records)
         self._clock.tick()  # also the time of a driver whose budget is spent before a trial starts
         proposals.flush()
         disconnecting = self._background.submit(self._executor.close)  # while the registration runs
@@ -266,12 +265,12 @@ class _StudyRun:
             raise StudyError(f"study {self._resolved.id} has begun: {ended}; continue with: {again}")
 
     def _run_repeats(
-        self, proposals: Proposals, records: StudyRecords, resume: bool
+        self, proposals: Proposals, records: StudyRecords
     ) -> tuple[list[Outcome], list[DirectedTrial]]:
         """Run the best configurations under further seeds; return their outcomes and those left open."""
         within_limits = self._resolved.list_within_limits(proposals.list_outcomes())
         if self._study.repeats.until:
-            return self._repeat_until_decided(proposals, within_limits, records, resume)
+            return self._repeat_until_decided(proposals, within_limits, records)
         best = select_repeated(within_limits, self._study.repeats.best, self._study.compare)
         if not best:
             return [], []
@@ -282,8 +281,7 @@ class _StudyRun:
         repeats = self._resolved.open_proposals(self._lease.check, repeats=space)
         # Earlier drivers may have repeated configurations that are not among the best any more.
         records.names = TrialNames(proposals.list_outcomes())
-        if resume:
-            records.resend(repeats.list_outcomes())
+        records.resend(repeats.list_outcomes())
         title = f"the best {len(best)} under {terms.seeds - 1} more seeds"
         if terms.precision and (asked_for.size() or 0) > len(best) * (terms.seeds - 1):
             title = f"the best {len(best)} in {terms.precision} under {terms.seeds} seeds"
@@ -292,19 +290,14 @@ class _StudyRun:
         return repeats.list_outcomes(), interrupted
 
     def _repeat_until_decided(
-        self,
-        proposals: Proposals,
-        within_limits: Sequence[Outcome],
-        records: StudyRecords,
-        resume: bool,
+        self, proposals: Proposals, within_limits: Sequence[Outcome], records: StudyRecords
     ) -> tuple[list[Outcome], list[DirectedTrial]]:
         """Run rounds of seeds of what may be best; return all repeats and those left open."""
         terms, first = self._study.repeats, self._study.seed
         compared = select_alternatives(within_limits, self._study.compare, terms.precision)
         records.names = TrialNames(proposals.list_outcomes())
         repeats, interrupted = list(self._earlier_repeats), list[DirectedTrial]()
-        if resume:
-            records.resend(repeats)
+        records.resend(repeats)
         known: dict[str, SeedCosts] | None = None
         while True:
             costs = collect_seed_costs(compared, repeats, range(first + 1, first + 1 + terms.max_seeds))

@@ -58,7 +58,10 @@ class StudyRecords:
         Trials whose end the store holds with the same state and tokens are not sent again. The others are
         sent from their checkpoints, up to the last report that the study database holds. Open trials lose
         the reports that the study database lacks when they start: they may be stopped earlier this time.
+        Does nothing for a study without trials.
         """
+        if not outcomes:
+            return
         recorded = self._recorder.list_recorded_trials()
         states = {
             outcome.identity: outcome.state for outcome in outcomes if outcome.state.has_ended_or_paused
@@ -70,6 +73,8 @@ class StudyRecords:
         self, outcomes: Sequence[Outcome], recorded: Mapping[str, RecordedTrial] | None = None
     ) -> None:
         """Record the ended trials that the tracking store lacks or holds with another end; see `resume`."""
+        if not outcomes:  # the store is not asked
+            return
         recorded = self._recorder.list_recorded_trials() if recorded is None else recorded
         self._progress.add_outcomes(outcomes)
         for outcome in outcomes:

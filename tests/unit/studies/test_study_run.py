@@ -150,6 +150,13 @@ def test_a_resume_records_the_trials_and_repeats_that_the_tracking_store_lost(
     assert list_numbers(empty, result) == ["0", "0 seed 1", "0 seed 2"]
 
 
+def test_a_finished_study_that_is_run_again_keeps_its_counts(study_file: Path, settings: Settings) -> None:
+    for _ in range(2):
+        result = run(study_file, settings, REPEATED)
+        (study,) = find_runs(settings, result.resolved.id, "study")
+        assert study.data.metrics["trials_complete"] == 3
+
+
 def test_the_cost_of_a_study_includes_its_repeats(study_file: Path, settings: Settings) -> None:
     result = run(study_file, settings, REPEATED)
     (study,) = find_runs(settings, result.resolved.id, "study")
