@@ -33,7 +33,7 @@ from memtune.usage import UsageMeter
 log = logging.getLogger(__name__)
 INDEX_FILE = "latest.json"
 CHECKPOINT_NAME_PATTERN = re.compile(r"\d{1,20}-[0-9a-f]{1,32}")
-"""Names of folders that an index may hold: no other name can lead out of the trial's folder."""
+"""Names of checkpoints' folders, which alone an index may hold: none leads out of the trial's folder."""
 MAX_KEPT_CHECKPOINTS = 2
 
 
@@ -96,7 +96,7 @@ class Checkpoints:
         A checkpoint with more tokens than those in the index stays: another worker is about to enter it.
         """
         for name in self._folder.list_names():
-            is_checkpoint = name[:1].isdigit() and name not in kept
+            is_checkpoint = CHECKPOINT_NAME_PATTERN.fullmatch(name) and name not in kept
             is_old = is_checkpoint and parse_tokens(name) <= parse_tokens(kept[0])
             if is_old or name.endswith(PARTIAL_SUFFIX):
                 self._folder.delete_entry(name)

@@ -97,6 +97,17 @@ def test_skipped_checkpoints_are_remarked_and_deleted_with_the_next_save(
     assert len(list_folders(tmp_path, trainer)) == 2
 
 
+def test_a_save_leaves_folders_that_are_no_checkpoints(
+    checkpoints: Checkpoints, trainer: GradientTrainer, tmp_path: Path
+) -> None:
+    save(checkpoints, trainer, 1)
+    copy = tmp_path / "checkpoints" / trainer.identity / "2nd-copy"
+    shutil.copytree(list_folders(tmp_path, trainer)[0], copy)
+    save(checkpoints, trainer, 2)
+    assert copy in list_folders(tmp_path, trainer)
+    assert len(list_folders(tmp_path, trainer)) == 3
+
+
 def test_a_replaced_worker_enters_no_older_checkpoint_before_a_newer_one(
     checkpoints: Checkpoints, trainer: GradientTrainer, corpus: Corpus, tmp_path: Path
 ) -> None:
