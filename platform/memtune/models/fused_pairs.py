@@ -27,11 +27,11 @@ from typing_extensions import override
 from memtune.errors import ConfigurationError
 from memtune.models.architecture import NeuralLanguageModelConfig
 from memtune.models.classifiers import Classifier, ClassifierConfig, PairClassifier, strip_output_layer
+from memtune.models.compilation import leave_uncompiled
 from memtune.models.families.lstmn import LSTMNConfig, LSTMNLanguageModel, LSTMNLayer
 from memtune.models.layers.initializers import initialise_uniform
 from memtune.models.layers.pooling import Spans, average_spans
 from memtune.models.memories.memory_tape import run_memory_tape
-from memtune.models.memories.source_attention import attend_to_source
 from memtune.values import Value
 
 MEAN_PREMISE_WORDS = 14
@@ -201,18 +201,24 @@ class _SourceAttention(nn.Module):
         self.score = nn.Parameter(torch.empty(width))
 
     @override
+    @leave_uncompiled  # it would unroll the loop for each length
     def forward(self, inputs_BTE: Tensor, tape_BSD: Tensor, mask_BS: Tensor) -> tuple[Tensor, Tensor]:
-        """attended_BTD (gamma~_t, then alpha~_t) and weights_BTS."""
-        recurrent = self.query_attended
-        found_TBD, weights_BTS = attend_to_source(
-            _to_time_major(self.query_input(inputs_BTE)),
-            self.key(tape_BSD[:, :, : len(self.score)]),
-            tape_BSD,
-            self.score,
-            None if recurrent is None else recurrent.weight,
-            mask_BS,
-        )
-        return found_TBD.transpose(0, 1), weights_BTS
+        """attended_BTD (gamma~_t, then alpha~_t) and weights_BTS; each premise has a word with a true mask.
+
+        Before the first step gamma~ is zero. The steps run in the parameters' dtype, also under autocast.
+        """
+        width, kind = len(self.score), self.score.dtype
+        queries_BTH = self.query_input(inputs_BTE).to(kind)
+        keys_BSH, tape_BSD = self.key(tape_BSD[:, :, :width]).to(kind), tape_BSD.to(kind)
+        found, weights = list[Tensor](), list[Tensor]()
+        with torch.autocast(self.score.device.type, enabled=False):
+            for query_BH in queries_BTH.unbind(1):
+                if found and self.query_attended is not None:
+                    query_BH = query_BH + self.query_attended(found[-1][:, :width])
+                scores_BS = (keys_BSH + query_BH.unsqueeze(1)).tanh() @ self.score
+                weights.append(scores_BS.masked_fill(~mask_BS, -torch.inf).softmax(dim=1))
+                found.append(torch.bmm(weights[-1].unsqueeze(1), tape_BSD).squeeze(1))
+        return torch.stack(found, dim=1), torch.stack(weights, dim=1)
 
 
 def _encode_premise(reader: LSTMNLanguageModel, premises_BS: Tensor) -> Tensor:
