@@ -66,7 +66,7 @@ class LSTMLayerConfig(RecurrentLayerConfig):
 class LSTMLayer(Mixer):
     """State: hidden and cell, (B, D)."""
 
-    def __init__(self, config: LSTMLayerConfig, width: int) -> None:
+    def __init__(self, config: "LSTMLayerConfig | RecurrentMemoryLayerConfig", width: int) -> None:
         super().__init__(config, width)
         self.forget_bias = config.forget_bias
         self.stack = LSTMStack(width, width, 1, 0.0, "between")
@@ -158,39 +158,32 @@ class RecurrentMemoryLayerConfig(RecurrentLayerConfig):
         return RecurrentMemoryLayer(self, width)
 
 
-class RecurrentMemoryLayer(Mixer):
+class RecurrentMemoryLayer(LSTMLayer):
     """State: hidden and cell, (B, D), and the last inputs, (B, P, D)."""
 
     def __init__(self, config: RecurrentMemoryLayerConfig, width: int) -> None:
         super().__init__(config, width)
-        self.config = config
-        self.stack = LSTMStack(width, width, 1, 0.0, "between")
+        self.memory_size = config.memory_size
         self.input_memory = nn.Linear(width, width, bias=False)
         self.output_memory = nn.Linear(width, width, bias=False)
         self.temporal_nD = nn.Parameter(torch.empty(config.memory_size, width))
         self.composition = build_composition(config.composition, width)
 
     @override
-    def set_constants(self) -> None:
-        self.stack.set_forget_bias(self.config.forget_bias)
-
-    @override
     def initial_state(self, batch_size: int) -> MixerState:
-        state = {name: self.make_zeros(batch_size, self.head_width) for name in ("hidden", "cell")}
-        return {**state, "inputs": self.make_zeros(batch_size, 0, self.head_width)}
+        inputs_B0D = self.make_zeros(batch_size, 0, self.head_width)
+        return {**super().initial_state(batch_size), "inputs": inputs_B0D}
 
     @override
     def forward(self, inputs_BTD: Tensor, state: MixerState) -> tuple[Tensor, MixerState]:
-        hidden_BTD, last_B1D, cell_B1D = self.stack(
-            inputs_BTD, state["hidden"].unsqueeze(1), state["cell"].unsqueeze(1)
-        )
-        words, slots, history = inputs_BTD.shape[1], self.config.memory_size, state["inputs"].shape[1]
+        hidden_BT1D, after = super().forward(inputs_BTD, state)
+        hidden_BTD = hidden_BT1D.squeeze(2)
+        words, slots, history = inputs_BTD.shape[1], self.memory_size, state["inputs"].shape[1]
         read_BSD = torch.cat([state["inputs"], inputs_BTD], dim=1)
         padded_BSD = functional.pad(read_BSD, (0, 0, slots - 1 - history, 0))
         absent_Tn = mask_absent_slots(words, slots, history, inputs_BTD.device)
         position_BTn = (hidden_BTD @ self.temporal_nD.t()).masked_fill(absent_Tn, -torch.inf)
         weights_XLJ = compute_window_weights(hidden_BTD, self.input_memory(padded_BSD), position_BTn)
         context_BTD = sum_window_values(weights_XLJ, self.output_memory(padded_BSD), words)
-        after = {"hidden": last_B1D.squeeze(1), "cell": cell_B1D.squeeze(1)}
         after["inputs"] = read_BSD[:, max(0, read_BSD.shape[1] - slots + 1) :]
         return self.composition(context_BTD, hidden_BTD).unsqueeze(2), after
