@@ -133,13 +133,6 @@ def import_dashboard_modules() -> None:
         import_module("ray.dashboard.optional_deps")
 
 
-def is_in_notebook() -> bool:
-    """Whether Tune takes this process for a notebook; elsewhere it warns of a reporter that it ignores."""
-    from ray.widgets.util import in_notebook
-
-    return bool(in_notebook())
-
-
 @contextmanager
 def leave_stop_signals() -> Iterator[None]:
     """ray.init in the block sets no handler of SIGTERM, and its library's one is replaced at once.

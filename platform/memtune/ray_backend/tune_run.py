@@ -12,7 +12,7 @@ from pathlib import Path
 from ray import tune
 
 from memtune.ray_backend.cluster_nodes import SlotPlanner
-from memtune.ray_backend.compatibility import forward_no_variables, is_in_notebook, raise_callback_errors
+from memtune.ray_backend.compatibility import forward_no_variables, raise_callback_errors
 from memtune.ray_backend.node_watch import watch_node
 from memtune.ray_backend.trial_actor import StopNotice, TrialActor, request_resources
 from memtune.ray_backend.tune_adapters import (
@@ -77,8 +77,7 @@ def run_trials(run: ExecutorRun, folder: Path) -> None:
                 checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
                 failure_config=tune.FailureConfig(max_failures=MAX_RETRIES),
                 verbose=0,
-                # Elsewhere Tune warns that it ignores a reporter.
-                progress_reporter=SilentReporter() if is_in_notebook() else None,
+                progress_reporter=SilentReporter(),
             ),
         ).fit()
     # Tune's objects call Ray when they are collected, which fails if Ray has been shut down before.

@@ -27,7 +27,6 @@ from ray.tune.execution import class_cache
 from ray.tune.execution.tune_controller import TuneController
 from ray.tune.experiment import Trial
 from ray.tune.utils.callback import _create_default_callbacks
-from ray.widgets import util as widgets
 
 from memtune.errors import StudyError
 from memtune.ray_backend.clusters.compatibility import (
@@ -48,7 +47,6 @@ from memtune.ray_backend.compatibility import (
     forget_ended_trials,
     forward_no_variables,
     import_dashboard_modules,
-    is_in_notebook,
     leave_stop_signals,
     make_job_config,
     raise_callback_errors,
@@ -266,13 +264,6 @@ def test_kuberay_has_these_names() -> None:
 
 def test_rays_launcher_names_the_type_of_a_node() -> None:
     assert NODE_TYPE_VARIABLE in inspect.getsource(commands)
-
-
-def test_this_process_is_not_a_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not is_in_notebook()
-    monkeypatch.setattr(widgets, "in_notebook", lambda: True)
-    assert is_in_notebook()
-    assert widgets.logger.name == "ray.widgets.util"
 
 
 def test_the_modules_of_rays_dashboard_are_imported() -> None:
