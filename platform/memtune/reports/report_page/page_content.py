@@ -11,6 +11,7 @@ from memtune.reports.report_page.parameter_charts import (
     draw_importance,
     draw_parallel_coordinates,
     draw_slices,
+    list_varying,
 )
 from memtune.reports.report_page.trade_off_charts import draw_hypervolume, draw_trade_offs
 from memtune.reports.report_page.trial_charts import (
@@ -22,7 +23,6 @@ from memtune.reports.report_page.trial_charts import (
 from memtune.results.study.provenance import ShellCommand
 from memtune.results.study.study_leaderboard import StudyLeaderboard
 from memtune.results.study.study_report import CorpusReport, StudyReport
-from memtune.results.study.study_trials import StudyTrial
 from memtune.search import MIN_IMPORTANCE_TRIALS, MIN_PARAMETER_TRIALS
 
 
@@ -160,7 +160,7 @@ def _describe_corpus(report: CorpusReport) -> PageContent:
 def _describe_settings(report: StudyReport) -> dict[str, str]:
     """The fields in which the trials of a configuration's family differ, as `name value` words."""
     trials = report.detail.trials
-    varying = {family: _find_varying(trials, family) for family in list_families(report)}
+    varying = {family: list_varying(trials, family) for family in list_families(report)}
     short = name_fields(sorted({name for names in varying.values() for name in names}))
     return {
         trial.identity: ", ".join(
@@ -170,17 +170,6 @@ def _describe_settings(report: StudyReport) -> dict[str, str]:
         )
         for trial in trials
     }
-
-
-def _find_varying(trials: Sequence[StudyTrial], family: str) -> list[str]:
-    own = [trial.fields for trial in trials if trial.family == family]
-    names = dict.fromkeys(name for fields in own for name in fields)
-    return [
-        name
-        for name in names
-        if len({str(fields.get(name)) for fields in own}) > 1
-        and not any(isinstance(fields.get(name), list) for fields in own)
-    ]
 
 
 def describe_equality(leaderboard: StudyLeaderboard) -> tuple[str, ...]:

@@ -257,8 +257,8 @@ def _choose_axes(detail: StudyDetail, trials: Sequence[StudyTrial]) -> list[Para
     importance = defaultdict[str, float](float)
     for parameter in detail.importance:
         importance[parameter.field] += parameter.importance
-    fields = {name for trial in trials for name in trial.fields}
-    names = {name for name in fields if _is_searched(name, trials)}
+    # Families may differ in what none of them searches.
+    names = {name for family in {trial.family for trial in trials} for name in list_varying(trials, family)}
     # A field that is 0 or absent in every trial but one family's says less than one that many have.
     having = {name: sum(trial.fields.get(name) is not None for trial in trials) for name in names}
     ordered = sorted(names, key=lambda name: (-importance[name], -having[name], name))
@@ -270,12 +270,9 @@ def _choose_axes(detail: StudyDetail, trials: Sequence[StudyTrial]) -> list[Para
     return [axis for axis in found if axis is not None]
 
 
-def _is_searched(name: str, trials: Sequence[StudyTrial]) -> bool:
-    """Whether two trials of a family differ in a field; families may differ in what none of them searches."""
-    levels = defaultdict[str, set[str]](set)
-    for trial in trials:
-        value = trial.fields.get(name)
-        if isinstance(value, list):
-            return False
-        levels[trial.family].add(format_level(value))
-    return any(len(own) > 1 for own in levels.values())
+def list_varying(trials: Sequence[StudyTrial], family: str) -> list[str]:
+    """The fields in which trials of a family differ, without those that hold a list in any trial."""
+    own = [trial.fields for trial in trials if trial.family == family]
+    lists = {name for trial in trials for name, value in trial.fields.items() if isinstance(value, list)}
+    names = dict.fromkeys(name for fields in own for name in fields if name not in lists)
+    return [name for name in names if len({str(fields.get(name)) for fields in own}) > 1]
