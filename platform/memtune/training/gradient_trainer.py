@@ -33,7 +33,6 @@ from memtune.training.optimisation.matmul_backend import select_backend
 from memtune.training.optimisation.width_scaling import find_rate_scales, rescale_initial_values
 from memtune.training.training_loop import (
     ProgressMeter,
-    RandomStates,
     ReportInterval,
     TrainingLoop,
     TrainingSession,
@@ -80,7 +79,7 @@ class GradientTrainer:
         self._curve = TrialCurve()
         self._task = open_task(config.task, corpus, config.protocol)
         self._interval: ReportInterval | None = None
-        self._session = TrainingSession(RandomStates(config.seed, self.device))
+        self._session = TrainingSession(config.seed, self.device)
         self._kernels = None
         if self.device.type == "cpu":
             keep_freed_memory()
@@ -235,7 +234,7 @@ class GradientTrainer:
             usage=self.usage,
         )
         groups = self._loop.state_groups() | {
-            "random": self._session.random_states.state_dict(),
+            "random": self._session.random_states(),
             "interval": self._interval.sums() if self._interval else {},
         }
         weights = copy_weights(self.model)
@@ -259,7 +258,7 @@ class GradientTrainer:
         record, groups = checkpoint.record, split_groups(checkpoint.trainer_state)
         try:
             self._loop.load_state(record.position, groups, record.scaler)
-            self._session.random_states.load_state_dict(groups.get("random", {}))
+            self._session.load_random_states(groups.get("random", {}))
             self._session.elapsed_seconds = record.elapsed_seconds
             self._meter.restore(record.usage, self.tokens)
             if record.interval is not None:

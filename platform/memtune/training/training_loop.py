@@ -165,45 +165,6 @@ class ReportInterval:
         return interval
 
 
-class RandomStates:
-    """Random states for dropout: one for each kind of device, derived from a seed."""
-
-    def __init__(self, seed: int, device: torch.device) -> None:
-        derived = int(digest("training", seed)[:12], 16)  # differs from the seed of the initialisation
-        self._device = device
-        self._states = {
-            kind: torch.Generator(kind).manual_seed(derived).get_state()
-            for kind in sorted({"cpu", device.type})
-        }
-
-    @contextmanager
-    def use_states(self) -> Iterator[None]:
-        """Context in which torch uses these states; it restores those of the process afterwards."""
-        on_gpu = self._device.type == "cuda"
-        with torch.random.fork_rng(devices=[self._device] if on_gpu else []):
-            torch.set_rng_state(self._states["cpu"])
-            if on_gpu:
-                torch.cuda.set_rng_state(self._states["cuda"], self._device)
-            yield
-            self._states["cpu"] = torch.get_rng_state()
-            if on_gpu:
-                self._states["cuda"] = torch.cuda.get_rng_state(self._device)
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """The states by kind of device, (bytes,) uint8."""
-        return dict(self._states)
-
-    def load_state_dict(self, states: dict[str, Tensor]) -> None:
-        """Continue with the states that `state_dict` returned.
-
-        A kind of device without a state starts from the seed. Raises RuntimeError or TypeError for a tensor
-        that is not a random state.
-        """
-        for kind in self._states.keys() & states.keys():
-            torch.Generator(kind).set_state(states[kind])
-            self._states[kind] = states[kind]
-
-
 PROGRESS_SECONDS = 0.25
 """Shortest time between two updates."""
 
@@ -228,27 +189,57 @@ class ProgressMeter:
 
 
 class TrainingSession:
-    """Runs blocks of training under the trial's own random states and adds up their time.
+    """Runs blocks of training under the trial's own random states, for dropout, and adds up their time.
 
     An exception that leaves a block (also KeyboardInterrupt) may leave the weights in the middle of a step,
     so the session refuses all later blocks.
     """
 
-    def __init__(self, random_states: RandomStates) -> None:
-        self.random_states = random_states
+    def __init__(self, seed: int, device: torch.device) -> None:
+        """One random state for each kind of device, derived from the seed."""
+        derived = int(digest("training", seed)[:12], 16)  # differs from the seed of the initialisation
+        self._device = device
+        self._states = {
+            kind: torch.Generator(kind).manual_seed(derived).get_state()
+            for kind in sorted({"cpu", device.type})
+        }
         self.elapsed_seconds = 0.0
         self._is_interrupted = False
 
     @contextmanager
     def run_block(self) -> Iterator[None]:
-        """Context of a block; raises TrialError after an interruption."""
+        """Context of a block; the process has its own random states again afterwards.
+
+        Raises TrialError after an interruption.
+        """
         self.check_uninterrupted()
         self._is_interrupted = True
         started = time.perf_counter()
-        with self.random_states.use_states():
+        on_gpu = self._device.type == "cuda"
+        with torch.random.fork_rng(devices=[self._device] if on_gpu else []):
+            torch.set_rng_state(self._states["cpu"])
+            if on_gpu:
+                torch.cuda.set_rng_state(self._states["cuda"], self._device)
             yield
+            self._states["cpu"] = torch.get_rng_state()
+            if on_gpu:
+                self._states["cuda"] = torch.cuda.get_rng_state(self._device)
         self.elapsed_seconds += time.perf_counter() - started
         self._is_interrupted = False
+
+    def random_states(self) -> dict[str, Tensor]:
+        """The random states by kind of device, (bytes,) uint8."""
+        return dict(self._states)
+
+    def load_random_states(self, states: dict[str, Tensor]) -> None:
+        """Continue with the states that `random_states` returned.
+
+        A kind of device without a state starts from the seed. Raises RuntimeError or TypeError for a tensor
+        that is not a random state.
+        """
+        for kind in self._states.keys() & states.keys():
+            torch.Generator(kind).set_state(states[kind])
+            self._states[kind] = states[kind]
 
     def check_uninterrupted(self) -> None:
         """Raise TrialError if a block was interrupted; its weights may be in the middle of a step."""
