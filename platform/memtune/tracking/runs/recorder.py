@@ -33,7 +33,6 @@ from memtune.tracking.mlflow_connection import (
 from memtune.tracking.runs import run_tags
 from memtune.tracking.runs.run_store import (
     CorpusInput,
-    DrawCurve,
     EndRun,
     LogReport,
     ReconcileRuns,
@@ -296,7 +295,7 @@ class Recorder:
         `validated_tokens` are those at its last report with a validation, see `list_recorded_trials`.
         """
         ending = EndRun(state, end, _read_clock_ms(), validated_tokens, dict(figures or {}))
-        self._enqueue(identity, DrawCurve(), ending)
+        self._enqueue(identity, ending)
 
     def list_recorded_trials(self) -> dict[str, RecordedTrial]:
         """The study's trials whose end the store holds, by identity.

@@ -81,11 +81,6 @@ class WriteFiles:
 
 
 @dataclass(frozen=True)
-class DrawCurve:
-    """The figures of a trial and its best validation value, from all reports so far."""
-
-
-@dataclass(frozen=True)
 class EndRun:
     """How and why a run ended, and when, in milliseconds since the epoch."""
 
@@ -106,7 +101,7 @@ class ReconcileRuns:
     time_ms: int
 
 
-RunCommand = StartRun | LogReport | WriteFiles | DrawCurve | EndRun | ReconcileRuns
+RunCommand = StartRun | LogReport | WriteFiles | EndRun | ReconcileRuns
 
 
 T = TypeVar("T")

@@ -19,7 +19,6 @@ from memtune.tracking.compatibility import forget_repository
 from memtune.tracking.mlflow_connection import ensure_experiment
 from memtune.tracking.runs import run_store, run_tags
 from memtune.tracking.runs.run_store import (
-    DrawCurve,
     EndRun,
     LogReport,
     ReconcileRuns,
@@ -115,8 +114,6 @@ class RunWriter:
                 self._log_report(key, command)
             case WriteFiles():
                 self._find_open_run(key).pending.files |= command.contents
-            case DrawCurve():
-                self._draw_curve(key)
             case EndRun():
                 self._end_run(key, command)
             case ReconcileRuns():
@@ -220,9 +217,8 @@ class RunWriter:
             distance = round_figure(100 * (best / run.ideal - 1))
             self._replace_metric(run, run_tags.ABOVE_IDEAL_METRIC, step, distance, time_ms)
 
-    def _draw_curve(self, key: RunKey) -> None:
-        """Add the figures and the best validation value to the pending batch."""
-        run = self._read_open_run(key)
+    def _draw_curve(self, run: _OpenRun) -> None:
+        """Add a trial's figures and its best validation value to the pending batch."""
         metrics = {name: sorted(values.items()) for name, values in run.values.items()}
         try:
             run.pending.files |= self._draw_figures(run.name, run.objective, metrics)
@@ -237,8 +233,10 @@ class RunWriter:
             self._log_best(run, reached[-1][0], best, round(1000 * time.time()))
 
     def _end_run(self, key: RunKey, command: EndRun) -> None:
-        """Send what is pending, then set the run's final status."""
+        """Send what is pending, with a trial's figures, then set the run's final status."""
         run = self._read_open_run(key)
+        if key.trial is not None:
+            self._draw_curve(run)
         tokens = max((step for values in run.values.values() for step in values), default=0)
         tags = run_store.describe_end(command, tokens, run.description)
         if key.trial is None:  # its description is the study's conclusion
