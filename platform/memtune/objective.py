@@ -11,6 +11,9 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import Literal
 
+MAX_DIFFERENCE = 700.0
+"""Nats; the exponential of more overflows float64."""
+
 
 class Objective(StrEnum):
     """What compares the trials of a task. Stored by value: another value makes stored studies unreadable."""
@@ -107,7 +110,9 @@ class Objective(StrEnum):
 
     def compute_gain(self, cost_difference: float) -> float:
         """The margin of a difference of costs, this one minus another: positive for a better figure."""
-        return -100 * (math.expm1(cost_difference) if self is Objective.PERPLEXITY else cost_difference)
+        if self is Objective.ACCURACY:
+            return -100 * cost_difference
+        return -100 * math.expm1(min(cost_difference, MAX_DIFFERENCE))
 
     def compute_difference(self, figure: float, other: float) -> float:
         """A scaled figure against another: per cent of a perplexity, points of an accuracy; not a margin."""

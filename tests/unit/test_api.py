@@ -123,6 +123,12 @@ def test_overrides_change_a_copy_of_a_study(content: dict[str, Any], settings: S
     assert study.budget.trials == 4
 
 
+def test_overrides_reach_fields_of_tables_within_tables(content: dict[str, Any], settings: Settings) -> None:
+    resolved, _ = memtune.dry_run(content, {"training.optimiser.learning_rate": 0.125}, settings)
+    rates = {trial.gradient_training.optimiser.learning_rate for trial in resolved.draw(range(3))}
+    assert rates == {0.125}
+
+
 def test_a_study_of_a_program_runs_and_resumes(content: dict[str, Any], settings: Settings) -> None:
     def search(trials: int, **options: Any) -> int:
         overrides = {"budget.trials": trials}

@@ -31,6 +31,10 @@ def test_a_gain_of_a_difference_of_costs_is_the_margin_of_both():
         assert gain == pytest.approx(objective.compute_margin(1 / 8, 1 / 4))
 
 
+def test_the_gain_of_a_cost_that_is_far_too_high_is_finite():
+    assert math.isfinite(Objective.PERPLEXITY.compute_gain(1e6))
+
+
 def test_a_target_has_the_unit_that_readers_write():
     for objective, target in ((Objective.PERPLEXITY, 90.0), (Objective.ACCURACY, 75.0)):
         cost = objective.compute_target_cost(target)

@@ -179,8 +179,9 @@ class AskTell:
 
     def _make_director(self) -> Director:
         """A director that has resumed every open trial."""
-        resolved = self._resolved
-        rule, max_trials = resolved.make_early_stopping_rule(), resolved.study.budget.trials
+        resolved, rule = self._resolved, self._resolved.make_early_stopping_rule()
+        # Open trials may report, also where the budget is lower than when they started.
+        max_trials = max(resolved.study.budget.trials, len(self._proposals.list_outcomes()))
         director = Director(
             self._proposals, self._records, max_trials, rule, [self._budget.watch], resolved.study.compare
         )

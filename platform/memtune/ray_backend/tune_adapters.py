@@ -154,7 +154,8 @@ class DirectedSearcher(Searcher):
     def suggest(self, trial_id: str) -> dict[str, Any] | None:
         """The next trial's assignment, FINISHED, or None to be asked again later.
 
-        None when no slot is free, the study database is unavailable, or a paused trial may continue later.
+        None when no slot is free, the study database is unavailable, or a running trial may let another one
+        continue or start again itself.
         After an outage over the limit, or a stop of the run, no further trials start, and the driver ends
         when the running ones have ended.
         """

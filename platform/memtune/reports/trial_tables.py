@@ -336,7 +336,9 @@ def describe_trial(config: TrialConfig, searched_fields: Collection[str] = ()) -
         f"model.output.{'kind' if name == 'output' else name}" for name in config.model.describe_output()
     }
     more = format_fields(
-        (name, values[name]) for name in searched_fields if name in values and name not in described
+        (name, values[name])
+        for name in searched_fields
+        if name in values and described.isdisjoint((name, name.rpartition(".")[0]))
     )
     return " ".join([config.model.family, describe_model(config.model), *more])
 

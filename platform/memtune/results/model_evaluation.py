@@ -212,10 +212,11 @@ def _compute_perplexities(
     model: NeuralLanguageModel, plan: Plan, is_merged_V: torch.Tensor
 ) -> tuple[float, float]:
     """Perplexity over the whole vocabulary, and with the marked words as one."""
-    full = merged = 0.0
+    full, merged, state = 0.0, 0.0, None
     for index in range(len(plan)):
         batch = plan.batch(index)
-        log_NV = logits(model, batch.inputs_BT)[0].log_softmax(-1).flatten(0, 1)
+        logits_BTV, state = logits(model, batch.inputs_BT, state if batch.carries_state else None)
+        log_NV = logits_BTV.log_softmax(-1).flatten(0, 1)
         targets_N = batch.targets_BT.flatten()
         target_N = log_NV.gather(1, targets_N[:, None])[:, 0]
         merged_N = log_NV[:, is_merged_V].logsumexp(1)

@@ -280,6 +280,7 @@ class Proposer:
         """A trial with the given parameters. Raises StudyError when it is rejected."""
         self._store.guard()
         self._store.recover_interrupted()
+        self._store.drop_enqueued()
         self._cached_history = None
         history = self._read_history()
         self._store.enqueue(dict(parameters))

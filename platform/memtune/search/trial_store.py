@@ -222,6 +222,13 @@ class TrialStore:
         if parameters and not self._study.get_trials(deepcopy=False, states=(OptunaState.WAITING,)):
             self._study.enqueue_trial(parameters)
 
+    def drop_enqueued(self) -> None:
+        """Forget the parameters that a killed driver left enqueued."""
+        for trial in self._study.get_trials(deepcopy=False, states=(OptunaState.WAITING,)):
+            trial_id = self._find_id(trial.number)
+            self._storage.set_trial_user_attr(trial_id, INTERRUPTED_KEY, True)
+            self._storage.set_trial_state_values(trial_id, OptunaState.FAIL)
+
     def ask(self, sampler: optuna.samplers.BaseSampler) -> optuna.Trial:
         """A new trial of the sampler."""
         self._study.sampler = sampler

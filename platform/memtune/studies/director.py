@@ -126,8 +126,8 @@ class Director:
 
     @property
     def may_resume_later(self) -> bool:
-        """Whether a paused trial may continue after the next reports, although no trial can start now."""
-        return self.fault is None and self._rule.can_pause and bool(self._list_running_numbers())
+        """Whether a trial may start later, although none can now: a paused one, or one that meets a fault."""
+        return self.fault is None and bool(self._list_running_numbers())
 
     def take_next_trial(self) -> DirectedTrial | None:
         """The trial to start next: unfinished ones first, then paused ones, then new ones.

@@ -13,14 +13,13 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from pydantic import ValidationError
-
 from memtune.errors import CheckpointError, ConfigurationError, StorageError, StudyError
 from memtune.search import Outcome, StudyReader
 from memtune.settings import Settings
 from memtune.studies.checkpoint_store import Checkpoints
 from memtune.studies.seed_repeats import TrialNames
 from memtune.training import Checkpoint, TrialConfig
+from memtune.training.trial_report import find_stall
 from memtune.trial_state import StopReason, TrialState
 from memtune.usage import Usage
 from memtune.values import digest, parse
@@ -94,7 +93,7 @@ class ResultCache:
         try:
             config = source.outcome.config
             name = TrialNames(self._repeated[source.study]).name(source.outcome.number, config)
-        except ValidationError:  # of another version of memtune
+        except ConfigurationError:  # of another version of memtune
             return f"{source.study} (a repeat)"
         return source.study + name
 
@@ -134,7 +133,9 @@ class ResultCache:
             *earlier, last = record.curve
             if last.end is None or last.end.reason is not StopReason.BUDGET:
                 raise CheckpointError(f"trial {record.identity} ended before its budget")
-            update["curve"] = (*earlier, last.model_copy(update={"end": None}))
+            costs = [report.cost for report in record.curve if report.cost is not None]
+            stall = find_stall(costs, config.gradient_training.patience)
+            update["curve"] = (*earlier, last.model_copy(update={"end": stall}))
         return replace(checkpoint, record=record.model_copy(update=update))
 
 

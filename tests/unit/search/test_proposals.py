@@ -3,6 +3,7 @@ from typing import Any
 
 import optuna
 import pytest
+from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState as OptunaState
 
 from memtune.errors import ConfigurationError, StudyError
@@ -396,6 +397,15 @@ def test_given_parameters_are_proposed_and_a_repetition_is_refused(open_study):
     assert proposals.list_unfinished() == [proposal]
     with pytest.raises(StudyError, match="the configuration is not started: "):
         proposals.propose(given)
+
+
+def test_given_parameters_replace_those_that_a_killed_driver_left_enqueued(storage, open_study):
+    proposals = open_study("four points")
+    journal = optuna.storages.JournalStorage(JournalFileBackend(storage.removeprefix("journal://")))
+    optuna.load_study(study_name="s", storage=journal).enqueue_trial({"model.layers": 1})
+    given = {"model.layers": 2, "model.composition": "sum"}
+    assert proposals.propose(given).parameters == given
+    assert [proposal.parameters for proposal in proposals.list_unfinished()] == [given]
 
 
 def test_a_proposal_of_given_parameters_is_not_issued_twice(open_study):

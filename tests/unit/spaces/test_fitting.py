@@ -63,6 +63,16 @@ def test_a_target_below_the_smallest_model_is_refused():
         read_space(SPACE.format(5), "s.toml").sample(RandomChooser(0), count_parameters)
 
 
+def test_a_target_that_few_layers_exceed_builds_no_model_of_millions_of_layers():
+    def count_layers(configuration, kind):
+        layers = configuration["model"]["width"]
+        assert layers <= 2_000
+        return 10 * layers
+
+    with pytest.raises(SpaceError, match="out of reach: 1 gives 10 already"):
+        read_space(SPACE.format(5), "s.toml").sample(RandomChooser(0), count_layers)
+
+
 def test_a_target_out_of_reach_is_named_with_the_file_and_the_line_that_set_it(tmp_path):
     space_file, study_file = tmp_path / "space.toml", tmp_path / "study.toml"
     space_file.write_text(SPACE.format(1_000_000).replace("[model]", '[model]\nfamily = "lstm"'))

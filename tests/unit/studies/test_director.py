@@ -103,6 +103,17 @@ def test_a_trial_that_meets_a_fault_of_the_environment_starts_again_before_other
     assert director.fault is None
 
 
+def test_the_last_running_trial_may_still_meet_a_fault_and_start_again(
+    open_proposals: Callable[[], Proposals],
+) -> None:
+    director = Director(open_proposals(), MemoryRecords(), max_trials=1)
+    number = start_trial(director)
+    assert director.take_next_trial() is None
+    assert director.may_resume_later
+    director.on_environment_fault(number, "no corpus there")
+    assert start_trial(director) == number
+
+
 def test_three_faults_in_a_row_leave_the_trial_open_and_no_other_is_started(
     open_proposals: Callable[[], Proposals],
 ) -> None:

@@ -133,7 +133,8 @@ class MixerBlocksConfig(NeuralLanguageModelConfig):
 
     @override
     def describe(self) -> dict[str, str | int | float]:
-        used = [name for letter, name in (("m", "mixer"), ("a", "alternate")) if letter in self.pattern]
+        letters = self.pattern[: self.layers]
+        used = [name for letter, name in (("m", "mixer"), ("a", "alternate")) if letter in letters]
         return {
             "width": self.width,
             "layers": self.layers,

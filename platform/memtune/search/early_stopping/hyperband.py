@@ -11,7 +11,7 @@ which give each bracket about the same number of tokens.
 
 import math
 from collections.abc import Iterable
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
 from memtune.search.early_stopping.rule import Decision, Rule
 from memtune.search.early_stopping.rungs import RungConfig
@@ -24,6 +24,11 @@ class HyperbandConfig(RungConfig):
 
     title: ClassVar[str] = "Hyperband"
     kind: Literal["hyperband"] = "hyperband"
+
+    def fill_defaults(self, first_report: int, trial_tokens: int) -> Self:
+        """Brackets whose first rungs are before the first report would be the same."""
+        filled = super().fill_defaults(first_report, trial_tokens)
+        return filled.model_copy(update={"grace": max(filled.first_rung, first_report)})
 
     def make_rule(self, trial_tokens: int) -> "Hyperband":
         """The rule with its brackets below `trial_tokens`."""

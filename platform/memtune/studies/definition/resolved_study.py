@@ -64,6 +64,7 @@ from memtune.training import (
     measure_available_bytes,
 )
 from memtune.training.memory_footprint import compute_gpu_bytes, compute_gpu_share
+from memtune.trial_state import TrialState
 from memtune.values import digest, parse
 
 CHANGEABLE_TERMS = {"budget", "prices", "resources", "repeats", "champion", "compare", "name", "question"}
@@ -131,17 +132,18 @@ class ResolvedStudy:
         return config.fill_defaults(first_report, self.trial_tokens)
 
     def list_within_limits(self, outcomes: Sequence[Outcome]) -> list[Outcome]:
-        """The outcomes within the limits of [champion]; all where none is."""
+        """The complete outcomes within the limits of [champion]; all complete ones where none is."""
         limits = self.study.champion
+        complete = [outcome for outcome in outcomes if outcome.state is TrialState.COMPLETE]
         within = [
             outcome
-            for outcome in outcomes
+            for outcome in complete
             if limits.are_met(
                 compute_sizes(make_trial_config(outcome.configuration), self.corpus),
                 outcome.usage.tokens_per_second,
             )
         ]
-        return within or list(outcomes)
+        return within or complete
 
     def open_proposals(
         self, guard: Callable[[], None] = lambda: None, repeats: Space | None = None

@@ -51,9 +51,12 @@ def override_fields(document: dict[str, Any], overrides: Mapping[str, Any] | Non
     if overrides is not None:
         check_type("overrides", overrides, Mapping, 'values by dotted name, such as {"training.tokens": 900}')
     for name, value in (overrides or {}).items():
-        table, _, key = name.rpartition(".")
-        entries = document.setdefault(table, {}) if table else document
-        if isinstance(entries, dict):  # the schema refuses any other value and names it
+        *tables, key = name.split(".")
+        entries: Any = document
+        for table in tables:
+            # The schema refuses a value that is no table, and names it.
+            entries = entries.setdefault(table, {}) if isinstance(entries, dict) else None
+        if isinstance(entries, dict):
             entries[key] = value
 
 

@@ -13,6 +13,11 @@ def test_brackets_take_turns():
     assert make_bracket_order(2, 2) == [0, 1, 0, 1]
 
 
+def test_no_bracket_has_its_first_rung_before_the_first_report():
+    config = HyperbandConfig(grace=1).fill_defaults(first_report=1_000, trial_tokens=9_000)
+    assert config.grace == 1_000
+
+
 def test_trials_compete_within_their_bracket_from_its_first_rung_on():
     """Rungs at 100 and 200 of 400 tokens: brackets from 100, from 200, and one that stops no trial."""
     rule = Hyperband(HyperbandConfig(grace=100, factor=2, max_survivors=1), 400)

@@ -1,5 +1,6 @@
 """A study with several objectives, and the limits within which its best value is its best configuration."""
 
+import dataclasses
 import math
 from pathlib import Path
 from typing import Any
@@ -123,6 +124,16 @@ def test_the_best_are_chosen_among_the_trials_within_the_limits_of_the_champion(
     small, slow, large = make_outcome(4, 10), make_outcome(4, 11), make_outcome(8, 5)
     found = resolve(study_file, settings, "", limits).list_within_limits([large, slow, small])
     assert found == [small]
+
+
+def test_an_incomplete_trial_within_the_limits_excludes_no_other(
+    study_file: Path, settings: Settings
+) -> None:
+    stopped = dataclasses.replace(make_outcome(4, 10), state=TrialState.STOPPED)
+    found = resolve(study_file, settings, "", "[champion]\nmax_state = 8").list_within_limits(
+        [large := make_outcome(8, 5), stopped]
+    )
+    assert found == [large]
 
 
 def test_limits_that_no_trial_meets_exclude_none(study_file: Path, settings: Settings) -> None:
