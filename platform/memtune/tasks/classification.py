@@ -20,13 +20,12 @@ from typing import Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch.utils.hooks import RemovableHandle
 from typing_extensions import override
 
-from memtune.corpora.batching.batches import send_to_device
+from memtune.corpora.batching.batches import GroupedPlan, Positions, send_to_device
 from memtune.corpora.batching.protocols import Protocol
 from memtune.corpora.store.corpus import Corpus, Split
 from memtune.corpora.store.vocabulary import Vectors
@@ -37,8 +36,6 @@ from memtune.objective import Objective
 from memtune.tasks.item_costs import ItemCosts, count_best_candidates, credit_choices, evaluation_mode
 from memtune.tasks.language_modelling import perplexity
 from memtune.tasks.task import Metrics, Task, TaskConfig
-
-IntArray = NDArray[np.int64]
 
 SORTING_POOL_BATCHES = 64
 """Number of batches in a pool; shuffled examples are sorted by length within a pool."""
@@ -74,12 +71,12 @@ class LabelledBatch:
 class Examples(ABC):
     """The labelled examples of a split."""
 
-    lengths_E2: IntArray
+    lengths_E2: Positions
     """Words of the longer and of the shorter sentence of each pair; 0 in column 2 for a single sentence."""
     label_count: int
 
     @abstractmethod
-    def batch(self, indices: IntArray) -> LabelledBatch:
+    def batch(self, indices: Positions) -> LabelledBatch:
         """The batch of the examples at these indices."""
 
     def __len__(self) -> int:
@@ -167,14 +164,16 @@ class Classification(Task[Classifier, LabelledBatch]):
         ]
 
     @override
-    def training_plan(self, seed: int, epoch: int) -> "_ExamplePlan":
+    def training_plan(self, seed: int, epoch: int) -> GroupedPlan[LabelledBatch]:
         random = np.random.default_rng((seed, epoch))
         shuffled = random.permutation(len(self.training_examples))
         order = _sort_within_pools(
             self.training_examples.lengths_E2, shuffled, self._batch_size * SORTING_POOL_BATCHES
         )
-        bounds = [*range(0, len(order), self._batch_size), len(order)]
-        return _ExamplePlan(self.training_examples, order, bounds, random.permutation(len(bounds) - 1))
+        bounds = np.append(np.arange(0, len(order), self._batch_size), len(order))
+        batches = random.permutation(len(bounds) - 1)
+        examples = self.training_examples
+        return GroupedPlan(order, bounds, examples.label_count, examples.batch, batches)
 
     @override
     def loss(
@@ -240,34 +239,14 @@ def _scale_rows(factors_V1: Tensor, gradient_VE: Tensor) -> Tensor:
     return torch.sparse_coo_tensor(indices_1N, values_NE, gradient_VE.shape, check_invariants=False)
 
 
-class _ExamplePlan:
-    """Batches of consecutive examples: `bounds` cut `order` into batches, `batches` is their order."""
-
-    def __init__(self, examples: Examples, order: IntArray, bounds: list[int], batches: IntArray) -> None:
-        self._examples, self._order, self._bounds, self._batches = examples, order, bounds, batches
-
-    @property
-    def token_count(self) -> int:
-        """Labels of the whole plan."""
-        return self._examples.label_count
-
-    def __len__(self) -> int:
-        return len(self._batches)
-
-    def batch(self, index: int) -> LabelledBatch:
-        """The batch at an index from 0; it does not read the earlier batches."""
-        batch = self._batches[index]
-        return self._examples.batch(self._order[self._bounds[batch] : self._bounds[batch + 1]])
-
-
-def _sort_within_pools(lengths_E2: IntArray, shuffled: IntArray, pool: int) -> IntArray:
+def _sort_within_pools(lengths_E2: Positions, shuffled: Positions, pool: int) -> Positions:
     """Shuffled examples sorted by length within each pool of `pool` examples."""
     pools = np.arange(len(shuffled)) // pool
     longest, other = lengths_E2[shuffled].T
     return shuffled[np.lexsort((other, longest, pools))]
 
 
-def _build_evaluation_plan(examples: Examples) -> _ExamplePlan:
+def _build_evaluation_plan(examples: Examples) -> GroupedPlan[LabelledBatch]:
     """All examples sorted by length, in batches of at most EVALUATION_BATCH_WORDS words or of one example."""
     order = _sort_within_pools(examples.lengths_E2, np.arange(len(examples)), len(examples))
     bounds = [0]
@@ -277,7 +256,7 @@ def _build_evaluation_plan(examples: Examples) -> _ExamplePlan:
         first = bounds[-1]
         words = longest[first:] * np.arange(1, len(order) - first + 1)
         bounds.append(first + max(1, int(np.searchsorted(words, EVALUATION_BATCH_WORDS, side="right"))))
-    return _ExamplePlan(examples, order, bounds, np.arange(len(bounds) - 1))
+    return GroupedPlan(order, np.array(bounds), examples.label_count, examples.batch)
 
 
 def find_annotated_splits(corpus: Corpus, kind: str, protocol: Protocol) -> list[str]:
@@ -306,7 +285,7 @@ def require_whole_sentences(kind: str, protocol: Protocol) -> None:
         )
 
 
-def count_words(split: Split, sentences: IntArray) -> IntArray:
+def count_words(split: Split, sentences: Positions) -> Positions:
     """Words of each sentence without `<eos>`; raises CorpusError for an empty sentence."""
     counts = split.lengths[sentences].astype(np.int64) - 1
     if not counts.all():
@@ -317,7 +296,7 @@ def count_words(split: Split, sentences: IntArray) -> IntArray:
     return counts
 
 
-def pad_words(split: Split, sentences: IntArray) -> tuple[Tensor, Tensor]:
+def pad_words(split: Split, sentences: Positions) -> tuple[Tensor, Tensor]:
     """Words of sentences without `<eos>`, (B, T) with padding on the right, and their lengths, (B,)."""
     lengths = split.lengths[sentences].astype(np.int64) - 1
     words_BT, _ = split.gather_sentences(sentences, lengths)

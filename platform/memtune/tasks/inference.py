@@ -12,6 +12,7 @@ import torch
 from pydantic import Field
 from typing_extensions import override
 
+from memtune.corpora.batching.batches import Positions
 from memtune.corpora.batching.protocols import Protocol
 from memtune.corpora.store.corpus import Corpus
 from memtune.models.architecture import LanguageModelConfig
@@ -94,7 +95,7 @@ class _Pairs(classification.Examples):
         self.label_count = len(labels)
 
     @override
-    def batch(self, indices: classification.IntArray) -> classification.LabelledBatch:
+    def batch(self, indices: Positions) -> classification.LabelledBatch:
         premises = classification.pad_words(self._split, self._premises[indices])
         hypotheses = classification.pad_words(self._split, self._hypotheses[indices])
         return classification.LabelledBatch(

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from typing_extensions import override
 
-from memtune.corpora.batching.batches import TreeBatch
+from memtune.corpora.batching.batches import GroupedPlan, TreeBatch
 from memtune.corpora.batching.protocols import Batch, Plan, Protocol, TextProtocol, TreeProtocol
-from memtune.corpora.batching.tree_protocol import Treebank, TreePlan
+from memtune.corpora.batching.tree_protocol import Treebank
 from memtune.corpora.probes import PREFIX, UNASKED
 from memtune.corpora.store.corpus import Corpus
 from memtune.errors import ConfigurationError, CorpusError
@@ -174,7 +174,7 @@ class TreeLanguageModelling(Task[LanguageModel, TreeBatch]):
         model.set_word_counts(self.corpus.vocabulary.counts)
 
     @override
-    def training_plan(self, seed: int, epoch: int) -> TreePlan:
+    def training_plan(self, seed: int, epoch: int) -> GroupedPlan[TreeBatch]:
         return self.protocol.training_plan(self._training_trees, seed, epoch)
 
     @override
@@ -202,7 +202,7 @@ class TreeLanguageModelling(Task[LanguageModel, TreeBatch]):
         for index in range(len(plan)):
             batch = plan.batch(index)
             counted_W = 1 if batch.mask_W is None else batch.mask_W.numpy().astype(np.int64)
-            np.add.at(counts_S, plan.get_sentences(index)[batch.sentences_W.numpy()], counted_W)
+            np.add.at(counts_S, plan.get_items(index)[batch.sentences_W.numpy()], counted_W)
         return ItemCosts("sentences", nats_S[counts_S > 0], counts_S[counts_S > 0])
 
 
@@ -223,7 +223,7 @@ def nats_by_sentence(
             batch = plan.batch(index).to(place)
             _, nats_W = reader.tree_nats(batch)
             counted_W = nats_W if batch.mask_W is None else nats_W * batch.mask_W
-            sentences_W = torch.from_numpy(plan.get_sentences(index)).to(place)[batch.sentences_W]
+            sentences_W = torch.from_numpy(plan.get_items(index)).to(place)[batch.sentences_W]
             nats_S.index_add_(0, sentences_W, counted_W.double())
     return nats_S.cpu().numpy()
 

@@ -14,6 +14,7 @@ import torch
 from pydantic import Field
 from typing_extensions import override
 
+from memtune.corpora.batching.batches import Positions
 from memtune.corpora.batching.protocols import Protocol
 from memtune.corpora.probes import UNASKED
 from memtune.corpora.store.corpus import Corpus, Split
@@ -122,12 +123,12 @@ class _Rows(classification.Examples):
         self.answer_ids = frozenset(answers)
         self.label_count = int(self._asked_E.sum())
 
-    def sort_label_lengths(self) -> classification.IntArray:
+    def sort_label_lengths(self) -> Positions:
         """The length of each answer's row in the order of an evaluation, which reads short rows first."""
         return np.sort(np.repeat(self.lengths_E2[:, 0], self._asked_E))
 
     @override
-    def batch(self, indices: classification.IntArray) -> classification.LabelledBatch:
+    def batch(self, indices: Positions) -> classification.LabelledBatch:
         words_BS, counts_B = classification.pad_words(self._split, indices)
         lengths_B = counts_B // 2
         columns_T = torch.arange(int(lengths_B.max()))

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from typing_extensions import override
 
+from memtune.corpora.batching.batches import Positions
 from memtune.corpora.batching.protocols import Protocol
 from memtune.corpora.store.corpus import Corpus, Split
 from memtune.models.architecture import LanguageModelConfig
@@ -114,9 +115,9 @@ class _Phrases(classification.Examples):
     def __init__(
         self,
         split: Split,
-        sentences_N: classification.IntArray,
-        starts_N: classification.IntArray,
-        stops_N: classification.IntArray,
+        sentences_N: Positions,
+        starts_N: Positions,
+        stops_N: Positions,
         labels_N: NDArray[np.int64],
     ) -> None:
         order = np.argsort(sentences_N, kind="stable")
@@ -130,7 +131,7 @@ class _Phrases(classification.Examples):
         self.label_count = len(labels_N)
 
     @override
-    def batch(self, indices: classification.IntArray) -> classification.LabelledBatch:
+    def batch(self, indices: Positions) -> classification.LabelledBatch:
         words_BT, _ = classification.pad_words(self._split, self._sentences[indices])
         counts = self._counts[indices]
         rows = np.repeat(np.arange(len(indices)), counts)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from memtune.corpora.batching.batches import TreeBatch
-from memtune.corpora.batching.tree_protocol import Treebank, TreePlan, TreeProtocol
+from memtune.corpora.batching.batches import GroupedPlan, TreeBatch
+from memtune.corpora.batching.tree_protocol import Treebank, TreeProtocol
 from memtune.errors import ConfigurationError, CorpusError
 from tests.golden.tiny_trees import Sentence, make_treebank, make_trees_of_every_shape
 from tests.presence import require
@@ -22,7 +22,7 @@ def trees() -> Treebank:
     return make_treebank(SENTENCES, UNKNOWN)
 
 
-def list_batches(plan: TreePlan) -> list[TreeBatch]:
+def list_batches(plan: GroupedPlan[TreeBatch]) -> list[TreeBatch]:
     return [plan.batch(index) for index in range(len(plan))]
 
 
@@ -103,7 +103,7 @@ def test_the_same_seed_and_epoch_give_the_same_batches_and_others_do_not(trees):
 def test_an_evaluation_reads_the_sentences_in_order(trees):
     plan = TreeProtocol().evaluation_plan(trees, 20)
     assert len(plan) > 3
-    read = np.concatenate([plan.get_sentences(index) for index in range(len(plan))])
+    read = np.concatenate([plan.get_items(index) for index in range(len(plan))])
     np.testing.assert_array_equal(read, np.arange(len(SENTENCES)))
 
 

@@ -6,8 +6,9 @@ the pair (epoch, i).
 Shapes: B batch rows, T time; N nodes, the boundary of sentences first; W = N - 1 words.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -112,6 +113,33 @@ class TaskPlan(Protocol[BatchT_co]):
 
 
 Plan = TaskPlan[Batch]
+
+
+@dataclass(frozen=True)
+class GroupedPlan(Generic[BatchT_co]):
+    """Items, such as sentences, cut into batches."""
+
+    items: Positions
+    bounds: Positions
+    """Where each batch starts among the items, and the number of items."""
+    token_count: int
+    make_batch: Callable[[Positions], BatchT_co]
+    """Makes the batch of some items."""
+    order: Positions | None = None
+    """The order of the batches; None for that of the items."""
+
+    def __len__(self) -> int:
+        """Number of batches."""
+        return len(self.bounds) - 1
+
+    def get_items(self, index: int) -> Positions:
+        """The items of the batch at an index from 0."""
+        place = index if self.order is None else self.order[index]
+        return self.items[self.bounds[place] : self.bounds[place + 1]]
+
+    def batch(self, index: int) -> BatchT_co:
+        """The batch at an index from 0; it does not read the earlier batches."""
+        return self.make_batch(self.get_items(index))
 
 
 def shift_targets(targets_BT: Positions) -> Positions:

@@ -6,13 +6,14 @@ Shapes: B batch rows, T time.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import ClassVar, Literal, Self
 
 import numpy as np
 import torch
 from pydantic import Field, model_validator
 
-from memtune.corpora.batching.batches import BOUNDARY, Batch, Plan, Positions, shift_targets
+from memtune.corpora.batching.batches import BOUNDARY, Batch, GroupedPlan, Plan, Positions, shift_targets
 from memtune.corpora.store.corpus import Split
 from memtune.errors import ConfigurationError
 from memtune.number_format import format_count
@@ -109,7 +110,7 @@ class SentenceProtocol(Value):
         sentences = np.sort(self._select_sentences(split, np.arange(split.sentence_count)))
         rows = max(1, EVALUATION_BATCH_TOKENS // int(split.lengths[sentences].max()))
         bounds = np.append(np.arange(0, len(sentences), rows), len(sentences))
-        return _SentencePlan(split, sentences, bounds, np.arange(len(bounds) - 1))
+        return _cut_sentences(split, sentences, bounds)
 
     def _select_sentences(self, split: Split, order: Positions) -> Positions:
         """The sentences that are read, by ascending length, in the given order within a length."""
@@ -150,33 +151,21 @@ def _make_sentence_plan(
         size, longer = divmod(count, pieces)
         sizes += [size + 1] * longer + [size] * (pieces - longer)
     bounds = np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
-    order = np.arange(len(sizes)) if random is None else random.permutation(len(sizes))
-    return _SentencePlan(split, sentences, bounds, order)
+    order = None if random is None else random.permutation(len(sizes))
+    return _cut_sentences(split, sentences, bounds, order)
 
 
-class _SentencePlan:
-    """Sentences in order, cut into batches by `bounds`; `order` is that of the batches."""
+def _cut_sentences(
+    split: Split, sentences: Positions, bounds: Positions, order: Positions | None = None
+) -> Plan:
+    token_count = int(split.lengths[sentences].sum(dtype=np.int64))
+    return GroupedPlan(sentences, bounds, token_count, partial(_make_batch, split), order)
 
-    def __init__(self, split: Split, sentences: Positions, bounds: Positions, order: Positions) -> None:
-        self._split = split
-        self._sentences = sentences
-        self._bounds = bounds
-        self._order = order
-        self._token_count = int(split.lengths[sentences].sum(dtype=np.int64))
 
-    @property
-    def token_count(self) -> int:
-        return self._token_count
-
-    def __len__(self) -> int:
-        return len(self._order)
-
-    def batch(self, index: int) -> Batch:
-        place = self._order[index]
-        rows = self._sentences[self._bounds[place] : self._bounds[place + 1]]
-        lengths = self._split.lengths[rows]
-        text_BT, mask_BT = self._split.gather_sentences(rows, lengths)
-        targets_BT = np.where(mask_BT, text_BT, BOUNDARY)
-        inputs_BT, targets = torch.from_numpy(shift_targets(targets_BT)), torch.from_numpy(targets_BT)
-        mask = None if mask_BT.all() else torch.from_numpy(mask_BT)
-        return Batch(inputs_BT, targets, mask, False, int(lengths.sum()))
+def _make_batch(split: Split, sentences: Positions) -> Batch:
+    lengths = split.lengths[sentences]
+    text_BT, mask_BT = split.gather_sentences(sentences, lengths)
+    targets_BT = np.where(mask_BT, text_BT, BOUNDARY)
+    inputs_BT, targets = torch.from_numpy(shift_targets(targets_BT)), torch.from_numpy(targets_BT)
+    mask = None if mask_BT.all() else torch.from_numpy(mask_BT)
+    return Batch(inputs_BT, targets, mask, False, int(lengths.sum()))

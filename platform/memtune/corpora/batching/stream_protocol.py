@@ -3,6 +3,7 @@
 Shapes: B batch rows, T time.
 """
 
+from functools import partial
 from typing import ClassVar, Literal, Self
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from memtune.corpora.batching.batches import BOUNDARY, Batch, Plan, Positions
+from memtune.corpora.batching.batches import BOUNDARY, Batch, GroupedPlan, Plan, Positions
 from memtune.corpora.store.corpus import Split
 from memtune.values import Value
 
@@ -77,7 +78,9 @@ class StreamProtocol(Value):
     def training_plan(self, split: Split, seed: int, epoch: int) -> Plan:
         """One epoch of training: the text in order, cut at fixed places or as (seed, epoch) determine."""
         if self.shuffled_windows:
-            return _WindowPlan(split, self.batch_size, self.length, np.random.default_rng((seed, epoch)))
+            words = np.random.default_rng((seed, epoch)).permutation(split.token_count)
+            bounds = np.append(np.arange(0, len(words), self.batch_size), len(words))
+            return GroupedPlan(words, bounds, len(words), partial(_make_window_batch, split, self.length))
         random = np.random.default_rng((seed, epoch)) if self.random_lengths else None
         return _StreamPlan(split, self.batch_size, self.length, random)
 
@@ -143,25 +146,9 @@ class _StreamPlan:
         return mask_BT
 
 
-class _WindowPlan:
+def _make_window_batch(split: Split, length: int, words: Positions) -> Batch:
     """Single words, each with the words before it; the mask is True only in the last column."""
-
-    def __init__(self, split: Split, rows: int, length: int, random: np.random.Generator) -> None:
-        self._split = split
-        self._rows = rows
-        self._order = random.permutation(split.token_count)
-        self._window = np.arange(-length, 1)
-
-    @property
-    def token_count(self) -> int:
-        return self._split.token_count
-
-    def __len__(self) -> int:
-        return -(-self._split.token_count // self._rows)
-
-    def batch(self, index: int) -> Batch:
-        predicted = self._order[index * self._rows : (index + 1) * self._rows]
-        inputs_BT, targets_BT = _read_text(self._split, predicted[:, None] + self._window)
-        mask_BT = torch.zeros_like(targets_BT, dtype=torch.bool)
-        mask_BT[:, -1] = True
-        return Batch(inputs_BT, targets_BT, mask_BT, False, len(predicted))
+    inputs_BT, targets_BT = _read_text(split, words[:, None] + np.arange(-length, 1))
+    mask_BT = torch.zeros_like(targets_BT, dtype=torch.bool)
+    mask_BT[:, -1] = True
+    return Batch(inputs_BT, targets_BT, mask_BT, False, len(words))

@@ -8,6 +8,7 @@ sentences. A node stands for every path through it and is computed and counted o
 the discount of paths by 1 / (number of paths through the word) (Mirowski and Vlachos 2015, section 2).
 """
 
+from functools import partial
 from typing import ClassVar, Literal, NoReturn, Self
 
 import numpy as np
@@ -15,7 +16,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from memtune.corpora.batching.batches import BOUNDARY, Positions, TreeBatch
+from memtune.corpora.batching.batches import BOUNDARY, GroupedPlan, Positions, TreeBatch
 from memtune.corpora.store.corpus import Corpus, Split
 from memtune.corpora.store.vocabulary import UNK
 from memtune.errors import ConfigurationError, CorpusError
@@ -218,49 +219,28 @@ class TreeProtocol(Value):
         """Tokens in the longest row of a training batch, which is the longest sentence."""
         return longest_sentence
 
-    def training_plan(self, trees: Treebank, seed: int, epoch: int) -> "TreePlan":
+    def training_plan(self, trees: Treebank, seed: int, epoch: int) -> GroupedPlan[TreeBatch]:
         """One epoch of training, shuffled by (seed, epoch)."""
         sentences = np.random.default_rng((seed, epoch)).permutation(trees.nonempty_sentences)
         batches = -(-len(sentences) // self.batch_size)
         bounds = np.arange(batches + 1) * len(sentences) // max(1, batches)
-        return TreePlan(trees, sentences, bounds, count_unknown=True)
+        return _cut_sentences(trees, sentences, bounds, count_unknown=True)
 
-    def evaluation_plan(self, trees: Treebank, batch_words: int = EVALUATION_BATCH_WORDS) -> "TreePlan":
+    def evaluation_plan(
+        self, trees: Treebank, batch_words: int = EVALUATION_BATCH_WORDS
+    ) -> GroupedPlan[TreeBatch]:
         """All sentences in their order, in batches of about `batch_words` words."""
         sentences = trees.nonempty_sentences
         batch = np.cumsum(trees.split.lengths[sentences], dtype=np.int64) // batch_words
         starts = np.flatnonzero(np.diff(batch, prepend=-1))
-        return TreePlan(trees, sentences, np.append(starts, len(sentences)), self.count_unknown)
+        return _cut_sentences(trees, sentences, np.append(starts, len(sentences)), self.count_unknown)
 
 
-class TreePlan:
-    """The batches of one epoch of training, or of one evaluation, in their order.
-
-    Raises CorpusError when no word counts.
-    """
-
-    def __init__(self, trees: Treebank, sentences: Positions, bounds: Positions, count_unknown: bool) -> None:
-        self._trees = trees
-        self._sentences = sentences
-        self._bounds = bounds
-        self._count_unknown = count_unknown
-        self._token_count = trees.word_count - (0 if count_unknown else trees.count_unknown_words())
-        if not self._token_count:
-            raise CorpusError(f'"{trees.split.name}" has no words to predict')
-
-    @property
-    def token_count(self) -> int:
-        """Predicted words of the whole plan."""
-        return self._token_count
-
-    def __len__(self) -> int:
-        """Number of batches."""
-        return len(self._bounds) - 1
-
-    def get_sentences(self, index: int) -> Positions:
-        """The sentences of the batch at an index."""
-        return self._sentences[self._bounds[index] : self._bounds[index + 1]]
-
-    def batch(self, index: int) -> TreeBatch:
-        """The batch at an index from 0, made without making the previous ones."""
-        return self._trees.batch(self.get_sentences(index), self._count_unknown)
+def _cut_sentences(
+    trees: Treebank, sentences: Positions, bounds: Positions, count_unknown: bool
+) -> GroupedPlan[TreeBatch]:
+    """Raises CorpusError when no word counts."""
+    token_count = trees.word_count - (0 if count_unknown else trees.count_unknown_words())
+    if not token_count:
+        raise CorpusError(f'"{trees.split.name}" has no words to predict')
+    return GroupedPlan(sentences, bounds, token_count, partial(trees.batch, count_unknown=count_unknown))
