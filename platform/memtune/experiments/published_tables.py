@@ -32,7 +32,7 @@ class PublishedRow(Value):
     """Published validation value: a perplexity, or an accuracy in per cent."""
     test: float | None = None
     """Published test value."""
-    parameters: str | None = None
+    parameters: str | None = Field(None, pattern=r"^\d+(\.\d+)?[kM]$")
     """Published number of parameters, such as 2.3M or 330k."""
     reason: str = ""
     """What is known of the difference at the scale of the paper."""

@@ -436,3 +436,9 @@ def test_results_are_values() -> None:
         published_parameters=None,
     )
     assert ReproducedRow.model_validate_json(row.model_dump_json()) == row
+
+
+@pytest.mark.parametrize("printed", ["12", "1.2B", "k"])
+def test_a_printed_number_of_parameters_without_a_known_unit_is_an_error_of_the_file(printed):
+    with pytest.raises(ConfigurationError, match="parameters"):
+        parse(PublishedRow, {"name": "LSTM", "parameters": printed}, "papers/mine.toml")
