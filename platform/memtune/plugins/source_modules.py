@@ -130,58 +130,36 @@ _loaded: dict[str, PluginSource] = {}
 """The sources that this process has loaded, by digest."""
 
 
-class _SourceLoader(ExecutionLoader):
-    """The modules of one source."""
-
-    def __init__(self, source: PluginSource) -> None:
-        self.source = source
-        self.root = f"{MODULE_PREFIX}{source.digest[:MODULE_DIGITS]}"
-        self._path_by_module: dict[str, str] = {}
-        for path in source.files:
-            parts = PurePosixPath(path).with_suffix("").parts
-            names = parts[1:-1] if parts[-1] == "__init__" else parts[1:]
-            self._path_by_module[".".join([self.root, *names])] = path
-
-    @property
-    def entry(self) -> str:
-        """The module that defines the plug-in."""
-        return ".".join([self.root, *self.source.module.split(".")[1:]])
-
-    def find_path(self, name: str) -> str | None:
-        """The path of a module among the files."""
-        return self._path_by_module.get(name)
-
-    @override
-    def get_source(self, fullname: str) -> str:
-        return self.source.files[self._path_by_module[fullname]].removeprefix(BYTE_ORDER_MARK)
-
-    @override
-    def get_filename(self, fullname: str) -> str:
-        """What tracebacks show."""
-        return f"<{self.source.digest[:MODULE_DIGITS]}>/{self._path_by_module[fullname]}"
-
-    @override
-    def is_package(self, fullname: str) -> bool:
-        return PurePosixPath(self._path_by_module[fullname]).name == "__init__.py"
-
-
-class _SourceFinder(MetaPathFinder):
-    """Finds the modules of the sources that are being loaded or have been."""
+class _SourceImporter(MetaPathFinder, ExecutionLoader):
+    """Finds and loads the modules of sources, and gives tracebacks their lines, also after a failure."""
 
     def __init__(self) -> None:
-        self.loaders: dict[str, _SourceLoader] = {}
+        self.files: dict[str, tuple[PluginSource, str]] = {}
+        """The source and the path of each module."""
 
     @override
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        loader = self.loaders.get(fullname.partition(".")[0])
-        if loader is None or loader.find_path(fullname) is None:
-            return None
-        return spec_from_loader(fullname, loader)
+        return spec_from_loader(fullname, self) if fullname in self.files else None
+
+    @override
+    def get_source(self, fullname: str) -> str:
+        source, path = self.files[fullname]
+        return source.files[path].removeprefix(BYTE_ORDER_MARK)
+
+    @override
+    def get_filename(self, fullname: str) -> str:
+        """What tracebacks show."""
+        source, path = self.files[fullname]
+        return f"<{source.digest[:MODULE_DIGITS]}>/{path}"
+
+    @override
+    def is_package(self, fullname: str) -> bool:
+        return PurePosixPath(self.files[fullname][1]).name == "__init__.py"
 
 
-_finder = _SourceFinder()
+_importer = _SourceImporter()
 
 
 def load_source(source: PluginSource) -> ModuleType:
@@ -189,22 +167,24 @@ def load_source(source: PluginSource) -> ModuleType:
 
     Raises PluginError that names the file, the line and the problem; nothing of it stays loaded then.
     """
-    loader = _SourceLoader(source)
-    if _finder not in sys.meta_path:
-        sys.meta_path.append(_finder)
-    if loader.root not in _finder.loaders:
-        _finder.loaders[loader.root] = loader
-        try:
-            with redirect_stdout(sys.stderr):  # what it prints is not part of a command's output
-                import_module(loader.entry)
-        except BaseException as error:
-            _forget(loader)
-            if isinstance(error, KeyboardInterrupt):
-                raise
-            raise PluginError(f"{source} cannot be loaded: {describe_error(error)}") from error
-    module = sys.modules.get(loader.entry)
+    root = _name_root(source)
+    entry = ".".join([root, *source.module.split(".")[1:]])
+    if _importer not in sys.meta_path:
+        sys.meta_path.append(_importer)
+    for path in source.files:
+        parts = PurePosixPath(path).with_suffix("").parts
+        names = parts[1:-1] if parts[-1] == "__init__" else parts[1:]
+        _importer.files[".".join([root, *names])] = source, path
+    try:
+        with redirect_stdout(sys.stderr):  # what it prints is not part of a command's output
+            module: object = import_module(entry)
+    except BaseException as error:
+        _forget(root)
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        raise PluginError(f"{source} cannot be loaded: {describe_error(error)}") from error
     if not isinstance(module, ModuleType):
-        _forget(loader)
+        _forget(root)
         raise PluginError(f"{source} cannot be loaded: it takes itself out of sys.modules")
     remember_source(source)
     return module
@@ -223,7 +203,7 @@ def list_loaded_digests() -> frozenset[str]:
 def unload_source(source: PluginSource) -> None:
     """Forget a source and its modules, so that it is executed again when it is loaded again."""
     _loaded.pop(source.digest, None)
-    _forget(_SourceLoader(source))
+    _forget(_name_root(source))
 
 
 def list_sources(configuration: Mapping[str, Any]) -> tuple[PluginSource, ...]:
@@ -237,9 +217,12 @@ def list_sources(configuration: Mapping[str, Any]) -> tuple[PluginSource, ...]:
     return tuple(found.values())
 
 
-def _forget(loader: _SourceLoader) -> None:
-    _finder.loaders.pop(loader.root, None)
-    for name in [name for name in sys.modules if name.partition(".")[0] == loader.root]:
+def _name_root(source: PluginSource) -> str:
+    return f"{MODULE_PREFIX}{source.digest[:MODULE_DIGITS]}"
+
+
+def _forget(root: str) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == root]:
         del sys.modules[name]
 
 
