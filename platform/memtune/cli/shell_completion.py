@@ -7,7 +7,7 @@ is missing or damaged, completes nothing.
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, redirect_stdout, suppress
 from io import StringIO
 from pathlib import Path
@@ -23,43 +23,6 @@ WHERE study.key = 'memtune.study' AND number.key = 'memtune.number'
 """
 WORD_BREAKS = (":", "@", "=")
 """Characters at which bash splits words, and which names of models have."""
-
-
-def complete_corpus(incomplete: str) -> list[str]:
-    """Names of corpora; of a joined corpus, such as text+questions, the last one."""
-    joined, plus, last = incomplete.rpartition("+")
-    names = _complete(last, lambda: _list_folders("MEMTUNE_STORE", "corpora", MANIFEST_FILE))
-    return [f"{joined}{plus}{name}" for name in names]
-
-
-def complete_study(incomplete: str) -> list[str]:
-    """Ids of studies."""
-    return _complete(incomplete, lambda: _list_folders("MEMTUNE_STUDIES", "studies", STUDY_FILE))
-
-
-def complete_model(incomplete: str) -> list[str]:
-    """Registered models by their aliases, and trials of studies."""
-    return _complete(incomplete, lambda: _query_records(ALIASES, TRIALS))
-
-
-def complete_paper(incomplete: str) -> list[str]:
-    """Papers whose tables can be reproduced."""
-    return _complete(incomplete, lambda: iter(list_packaged(FileKind.PAPER)))
-
-
-def complete_packaged_study(incomplete: str) -> list[str]:
-    """Packaged studies."""
-    return _complete(incomplete, lambda: iter(list_packaged(FileKind.STUDY)))
-
-
-def complete_study_file(incomplete: str) -> list[str]:
-    """TOML files, and packaged studies."""
-    return _complete(incomplete, lambda: _list_files(incomplete, FileKind.STUDY))
-
-
-def complete_trial_file(incomplete: str) -> list[str]:
-    """TOML files, and packaged trials."""
-    return _complete(incomplete, lambda: _list_files(incomplete, FileKind.TRIAL))
 
 
 def answer_bash(answer: Callable[[], object]) -> None:
@@ -102,11 +65,16 @@ def join_words_of_bash(words: list[str], position: int) -> tuple[list[str], int,
     return joined, at, left_out
 
 
-def _complete(incomplete: str, list_names: Callable[[], Iterator[str]]) -> list[str]:
-    try:
-        return sorted(name for name in list_names() if name.startswith(incomplete))
-    except (OSError, sqlite3.Error):
-        return []
+def _make_completer(list_names: Callable[[str], Iterable[str]]) -> Callable[[str], list[str]]:
+    """A function that completes a word by the names that begin with it: none where they cannot be read."""
+
+    def complete(incomplete: str) -> list[str]:
+        try:
+            return sorted(name for name in list_names(incomplete) if name.startswith(incomplete))
+        except (OSError, sqlite3.Error):
+            return []
+
+    return complete
 
 
 def _find_home() -> Path:
@@ -122,6 +90,13 @@ def _list_folders(variable: str, default: str, file: str) -> Iterator[str]:
     for folder in Path(store).expanduser().iterdir():
         if (folder / file).is_file():
             yield folder.name
+
+
+def _list_corpora(incomplete: str) -> Iterator[str]:
+    """Names of corpora; of a joined corpus, such as text+questions, the last one is completed."""
+    joined, plus, _ = incomplete.rpartition("+")
+    for name in _list_folders("MEMTUNE_STORE", "corpora", MANIFEST_FILE):
+        yield f"{joined}{plus}{name}"
 
 
 def _list_files(incomplete: str, kind: FileKind) -> Iterator[str]:
@@ -145,3 +120,15 @@ def _query_records(*queries: str) -> Iterator[str]:
         for query in queries:
             for (name,) in database.execute(query):
                 yield name
+
+
+complete_corpus = _make_completer(_list_corpora)
+complete_study = _make_completer(lambda _: _list_folders("MEMTUNE_STUDIES", "studies", STUDY_FILE))
+complete_model = _make_completer(lambda _: _query_records(ALIASES, TRIALS))
+"""Registered models by their aliases, and trials of studies."""
+complete_paper = _make_completer(lambda _: list_packaged(FileKind.PAPER))
+complete_packaged_study = _make_completer(lambda _: list_packaged(FileKind.STUDY))
+complete_study_file = _make_completer(lambda incomplete: _list_files(incomplete, FileKind.STUDY))
+"""TOML files, and packaged studies."""
+complete_trial_file = _make_completer(lambda incomplete: _list_files(incomplete, FileKind.TRIAL))
+"""TOML files, and packaged trials."""
