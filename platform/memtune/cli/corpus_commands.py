@@ -47,27 +47,13 @@ def corpus_formats() -> None:
     out.print(make_formats_table())
 
 
-def _check_grammar_task(task: str | None) -> str | None:
-    """Returns a task of the grammar or None; raises BadParameter for any other text."""
-    from memtune.corpora.grammar.task_corpora import GRAMMAR_TASKS
-
-    if task is None or task in GRAMMAR_TASKS:
-        return task
-    raise typer.BadParameter(
-        f'no task "{task}"; known: {", ".join(GRAMMAR_TASKS)}; without --task the text is imported, '
-        "with agreement questions and trees"
-    )
-
-
 @app.command("demo")
 def corpus_demo(
     name: Annotated[str | None, typer.Argument(help="Name; default: grammar, or grammar_TASK.")] = None,
     task: Annotated[
-        str | None,
+        Literal["completion", "sentiment", "inference"] | None,
         typer.Option(
-            callback=_check_grammar_task,
-            metavar="[completion|sentiment|inference]",
-            help="Import data for this task instead of the text, which has trees and agreement questions.",
+            help="Import data for this task instead of the text, which has trees and agreement questions."
         ),
     ] = None,
     store: CorpusStoreOption = None,

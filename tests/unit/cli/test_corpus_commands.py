@@ -74,10 +74,10 @@ def test_the_error_for_an_import_without_files_names_the_options(settings: Setti
     assert "--train, --valid and --test" in str(refused.exception)
 
 
-def test_the_error_for_demo_data_of_agreement_names_the_text_that_has_it(settings: Settings) -> None:
+def test_the_error_for_demo_data_of_agreement_lists_the_tasks(settings: Settings) -> None:
     refused = call("demo", "--task", "agreement")
     assert refused.exit_code == 2
-    assert "without --task the text is imported" in " ".join(refused.output.replace("│", " ").split())
+    assert "'completion', 'sentiment', 'inference'" in " ".join(refused.output.replace("│", " ").split())
 
 
 def test_show_and_the_import_warning_agree_on_the_share_of_unknown_words(
