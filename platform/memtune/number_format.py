@@ -34,13 +34,13 @@ def format_duration(seconds: float) -> str:
     return f"{minutes // 60}h {minutes % 60:02d}m" if minutes >= 60 else f"{minutes}m {left:02d}s"
 
 
-def format_amount(amount: float) -> str:
-    """An amount of time or money: two significant digits, from 10 a whole number.
+def format_amount(amount: float, digits: int = 2) -> str:
+    """An amount of time or money: so many significant digits, and a whole number where it has as many.
 
-    >>> format_amount(0.0124), format_amount(1234.5)
-    ('0.012', '1,234')
+    >>> format_amount(0.0124), format_amount(1234.5), format_amount(12.34, 3)
+    ('0.012', '1,234', '12.3')
     """
-    return f"{amount:,.0f}" if amount >= 10 else f"{amount:.2g}"
+    return f"{amount:,.0f}" if abs(amount) >= 10 ** (digits - 1) else f"{amount:.{digits}g}"
 
 
 def format_parameters(number: int, *, is_short: bool = False) -> str:

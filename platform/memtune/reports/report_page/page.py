@@ -19,13 +19,13 @@ import vl_convert
 from markupsafe import Markup
 
 from memtune.corpora.store.node_cache import resolve_cache_folder
+from memtune.number_format import format_amount
 from memtune.objective import Objective
 from memtune.reports.experiment_views import format_accuracy
 from memtune.reports.family_marks import COLOURS, DARK_COLOURS, FamilyMark, assign_marks
 from memtune.reports.report_page.chart_parts import make_config
 from memtune.reports.report_page.page_content import PageContent, describe_page
 from memtune.reports.text_console import make_json_data
-from memtune.results.study.study_leaderboard import format_quantity
 from memtune.results.study.study_report import CorpusReport, StudyReport
 from memtune.storage.digests import hash_bytes
 from memtune.values import digest
@@ -122,7 +122,7 @@ def _open_templates() -> jinja2.Environment:
     )
     environment.filters["figure"] = format_figure_value
     environment.filters["count"] = lambda number: "" if number is None else f"{number:,.0f}"
-    environment.filters["amount"] = lambda number: "" if number is None else format_quantity(number)
+    environment.filters["amount"] = lambda number: "" if number is None else format_amount(number, 3)
     environment.filters["probe"] = format_accuracy
     environment.filters["percent"] = lambda share: "" if share is None else f"{100 * share:,.1f} %"
     return environment

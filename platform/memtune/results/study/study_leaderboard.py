@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from memtune.models.architecture import LanguageModelConfig
+from memtune.number_format import format_amount
 from memtune.results.ranking.selection import DIGITS, Configuration, ShortTrial
 from memtune.results.study.study_front import find_front
 from memtune.results.study.study_trials import StudyTrial
@@ -94,10 +95,10 @@ class TradeOff(Value):
         >>> trade_off.describe()
         'equal parameters: 250,102 to 251,800'
         """
-        low, high = (format_quantity(amount) for amount in (self.lowest, self.highest))
+        low, high = (format_amount(amount, 3) for amount in (self.lowest, self.highest))
         if self.is_equal:
             return f"equal {self.unit}: {low}" + (f" to {high}" if low != high else "")
-        return f"{self.unit} from {low} to {high}, a factor of {format_quantity(self.highest / self.lowest)}"
+        return f"{self.unit} from {low} to {high}, a factor of {format_amount(self.highest / self.lowest, 3)}"
 
 
 class StudyLeaderboard(Value):
@@ -242,8 +243,3 @@ def make_trade_off(quantity: str, measured: Sequence[tuple[int, float, float]]) 
         highest=max(amounts),
         front=tuple(measured[place][0] for place in find_front(coordinates)),
     )
-
-
-def format_quantity(amount: float) -> str:
-    """Hours, money or a size with three significant digits; whole numbers from 100 on."""
-    return f"{amount:,.0f}" if abs(amount) >= 100 else f"{amount:.3g}"

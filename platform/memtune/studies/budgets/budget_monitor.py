@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from memtune.number_format import format_count
+from memtune.number_format import format_amount, format_count
 from memtune.objective import Objective
 from memtune.search import Outcome, Proposals
 from memtune.studies.definition.study_terms import Budget, Prices
@@ -134,7 +134,7 @@ class BudgetMonitor:
     def _check_amount(self, name: str, limit: float | None, spent: float, unit: str) -> SpentBudget | None:
         if limit is None or spent < limit:
             return None
-        return SpentBudget(name, f"{_format_amount(spent)} of {_format_amount(limit)} {unit}")
+        return SpentBudget(name, f"{format_amount(spent, 3)} of {format_amount(limit, 3)} {unit}")
 
     def _check_target(self) -> SpentBudget | None:
         target = self._budget.target
@@ -162,7 +162,3 @@ class BudgetMonitor:
         return SpentBudget(
             "no_improvement", f"{format_count(since, 'trial')} ended after trial {best} without a better one"
         )
-
-
-def _format_amount(amount: float) -> str:
-    return f"{amount:,.0f}" if amount >= 100 or amount == int(amount) else f"{amount:.3g}"
