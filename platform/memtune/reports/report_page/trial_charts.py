@@ -24,7 +24,7 @@ from memtune.reports.report_page.chart_parts import (
     plot_rows,
     tell_figure,
 )
-from memtune.results.study.alternative_effort import AlternativeEffort
+from memtune.results.study.alternative_comparison import AlternativeEffort
 from memtune.results.study.study_detail import StudyDetail
 from memtune.results.study.study_leaderboard import LeaderboardEntry, StudyLeaderboard
 from memtune.results.study.study_trials import StudyTrial

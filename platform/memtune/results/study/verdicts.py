@@ -15,14 +15,15 @@ from memtune.number_format import format_count
 from memtune.objective import Objective
 from memtune.results.ranking.selection import Configuration, Ranking, ShortTrial, is_rankable
 from memtune.results.study.alternative_comparison import (
+    AlternativeEffort,
     Certainty,
     Ranked,
     WinnerComparison,
     compare_all,
+    measure_efforts,
     name_with_alternative,
     select_compared,
 )
-from memtune.results.study.alternative_effort import AlternativeEffort, measure_efforts
 from memtune.results.study.study_trials import StudyTrial
 from memtune.results.study.study_view import StudyView
 from memtune.seed_statistics import (

@@ -5,7 +5,7 @@ from itertools import combinations
 import pytest
 
 from memtune.objective import Objective
-from memtune.results.study.alternative_effort import expect_best, measure_efforts
+from memtune.results.study.alternative_comparison import expect_best, measure_efforts
 from memtune.usage import NodeSeconds, Usage
 from tests.unit.results.made_trials import make_study_trial
 
