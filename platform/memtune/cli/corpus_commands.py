@@ -21,7 +21,6 @@ from memtune.cli.terminal import (
     SplitName,
     Yes,
     out,
-    resolve_corpus_store,
     warn,
 )
 from memtune.errors import CorpusError
@@ -71,11 +70,9 @@ def corpus_demo(
     from memtune.corpora.grammar.task_corpora import import_grammar_task
 
     if task is None:
-        imported = import_grammar(name or "grammar", resolve_corpus_store(store), replace=replace)
+        imported = import_grammar(name or "grammar", store, replace=replace)
     else:
-        imported = import_grammar_task(
-            task, name or f"grammar_{task}", resolve_corpus_store(store), replace=replace
-        )
+        imported = import_grammar_task(task, name or f"grammar_{task}", store, replace=replace)
     print_import(imported)
 
 
@@ -94,7 +91,7 @@ def corpus_probe(
     from memtune.corpora.probes import PREFIX, import_probe
 
     for name in names:
-        imported = import_probe(f"{PREFIX}{name}", resolve_corpus_store(store), replace=replace)
+        imported = import_probe(f"{PREFIX}{name}", store, replace=replace)
         print_import(imported)
 
 
@@ -117,7 +114,7 @@ def corpus_questions(
     """
     from memtune.corpora.importing.ranking_questions import import_ranking_questions
 
-    counts = import_ranking_questions(corpus, name, resolve_corpus_store(store), seed, limit)
+    counts = import_ranking_questions(corpus, name, store, seed, limit)
     out.print(f"{name}: " + ", ".join(f"{count:,} for {split}" for split, count in counts.items()))
 
 
@@ -149,17 +146,17 @@ def corpus_list(store: CorpusStoreOption = None, json: AsJson = False) -> None:
 
     Example: memtune corpus list --json
     """
-    from memtune.corpora import list_corpora
+    from memtune.corpora import CorpusStore, list_corpora
     from memtune.reports.corpus_tables import make_corpus_table
 
-    manifests = list_corpora(resolve_corpus_store(store), lambda error: warn(str(error)))
+    manifests = list_corpora(store, lambda error: warn(str(error)))
     if json:
         records = [manifest.model_dump(mode="json") | {"bytes": manifest.bytes} for manifest in manifests]
         out.print_json(data=records)
     elif manifests:
         out.print(make_corpus_table(manifests))
     else:
-        out.print(f"no corpora in {resolve_corpus_store(store)}; start with: memtune corpus demo")
+        out.print(f"no corpora in {CorpusStore.open(store).uri}; start with: memtune corpus demo")
 
 
 @app.command("show")
@@ -175,7 +172,7 @@ def corpus_show(
     from memtune.corpora import describe_corpus
     from memtune.reports.corpus_tables import make_corpus_description_table
 
-    description = describe_corpus(name, resolve_corpus_store(store))
+    description = describe_corpus(name, store)
     if json:
         out.print_json(data=description)
         return
@@ -195,7 +192,7 @@ def corpus_verify(name: CorpusName, store: CorpusStoreOption = None) -> None:
     """
     from memtune.corpora import verify_corpus
 
-    problems = verify_corpus(name, resolve_corpus_store(store))
+    problems = verify_corpus(name, store)
     if problems:
         raise CorpusError("\n".join([*problems, f'import "{name}" again with --replace']))
     out.print(f"{name} is intact: every file, count and digest matches its manifest")
@@ -207,11 +204,11 @@ def corpus_remove(name: CorpusName, store: CorpusStoreOption = None, yes: Yes = 
 
     Example: memtune corpus remove novels --yes
     """
-    from memtune.corpora import remove_corpus
+    from memtune.corpora import CorpusStore, remove_corpus
 
     if not yes:
-        typer.confirm(f"remove {name} from {resolve_corpus_store(store)}?", abort=True)
-    removed = remove_corpus(name, resolve_corpus_store(store))
+        typer.confirm(f"remove {name} from {CorpusStore.open(store).uri}?", abort=True)
+    removed = remove_corpus(name, store)
     out.print(f"{name} is removed, {removed.bytes / 1e6:,.1f} MB")
 
 
@@ -227,7 +224,7 @@ def corpus_rename(
     """
     from memtune.corpora import rename_corpus
 
-    renamed = rename_corpus(name, new_name, resolve_corpus_store(store))
+    renamed = rename_corpus(name, new_name, store)
     out.print(f"{name} is now {new_name}, digest {renamed.digest[:12]}")
 
 
@@ -246,7 +243,7 @@ def corpus_export(
     """
     from memtune.corpora import export_text, open_corpus
 
-    for path in export_text(open_corpus(name, resolve_corpus_store(store)), folder, format):
+    for path in export_text(open_corpus(name, store), folder, format):
         out.print_line(str(path))
 
 
@@ -264,6 +261,6 @@ def corpus_sample(
     """
     from memtune.corpora import open_corpus, sample_sentences
 
-    corpus = open_corpus(name, resolve_corpus_store(store))
+    corpus = open_corpus(name, store)
     for number, sentence in sample_sentences(corpus, split, sentences, seed):
         out.print_line(f"{number}: {show_control_characters(sentence)}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from memtune.cli.terminal import CorpusStoreOption, expand_option_groups, out, resolve_corpus_store, warn
+from memtune.cli.terminal import CorpusStoreOption, expand_option_groups, out, warn
 
 if TYPE_CHECKING:
     from memtune.corpora import Division, ImportOptions, ImportResult, Source, TextFile, VectorFile
@@ -141,7 +141,7 @@ def corpus_import(
         imported = import_corpus(
             name,
             texts,
-            resolve_corpus_store(store),
+            store,
             options,
             licence=licence,
             vectors=vectors.resolve(),

@@ -77,14 +77,6 @@ class LogConsole(logging.Handler):
         warn(record.getMessage())
 
 
-def resolve_corpus_store(given: str | None) -> str:
-    """The corpus store given to a command, else the one of the settings."""
-    # Imported here: pydantic takes about 0.3 s, and help does not need it.
-    from memtune.settings import Settings
-
-    return given or Settings.from_environment().corpus_store
-
-
 def print_pages(pages: "CorpusPages", tracking_uri: str) -> None:
     """Print the addresses of a corpus's trials in MLflow's pages, and what they need."""
     from memtune.tracking import LOCAL_PAGES_URL, find_running_pages

@@ -169,3 +169,7 @@ def test_questions_about_a_missing_corpus_name_the_nearest_one(settings: Setting
     done = CliRunner().invoke(cli.app, ["corpus", "questions", "tinny", "asked"])
     assert isinstance(done.exception, CorpusError)
     assert 'did you mean "tiny"' in str(done.exception)
+
+
+def test_an_empty_store_is_that_of_the_environment(settings: Settings) -> None:
+    assert "tiny is intact" in call("verify", "tiny", "--store", "").output

@@ -20,7 +20,7 @@ GRAMMAR_TASKS = tuple(_TASK_GENERATORS)
 
 
 def import_grammar_task(
-    task: str, name: str, store: str | Path | CorpusStore, *, replace: bool = False
+    task: str, name: str, store: str | Path | CorpusStore | None = None, *, replace: bool = False
 ) -> ImportResult:
     """Imports the data of one of the GRAMMAR_TASKS as corpus `name`.
 

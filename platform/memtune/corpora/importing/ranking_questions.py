@@ -28,7 +28,7 @@ MIN_TRAINING_COUNT = 5
 
 
 def import_ranking_questions(
-    corpus: str, name: str, store: str, seed: int, limit: int | None
+    corpus: str, name: str, store: str | None, seed: int, limit: int | None
 ) -> dict[str, int]:
     """Import questions about a corpus' validation and test sentences as the corpus `name`.
 

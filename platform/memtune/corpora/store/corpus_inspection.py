@@ -104,7 +104,7 @@ def _describe(corpus: Corpus) -> CorpusDescription:
     )
 
 
-def remove_corpus(name: str, store: str | Path | CorpusStore) -> Manifest:
+def remove_corpus(name: str, store: str | Path | CorpusStore | None = None) -> Manifest:
     """Remove a corpus from a store; returns its manifest. Raises CorpusError for an unknown name."""
     place = CorpusStore.open(store)
     with place.lock(check_name(name), resolve_cache_folder()):
@@ -113,7 +113,7 @@ def remove_corpus(name: str, store: str | Path | CorpusStore) -> Manifest:
     return manifest
 
 
-def rename_corpus(name: str, new_name: str, store: str | Path | CorpusStore) -> Manifest:
+def rename_corpus(name: str, new_name: str, store: str | Path | CorpusStore | None = None) -> Manifest:
     """Give a corpus another name; its digest stays. Returns the new manifest.
 
     The files are copied, verified, and removed under the old name at the end. Raises CorpusError for an

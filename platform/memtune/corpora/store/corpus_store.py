@@ -47,13 +47,13 @@ class CorpusStore:
 
     @classmethod
     def open(cls, location: "str | Path | CorpusStore | None" = None) -> "CorpusStore":
-        """The store at a path or URI; without one, that of the environment's settings.
+        """The store at a path or URI; without one, or for an empty one, that of the environment's settings.
 
         Raises ConfigurationError for a URI with credentials, and ArgumentError for anything else.
         """
         if isinstance(location, CorpusStore):
             return location
-        place = Settings.from_environment().corpus_store if location is None else location
+        place = Settings.from_environment().corpus_store if location in (None, "") else location
         check_type("store", place, (str, Path), "a folder or a URI of corpora, such as settings.corpus_store")
         return cls(Folder.open(str(place)))
 
