@@ -12,7 +12,7 @@ from memtune.data_frames import make_frame, render_table
 from memtune.errors import StudyError
 from memtune.library import FileKind, find_file
 from memtune.model_checks.check_run import check_new_families
-from memtune.plugins import SourceStore, list_sources
+from memtune.plugins import list_sources, store_sources
 from memtune.results.model_evaluation import evaluate_model
 from memtune.results.registration import register_trial_model, wait_for_records
 from memtune.settings import SINGLE_TRIALS_FOLDER, Settings
@@ -144,8 +144,8 @@ def train_trial(
     check_tracking(settings.tracking_uri)
     check_new_families([file.trial])
     checkpoints = open_checkpoints(file.trial, corpus, settings)
-    sources = SourceStore(f"{settings.studies_folder}/{SINGLE_TRIALS_FOLDER}")
-    sources.write(list_sources(file.trial.model_dump(mode="json")))
+    folder = f"{settings.studies_folder}/{SINGLE_TRIALS_FOLDER}"
+    store_sources(folder, list_sources(file.trial.model_dump(mode="json")))
     trainer = checkpoints.restore(corpus, device) or create_trainer(file.trial, corpus, device)
     initial_tokens = trainer.tokens
     with Recorder(settings.tracking_uri, corpus.name, draw_figures=draw_figures) as recorder:

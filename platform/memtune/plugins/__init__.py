@@ -9,10 +9,11 @@ from memtune.plugins.config_registry import ConfigRegistry, ObjectRegistry
 from memtune.plugins.plugin_registry import find_installed_file
 from memtune.plugins.source_modules import PluginSource, list_sources, load_source
 from memtune.plugins.source_store import (
-    SourceStore,
     load_plugin_file,
     load_plugin_files,
     load_sources,
     parse_sources,
+    read_source,
     run_with_sources,
+    store_sources,
 )

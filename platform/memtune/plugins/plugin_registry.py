@@ -158,7 +158,7 @@ def _read_source(point: EntryPoint, package: str) -> PluginSource:
 
 
 def register_module(module: ModuleType, source: PluginSource) -> list[str]:
-    """Register every entry that the module of a source defines; returns "noun name" of each.
+    """Register every entry that the module of a source defines; returns noun and "name" of each.
 
     Raises PluginError for a name that is built in and for an invalid entry; then nothing is registered.
     """
@@ -176,17 +176,7 @@ def register_module(module: ModuleType, source: PluginSource) -> list[str]:
             raise PluginError(f'{source} defines the {registry.noun} "{name}", which is built in; rename it')
     for registry, name, entry in found:
         registry.add(name, entry, source)
-    return [f"{registry.noun} {name}" for registry, name, _ in found]
-
-
-def list_entries(source: PluginSource) -> list[str]:
-    """ "noun name" of each entry whose newest definition is that of a source."""
-    return [
-        f'{registry.noun} "{name}"'
-        for registry in _registries
-        for name in registry
-        if registry.get_source(name) == source
-    ]
+    return [f'{registry.noun} "{name}"' for registry, name, _ in found]
 
 
 def find_installed_file(registry: PluginRegistry[T], name: str, file: str) -> Path | None:

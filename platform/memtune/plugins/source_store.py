@@ -9,7 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from memtune.errors import MissingSourceError, PluginError
 from memtune.plugins import source_modules
-from memtune.plugins.plugin_registry import list_entries, register_module
+from memtune.plugins.plugin_registry import register_module
 from memtune.plugins.source_modules import PluginSource
 from memtune.storage.folder import Folder
 
@@ -22,9 +22,9 @@ def load_plugin_files(names: Iterable[str], folder: Path) -> tuple[PluginSource,
     source_by_entry: dict[str, PluginSource] = {}
     sources = []
     for name in names:
-        source = load_plugin_file(folder / name)
+        source, entries = _load(folder / name)
         sources.append(source)
-        for entry in list_entries(source):
+        for entry in entries:
             other = source_by_entry.setdefault(entry, source)
             if other.digest != source.digest:
                 raise PluginError(f"{other} and {source} both define the {entry}; rename one of the two")
@@ -38,7 +38,11 @@ def load_plugin_file(path: str | Path) -> PluginSource:
     exception, no definition, a name that is built in, or an import of another file of its folder, which the
     other machines of a cluster do not have.
     """
-    path = Path(path)
+    return _load(Path(path))[0]
+
+
+def _load(path: Path) -> tuple[PluginSource, list[str]]:
+    """The source of a file, and noun and "name" of each entry that it defines."""
     source = source_modules.read_source_file(path)
     before = set(sys.modules)
     module = source_modules.load_source(source)
@@ -47,12 +51,13 @@ def load_plugin_file(path: str | Path) -> PluginSource:
     except PluginError:
         source_modules.unload_source(source)  # else the next call would find it loaded, and import nothing
         raise
-    if not register_module(module, source):
+    entries = register_module(module, source)
+    if not entries:
         raise PluginError(
             f"{path} defines no model family: no class derived from NeuralLanguageModelConfig or "
             'CountingConfig with family: Literal["..."] = "..."; memtune model new NAME writes an example'
         )
-    return source
+    return source, entries
 
 
 def _refuse_neighbours(path: Path, before: set[str]) -> None:
@@ -76,30 +81,27 @@ T = TypeVar("T")
 _SOURCES: TypeAdapter[tuple[PluginSource, ...]] = TypeAdapter(tuple[PluginSource, ...])
 
 
-class SourceStore:
-    """The sources of a study's plug-ins, each in a file named after its digest."""
+def store_sources(study_folder: str, sources: Iterable[PluginSource]) -> None:
+    """Store sources, each in a file named after its digest; one that is there already is written again."""
+    folder = Folder.open(f"{study_folder}/{SOURCES_FOLDER}")
+    for source in sources:
+        folder.write_json(f"{source.digest}.json", source.model_dump(mode="json"))
 
-    def __init__(self, study_folder: str) -> None:
-        self._folder = Folder.open(f"{study_folder}/{SOURCES_FOLDER}")
 
-    def write(self, sources: Iterable[PluginSource]) -> None:
-        """Store sources; one that is there already is written again with the same content."""
-        for source in sources:
-            self._folder.write_json(f"{source.digest}.json", source.model_dump(mode="json"))
-
-    def read(self, digest: str) -> PluginSource | None:
-        """The source of a digest, or None. Raises PluginError for a file of another content."""
-        document = self._folder.read_json(f"{digest}.json")
-        if document is None:
-            return None
-        where = f"{self._folder}/{digest}.json"
-        try:
-            source = PluginSource.model_validate(document)
-        except ValidationError as error:
-            raise PluginError(f"{where} is not a source: {error.errors()[0]['msg']}") from None
-        if source.digest != digest:
-            raise PluginError(f"{where} has digest {source.digest}; it was altered")
-        return source
+def read_source(study_folder: str, digest: str) -> PluginSource | None:
+    """The stored source of a digest, or None. Raises PluginError for a file of another content."""
+    folder = Folder.open(f"{study_folder}/{SOURCES_FOLDER}")
+    document = folder.read_json(f"{digest}.json")
+    if document is None:
+        return None
+    where = f"{folder}/{digest}.json"
+    try:
+        source = PluginSource.model_validate(document)
+    except ValidationError as error:
+        raise PluginError(f"{where} is not a source: {error.errors()[0]['msg']}") from None
+    if source.digest != digest:
+        raise PluginError(f"{where} has digest {source.digest}; it was altered")
+    return source
 
 
 def parse_sources(data: bytes, where: str) -> tuple[PluginSource, ...]:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 
 import numpy as np
@@ -16,7 +16,7 @@ from memtune.corpora import EOS, UNK, Corpus, open_corpus
 from memtune.errors import CheckpointError, CorpusError
 from memtune.models.architecture import LanguageModel, Model
 from memtune.number_format import format_parameters
-from memtune.plugins import SourceStore, run_with_sources
+from memtune.plugins import read_source, run_with_sources
 from memtune.results.other_texts import number_words
 from memtune.settings import SINGLE_TRIALS_FOLDER, Settings
 from memtune.studies.checkpoint_store import Checkpoints
@@ -135,7 +135,7 @@ def _open_trial(name: str, settings: Settings, device: str, trust_code: bool) ->
 
     try:
         record, model = run_with_sources(
-            open_checkpoint, SourceStore(f"{settings.studies_folder}/{study}").read, name, trust_code
+            open_checkpoint, partial(read_source, f"{settings.studies_folder}/{study}"), name, trust_code
         )
     except CheckpointError as error:
         # A reused training is stored at its end alone, and early stopping may have ended this trial before.

@@ -16,7 +16,7 @@ from memtune.errors import ConfigurationError, StudyError
 from memtune.model_checks.check_run import find_formula_problem
 from memtune.models import MODELS
 from memtune.number_format import format_count
-from memtune.plugins import PluginSource, SourceStore
+from memtune.plugins import PluginSource, store_sources
 from memtune.search import (
     FORMAT_KEY,
     MAX_PRIOR_POINTS,
@@ -219,7 +219,7 @@ class ResolvedStudy:
             "alternatives": [*self.alternatives],
         }
         folder.write_json(TERMS_FILE, terms)
-        SourceStore(str(folder)).write(self.sources)
+        store_sources(str(folder), self.sources)
 
     def make_early_stopping_rule(self) -> Rule:
         """The study's early-stopping rule without trials."""
