@@ -11,7 +11,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from memtune.cli.terminal import CorpusStoreOption, expand_option_groups, out, warn
 
 if TYPE_CHECKING:
-    from memtune.corpora import Division, ImportOptions, ImportResult, Source, TextFile, VectorFile
+    from memtune.corpora import Division, ImportOptions, ImportResult, Source, TextFile
 
 SPLITS = ("train", "valid", "test")
 MAX_SHARE_DIGITS = 9
@@ -98,28 +98,15 @@ class WordOptions:
         return options
 
 
-@dataclass(frozen=True)
-class VectorOptions:
-    """The word vectors stored with the corpus."""
-
-    vectors: Annotated[
-        Path | None, typer.Option(help="Word vectors as GloVe text, stored for the vocabulary.")
-    ] = None
-    vectors_seed: Annotated[int, typer.Option(min=0, help="Seed of the vectors of words without one.")] = 0
-
-    def resolve(self) -> "VectorFile | None":
-        """The file of vectors, if there is one."""
-        from memtune.corpora import VectorFile
-
-        return VectorFile(self.vectors, self.vectors_seed) if self.vectors else None
-
-
 @expand_option_groups
 def corpus_import(
     name: Annotated[str, typer.Argument(help="Name of the corpus.")],
     sources: SourceOptions,
     words: WordOptions,
-    vectors: VectorOptions,
+    vectors: Annotated[
+        Path | None, typer.Option(help="Word vectors as GloVe text, stored for the vocabulary.")
+    ] = None,
+    vectors_seed: Annotated[int, typer.Option(min=0, help="Seed of the vectors of words without one.")] = 0,
     store: CorpusStoreOption = None,
     licence: Annotated[str | None, typer.Option(help="A note on the licence of the text.")] = None,
     replace: Replace = False,
@@ -128,7 +115,7 @@ def corpus_import(
 
     Example: memtune corpus import ptb --format ptb --train train.txt --valid valid.txt --test test.txt
     """
-    from memtune.corpora import import_corpus
+    from memtune.corpora import VectorFile, import_corpus
 
     options, texts = words.resolve(), sources.resolve()
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeRemainingColumn())
@@ -144,7 +131,7 @@ def corpus_import(
             store,
             options,
             licence=licence,
-            vectors=vectors.resolve(),
+            vectors=VectorFile(vectors, vectors_seed) if vectors else None,
             replace=replace,
             progress=show,
         )
