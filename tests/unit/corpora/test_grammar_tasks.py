@@ -4,20 +4,28 @@ from collections import Counter, defaultdict
 from hashlib import sha256
 from itertools import pairwise
 from math import inf, isfinite
+from types import ModuleType
 from typing import Any
 
 import pytest
 
-from memtune.corpora import open_corpus
-from memtune.corpora.grammar.completion_questions import generate_questions
+from memtune.corpora import Example, open_corpus
+from memtune.corpora.grammar import completion_questions, inference_pairs, labelled_phrases
 from memtune.corpora.grammar.derivation import parse_words
-from memtune.corpora.grammar.embedded_corpus import Sentence, generate_sentences, log_probability
-from memtune.corpora.grammar.inference_pairs import generate_pairs
-from memtune.corpora.grammar.labelled_phrases import generate_examples, label_phrases, score_word
+from memtune.corpora.grammar.embedded_corpus import Sentence, draw_items, generate_sentences, log_probability
+from memtune.corpora.grammar.labelled_phrases import label_phrases, score_word
 from memtune.corpora.grammar.lexicon import WORDS
 from memtune.corpora.grammar.task_corpora import GRAMMAR_TASKS, import_grammar_task
 from memtune.errors import CorpusError
 from tests.presence import require
+
+
+def draw_examples(module: ModuleType, split: str, count: int) -> list[Example]:
+    return list(draw_items(module.SEEDS[split], count, module.make_example))
+
+
+def draw_pairs(split: str, count: int) -> list[inference_pairs.Pair]:
+    return list(draw_items(inference_pairs.SEEDS[split], count, inference_pairs.make_pair))
 
 
 @pytest.fixture(scope="module")
@@ -27,12 +35,12 @@ def text():
 
 @pytest.fixture(scope="module")
 def asked():
-    return list(generate_questions("test", 300))
+    return draw_examples(completion_questions, "test", 300)
 
 
 @pytest.fixture(scope="module")
 def paired():
-    return list(generate_pairs("test", 600))
+    return draw_pairs("test", 600)
 
 
 # Completion
@@ -129,7 +137,9 @@ def test_phrases_are_spans_and_words_have_their_own_labels():
 
 
 def test_every_label_of_sentences_is_common():
-    roots = Counter(example.rows["sentiment"][0][3] for example in generate_examples("train", 1000))
+    roots = Counter(
+        example.rows["sentiment"][0][3] for example in draw_examples(labelled_phrases, "train", 1000)
+    )
     assert min(roots.values()) > 50
     assert max(roots.values()) < 400
 
@@ -227,8 +237,11 @@ def test_the_generated_examples_never_change():
     """A change of these values changes every task corpus: state it in the changelog."""
     text = "\n".join(
         f"{example.sentences} {dict(example.rows)}"
-        for example in (*generate_questions("valid", 20), *generate_examples("train", 20))
-    ) + "\n".join(f"{pair.premise} {pair.hypothesis} {pair.label}" for pair in generate_pairs("train", 20))
+        for example in (
+            *draw_examples(completion_questions, "valid", 20),
+            *draw_examples(labelled_phrases, "train", 20),
+        )
+    ) + "\n".join(f"{pair.premise} {pair.hypothesis} {pair.label}" for pair in draw_pairs("train", 20))
     assert (
         sha256(text.encode()).hexdigest()
         == "a8dc917ec0fd3ac623ada8612ca1d6052d4dd64a4a5ec2462c6f4652aceacc00"
@@ -236,7 +249,7 @@ def test_the_generated_examples_never_change():
 
 
 def test_no_long_sentence_of_a_task_occurs_in_the_text(text):
-    drawn = [example.sentences[0] for example in generate_examples("test", 300)]
+    drawn = [example.sentences[0] for example in draw_examples(labelled_phrases, "test", 300)]
     long = [words for words in drawn if len(words) > 12]
     assert not set(text) & set(long)
 

@@ -16,35 +16,23 @@ from math import inf
 
 from memtune.corpora.grammar import lexicon
 from memtune.corpora.grammar.derivation import draw_below
-from memtune.corpora.grammar.embedded_corpus import (
-    Sentence,
-    draw_items,
-    generate_sentences,
-    log_probability,
-)
+from memtune.corpora.grammar.embedded_corpus import Sentence, generate_sentences, log_probability
 from memtune.corpora.text_blocks import Example
 
 SPLIT_SIZES = {"valid": 1_000, "test": 1_000}
 """Number of questions in each split."""
 
 CANDIDATE_COUNT = 5
-_SEEDS = {"valid": 20_160_112, "test": 20_160_113}
+SEEDS = {"valid": 20_160_112, "test": 20_160_113}
 _COUNTED_SENTENCES = 10_000
 _MIN_SUBJECT_DISTANCE_WORDS = 4
 
 
-def generate_questions(split: str, count: int | None = None) -> Iterator[Example]:
-    """Yields the first `count` questions of a split.
+def make_example(sentence: Sentence, number: int, rng: random.Random) -> Example | None:
+    """A question about the sentence, or None if it has no blank or too few distractors.
 
     The name of a question is the kind of its blank and its number: "name 0", "verb 1", ...
     """
-    rng = random.Random(_SEEDS[split])
-    limit = SPLIT_SIZES[split] if count is None else count
-    return draw_items(_SEEDS[split], limit, lambda sentence, number: _make_question(sentence, number, rng))
-
-
-def _make_question(sentence: Sentence, number: int, rng: random.Random) -> Example | None:
-    """A question about the sentence, or None if it has no blank or too few distractors."""
     blanks = list(_find_blanks(sentence))
     if not blanks:
         return None

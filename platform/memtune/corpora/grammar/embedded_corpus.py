@@ -79,13 +79,18 @@ def stream_sentences(seed: int) -> Iterator[Sentence]:
         yield draw_sentence(rng)
 
 
-def draw_items(seed: int, limit: int, make: Callable[[Sentence, int], T | None]) -> Iterator[T]:
-    """Yields the first `limit` items that `make` makes of the sentences of a seed and the item's number."""
-    number = 0
+def draw_items(
+    seed: int, limit: int, make: Callable[[Sentence, int, random.Random], T | None]
+) -> Iterator[T]:
+    """Yields the first `limit` items that `make` makes of a seed's sentences.
+
+    It gets a sentence, the number of the item and a random stream, and returns None where it makes none.
+    """
+    rng, number = random.Random(seed), 0
     for sentence in stream_sentences(seed):
         if number == limit:
             return
-        if item := make(sentence, number):
+        if item := make(sentence, number, rng):
             yield item
             number += 1
 

@@ -16,13 +16,13 @@ sentence has the modifier, and on which sentences have the "never".
 """
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import TypeVar
 
 from memtune.corpora.grammar.derivation import draw_below, parse_words
-from memtune.corpora.grammar.embedded_corpus import Sentence, draw_items, log_probability
+from memtune.corpora.grammar.embedded_corpus import Sentence, log_probability
 from memtune.corpora.grammar.lexicon import NUMBER_BY_NOUN
 from memtune.corpora.store.annotations import INFERENCE_LABELS
 from memtune.corpora.text_blocks import Example
@@ -32,7 +32,7 @@ SPLIT_SIZES = {"train": 12_000, "valid": 1_200, "test": 1_200}
 
 T = TypeVar("T")
 
-_SEEDS = {"train": 20_160_131, "valid": 20_160_132, "test": 20_160_133}
+SEEDS = {"train": 20_160_131, "valid": 20_160_132, "test": 20_160_133}
 _MODIFIERS = ("amod", "nmod", "acl:relcl")
 _SIDE_CLAUSES = ("advcl", "parataxis")
 _NEVER = "never"
@@ -81,26 +81,18 @@ def _derive_label(role: str, is_universal: bool, has_longer_premise: bool, negat
     return "contradiction" if opposed else "entailment"
 
 
-def generate_pairs(split: str, count: int | None = None) -> Iterator[Pair]:
-    """Yields the first `count` pairs of a split with the labels in rotation."""
-    rng = random.Random(_SEEDS[split])
-    limit = SPLIT_SIZES[split] if count is None else count
-
-    def make(sentence: Sentence, number: int) -> Pair | None:
-        return _make_pair(sentence, INFERENCE_LABELS[number % len(INFERENCE_LABELS)], rng)
-
-    return draw_items(_SEEDS[split], limit, make)
+def make_example(sentence: Sentence, number: int, rng: random.Random) -> Example | None:
+    """The pair of `make_pair` as an example."""
+    pair = make_pair(sentence, number, rng)
+    if pair is None:
+        return None
+    label = INFERENCE_LABELS.index(pair.label)
+    return Example([pair.premise, pair.hypothesis], {"inference": [(0, 1, label)]})
 
 
-def generate_examples(split: str, count: int | None = None) -> Iterator[Example]:
-    """Yields the first `count` pairs of a split as examples."""
-    for pair in generate_pairs(split, count):
-        label = INFERENCE_LABELS.index(pair.label)
-        yield Example([pair.premise, pair.hypothesis], {"inference": [(0, 1, label)]})
-
-
-def _make_pair(sentence: Sentence, label: str, rng: random.Random) -> Pair | None:
-    """A pair with the label; None without a modified noun or if the grammar lacks a variant."""
+def make_pair(sentence: Sentence, number: int, rng: random.Random) -> Pair | None:
+    """A pair with the label of its number; None without a modified noun or if the grammar lacks a variant."""
+    label = INFERENCE_LABELS[number % len(INFERENCE_LABELS)]
     tree = _MainClause(sentence)
     if {_NEVER, "rarely"} & set(sentence.words) or tree.subject is None:
         return None

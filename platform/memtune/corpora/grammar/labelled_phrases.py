@@ -11,17 +11,17 @@ The clause after "doubts" or "suspects" contributes the negative of its score. T
 2, clipped to 0 to 4. The label of a long phrase therefore depends on words at both of its ends.
 """
 
+import random
 from collections.abc import Iterator
-from itertools import islice
 
-from memtune.corpora.grammar.embedded_corpus import Sentence, stream_sentences
+from memtune.corpora.grammar.embedded_corpus import Sentence
 from memtune.corpora.store.annotations import SENTIMENT_LABELS
 from memtune.corpora.text_blocks import Example
 
 SPLIT_SIZES = {"train": 10_000, "valid": 1_000, "test": 1_000}
 """Number of sentences in each split."""
 
-_SEEDS = {"train": 20_160_121, "valid": 20_160_122, "test": 20_160_123}
+SEEDS = {"train": 20_160_121, "valid": 20_160_122, "test": 20_160_123}
 _NEUTRAL_LABEL = 2
 
 _POSITIVE = (
@@ -39,11 +39,9 @@ _NEGATING_WORDS = frozenset(("although", "unless", "until", "never", "rarely"))
 _OPPOSING_VERBS = frozenset(("doubt", "doubts", "suspect", "suspects"))
 
 
-def generate_examples(split: str, count: int | None = None) -> Iterator[Example]:
-    """Yields the first `count` sentences of a split with the labels of all their phrases."""
-    drawn = islice(stream_sentences(_SEEDS[split]), SPLIT_SIZES[split] if count is None else count)
-    for sentence in drawn:
-        yield Example([sentence.words], {"sentiment": [(0, *phrase) for phrase in label_phrases(sentence)]})
+def make_example(sentence: Sentence, number: int, rng: random.Random) -> Example:
+    """The sentence with the labels of all its phrases."""
+    return Example([sentence.words], {"sentiment": [(0, *phrase) for phrase in label_phrases(sentence)]})
 
 
 def label_phrases(sentence: Sentence) -> Iterator[tuple[int, int, int, bool]]:

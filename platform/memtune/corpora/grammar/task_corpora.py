@@ -1,21 +1,16 @@
 """Task corpora of the embedded grammar: a separate corpus per task, sampled independently of the text."""
 
-from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from memtune.corpora.grammar import completion_questions, inference_pairs, labelled_phrases
+from memtune.corpora.grammar.embedded_corpus import draw_items
 from memtune.corpora.importing.importer import ImportResult, import_corpus
 from memtune.corpora.store.corpus_store import CorpusStore
 from memtune.corpora.store.manifest import ImportOptions
-from memtune.corpora.text_blocks import Example
 from memtune.errors import CorpusError, did_you_mean
 
-_TASK_GENERATORS: Mapping[str, tuple[Mapping[str, int], Callable[[str], Iterable[Example]]]] = {
-    "completion": (completion_questions.SPLIT_SIZES, completion_questions.generate_questions),
-    "sentiment": (labelled_phrases.SPLIT_SIZES, labelled_phrases.generate_examples),
-    "inference": (inference_pairs.SPLIT_SIZES, inference_pairs.generate_examples),
-}
-GRAMMAR_TASKS = tuple(_TASK_GENERATORS)
+_MODULES = {"completion": completion_questions, "sentiment": labelled_phrases, "inference": inference_pairs}
+GRAMMAR_TASKS = tuple(_MODULES)
 """Tasks with a separate corpus; the text itself has the annotations for agreement and trees."""
 
 
@@ -27,12 +22,15 @@ def import_grammar_task(
     The completion corpus has questions only and is joined with the grammar's text. Raises CorpusError for an
     unknown task, and the errors of import_corpus.
     """
-    if task not in _TASK_GENERATORS:
+    if task not in _MODULES:
         raise CorpusError(f'the grammar has no task "{task}"; {did_you_mean(task, GRAMMAR_TASKS)}')
-    sizes, examples = _TASK_GENERATORS[task]
+    module = _MODULES[task]
     return import_corpus(
         name,
-        {split: examples(split) for split in sizes},
+        {
+            split: draw_items(module.SEEDS[split], size, module.make_example)
+            for split, size in module.SPLIT_SIZES.items()
+        },
         store,
         ImportOptions(vocabulary="all", unknown="refuse"),
         licence="drawn from memtune's own grammar",
