@@ -79,6 +79,7 @@ class LogConsole(logging.Handler):
 
 def print_pages(pages: "CorpusPages", tracking_uri: str) -> None:
     """Print the addresses of a corpus's trials in MLflow's pages, and what they need."""
+    # Imported here: pydantic and pyarrow take about 1 s, and help needs neither.
     from memtune.tracking import LOCAL_PAGES_URL, find_running_pages
 
     served = find_running_pages(tracking_uri)
