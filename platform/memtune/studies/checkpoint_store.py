@@ -3,8 +3,9 @@
 Layout: the index `<study>/checkpoints/<identity>/latest.json` names the folders of the two newest
 checkpoints, newest first. It is written after their files, so it names complete checkpoints only. Each
 checkpoint holds the digests of its files: where the newest one is damaged or missing, the one before is used.
-A folder is named after the tokens seen and its writer. A worker whose heartbeat expired may still write: it
-changes no file of the worker that replaced it, and never enters an older checkpoint before a newer one.
+Each save has a folder of its own, named after the tokens seen and a random number: one that fails damages no
+earlier one, also where both saw the same tokens. A worker whose heartbeat expired may still write: it changes
+no file of the worker that replaced it, and never enters an older checkpoint before a newer one.
 """
 
 import logging
@@ -43,7 +44,6 @@ class Checkpoints:
     def __init__(self, root: str, identity: str) -> None:
         """`root` is the study's folder of checkpoints; raises StorageError where it cannot be opened."""
         self._folder = Folder.open(root) / identity
-        self._writer_id = uuid.uuid4().hex[:8]
         self._damaged_names: set[str] = set()
         self.remarks: list[str] = []
         """Which checkpoints were skipped and why, and from which one the trial resumes."""
@@ -69,7 +69,7 @@ class Checkpoints:
         return bool(self._read_index())
 
     def _store(self, tokens: int, write: Callable[[Path], None]) -> None:
-        name = f"{tokens:012d}-{self._writer_id}"
+        name = f"{tokens:012d}-{uuid.uuid4().hex[:8]}"
         with open_scratch_folder() as scratch:
             write(scratch / name)
             self._delete_obsolete(self._upload(scratch / name))

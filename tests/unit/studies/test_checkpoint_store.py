@@ -236,6 +236,21 @@ def test_the_upload_of_a_checkpoint_that_does_not_enter_the_index_is_deleted(
     assert list_folders(tmp_path, trainer) == [first]
 
 
+def test_a_save_that_fails_damages_no_earlier_one_of_the_same_tokens(
+    checkpoints: Checkpoints, trainer: GradientTrainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A long interval is saved before and after its validation, without training in between."""
+    save(checkpoints, trainer, 1)
+
+    def fail(folder: Folder, name: str, content: object) -> None:
+        raise StorageError(f"cannot write {name}: disk full")
+
+    monkeypatch.setattr(Folder, "write_json", fail)
+    with pytest.raises(StorageError, match="disk full"):
+        checkpoints.save(trainer)
+    assert checkpoints.read().record.position.tokens == trainer.tokens
+
+
 def test_the_first_error_of_an_upload_is_raised_where_its_deletion_fails_too(
     checkpoints: Checkpoints, trainer: GradientTrainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
