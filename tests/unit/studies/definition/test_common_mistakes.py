@@ -74,6 +74,11 @@ MISTAKES = {
         'trials = 4\nquestion = "',
         'line 1: unknown name "trials"; did you mean "budget.trials"?',
     ),
+    "a term of the study below a table": (
+        "trials = 4",
+        "trials = 4\nseed = 3",
+        'line 18: unknown name "budget.seed"; write "seed" above the first [table], or in a table of its own',
+    ),
     "reports after the end": (
         "report_every = 300",
         "report_every = 1000",
