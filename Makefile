@@ -46,9 +46,10 @@ test: lint
 test-long: $(READY)
 	$(MAKE) pytest MARKS="-m long"
 
-# worksteal: a module stays on one worker, with all that its fixtures made, until the other has nothing left to do.
+# worksteal: a module stays on one worker, with all that its fixtures made, until another has nothing left to do.
+# Three workers for two cores: tests of processes and servers wait for a third of their time.
 pytest: $(READY)
-	$(BIN)/pytest -n 2 --dist worksteal -rs $(MARKS)
+	$(BIN)/pytest -n 3 --dist worksteal -rs $(MARKS)
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -191,8 +191,11 @@ ray.init("local", num_cpus=int(sys.argv[2]), include_dashboard=False, log_to_dri
 print(ray.get_runtime_context().gcs_address, flush=True)
 sys.stdin.read()
 """
+# Ray's test cluster writes its address into a folder that must exist, where a bare ray.init() would find it.
 NODES_SCRIPT = """
-import json, sys
+import json, os, sys
+os.environ["RAY_TMPDIR"] = sys.argv[1]
+os.makedirs(sys.argv[1] + "/ray")
 from ray.cluster_utils import Cluster
 cluster = Cluster()
 for variables in json.loads(sys.argv[2]):
