@@ -47,7 +47,7 @@ test-long: $(READY)
 	$(MAKE) pytest MARKS="-m long"
 
 # worksteal: a module stays on one worker, with all that its fixtures made, until another has nothing left to do.
-# Three workers for two cores: tests of processes and servers wait for a third of their time.
+# Three workers for two cores: tests of processes and servers wait for almost half of their time.
 pytest: $(READY)
 	$(BIN)/pytest -n 3 --dist worksteal -rs $(MARKS)
 

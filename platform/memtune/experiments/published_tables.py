@@ -5,7 +5,7 @@ Settings are values by dotted name, such as `"training.epochs" = 15`. A row's se
 trial file, which replace those of the table, and a scale's settings replace all of them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,7 +14,7 @@ from pydantic import Field
 from memtune.errors import ConfigurationError
 from memtune.experiments.single_trial import TrialFile, parse_trial
 from memtune.library import FileKind, find_file, find_packaged
-from memtune.studies.definition.toml_files import read_toml
+from memtune.studies.definition.toml_files import override_fields, read_toml
 from memtune.values import Value, parse
 
 ScaleName = Literal["paper", "cpu", "tiny"]
@@ -92,10 +92,10 @@ class PublishedTable(Value):
         """
         where = f"table {self.name}, row {row.name}"
         document: dict[str, Any] = {}
-        _set_values(document, self.base)
+        override_fields(document, self.base)
         if row.trial is not None:
             document |= read_toml(find_packaged(FileKind.TRIAL, row.trial))
-        _set_values(document, row.changes)
+        override_fields(document, row.changes)
         _apply_scale(document, self.scales[scale], row.name)
         document |= {"corpus": corpus or self.corpus, "question": f"{where}: is the published value reached?"}
         return parse_trial(document, where)
@@ -165,16 +165,6 @@ def is_rounded_or_cut_off(count: int, printed: int, unit: int) -> bool:
     return printed in (count // unit * unit, (count + unit // 2) // unit * unit)
 
 
-def _set_values(document: dict[str, Any], values: Mapping[str, Any]) -> None:
-    """Set values by dotted name; a value replaces everything below its name."""
-    for name, value in values.items():
-        *parents, last = name.split(".")
-        place = document
-        for parent in parents:
-            place = place.setdefault(parent, {})
-        place[last] = value
-
-
 def _apply_scale(document: dict[str, Any], scale: Scale, row: str) -> None:
     """Make a trial smaller. A counting model has no training, and no width."""
     model, training = document.get("model", {}), document.get("training")
@@ -188,5 +178,5 @@ def _apply_scale(document: dict[str, Any], scale: Scale, row: str) -> None:
         training |= {"tokens": scale.tokens, "report_every": scale.tokens}
     if training is not None and scale.epochs is not None:
         training["epochs"] = scale.epochs
-    _set_values(document, scale.changes)
-    _set_values(document, scale.row_changes.get(row, {}))
+    override_fields(document, scale.changes)
+    override_fields(document, scale.row_changes.get(row, {}))

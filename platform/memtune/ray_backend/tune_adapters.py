@@ -168,7 +168,7 @@ class DirectedSearcher(Searcher):
         except StorageUnavailableError as outage:
             return Searcher.FINISHED if outage.permanent else None  # type: ignore[return-value]
         if assignment is None:
-            is_finished = not self._handle.director.may_resume_later
+            is_finished = not self._handle.director.may_start_later
             return Searcher.FINISHED if is_finished else None  # type: ignore[return-value]
         self._open_gpus[trial_id] = assignment.gpus
         return {

@@ -219,7 +219,7 @@ class FittedSize(_Unchosen):
 
     def _make_error(self, reason: str, least: int, measure: Callable[[int], int]) -> SpaceError:
         noun = SIZE_NOUNS[self.size_kind]
-        if measure(1_024) == least:  # a size takes time in proportion to a number of layers
+        if measure(1_024) == least:  # not the maximum: sizes of so many layers take minutes
             reason = f"the model has {least} {noun}, whatever this field is"
         return SpaceError(f"{self.name} = {self.target} ({noun}) is out of reach: {reason}")
 

@@ -125,14 +125,14 @@ class Director:
         return is_started and self._find_resumable() is None
 
     @property
-    def may_resume_later(self) -> bool:
+    def may_start_later(self) -> bool:
         """Whether a trial may start later, although none can now: a paused one, or one that meets a fault."""
         return self.fault is None and bool(self._list_running_numbers())
 
     def take_next_trial(self) -> DirectedTrial | None:
         """The trial to start next: unfinished ones first, then paused ones, then new ones.
 
-        None when the study has started all it may, unless `may_resume_later`. Raises StorageUnavailableError
+        None when the study has started all it may, unless `may_start_later`. Raises StorageUnavailableError
         when the study database does not answer now.
         """
         proposal = self._unfinished_proposals.pop(0) if self._unfinished_proposals else None

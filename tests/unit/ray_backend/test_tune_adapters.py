@@ -75,11 +75,11 @@ def test_a_stop_of_the_run_leaves_a_trial_open_unless_its_worker_is_done(is_fini
     assert (ends, handle.cut_off) == ((False, set()) if is_finished else (True, {3}))
 
 
-@pytest.mark.parametrize("may_resume_later", [False, True])
-def test_the_search_is_finished_once_no_paused_trial_may_continue(may_resume_later: bool) -> None:
+@pytest.mark.parametrize("may_start_later", [False, True])
+def test_the_search_is_finished_once_no_paused_trial_may_continue(may_start_later: bool) -> None:
     director = create_autospec(Director, instance=True)
     director.take_next_trial.return_value = None
-    director.may_resume_later = may_resume_later
+    director.may_start_later = may_start_later
     handle = DirectorHandle(director, create_autospec(lambda trial: None))
     searcher = DirectedSearcher(handle, create_autospec(SlotPlanner, instance=True), "stop")
-    assert searcher.suggest("a") == (None if may_resume_later else Searcher.FINISHED)
+    assert searcher.suggest("a") == (None if may_start_later else Searcher.FINISHED)

@@ -109,7 +109,7 @@ def test_the_last_running_trial_may_still_meet_a_fault_and_start_again(
     director = Director(open_proposals(), MemoryRecords(), max_trials=1)
     number = start_trial(director)
     assert director.take_next_trial() is None
-    assert director.may_resume_later
+    assert director.may_start_later
     director.on_environment_fault(number, "no corpus there")
     assert start_trial(director) == number
 

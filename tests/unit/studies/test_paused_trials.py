@@ -155,7 +155,7 @@ def test_a_trial_whose_worker_has_not_ended_is_not_resumed(
     director.on_reports(second, [make_report(300, 2.0)])
     director.on_ended(second)
     assert director.take_next_trial() is None
-    assert director.may_resume_later
+    assert director.may_start_later
     director.on_ended(first)
     assert start_trial(director) == first
 
@@ -181,7 +181,7 @@ def test_a_study_whose_paused_trials_cannot_resume_is_finished(
     assert proposals.list_paused()
     assert director.is_finished
     assert director.take_next_trial() is None
-    assert not director.may_resume_later
+    assert not director.may_start_later
 
 
 def test_faults_in_a_row_resume_no_paused_trial(open_resolved: Callable[..., ResolvedStudy]) -> None:
@@ -195,7 +195,7 @@ def test_faults_in_a_row_resume_no_paused_trial(open_resolved: Callable[..., Res
         assert start_trial(director) == numbers[2]
     director.on_environment_fault(numbers[2], "no corpus there")
     assert director.take_next_trial() is None
-    assert not director.may_resume_later
+    assert not director.may_start_later
 
 
 def test_paused_trials_are_shown_with_the_rules_reason_everywhere(
