@@ -66,6 +66,15 @@ def test_a_study_killed_at_any_write_equals_the_undisturbed_one(study_file: Path
         assert read_results(resolved) == expected, f"killed after {count} writes"
 
 
+def test_open_trials_report_where_the_budget_is_lower_than_when_they_started(
+    study_file: Path, settings: Settings
+) -> None:
+    trials = [call(resolve(study_file, settings)).ask() for _ in range(3)]
+    lowered = resolve(study_file, settings, **{"budget.trials": 1})
+    told = [call(lowered).tell(trial.number, 900, 1.0, is_complete=True) for trial in trials]
+    assert [trial.state for trial in told] == 3 * [TrialState.COMPLETE]
+
+
 def test_the_rule_of_the_study_stops_a_trial(resolved: ResolvedStudy) -> None:
     for cost in (1.0, 2.0, 3.0):
         trial = call(resolved).tell(call(resolved).ask().number, 300, cost)
