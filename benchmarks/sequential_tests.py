@@ -23,6 +23,7 @@ from memtune.seed_statistics import (
     LOOKS,
     MAX_SEEDS,
     NULL_QUANTILES,
+    PRIOR_FREEDOM,
     SeedCosts,
     decide_seeds,
     estimate_cost,
@@ -66,7 +67,8 @@ def simulate_null(studies: int, deviation: float, seed: int = 0) -> Floats:
         costs_SAN[:, 1] *= deviation
         means, variances = _accumulate(costs_SAN)
         at_looks = [
-            _test_pair(means[:, :, look - 1], variances[:, :, look - 1], np.array([look])) for look in LOOKS
+            _test_pair(means[:, :, look - 1], variances[:, :, look - 1], np.array([look]), (0.0, 0.0))
+            for look in LOOKS
         ]
         smallest.append(np.min([scaled for scaled, _ in at_looks], axis=0))
     return np.minimum(1.0, np.concatenate(smallest))
@@ -83,6 +85,7 @@ def simulate_studies(costs_SAN: Floats, indifference: float) -> Ends:
     for look in LOOKS:
         trained_SA = np.where(remaining_SA & ~ended_S[:, None], look, trained_SA)
         best = np.take_along_axis(means_SAN, trained_SA[:, :, None] - 1, axis=2)[:, :, 0].argmin(axis=1)
+        own_SA = np.take_along_axis(variances_SAN, trained_SA[:, :, None] - 1, axis=2)[:, :, 0]
         p_SA = np.ones((studies, alternatives))
         are_within = np.ones((studies, alternatives, alternatives), dtype=bool)
         for first, second in combinations(range(alternatives), 2):
@@ -90,7 +93,10 @@ def simulate_studies(costs_SAN: Floats, indifference: float) -> Ends:
             counts = np.minimum(trained_SA[:, first], trained_SA[:, second])
             rows, pair = np.arange(studies)[:, None], [[first, second]]
             means, variances = (each[rows, pair, counts[:, None] - 1] for each in (means_SAN, variances_SAN))
-            scaled, half = _test_pair(means, variances, counts)
+            others = [each for each in range(alternatives) if each not in {first, second}]
+            freedoms = trained_SA[:, others] - 1
+            squares = (freedoms * own_SA[:, others]).sum(axis=1)
+            scaled, half = _test_pair(means, variances, counts, (squares, freedoms.sum(axis=1)))
             p = _find_shares(scaled)
             p_SA[:, second] = np.where(best == first, p, p_SA[:, second])
             p_SA[:, first] = np.where(best == second, p, p_SA[:, first])
@@ -117,10 +123,20 @@ def _accumulate(costs_SAN: Floats) -> tuple[Floats, Floats]:
     return means, np.maximum(squares, 0) / np.maximum(counts - 1, 1)
 
 
-def _test_pair(means_S2: Floats, variances_S2: Floats, counts: Ints) -> tuple[Floats, Floats]:
-    """p of Welch's t-test divided by the look's weight, and half of the interval over all looks."""
-    parts = variances_S2 / counts[:, None]
-    freedom = (counts - 1) * parts.sum(axis=1) ** 2 / (parts**2).sum(axis=1)
+def _test_pair(
+    means_S2: Floats, variances_S2: Floats, counts: Ints, others: tuple[Floats | float, Ints | float]
+) -> tuple[Floats, Floats]:
+    """p of Welch's t-test divided by the look's weight, and half of the interval over all looks.
+
+    `others` are the sum of squares of the other alternatives, and its degrees of freedom.
+    """
+    own, (squares, pooled) = counts - 1, others
+    lent = np.minimum(np.maximum(0, PRIOR_FREEDOM - own), pooled)
+    prior = 2 * lent * squares / np.maximum(pooled, 1)
+    parts = np.column_stack([own[:, None] * variances_S2, np.broadcast_to(prior, len(variances_S2))])
+    parts /= ((own + lent) * counts)[:, None]
+    freedoms = np.column_stack([own, own, np.broadcast_to(np.maximum(pooled, 1), own.shape)])
+    freedom = parts.sum(axis=1) ** 2 / (parts**2 / freedoms).sum(axis=1)
     error = np.sqrt(parts.sum(axis=1))
     statistic = np.abs(means_S2[:, 0] - means_S2[:, 1]) / error
     looks = np.searchsorted(list(LOOKS), counts)
@@ -160,11 +176,14 @@ def check_against_decisions(costs_SAN: Floats, ends: Ends, indifference: float) 
 
 def report_studies(studies: int) -> None:
     """Print the shares of wrong and right decisions; differences are in deviations of seeds."""
-    columns = "alternatives, difference, indifference, wrong, found within 12, found, equal, undecided, seeds"
+    columns = (
+        "alternatives, difference, indifference, wrong, found within 5, within 12, found, equal, undecided, "
+        "seeds"
+    )
     print(f"| {columns.replace(', ', ' | ')} |")
-    print("|---|---|---|---|---|---|---|---|---|")
+    print(f"|{10 * '---|'}")
     for alternatives in (2, 3, 4, 8):
-        for difference, indifference in ((0.0, 0.0), (0.0, 1.0), (1.0, 0.0), (2.0, 0.0)):
+        for difference, indifference in ((0.0, 0.0), (0.0, 1.0), (1.0, 0.0), (2.0, 0.0), (5.0, 0.0)):
             costs = np.zeros(alternatives)
             costs[1:] = difference
             ends = _simulate(studies, costs, np.ones(alternatives), indifference)
@@ -182,6 +201,25 @@ HARD_CASES = (
     ("2 equal, one deviation is 7 times the other", [0] * 2, [1, 7], 0),
     ("4 equal, one of 4 times the deviation", [0] * 4, [1, 1, 1, 4], 0),
     ("8 equal, four of 4 times the deviation", [0] * 8, [1] * 4 + [4] * 4, 0),
+    ("8 equal, one of 7 times the deviation", [0] * 8, [1] * 7 + [7], 0),
+    (
+        "2 of 8 equal, one of these of 2 times the deviation, the others worse by 4",
+        [0] * 2 + [4] * 6,
+        [2] + [1] * 7,
+        0,
+    ),
+    (
+        "2 of 8 equal, one of these of 4 times the deviation, the others worse by 4",
+        [0] * 2 + [4] * 6,
+        [4] + [1] * 7,
+        0,
+    ),
+    (
+        "2 of 8 equal, both of 4 times the deviation, the others worse by 4",
+        [0] * 2 + [4] * 6,
+        [4] * 2 + [1] * 6,
+        0,
+    ),
     ("2 of 8 equal, the others worse by 2", [0] * 2 + [2] * 6, [1] * 8, 0),
     ("2 of 8 equal, the others worse by 0.5", [0] * 2 + [0.5] * 6, [1] * 8, 0),
     ("8, each worse by 0.25 than the one before", [each / 4 for each in range(8)], [1] * 8, 0),
@@ -220,7 +258,8 @@ def _describe(alternatives: int, difference: float, indifference: float, ends: E
     is_wrong = ~ends.remaining_SA.all(axis=1) if difference == 0 else ~ends.remaining_SA[:, 0]
     is_found = is_single & (ends.best_S == 0) & (difference > 0)
     is_equal = ~is_single & (ends.seeds_S < MAX_SEEDS)
-    shares = [is_wrong, is_found & (ends.seeds_S <= 12), is_found, is_equal, ~is_single & ~is_equal]
+    within = [is_found & (ends.seeds_S <= seeds) for seeds in (5, 12)]
+    shares = [is_wrong, *within, is_found, is_equal, ~is_single & ~is_equal]
     texts = " | ".join(f"{100 * share.mean():.1f} %" for share in shares)
     return f"| {alternatives} | {difference:g} | {indifference:g} | {texts} | {ends.trained_SA.mean():.1f} |"
 

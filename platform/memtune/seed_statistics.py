@@ -1,7 +1,9 @@
 """Seeds: the estimate of a cost, tests under equal seeds, and the decision which need more seeds.
 
 Welch's t-test compares two configurations by their costs under equal seeds. It needs no equal deviations: one
-network varies more than another, and a model that counts does not vary.
+network varies more than another, and a model that counts does not vary. Few seeds tell little of a deviation:
+those of the other alternatives of a study count too, as the prior of a variance in Smyth (2004), "Linear
+Models and Empirical Bayes Methods for Assessing Differential Expression", until there are seven seeds.
 
 Seeds are added until a difference is decided, so the test is corrected for its LOOKS: Jennison and Turnbull
 (2000), "Group Sequential Methods with Applications to Clinical Trials", chapters 7 and 9. The p-value of the
@@ -21,6 +23,7 @@ import numpy as np
 from pydantic import Field
 from scipy.special import stdtr, stdtrit
 
+from memtune.number_format import format_count
 from memtune.objective import Objective
 from memtune.values import Value
 
@@ -93,28 +96,30 @@ def estimate_cost(costs: Sequence[float], intervals: int = 1) -> Estimate:
     return Estimate(cost=center, seeds=len(costs), low=center - half, high=center + half)
 
 
-LOOKS = {3: 0.02, 4: 0.03, 5: 0.05, 8: 0.1, 12: 0.42, 20: 0.15, 30: 1.0}
+LOOKS = {3: 0.005, 4: 0.01, 5: 0.02, 8: 0.1, 12: 0.42, 20: 0.15, 30: 1.0}
 """The seeds after which a difference is tested, with the level of that test as a share of the last one's.
 
 Each look takes power from the others. These find two standard deviations with 12 seeds as well as they can
-where 30 still find one.
+where 30 still find one. The first three are for large differences among many alternatives.
 """
+PRIOR_FREEDOM = 6
+"""The degrees of freedom that a deviation has at least, as far as other alternatives can lend them."""
 MIN_PAIRED_SEEDS, MAX_SEEDS = min(LOOKS), max(LOOKS)
 NULL_QUANTILES = (
-    (1.668e-06, 1e-05),
-    (2.344e-05, 0.0001),
-    (0.0001663, 0.0005),
-    (0.0003907, 0.001),
-    (0.001088, 0.0025),
-    (0.002446, 0.005),
-    (0.005291, 0.01),
-    (0.009392, 0.0167),
-    (0.01469, 0.025),
-    (0.03163, 0.05),
-    (0.06772, 0.1),
-    (0.1463, 0.2),
-    (0.2315, 0.3),
-    (0.4157, 0.5),
+    (2.762e-06, 1e-05),
+    (2.99e-05, 0.0001),
+    (0.000197, 0.0005),
+    (0.0004539, 0.001),
+    (0.001263, 0.0025),
+    (0.002765, 0.005),
+    (0.005824, 0.01),
+    (0.01021, 0.0167),
+    (0.01588, 0.025),
+    (0.03375, 0.05),
+    (0.0712, 0.1),
+    (0.152, 0.2),
+    (0.2385, 0.3),
+    (0.4238, 0.5),
     (1.0, 1.0),
 )
 """(smallest p over all looks, each divided by its weight; share of studies without a difference that have a
@@ -135,6 +140,8 @@ class PairedTest(Value):
     high: float
     p: float
     """The two-sided p-value of no difference, after all corrections."""
+    others: int = 0
+    """The other alternatives whose deviations count too."""
     intervals: int = 1
     """The pairs whose intervals hold at once, so that each is wider than the test of one needs."""
     correction: str = ""
@@ -160,9 +167,10 @@ class PairedTest(Value):
         direction = objective.direction if gain >= 0 else objective.opposite_direction
         at_once = f", all {self.intervals} pairs at once" if self.intervals > 1 else ""
         interval = f"{self.describe_interval(objective)}{at_once}"
+        others = f" and the deviations of {format_count(self.others, 'other')}" if self.others else ""
         return (
             f"{objective} {abs(gain):.1f} {objective.short_margin_unit} {direction} "
-            f"({interval}), {p}, {self.method} over {self.pairs:,} {self.unit}"
+            f"({interval}), {p}, {self.method} over {self.pairs:,} {self.unit}{others}"
             f"{f', corrected for {self.correction}' if self.correction else ''}"
         )
 
@@ -175,24 +183,37 @@ class PairedTest(Value):
         return f"95 % interval {low} to {high}"
 
 
-def compare_seeds(
-    first: Mapping[int, float], second: Mapping[int, float], pairs: int = 1
+Results = Mapping[int, float] | float
+"""Costs by seed, or the one cost of a model that counts."""
+
+
+def compare_results(
+    first: Results, second: Results, others: Iterable[Results] = (), pairs: int = 1
 ) -> PairedTest | None:
-    """The t-test of two configurations by their costs under equal seeds; None for fewer than three seeds.
+    """The t-test of two configurations under equal seeds; None for fewer than three, and where both count.
 
     It has the seeds of the last look, by their numbers; later ones wait for the next. p-value and interval
-    hold for all looks at once, the interval also for `pairs` of them.
+    hold for all looks at once, the interval also for `pairs` of them. The deviations of `others`, further
+    alternatives of the study, count as far as those of the two have fewer degrees of freedom than
+    PRIOR_FREEDOM.
     """
-    common = sorted(first.keys() & second.keys())
-    count = max((look for look in LOOKS if look <= len(common)), default=0)
+    networks = [results for results in (first, second) if isinstance(results, Mapping)]
+    seeds = sorted(set.intersection(*({*results} for results in networks))) if networks else []
+    count = _find_last_look(len(seeds))
     if not count:
         return None
-    costs = [[each[seed] for seed in common[:count]] for each in (first, second)]
-    difference = fmean(costs[0]) - fmean(costs[1])
-    own, other = (variance(each) / count for each in costs)
-    error = math.sqrt(own + other)
-    # Between two deviations of zero there is no freedom to estimate, and every difference is exact.
-    freedom = (count - 1) * (own + other) ** 2 / (own**2 + other**2) if error else count - 1
+    costs = [[each[seed] for seed in seeds[:count]] for each in networks]
+    own, other = (
+        fmean(each[seed] for seed in seeds[:count]) if isinstance(each, Mapping) else each
+        for each in (first, second)
+    )
+    lenders = [
+        [lent[seed] for seed in sorted(lent)[: _find_last_look(len(lent))]]
+        for lent in others
+        if isinstance(lent, Mapping) and len(lent) >= MIN_PAIRED_SEEDS and count <= PRIOR_FREEDOM
+    ]
+    variance_of_seed, freedom = _estimate_variance(costs, lenders)
+    difference, error = own - other, math.sqrt(variance_of_seed / count)
     statistic = abs(difference) / error if error else math.inf
     p = 1.0 if difference == 0 else correct_for_looks(2 * float(stdtr(freedom, -statistic)), count)
     level = find_look_level((1 - CONFIDENCE_LEVEL) / pairs, count)
@@ -205,9 +226,35 @@ def compare_seeds(
         low=difference - half,
         high=difference + half,
         p=p,
+        others=len(lenders),
         intervals=pairs,
         correction="repeated looks",
     )
+
+
+def _estimate_variance(
+    costs: Sequence[Sequence[float]], lenders: Sequence[Sequence[float]]
+) -> tuple[float, float]:
+    """The variance of a difference under one seed, and its degrees of freedom by Welch and Satterthwaite.
+
+    Each of the two variances is the mean of its own and the pooled one of the lenders, weighted by their
+    degrees of freedom: of the pooled one as many as its own ones lack to PRIOR_FREEDOM.
+    """
+    own = len(costs[0]) - 1
+    pooled = sum(len(each) - 1 for each in lenders)
+    lent = min(max(0, PRIOR_FREEDOM - own), pooled)
+    parts = [(variance(each) * own / (own + lent), own) for each in costs]
+    if lent:
+        prior = sum((len(each) - 1) * variance(each) for each in lenders) / pooled
+        parts.append((len(costs) * prior * lent / (own + lent), pooled))
+    total = sum(part for part, _ in parts)
+    # Between deviations of zero there is no freedom to estimate, and every difference is exact.
+    return total, total**2 / sum(part**2 / freedom for part, freedom in parts) if total else own
+
+
+def _find_last_look(seeds: int) -> int:
+    """The last look that so many seeds allow; 0 before the first."""
+    return max((look for look in LOOKS if look <= seeds), default=0)
 
 
 def correct_for_looks(p: float, seeds: int) -> float:
@@ -305,7 +352,7 @@ def _count_seeds(costs: SeedCosts, most: int) -> int:
     return min(most, len(costs)) if isinstance(costs, Mapping) else most
 
 
-def _select_results(costs: SeedCosts, seeds: int) -> dict[int, float] | float | None:
+def _select_results(costs: SeedCosts, seeds: int) -> Results | None:
     """The results of the first seeds; None where more than half of them have none."""
     if not isinstance(costs, Mapping):
         return costs
@@ -314,43 +361,38 @@ def _select_results(costs: SeedCosts, seeds: int) -> dict[int, float] | float | 
     return results if 2 * len(results) >= len(first) else None
 
 
-def _look(
-    results: Mapping[str, dict[int, float] | float], indifference: float
-) -> tuple[tuple[str, ...], bool]:
+def _look(results: Mapping[str, Results], indifference: float) -> tuple[tuple[str, ...], bool]:
     """The alternatives that may be best, and whether all their pairs are within the indifference."""
     best = min(results, key=lambda name: _average(results[name]))
     others = [name for name in results if name != best]
-    corrected = correct_for_choice([find_p(results[best], results[name]) for name in others])
+    corrected = correct_for_choice([find_p(results, best, name) for name in others])
     worse = {name for name, p in zip(others, corrected, strict=True) if p < 1 - CONFIDENCE_LEVEL}
     remaining = tuple(name for name in results if name not in worse)
     # That all pairs are equal needs every interval, so that none is corrected for their number.
     return remaining, all(
         results[first] == results[second]
-        or ((test := compare_results(results[first], results[second])) and test.is_within(indifference))
+        or ((test := compare_pair(results, first, second)) and test.is_within(indifference))
         for first, second in combinations(remaining, 2)
     )
 
 
-def find_p(best: dict[int, float] | float, other: dict[int, float] | float) -> float:
+def find_p(results: Mapping[str, Results], best: str, other: str) -> float:
     """The p-value of a pair in `correct_for_choice`: 1 where it cannot be tested yet, for it was looked at.
 
     Two models that count differ exactly, or not at all.
     """
-    if not isinstance(best, dict) and not isinstance(other, dict):
-        return float(best == other)
-    test = compare_results(best, other)
-    return 1.0 if test is None else test.p
+    test = compare_pair(results, best, other)
+    is_counted = not isinstance(results[best], Mapping) and not isinstance(results[other], Mapping)
+    return test.p if test else float(results[best] == results[other]) if is_counted else 1.0
 
 
-def compare_results(
-    first: dict[int, float] | float, second: dict[int, float] | float, pairs: int = 1
+def compare_pair(
+    results: Mapping[str, Results], first: str, second: str, pairs: int = 1
 ) -> PairedTest | None:
-    """`compare_seeds`, also of a model that counts, with one cost under every seed; None where both count."""
-    if isinstance(first, dict):
-        other = second if isinstance(second, dict) else dict.fromkeys(first, second)
-        return compare_seeds(first, other, pairs)
-    return compare_seeds(dict.fromkeys(second, first), second, pairs) if isinstance(second, dict) else None
+    """`compare_results` of two of the compared alternatives, by their names."""
+    others = [found for name, found in results.items() if name not in {first, second}]
+    return compare_results(results[first], results[second], others, pairs)
 
 
-def _average(results: dict[int, float] | float) -> float:
-    return fmean(results.values()) if isinstance(results, dict) else results
+def _average(results: Results) -> float:
+    return fmean(results.values()) if isinstance(results, Mapping) else results

@@ -79,3 +79,25 @@ def test_an_alternative_of_which_most_seeds_fail_leaves() -> None:
     found = decide_seeds(costs, INDIFFERENCE, 30)
     assert "diverging" not in found.remaining
     assert decide_seeds({"a": costs["a"], "d": {1: None, 2: None, 3: None}}, 1.0, 30).end == "unstable"
+
+
+def test_one_large_difference_among_ten_alternatives_needs_few_seeds() -> None:
+    """Six standard deviations of a seed; the seeds of a pair alone have too few degrees of freedom."""
+    found = decide_seeds(
+        draw_costs({f"{number}": 4.0 + 0.06 * (number > 0) for number in range(10)}, 5), 0, 30
+    )
+    assert (found.end, found.remaining) == ("separated", ("0",))
+    assert found.seeds <= 5
+
+
+def test_lent_deviations_keep_the_level_where_one_alternative_deviates_more() -> None:
+    """At most 5 % of studies of equal alternatives exclude one, within 2.5 standard errors."""
+    random, studies = np.random.default_rng(1), 400
+    wrong = 0
+    for costs in random.normal(4.0, 0.01, (studies, 4, 8)):
+        costs[3] = 4.0 + 4 * (costs[3] - 4.0)
+        given: dict[str, SeedCosts] = {
+            str(number): dict(enumerate(each)) for number, each in enumerate(costs)
+        }
+        wrong += len(decide_seeds(given, 0, 8).remaining) < 4
+    assert wrong / studies <= 0.05 + 2.5 * (0.05 * 0.95 / studies) ** 0.5

@@ -17,7 +17,8 @@ from memtune.seed_statistics import (
     MAX_SEEDS,
     Estimate,
     PairedTest,
-    compare_seeds,
+    Results,
+    compare_results,
     correct_for_choice,
     correct_holm,
     estimate_cost,
@@ -103,7 +104,7 @@ def stops_with_a_difference(costs: NDArray[np.float64], seeds: int) -> bool:
     """Whether a study that looks after every seed of both calls a difference within so many."""
     first, second = costs
     return any(
-        require(compare_seeds(dict(enumerate(first[:look])), dict(enumerate(second[:look])))).is_significant
+        require(compare_results(dict(enumerate(first[:look])), dict(enumerate(second[:look])))).is_significant
         for look in LOOKS
         if look <= seeds
     )
@@ -132,7 +133,7 @@ def test_a_difference_is_found_in_nine_of_ten_studies(difference: int, seeds: in
 def test_a_seed_after_a_look_waits_for_the_next_look() -> None:
     second = {seed: 4.0 + seed / 10 for seed in range(MAX_SEEDS - 1)}
     first = {seed: cost - 1.0 for seed, cost in second.items()}
-    assert require(compare_seeds(first, second)).pairs == 20
+    assert require(compare_results(first, second)).pairs == 20
 
 
 def test_a_best_that_was_chosen_by_its_costs_is_tested_for_all_pairs_in_steps() -> None:
@@ -163,7 +164,7 @@ def test_the_interval_of_the_best_covers_although_it_was_selected() -> None:
 
 def test_both_tests_find_a_difference_far_above_the_noise() -> None:
     by_items = require(compare_items(*draw_pair(np.random.default_rng(3), -0.3)))
-    by_seeds = compare_seeds({0: 4.0, 1: 4.01, 2: 4.005}, {0: 4.5, 1: 4.512, 2: 4.504})
+    by_seeds = compare_results({0: 4.0, 1: 4.01, 2: 4.005}, {0: 4.5, 1: 4.512, 2: 4.504})
     assert by_seeds is not None
     for found in (by_items, by_seeds):
         assert found.is_significant
@@ -173,26 +174,48 @@ def test_both_tests_find_a_difference_far_above_the_noise() -> None:
 def test_the_t_test_of_three_seeds_has_the_values_of_a_table() -> None:
     """Costs of 2, 3, 4 and of 1: t = 2 / (1 / sqrt 3) = 3.4641 with two degrees of freedom, p = 0.0742.
 
-    A look after 3 seeds has the weight 0.02: divided by it, p is beyond the largest of the distribution.
+    A look after 3 seeds has the weight 0.005: divided by it, p is beyond the largest of the distribution.
     """
-    found = compare_seeds({0: 2.0, 1: 3.0, 2: 4.0}, {0: 1.0, 1: 1.0, 2: 1.0})
+    found = compare_results({0: 2.0, 1: 3.0, 2: 4.0}, {0: 1.0, 1: 1.0, 2: 1.0})
     assert found is not None
     assert (found.difference, found.p) == (pytest.approx(2.0), 1.0)
-    # The level of a look after 3 seeds is 0.0006326, whose quantile with two degrees of freedom is 39.74.
-    assert found.high - found.difference == pytest.approx(39.74 / math.sqrt(3), rel=1e-3)
+    # The level of a look after 3 seeds is 0.0001688, whose quantile with two degrees of freedom is 76.97.
+    assert found.high - found.difference == pytest.approx(76.97 / math.sqrt(3), rel=1e-3)
 
 
 def test_deviations_of_the_two_may_differ() -> None:
     """Variances of 1 and 4 over 3: freedom 2 (1 + 4)^2 / (1 + 16) = 2.941, as in Welch (1947)."""
-    found = require(compare_seeds({0: 0.0, 1: 1.0, 2: 2.0}, {0: 7.0, 1: 9.0, 2: 11.0}))
-    quantile = float(stdtrit(2 * 25 / 17, 1 - 0.0006326 / 2))
+    found = require(compare_results({0: 0.0, 1: 1.0, 2: 2.0}, {0: 7.0, 1: 9.0, 2: 11.0}))
+    quantile = float(stdtrit(2 * 25 / 17, 1 - 0.00016875 / 2))
     assert found.difference == pytest.approx(-8.0)
     assert found.high - found.difference == pytest.approx(quantile * math.sqrt(5 / 3), rel=1e-3)
 
 
+def test_other_alternatives_lend_the_degrees_of_freedom_that_few_seeds_lack() -> None:
+    """Variances of 1 with two degrees of freedom, and one of 4 of two other alternatives with four.
+
+    Two sixths of the weight are each variance's own, and four sixths the other one's.
+    """
+    first, second = {0: 2.0, 1: 3.0, 2: 4.0}, {0: 12.0, 1: 13.0, 2: 14.0}
+    others: list[Results] = [{0: 0.0, 1: 2.0, 2: 4.0}, {0: 5.0, 1: 7.0, 2: 9.0}, 7.0]
+    found = require(compare_results(first, second, others))
+    parts = [(1 / 3, 2), (1 / 3, 2), (2 * 4 * 4 / 6, 4)]
+    total = sum(part for part, _ in parts)
+    freedom = total**2 / sum(part**2 / own for part, own in parts)
+    half = float(stdtrit(freedom, 1 - 0.00016875 / 2)) * math.sqrt(total / 3)
+    assert found.high - found.difference == pytest.approx(half, rel=1e-3)
+    assert "over 3 seeds and the deviations of 2 others" in found.describe(Objective.PERPLEXITY)
+
+
+def test_seven_seeds_need_no_deviation_of_others() -> None:
+    costs = np.random.default_rng(8).normal(size=(3, 8))
+    first, second, other = (dict(enumerate(each)) for each in costs)
+    assert compare_results(first, second, [other]) == compare_results(first, second)
+
+
 def test_seeds_are_paired_by_their_number_and_two_are_too_few() -> None:
-    assert compare_seeds({0: 4.0, 1: 4.1, 7: 4.2}, {0: 4.0, 1: 4.1, 2: 4.2}) is None
-    found = compare_seeds({0: 4.0, 1: 4.1, 2: 4.2, 7: 9.0}, {2: 4.2, 1: 4.1, 0: 4.0})
+    assert compare_results({0: 4.0, 1: 4.1, 7: 4.2}, {0: 4.0, 1: 4.1, 2: 4.2}) is None
+    found = compare_results({0: 4.0, 1: 4.1, 2: 4.2, 7: 9.0}, {2: 4.2, 1: 4.1, 0: 4.0})
     assert found is not None
     assert (found.pairs, found.difference, found.p) == (3, 0.0, 1.0)
 
@@ -236,9 +259,9 @@ def test_a_difference_is_described_in_the_unit_of_the_figure() -> None:
 def test_an_interval_that_holds_with_others_says_so() -> None:
     """It may hold zero where the test of its own pair finds a difference."""
     first, second = ({seed: base + 0.01 * seed for seed in range(4)} for base in (4.0, 4.2))
-    found = require(compare_seeds(first, second, pairs=3)).describe(Objective.PERPLEXITY)
+    found = require(compare_results(first, second, pairs=3)).describe(Objective.PERPLEXITY)
     assert re.search(r"\(95 % interval \S+ % to \S+ %, all 3 pairs at once\), p ", found)
-    assert "at once" not in require(compare_seeds(first, second)).describe(Objective.PERPLEXITY)
+    assert "at once" not in require(compare_results(first, second)).describe(Objective.PERPLEXITY)
 
 
 def test_a_mean_is_described_with_its_interval_and_a_single_seed_as_such() -> None:

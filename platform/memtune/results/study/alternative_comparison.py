@@ -16,7 +16,7 @@ from memtune.objective import Objective
 from memtune.results.ranking.paired_tests import compare_items, count_equal_seeds
 from memtune.results.ranking.selection import Configuration, Ranking, is_rankable
 from memtune.results.study.study_trials import StudyTrial
-from memtune.seed_statistics import MIN_PAIRED_SEEDS, PairedTest, compare_results, correct_for_choice, find_p
+from memtune.seed_statistics import MIN_PAIRED_SEEDS, PairedTest, compare_pair, correct_for_choice, find_p
 from memtune.storage.folder import Folder
 from memtune.tasks import ItemCosts
 from memtune.values import Value
@@ -92,8 +92,9 @@ def compare_all(
 ) -> tuple[WinnerComparison, ...]:
     """The first one with each other; the intervals hold for all pairs, for it was chosen by its costs."""
     winner, others = compared[0], compared[1:]
-    tests = [compare_results(winner.results, other.results, comb(len(compared), 2)) for other in others]
-    corrected = correct_for_choice([find_p(winner.results, other.results) for other in others])
+    results = {found.title: found.results for found in compared}
+    tests = [compare_pair(results, winner.title, other.title, comb(len(compared), 2)) for other in others]
+    corrected = correct_for_choice([find_p(results, winner.title, other.title) for other in others])
     choice = f" and the choice of the best of {len(compared)}" if len(compared) > 2 else ""
     return tuple(
         _compare(

@@ -10,6 +10,7 @@ from memtune.objective import Objective
 from memtune.results.ranking.selection import Ranking, rank_trials
 from memtune.results.study.study_trials import StudyTrial
 from memtune.results.study.verdicts import Verdict, judge_ranking
+from memtune.seed_statistics import compare_results
 from memtune.storage.folder import Folder
 from memtune.studies.definition.study_terms import Repeats
 from memtune.tasks import ItemCosts
@@ -383,11 +384,10 @@ def test_the_compared_field_is_no_setting_in_which_alternatives_also_differ(tmp_
 
 def test_p_values_are_corrected_for_the_choice_of_the_best(tmp_path: Path) -> None:
     costs = {"lstm": [4.0, 4.01, 4.02, 4.0], "rnn": [4.2, 4.25, 4.22, 4.21], "scrn": [4.0, 4.03, 4.02, 4.0]}
-    (alone,) = judge_ranking(
-        rank({name: costs[name] for name in ("lstm", "rnn")}), Objective.PERPLEXITY, str(tmp_path)
-    ).comparisons
+    lstm, rnn, scrn = (dict(enumerate(each)) for each in costs.values())
     _, together = judge_ranking(rank(costs), Objective.PERPLEXITY, str(tmp_path)).comparisons
-    assert require(together.by_seeds).p == pytest.approx(3 * require(alone.by_seeds).p)
+    alone = require(compare_results(lstm, rnn, [scrn]))
+    assert require(together.by_seeds).p == pytest.approx(3 * alone.p)
     assert require(together.by_seeds).correction == "repeated looks and the choice of the best of 3"
 
 
