@@ -113,7 +113,7 @@ def _check_trials(found: Surfaces) -> Iterator[str]:
     for ended in found.detail["ended_early"]:
         label = _label(ended["state"])
         reference = ended["name"].removeprefix(f"{ended['family']} ")
-        if f"{ended['name']} {label} " not in found.page:
+        if f"{ended['alternative']} {reference} {label} " not in found.page:
             yield f"the report does not say that {ended['name']} is {label}"
         if not re.search(rf"{re.escape(reference)} {ended['family']} .*? {label}\b", found.shown):
             yield f"study show does not say that {ended['name']} is {label}"

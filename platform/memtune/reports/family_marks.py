@@ -1,4 +1,4 @@
-"""One mark for each family in a figure: a shape, a colour and a dash, distinguishable without colours too.
+"""One mark for each alternative in a figure: a shape, a colour and a dash, distinct without colours too.
 
 Every figure takes its marks from here: those of matplotlib as polygons, those of Vega as SVG paths.
 """
@@ -11,17 +11,24 @@ Point = tuple[float, float]
 Polygon = tuple[Point, ...]
 """Corners within the square from -1 to 1, with y upwards."""
 
-COLOURS = ("#0072B2", "#D55E00", "#00875F", "#B8588F", "#2F8FC4", "#A87400", "#555555")
+COLOURS = (
+    *("#0072B2", "#D55E00", "#00875F", "#B8588F", "#2F8FC4", "#A87400", "#555555"),
+    *("#7030C0", "#7A0F22", "#4F5F00", "#1B2A80"),
+)
 """Okabe and Ito (2008), distinguishable for colour-blind readers, without their yellow. The pale ones are
-darkened to a contrast of 3 to 1 with white, as WCAG 2.2 asks of graphics."""
-DARK_COLOURS = ("#4FA3DC", "#FF8A3D", "#2CC295", "#E394C0", "#8FD3FF", "#FFC04D", "#BBBBBB")
+darkened to a contrast of 3 to 1 with white, as WCAG 2.2 asks of graphics; four dark ones follow. The number
+of colours and that of dashes have no factor in common, so that lines differ as long as possible."""
+DARK_COLOURS = (
+    *("#4FA3DC", "#FF8A3D", "#2CC295", "#E394C0", "#8FD3FF", "#FFC04D", "#BBBBBB"),
+    *("#A050F5", "#C95068", "#7A8010", "#4960C0"),
+)
 """The same on a dark page."""
 DASHES: tuple[tuple[int, ...], ...] = ((), (6, 2), (2, 2), (8, 2, 2, 2), (5, 1, 1, 1, 1, 1))
 """Lengths of strokes and gaps in pixels; none for a line without gaps."""
 
 
 class FamilyMark(NamedTuple):
-    """How a family is drawn."""
+    """How an alternative is drawn."""
 
     polygon: Polygon
     colour: str
@@ -44,16 +51,16 @@ class FamilyMark(NamedTuple):
         return f"M{corners} Z"
 
 
-def assign_marks(families: Iterable[str]) -> dict[str, FamilyMark]:
-    """A mark for each family, by name; the first twenty differ in their shapes."""
+def assign_marks(names: Iterable[str]) -> dict[str, FamilyMark]:
+    """A mark for each name; the first twenty differ in their shapes, the first eleven in their colours."""
     shapes = tuple(SHAPES.values())
     return {
-        family: FamilyMark(
+        name: FamilyMark(
             shapes[place % len(shapes)],
             COLOURS[place % len(COLOURS)],
             DASHES[place % len(DASHES)],
         )
-        for place, family in enumerate(sorted(set(families)))
+        for place, name in enumerate(sorted(set(names)))
     }
 
 
@@ -114,4 +121,4 @@ SHAPES: dict[str, Polygon] = {
     "arrow down": _rotate(_ARROW, 2),
     "half disc down": _rotate(_HALF_DISC, 2),
 }
-"""By name, in the order in which families get them."""
+"""By name, in the order in which they are assigned."""

@@ -13,7 +13,7 @@ from memtune.objective import Objective
 from memtune.reports.report_page import page
 from memtune.reports.report_page.chart_parts import (
     LIGHT_COLOURS,
-    FamilyScales,
+    MarkScales,
     StudyChart,
     make_config,
     plot_rows,
@@ -102,10 +102,10 @@ def test_a_file_names_its_subject_and_explains_its_signs() -> None:
 
 
 def test_a_legend_has_marks_with_solid_outlines_where_lines_are_dashed() -> None:
-    scales, rows = FamilyScales(["lstm", "rnn"]), plot_rows("reports")
+    scales, rows = MarkScales(["lstm", "rnn"]), plot_rows("reports")
     marks = rows.mark_point().encode(x="tokens:Q", color=scales.colour(), shape=scales.shape())
     lines = rows.mark_line().encode(x="tokens:Q", color=scales.colour(), strokeDash=scales.dash())
-    reports = [{"family": family, "tokens": tokens} for family in ("lstm", "rnn") for tokens in (1, 2)]
+    reports = [{"alternative": family, "tokens": tokens} for family in ("lstm", "rnn") for tokens in (1, 2)]
     chart = StudyChart("curves", "Curves", "", alt.layer(lines, marks), {"reports": reports})
     groups = list(ET.fromstring(draw_chart(chart, "ptb").svg).iter())
     symbols = [path for group in groups if "role-legend-symbol" in group.get("class", "") for path in group]

@@ -5,8 +5,8 @@ import re
 import pytest
 
 from memtune.reports.report_page import parameter_charts
-from memtune.reports.report_page.chart_parts import FamilyScales, StudyChart
-from memtune.reports.report_page.page_content import list_families
+from memtune.reports.report_page.chart_parts import MarkScales, StudyChart
+from memtune.reports.report_page.page_content import list_alternatives
 from memtune.reports.report_page.parameter_axes import format_level, make_axis
 from memtune.reports.report_page.parameter_charts import draw_parallel_coordinates
 from memtune.results.study.study_report import StudyReport
@@ -15,8 +15,8 @@ from memtune.trial_state import TrialState
 
 def test_a_parameter_that_a_family_lacks_has_a_place_for_absent_values(charts: dict[str, StudyChart]) -> None:
     rows = [row for row in charts["parallel_coordinates"].tables["trials"] if row["axis"] == "activation"]
-    assert {row["value"] for row in rows if row["family"] == "lstm"} == {"absent"}
-    assert "absent" not in {row["value"] for row in rows if row["family"] == "rnn"}
+    assert {row["value"] for row in rows if row["alternative"] == "lstm"} == {"absent"}
+    assert "absent" not in {row["value"] for row in rows if row["alternative"] == "rnn"}
 
 
 def test_trials_that_ended_early_are_marked_in_parallel_coordinates(
@@ -36,7 +36,7 @@ def test_a_diverged_trial_does_not_squeeze_the_axis_of_figures(report: StudyRepo
     diverged = trial.model_copy(update={"curve": {900: (trial.cost or 0.0) + 9.0}})
     trials = (*detail.trials[:place], diverged, *detail.trials[place + 1 :])
     changed = detail.model_copy(update={"trials": trials})
-    chart = draw_parallel_coordinates(changed, FamilyScales(list_families(report)))
+    chart = draw_parallel_coordinates(changed, MarkScales(list_alternatives(report)))
     assert chart is not None
     ends = {
         row["name"]: row["value"] for row in chart.tables["trials"] if row["axis"].startswith("validation")
@@ -60,7 +60,7 @@ def test_parallel_coordinates_read_each_field_of_a_trial_twice(
 
     monkeypatch.setattr(parameter_charts, "format_level", format_and_count)
     trials = report.detail.trials
-    assert draw_parallel_coordinates(report.detail, FamilyScales(list_families(report))) is not None
+    assert draw_parallel_coordinates(report.detail, MarkScales(list_alternatives(report))) is not None
     fields = {name for trial in trials for name in trial.fields}
     # To choose the axes and for the tooltips; the family, the figure and its place are no fields.
     assert len(read) <= len(trials) * (2 * len(fields) + 3) + 1

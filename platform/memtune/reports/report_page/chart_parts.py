@@ -40,7 +40,7 @@ MAX_DRAWN_FACTOR = 4.0
 IDEAL_DASH = [4, 3]
 SOLID = [1, 0]
 HIDDEN = "hidden"
-"""The parameter of a chart that lists the families that the reader has switched off."""
+"""The parameter of a chart that lists the alternatives that the reader has switched off."""
 
 
 @dataclass(frozen=True)
@@ -74,38 +74,40 @@ class StudyChart:
         return {**spec, "description": description, "params": params, "datasets": tables}
 
 
-class FamilyScales:
-    """The shapes, colours and dashes of families, the same in every chart of a report."""
+class MarkScales:
+    """The shapes, colours and dashes of alternatives, the same in every chart of a report.
 
-    def __init__(self, families: Iterable[str]) -> None:
-        self._marks = assign_marks(families)
-        self._families = list(self._marks)
+    Every row of a chart names its `alternative`, which is the family where no field is compared.
+    """
+
+    def __init__(self, alternatives: Iterable[str]) -> None:
+        self._marks = assign_marks(alternatives)
 
     def colour(self) -> alt.Color:
-        """The colour of `family`; the range is that of the configuration, so that it follows the theme."""
-        return alt.Color("family:N", scale=alt.Scale(domain=self._families))
+        """The colour of `alternative`; its range is in the configuration, so that it follows the theme."""
+        return alt.Color("alternative:N", scale=alt.Scale(domain=list(self._marks)))
 
     def shape(self) -> alt.Shape:
-        """The shape of `family`."""
+        """The shape of `alternative`."""
         paths = [mark.path for mark in self._marks.values()]
-        scale = alt.Scale(domain=self._families, range=paths)
-        return alt.Shape("family:N", scale=scale)
+        scale = alt.Scale(domain=list(self._marks), range=paths)
+        return alt.Shape("alternative:N", scale=scale)
 
     def dash(self) -> alt.StrokeDashValue:
-        """The dash of `family`, as conditions: a scale would dash the outlines of marks in a legend."""
+        """The dash of `alternative`, as conditions: a scale would dash the outlines of marks in a legend."""
         conditions = [
-            {"test": f"datum.family === {json.dumps(family)}", "value": list(mark.dash) or SOLID}
-            for family, mark in self._marks.items()
+            {"test": f"datum.alternative === {json.dumps(name)}", "value": list(mark.dash) or SOLID}
+            for name, mark in self._marks.items()
         ]
         return alt.StrokeDashValue(SOLID, condition=conditions)
 
     def encode(self, x: alt.X, y: alt.Y, tooltip: Sequence[alt.Tooltip]) -> dict[str, Any]:
-        """What marks of families at two axes have in common."""
+        """What marks at two axes have in common."""
         return {"x": x, "y": y, "color": self.colour(), "shape": self.shape(), "tooltip": tooltip}
 
     def filter(self, chart: alt.Chart) -> alt.Chart:
-        """The chart without the families that the reader has switched off."""
-        return chart.transform_filter(f"indexof({HIDDEN}, datum.family) < 0")
+        """The chart without the alternatives that the reader has switched off."""
+        return chart.transform_filter(f"indexof({HIDDEN}, datum.alternative) < 0")
 
 
 def plot_rows(name: str) -> alt.Chart:

@@ -27,6 +27,7 @@ from memtune.reports.report_page.chart_parts import make_config
 from memtune.reports.report_page.page_content import PageContent, describe_page
 from memtune.reports.text_console import make_json_data
 from memtune.results.study.study_report import CorpusReport, StudyReport
+from memtune.results.study.study_trials import name_by_alternative
 from memtune.storage.digests import hash_bytes
 from memtune.values import digest
 
@@ -86,7 +87,7 @@ def render_page(report: StudyReport | CorpusReport, content: PageContent | None 
         .render(
             report=report,
             content=content,
-            marks={family: _draw_mark(mark) for family, mark in assign_marks(content.families).items()},
+            marks={name: _draw_mark(mark) for name, mark in assign_marks(content.alternatives).items()},
             style=Markup((FOLDER / "report_page.css").read_text(encoding="utf-8")),
             colours=list(zip(COLOURS, DARK_COLOURS, strict=True)),
             charts=embed_json({"config": make_config(has_legend=False), "charts": charts}),
@@ -123,6 +124,7 @@ def _open_templates() -> jinja2.Environment:
     environment.filters["figure"] = format_figure_value
     environment.filters["count"] = lambda number: "" if number is None else f"{number:,.0f}"
     environment.filters["amount"] = lambda number: "" if number is None else format_amount(number, 3)
+    environment.filters["by_alternative"] = name_by_alternative
     environment.filters["probe"] = format_accuracy
     environment.filters["percent"] = lambda share: "" if share is None else f"{100 * share:,.1f} %"
     return environment
@@ -136,7 +138,7 @@ def format_figure_value(figure: float | None, objective: Objective) -> str:
 
 
 def _draw_mark(mark: FamilyMark) -> Markup:
-    """A family's mark as a small picture within a line of text."""
+    """A mark as a small picture within a line of text."""
     place = COLOURS.index(mark.colour)
     return Markup(
         '<svg class="mark" viewBox="-1.15 -1.15 2.3 2.3" aria-hidden="true">'

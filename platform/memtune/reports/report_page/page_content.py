@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from memtune.reports.report_page.chart_parts import FamilyScales, StudyChart
-from memtune.reports.report_page.parameter_axes import format_level, name_fields
+from memtune.reports.report_page.chart_parts import MarkScales, StudyChart
+from memtune.reports.report_page.parameter_axes import ALTERNATIVE, format_level, name_fields, read_field
 from memtune.reports.report_page.parameter_charts import (
     draw_importance,
     draw_parallel_coordinates,
@@ -23,7 +23,9 @@ from memtune.reports.report_page.trial_charts import (
 from memtune.results.study.provenance import ShellCommand
 from memtune.results.study.study_leaderboard import StudyLeaderboard
 from memtune.results.study.study_report import CorpusReport, StudyReport
+from memtune.results.study.study_trials import name_by_alternative
 from memtune.search import MIN_IMPORTANCE_TRIALS, MIN_PARAMETER_TRIALS
+from memtune.spaces import FAMILY_FIELD
 
 
 class ChartSection(NamedTuple):
@@ -35,15 +37,21 @@ class ChartSection(NamedTuple):
     charts: tuple[StudyChart, ...]
 
 
-def list_families(report: StudyReport) -> list[str]:
-    """The families of the study's trials, by name."""
-    return sorted({trial.family for trial in report.detail.trials})
+def list_alternatives(report: StudyReport) -> list[str]:
+    """The alternatives of the study's trials, by name."""
+    return sorted({trial.alternative for trial in report.detail.trials})
+
+
+def list_families(report: CorpusReport) -> list[str]:
+    """The families of all studies of a corpus, by name."""
+    studies = [study for label in report.labels for study in label.studies]
+    return sorted({trial.family for study in studies for trial in study.detail.trials})
 
 
 def list_sections(report: StudyReport) -> list[ChartSection]:
     """The sections that have a chart."""
     detail, leaderboard, ideal = report.detail, report.leaderboard, report.ideal
-    objective, scales = detail.summary.objective, FamilyScales(list_families(report))
+    objective, scales = detail.summary.objective, MarkScales(list_alternatives(report))
     best = detail.best.number if detail.best else -1
     best_of = draw_best_of(report.verdict.efforts if report.verdict else (), objective, scales)
     drawn: list[tuple[str, str, Sequence[StudyChart | None]]] = [
@@ -78,9 +86,7 @@ def _keep_drawn(sections: Iterable[tuple[str, str, Sequence[StudyChart | None]]]
 
 def list_corpus_sections(report: CorpusReport) -> list[ChartSection]:
     """A section for each label of a corpus with a configuration of full length."""
-    scales = FamilyScales(
-        family for label in report.labels for study in label.studies for family in list_families(study)
-    )
+    scales = MarkScales(list_families(report))
     found = []
     for place, label in enumerate(report.labels):
         ideal = report.ideal if label.objective.has_ideal else None
@@ -106,7 +112,8 @@ class PageContent:
     title: str
     subject: str
     """The name of the study or the corpus."""
-    families: tuple[str, ...]
+    alternatives: tuple[str, ...]
+    """That the reader may switch off: of a study, or the families of a corpus."""
     sections: dict[str, ChartSection]
     """By their key."""
     settings: dict[str, str]
@@ -133,9 +140,9 @@ def _describe_study(report: StudyReport) -> PageContent:
     return PageContent(
         title=report.detail.summary.question or f"Study {report.detail.summary.name}",
         subject=report.detail.summary.name,
-        families=tuple(list_families(report)),
+        alternatives=tuple(list_alternatives(report)),
         sections={section.key: section for section in list_sections(report)},
-        settings=_describe_settings(report),
+        settings=_describe_settings(report, ALTERNATIVE),
         equality_of=(describe_equality(report.leaderboard),),
         commands=report.provenance.commands,
         importance_note="" if report.detail.importance else NO_IMPORTANCE,
@@ -147,26 +154,29 @@ def _describe_corpus(report: CorpusReport) -> PageContent:
     return PageContent(
         title=f"Which model is best for {report.corpus}?",
         subject=report.corpus,
-        families=tuple(sorted({family for study in studies for family in list_families(study)})),
+        alternatives=tuple(list_families(report)),
         sections={section.key: section for section in list_corpus_sections(report)},
         settings={
-            identity: text for study in studies for identity, text in _describe_settings(study).items()
+            identity: text
+            for study in studies
+            for identity, text in _describe_settings(study, FAMILY_FIELD).items()
         },
         equality_of=tuple(describe_equality(label.leaderboard) for label in report.labels),
         commands=tuple(_list_commands(report)),
     )
 
 
-def _describe_settings(report: StudyReport) -> dict[str, str]:
-    """The fields in which the trials of a configuration's family differ, as `name value` words."""
+def _describe_settings(report: StudyReport, group: str) -> dict[str, str]:
+    """The fields in which the trials of a configuration's family or alternative differ, in words."""
     trials = report.detail.trials
-    varying = {family: list_varying(trials, family) for family in list_families(report)}
+    values = {read_field(trial, group) for trial in trials}
+    varying = {value: list_varying(trials, group, value) for value in values}
     short = name_fields(sorted({name for names in varying.values() for name in names}))
     return {
         trial.identity: ", ".join(
-            f"{short[name]} {format_level(trial.fields[name])}"
-            for name in varying[trial.family]
-            if trial.fields.get(name) is not None
+            f"{short[name]} {format_level(value)}"
+            for name in varying[read_field(trial, group)]
+            if (value := read_field(trial, name)) is not None
         )
         for trial in trials
     }
@@ -184,7 +194,7 @@ def describe_equality(leaderboard: StudyLeaderboard) -> tuple[str, ...]:
     seen = f"{tokens:,}" if fewest == tokens else f"{fewest:,} to {tokens:,}"
     found.append(f"Equal budgets: every trained configuration has seen {seen} tokens.")
     if early:
-        names = ", ".join(f"{entry.name} after {entry.tokens:,} tokens" for entry in early)
+        names = ", ".join(f"{name_by_alternative(entry)} after {entry.tokens:,} tokens" for entry in early)
         found[0] = f"Equal budgets of {tokens:,} tokens. Ended by themselves before: {names}."
     if counted:
         families = ", ".join(sorted({entry.family for entry in counted}))

@@ -6,9 +6,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from memtune.reports.report_page.chart_parts import choose_ticks, divide
+from memtune.results.study.study_trials import StudyTrial
 from memtune.spaces import FAMILY_FIELD
 from memtune.values import shorten_field
 
+ALTERNATIVE = "alternative"
+"""What a study compares, where a field of its trials is asked for."""
 ABSENT_PLACE = -0.25
 """Where an axis shows trials whose model does not have the parameter."""
 LOGARITHMIC_RATIO = 8.0
@@ -139,6 +142,7 @@ def _is_clear(left: tuple[float, str], right: tuple[float, str], characters: int
     return (right[0] - left[0]) * characters >= needed
 
 
-def read_field(fields: Mapping[str, Any], family: str, field: str) -> Any:
-    """The value of a field of a trial; None for a model that does not have it."""
-    return family if field == FAMILY_FIELD else fields.get(field)
+def read_field(trial: StudyTrial, field: str) -> Any:
+    """The value of a field of a trial, or its alternative; None for a model that does not have the field."""
+    own = {FAMILY_FIELD: trial.family, ALTERNATIVE: trial.alternative}
+    return own[field] if field in own else trial.fields.get(field)

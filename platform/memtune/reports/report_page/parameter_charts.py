@@ -10,7 +10,7 @@ from memtune.objective import Objective
 from memtune.reports.report_page.chart_parts import (
     HOLLOW_SIZE,
     MUTED,
-    FamilyScales,
+    MarkScales,
     Row,
     StudyChart,
     choose_scale,
@@ -23,6 +23,7 @@ from memtune.reports.report_page.chart_parts import (
 )
 from memtune.reports.report_page.parameter_axes import (
     ABSENT_PLACE,
+    ALTERNATIVE,
     ParameterAxis,
     format_level,
     make_axis,
@@ -30,9 +31,10 @@ from memtune.reports.report_page.parameter_axes import (
     read_field,
 )
 from memtune.results.study.study_detail import StudyDetail
-from memtune.results.study.study_trials import StudyTrial
+from memtune.results.study.study_trials import StudyTrial, name_by_alternative
 from memtune.search import MIN_PARAMETER_TRIALS
 from memtune.spaces import FAMILY_FIELD
+from memtune.studies.definition.study_terms import name_value
 from memtune.trial_state import TrialState
 
 MAX_BARS, MAX_SLICES, MAX_AXES = 15, 6, 8
@@ -90,24 +92,24 @@ def draw_importance(detail: StudyDetail) -> StudyChart | None:
     )
 
 
-def draw_slices(detail: StudyDetail, scales: FamilyScales) -> Iterator[StudyChart]:
+def draw_slices(detail: StudyDetail, scales: MarkScales) -> Iterator[StudyChart]:
     """The figure against each of the most important parameters, with a place for trials without it."""
     trials = _list_valued(detail)
     for axis in _choose_axes(detail, trials)[:MAX_SLICES]:
-        if axis.field != FAMILY_FIELD:
+        if axis.field not in (FAMILY_FIELD, ALTERNATIVE):
             yield _draw_slice(detail, trials, axis, scales)
 
 
 def _draw_slice(
-    detail: StudyDetail, trials: Sequence[StudyTrial], axis: ParameterAxis, scales: FamilyScales
+    detail: StudyDetail, trials: Sequence[StudyTrial], axis: ParameterAxis, scales: MarkScales
 ) -> StudyChart:
     objective = detail.summary.objective
     figures = [objective.compute_figure(trial.cost or 0.0) for trial in trials]
-    values = [read_field(trial.fields, trial.family, axis.field) for trial in trials]
+    values = [read_field(trial, axis.field) for trial in trials]
     rows: list[Row] = [
         {
-            "name": trial.name,
-            "family": trial.family,
+            "name": name_by_alternative(trial),
+            "alternative": trial.alternative,
             "place": axis.find_place(value),
             "value": "absent" if value is None else format_level(value),
             "figure": figure,
@@ -151,7 +153,7 @@ def _plot_ticks() -> alt.Chart:
     return plot_rows("ticks").transform_filter("datum.min_pixels <= width && width < datum.max_pixels")
 
 
-def draw_parallel_coordinates(detail: StudyDetail, scales: FamilyScales) -> StudyChart | None:
+def draw_parallel_coordinates(detail: StudyDetail, scales: MarkScales) -> StudyChart | None:
     """A line for each trial over the parameters, one below the other; None with fewer than two of them."""
     trials, objective = _list_valued(detail), detail.summary.objective
     axes = _choose_axes(detail, trials)[:MAX_AXES]
@@ -166,15 +168,13 @@ def draw_parallel_coordinates(detail: StudyDetail, scales: FamilyScales) -> Stud
     top = {trial.identity for trial in complete[: max(1, round(TOP_SHARE * len(complete)))]}
     rows: list[Row] = []
     for trial, figure, end in zip(trials, map(format_level, figures), drawn, strict=True):
-        places = [
-            (axis, axis.find_place(read_field(trial.fields, trial.family, axis.field))) for axis in axes
-        ]
+        places = [(axis, axis.find_place(read_field(trial, axis.field))) for axis in axes]
         for order, (axis, place) in enumerate([*places, (last, last.find_place(float(end)))]):
-            value = read_field(trial.fields, trial.family, axis.field) if axis is not last else figure
+            value = read_field(trial, axis.field) if axis is not last else figure
             rows.append(
                 {
-                    "name": trial.name,
-                    "family": trial.family,
+                    "name": name_by_alternative(trial),
+                    "alternative": trial.alternative,
                     "axis": axis.label,
                     "order": order,
                     "place": place,
@@ -188,9 +188,7 @@ def draw_parallel_coordinates(detail: StudyDetail, scales: FamilyScales) -> Stud
     return _join_axes(rows, [*axes, last], scales, far if max(figures) > limit else "")
 
 
-def _join_axes(
-    rows: list[Row], axes: Sequence[ParameterAxis], scales: FamilyScales, remark: str
-) -> StudyChart:
+def _join_axes(rows: list[Row], axes: Sequence[ParameterAxis], scales: MarkScales, remark: str) -> StudyChart:
     labels = [axis.label for axis in axes]
     ticks = [{**tick._asdict(), "axis": axis.label} for axis in axes for tick in axis.ticks]
     x = alt.X("place:Q", scale=PLACES, title=None).axis(None)
@@ -224,9 +222,9 @@ def _join_axes(
     return StudyChart(
         name="parallel_coordinates",
         title="Parallel coordinates",
-        caption=f"Each trial is a line from its family to its figure. The best {TOP_SHARE:.0%} of the trials "
-        "are strong; hollow marks ended early, at fewer tokens. Trials whose model does not have a parameter "
-        f'pass through "absent".{remark}',
+        caption=f"Each trial is a line from its {axes[0].label} to its figure. The best {TOP_SHARE:.0%} of "
+        "the trials are strong; hollow marks ended early, at fewer tokens. Trials whose model does not have "
+        f'a parameter pass through "absent".{remark}',
         chart=alt.layer(scales.filter(lines), *marks, texts),
         tables={"trials": rows, "ticks": ticks},
         height=AXIS_PIXELS * len(axes),
@@ -253,26 +251,46 @@ def _find_limit(trials: Sequence[StudyTrial], objective: Objective) -> float:
 
 
 def _choose_axes(detail: StudyDetail, trials: Sequence[StudyTrial]) -> list[ParameterAxis]:
-    """The parameters in which trials differ, the family first and then the most important."""
+    """The parameters in which trials differ, what the study compares first and then the most important."""
     importance = defaultdict[str, float](float)
     for parameter in detail.importance:
         importance[parameter.field] += parameter.importance
-    # Families may differ in what none of them searches.
-    names = {name for family in {trial.family for trial in trials} for name in list_varying(trials, family)}
-    # A field that is 0 or absent in every trial but one family's says less than one that many have.
-    having = {name: sum(trial.fields.get(name) is not None for trial in trials) for name in names}
+    # Alternatives may differ in what none of them searches.
+    alternatives = {trial.alternative for trial in trials}
+    names = {name for own in alternatives for name in list_varying(trials, ALTERNATIVE, own)}
+    # A field that is 0 or absent in every trial but one alternative's says less than one that many have.
+    having = {name: sum(read_field(trial, name) is not None for trial in trials) for name in names}
     ordered = sorted(names, key=lambda name: (-importance[name], -having[name], name))
-    labels = name_fields([FAMILY_FIELD, *ordered])
+    leading = _find_compared(trials)
+    labels = name_fields([leading, *ordered])
     found = (
-        make_axis(name, labels[name], [read_field(trial.fields, trial.family, name) for trial in trials])
-        for name in [FAMILY_FIELD, *ordered]
+        make_axis(name, labels[name], [read_field(trial, name) for trial in trials])
+        for name in [leading, *ordered]
     )
     return [axis for axis in found if axis is not None]
 
 
-def list_varying(trials: Sequence[StudyTrial], family: str) -> list[str]:
-    """The fields in which trials of a family differ, without those that hold a list in any trial."""
-    own = [trial.fields for trial in trials if trial.family == family]
+def _find_compared(trials: Sequence[StudyTrial]) -> str:
+    """The field whose values are the alternatives; ALTERNATIVE where there is none, as of named mixers."""
+    fields = dict.fromkeys([FAMILY_FIELD, *(name for trial in trials for name in trial.fields)])
+    return next(
+        (
+            field
+            for field in fields
+            if all(name_value(field, read_field(trial, field)) == trial.alternative for trial in trials)
+        ),
+        ALTERNATIVE,
+    )
+
+
+def list_varying(trials: Sequence[StudyTrial], group: str, value: str) -> list[str]:
+    """The fields in which the trials of a family or an alternative differ, the family among them.
+
+    `group` is FAMILY_FIELD or ALTERNATIVE. Fields that hold a list in any trial are left out.
+    """
+    own = [
+        {FAMILY_FIELD: trial.family, **trial.fields} for trial in trials if read_field(trial, group) == value
+    ]
     lists = {name for trial in trials for name, value in trial.fields.items() if isinstance(value, list)}
     names = dict.fromkeys(name for fields in own for name in fields if name not in lists)
     return [name for name in names if len({str(fields.get(name)) for fields in own}) > 1]

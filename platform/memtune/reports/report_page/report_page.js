@@ -12,7 +12,7 @@
       try {
         const drawn = await window.vegaEmbed(element, data.charts[element.dataset.chart], options);
         views.set(element.dataset.chart, drawn.view);
-        if (hidden.size > 0) hideFamilies(drawn.view);
+        if (hidden.size > 0) hideAlternatives(drawn.view);
       } catch (error) {
         element.textContent = "This chart could not be drawn; the tables have its values.";
         console.error(error);
@@ -21,21 +21,21 @@
     root.dataset.drawn = String(views.size);
   })();
 
-  function hideFamilies(view) {
+  function hideAlternatives(view) {
     try {
       view.signal("hidden", [...hidden]).run();
     } catch {
-      // A chart without families has no such signal.
+      // A chart without alternatives has no such signal.
     }
   }
 
-  for (const chip of document.querySelectorAll("[data-family]")) {
+  for (const chip of document.querySelectorAll("[data-alternative]")) {
     chip.addEventListener("click", () => {
       const isShown = chip.getAttribute("aria-pressed") === "true";
       chip.setAttribute("aria-pressed", String(!isShown));
-      if (isShown) hidden.add(chip.dataset.family);
-      else hidden.delete(chip.dataset.family);
-      views.forEach(hideFamilies);
+      if (isShown) hidden.add(chip.dataset.alternative);
+      else hidden.delete(chip.dataset.alternative);
+      views.forEach(hideAlternatives);
     });
   }
 

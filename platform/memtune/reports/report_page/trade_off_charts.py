@@ -11,7 +11,7 @@ from memtune.reports.report_page.chart_parts import (
     MARK_SIZE,
     MUTED,
     SEED_SIZE,
-    FamilyScales,
+    MarkScales,
     Row,
     StudyChart,
     choose_labels,
@@ -31,6 +31,7 @@ from memtune.reports.study_tables import describe_reference
 from memtune.results.study.study_detail import StudyDetail
 from memtune.results.study.study_front import describe_seeds
 from memtune.results.study.study_leaderboard import StudyLeaderboard, TradeOff, make_trade_off
+from memtune.results.study.study_trials import name_by_alternative
 from memtune.search import SIZE_UNITS
 from memtune.tracking import LeaderboardRow
 from memtune.trial_state import TrialState
@@ -43,7 +44,7 @@ OTHER_SIZE, OTHER_OPACITY = 30, 0.55
 
 @dataclass(frozen=True)
 class _Points:
-    """What a chart draws; every row has `name`, `family`, `amount` and `figure`."""
+    """What a chart draws; every row has `name`, `alternative`, `amount` and `figure`."""
 
     rows: list[Row]
     """Configurations of full length, the best first, with `seeds`, `best` and `front`."""
@@ -52,7 +53,7 @@ class _Points:
     others: list[Row] = field(default_factory=list)
     """Trials of another number of tokens."""
     counted: list[Row] = field(default_factory=list)
-    """The best model of each family that learns by counting, which has no amount."""
+    """The best model of each alternative that learns by counting, which has no amount."""
 
     @property
     def trained(self) -> list[float]:
@@ -85,14 +86,14 @@ class _Points:
 
 
 def draw_trade_offs(
-    leaderboard: StudyLeaderboard, objective: Objective, ideal: float | None, best: int, scales: FamilyScales
+    leaderboard: StudyLeaderboard, objective: Objective, ideal: float | None, best: int, scales: MarkScales
 ) -> Iterator[StudyChart]:
-    """The figure against each quantity; strips by family where all configurations have the same amount."""
+    """The figure against each quantity; strips by alternative where all amounts are the same."""
     trained = [entry for entry in leaderboard.entries if not entry.is_counted]
     near = select_drawn(trained, objective)
-    counted = _label_first_of_families(
+    counted = _label_best_of_alternatives(
         [
-            {"name": entry.name, "family": entry.family, "figure": entry.figure}
+            {"name": name_by_alternative(entry), "alternative": entry.alternative, "figure": entry.figure}
             for entry in leaderboard.entries
             if entry.is_counted and is_drawable(entry.figure)
         ]
@@ -103,8 +104,8 @@ def draw_trade_offs(
             continue
         rows = [
             {
-                "name": entry.name,
-                "family": entry.family,
+                "name": name_by_alternative(entry),
+                "alternative": entry.alternative,
                 "amount": amount,
                 "figure": entry.figure,
                 "seeds": entry.estimate.seeds,
@@ -114,7 +115,12 @@ def draw_trade_offs(
             for entry, amount in measured
         ]
         seeds = [
-            {"name": entry.name, "family": entry.family, "amount": amount, "figure": figure}
+            {
+                "name": name_by_alternative(entry),
+                "alternative": entry.alternative,
+                "amount": amount,
+                "figure": figure,
+            }
             for entry, amount in measured
             for figure in map(objective.compute_figure, entry.cost_by_seed.values())
             # The mark of a configuration with one seed is that seed.
@@ -163,9 +169,9 @@ def draw_trials(rows: Sequence[LeaderboardRow], ideal: float | None) -> StudyCha
         [_describe_row(row, row.figure) for row in seeds],
         ideal,
         [_describe_row(row, row.ranked_figure) for row in trained if row.run_id not in known],
-        _label_first_of_families([_describe_row(row, row.ranked_figure) for row in counted]),
+        _label_best_of_alternatives([_describe_row(row, row.ranked_figure) for row in counted]),
     )
-    chart = _draw(trade_off, points, objective, FamilyScales(row.family for row in rows))
+    chart = _draw(trade_off, points, objective, MarkScales(row.family for row in rows))
     text = chart.caption if full else f"Over {trade_off.describe()}."
     if points.others:
         text += " Small pale marks have another number of tokens and do not compare."
@@ -177,19 +183,19 @@ def draw_trials(rows: Sequence[LeaderboardRow], ideal: float | None) -> StudyCha
 def _describe_row(row: LeaderboardRow, figure: float | None) -> Row:
     return {
         "name": f"{row.study}: {row.name}",
-        "family": row.family,
+        "alternative": row.family,
         "amount": row.parameter_count,
         "figure": figure,
     }
 
 
-def _label_first_of_families(rows: Sequence[Row]) -> list[Row]:
-    """The first row of each family, with its family and figure as a label."""
-    first = {row["family"]: row for row in reversed(rows)}
-    return [{**row, "label": f"{family} {row['figure']:.4g}"} for family, row in first.items()]
+def _label_best_of_alternatives(rows: Sequence[Row]) -> list[Row]:
+    """The first row of each alternative, with its alternative and figure as a label."""
+    first = {row["alternative"]: row for row in reversed(rows)}
+    return [{**row, "label": f"{name} {row['figure']:.4g}"} for name, row in first.items()]
 
 
-def _draw(trade_off: TradeOff, points: _Points, objective: Objective, scales: FamilyScales) -> StudyChart:
+def _draw(trade_off: TradeOff, points: _Points, objective: Objective, scales: MarkScales) -> StudyChart:
     draw = _draw_strips if trade_off.is_equal else _draw_points
     return draw(trade_off, points, objective, scales)
 
@@ -200,7 +206,7 @@ def _scale_figures(points: _Points, objective: Objective) -> tuple[alt.Scale, li
 
 
 def _draw_points(
-    trade_off: TradeOff, points: _Points, objective: Objective, scales: FamilyScales
+    trade_off: TradeOff, points: _Points, objective: Objective, scales: MarkScales
 ) -> StudyChart:
     horizontal, ticks = choose_scale(row["amount"] for row in [*points.rows, *points.others])
     vertical, figure_ticks = _scale_figures(points, objective)
@@ -237,13 +243,13 @@ def _draw_points(
 
 
 def _draw_strips(
-    trade_off: TradeOff, points: _Points, objective: Objective, scales: FamilyScales
+    trade_off: TradeOff, points: _Points, objective: Objective, scales: MarkScales
 ) -> StudyChart:
-    # The leaderboard's order, so the first of a family is its best.
-    families = list(dict.fromkeys(row["family"] for row in [*points.rows, *points.others]))
+    # The leaderboard's order, so the first of an alternative is its best.
+    names = list(dict.fromkeys(row["alternative"] for row in [*points.rows, *points.others]))
     scale, ticks = _scale_figures(points, objective)
     x = place_figure(alt.X, scale, ticks, objective)
-    y = alt.Y("family:N", sort=families, title=None).axis(domain=False, ticks=False, grid=True)
+    y = alt.Y("alternative:N", sort=names, title=None).axis(domain=False, ticks=False, grid=True)
     encoded = _encode_marks(x, y, trade_off, objective, scales)
     marks = plot_rows("points").mark_point(filled=True, size=MARK_SIZE, opacity=0.85, clip=True)
     layers = [
@@ -255,11 +261,11 @@ def _draw_strips(
     return StudyChart(
         name=f"validation_by_{trade_off.quantity}",
         title=f"At equal {trade_off.unit}",
-        caption=f"All have {trade_off.describe()}: a strip for each family, the best family first. Marks are "
+        caption=f"All have {trade_off.describe()}: a strip for each alternative, the best first. Marks are "
         f"means over seeds, dots single seeds.{_describe_ring(points)}",
         chart=alt.layer(*layers),
         tables=points.tables,
-        height=STRIP_PIXELS * max(3, len(families)),
+        height=STRIP_PIXELS * max(3, len(names)),
     )
 
 
@@ -267,7 +273,7 @@ def _describe_ring(points: _Points) -> str:
     return " The ring is the best configuration." if any(row["best"] for row in points.rows) else ""
 
 
-def _draw_background(points: _Points, encoded: dict[str, Any], scales: FamilyScales) -> Iterator[alt.Chart]:
+def _draw_background(points: _Points, encoded: dict[str, Any], scales: MarkScales) -> Iterator[alt.Chart]:
     """Seeds as dots, and trials that do not compare as small marks."""
     dots = plot_rows("seeds").mark_circle(size=SEED_SIZE, opacity=0.5, clip=True)
     yield scales.filter(dots.encode(x=encoded["x"], y=encoded["y"], color=scales.colour()))
@@ -281,7 +287,7 @@ def _draw_background(points: _Points, encoded: dict[str, Any], scales: FamilySca
 def _draw_counted(
     points: _Points,
     along: alt.X | alt.Y,
-    scales: FamilyScales,
+    scales: MarkScales,
     align: Literal["center", "right"],
     dx: int,
     dy: int,
@@ -297,7 +303,7 @@ def _draw_counted(
 
 
 def _encode_marks(
-    x: alt.X, y: alt.Y, trade_off: TradeOff, objective: Objective, scales: FamilyScales
+    x: alt.X, y: alt.Y, trade_off: TradeOff, objective: Objective, scales: MarkScales
 ) -> dict[str, Any]:
     tooltip = [
         alt.Tooltip("name:N", title="configuration"),

@@ -10,7 +10,7 @@ from memtune.reports.report_page.chart_parts import (
     MARK_SIZE,
     MUTED,
     SEED_SIZE,
-    FamilyScales,
+    MarkScales,
     Row,
     StudyChart,
     choose_scale,
@@ -27,7 +27,7 @@ from memtune.reports.report_page.chart_parts import (
 from memtune.results.study.alternative_comparison import AlternativeEffort
 from memtune.results.study.study_detail import StudyDetail
 from memtune.results.study.study_leaderboard import LeaderboardEntry, StudyLeaderboard
-from memtune.results.study.study_trials import StudyTrial
+from memtune.results.study.study_trials import StudyTrial, name_by_alternative
 from memtune.trial_state import TrialState
 
 MAX_ROWS = 20
@@ -38,9 +38,9 @@ JITTERLESS_OPACITY = 0.75
 
 
 def draw_seeds(
-    leaderboard: StudyLeaderboard, objective: Objective, ideal: float | None, best: int, scales: FamilyScales
+    leaderboard: StudyLeaderboard, objective: Objective, ideal: float | None, best: int, scales: MarkScales
 ) -> StudyChart | None:
-    """A row for each configuration: its seeds as dots, their mean as the family's mark, its interval.
+    """A row for each configuration: its seeds as dots, their mean as the alternative's mark, its interval.
 
     `best` is the number of the study's best configuration. None without a configuration of full length.
     """
@@ -49,7 +49,12 @@ def draw_seeds(
         return None
     shown_ideal = choose_ideal(ideal, entries)
     seeds = [
-        {"name": entry.name, "family": entry.family, "seed": seed, "figure": objective.compute_figure(cost)}
+        {
+            "name": name_by_alternative(entry),
+            "alternative": entry.alternative,
+            "seed": seed,
+            "figure": objective.compute_figure(cost),
+        }
         for entry in entries
         for seed, cost in entry.cost_by_seed.items()
         if is_drawable(objective.compute_figure(cost)) and not entry.is_counted
@@ -57,7 +62,7 @@ def draw_seeds(
     means = [_describe_mean(entry, best) for entry in entries]
     scale, ticks = _scale_rows(seeds, means, shown_ideal)
     x = place_figure(alt.X, scale, ticks, objective)
-    y = alt.Y("name:N", sort=[entry.name for entry in entries], title=None)
+    y = alt.Y("name:N", sort=[row["name"] for row in means], title=None)
     y = y.axis(domain=False, ticks=False, grid=True)
     layers = [*draw_ideal(shown_ideal, x), *map(scales.filter, _draw_rows(x, y, scale, objective, scales))]
     layers.append(scales.filter(draw_ring("means", x, y)))
@@ -87,7 +92,7 @@ def _scale_rows(
 
 
 def _draw_rows(
-    x: alt.X, y: alt.Y, scale: alt.Scale, objective: Objective, scales: FamilyScales
+    x: alt.X, y: alt.Y, scale: alt.Scale, objective: Objective, scales: MarkScales
 ) -> list[alt.Chart]:
     """Intervals, dots of the seeds, and marks of the means, which are filled for models that are trained."""
     tooltip = [alt.Tooltip("name:N", title="configuration"), tell_figure(objective)]
@@ -112,8 +117,8 @@ def _draw_rows(
 def _describe_mean(entry: LeaderboardEntry, best: int) -> Row:
     low, high = entry.interval or (None, None)
     return {
-        "name": entry.name,
-        "family": entry.family,
+        "name": name_by_alternative(entry),
+        "alternative": entry.alternative,
         "figure": entry.figure,
         "low": low if is_drawable(low) else None,
         "high": high if is_drawable(high) else None,
@@ -157,7 +162,7 @@ def _describe_edges(
     return text
 
 
-def draw_learning_curves(detail: StudyDetail, ideal: float | None, scales: FamilyScales) -> StudyChart | None:
+def draw_learning_curves(detail: StudyDetail, ideal: float | None, scales: MarkScales) -> StudyChart | None:
     """Validation against tokens: a line for each trial and each seed, hollow ends where a trial was stopped.
 
     A model that counts is a horizontal line: it reads the text once. None before the first validation.
@@ -188,7 +193,7 @@ def draw_learning_curves(detail: StudyDetail, ideal: float | None, scales: Famil
     )
 
 
-def _draw_curves(x: alt.X, y: alt.Y, objective: Objective, scales: FamilyScales) -> list[alt.Chart]:
+def _draw_curves(x: alt.X, y: alt.Y, objective: Objective, scales: MarkScales) -> list[alt.Chart]:
     """The lines of the trials, their ends, and a horizontal line for each model that counts."""
     tooltip = [
         alt.Tooltip("name:N", title="trial"),
@@ -227,8 +232,8 @@ def _list_reports(trial: StudyTrial, objective: Objective) -> Iterator[Row]:
     drawn = [(tokens, figure) for tokens, figure in points if is_drawable(figure)]
     for place, (tokens, figure) in enumerate(drawn, start=1):
         yield {
-            "name": trial.name,
-            "family": trial.family,
+            "name": name_by_alternative(trial),
+            "alternative": trial.alternative,
             "state": trial.state.label,
             "tokens": tokens,
             "figure": figure,
@@ -247,15 +252,15 @@ def _scale_figures(
     return choose_scale([*shown, *([ideal] if ideal else [])])
 
 
-def draw_progress(detail: StudyDetail, ideal: float | None, scales: FamilyScales) -> Iterator[StudyChart]:
+def draw_progress(detail: StudyDetail, ideal: float | None, scales: MarkScales) -> Iterator[StudyChart]:
     """The lowest validation so far against the tokens and the core hours of all trials."""
     objective = detail.summary.objective
     searched = [trial for trial in detail.trials if not trial.is_repeat]
     trial_by_number = {trial.number: trial for trial in searched}
     rows: list[Row] = [
         {
-            "name": point.name,
-            "family": trial_by_number[point.number].family,
+            "name": name_by_alternative(trial_by_number[point.number]),
+            "alternative": trial_by_number[point.number].alternative,
             "tokens": point.tokens,
             "core_hours": point.core_hours,
             "figure": objective.compute_figure(point.cost),
@@ -298,11 +303,11 @@ def draw_progress(detail: StudyDetail, ideal: float | None, scales: FamilyScales
 
 
 def draw_best_of(
-    efforts: Sequence[AlternativeEffort], objective: Objective, scales: FamilyScales
+    efforts: Sequence[AlternativeEffort], objective: Objective, scales: MarkScales
 ) -> StudyChart | None:
     """The expected best figure against the number of configurations; None below two of an alternative."""
     rows: list[Row] = [
-        {"name": effort.name, "family": effort.family, "configurations": count, "figure": figure}
+        {"alternative": effort.name, "configurations": count, "figure": figure}
         for effort in efforts
         for count, figure in enumerate(effort.best_of, start=1)
         if is_drawable(figure)
@@ -319,12 +324,14 @@ def draw_best_of(
     ).axis(tickMinStep=1, format="d", grid=False)
     marks = {"x": x, "y": place_figure(alt.Y, vertical, ticks, objective), "color": scales.colour()}
     tooltip = [
-        alt.Tooltip("name:N", title="alternative"),
+        alt.Tooltip("alternative:N"),
         alt.Tooltip("configurations:Q"),
         tell_figure(objective),
     ]
     lines = (
-        plot_rows("expected").mark_line(clip=True).encode(**marks, strokeDash=scales.dash(), detail="name:N")
+        plot_rows("expected")
+        .mark_line(clip=True)
+        .encode(**marks, strokeDash=scales.dash(), detail="alternative:N")
     )
     points = plot_rows("expected").mark_point(filled=True, size=HOLLOW_SIZE / 2, opacity=1, clip=True)
     return StudyChart(

@@ -35,7 +35,7 @@ class WinnerComparison(Value):
     """The best alternative against another one; of a single alternative, its two best configurations."""
 
     name: str
-    family: str
+    alternative: str
     figure: float
     margin: float | None
     """By how much the winner is better: per cent of perplexity, or points of accuracy; None where the other
@@ -121,7 +121,7 @@ def _compare(
     margin = objective.compute_margin(winner.estimate.cost, other.estimate.cost)
     found = WinnerComparison(
         name=name_with_alternative(other),
-        family=other.best.family,
+        alternative=other.best.alternative,
         figure=objective.compute_figure(other.estimate.cost),
         margin=margin if margin >= 0 else None,
         by_seeds=by_seeds,
@@ -167,7 +167,6 @@ class AlternativeEffort(Value):
     """The trials and repeats of one alternative."""
 
     name: str
-    family: str
     configurations: int
     """Different ones that the search started."""
     tokens: int
@@ -191,7 +190,6 @@ def _measure(trials: Sequence[StudyTrial], objective: Objective) -> AlternativeE
     costs = [trial.cost for trial in searched.values() if trial.cost is not None and is_rankable(trial.cost)]
     return AlternativeEffort(
         name=trials[0].alternative,
-        family=trials[0].family,
         configurations=len(searched),
         tokens=sum(trial.tokens for trial in trials),
         cpu_hours=sum(trial.cpu_hours for trial in trials),

@@ -6,7 +6,7 @@ from memtune.corpora import Corpus
 from memtune.number_format import format_parameters
 from memtune.results.ranking.selection import DIGITS, Configuration
 from memtune.results.study.study_leaderboard import describe_model, make_entry
-from memtune.results.study.study_trials import StudyTrial
+from memtune.results.study.study_trials import StudyTrial, name_by_alternative
 from memtune.results.study.study_view import StudyView
 from memtune.results.study.verdicts import Verdict
 from memtune.spaces import FAMILY_FIELD
@@ -130,7 +130,7 @@ def describe_answer(view: StudyView, verdict: Verdict, winner: Configuration[Stu
     gpu = f" and {entry.gpu_hours:.3g} GPU h" if entry.gpu_hours else ""
     money = f", {entry.money:.3g} {prices.currency}" if prices and entry.money is not None else ""
     first = [
-        f"**{winner.title}**: {objective} {objective.format_figure(entry.figure, DIGITS)}",
+        f"**{name_by_alternative(entry)}**: {objective} {objective.format_figure(entry.figure, DIGITS)}",
         *([f"margin {margin:.1f} {objective.margin_unit}"] if margin is not None else []),
         format_parameters(entry.sizes.parameters if entry.sizes else 0, is_short=True),
         f"{entry.cpu_hours:.3g} core h{gpu}{money}",
@@ -166,7 +166,7 @@ def format_alternatives(view: StudyView) -> str:
     rows = []
     for found in view.alternative_bests:
         entry = make_entry(view, found)
-        row = [entry.name, entry.model]
+        row = [name_by_alternative(entry), entry.model]
         row += [entry.estimate.format(objective, DIGITS)]
         row += [] if entry.above_ideal is None else [f"{100 * entry.above_ideal:,.1f} %"]
         row += [f"{entry.sizes.parameters:,}", f"{entry.sizes.state:,}"] if entry.sizes else ["", ""]

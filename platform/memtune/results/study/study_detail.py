@@ -27,6 +27,7 @@ class ReportedTrial(Value):
     number: int
     name: str
     family: str
+    alternative: str
     state: TrialState
     tokens: int
     """Seen at the report; 0 before the first."""
@@ -235,6 +236,7 @@ def _describe_report(trial: StudyTrial, tokens: int, cost: float | None) -> Repo
         number=trial.number,
         name=trial.name,
         family=trial.family,
+        alternative=trial.alternative,
         state=trial.state,
         tokens=tokens,
         cost=cost,

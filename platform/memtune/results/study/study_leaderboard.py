@@ -182,13 +182,17 @@ def join_leaderboards(
 
     Configurations compete at the largest full length of a study; a study of models that count has none, and
     competes with every other. Their names end with the study's, which a chart may cut off, and they have new
-    numbers. Those that lack seeds in their study come last, without a place.
+    numbers. Their alternatives are families, because studies may compare different fields. Those
+    that lack seeds in their study come last, without a place.
     """
     longest = max((found.trained_tokens or 0 for _, found in leaderboards), default=0)
     full_length = longest or max((found.tokens or 0 for _, found in leaderboards), default=0)
     competing, shorter = list[LeaderboardEntry](), list[LeaderboardEntry]()
     for study, found in leaderboards:
-        named = [entry.model_copy(update={"name": f"{entry.name} ({study})"}) for entry in found.entries]
+        named = [
+            entry.model_copy(update={"name": f"{entry.name} ({study})", "alternative": entry.family})
+            for entry in found.entries
+        ]
         if found.trained_tokens is None or longest <= EQUAL_RATIO * found.trained_tokens:
             competing += named
         else:

@@ -15,6 +15,7 @@ from memtune.results.study.study_leaderboard import (
     join_leaderboards,
     make_leaderboard,
 )
+from memtune.results.study.study_trials import name_by_alternative
 from memtune.results.study.study_view import StudyView, list_views, open_view
 from memtune.results.study.verdicts import Verdict
 from memtune.settings import Settings
@@ -27,7 +28,7 @@ class ProbedConfiguration(Value):
     """The best configuration of a study that a fingerprint of this home describes."""
 
     name: str
-    family: str
+    alternative: str
     figure: float
     """Its validation perplexity or accuracy."""
     fingerprint: Fingerprint
@@ -90,7 +91,10 @@ def _find_probed(view: StudyView, leaderboard: StudyLeaderboard) -> Iterator[Pro
         if found is not None and found.name not in seen:
             seen.add(found.name)
             yield ProbedConfiguration(
-                name=entry.name, family=entry.family, figure=entry.figure, fingerprint=found
+                name=name_by_alternative(entry),
+                alternative=entry.alternative,
+                figure=entry.figure,
+                fingerprint=found,
             )
 
 
