@@ -1,4 +1,4 @@
-"""Marks of families are told apart without colours, and their colours are seen on light and dark pages."""
+"""Marks are told apart without colours, and their colours are seen on light and dark pages."""
 
 from itertools import combinations
 
@@ -10,12 +10,14 @@ from memtune.reports.family_marks import COLOURS, DARK_COLOURS, SHAPES, assign_m
 
 MIN_DIFFERENCE = 0.15
 """Share of the joint area of two shapes that only one of them covers: disc and square have 0.16."""
+MIN_DISTANCE = 50.0
+"""Of two colours in RGB: the nearest two of Okabe and Ito, vermilion and the darkened orange, have 50.1."""
 MIN_CONTRAST = 3.0
 """WCAG 2.2, criterion 1.4.11, of graphics."""
 LIGHT_PAPER, DARK_PAPER = "#ffffff", "#14171b"
 
 
-def test_the_shapes_of_twenty_families_differ() -> None:
+def test_twenty_shapes_differ() -> None:
     grid = np.stack(np.meshgrid(*[np.linspace(-1, 1, 60)] * 2), -1).reshape(-1, 2)
     areas = {name: MatplotlibPath(shape).contains_points(grid) for name, shape in SHAPES.items()}
     assert len(areas) == 20
@@ -34,6 +36,21 @@ def test_colours_have_contrast(colours: tuple[str, ...], paper: str) -> None:
     for colour in colours:
         light, dark = sorted((luminance(colour), luminance(paper)), reverse=True)
         assert (light + 0.05) / (dark + 0.05) >= MIN_CONTRAST, colour
+
+
+@pytest.mark.parametrize("colours", [COLOURS, DARK_COLOURS])
+def test_the_colours_of_eleven_alternatives_differ(colours: tuple[str, ...]) -> None:
+    assert len(colours) == 11
+    for first, second in combinations(colours, 2):
+        parts = np.array(
+            [[int(each[place : place + 2], 16) for place in (1, 3, 5)] for each in (first, second)]
+        )
+        assert np.linalg.norm(parts[0] - parts[1]) > MIN_DISTANCE, (first, second)
+
+
+def test_lines_differ_in_colour_or_dash_where_shapes_do() -> None:
+    marks = assign_marks(f"width {number}" for number in range(len(SHAPES)))
+    assert len({(mark.colour, mark.dash) for mark in marks.values()}) == len(SHAPES)
 
 
 def luminance(colour: str) -> float:

@@ -77,6 +77,12 @@ def test_studies_of_a_smaller_budget_are_listed_apart() -> None:
     assert joined.tokens == 1000
 
 
+def test_studies_that_compare_different_fields_are_joined_by_family() -> None:
+    layers = make_entry(0, 4.0, 10).model_copy(update={"alternative": "layers 2"})
+    joined, _ = join_leaderboards([("layers", make_leaderboard([layers]))])
+    assert [(entry.name, entry.alternative) for entry in joined.entries] == [("lstm #0 (layers)", "lstm")]
+
+
 def test_a_study_of_models_that_count_competes_with_studies_of_every_budget() -> None:
     trained = make_leaderboard([make_entry(0, 4.0, 10), make_entry(1, 5.0, 10)])
     counted = make_leaderboard([make_entry(0, 4.5, 10, is_counted=True, identity="counted")], 5000)

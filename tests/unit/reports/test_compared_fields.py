@@ -1,0 +1,118 @@
+"""The charts and the page of a study that compares a field show the field's values in place of families."""
+
+import re
+
+import pytest
+
+from memtune.reports.report_page.chart_parts import MarkScales, StudyChart
+from memtune.reports.report_page.page import render_page
+from memtune.reports.report_page.page_content import describe_page
+from memtune.reports.report_page.parameter_charts import draw_parallel_coordinates, draw_slices
+from memtune.reports.report_page.result_figures import draw_chart
+from memtune.results.study.study_description import format_alternatives
+from memtune.results.study.study_report import StudyReport, make_report
+from memtune.results.study.study_view import StudyView, open_view
+from memtune.settings import Settings
+from tests.unit.reports.parsed_page import Page
+
+ALTERNATIVES = {"layers 1", "layers 2"}
+
+
+@pytest.fixture(scope="module")
+def view(home: Settings) -> StudyView:
+    """The study of two families as one that compares the number of their layers."""
+    found = open_view("families", home)
+    found.terms = found.terms.model_copy(update={"compare": "model.layers"})
+    return found
+
+
+@pytest.fixture(scope="module")
+def compared(view: StudyView) -> StudyReport:
+    return make_report(view)
+
+
+@pytest.fixture(scope="module")
+def compared_charts(compared: StudyReport) -> dict[str, StudyChart]:
+    return {chart.name: chart for chart in describe_page(compared).charts}
+
+
+def test_every_row_of_a_chart_has_the_alternative_and_a_name_that_starts_with_it(
+    compared_charts: dict[str, StudyChart],
+) -> None:
+    marked = {
+        name: [row for rows in chart.tables.values() for row in rows if "alternative" in row or "name" in row]
+        for name, chart in compared_charts.items()
+    }
+    drawn = {name for name, rows in marked.items() if rows}
+    assert {
+        "leaderboard",
+        "learning_curves",
+        "best_so_far_by_tokens",
+        "best_of",
+        "parallel_coordinates",
+    } <= drawn
+    assert {"validation_by_parameters", "slice_model.width"} <= drawn
+    for rows in marked.values():
+        for row in rows:
+            assert row["alternative"] in ALTERNATIVES
+            assert re.fullmatch(
+                rf"{row['alternative']} #\d+( seed \d)?", row.get("name", f"{row['alternative']} #0")
+            )
+
+
+def test_the_legend_and_the_rows_of_a_figure_have_the_alternatives(
+    compared: StudyReport, compared_charts: dict[str, StudyChart]
+) -> None:
+    svg = draw_chart(compared_charts["leaderboard"], "layers").svg
+    texts = re.findall(r"<text[^>]*>([^<]*)</text>", svg)
+    assert set(texts) >= ALTERNATIVES
+    assert {f"{entry.alternative} #{entry.number}" for entry in compared.leaderboard.entries} <= set(texts)
+    assert not {"lstm", "rnn"} & set(texts)
+
+
+def test_the_page_switches_alternatives_off_and_names_trials_by_them(compared: StudyReport) -> None:
+    page = Page(render_page(compared))
+    chips = {attrs["data-alternative"] for _, attrs in page.elements if "data-alternative" in attrs}
+    assert chips == ALTERNATIVES
+    rows = " ".join(page.list("th"))
+    assert all(f"{entry.alternative} #{entry.number}" in rows for entry in compared.leaderboard.entries)
+    ended = {f"{trial.alternative} #{trial.number}" for trial in compared.detail.ended_early}
+    assert ended
+    assert ended <= set(page.list("td"))
+
+
+def test_the_family_is_a_parameter_where_another_field_is_compared(
+    compared: StudyReport, compared_charts: dict[str, StudyChart]
+) -> None:
+    chart = compared_charts["parallel_coordinates"]
+    axes = list(dict.fromkeys(row["axis"] for row in chart.tables["trials"]))
+    assert axes[0] == "layers"
+    assert "family" in axes
+    assert "from its layers to its figure" in chart.caption
+    settings = describe_page(compared).settings
+    assert all(
+        f"family {trial.family}" in settings[trial.identity]
+        for trial in compared.detail.trials
+        if trial.alternative == "layers 1"
+    )
+
+
+def test_alternatives_that_are_no_values_of_a_field_have_an_axis_of_their_own(compared: StudyReport) -> None:
+    """As those of mixers with names, which stand for several fields."""
+    names = {"layers 1": "mixer gla", "layers 2": "mixer kda"}
+    trials = [
+        trial.model_copy(update={"alternative": names[trial.alternative]}) for trial in compared.detail.trials
+    ]
+    detail = compared.detail.model_copy(update={"trials": trials})
+    chart = draw_parallel_coordinates(detail, MarkScales(names.values()))
+    assert chart is not None
+    rows = [row for row in chart.tables["trials"] if row["axis"] == "alternative"]
+    assert {row["value"] for row in rows} == {*names.values()}
+    assert all(row["value"] == row["alternative"] for row in rows)
+    slices = draw_slices(detail, MarkScales(names.values()))
+    assert "alternative" not in {drawn.title for drawn in slices}
+
+
+def test_the_table_of_a_run_in_mlflow_names_the_alternatives(view: StudyView) -> None:
+    cells = [line.split(" | ")[0].removeprefix("| ") for line in format_alternatives(view).splitlines()[2:]]
+    assert {cell.partition(" #")[0] for cell in cells} == ALTERNATIVES
