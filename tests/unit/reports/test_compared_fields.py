@@ -89,12 +89,17 @@ def test_the_family_is_a_parameter_where_another_field_is_compared(
     assert axes[0] == "layers"
     assert "family" in axes
     assert "from its layers to its figure" in chart.caption
+
+
+def test_the_page_describes_a_configuration_by_what_its_alternative_does_not_say(
+    compared: StudyReport,
+) -> None:
     settings = describe_page(compared).settings
-    assert all(
-        f"family {trial.family}" in settings[trial.identity]
-        for trial in compared.detail.trials
-        if trial.alternative == "layers 1"
-    )
+    for trial in compared.detail.trials:
+        words = settings[trial.identity].split(", ")
+        assert f"family {trial.family}" in words
+        assert f"width {trial.fields['model.width']}" in words
+        assert not [word for word in words if word.startswith("layers ")]
 
 
 def test_alternatives_that_are_no_values_of_a_field_have_an_axis_of_their_own(compared: StudyReport) -> None:

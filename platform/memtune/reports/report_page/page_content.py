@@ -23,7 +23,7 @@ from memtune.reports.report_page.trial_charts import (
 from memtune.results.study.provenance import ShellCommand
 from memtune.results.study.study_leaderboard import StudyLeaderboard
 from memtune.results.study.study_report import CorpusReport, StudyReport
-from memtune.results.study.study_trials import name_by_alternative
+from memtune.results.study.study_trials import StudyTrial, name_by_alternative
 from memtune.search import MIN_IMPORTANCE_TRIALS, MIN_PARAMETER_TRIALS
 from memtune.spaces import FAMILY_FIELD
 
@@ -167,19 +167,23 @@ def _describe_corpus(report: CorpusReport) -> PageContent:
 
 
 def _describe_settings(report: StudyReport, group: str) -> dict[str, str]:
-    """The fields in which the trials of a configuration's family or alternative differ, in words."""
+    """What distinguishes each trial within its group, as `name value` words; `group` is as in `list_varying`.
+
+    Those are the fields in which the trials of its family differ. Alternatives of another field are described
+    by the same fields: those in which the trials of any alternative differ.
+    """
     trials = report.detail.trials
-    values = {read_field(trial, group) for trial in trials}
-    varying = {value: list_varying(trials, group, value) for value in values}
-    short = name_fields(sorted({name for names in varying.values() for name in names}))
-    return {
-        trial.identity: ", ".join(
-            f"{short[name]} {format_level(value)}"
-            for name in varying[read_field(trial, group)]
-            if (value := read_field(trial, name)) is not None
-        )
-        for trial in trials
-    }
+    varying = {value: list_varying(trials, group, value) for value in {read_field(t, group) for t in trials}}
+    everywhere = sorted({name for names in varying.values() for name in names})
+    short = name_fields(everywhere)
+
+    def list_words(trial: StudyTrial) -> Iterator[str]:
+        value = read_field(trial, group)
+        for name in varying[value] if value == trial.family else everywhere:
+            if (level := read_field(trial, name)) is not None:
+                yield f"{short[name]} {format_level(level)}"
+
+    return {trial.identity: ", ".join(list_words(trial)) for trial in trials}
 
 
 def describe_equality(leaderboard: StudyLeaderboard) -> tuple[str, ...]:
