@@ -175,11 +175,19 @@ class PairedTest(Value):
         )
 
     def describe_interval(self, objective: Objective) -> str:
-        """The interval of the size of the difference, such as `95 % interval 3.1 % to 9.0 %`."""
+        """The interval of the size of the difference, such as `95 % interval 3.1 % to 9.0 %`.
+
+        A bound beyond 100 says only that, such as `< -100 %`: few seeds exclude nothing.
+        """
         bounds = sorted(objective.compute_gain(cost) for cost in (self.low, self.high))
         if objective.compute_gain(self.difference) < 0:
             bounds = [-bounds[1], -bounds[0]]
-        low, high = (f"{bound:.1f} {objective.short_margin_unit}" for bound in bounds)
+        low, high = (
+            f"{bound:.1f} {objective.short_margin_unit}"
+            if abs(bound) <= 100
+            else f"{'<>'[bound > 0]} {math.copysign(100, bound):.0f} {objective.short_margin_unit}"
+            for bound in bounds
+        )
         return f"95 % interval {low} to {high}"
 
 

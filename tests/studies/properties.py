@@ -17,7 +17,8 @@ from tests.studies.surfaces import Surfaces
 
 P_VALUE = re.compile(r"\bp [=<] 0\.\d+")
 WHOLE_P_VALUE = re.compile(
-    r"p [=<] 0\.\d+, (Welch's t-test over \d+ seeds, corrected for repeated looks( and [a-z0-9 ]+)?"
+    r"p [=<] 0\.\d+, (Welch's t-test over \d+ seeds( and the deviations of \d+ others?)?"
+    r", corrected for repeated looks( and [a-z0-9 ]+)?"
     r"|sign test of differences over [\d,]+ (sentences|questions|examples))"
 )
 OPEN = ("waiting", "running", "interrupted")

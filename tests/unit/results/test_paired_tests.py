@@ -256,6 +256,12 @@ def test_a_difference_is_described_in_the_unit_of_the_figure() -> None:
     )
 
 
+def test_a_bound_beyond_any_use_is_not_printed_in_full() -> None:
+    """Three seeds whose deviations are as large as the difference exclude nothing."""
+    found = require(compare_results({0: 3.0, 1: 3.1, 2: 3.2}, {0: 3.1, 1: 3.4, 2: 3.9}))
+    assert re.search(r"\(95 % interval < -100 % to \d+\.\d %\)", found.describe(Objective.PERPLEXITY))
+
+
 def test_an_interval_that_holds_with_others_says_so() -> None:
     """It may hold zero where the test of its own pair finds a difference."""
     first, second = ({seed: base + 0.01 * seed for seed in range(4)} for base in (4.0, 4.2))
