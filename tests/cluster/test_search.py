@@ -17,7 +17,6 @@ from memtune.results.comparison import compare, find_champions
 from memtune.results.model_evaluation import evaluate_model
 from memtune.settings import Settings
 from memtune.studies.checkpoint_store import Checkpoints
-from memtune.training import read_checkpoint
 from memtune.trial_state import TrialState
 from tests.cluster.drivers import (
     Driver,
@@ -259,8 +258,7 @@ def test_a_study_whose_terminal_is_interrupted_repeatedly_makes_progress(
         (trial,) = read_outcomes(study_file, settings)
         checkpoint_root = load_resolved_study(study_file, settings).checkpoint_root
         assert trial.state is TrialState.RUNNING
-        with Checkpoints(checkpoint_root, trial.identity).open_newest() as folder:
-            tokens.append(read_checkpoint(folder).record.position.tokens)
+        tokens.append(Checkpoints(checkpoint_root, trial.identity).read().record.position.tokens)
     assert tokens == sorted(set(tokens)), "a run did not continue from the checkpoint of the one before"
 
 

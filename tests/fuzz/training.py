@@ -43,12 +43,11 @@ from memtune.tracking.registry.text_rules import TextRules
 from memtune.training import (
     GradientTrainer,
     TrialConfig,
-    load_best_model,
     load_model,
     read_checkpoint,
     save_model,
 )
-from memtune.training.checkpoint import RECORD_FILE, read_record
+from memtune.training.checkpoint import RECORD_FILE
 from memtune.values import digest
 from tests.fuzz.time_limit import limit_time
 from tests.golden.tiny_corpus import make_tiny_corpus
@@ -163,9 +162,8 @@ class Target:
 
     def read_checkpoint(self, alterations: list[tuple[int, str, int, Any, bool]]) -> None:
         """Read an altered checkpoint in every way, and resume from it."""
-        folder = self._copy_altered("original", alterations, _seal)
-        readers = (read_record, read_checkpoint, load_best_model, self._restore)
-        _try_each([partial(reader, folder) for reader in readers])
+        checkpoint = read_checkpoint(self._copy_altered("original", alterations, _seal))
+        _try_each([checkpoint.build_best_model, partial(GradientTrainer.restore, checkpoint, self.corpus)])
 
     def read_package(self, alterations: list[tuple[int, str, int, Any, bool]]) -> None:
         """Read an altered package of a registered model as a download of it is read, and load the model."""
@@ -189,9 +187,6 @@ class Target:
                 with suppress(OSError, ValueError, KeyError, TypeError, RecursionError, AttributeError):
                     seal(folder)
         return folder
-
-    def _restore(self, folder: Path) -> GradientTrainer:
-        return GradientTrainer.restore(folder, self.corpus)
 
 
 ALTERATION_KINDS = [

@@ -38,7 +38,6 @@ from memtune.spaces import FittedSize
 from memtune.studies.definition.toml_files import load_listed_models, read_toml
 from memtune.tasks import ProbeTask
 from memtune.tracking import find_evaluation, record_evaluation, record_test_access
-from memtune.training import load_best_model
 
 FIGURE_PREFIX = "accuracy_length_x"
 """Before the multiple of the trained length in the names of recorded test figures."""
@@ -209,8 +208,8 @@ class _ProbeRun:
         }
         if known:
             return known
-        with open_checkpoints(file.trial, corpus, self._settings).open_newest() as folder:
-            model: Any = load_best_model(folder).to(self._device)
+        checkpoint = open_checkpoints(file.trial, corpus, self._settings).read()
+        model: Any = checkpoint.build_best_model().to(self._device)
         record_test_access(uri, corpus.name, recorded.run_id)
         task = ProbeTask(corpus, file.trial.protocol.batch_size)
         if probe.tests_longer:

@@ -27,7 +27,6 @@ from memtune.settings import Settings
 from memtune.tasks import open_task
 from memtune.tracking import DrawFigures
 from memtune.training import Progress, Report, TrialConfig, measure_seconds_per_token
-from memtune.training.checkpoint import read_record
 from memtune.values import Value
 
 CLOSE_PERCENT, CLOSE_POINTS = 2.0, 1.0
@@ -286,8 +285,7 @@ class _TableRun:
             reason = f"without the vectors that --vectors imports; {reason}"
         if last.has_diverged:
             reason = f"diverged after {last.tokens:,} {trained.unit}, the best figures before that; {reason}"
-        with open_checkpoints(file.trial, corpus, self.settings).open_newest() as folder:
-            versions = read_record(folder).versions
+        checkpoint = open_checkpoints(file.trial, corpus, self.settings).read()
         return found.model_copy(
             update={
                 "state": RowState.TRAINED,
@@ -303,7 +301,7 @@ class _TableRun:
                 "corpus": corpus.name,
                 "corpus_digest": corpus.digest,
                 "configuration": file.trial.model_dump(mode="json"),
-                "trained_with": versions,
+                "trained_with": checkpoint.record.versions,
                 "reason": reason,
             }
         )

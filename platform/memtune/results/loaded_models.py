@@ -37,10 +37,8 @@ from memtune.tracking import (
 from memtune.training import (
     CheckpointRecord,
     TrialConfig,
-    load_best_model,
     load_model,
     open_device,
-    read_checkpoint,
 )
 from memtune.values import UserValue, parse
 
@@ -129,9 +127,8 @@ def _open_trial(name: str, settings: Settings, device: str, trust_code: bool) ->
 
     def open_checkpoint() -> tuple[CheckpointRecord, Model]:
         checkpoints = Checkpoints(settings.name_checkpoint_root(study), run.trial)
-        with checkpoints.open_newest(run.max_tokens) as folder:
-            model = load_best_model(folder)
-            return read_checkpoint(folder).record, model
+        checkpoint = checkpoints.read(run.max_tokens)
+        return checkpoint.record, checkpoint.build_best_model()
 
     try:
         record, model = run_with_sources(

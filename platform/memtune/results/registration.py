@@ -22,7 +22,7 @@ from memtune.tracking import (
     register_if_better,
     write_run_package,
 )
-from memtune.training import CheckpointRecord, find_best_report, load_best_model, read_checkpoint, save_model
+from memtune.training import CheckpointRecord, find_best_report, save_model
 
 STALL_SECONDS = 120
 """Seconds without any progress after which the tracking store counts as unavailable."""
@@ -47,9 +47,10 @@ def register_trial_model(
     Raises TrackingError when the tracking store does not answer, CheckpointError
     when no checkpoint is whole.
     """
-    with checkpoints.open_newest(max_tokens) as folder, open_scratch_folder() as scratch:
-        record = read_checkpoint(folder).record
-        save_model(load_best_model(folder), scratch, record.config.task)
+    checkpoint = checkpoints.read(max_tokens)
+    record = checkpoint.record
+    with open_scratch_folder() as scratch:
+        save_model(checkpoint.build_best_model(), scratch, record.config.task)
         registration = register_if_better(
             settings.tracking_uri,
             make_model_result(record, study, estimate, len(corpus.vocabulary)),

@@ -20,7 +20,6 @@ from memtune.studies.definition.resolved_study import ResolvedStudy
 from memtune.studies.study_run import Conclusion
 from memtune.tasks import ItemCosts, open_task
 from memtune.tracking import Recorder, Registration, list_champions, record_conclusion
-from memtune.training import load_best_model, read_checkpoint
 
 MAX_TAGGED = 20
 """Configurations whose runs are tagged with their rank: each run takes a request."""
@@ -141,9 +140,8 @@ def _store_item_costs(study: ResolvedStudy, trial: StudyTrial) -> None:
 
 
 def _compute_item_costs(study: ResolvedStudy, trial: StudyTrial) -> ItemCosts:
-    checkpoints = Checkpoints(study.checkpoint_root, trial.identity)
-    with checkpoints.open_newest(max(trial.curve)) as folder:
-        config, model = read_checkpoint(folder).record.config, load_best_model(folder)
+    checkpoint = Checkpoints(study.checkpoint_root, trial.identity).read(max(trial.curve))
+    config, model = checkpoint.record.config, checkpoint.build_best_model()
     device = study.select_device(config) if torch.cuda.is_available() else "cpu"
     task = open_task(config.task, study.corpus, config.protocol)
     return task.compute_item_costs(model.to(device), "valid", device)

@@ -11,8 +11,8 @@ no file of the worker that replaced it, and never enters an older checkpoint bef
 import logging
 import re
 import uuid
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -59,10 +59,13 @@ class Checkpoints:
         """Store a checkpoint that another study made; raises the errors of `save`."""
         self._store(checkpoint.record.position.tokens, partial(write_checkpoint, checkpoint))
 
-    def read(self) -> Checkpoint:
-        """The newest undamaged checkpoint. Raises CheckpointError when there is none."""
-        with self.open_newest() as folder:
-            return read_checkpoint(folder)
+    def read(self, max_tokens: int | None = None) -> Checkpoint:
+        """The newest undamaged checkpoint. Raises CheckpointError when there is none.
+
+        One whose best report has more than `max_tokens` counts as damaged: a worker that outlived its driver
+        trained past the end of the trial.
+        """
+        return self._read_newest(max_tokens)[1]
 
     def exist(self) -> bool:
         """Whether the trial has a checkpoint."""
@@ -113,42 +116,32 @@ class Checkpoints:
 
         Raises CheckpointError when all checkpoints are damaged or missing.
         """
-        if not self._read_index():
+        if not self.exist():
             return None
-        with self.open_newest() as folder:
-            trainer = restore_trainer(folder, corpus, device, meter)
-            self.remarks.append(f"resumes from checkpoint {folder.name}")
-            return trainer
+        name, checkpoint = self._read_newest()
+        trainer = restore_trainer(checkpoint, corpus, device, meter)
+        self.remarks.append(f"resumes from checkpoint {name}")
+        return trainer
 
     def read_curve(self) -> tuple[Report, ...]:
         """The reports of the newest undamaged checkpoint; none when there is no checkpoint."""
-        if not self._read_index():
-            return ()
-        with self.open_newest() as folder:
-            return read_checkpoint(folder).record.curve
+        return self.read().record.curve if self.exist() else ()
 
-    @contextmanager
-    def open_newest(self, max_tokens: int | None = None) -> Iterator[Path]:
-        """A local copy of the newest undamaged checkpoint, during the block.
-
-        A damaged or missing one is logged and skipped, and so is one whose best report has more than
-        `max_tokens`: a worker that outlived its driver trained past the end of the trial. Raises
-        CheckpointError when none is left.
-        """
+    def _read_newest(self, max_tokens: int | None = None) -> tuple[str, Checkpoint]:
+        """The newest undamaged checkpoint with its name; those before it are logged and skipped."""
         self.remarks = []
         with open_scratch_folder() as scratch:
             for name in self._read_index():
-                folder = scratch / name
                 try:
-                    self._download(name, folder)
-                    check_best_report(read_checkpoint(folder).record.curve, max_tokens)
+                    self._download(name, scratch / name)
+                    checkpoint = read_checkpoint(scratch / name)
+                    check_best_report(checkpoint.record.curve, max_tokens)
                 except CheckpointError as error:
                     log.warning("checkpoint %s/%s is skipped: %s", self._folder, name, error)
                     self.remarks.append(f"checkpoint {name} is skipped: {error}")
                     self._damaged_names.add(name)
-                    continue
-                yield folder
-                return
+                else:
+                    return name, checkpoint
         raise CheckpointError("; ".join([f"no undamaged checkpoint in {self._folder}", *self.remarks]))
 
     def _download(self, name: str, target: Path) -> None:

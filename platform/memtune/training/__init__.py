@@ -3,7 +3,6 @@
 from memtune.training.checkpoint import (
     Checkpoint,
     CheckpointRecord,
-    load_best_model,
     read_checkpoint,
     write_checkpoint,
 )

@@ -77,6 +77,11 @@ class CheckpointRecord(Value):
         """Seconds of training and evaluation so far; without `seconds` those of the last report."""
         return self.seconds or (self.curve[-1].seconds if self.curve else 0.0)
 
+    @property
+    def parameter_count(self) -> int:
+        """The parameters of the trial's model."""
+        return self.config.parameter_count(self.vocabulary_size)
+
 
 class _SealedRecord(Value):
     """The content of learner.json: the record, the digests of the files, and a digest of both."""
@@ -95,6 +100,34 @@ class Checkpoint:
     model_weights: dict[str, Tensor]
     best_weights: dict[str, Tensor] | None
     trainer_state: dict[str, Tensor]
+
+    def check_fit(self, corpus: Corpus) -> None:
+        """Raise CheckpointError for another corpus, and for weights that do not fit the configuration.
+
+        Building the model of an altered configuration could exhaust the memory.
+        """
+        record = self.record
+        if record.corpus_digest != corpus.digest:
+            raise CheckpointError(
+                f'trial {record.identity} was trained on corpus "{record.corpus}" with digest '
+                f'{record.corpus_digest[:12]}, not on "{corpus.name}" with {corpus.digest[:12]}; '
+                "open the former"
+            )
+        if record.config.model.is_trained_by_gradient:
+            check_size(record.parameter_count, self.model_weights, MODEL_FILE)
+
+    def build_best_model(self) -> Model:
+        """The model with the weights of the best validation report.
+
+        Raises CheckpointError before the first validation report, and for weights of another configuration.
+        """
+        record = self.record
+        if self.best_weights is None:
+            raise CheckpointError(f"trial {record.identity} has no validation report yet; train it further")
+        check_size(record.parameter_count, self.best_weights, BEST_WEIGHTS_FILE)
+        model = build_model(record.config.task, record.config.model, record.vocabulary_size, seed=0)
+        load_weights(model, self.best_weights, BEST_WEIGHTS_FILE)
+        return model
 
 
 def make_record(
@@ -186,7 +219,8 @@ def read_checkpoint(folder: Path) -> Checkpoint:
 
     Reads the backup if a writer was killed before it renamed the new checkpoint.
     """
-    folder = _find_readable_folder(folder)
+    if not folder.exists() and (backup := _find_backup_folder(folder)).exists():
+        folder = backup
     sealed = _read_sealed_record(folder)
     for name, expected in sealed.files.items():
         check_tensor_file(folder / name)
@@ -198,54 +232,6 @@ def read_checkpoint(folder: Path) -> Checkpoint:
         read_tensors(folder / MODEL_FILE),
         best,
         read_tensors(folder / TRAINER_STATE_FILE),
-    )
-
-
-def read_record(folder: Path) -> CheckpointRecord:
-    """The record of the checkpoint in a folder, without tensors; raises the errors of `read_checkpoint`."""
-    folder = _find_readable_folder(folder)
-    return _parse_record(_read_sealed_record(folder), folder)
-
-
-def read_trial_checkpoint(folder: Path, corpus: Corpus) -> Checkpoint:
-    """The checkpoint in a folder, of a trial on this corpus; raises the errors of `read_checkpoint`.
-
-    Raises CheckpointError also for a checkpoint of another corpus, and for one whose weights do not fit its
-    configuration: building the model of an altered configuration could exhaust the memory.
-    """
-    checkpoint = read_checkpoint(folder)
-    record = checkpoint.record
-    if record.corpus_digest != corpus.digest:
-        raise CheckpointError(
-            f'the checkpoint in {folder} was trained on corpus "{record.corpus}" with digest '
-            f'{record.corpus_digest[:12]}, not on "{corpus.name}" with {corpus.digest[:12]}; open the former'
-        )
-    if record.config.model.is_trained_by_gradient:
-        _check_model_size(record, checkpoint.model_weights, folder / MODEL_FILE)
-    return checkpoint
-
-
-def load_best_model(folder: Path) -> Model:
-    """The model of a checkpoint with the weights of its best validation report.
-
-    Raises the errors of `read_checkpoint`, and CheckpointError before the first validation report.
-    """
-    checkpoint = read_checkpoint(folder)
-    if checkpoint.best_weights is None:
-        raise CheckpointError(f"the trial of {folder} has no validation report yet; train it further")
-    config, vocabulary_size = checkpoint.record.config, checkpoint.record.vocabulary_size
-    _check_model_size(checkpoint.record, checkpoint.best_weights, folder / BEST_WEIGHTS_FILE)
-    model = build_model(config.task, config.model, vocabulary_size, seed=0)
-    load_weights(model, checkpoint.best_weights, folder / BEST_WEIGHTS_FILE)
-    return model
-
-
-def _find_readable_folder(folder: Path) -> Path:
-    """The folder, or its backup if a writer was killed before it renamed the new folder."""
-    return (
-        _find_backup_folder(folder)
-        if not folder.exists() and _find_backup_folder(folder).exists()
-        else folder
     )
 
 
@@ -264,10 +250,6 @@ def _parse_record(sealed: _SealedRecord, folder: Path) -> CheckpointRecord:
             f"{stored}; resume it with the version of memtune that saved it"
         )
     return record
-
-
-def _check_model_size(record: CheckpointRecord, weights: dict[str, Tensor], path: Path) -> None:
-    check_size(record.config.parameter_count(record.vocabulary_size), weights, path)
 
 
 def _read_sealed_record(folder: Path) -> _SealedRecord:

@@ -18,7 +18,7 @@ from memtune.models import CountingConfig
 from memtune.models.architecture import Model
 from memtune.tasks import build_model, open_task
 from memtune.training import memory_footprint
-from memtune.training.checkpoint import Checkpoint, make_record, read_trial_checkpoint, write_checkpoint
+from memtune.training.checkpoint import BEST_WEIGHTS_FILE, Checkpoint, make_record, write_checkpoint
 from memtune.training.devices import open_device
 from memtune.training.training_loop import Position
 from memtune.training.trial_config import TrialConfig
@@ -131,15 +131,15 @@ class CountingTrainer:
 
     @classmethod
     def restore(
-        cls, folder: Path, corpus: Corpus, device: str = "cpu", meter: UsageMeter | None = None
+        cls, checkpoint: Checkpoint, corpus: Corpus, device: str = "cpu", meter: UsageMeter | None = None
     ) -> Self:
-        """The trainer that `save` wrote to a folder; raises the errors of `read_trial_checkpoint`."""
-        checkpoint = read_trial_checkpoint(folder, corpus)
+        """The trainer that wrote a checkpoint; raises the errors of `GradientTrainer.restore`."""
+        checkpoint.check_fit(corpus)
         trainer = cls(checkpoint.record.config, corpus, device, meter)
         trainer._curve = TrialCurve(checkpoint.record.curve, checkpoint.best_weights)
         trainer._meter.restore(checkpoint.record.usage, trainer.tokens)
         if checkpoint.best_weights is not None:
-            load_weights(trainer.model, checkpoint.best_weights, folder)
+            load_weights(trainer.model, checkpoint.best_weights, BEST_WEIGHTS_FILE)
             trainer.model.to(trainer.device)
         return trainer
 

@@ -20,10 +20,11 @@ from memtune.models.architecture import Model
 from memtune.tasks import Metrics, build_model, open_task, perplexity
 from memtune.training import memory_footprint
 from memtune.training.checkpoint import (
+    MODEL_FILE,
+    TRAINER_STATE_FILE,
     Checkpoint,
     join_groups,
     make_record,
-    read_trial_checkpoint,
     split_groups,
     write_checkpoint,
 )
@@ -242,19 +243,19 @@ class GradientTrainer:
 
     @classmethod
     def restore(
-        cls, folder: Path, corpus: Corpus, device: str = "cpu", meter: UsageMeter | None = None
+        cls, checkpoint: Checkpoint, corpus: Corpus, device: str = "cpu", meter: UsageMeter | None = None
     ) -> Self:
-        """The trainer that `save` wrote to a folder; on a CPU it continues bit for bit.
+        """The trainer that wrote a checkpoint; on a CPU it continues bit for bit.
 
-        Raises CheckpointError for a checkpoint that is missing, truncated, altered or of another corpus.
+        Raises CheckpointError for a checkpoint of another corpus, and for tensors that do not fit the trial.
         """
-        checkpoint = read_trial_checkpoint(folder, corpus)
+        checkpoint.check_fit(corpus)
         trainer = cls(checkpoint.record.config, corpus, device, meter)
-        trainer._load_checkpoint(checkpoint, folder)
+        trainer._load_checkpoint(checkpoint)
         return trainer
 
-    def _load_checkpoint(self, checkpoint: Checkpoint, folder: Path) -> None:
-        load_weights(self.model, checkpoint.model_weights, folder)
+    def _load_checkpoint(self, checkpoint: Checkpoint) -> None:
+        load_weights(self.model, checkpoint.model_weights, MODEL_FILE)
         record, groups = checkpoint.record, split_groups(checkpoint.trainer_state)
         try:
             self._loop.load_state(record.position, groups, record.scaler)
@@ -265,7 +266,7 @@ class GradientTrainer:
                 self._interval = ReportInterval.from_record(record.interval, groups["interval"], self.device)
         except (LookupError, RuntimeError, TypeError, ValueError) as error:
             # The tensors have other names, shapes or types than this trainer writes.
-            raise CheckpointError(f"the state in {folder} does not fit its trial: {error}") from None
+            raise CheckpointError(f"{TRAINER_STATE_FILE} does not fit its trial: {error}") from None
         self._curve = TrialCurve(record.curve, checkpoint.best_weights)
         self._loop.on_validation(self._curve.valid_costs)
 

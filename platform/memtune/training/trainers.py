@@ -10,7 +10,7 @@ from memtune.corpora.store.corpus import Corpus
 from memtune.errors import CheckpointError
 from memtune.models.architecture import Model
 from memtune.tasks import ContinuousCache, LanguageModellingConfig, Metrics, TaskConfig, evaluate_with_cache
-from memtune.training.checkpoint import read_record
+from memtune.training.checkpoint import Checkpoint
 from memtune.training.counting_trainer import CountingTrainer
 from memtune.training.gradient_trainer import GradientTrainer
 from memtune.training.trial_config import TrialConfig
@@ -30,10 +30,10 @@ def create_trainer(
 
 
 def restore_trainer(
-    folder: Path, corpus: Corpus, device: str = "cpu", meter: UsageMeter | None = None
+    checkpoint: Checkpoint, corpus: Corpus, device: str = "cpu", meter: UsageMeter | None = None
 ) -> AnyTrainer:
-    """The trainer of the trial in a checkpoint; raises the errors of `GradientTrainer.restore`."""
-    return _find_trainer_class(read_record(folder).config).restore(folder, corpus, device, meter)
+    """The trainer that wrote a checkpoint; raises the errors of `GradientTrainer.restore`."""
+    return _find_trainer_class(checkpoint.record.config).restore(checkpoint, corpus, device, meter)
 
 
 def measure_seconds_per_token(config: TrialConfig, corpus: Corpus) -> float:

@@ -76,7 +76,7 @@ def copy_weights(model: Model) -> dict[str, Tensor]:
     }
 
 
-def check_size(parameter_count: int, weights: Mapping[str, Tensor], path: Path) -> None:
+def check_size(parameter_count: int, weights: Mapping[str, Tensor], path: Path | str) -> None:
     """Raise CheckpointError for a model much larger than the weights from `path`.
 
     Building the model of an altered configuration could exhaust the memory. `load_weights` names smaller
@@ -90,7 +90,7 @@ def check_size(parameter_count: int, weights: Mapping[str, Tensor], path: Path) 
         )
 
 
-def load_weights(model: Model, weights: dict[str, Tensor], path: Path) -> None:
+def load_weights(model: Model, weights: dict[str, Tensor], path: Path | str) -> None:
     """Copy weights read from `path` into a model.
 
     Raises CheckpointError for missing or additional names and for other shapes or types.

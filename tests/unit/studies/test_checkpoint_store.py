@@ -10,7 +10,7 @@ from memtune.corpora import Corpus
 from memtune.errors import CheckpointError, StorageError
 from memtune.storage.folder import Folder
 from memtune.studies.checkpoint_store import Checkpoints
-from memtune.training import GradientTrainer, TrialConfig, read_checkpoint
+from memtune.training import GradientTrainer, TrialConfig
 from memtune.usage import UsageMeter
 from memtune.values import parse
 from tests.golden.tiny_corpus import make_tiny_corpus
@@ -215,10 +215,8 @@ def test_weights_of_a_report_beyond_the_end_of_the_trial_are_not_used(
     save(checkpoints, trainer, 2)
     first, second = trainer.curve
     assert trainer.best is second
-    with checkpoints.open_newest(max_tokens=first.tokens) as folder:
-        assert read_checkpoint(folder).record.curve == (first,)
-    with checkpoints.open_newest(max_tokens=second.tokens) as folder:
-        assert read_checkpoint(folder).record.curve == (first, second)
+    assert checkpoints.read(max_tokens=first.tokens).record.curve == (first,)
+    assert checkpoints.read(max_tokens=second.tokens).record.curve == (first, second)
 
 
 def test_the_upload_of_a_checkpoint_that_does_not_enter_the_index_is_deleted(

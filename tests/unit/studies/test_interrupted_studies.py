@@ -24,7 +24,6 @@ from memtune.studies.executor import ExecutorRun, InProcessExecutor, StopRequest
 from memtune.studies.study_run import StudyResult
 from memtune.studies.trial_worker import TrialWorker
 from memtune.tracking.mlflow_connection import connect
-from memtune.training import read_checkpoint
 from memtune.trial_state import TrialState
 from tests.unit.studies.study_files import resolve
 
@@ -43,8 +42,7 @@ def test_trials_cut_off_by_a_time_budget_continue_with_a_larger_one(
     (open_trial,) = cut.open_trials
     assert cut.outcomes[-1].state is TrialState.RUNNING
     stored = Checkpoints(cut.resolved.checkpoint_root, open_trial.proposal.identity)
-    with stored.open_newest() as folder:
-        assert read_checkpoint(folder).record.position.tokens > 0
+    assert stored.read().record.position.tokens > 0
 
     continued = run_search(
         study_file, {"budget.time": "1h"}, settings=settings, executor=InProcessExecutor(), resume=True

@@ -18,7 +18,7 @@ from memtune.errors import ConfigurationError, CorpusError
 from memtune.models import LSTMConfig, LSTMNConfig
 from memtune.models.families.kneser_ney import KneserNeyConfig
 from memtune.tasks import InferenceConfig, SentimentConfig, build_model
-from memtune.training import GradientTrainer, TrialConfig, evaluate
+from memtune.training import GradientTrainer, TrialConfig, evaluate, read_checkpoint
 from memtune.values import parse
 from tests.golden.tiny_corpus import make_tiny_corpus
 from tests.presence import require
@@ -234,7 +234,7 @@ def test_a_trial_resumed_between_epochs_ends_with_the_same_bits(task, find_corpu
     while not resumed.is_finished:
         resumed.advance()
         resumed.save(tmp_path / "checkpoint")
-        resumed = GradientTrainer.restore(tmp_path / "checkpoint", corpus)
+        resumed = GradientTrainer.restore(read_checkpoint(tmp_path / "checkpoint"), corpus)
     assert [report.train_loss for report in resumed.curve] == [
         report.train_loss for report in uninterrupted.curve
     ]
@@ -301,7 +301,7 @@ def test_inference_freezes_pretrained_words_in_the_first_epoch(shared, inference
     trainer = GradientTrainer(config.model_copy(update={"training": every}), corpus)
     trainer.advance()
     trainer.save(tmp_path / "checkpoint")
-    trainer = GradientTrainer.restore(tmp_path / "checkpoint", corpus)
+    trainer = GradientTrainer.restore(read_checkpoint(tmp_path / "checkpoint"), corpus)
     known_V = corpus.vectors.known_V
     model: Any = trainer.model
     while trainer.tokens < 60:

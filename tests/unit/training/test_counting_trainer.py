@@ -10,7 +10,6 @@ from memtune.training import (
     TrialConfig,
     create_trainer,
     evaluate,
-    load_best_model,
     read_checkpoint,
     restore_trainer,
 )
@@ -67,7 +66,7 @@ def test_a_restored_trial_continues_like_the_original(corpus, tmp_path, reports)
     for _ in range(reports):
         trainer.advance()
     trainer.save(tmp_path / "saved")
-    restored = restore_trainer(tmp_path / "saved", corpus)
+    restored = restore_trainer(read_checkpoint(tmp_path / "saved"), corpus)
     assert restored.curve == trainer.curve
     assert restored.is_finished == bool(reports)
     assert restored.advance().valid_loss == trainer.advance().valid_loss
@@ -80,7 +79,9 @@ def test_the_best_model_has_the_reported_loss(corpus, tmp_path):
     trainer.save(tmp_path / "saved")
     checkpoint = read_checkpoint(tmp_path / "saved")
     assert not checkpoint.model_weights  # the tables are kept once
-    found = evaluate(load_best_model(tmp_path / "saved"), corpus, trainer.config.protocol, "valid")
+    found = evaluate(
+        read_checkpoint(tmp_path / "saved").build_best_model(), corpus, trainer.config.protocol, "valid"
+    )
     assert found.loss == report.valid_loss
 
 
@@ -89,7 +90,7 @@ def test_another_corpus_is_refused(corpus, tmp_path):
     trainer.save(tmp_path / "saved")
     other = make_tiny_corpus(tmp_path, train=20)
     with pytest.raises(CheckpointError, match="was trained on corpus"):
-        restore_trainer(tmp_path / "saved", other)
+        restore_trainer(read_checkpoint(tmp_path / "saved"), other)
 
 
 def test_an_n_gram_model_refuses_a_training_table_and_a_network_needs_one():

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 
 from memtune.errors import CheckpointError
-from memtune.training import GradientTrainer, load_best_model, load_model, read_checkpoint, save_model
+from memtune.training import GradientTrainer, load_model, read_checkpoint, save_model
 from memtune.values import digest
 
 FILES = ["learner.json", "model.safetensors", "best.safetensors", "learner.safetensors"]
@@ -68,7 +68,7 @@ def test_a_crafted_file_is_refused(saved, name, craft):
 @pytest.mark.parametrize("name", ["model.json", "model.safetensors"])
 @pytest.mark.parametrize("craft", CRAFTS.values(), ids=CRAFTS)
 def test_a_crafted_file_of_a_model_is_refused(saved, name, craft, tmp_path):
-    save_model(load_best_model(saved), tmp_path / "model")
+    save_model(read_checkpoint(saved).build_best_model(), tmp_path / "model")
     (tmp_path / "model" / name).unlink()
     craft(tmp_path / "model" / name)
     with pytest.raises(CheckpointError, match=name):
@@ -79,7 +79,7 @@ def test_a_model_much_larger_than_its_weights_is_not_built(saved):
     """A vocabulary of 10^12 words would take terabytes."""
     _change_record(saved, lambda record: record.update(vocabulary_size=10**12))
     with pytest.raises(CheckpointError, match="numbers, the model has"):
-        load_best_model(saved)
+        read_checkpoint(saved).build_best_model()
 
 
 def test_a_record_that_names_other_files_is_refused(saved):
@@ -106,13 +106,13 @@ def test_a_state_with_other_tensors_is_refused(saved, corpus, tensors):
     save_file(tensors, saved / "learner.safetensors")
     _change_record(saved, lambda record: None)
     with pytest.raises(CheckpointError, match="does not fit its trial"):
-        GradientTrainer.restore(saved, corpus)
+        GradientTrainer.restore(read_checkpoint(saved), corpus)
 
 
 def test_a_position_outside_its_epoch_is_refused(saved, corpus):
     _change_record(saved, lambda record: record["position"].update(batch=10**6))
     with pytest.raises(CheckpointError, match="does not fit its trial"):
-        GradientTrainer.restore(saved, corpus)
+        GradientTrainer.restore(read_checkpoint(saved), corpus)
 
 
 def test_weights_of_another_type_are_refused(saved):
@@ -120,4 +120,4 @@ def test_weights_of_another_type_are_refused(saved):
     save_file({name: tensor.double() for name, tensor in weights.items()}, saved / "best.safetensors")
     _change_record(saved, lambda record: None)
     with pytest.raises(CheckpointError, match="has type torch"):
-        load_best_model(saved)
+        read_checkpoint(saved).build_best_model()

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import memtune
-from memtune.training import GradientTrainer, NTASGDConfig
+from memtune.training import GradientTrainer, NTASGDConfig, read_checkpoint
 from memtune.training.optimisation.matmul_backend import select_backend, store_backend
 from tests.presence import require
 from tests.unit.training.conftest import LSTM, MEMORY, SENTENCE, STREAM
@@ -86,7 +86,7 @@ def test_a_trial_resumed_after_any_report_ends_with_the_same_bits(corpus, make_t
         whole.advance()
     assert len(whole.curve) == REPORTS
     for reports in range(REPORTS):
-        resumed = GradientTrainer.restore(tmp_path / str(reports), corpus)
+        resumed = GradientTrainer.restore(read_checkpoint(tmp_path / str(reports)), corpus)
         assert len(resumed.curve) == reports
         _assert_same(_run_to_end(resumed), whole, tmp_path)
 
@@ -105,7 +105,7 @@ def test_a_trial_resumed_after_every_report_ends_with_the_same_bits(corpus, make
     while not resumed.is_finished:
         resumed.advance()
         resumed.save(tmp_path / "checkpoint")
-        resumed = GradientTrainer.restore(tmp_path / "checkpoint", corpus)
+        resumed = GradientTrainer.restore(read_checkpoint(tmp_path / "checkpoint"), corpus)
     _assert_same(resumed, whole, tmp_path)
 
 
@@ -119,7 +119,7 @@ def test_a_trial_resumed_between_any_two_steps_ends_with_the_same_bits(corpus, m
             pauses += 1
             if pauses % 3 == 0:
                 resumed.save(tmp_path / "checkpoint")
-                resumed = GradientTrainer.restore(tmp_path / "checkpoint", corpus)
+                resumed = GradientTrainer.restore(read_checkpoint(tmp_path / "checkpoint"), corpus)
         resumed.advance()
     assert pauses > 3 * REPORTS
     _assert_same(resumed, whole, tmp_path)
@@ -133,7 +133,7 @@ def test_a_trial_resumed_between_a_milestone_and_its_report_ends_with_the_same_b
     resumed = GradientTrainer(config, corpus)
     assert resumed.train_for(math.inf)
     resumed.save(tmp_path / "checkpoint")
-    resumed = GradientTrainer.restore(tmp_path / "checkpoint", corpus)
+    resumed = GradientTrainer.restore(read_checkpoint(tmp_path / "checkpoint"), corpus)
     assert resumed.train_for(math.inf), "nothing is left to train"
     _assert_same(_run_to_end(resumed), _run_to_end(GradientTrainer(config, corpus)), tmp_path)
 
@@ -179,7 +179,7 @@ def test_a_trial_killed_during_training_resumes_with_the_same_bits(
         child.send_signal(signal.SIGKILL)
     assert len(saved) == 2 * len(configs)
     for identity, config in configs.items():
-        resumed = GradientTrainer.restore(tmp_path / identity, corpus)
+        resumed = GradientTrainer.restore(read_checkpoint(tmp_path / identity), corpus)
         assert len(resumed.curve) == 2
         _assert_same(_run_to_end(resumed), _run_to_end(GradientTrainer(config, corpus)), tmp_path)
 
@@ -195,7 +195,7 @@ def test_a_restored_trainer_has_the_position_of_the_saved_one(corpus, make_trial
     trainer = GradientTrainer(make_trial(epochs=2), corpus)
     trainer.advance()
     trainer.save(tmp_path / "checkpoint")
-    restored = GradientTrainer.restore(tmp_path / "checkpoint", corpus)
+    restored = GradientTrainer.restore(read_checkpoint(tmp_path / "checkpoint"), corpus)
     assert restored.identity == trainer.identity
     assert restored.config == trainer.config
     assert restored.tokens == trainer.tokens
@@ -207,6 +207,6 @@ def test_a_restored_trainer_has_the_position_of_the_saved_one(corpus, make_trial
 def test_a_finished_trial_stays_finished(corpus, make_trial, tmp_path):
     trainer = _run_to_end(GradientTrainer(make_trial(epochs=1), corpus))
     trainer.save(tmp_path / "checkpoint")
-    restored = GradientTrainer.restore(tmp_path / "checkpoint", corpus)
+    restored = GradientTrainer.restore(read_checkpoint(tmp_path / "checkpoint"), corpus)
     assert restored.is_finished
     assert restored.advance() == trainer.curve[-1]

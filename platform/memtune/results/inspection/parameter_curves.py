@@ -17,7 +17,7 @@ from memtune.settings import Settings
 from memtune.spaces import Scalar
 from memtune.studies.checkpoint_store import Checkpoints
 from memtune.tracking import find_trial_run, is_trial_name, load_registered
-from memtune.training import Report, read_checkpoint
+from memtune.training import Report
 from memtune.trial_state import TrialState
 from memtune.values import Value, flatten
 
@@ -67,8 +67,7 @@ def read_checkpoint_reports(name: str, study: str, identity: str, settings: Sett
 
     Raises CheckpointError without a readable checkpoint.
     """
-    with Checkpoints(settings.name_checkpoint_root(study), identity).open_newest() as folder:
-        record = read_checkpoint(folder).record
+    record = Checkpoints(settings.name_checkpoint_root(study), identity).read().record
     return TrialReports(
         model=name,
         family=record.config.model.family,

@@ -21,7 +21,6 @@ from memtune.tracking import (
     list_champions,
     read_code_version,
 )
-from memtune.training.checkpoint import read_record
 from memtune.values import Value
 
 LIBRARIES = ("torch", "ray", "optuna", "mlflow", "numpy")
@@ -68,9 +67,9 @@ def collect_provenance(view: StudyView) -> Provenance:
     corpus, winner = view.corpus, view.best.best if view.best else None
     trained_with: dict[str, str] = {}
     if winner is not None:
-        checkpoints = Checkpoints(view.checkpoint_root, winner.identity)
-        with suppress(CheckpointError, StorageError), checkpoints.open_newest() as folder:
-            trained_with = _add_commit(read_record(folder).versions, view, winner)
+        with suppress(CheckpointError, StorageError):
+            record = Checkpoints(view.checkpoint_root, winner.identity).read().record
+            trained_with = _add_commit(record.versions, view, winner)
     versions, accesses = read_registry(view.terms.corpus, view.settings)
     registered = next((found for found in versions if found.study == view.id), None)
     return Provenance(
