@@ -127,7 +127,7 @@ def open_temporary_folder() -> Iterator[Path]:
 
 def find_run_folder(temporary_folder: Path) -> Path:
     """The run folder of the only driver with this temporary folder."""
-    (folder,) = [path for path in temporary_folder.glob("memtune-*/*") if path.is_dir()]
+    (folder,) = [path for path in temporary_folder.glob("memtune_*/*") if path.is_dir()]
     return folder
 
 

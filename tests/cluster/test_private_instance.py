@@ -62,7 +62,7 @@ def test_a_driver_killed_while_ray_starts_leaves_no_process(
 
 
 def has_instance_process(program: str, temporary_folder: Path) -> bool:
-    folders = [path for path in temporary_folder.glob("memtune-*/*") if path.is_dir()]
+    folders = [path for path in temporary_folder.glob("memtune_*/*") if path.is_dir()]
     return any(program in title for folder in folders for title in list_instance_processes(folder).values())
 
 

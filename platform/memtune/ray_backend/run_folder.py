@@ -1,14 +1,12 @@
 """The folder of one driver's run: Ray's session, its token and Tune's files, readable by its user alone.
 
-Run folders are below `<temporary folder>/memtune-<uid>`, mode 0700. They are short because Ray's unix sockets
+Run folders are below `<temporary folder>/memtune_<uid>`, mode 0700. They are short because Ray's unix sockets
 are below them: the kernel limits the path of a socket to 107 bytes on Linux and to 103 on macOS, of which
 Ray takes 68. A run folder is removed at the end of its run, also when the driver is killed; what remains of a
 driver whose cleanup was killed too is removed at the start of the user's next run.
 """
 
-import fcntl
 import os
-import secrets
 import stat
 import subprocess
 import sys
@@ -21,6 +19,7 @@ from memtune.errors import StorageError, explain_system_error
 from memtune.ray_backend import instance_cleanup
 from memtune.ray_backend.instance_cleanup import ORDERLY_END, clean_up
 from memtune.stop_signals import STOP_SIGNALS, start_processes_without
+from memtune.storage.local_files import make_locked_folder
 
 OWNER_ONLY_MODE = 0o700
 MAX_PATH_BYTES = 35
@@ -35,13 +34,7 @@ def open_run_folder() -> Iterator[Path]:
     Processes started in the block with `RUN_FOLDER_VARIABLE` set to the folder are ended with it. Raises
     StorageError when the folder cannot be made or belongs to another user.
     """
-    root = _make_private_root()
-    with _lock(root / "lock"):
-        _remove_stale_folders(root)
-        folder = root / secrets.token_hex(4)
-        folder.mkdir(OWNER_ONLY_MODE)
-        lock = os.open(folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    folder, lock = make_locked_folder(_make_private_root(), "", clean_up)
     try:
         with _start_cleanup(folder) as cleanup:
             try:
@@ -66,7 +59,7 @@ def _start_cleanup(folder: Path) -> "subprocess.Popen[bytes]":
 
 
 def _make_private_root() -> Path:
-    root = _find_temporary_folder() / f"memtune-{os.geteuid()}"
+    root = _find_temporary_folder() / f"memtune_{os.geteuid()}"
     try:
         root.mkdir(OWNER_ONLY_MODE, exist_ok=True)
         status = root.lstat()
@@ -87,30 +80,5 @@ def _make_private_root() -> Path:
 def _find_temporary_folder() -> Path:
     """RAY_TMPDIR or TMPDIR where the path is short enough for Ray's sockets, else /tmp."""
     folder = Path(os.environ.get("RAY_TMPDIR") or tempfile.gettempdir())
-    run_folder = folder / f"memtune-{os.geteuid()}" / "01234567"
+    run_folder = folder / f"memtune_{os.geteuid()}" / "01234567"
     return folder if len(os.fsencode(run_folder)) <= MAX_PATH_BYTES else Path("/tmp")
-
-
-def _remove_stale_folders(root: Path) -> None:
-    """Remove the folders of drivers that are dead: the kernel releases the lock of a dead process."""
-    for folder in root.iterdir():
-        if folder.is_dir() and not _is_locked(folder / "lock"):
-            clean_up(folder)
-
-
-def _is_locked(path: Path) -> bool:
-    try:
-        with path.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    return False
-
-
-@contextmanager
-def _lock(path: Path) -> Iterator[None]:
-    with path.open("wb") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield

@@ -13,7 +13,7 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, BinaryIO
@@ -97,23 +97,31 @@ def open_scratch_folder(parent: Path | None = None) -> Iterator[Path]:
     """
     try:
         # In the block: a folder for temporary files must be writable to be found.
-        root = parent or Path(tempfile.gettempdir())
-        _remove_stale_folders(root)
-        folder, lock = _make_locked_folder(root)
+        folder, lock = make_locked_folder(parent or Path(tempfile.gettempdir()), PREFIX, _remove)
     except OSError as error:
         place = parent or "the folder for temporary files (TMPDIR)"
         raise StorageError(f"cannot write to {place}: {explain_system_error(error)}") from error
     try:
         yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove(folder)
         os.close(lock)
 
 
-def _make_locked_folder(root: Path) -> tuple[Path, int]:
-    """A new folder and the descriptor that holds its lock."""
+def _remove(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def make_locked_folder(root: Path, prefix: str, clean_up: Callable[[Path], None]) -> tuple[Path, int]:
+    """A new folder of mode 0700 in `root`, and the descriptor that holds its lock.
+
+    First cleans up the folders with this prefix whose process of this user was killed. Raises OSError.
+    """
+    for stale in root.glob(f"{prefix}*"):
+        with suppress(OSError):  # in use, another user's, removed meanwhile, or a file
+            _clean_up_unlocked(stale, clean_up)
     while True:
-        folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=root))
+        folder = Path(tempfile.mkdtemp(prefix=prefix, dir=root))
         with suppress(FileNotFoundError):
             lock = os.open(folder, OPEN_FLAGS)
             with suppress(OSError):  # a file system without locks, where no folder is taken for stale either
@@ -123,16 +131,14 @@ def _make_locked_folder(root: Path) -> tuple[Path, int]:
             os.close(lock)  # another process removed it before it was locked
 
 
-def _remove_stale_folders(root: Path) -> None:
-    for folder in root.glob(f"{PREFIX}*"):
-        with suppress(OSError):  # in use, another user's, or removed meanwhile
-            lock = os.open(folder, OPEN_FLAGS)
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if os.fstat(lock).st_uid == os.geteuid():
-                    shutil.rmtree(folder, ignore_errors=True)
-            finally:
-                os.close(lock)
+def _clean_up_unlocked(folder: Path, clean_up: Callable[[Path], None]) -> None:
+    lock = os.open(folder, OPEN_FLAGS)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.fstat(lock).st_uid == os.geteuid():
+            clean_up(folder)
+    finally:
+        os.close(lock)
 
 
 @contextmanager

@@ -70,7 +70,7 @@ def test_only_its_user_enters_a_run_folder(temporary_folder: Path) -> None:
 
 
 def test_a_root_that_others_can_enter_becomes_private(temporary_folder: Path) -> None:
-    root = temporary_folder / f"memtune-{os.geteuid()}"
+    root = temporary_folder / f"memtune_{os.geteuid()}"
     root.mkdir()
     root.chmod(0o777)
     with open_run_folder() as folder:
@@ -80,7 +80,7 @@ def test_a_root_that_others_can_enter_becomes_private(temporary_folder: Path) ->
 def test_a_root_that_is_a_link_is_refused(temporary_folder: Path) -> None:
     """Another user may have made the link."""
     (temporary_folder / "elsewhere").mkdir()
-    (temporary_folder / f"memtune-{os.geteuid()}").symlink_to(temporary_folder / "elsewhere")
+    (temporary_folder / f"memtune_{os.geteuid()}").symlink_to(temporary_folder / "elsewhere")
     with pytest.raises(StorageError, match="is not a folder of this user"), open_run_folder():
         pass
 
