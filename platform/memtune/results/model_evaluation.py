@@ -111,10 +111,7 @@ def evaluate_model(
     settings = Settings.resolve(settings)
     opened = open_model(name, settings, device, trust_code=trust_code)
     config = opened.config
-    chosen = cache if not isinstance(cache, CacheGrid) else None
-    if isinstance(cache, CacheGrid):
-        reader = opened.model.require_language_model("a cache")
-        chosen = tune_cache(reader, opened.corpus, config.protocol, cache, device)
+    chosen = _tune_cache(opened, cache, device) if isinstance(cache, CacheGrid) else cache
     if words is not None and chosen is not None:
         raise ConfigurationError(
             "the probabilities of words are those without a cache; leave one of them out"
@@ -129,7 +126,7 @@ def evaluate_model(
     if words is not None:
         write_word_log_probabilities(opened.model, text, config.protocol, split, Path(words), device)
     ideal = text.manifest.ideal.get(split) if text.manifest.ideal and corpus is None else None
-    reads_test = split == "test"
+    has_interval = split == "test" and chosen is None
     result = EvaluationResult(
         opened.name,
         config.label,
@@ -140,16 +137,23 @@ def evaluate_model(
         unit=config.task.prediction_unit,
         units=units if units.tokens == metrics.tokens else None,
         corpus=corpus,
-        interval=_compute_interval(opened, text, split, device)
-        if split == "test" and chosen is None
-        else None,
+        interval=_compute_interval(opened, text, split, device) if has_interval else None,
     )
-    if reads_test:
-        parts = (split, chosen.label if chosen else None, corpus)
-        figures_name = "_".join(part for part in parts if part)
-        figures = metrics.model_dump(exclude_none=True) | result.text_figures
-        record_evaluation(settings.tracking_uri, opened.run_id, figures_name, figures, opened.version)
+    if split == "test":
+        _record_figures(result, opened, settings)
     return result
+
+
+def _tune_cache(opened: TrainedModel, grid: CacheGrid, device: str) -> ContinuousCache:
+    reader = opened.model.require_language_model("a cache")
+    return tune_cache(reader, opened.corpus, opened.config.protocol, grid, device)
+
+
+def _record_figures(result: EvaluationResult, opened: TrainedModel, settings: Settings) -> None:
+    parts = (result.split, result.cache.label if result.cache else None, result.corpus)
+    name = "_".join(part for part in parts if part)
+    figures = result.metrics.model_dump(exclude_none=True) | result.text_figures
+    record_evaluation(settings.tracking_uri, opened.run_id, name, figures, opened.version)
 
 
 def _compute_interval(

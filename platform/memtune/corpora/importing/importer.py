@@ -95,13 +95,7 @@ def import_corpus(
         counters = {split: SplitCounter(table) for split in splits}
         for counter in counters.values():
             stack.callback(counter.close)
-        reader = SourceReader(tables, options.skip_bad, progress)
-        if isinstance(sources, Division):
-            records = reader.read_division(sources, counters)
-        else:
-            records = {
-                split: reader.read(sources[split], counter, split) for split, counter in counters.items()
-            }
+        records = _read_splits(SourceReader(tables, options.skip_bad, progress), sources, counters)
         if len(splits) < len(SPLITS) and not tables:
             raise CorpusError(
                 f"{name}: a corpus without annotations has the splits {', '.join(SPLITS)}; got "
@@ -146,6 +140,14 @@ def _check_arguments(
             f"{name}: ideal perplexities for {', '.join(ideal or ())}, the splits are {', '.join(splits)}"
         )
     return splits
+
+
+def _read_splits(
+    reader: SourceReader, sources: Mapping[str, Source] | Division, counters: Mapping[str, SplitCounter]
+) -> dict[str, SourceRecord]:
+    if isinstance(sources, Division):
+        return reader.read_division(sources, counters)
+    return {split: reader.read(sources[split], counter, split) for split, counter in counters.items()}
 
 
 def _read_vectors(
