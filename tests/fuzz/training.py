@@ -29,8 +29,8 @@ from memtune.experiments.published_tables import load_paper
 from memtune.experiments.single_trial import load_trial
 from memtune.spaces import RandomChooser, SizeKind, Space, override_space, read_space
 from memtune.storage.digests import hash_file
-from memtune.studies.definition.resolved_study import make_trial_config
 from memtune.studies.definition.study_loader import check_spaces, load_study
+from memtune.studies.definition.trial_limits import make_trial_config
 from memtune.tracking.registry.model_package import (
     CARD_FILE,
     check_package,

@@ -142,7 +142,7 @@ def _store_item_costs(study: ResolvedStudy, trial: StudyTrial) -> None:
 def _compute_item_costs(study: ResolvedStudy, trial: StudyTrial) -> ItemCosts:
     checkpoint = Checkpoints(study.checkpoint_root, trial.identity).read(max(trial.curve))
     config, model = checkpoint.record.config, checkpoint.build_best_model()
-    device = study.select_device(config) if torch.cuda.is_available() else "cpu"
+    device = study.limits.select_device(config) if torch.cuda.is_available() else "cpu"
     task = open_task(config.task, study.corpus, config.protocol)
     return task.compute_item_costs(model.to(device), "valid", device)
 

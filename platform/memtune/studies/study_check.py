@@ -49,7 +49,9 @@ class DryRun(NamedTuple):
     @property
     def refusals(self) -> list[str | None]:
         """Why the study would not start each of the samples; None for one that may start."""
-        return [self.resolved.get_refusal_reason(sample.model_dump(mode="json")) for sample in self.samples]
+        return [
+            self.resolved.limits.get_refusal_reason(sample.model_dump(mode="json")) for sample in self.samples
+        ]
 
     def to_frame(self) -> Any:
         """A pandas data frame with a row for each configuration: its size, and what the study searches.
@@ -182,7 +184,9 @@ def _find_device_problem(
         return None
     changes = {"precision": precision} if precision else {}
     try:
-        check_device(sample.training.model_copy(update=changes), torch.device(resolved.select_device(sample)))
+        check_device(
+            sample.training.model_copy(update=changes), torch.device(resolved.limits.select_device(sample))
+        )
     except ConfigurationError as error:
         return error
     return None

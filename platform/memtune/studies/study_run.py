@@ -404,8 +404,8 @@ def make_assignment(
         corpus_digest=resolved.corpus.digest,
         corpus_store=resolved.settings.corpus_store,
         checkpoint_root=resolved.checkpoint_root,
-        device=resolved.select_device(trial.config),
+        device=resolved.limits.select_device(trial.config),
         threads=resolved.study.resources.cpus_per_trial,
-        gpus=resolved.compute_gpus(trial.config, gpu_bytes),
+        gpus=resolved.limits.compute_gpus(trial.config, gpu_bytes),
         checkpoint_seconds=resolved.study.resources.checkpoint_every,
     )

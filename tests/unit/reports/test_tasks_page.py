@@ -48,7 +48,7 @@ def test_with_the_documented_setting_every_network_can_be_the_body_of_a_classifi
         space = combine_spaces(check_spaces(study_file, study, len(corpus.vocabulary)))
         resolved = ResolvedStudy(study, space, corpus, settings)
         samples = (resolved.sample(RandomChooser(seed)).model_dump(mode="json") for seed in range(120))
-        return {reason for reason in map(resolved.get_refusal_reason, samples) if reason}
+        return {reason for reason in map(resolved.limits.get_refusal_reason, samples) if reason}
 
     study_file.write_text(STUDY)
     assert len(find_refusals()) == 3

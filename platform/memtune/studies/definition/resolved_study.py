@@ -1,6 +1,5 @@
 """A study with its open corpus and its checked space, and what follows from them about its trials."""
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -9,11 +8,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from memtune.corpora import Corpus
 from memtune.errors import ConfigurationError, StudyError
-from memtune.model_checks.check_run import find_formula_problem
 from memtune.models import MODELS
 from memtune.number_format import format_count
 from memtune.plugins import PluginSource, store_sources
@@ -53,17 +49,13 @@ from memtune.studies.definition.study_terms import (
     name_alternative,
     name_value,
 )
+from memtune.studies.definition.trial_limits import TrialLimits, make_trial_config
 from memtune.tasks import AnyTask, open_task
 from memtune.training import (
-    MemoryEstimate,
     TrainingConfig,
     TrialConfig,
     compute_sizes,
-    estimate_memory,
-    find_longest_row,
-    measure_available_bytes,
 )
-from memtune.training.memory_footprint import compute_gpu_bytes, compute_gpu_share
 from memtune.trial_state import TrialState
 from memtune.values import digest, parse
 
@@ -88,6 +80,11 @@ class ResolvedStudy:
         """The study's id, its corpus and its budget of trials."""
         trials = format_count(self.study.budget.trials, "trial")
         return f"ResolvedStudy({self.id}: {self.corpus.name}, {trials})"
+
+    @cached_property
+    def limits(self) -> TrialLimits:
+        """What the study lets its trials use."""
+        return TrialLimits(self.study, self.corpus)
 
     @cached_property
     def task(self) -> AnyTask:
@@ -138,10 +135,7 @@ class ResolvedStudy:
         within = [
             outcome
             for outcome in complete
-            if limits.are_met(
-                compute_sizes(make_trial_config(outcome.configuration), self.corpus),
-                outcome.usage.tokens_per_second,
-            )
+            if limits.are_met(compute_sizes(outcome.config, self.corpus), outcome.usage.tokens_per_second)
         ]
         return within or complete
 
@@ -162,7 +156,7 @@ class ResolvedStudy:
             space,
             sampler,
             self.identify,
-            self.get_refusal_reason,
+            self.limits.get_refusal_reason,
             measure_size=self.measure_size,
             guard=guard,
             list_initial_points=self.list_initial_points if repeats is None else tuple,
@@ -174,7 +168,7 @@ class ResolvedStudy:
 
     def compute_objectives(self, outcome: Outcome) -> list[float]:
         """The objectives of a complete trial, lower is better (`compute_coordinate`)."""
-        sizes = compute_sizes(make_trial_config(outcome.configuration), self.corpus)
+        sizes = compute_sizes(outcome.config, self.corpus)
         quantities = {
             **sizes.model_dump(),
             "value": outcome.value,
@@ -326,7 +320,7 @@ class ResolvedStudy:
     def compute_average_gpus(self, gpu_bytes: int | None) -> float:
         """The GPUs that the trials of the space request on average."""
         samples = [*islice(self.draw(range(BUDGET_SAMPLES)), GPU_REQUEST_SAMPLES)]
-        return sum(self.compute_gpus(sample, gpu_bytes) for sample in samples) / len(samples)
+        return sum(self.limits.compute_gpus(sample, gpu_bytes) for sample in samples) / len(samples)
 
     @property
     def searched_fields(self) -> tuple[str, ...]:
@@ -377,21 +371,6 @@ class ResolvedStudy:
         """The folder of the checkpoints of the study's trials."""
         return self.settings.name_checkpoint_root(self.id)
 
-    def select_device(self, config: TrialConfig) -> str:
-        """The device of a trial; models that count need no GPU."""
-        uses_gpu = self.study.resources.gpus_per_trial and config.model.is_trained_by_gradient
-        return "cuda" if uses_gpu else "cpu"
-
-    def compute_gpus(self, config: TrialConfig, gpu_bytes: int | None) -> float:
-        """The GPUs that a trial requests; with "fit" from its memory and that of one GPU."""
-        requested = self.study.resources.gpus_per_trial
-        if self.select_device(config) == "cpu":
-            return 0.0
-        if requested != "fit":
-            return requested
-        assert gpu_bytes is not None, "gpus_per_trial = fit needs the memory of a GPU"
-        return compute_gpu_share(self._estimate_memory(config).total, gpu_bytes) or 1.0
-
     def identify(self, configuration: Mapping[str, Any]) -> str:
         """The identity of a sampled configuration on this corpus."""
         return make_trial_config(configuration).identity(self.corpus.digest)
@@ -399,58 +378,6 @@ class ResolvedStudy:
     def measure_size(self, configuration: Mapping[str, Any], kind: SizeKind) -> int:
         """A size of a configuration's model on this corpus."""
         return make_trial_config(configuration).measure_size(kind, self.vocabulary_size)
-
-    def get_refusal_reason(self, configuration: Mapping[str, Any]) -> str | None:
-        """Why a configuration must not start, or None.
-
-        Its parameters or its memory are out of bounds, the task does not support its model, or the formulas
-        of a plug-in fail for it.
-        """
-        try:
-            config = make_trial_config(configuration)
-            if problem := find_formula_problem(config, self.vocabulary_size):
-                return problem
-            parameters = config.parameter_count(self.vocabulary_size)
-        except ConfigurationError as error:
-            return str(error)
-        if not config.model.is_trained_by_gradient:
-            return None
-        budget = self.study.budget
-        if parameters > (budget.max_parameters or math.inf):
-            return f"{parameters:,} parameters are more than max_parameters = {budget.max_parameters:,}"
-        if parameters < (budget.min_parameters or 0):
-            return f"{parameters:,} parameters are fewer than min_parameters = {budget.min_parameters:,}"
-        return self._get_memory_refusal_reason(config)
-
-    def check_budget(self) -> None:
-        """Raise StudyError when none of 200 sampled configurations may start."""
-        for sample in self.draw(range(BUDGET_SAMPLES)):
-            reason = self.get_refusal_reason(sample.model_dump(mode="json"))
-            if reason is None:
-                return
-        raise StudyError(
-            f"study {self.study.name}: none of {BUDGET_SAMPLES} sampled configurations may be started, for "
-            f"instance because {reason}; change the budget or the space"
-        )
-
-    def _get_memory_refusal_reason(self, config: TrialConfig) -> str | None:
-        """Why the trial does not fit the memory of this machine, or of the study's GPUs; or None."""
-        needed = self._estimate_memory(config)
-        if self.select_device(config) == "cuda":
-            memory = self.study.resources.gpu_memory
-            if memory is None or compute_gpu_share(needed.total, memory) is not None:
-                return None
-            gpu_mib, available_mib = compute_gpu_bytes(needed.total) / 2**20, memory / 2**20
-            return f"it would take {needed}, and {gpu_mib:,.0f} MiB of a GPU, which has {available_mib:,.0f}"
-        available = measure_available_bytes(torch.device("cpu"))
-        if needed.total <= available:
-            return None
-        return f"it would take {needed} of the {available / 2**20:,.0f} MiB there are"
-
-    def _estimate_memory(self, config: TrialConfig) -> MemoryEstimate:
-        return estimate_memory(
-            config, self.vocabulary_size, find_longest_row(config.protocol, self.corpus["train"])
-        )
 
 
 def _fill_in(written: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
@@ -462,8 +389,3 @@ def _fill_in(written: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[st
         for name, value in written.items()
     }
     return {**defaults, **filled}
-
-
-def make_trial_config(sampled: Mapping[str, Any]) -> TrialConfig:
-    """The trial of a sampled configuration. Raises ConfigurationError where its fields exclude each other."""
-    return TrialConfig.model_validate(parse(TrialConfig, sampled, "sampled configuration"))

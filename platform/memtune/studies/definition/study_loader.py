@@ -27,7 +27,7 @@ from memtune.spaces import (
     load_spaces,
     override_space,
 )
-from memtune.studies.definition.resolved_study import ResolvedStudy, make_trial_config
+from memtune.studies.definition.resolved_study import BUDGET_SAMPLES, ResolvedStudy
 from memtune.studies.definition.study import Study, copy_as_toml
 from memtune.studies.definition.toml_files import (
     find_folder,
@@ -36,6 +36,7 @@ from memtune.studies.definition.toml_files import (
     override_fields,
     read_toml,
 )
+from memtune.studies.definition.trial_limits import make_trial_config
 from memtune.toml_text import locate_field
 from memtune.training import TrialConfig
 from memtune.values import parse
@@ -120,7 +121,7 @@ def resolve_study(path: Path | None, study: Study, settings: Settings) -> Resolv
     if study.warm_start is None or not StudyReader(settings.study_database).has_begun(resolved.id):
         resolved.list_initial_points()
     _check_target(name_place(path), resolved)
-    resolved.check_budget()
+    _check_budget(resolved)
     check_new_families(resolved.draw(range(FAMILY_SAMPLES)))
     if problem := resolved.early_stopping.get_problem(resolved.trial_tokens):
         raise StudyError(f"{name_place(path)}: {problem}")
@@ -152,6 +153,18 @@ def _check_target(file: str, resolved: ResolvedStudy) -> None:
             f"{locate_field(file, 'budget.target')}: budget.target = {target:g} is never reached: it is "
             f"{objective.figure_range}"
         )
+
+
+def _check_budget(resolved: ResolvedStudy) -> None:
+    """Raise StudyError when none of 200 sampled configurations may start."""
+    for sample in resolved.draw(range(BUDGET_SAMPLES)):
+        reason = resolved.limits.get_refusal_reason(sample.model_dump(mode="json"))
+        if reason is None:
+            return
+    raise StudyError(
+        f"study {resolved.study.name}: none of {BUDGET_SAMPLES} sampled configurations may be started, for "
+        f"instance because {reason}; change the budget or the space"
+    )
 
 
 def _check_database(file: str, resolved: ResolvedStudy) -> None:

@@ -55,14 +55,16 @@ def test_a_study_of_n_grams_alone_reads_the_text_once(study_file: Path, settings
 
 def test_n_gram_models_are_not_refused_for_their_parameters(mixed_study: Path, settings: Settings) -> None:
     found = resolve(mixed_study, settings, **{"budget.min_parameters": 1_000_000})
-    assert found.get_refusal_reason({"model": {"family": "kneser_ney", "order": 3}}) is None
-    assert found.get_refusal_reason({"model": {"family": "lstm"}, "training": {"tokens": 9}}) is not None
+    assert found.limits.get_refusal_reason({"model": {"family": "kneser_ney", "order": 3}}) is None
+    assert (
+        found.limits.get_refusal_reason({"model": {"family": "lstm"}, "training": {"tokens": 9}}) is not None
+    )
 
 
 def test_n_gram_models_request_no_gpu(mixed_study: Path, settings: Settings) -> None:
     found = resolve(mixed_study, settings, **{"resources.gpus_per_trial": 0.5})
     requested = {
-        config.model.family: found.compute_gpus(config, None)
+        config.model.family: found.limits.compute_gpus(config, None)
         for config in (found.sample(RandomChooser(seed)) for seed in range(30))
     }
     assert requested["kneser_ney"] == 0.0

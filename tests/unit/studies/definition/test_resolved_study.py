@@ -73,7 +73,7 @@ def test_models_outside_the_parameter_budget_are_refused_with_their_sizes(
 ) -> None:
     found = resolve(study_file, settings, **{"budget.max_parameters": 1_000})
     reasons = {
-        found.get_refusal_reason(found.sample(RandomChooser(seed)).model_dump(mode="json"))
+        found.limits.get_refusal_reason(found.sample(RandomChooser(seed)).model_dump(mode="json"))
         for seed in range(20)
     }
     assert None in reasons
@@ -95,7 +95,7 @@ def test_gpus_that_fit_follow_each_trials_memory(study_file: Path, settings: Set
     )
     memory = found.study.resources.gpu_memory
     by_width = {
-        config.model.describe()["width"]: found.compute_gpus(config, memory)
+        config.model.describe()["width"]: found.limits.compute_gpus(config, memory)
         for config in (found.sample(RandomChooser(seed)) for seed in range(9))
     }
     assert by_width == {4: 0.1666, 4000: 0.5}
@@ -107,7 +107,7 @@ def test_a_trial_too_large_for_a_gpu_is_refused_with_its_size(study_file: Path, 
     )
     sample = found.sample(RandomChooser(0)).model_dump(mode="json")
     sample["model"]["width"] = 20_000
-    assert "MiB of a GPU, which has 5,722" in (found.get_refusal_reason(sample) or "")
+    assert "MiB of a GPU, which has 5,722" in (found.limits.get_refusal_reason(sample) or "")
 
 
 def test_a_study_may_name_the_family_of_its_spaces(study_file: Path, settings: Settings) -> None:

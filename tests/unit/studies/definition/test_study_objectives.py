@@ -10,7 +10,7 @@ import pytest
 from memtune.errors import ConfigurationError, StudyError
 from memtune.search import Outcome
 from memtune.settings import Settings
-from memtune.studies.definition.resolved_study import ResolvedStudy, make_trial_config
+from memtune.studies.definition.resolved_study import ResolvedStudy
 from memtune.studies.definition.study_loader import load_study, resolve_study
 from memtune.studies.definition.study_terms import ChampionLimits
 from memtune.training import TrialSizes, compute_sizes
@@ -147,7 +147,7 @@ def test_limits_that_no_trial_meets_exclude_none(study_file: Path, settings: Set
 def test_the_objectives_of_a_trial_have_the_order_of_the_study(study_file: Path, settings: Settings) -> None:
     named = 'objectives = ["parameters", "value", "tokens_per_second", "state"]'
     resolved, outcome = resolve(study_file, settings, named), make_outcome(4, 125.0, value=1.5)
-    sizes = compute_sizes(make_trial_config(outcome.configuration), resolved.corpus)
+    sizes = compute_sizes(outcome.config, resolved.corpus)
     assert resolved.compute_objectives(outcome) == [math.log2(sizes.parameters), 1.5, -3.0, 3.0]
 
 
