@@ -11,14 +11,7 @@ from typing import Any
 import pytest
 
 from memtune.errors import StorageError, StudyError
-from memtune.search import (
-    Lease,
-    Outcome,
-    Proposal,
-    Proposals,
-    SamplerConfig,
-    StorageUnavailableError,
-)
+from memtune.search import Lease, Outcome, Proposal, Proposals, SamplerConfig, StorageUnavailableError
 from memtune.search.database import outage_buffer, study_database
 from memtune.spaces import read_space
 from memtune.trial_state import StopReason, TrialEnd, TrialState

@@ -40,13 +40,7 @@ from memtune.tracking.registry.model_package import (
     write_run_package,
 )
 from memtune.tracking.registry.text_rules import TextRules
-from memtune.training import (
-    GradientTrainer,
-    TrialConfig,
-    load_model,
-    read_checkpoint,
-    save_model,
-)
+from memtune.training import GradientTrainer, TrialConfig, load_model, read_checkpoint, save_model
 from memtune.training.checkpoint import RECORD_FILE
 from memtune.values import digest
 from tests.fuzz.time_limit import limit_time

@@ -10,13 +10,7 @@ from typing import Annotated, NoReturn
 import typer
 from rich.text import Text
 
-from memtune.cli import (
-    cluster_commands,
-    corpus_commands,
-    inspect_commands,
-    model_commands,
-    study_commands,
-)
+from memtune.cli import cluster_commands, corpus_commands, inspect_commands, model_commands, study_commands
 from memtune.cli.compare_commands import best, compare, report, ui
 from memtune.cli.evaluate_commands import ask, evaluate, generate
 from memtune.cli.search_commands import demo, search

@@ -14,15 +14,7 @@ from memtune.cli.import_command import (
     print_import,
 )
 from memtune.cli.shell_completion import complete_corpus
-from memtune.cli.terminal import (
-    AsJson,
-    CorpusName,
-    CorpusStoreOption,
-    SplitName,
-    Yes,
-    out,
-    warn,
-)
+from memtune.cli.terminal import AsJson, CorpusName, CorpusStoreOption, SplitName, Yes, out, warn
 from memtune.errors import CorpusError
 from memtune.number_format import format_count
 from memtune.reports.text_console import show_control_characters

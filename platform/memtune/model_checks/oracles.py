@@ -17,11 +17,7 @@ import torch
 from torch import Tensor
 
 from memtune.errors import PluginError
-from memtune.models import (
-    NeuralLanguageModel,
-    logits,
-    negative_log_likelihood,
-)
+from memtune.models import NeuralLanguageModel, logits, negative_log_likelihood
 from memtune.plugins import load_source
 from memtune.plugins.source_modules import read_source_file
 

@@ -34,12 +34,7 @@ from memtune.tracking import (
     load_registered,
     record_test_access,
 )
-from memtune.training import (
-    CheckpointRecord,
-    TrialConfig,
-    load_model,
-    open_device,
-)
+from memtune.training import CheckpointRecord, TrialConfig, load_model, open_device
 from memtune.values import UserValue, parse
 
 

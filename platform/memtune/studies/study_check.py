@@ -18,12 +18,7 @@ from memtune.studies.definition.study import Study
 from memtune.studies.definition.study_loader import StudySource, open_study, resolve_study
 from memtune.studies.definition.toml_files import name_place
 from memtune.tracking import check_tracking
-from memtune.training import (
-    TrialConfig,
-    check_device,
-    compute_sizes,
-    measure_seconds_per_token,
-)
+from memtune.training import TrialConfig, check_device, compute_sizes, measure_seconds_per_token
 from memtune.values import flatten
 
 DRY_RUN_SAMPLES = 5

@@ -10,11 +10,7 @@ from urllib.parse import quote
 from memtune.errors import TrackingError
 from memtune.objective import Objective
 from memtune.tracking import compatibility
-from memtune.tracking.mlflow_connection import (
-    is_server,
-    open_store,
-    set_experiment_kind,
-)
+from memtune.tracking.mlflow_connection import is_server, open_store, set_experiment_kind
 from memtune.tracking.registry.model_versions import find_champion
 from memtune.tracking.runs import run_store, run_tags
 

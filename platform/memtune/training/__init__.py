@@ -1,11 +1,6 @@
 """Training of one trial, without Ray: loop, optimisers, schedules, checkpoints and evaluation."""
 
-from memtune.training.checkpoint import (
-    Checkpoint,
-    CheckpointRecord,
-    read_checkpoint,
-    write_checkpoint,
-)
+from memtune.training.checkpoint import Checkpoint, CheckpointRecord, read_checkpoint, write_checkpoint
 from memtune.training.devices import open_device
 from memtune.training.gradient_trainer import GradientTrainer
 from memtune.training.memory_footprint import (

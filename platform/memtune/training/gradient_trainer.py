@@ -32,12 +32,7 @@ from memtune.training.devices import open_device
 from memtune.training.memory_footprint import keep_freed_memory
 from memtune.training.optimisation.matmul_backend import select_backend
 from memtune.training.optimisation.width_scaling import find_rate_scales, rescale_initial_values
-from memtune.training.training_loop import (
-    ProgressMeter,
-    ReportInterval,
-    TrainingLoop,
-    TrainingSession,
-)
+from memtune.training.training_loop import ProgressMeter, ReportInterval, TrainingLoop, TrainingSession
 from memtune.training.trial_config import TrialConfig
 from memtune.training.trial_report import (
     Progress,

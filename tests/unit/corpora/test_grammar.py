@@ -7,10 +7,7 @@ from math import exp, inf, log, sqrt
 import numpy as np
 import pytest
 
-from memtune.corpora.grammar.derivation import (
-    LONGEST_SENTENCE_WORDS,
-    parse_words,
-)
+from memtune.corpora.grammar.derivation import LONGEST_SENTENCE_WORDS, parse_words
 from memtune.corpora.grammar.embedded_corpus import (
     generate_sentences,
     log_probability,

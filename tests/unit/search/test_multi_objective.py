@@ -10,14 +10,7 @@ import pytest
 from optuna.trial import TrialState, create_trial
 
 from memtune.results.study.study_front import compute_hypervolume, find_front
-from memtune.search import (
-    MultiObjective,
-    Outcome,
-    Proposals,
-    SamplerConfig,
-    StudyReader,
-    compute_coordinate,
-)
+from memtune.search import MultiObjective, Outcome, Proposals, SamplerConfig, StudyReader, compute_coordinate
 from memtune.search.samplers.observed_values import attach_objectives
 from memtune.search.trial_store import CONFIGURATION_KEY, IDENTITY_KEY, REFUSAL_KEY
 from memtune.spaces import Space, read_space

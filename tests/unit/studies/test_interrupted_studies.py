@@ -10,10 +10,7 @@ import pytest
 from mlflow import MlflowClient
 
 from memtune.api import run_search
-from memtune.errors import (
-    ExecutorLostError,
-    StudyError,
-)
+from memtune.errors import ExecutorLostError, StudyError
 from memtune.results.study.study_catalogue import compute_cost
 from memtune.results.study.study_detail import show_study
 from memtune.settings import Settings

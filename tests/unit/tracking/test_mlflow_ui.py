@@ -16,13 +16,7 @@ import pytest
 from memtune.errors import TrackingError
 from memtune.settings import Settings
 from memtune.storage.uris import make_sqlite_uri
-from memtune.tracking import (
-    Recorder,
-    compatibility,
-    link_corpora,
-    link_corpus,
-    serve_pages,
-)
+from memtune.tracking import Recorder, compatibility, link_corpora, link_corpus, serve_pages
 from memtune.tracking.mlflow_ui import ServedPages, _end_group, _write_private, start_server
 from tests.cluster.poll import poll_until
 from tests.cluster.ports import find_free_port

@@ -23,11 +23,7 @@ from memtune.training import (
     find_longest_row,
     memory_footprint,
 )
-from memtune.training.memory_footprint import (
-    explain_out_of_memory,
-    get_resident_unit,
-    measure_resident_bytes,
-)
+from memtune.training.memory_footprint import explain_out_of_memory, get_resident_unit, measure_resident_bytes
 from memtune.training.optimisation.update_step import ModelUpdater
 from tests.unit.training.conftest import STREAM
 

@@ -13,13 +13,7 @@ import pyarrow as pa
 
 from memtune.corpora.store.annotations import TableDigest, read_annotation_table
 from memtune.corpora.store.arrow_files import ShardArrays, SplitDigest, view_shard
-from memtune.corpora.store.manifest import (
-    Manifest,
-    ShardRecord,
-    StoredFile,
-    TokeniserRecord,
-    VectorsRecord,
-)
+from memtune.corpora.store.manifest import Manifest, ShardRecord, StoredFile, TokeniserRecord, VectorsRecord
 from memtune.corpora.store.vocabulary import Vectors, Vocabulary
 from memtune.errors import CorpusError
 from memtune.storage.digests import hash_bytes

@@ -14,11 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from memtune.models.layers.regularisation import (
-    Regularisation,
-    apply_mask,
-    run_lstm_steps,
-)
+from memtune.models.layers.regularisation import Regularisation, apply_mask, run_lstm_steps
 
 DropoutPlacement = Literal["between", "after"]
 """Dropout on the input of every layer except the first, or on the output of every layer."""

@@ -27,13 +27,7 @@ from torch.nn import functional
 from typing_extensions import override
 
 from memtune.models.layers.rotation import list_speeds, rotate
-from memtune.models.mixers.mixer import (
-    LinearMap,
-    MappedMixer,
-    MappedMixerConfig,
-    MixerState,
-    split_width,
-)
+from memtune.models.mixers.mixer import LinearMap, MappedMixer, MappedMixerConfig, MixerState, split_width
 
 MEAN_WORDS = 21
 """Words of a mean sentence, for sizes without a window."""

@@ -53,13 +53,7 @@ from typing_extensions import override
 
 from memtune.models.layers.rotation import list_speeds, rotate
 from memtune.models.mixers.matrix_recurrence import MemorySteps, run_memory
-from memtune.models.mixers.mixer import (
-    LinearMap,
-    MappedMixer,
-    MappedMixerConfig,
-    MixerState,
-    split_width,
-)
+from memtune.models.mixers.mixer import LinearMap, MappedMixer, MappedMixerConfig, MixerState, split_width
 
 SHORTEST_MEMORY, LONGEST_MEMORY = 10.0, 1000.0
 """Words after which a new memory has decayed to 1 / e."""

@@ -22,13 +22,7 @@ from torch.nn import functional
 from typing_extensions import override
 
 from memtune.models.mixers.matrix_recurrence import MemorySteps, run_memory
-from memtune.models.mixers.mixer import (
-    LinearMap,
-    MappedMixer,
-    MappedMixerConfig,
-    MixerState,
-    split_width,
-)
+from memtune.models.mixers.mixer import LinearMap, MappedMixer, MappedMixerConfig, MixerState, split_width
 
 SMALLEST_RIDGE, INITIAL_RIDGE = 0.25, 1.0
 """Of l: section 3 of the paper."""

@@ -21,13 +21,7 @@ from torch import Tensor
 from torch.nn import functional
 from typing_extensions import override
 
-from memtune.models.mixers.mixer import (
-    LinearMap,
-    MappedMixer,
-    MappedMixerConfig,
-    MixerState,
-    split_width,
-)
+from memtune.models.mixers.mixer import LinearMap, MappedMixer, MappedMixerConfig, MixerState, split_width
 
 GATES = 4
 SMALLEST_FORGET_BIAS, LARGEST_FORGET_BIAS = 3.0, 6.0

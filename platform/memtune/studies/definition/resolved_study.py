@@ -51,11 +51,7 @@ from memtune.studies.definition.study_terms import (
 )
 from memtune.studies.definition.trial_limits import TrialLimits, make_trial_config
 from memtune.tasks import AnyTask, open_task
-from memtune.training import (
-    TrainingConfig,
-    TrialConfig,
-    compute_sizes,
-)
+from memtune.training import TrainingConfig, TrialConfig, compute_sizes
 from memtune.trial_state import TrialState
 from memtune.values import digest, parse
 

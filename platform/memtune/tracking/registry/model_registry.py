@@ -22,11 +22,7 @@ from memtune.errors import TrackingError
 from memtune.plugins import PluginSource
 from memtune.seed_statistics import Estimate
 from memtune.storage.local_files import open_scratch_folder
-from memtune.tracking.mlflow_connection import (
-    make_experiment_name,
-    open_store,
-    retry_while_unavailable,
-)
+from memtune.tracking.mlflow_connection import make_experiment_name, open_store, retry_while_unavailable
 from memtune.tracking.registry import model_versions
 from memtune.tracking.registry.model_package import ModelResult, digest_card, write_run_package
 from memtune.tracking.registry.model_versions import (

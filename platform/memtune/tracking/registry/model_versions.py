@@ -14,12 +14,7 @@ from memtune.errors import TrackingError, did_you_mean
 from memtune.objective import Objective
 from memtune.seed_statistics import Estimate
 from memtune.tracking.compatibility import MODEL_VERSIONS_TAG
-from memtune.tracking.mlflow_connection import (
-    find_sqlite_path,
-    make_experiment_name,
-    open_store,
-    read_pages,
-)
+from memtune.tracking.mlflow_connection import find_sqlite_path, make_experiment_name, open_store, read_pages
 from memtune.tracking.runs import run_tags
 from memtune.tracking.runs.recorded_runs import find_trial_run, is_trial_name
 from memtune.values import Value

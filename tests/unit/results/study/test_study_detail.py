@@ -11,11 +11,7 @@ from typer.testing import CliRunner
 
 from memtune.api import run_search
 from memtune.cli.command_line import app
-from memtune.reports.study_tables import (
-    explain_verdict,
-    make_front_table,
-    make_importance_table,
-)
+from memtune.reports.study_tables import explain_verdict, make_front_table, make_importance_table
 from memtune.results.study.study_detail import StudyDetail, show_study
 from memtune.results.study.study_view import StudyView
 from memtune.search import StoredStudy

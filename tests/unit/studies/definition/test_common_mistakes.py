@@ -11,11 +11,7 @@ from memtune.library import FileKind, find_file
 from memtune.search import StudyReader
 from memtune.settings import Settings
 from memtune.studies.definition.study_loader import load_study
-from memtune.studies.definition.study_terms import (
-    TERMS_FILE,
-    describe_changed_terms,
-    read_stored_terms,
-)
+from memtune.studies.definition.study_terms import TERMS_FILE, describe_changed_terms, read_stored_terms
 from memtune.toml_text import find_line
 from tests.unit.studies.study_files import resolve
 
