@@ -49,8 +49,7 @@ def cluster_check(file: ClusterPath, json: AsJson = False) -> None:
     else:
         out.print_line(f"{file}: no faults")
     if edits and not json:
-        text = f"edit these values before a launch:\n{format_findings(edits)}"
-        out.print_line(text)
+        out.print_line(f"edit these values before a launch:\n{format_findings(edits)}")
     if faults:
         raise typer.Exit(1)
 
@@ -67,12 +66,7 @@ def cluster_up(
     """
     from memtune.ray_backend.clusters import launch_cluster
 
-    status = launch_cluster(
-        file,
-        yes=yes,
-        timeout_seconds=wait,
-        on_progress=out.print_line,
-    )
+    status = launch_cluster(file, yes=yes, timeout_seconds=wait, on_progress=out.print_line)
     nodes = format_count(status.node_count, "node")
     out.print(f"the cluster is up with {nodes}; to submit studies, keep this command running:")
     out.print_line(f"    memtune cluster dashboard {file}")

@@ -62,10 +62,9 @@ def corpus_demo(
     from memtune.corpora.grammar.task_corpora import import_grammar_task
 
     if task is None:
-        imported = import_grammar(name or "grammar", store, replace=replace)
+        print_import(import_grammar(name or "grammar", store, replace=replace))
     else:
-        imported = import_grammar_task(task, name or f"grammar_{task}", store, replace=replace)
-    print_import(imported)
+        print_import(import_grammar_task(task, name or f"grammar_{task}", store, replace=replace))
 
 
 @app.command("probe")
@@ -83,8 +82,7 @@ def corpus_probe(
     from memtune.corpora.probes import PREFIX, import_probe
 
     for name in names:
-        imported = import_probe(f"{PREFIX}{name}", store, replace=replace)
-        print_import(imported)
+        print_import(import_probe(f"{PREFIX}{name}", store, replace=replace))
 
 
 @app.command("questions")
@@ -152,11 +150,7 @@ def corpus_list(store: CorpusStoreOption = None, json: AsJson = False) -> None:
 
 
 @app.command("show")
-def corpus_show(
-    name: CorpusName,
-    store: CorpusStoreOption = None,
-    json: AsJson = False,
-) -> None:
+def corpus_show(name: CorpusName, store: CorpusStoreOption = None, json: AsJson = False) -> None:
     """Show a corpus: counts, vocabulary, sentence lengths, skipped entries, digest, licence note.
 
     Example: memtune corpus show ptb

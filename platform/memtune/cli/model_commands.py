@@ -83,9 +83,8 @@ def new(
     written = write_built_in_family(name, LIBRARY_ROOT) if built_in else write_new_family(name, folder)
     for path in written:
         out.print_line(f"wrote {path}")
-    if built_in:
-        return
-    out.print_line(f"check it with: memtune model check {folder / name}.py")
+    if not built_in:
+        out.print_line(f"check it with: memtune model check {folder / name}.py")
 
 
 @app.command()

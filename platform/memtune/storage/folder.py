@@ -93,12 +93,8 @@ class Folder:
 
     def __truediv__(self, name: str) -> "Folder":
         """The folder `name` below this one."""
-        return Folder(
-            self.filesystem,
-            f"{self.path.rstrip('/')}/{name}",
-            f"{self.uri.rstrip('/')}/{name}",
-            self._boundary,
-        )
+        uri = f"{self.uri.rstrip('/')}/{name}"
+        return Folder(self.filesystem, self._join(name), uri, self._boundary)
 
     def __str__(self) -> str:
         """The location, for messages."""

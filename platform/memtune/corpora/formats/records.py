@@ -249,13 +249,10 @@ _MAX_STATE_BYTES = 2**24
 
 
 def _read_arrow(reader: LineReader, options: RecordOptions) -> Iterator[Block]:
-    if not reader.is_folder:
-        yield from make_record_blocks(_read_column(reader, options.column, _open_arrow), options, reader.name)
-        return
-    for path in _list_dataset_files(reader.path):
-        companion = reader.open_companion(path)
-        texts = _read_column(companion, options.column, _open_arrow)
-        yield from make_record_blocks(texts, options, companion.name)
+    files = map(reader.open_companion, _list_dataset_files(reader.path)) if reader.is_folder else [reader]
+    for file in files:
+        texts = _read_column(file, options.column, _open_arrow)
+        yield from make_record_blocks(texts, options, file.name)
 
 
 def _read_column(

@@ -2,7 +2,7 @@
 
 A file counts as verified while its size and modification time are those it was verified with. The cache holds
 this record, one per corpus and location. One process at a time downloads or verifies; the others wait for it.
-Before a download, corpora that no process uses are evicted (`cache_eviction`).
+Before a download, corpora that no process uses are evicted.
 
 Every process that opens a cached corpus holds a shared lock on a file next to it until it ends, however it
 ends; only a corpus that can be locked exclusively is deleted. The modification time of the lock's file is

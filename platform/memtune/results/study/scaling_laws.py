@@ -11,7 +11,7 @@ the deviation of trials, so each draw takes another one, from its chi-square dis
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -160,14 +160,8 @@ class ScalingReport(Value):
     __str__ = __repr__
 
     def _repr_html_(self) -> str:
-        shown = [
-            "family",
-            "present_perplexity",
-            "larger_perplexity",
-            "larger_low",
-            "larger_high",
-            "best_share",
-        ]
+        bounds = ["larger_low", "larger_high"]
+        shown = ["family", "present_perplexity", "larger_perplexity", *bounds, "best_share"]
         return render_table(
             f"validation perplexity now and at {self.factor:g} times the compute, with its 95 % interval",
             self.to_frame()[shown],
@@ -305,13 +299,8 @@ def _fit(curves: Curves, start: np.ndarray | None = None) -> np.ndarray:
     """(log E, log A, a, log B, b) of the lowest Huber loss; from `start`, or from several."""
     # The terms at the middle of the curves hardly depend on their exponents, so that few steps are needed.
     middle_n, middle_d = np.log(curves.parameters).mean(), np.log(curves.tokens).mean()
-    centred = Curves(
-        curves.trial,
-        curves.parameters / np.exp(middle_n),
-        curves.tokens / np.exp(middle_d),
-        curves.compute,
-        curves.cost,
-    )
+    sizes, lengths = curves.parameters / np.exp(middle_n), curves.tokens / np.exp(middle_d)
+    centred = replace(curves, parameters=sizes, tokens=lengths)
     shift = np.array([0.0, middle_n, 0.0, middle_d, 0.0])
     if start is None:
         lowest = np.log(curves.cost.min())
@@ -374,7 +363,7 @@ def _resample(curves: Curves, law: np.ndarray, generator: np.random.Generator) -
     between = max(SEED_DEVIATION, math.sqrt((means @ means) / generator.chisquare(free_between)))
     within = math.sqrt((deviations @ deviations) / generator.chisquare(free_within))
     drawn = generator.normal(0, between, count)[curves.trial] + generator.normal(0, within, len(residuals))
-    return Curves(curves.trial, curves.parameters, curves.tokens, curves.compute, fitted * np.exp(drawn))
+    return replace(curves, cost=fitted * np.exp(drawn))
 
 
 def _predict(law: np.ndarray, curves: Curves, compute: float) -> tuple[float, float, float]:

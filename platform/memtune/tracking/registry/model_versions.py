@@ -343,17 +343,13 @@ def _parse_model_uri(uri: str) -> tuple[str, str, str]:
     return name, alias, number
 
 
-def _read_fields(version: "ModelVersion") -> dict[str, object]:
+def _to_registered_version(version: "ModelVersion") -> RegisteredVersion:
+    make_experiment_name(version.name)
     tagged = {name: version.tags.get(name) for name in RegisteredVersion.model_fields}
     fields = {**tagged, "corpus": version.name, "version": version.version, "run_id": version.run_id}
-    return {name: value for name, value in fields.items() if value is not None}
-
-
-def _to_registered_version(version: "ModelVersion") -> RegisteredVersion:
-    fields = _read_fields(version)
-    make_experiment_name(version.name)
+    known = {name: value for name, value in fields.items() if value is not None}
     try:
-        return RegisteredVersion.model_validate(fields)
+        return RegisteredVersion.model_validate(known)
     except ValidationError as error:
         problem = error.errors()[0]
         if lacking := sorted(str(one["loc"][0]) for one in error.errors() if one["type"] == "missing"):

@@ -115,9 +115,8 @@ def _read_trial_run(run: "Run", corpus: str) -> TrialRun:
 def _find_runs(client: "MlflowClient", text: str) -> list["Run"]:
     named = TRIAL_PATTERN.fullmatch(text)
     if named is None:
-        return [
-            run for run in [_get_run(client, text)] if run and run.data.tags.get(run_tags.ROLE) == "trial"
-        ]
+        run = _get_run(client, text)
+        return [run] if run and run.data.tags.get(run_tags.ROLE) == "trial" else []
     experiments = [experiment.experiment_id for experiment in client.search_experiments()]
     numbers: tuple[dict[str, str], ...] = ({run_tags.NUMBER: named["number"]}, {})
     for number, study_tag in product(numbers, (run_tags.STUDY, run_tags.STUDY_NAME)):
