@@ -283,7 +283,7 @@ class Proposer:
         self._store.drop_enqueued()
         self._cached_history = None
         history = self._read_history()
-        self._store.enqueue(dict(parameters))
+        self._store.enqueue(parameters)
         proposal = self._ask_sampler(history)
         if proposal is None:
             newest = read_outcome(self._store.list_asked()[-1])
@@ -315,7 +315,7 @@ class Proposer:
         else:
             self._store.enqueue(
                 self._find_planned_point(history)
-                or self._find_prior_point(history)
+                or self._samplers.prior.find_point(history.asks, history.list_learnt())
                 or self._find_point_in_turn(history)
             )
             proposal = self._ask_sampler(history)
@@ -332,15 +332,10 @@ class Proposer:
         is_rejected = history.consecutive_rejections >= MAX_CONSECUTIVE_REJECTIONS
         return is_grid_done or is_rejected or self._candidates.has_tried_all(history)
 
-    def _find_planned_point(self, history: History) -> dict[str, Scalar] | None:
+    def _find_planned_point(self, history: History) -> Mapping[str, Scalar] | None:
         """The initial point, or the point of the grid, for the next ask; None after the last one."""
-        if history.asks >= len(self._planned_points):
-            return None
-        return dict(self._planned_points[history.asks])
-
-    def _find_prior_point(self, history: History) -> dict[str, Scalar] | None:
-        point = self._samplers.prior.find_point(history.asks, history.list_learnt())
-        return None if point is None else dict(point)
+        planned = self._planned_points
+        return planned[history.asks] if history.asks < len(planned) else None
 
     def _propose_untried(self, history: History) -> Proposal | None:
         seed = int(digest(self._config.seed, history.asks, "untried")[:8], 16)
@@ -351,7 +346,7 @@ class Proposer:
         self._store.enqueue(untried)
         return self._ask_sampler(history)
 
-    def _find_point_in_turn(self, history: History) -> dict[str, Scalar]:
+    def _find_point_in_turn(self, history: History) -> Mapping[str, Scalar]:
         """The parameters that choose the alternative with the fewest trials; empty when each has enough.
 
         Where the sampler's points were rejected, those of an untried point; without one the next alternative.
@@ -362,7 +357,7 @@ class Proposer:
             if starts[place] >= self._trials_per_alternative or place in self._untriable:
                 continue
             if history.rejections[place] < MAX_ALTERNATIVE_REJECTIONS:
-                return dict(choice)
+                return choice
             # One seed for all points of an alternative, so that a resumed study finds the same ones.
             seed = int(digest(self._config.seed, place, "in turn")[:8], 16)
             if point := self._candidates.find_untried_point(history, seed, choice):

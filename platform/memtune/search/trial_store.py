@@ -217,10 +217,10 @@ class TrialStore:
             self._study.set_user_attr(key, points)
         return points
 
-    def enqueue(self, parameters: dict[str, Scalar]) -> None:
+    def enqueue(self, parameters: Mapping[str, Scalar]) -> None:
         """Let the next trial take these parameters, unless a killed driver left some enqueued."""
         if parameters and not self._study.get_trials(deepcopy=False, states=(OptunaState.WAITING,)):
-            self._study.enqueue_trial(parameters)
+            self._study.enqueue_trial(dict(parameters))
 
     def drop_enqueued(self) -> None:
         """Forget the parameters that a killed driver left enqueued."""

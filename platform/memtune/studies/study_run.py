@@ -177,16 +177,16 @@ class _StudyRun:
             has_trials_left = len(proposals.list_finished()) < self._study.budget.trials
             recorder = self._start_recorder(connects=has_trials_left and not self._budget.is_spent())
             self._resolved.store_terms()  # which may have changed since the last driver
-        self._records = records = StudyRecords(recorder, self._resolved)
+        self._records = StudyRecords(recorder, self._resolved)
         name, corpus = self._resolved.id, self._resolved.corpus
         self._cache = ResultCache(self._resolved.settings, name, corpus.digest) if reuse else None
-        records.resume(proposals.list_outcomes())
+        self._records.resume(proposals.list_outcomes())
         phase = self._make_phase(self._study.question, self._study.budget.trials)
         rule, repeats = self._resolved.make_early_stopping_rule(), list[Outcome]()
-        open_trials = self._run_phase(phase, proposals, records, rule, self._budget.watch)
+        open_trials = self._run_phase(phase, proposals, rule, self._budget.watch)
         if self._study.repeats.are_asked_for and not (open_trials or self._must_end):
             # With a spent budget too: no repeat starts then, and the result names the budget.
-            repeats, open_trials = self._run_repeats(proposals, records)
+            repeats, open_trials = self._run_repeats(proposals)
         self._clock.tick()  # also the time of a driver whose budget is spent before a trial starts
         proposals.flush()
         disconnecting = self._background.submit(self._executor.close)  # while the registration runs
@@ -201,9 +201,9 @@ class _StudyRun:
             self._fault,
             self._executor_loss,
         )
-        records.record_cost(self._compute_cost(result, proposals.read_seconds_spent()))
+        self._records.record_cost(self._compute_cost(result, proposals.read_seconds_spent()))
         conclusion = None if result.is_interrupted else self._conclude(recorder)
-        records.close(interrupted=bool(open_trials or proposals.list_unfinished()))
+        self._records.close(interrupted=bool(open_trials or proposals.list_unfinished()))
         disconnecting.result()
         return replace(result, conclusion=conclusion, is_recorded=recorder.flush(FLUSH_SECONDS))
 
@@ -264,13 +264,11 @@ class _StudyRun:
             again = "resume=True" if path is None else f"memtune search {format_argument(path)} --resume"
             raise StudyError(f"study {self._resolved.id} has begun: {ended}; continue with: {again}")
 
-    def _run_repeats(
-        self, proposals: Proposals, records: StudyRecords
-    ) -> tuple[list[Outcome], list[DirectedTrial]]:
+    def _run_repeats(self, proposals: Proposals) -> tuple[list[Outcome], list[DirectedTrial]]:
         """Run the best configurations under further seeds; return their outcomes and those left open."""
         within_limits = self._resolved.list_within_limits(proposals.list_outcomes())
         if self._study.repeats.until:
-            return self._repeat_until_decided(proposals, within_limits, records)
+            return self._repeat_until_decided(proposals, within_limits)
         best = select_repeated(within_limits, self._study.repeats.best, self._study.compare)
         if not best:
             return [], []
@@ -280,24 +278,24 @@ class _StudyRun:
         space = make_repeat_space(best, seeds, terms.precision, self._earlier_repeats)
         repeats = self._resolved.open_proposals(self._lease.check, repeats=space)
         # Earlier drivers may have repeated configurations that are not among the best any more.
-        records.names = TrialNames(proposals.list_outcomes())
-        records.resend(repeats.list_outcomes())
+        self._records.names = TrialNames(proposals.list_outcomes())
+        self._records.resend(repeats.list_outcomes())
         title = f"the best {len(best)} under {terms.seeds - 1} more seeds"
         if terms.precision and (asked_for.size() or 0) > len(best) * (terms.seeds - 1):
             title = f"the best {len(best)} in {terms.precision} under {terms.seeds} seeds"
-        phase = replace(self._make_phase(title, space.size() or 0, "seed"), names=records.names)
-        interrupted = self._run_phase(phase, repeats, records, None, self._budget.watch_repeat)
+        phase = replace(self._make_phase(title, space.size() or 0, "seed"), names=self._records.names)
+        interrupted = self._run_phase(phase, repeats, None, self._budget.watch_repeat)
         return repeats.list_outcomes(), interrupted
 
     def _repeat_until_decided(
-        self, proposals: Proposals, within_limits: Sequence[Outcome], records: StudyRecords
+        self, proposals: Proposals, within_limits: Sequence[Outcome]
     ) -> tuple[list[Outcome], list[DirectedTrial]]:
         """Run rounds of seeds of what may be best; return all repeats and those left open."""
         terms, first = self._study.repeats, self._study.seed
         compared = select_alternatives(within_limits, self._study.compare, terms.precision)
-        records.names = TrialNames(proposals.list_outcomes())
+        self._records.names = TrialNames(proposals.list_outcomes())
         repeats, interrupted = list(self._earlier_repeats), list[DirectedTrial]()
-        records.resend(repeats)
+        self._records.resend(repeats)
         known: dict[str, SeedCosts] | None = None
         while True:
             costs = collect_seed_costs(compared, repeats, range(first + 1, first + 1 + terms.max_seeds))
@@ -312,8 +310,8 @@ class _StudyRun:
             space = make_repeat_space(continued, seeds, started=repeats)
             round_proposals = self._resolved.open_proposals(self._lease.check, repeats=space)
             title = f"{format_count(len(continued), 'configuration')} until decided, {decision.seeds} seeds"
-            phase = replace(self._make_phase(title, space.size() or 0, "seed"), names=records.names)
-            interrupted = self._run_phase(phase, round_proposals, records, None, self._budget.watch_repeat)
+            phase = replace(self._make_phase(title, space.size() or 0, "seed"), names=self._records.names)
+            interrupted = self._run_phase(phase, round_proposals, None, self._budget.watch_repeat)
             repeats = round_proposals.list_outcomes()
 
     def _make_phase(self, title: str, max_trials: int, *more_fields: str) -> TrialPhase:
@@ -322,12 +320,7 @@ class _StudyRun:
         return TrialPhase(title, max_trials, ideal, (*self._resolved.searched_fields, *more_fields))
 
     def _run_phase(
-        self,
-        phase: TrialPhase,
-        proposals: Proposals,
-        records: StudyRecords,
-        rule: Rule | None,
-        count_spending: Watcher,
+        self, phase: TrialPhase, proposals: Proposals, rule: Rule | None, count_spending: Watcher
     ) -> list[DirectedTrial]:
         """Run trials up to the phase's budget; return those left open."""
         phase = replace(phase, earlier=proposals.list_outcomes(), find_seconds_left=self._find_seconds_left)
@@ -335,7 +328,7 @@ class _StudyRun:
             opened = [stack.enter_context(watch(phase)) for watch in self._hooks.watches]
             watchers = [self._clock.tick, count_spending, *opened]
             director = Director(
-                proposals, records, phase.max_trials, rule, watchers, self._resolved.study.compare
+                proposals, self._records, phase.max_trials, rule, watchers, self._study.compare
             )
             if not director.is_finished and not self._budget.is_spent():
                 self._connect()

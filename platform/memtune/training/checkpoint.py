@@ -49,7 +49,6 @@ MODEL_FILE: TensorFile = "model.safetensors"
 BEST_WEIGHTS_FILE: TensorFile = "best.safetensors"
 TRAINER_STATE_FILE: TensorFile = "learner.safetensors"
 RECORD_FILE = "learner.json"
-NO_USAGE = Usage()
 
 
 class CheckpointRecord(Value):
@@ -136,10 +135,10 @@ def make_record(
     position: Position,
     curve: Sequence[Report],
     *,
+    usage: Usage,
     scaler: dict[str, float] | None = None,
     seconds: float | None = None,
     interval: IntervalRecord | None = None,
-    usage: Usage = NO_USAGE,
 ) -> CheckpointRecord:
     """The record of a trial on a corpus, at a position."""
     return CheckpointRecord(

@@ -21,8 +21,8 @@ from memtune.corpora.text_blocks import (
 from memtune.errors import CorpusError
 from memtune.number_format import format_count
 
-PUNCTUATION_RELATION = "punct"
-
+_PUNCTUATION = "punct"
+"""The relation of punctuation."""
 _COLUMN_COUNT = 10
 _REMOVED = "_"
 """The form of words in treebanks whose text has another licence."""
@@ -87,9 +87,7 @@ def read_parsed_sentences(reader: LineReader) -> Iterator[Example]:
 def drop_punctuation(sentence: Sequence[str], tree: DependencyTree) -> tuple[list[str], DependencyTree]:
     """A sentence and its tree without punctuation."""
     rows = zip(sentence, *tree, strict=True)
-    kept = _drop_relation(
-        [_Word(form, head, relation, 0) for form, head, relation in rows], PUNCTUATION_RELATION
-    )
+    kept = _drop_punctuation([_Word(form, head, relation, 0) for form, head, relation in rows])
     return [word.form for word in kept], _make_tree(kept)
 
 
@@ -97,7 +95,7 @@ def _parse_example(options: ConlluOptions, lines: NumberedLines) -> Example:
     words = list(_parse_words(lines))
     _check_tree(words)
     if options.punctuation == "drop":
-        words = _drop_relation(words, PUNCTUATION_RELATION)
+        words = _drop_punctuation(words)
     if options.subtypes == "strip":
         words = [word._replace(relation=word.relation.split(":")[0]) for word in words]
     return Example([[word.form for word in words]], {"trees": [_make_tree(words)]})
@@ -144,12 +142,12 @@ def _check_tree(words: Sequence[_Word]) -> None:
         safe.update(path)
 
 
-def _drop_relation(words: Sequence[_Word], relation: str) -> list[_Word]:
-    """The words without those of a relation; the root is always kept."""
+def _drop_punctuation(words: Sequence[_Word]) -> list[_Word]:
+    """The words without punctuation; the root is always kept."""
     places = {-1: -1}
     kept: list[_Word] = []
     for position, word in enumerate(words):
-        if word.head < 0 or word.relation.split(":")[0] != relation:
+        if word.head < 0 or word.relation.split(":")[0] != _PUNCTUATION:
             places[position] = len(kept)
             kept.append(word)
 

@@ -78,7 +78,7 @@ class InspectedModel:
 
 def inspect_model(
     name: str,
-    trace: MemoryTrace | None = None,
+    trace: MemoryTrace,
     *,
     device: str = "cpu",
     settings: Settings | None = None,
@@ -100,8 +100,7 @@ def inspect_model(
         opened.config.task.prediction_unit == "tokens",
         opened,
     )
-    if trace is not None:
-        found.require_trace(trace)
+    found.require_trace(trace)
     return found
 
 

@@ -234,11 +234,5 @@ class Study(UserValue):
         return any(field.startswith(f"{name}.") or f"{name}.".startswith(field) for field in fields)
 
     def _build_entries(self, model: dict[str, Any], training: dict[str, Any]) -> dict[str, Any]:
-        laid: dict[str, Any] = {
-            "task": self.task,
-            "model": model,
-            "protocol": self.protocol,
-            "training": training,
-        }
-        laid["seed"] = self.seed
-        return {name: value for name, value in laid.items() if value != {}}
+        tables = {"task": self.task, "model": model, "protocol": self.protocol, "training": training}
+        return {**{name: table for name, table in tables.items() if table}, "seed": self.seed}
