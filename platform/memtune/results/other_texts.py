@@ -33,10 +33,8 @@ def write_word_log_probabilities(
     ConfigurationError for a classifier and for trees.
     """
     purpose = "a table of the words' probabilities"
-    reader, plan = (
-        model.require_language_model(purpose),
-        protocol.require_text(purpose).text_plan(corpus[split]),
-    )
+    reader = model.require_language_model(purpose)
+    plan = protocol.require_text(purpose).text_plan(corpus[split])
     ids, nats = compute_token_nats(reader, plan, device)
     tokens = corpus.vocabulary.decode(ids)
     is_end = ids == 0
