@@ -11,7 +11,15 @@ from memtune.corpora import Corpus, Example, ImportOptions, import_corpus, open_
 from memtune.corpora.batching.protocols import SentenceProtocol
 from memtune.corpora.probes import import_probe
 from memtune.tasks import TASKS, TaskConfig, build_model, open_task
-from memtune.training import GradientTrainer, TrialConfig, evaluate, load_model, read_checkpoint, save_model
+from memtune.training import (
+    GradientTrainer,
+    TrialConfig,
+    evaluate,
+    load_model,
+    read_checkpoint,
+    restore_trainer,
+    save_model,
+)
 from memtune.values import parse
 from tests.golden.tiny_corpus import generate_sentences
 
@@ -148,7 +156,7 @@ def test_a_resumed_trial_ends_with_the_same_bits(kind, make_trainer, corpus, tmp
     undisturbed, stopped = make_trainer(kind), make_trainer(kind)
     stopped.advance()
     stopped.save(tmp_path / "checkpoint")
-    resumed = GradientTrainer.restore(read_checkpoint(tmp_path / "checkpoint"), corpus)
+    resumed = restore_trainer(read_checkpoint(tmp_path / "checkpoint"), corpus)
     for trainer in (undisturbed, resumed):
         while not trainer.is_finished:
             trainer.advance()

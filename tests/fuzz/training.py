@@ -40,7 +40,14 @@ from memtune.tracking.registry.model_package import (
     write_run_package,
 )
 from memtune.tracking.registry.text_rules import TextRules
-from memtune.training import GradientTrainer, TrialConfig, load_model, read_checkpoint, save_model
+from memtune.training import (
+    GradientTrainer,
+    TrialConfig,
+    load_model,
+    read_checkpoint,
+    restore_trainer,
+    save_model,
+)
 from memtune.training.checkpoint import RECORD_FILE
 from memtune.values import digest
 from tests.fuzz.time_limit import limit_time
@@ -157,7 +164,7 @@ class Target:
     def read_checkpoint(self, alterations: list[tuple[int, str, int, Any, bool]]) -> None:
         """Read an altered checkpoint in every way, and resume from it."""
         checkpoint = read_checkpoint(self._copy_altered("original", alterations, _seal))
-        _try_each([checkpoint.build_best_model, partial(GradientTrainer.restore, checkpoint, self.corpus)])
+        _try_each([checkpoint.build_best_model, partial(restore_trainer, checkpoint, self.corpus)])
 
     def read_package(self, alterations: list[tuple[int, str, int, Any, bool]]) -> None:
         """Read an altered package of a registered model as a download of it is read, and load the model."""

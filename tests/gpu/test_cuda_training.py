@@ -8,7 +8,15 @@ import pytest
 import torch
 
 from memtune.errors import TrialError
-from memtune.training import GradientTrainer, TrialConfig, estimate_memory, find_longest_row, read_checkpoint
+from memtune.training import (
+    AnyTrainer,
+    GradientTrainer,
+    TrialConfig,
+    estimate_memory,
+    find_longest_row,
+    read_checkpoint,
+    restore_trainer,
+)
 from memtune.training.memory_footprint import CUDA_CONTEXT_BYTES, compute_gpu_bytes
 from tests.golden.curves import STORED_CURVES_PATH, TRIAL_CONFIGS, compute_curve
 from tests.golden.tiny_corpus import make_tiny_corpus
@@ -36,7 +44,7 @@ def train(config: TrialConfig, corpus, device: str = "cuda") -> GradientTrainer:
     return trainer
 
 
-def list_losses(trainer: GradientTrainer) -> list[float]:
+def list_losses(trainer: AnyTrainer) -> list[float]:
     return [require(report.valid_loss) for report in trainer.curve]
 
 
@@ -62,7 +70,7 @@ def test_a_resumed_trial_continues_the_uninterrupted_one(corpus, family, tmp_pat
     trainer = GradientTrainer(config, corpus, "cuda")
     trainer.advance()
     trainer.save(tmp_path / "checkpoint")
-    resumed = GradientTrainer.restore(read_checkpoint(tmp_path / "checkpoint"), corpus, "cuda")
+    resumed = restore_trainer(read_checkpoint(tmp_path / "checkpoint"), corpus, "cuda")
     while not resumed.is_finished:
         resumed.advance()
     assert list_losses(resumed) == pytest.approx(list_losses(undisturbed), abs=CURVE_TOLERANCE)

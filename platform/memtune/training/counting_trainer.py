@@ -6,7 +6,6 @@ CountingTrainer has the methods of `GradientTrainer`, so callers can use either.
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -129,19 +128,13 @@ class CountingTrainer:
         record = make_record(self.config, self.corpus, position, self.curve, usage=self.usage)
         write_checkpoint(Checkpoint(record, {}, self._curve.best_weights, {}), folder)
 
-    @classmethod
-    def restore(
-        cls, checkpoint: Checkpoint, corpus: Corpus, device: str = "cpu", meter: UsageMeter | None = None
-    ) -> Self:
-        """The trainer that wrote a checkpoint; raises the errors of `GradientTrainer.restore`."""
-        checkpoint.check_fit(corpus)
-        trainer = cls(checkpoint.record.config, corpus, device, meter)
-        trainer._curve = TrialCurve(checkpoint.record.curve, checkpoint.best_weights)
-        trainer._meter.restore(checkpoint.record.usage, trainer.tokens)
+    def load(self, checkpoint: Checkpoint) -> None:
+        """Continue from a checkpoint of this trial; raises the errors of `GradientTrainer.load`."""
+        self._curve = TrialCurve(checkpoint.record.curve, checkpoint.best_weights)
+        self._meter.restore(checkpoint.record.usage, self.tokens)
         if checkpoint.best_weights is not None:
-            load_weights(trainer.model, checkpoint.best_weights, BEST_WEIGHTS_FILE)
-            trainer.model.to(trainer.device)
-        return trainer
+            load_weights(self.model, checkpoint.best_weights, BEST_WEIGHTS_FILE)
+            self.model.to(self.device)
 
 
 def _read_text(plan: Plan) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from math import inf, isfinite
 from pathlib import Path
-from typing import Self
 
 from torch import Tensor
 
@@ -236,20 +235,11 @@ class GradientTrainer:
         weights = copy_weights(self.model)
         write_checkpoint(Checkpoint(record, weights, self._curve.best_weights, join_groups(groups)), folder)
 
-    @classmethod
-    def restore(
-        cls, checkpoint: Checkpoint, corpus: Corpus, device: str = "cpu", meter: UsageMeter | None = None
-    ) -> Self:
-        """The trainer that wrote a checkpoint; on a CPU it continues bit for bit.
+    def load(self, checkpoint: Checkpoint) -> None:
+        """Continue from a checkpoint of this trial, on a CPU bit for bit.
 
-        Raises CheckpointError for a checkpoint of another corpus, and for tensors that do not fit the trial.
+        Raises CheckpointError for tensors that do not fit the trial.
         """
-        checkpoint.check_fit(corpus)
-        trainer = cls(checkpoint.record.config, corpus, device, meter)
-        trainer._load_checkpoint(checkpoint)
-        return trainer
-
-    def _load_checkpoint(self, checkpoint: Checkpoint) -> None:
         load_weights(self.model, checkpoint.model_weights, MODEL_FILE)
         record, groups = checkpoint.record, split_groups(checkpoint.trainer_state)
         try:

@@ -26,14 +26,21 @@ def create_trainer(
     config: TrialConfig, corpus: Corpus, device: str = "cpu", meter: UsageMeter | None = None
 ) -> AnyTrainer:
     """The trainer of a new trial; raises the errors of `GradientTrainer`."""
-    return _find_trainer_class(config)(config, corpus, device, meter)
+    trainer_class = GradientTrainer if config.model.is_trained_by_gradient else CountingTrainer
+    return trainer_class(config, corpus, device, meter)
 
 
 def restore_trainer(
     checkpoint: Checkpoint, corpus: Corpus, device: str = "cpu", meter: UsageMeter | None = None
 ) -> AnyTrainer:
-    """The trainer that wrote a checkpoint; raises the errors of `GradientTrainer.restore`."""
-    return _find_trainer_class(checkpoint.record.config).restore(checkpoint, corpus, device, meter)
+    """The trainer that wrote a checkpoint.
+
+    Raises CheckpointError for one of another corpus, or of another configuration than its tensors.
+    """
+    checkpoint.check_fit(corpus)
+    trainer = create_trainer(checkpoint.record.config, corpus, device, meter)
+    trainer.load(checkpoint)
+    return trainer
 
 
 def measure_seconds_per_token(config: TrialConfig, corpus: Corpus) -> float:
@@ -48,10 +55,6 @@ def measure_seconds_per_token(config: TrialConfig, corpus: Corpus) -> float:
     started, before = time.process_time(), trainer.tokens
     trainer.train_for(MEASURED_SECONDS)
     return (time.process_time() - started) / max(1, trainer.tokens - before)
-
-
-def _find_trainer_class(config: TrialConfig) -> type[AnyTrainer]:
-    return GradientTrainer if config.model.is_trained_by_gradient else CountingTrainer
 
 
 def evaluate(

@@ -18,7 +18,14 @@ from memtune.errors import ConfigurationError, CorpusError
 from memtune.models import LSTMConfig, LSTMNConfig
 from memtune.models.families.kneser_ney import KneserNeyConfig
 from memtune.tasks import InferenceConfig, SentimentConfig, build_model
-from memtune.training import GradientTrainer, TrialConfig, evaluate, read_checkpoint
+from memtune.training import (
+    GradientTrainer,
+    TrialConfig,
+    create_trainer,
+    evaluate,
+    read_checkpoint,
+    restore_trainer,
+)
 from memtune.values import parse
 from tests.golden.tiny_corpus import make_tiny_corpus
 from tests.presence import require
@@ -230,11 +237,11 @@ def test_a_trial_resumed_between_epochs_ends_with_the_same_bits(task, find_corpu
     uninterrupted = GradientTrainer(config, corpus)
     while not uninterrupted.is_finished:
         uninterrupted.advance()
-    resumed = GradientTrainer(config, corpus)
+    resumed = create_trainer(config, corpus)
     while not resumed.is_finished:
         resumed.advance()
         resumed.save(tmp_path / "checkpoint")
-        resumed = GradientTrainer.restore(read_checkpoint(tmp_path / "checkpoint"), corpus)
+        resumed = restore_trainer(read_checkpoint(tmp_path / "checkpoint"), corpus)
     assert [report.train_loss for report in resumed.curve] == [
         report.train_loss for report in uninterrupted.curve
     ]
@@ -298,10 +305,10 @@ def test_inference_freezes_pretrained_words_in_the_first_epoch(shared, inference
     corpus = add_vectors(inference_corpus, width=6)
     config = make_trial(InferenceConfig(shared_reader=shared), epochs=2)
     every = require(config.training).model_copy(update={"report_every": 30})
-    trainer = GradientTrainer(config.model_copy(update={"training": every}), corpus)
+    trainer = create_trainer(config.model_copy(update={"training": every}), corpus)
     trainer.advance()
     trainer.save(tmp_path / "checkpoint")
-    trainer = GradientTrainer.restore(read_checkpoint(tmp_path / "checkpoint"), corpus)
+    trainer = restore_trainer(read_checkpoint(tmp_path / "checkpoint"), corpus)
     known_V = corpus.vectors.known_V
     model: Any = trainer.model
     while trainer.tokens < 60:

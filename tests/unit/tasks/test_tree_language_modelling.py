@@ -12,7 +12,14 @@ from memtune.corpora.batching.tree_protocol import Treebank
 from memtune.errors import ConfigurationError, CorpusError
 from memtune.models import DependencyRNNConfig, LSTMConfig, MaximumEntropyConfig, build_model
 from memtune.tasks import LanguageModellingConfig, TreeLanguageModelling, nats_by_sentence
-from memtune.training import GradientTrainer, TrialConfig, evaluate, read_checkpoint
+from memtune.training import (
+    GradientTrainer,
+    TrialConfig,
+    create_trainer,
+    evaluate,
+    read_checkpoint,
+    restore_trainer,
+)
 from memtune.training.memory_footprint import estimate_memory, find_longest_row
 from memtune.values import parse
 from tests.golden.tiny_corpus import make_tiny_corpus
@@ -116,11 +123,11 @@ def test_a_resumed_trial_ends_like_an_uninterrupted_one(corpus, tmp_path):
         uninterrupted.advance()
     losses = [require(report.valid_loss) for report in uninterrupted.curve]
     assert losses[-1] < losses[0]
-    resumed = GradientTrainer(config, corpus)
+    resumed = create_trainer(config, corpus)
     resumed.advance()
     resumed.advance()
     resumed.save(tmp_path / "checkpoint")
-    resumed = GradientTrainer.restore(read_checkpoint(tmp_path / "checkpoint"), corpus)
+    resumed = restore_trainer(read_checkpoint(tmp_path / "checkpoint"), corpus)
     while not resumed.is_finished:
         resumed.advance()
     assert [report.valid_loss for report in resumed.curve] == losses

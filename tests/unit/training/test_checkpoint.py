@@ -11,7 +11,7 @@ import torch
 
 from memtune.errors import CheckpointError, StorageError
 from memtune.models import LSTMConfig, RecurrentMemoryConfig, build_model, logits
-from memtune.training import GradientTrainer, Report, load_model, save_model
+from memtune.training import GradientTrainer, Report, load_model, restore_trainer, save_model
 from memtune.training.checkpoint import read_checkpoint
 from memtune.trial_state import StopReason
 from memtune.values import digest
@@ -49,7 +49,7 @@ def test_the_record_is_readable_json(folder, trainer):
 def test_a_missing_file_is_named(folder, corpus, name):
     (folder / name).unlink()
     with pytest.raises(CheckpointError, match=name):
-        GradientTrainer.restore(read_checkpoint(folder), corpus)
+        restore_trainer(read_checkpoint(folder), corpus)
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -57,7 +57,7 @@ def test_a_truncated_file_is_named(folder, corpus, name):
     content = (folder / name).read_bytes()
     (folder / name).write_bytes(content[: len(content) // 2])
     with pytest.raises(CheckpointError, match=f"{name} is truncated or altered"):
-        GradientTrainer.restore(read_checkpoint(folder), corpus)
+        restore_trainer(read_checkpoint(folder), corpus)
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -71,25 +71,25 @@ def test_one_altered_byte_is_detected(folder, corpus, name):
     if name == "learner.json":
         json.loads(content)
     with pytest.raises(CheckpointError, match=f"{name} is (truncated or )?altered"):
-        GradientTrainer.restore(read_checkpoint(folder), corpus)
+        restore_trainer(read_checkpoint(folder), corpus)
 
 
 def test_a_folder_without_a_checkpoint_is_refused(corpus, tmp_path):
     with pytest.raises(CheckpointError, match=r"no checkpoint in .*nothing"):
-        GradientTrainer.restore(read_checkpoint(tmp_path / "nothing"), corpus)
+        restore_trainer(read_checkpoint(tmp_path / "nothing"), corpus)
 
 
 def test_a_newer_schema_is_refused(folder, corpus):
     path = folder / "learner.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"schema_version": 99}))
     with pytest.raises(CheckpointError, match="has schema 99, this memtune reads up to 3"):
-        GradientTrainer.restore(read_checkpoint(folder), corpus)
+        restore_trainer(read_checkpoint(folder), corpus)
 
 
 def test_another_corpus_is_refused(folder, corpus):
     other = replace(corpus, name="other", digest="0" * 64)
     with pytest.raises(CheckpointError, match=r'was trained on corpus "tiny".*not on "other"'):
-        GradientTrainer.restore(read_checkpoint(folder), other)
+        restore_trainer(read_checkpoint(folder), other)
 
 
 def test_a_record_of_another_configuration_is_refused(folder, corpus):
@@ -99,7 +99,7 @@ def test_a_record_of_another_configuration_is_refused(folder, corpus):
     del content["digest"]
     path.write_text(json.dumps({"digest": digest(content), **content}))
     with pytest.raises(CheckpointError, match="its configuration has identity"):
-        GradientTrainer.restore(read_checkpoint(folder), corpus)
+        restore_trainer(read_checkpoint(folder), corpus)
 
 
 def test_a_record_without_a_configuration_is_named(folder):
@@ -116,19 +116,19 @@ def test_a_checkpoint_creates_the_folders_above_it(trainer, tmp_path):
 
 
 def test_saving_again_replaces_the_checkpoint(folder, corpus):
-    trainer = GradientTrainer.restore(read_checkpoint(folder), corpus)
+    trainer = restore_trainer(read_checkpoint(folder), corpus)
     trainer.advance()
     trainer.save(folder)
-    assert GradientTrainer.restore(read_checkpoint(folder), corpus).curve == trainer.curve
+    assert restore_trainer(read_checkpoint(folder), corpus).curve == trainer.curve
     assert [path.name for path in folder.parent.iterdir()] == ["checkpoint"]
 
 
 def test_the_backup_of_a_killed_writer_is_restored(folder, corpus, trainer):
     """A kill between the two renames leaves the old checkpoint under its backup name."""
     folder.rename(folder.with_name(".checkpoint.aside"))
-    assert GradientTrainer.restore(read_checkpoint(folder), corpus).curve == trainer.curve
+    assert restore_trainer(read_checkpoint(folder), corpus).curve == trainer.curve
     trainer.save(folder)
-    assert GradientTrainer.restore(read_checkpoint(folder), corpus).curve == trainer.curve
+    assert restore_trainer(read_checkpoint(folder), corpus).curve == trainer.curve
     assert [path.name for path in folder.parent.iterdir()] == ["checkpoint"]
 
 

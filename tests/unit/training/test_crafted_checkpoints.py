@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 
 from memtune.errors import CheckpointError
-from memtune.training import GradientTrainer, load_model, read_checkpoint, save_model
+from memtune.training import GradientTrainer, load_model, read_checkpoint, restore_trainer, save_model
 from memtune.values import digest
 
 FILES = ["learner.json", "model.safetensors", "best.safetensors", "learner.safetensors"]
@@ -106,13 +106,13 @@ def test_a_state_with_other_tensors_is_refused(saved, corpus, tensors):
     save_file(tensors, saved / "learner.safetensors")
     _change_record(saved, lambda record: None)
     with pytest.raises(CheckpointError, match="does not fit its trial"):
-        GradientTrainer.restore(read_checkpoint(saved), corpus)
+        restore_trainer(read_checkpoint(saved), corpus)
 
 
 def test_a_position_outside_its_epoch_is_refused(saved, corpus):
     _change_record(saved, lambda record: record["position"].update(batch=10**6))
     with pytest.raises(CheckpointError, match="does not fit its trial"):
-        GradientTrainer.restore(read_checkpoint(saved), corpus)
+        restore_trainer(read_checkpoint(saved), corpus)
 
 
 def test_weights_of_another_type_are_refused(saved):

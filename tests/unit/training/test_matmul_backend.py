@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from memtune.training import GradientTrainer, read_checkpoint
+from memtune.training import GradientTrainer, read_checkpoint, restore_trainer
 from memtune.training.optimisation import matmul_backend
 from memtune.training.optimisation.matmul_backend import MatmulBackend, probe_backends, select_backend
 from tests.presence import require
@@ -113,7 +113,7 @@ def test_a_trial_reports_its_backend_and_resumes_with_the_backend_of_another_nod
     monkeypatch.setenv("MEMTUNE_CACHE", str(tmp_path / "other"))
     select_backend.cache_clear()
     monkeypatch.setattr(matmul_backend, "probe_backends", lambda: found)
-    resumed = GradientTrainer.restore(read_checkpoint(tmp_path / "checkpoint"), corpus)
+    resumed = restore_trainer(read_checkpoint(tmp_path / "checkpoint"), corpus)
     assert resumed.advance().kernels == found.kernels
     assert resumed.is_finished
 

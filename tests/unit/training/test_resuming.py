@@ -12,7 +12,14 @@ import pytest
 import torch
 
 import memtune
-from memtune.training import GradientTrainer, NTASGDConfig, read_checkpoint
+from memtune.training import (
+    AnyTrainer,
+    GradientTrainer,
+    NTASGDConfig,
+    create_trainer,
+    read_checkpoint,
+    restore_trainer,
+)
 from memtune.training.optimisation.matmul_backend import select_backend, store_backend
 from tests.presence import require
 from tests.unit.training.conftest import LSTM, MEMORY, SENTENCE, STREAM
@@ -56,17 +63,17 @@ def _make_trial(make_trial, case):
     return make_trial(model, protocol, **training)
 
 
-def _read_curve(trainer: GradientTrainer) -> list[dict[str, Any]]:
+def _read_curve(trainer: AnyTrainer) -> list[dict[str, Any]]:
     return [report.model_dump(exclude=TIMES) for report in trainer.curve]
 
 
-def _run_to_end(trainer: GradientTrainer) -> GradientTrainer:
+def _run_to_end(trainer: AnyTrainer) -> AnyTrainer:
     while not trainer.is_finished:
         trainer.advance()
     return trainer
 
 
-def _assert_same(resumed: GradientTrainer, whole: GradientTrainer, folder: Path) -> None:
+def _assert_same(resumed: AnyTrainer, whole: AnyTrainer, folder: Path) -> None:
     assert _read_curve(resumed) == _read_curve(whole)
     assert require(resumed.best).tokens == require(whole.best).tokens
     weights = resumed.model.state_dict()
@@ -86,7 +93,7 @@ def test_a_trial_resumed_after_any_report_ends_with_the_same_bits(corpus, make_t
         whole.advance()
     assert len(whole.curve) == REPORTS
     for reports in range(REPORTS):
-        resumed = GradientTrainer.restore(read_checkpoint(tmp_path / str(reports)), corpus)
+        resumed = restore_trainer(read_checkpoint(tmp_path / str(reports)), corpus)
         assert len(resumed.curve) == reports
         _assert_same(_run_to_end(resumed), whole, tmp_path)
 
@@ -101,25 +108,25 @@ def test_the_nt_asgd_case_starts_to_average_before_its_last_report(corpus, make_
 
 def test_a_trial_resumed_after_every_report_ends_with_the_same_bits(corpus, make_trial, tmp_path):
     whole = _run_to_end(GradientTrainer(_make_trial(make_trial, CASES[1]), corpus))
-    resumed = GradientTrainer(_make_trial(make_trial, CASES[1]), corpus)
+    resumed = create_trainer(_make_trial(make_trial, CASES[1]), corpus)
     while not resumed.is_finished:
         resumed.advance()
         resumed.save(tmp_path / "checkpoint")
-        resumed = GradientTrainer.restore(read_checkpoint(tmp_path / "checkpoint"), corpus)
+        resumed = restore_trainer(read_checkpoint(tmp_path / "checkpoint"), corpus)
     _assert_same(resumed, whole, tmp_path)
 
 
 @each_case
 def test_a_trial_resumed_between_any_two_steps_ends_with_the_same_bits(corpus, make_trial, tmp_path, case):
     whole = _run_to_end(GradientTrainer(_make_trial(make_trial, case), corpus))
-    resumed = GradientTrainer(_make_trial(make_trial, case), corpus)
+    resumed = create_trainer(_make_trial(make_trial, case), corpus)
     pauses = 0
     while not resumed.is_finished:
         while not resumed.train_for(0.0):
             pauses += 1
             if pauses % 3 == 0:
                 resumed.save(tmp_path / "checkpoint")
-                resumed = GradientTrainer.restore(read_checkpoint(tmp_path / "checkpoint"), corpus)
+                resumed = restore_trainer(read_checkpoint(tmp_path / "checkpoint"), corpus)
         resumed.advance()
     assert pauses > 3 * REPORTS
     _assert_same(resumed, whole, tmp_path)
@@ -130,10 +137,10 @@ def test_a_trial_resumed_between_a_milestone_and_its_report_ends_with_the_same_b
 ):
     """With one report per epoch: the next epoch has begun before the report of this one."""
     config = make_trial(LSTM, STREAM, epochs=2)
-    resumed = GradientTrainer(config, corpus)
+    resumed = create_trainer(config, corpus)
     assert resumed.train_for(math.inf)
     resumed.save(tmp_path / "checkpoint")
-    resumed = GradientTrainer.restore(read_checkpoint(tmp_path / "checkpoint"), corpus)
+    resumed = restore_trainer(read_checkpoint(tmp_path / "checkpoint"), corpus)
     assert resumed.train_for(math.inf), "nothing is left to train"
     _assert_same(_run_to_end(resumed), _run_to_end(GradientTrainer(config, corpus)), tmp_path)
 
@@ -179,7 +186,7 @@ def test_a_trial_killed_during_training_resumes_with_the_same_bits(
         child.send_signal(signal.SIGKILL)
     assert len(saved) == 2 * len(configs)
     for identity, config in configs.items():
-        resumed = GradientTrainer.restore(read_checkpoint(tmp_path / identity), corpus)
+        resumed = restore_trainer(read_checkpoint(tmp_path / identity), corpus)
         assert len(resumed.curve) == 2
         _assert_same(_run_to_end(resumed), _run_to_end(GradientTrainer(config, corpus)), tmp_path)
 
@@ -195,7 +202,7 @@ def test_a_restored_trainer_has_the_position_of_the_saved_one(corpus, make_trial
     trainer = GradientTrainer(make_trial(epochs=2), corpus)
     trainer.advance()
     trainer.save(tmp_path / "checkpoint")
-    restored = GradientTrainer.restore(read_checkpoint(tmp_path / "checkpoint"), corpus)
+    restored = restore_trainer(read_checkpoint(tmp_path / "checkpoint"), corpus)
     assert restored.identity == trainer.identity
     assert restored.config == trainer.config
     assert restored.tokens == trainer.tokens
@@ -207,6 +214,6 @@ def test_a_restored_trainer_has_the_position_of_the_saved_one(corpus, make_trial
 def test_a_finished_trial_stays_finished(corpus, make_trial, tmp_path):
     trainer = _run_to_end(GradientTrainer(make_trial(epochs=1), corpus))
     trainer.save(tmp_path / "checkpoint")
-    restored = GradientTrainer.restore(read_checkpoint(tmp_path / "checkpoint"), corpus)
+    restored = restore_trainer(read_checkpoint(tmp_path / "checkpoint"), corpus)
     assert restored.is_finished
     assert restored.advance() == trainer.curve[-1]

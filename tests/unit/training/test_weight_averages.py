@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from memtune.tasks import LanguageModelling
-from memtune.training import GradientTrainer, NTASGDConfig, read_checkpoint
+from memtune.training import GradientTrainer, NTASGDConfig, read_checkpoint, restore_trainer
 from memtune.training.optimisation.update_step import WeightAverages
 from memtune.training.weight_files import copy_weights
 from tests.presence import require
@@ -139,7 +139,8 @@ def test_a_checkpoint_holds_both_the_current_weights_and_their_average(corpus, m
         trainer.advance()
     before = copy_weights(trainer.model)
     trainer.save(tmp_path / "checkpoint")
-    restored = GradientTrainer.restore(read_checkpoint(tmp_path / "checkpoint"), corpus)
+    restored = restore_trainer(read_checkpoint(tmp_path / "checkpoint"), corpus)
+    assert isinstance(restored, GradientTrainer)
     own = copy_weights(restored.model)
     assert all(torch.equal(own[name], before[name]) for name in before)
     assert any(not torch.equal(own[name], require(trainer._curve.best_weights)[name]) for name in before)
