@@ -339,7 +339,9 @@ def _find_problems(
             sampled = space.sample(PinnedChooser(pinned, RandomChooser(seed)), measure_size)
         except ConfigurationError as error:  # of the size that a field is fitted to
             file = where if isinstance(where, str) else where("model")
-            first = first or [f"{file}: {line}" for line in str(error).splitlines()]
+            # A SpaceError has the place of the field, which the place of a pinned value adds to.
+            prefix = "" if isinstance(error, SpaceError) and not pinned else f"{file}: "
+            first = first or [f"{prefix}{line}" for line in str(error).splitlines()]
             continue
         try:
             parse(schema, sampled, where)

@@ -10,6 +10,7 @@ from memtune.spaces import (
     FittedSize,
     RandomChooser,
     SizeKind,
+    check_space,
     combine_spaces,
     load_space,
     override_space,
@@ -84,6 +85,22 @@ def test_a_target_out_of_reach_is_named_with_the_file_and_the_line_that_set_it(t
     assert str(raised.value).startswith(f"{study_file}, line 4: [width] fit_parameters = 5 ")
     assert str(raised.value).endswith("change the target or the other fields of lstm")
     assert str(space_file) not in str(raised.value)
+
+
+def test_the_check_of_a_space_names_the_place_of_a_target_out_of_reach_once(tmp_path):
+    file = tmp_path / "space.toml"
+    file.write_text(SPACE.format(5).replace("[model]", '[model]\nfamily = "lstm"'))
+    with pytest.raises(SpaceError) as raised:
+        check_space(load_space(file), dict, measure_size=count_parameters)
+    assert str(raised.value).startswith(f"{file}, line 3: [width] fit_parameters = 5 ")
+
+
+def test_the_check_of_a_space_names_the_value_with_which_a_target_is_out_of_reach(tmp_path):
+    file = tmp_path / "space.toml"
+    file.write_text(SPACE.format(40).replace("[model]", '[model]\nfamily = "lstm"'))
+    with pytest.raises(SpaceError) as raised:
+        check_space(load_space(file), dict, measure_size=count_parameters)
+    assert f"[model.layers] = 4: {file}, line 3: [width] fit_parameters = 40 " in str(raised.value)
 
 
 def test_a_field_that_changes_no_count_is_refused():
