@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from memtune.results.ranking.selection import Ranking, find_cost_at, rank_trials
+from memtune.tracking import NO_STUDY
 from memtune.trial_state import TrialState
 
 
@@ -176,6 +177,30 @@ def test_one_training_that_two_studies_recorded_counts_once() -> None:
     twice = [make_trial("a", {900: 4.0}, study=study) for study in ("s", "other")]
     (found,) = rank(*twice).ranked
     assert found.estimate.seeds == 1
+
+
+def test_seeds_that_a_study_did_not_train_change_no_place_and_no_figure_of_it() -> None:
+    """As those of `memtune judge` and `memtune train`, which start no study."""
+    own = [make_trial("a #0", {900: 4.0}), make_trial("b #1", {900: 5.0})]
+    judged = [
+        make_trial(f"b {s}", {900: 3.0}, configuration="b #1", seed=s, study=NO_STUDY) for s in (1, 2, 3)
+    ]
+    assert [
+        (found.best.study, found.best.name, found.estimate.cost, found.place)
+        for found in rank(*own, *judged).configurations
+    ] == [(NO_STUDY, "b 1", 3.0, 1), ("s", "a #0", 4.0, 2), ("s", "b #1", 5.0, 3)]
+    again = make_trial("b", {900: 5.0}, configuration="b #1", study=NO_STUDY)
+    assert [found.best for found in rank(*own, again).ranked] == own
+
+
+def test_configurations_that_a_study_has_from_another_one_still_set_the_seeds_that_its_others_need() -> None:
+    repeated = [
+        make_trial("a #0", {900: 4.0}, configuration="a", seed=seed, study=study)
+        for study in ("first", "second")
+        for seed in range(3)
+    ]
+    ranking = rank(*repeated, make_trial("b #1", {900: 3.0}, study="second"))
+    assert [(found.best.name, found.best.study) for found in ranking.ranked] == [("a #0", "first")]
 
 
 def test_the_best_of_a_family_may_lack_seeds() -> None:

@@ -1,12 +1,13 @@
 """The ranking of trials: configurations by the mean of their seeds, at equal numbers of tokens.
 
-A configuration is that of a trial without its seed. Configurations compete at full length, the largest number
+A configuration is that of a trial without its seed, over the trials of one study. Configurations compete at full length, the largest number
 of tokens that a trial completed. A trial that ended earlier is listed apart with its value at the last
 milestone that it shares with the ranked ones. Where a study repeats configurations under further seeds, only
 configurations with all seeds compete: the best of many single seeds is the luckiest one.
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -16,6 +17,7 @@ from memtune.data_frames import make_frame
 from memtune.number_format import format_count
 from memtune.objective import Objective
 from memtune.seed_statistics import Estimate, estimate_cost
+from memtune.tracking import NO_STUDY
 from memtune.trial_state import TrialState
 
 DIGITS = 3
@@ -241,7 +243,7 @@ def rank_trials(trials: Iterable[T]) -> Ranking[T] | None:
     tokens = max(filter(None, planned), default=max(max(trial.curve) for trial in validated))
     full = [trial for trial in validated if has_reached(trial, tokens)]
     configurations = _group_by_configuration(full, tokens)
-    required = _count_seeds_by_study(configurations)
+    required = _count_seeds_by_study(full)
     competing, rest = list[Configuration[T]](), list[Configuration[T]]()
     for found in configurations:
         has_all = found.best.is_counted or len(found.trials) >= required[found.best.study]
@@ -300,18 +302,36 @@ def _number_places(
 
 
 def _group_by_configuration(full: Sequence[T], tokens: float) -> list[Configuration[T]]:
-    """The configurations of trials of full length, best first; of equal ones the first trial's."""
-    groups: dict[str, dict[int, T]] = {}
+    """The configurations of each study, best first; of equal ones the first trial's."""
+    groups: dict[str, dict[str, dict[int, T]]] = {}
     # By the number in the name of each; 0 where it has none.
     for trial in sorted(full, key=lambda trial: int((re.findall(r"#(\d+)", trial.name) or [0])[0])):
-        groups.setdefault(trial.configuration, {}).setdefault(trial.seed, trial)
-    found = [_collect_seeds(list(by_seed.values()), tokens) for by_seed in groups.values()]
+        by_study = groups.setdefault(trial.configuration, {})
+        by_study.setdefault(trial.study, {}).setdefault(trial.seed, trial)
+    found = [
+        _collect_seeds(list(by_seed.values()), tokens)
+        for by_study in groups.values()
+        for by_seed in _drop_repeated(by_study)
+    ]
     intervals = sum(len(configuration.cost_by_seed) > 1 for configuration in found)
     estimated = [
         replace(each, estimate=estimate_cost(list(each.cost_by_seed.values()), max(1, intervals)))
         for each in found
     ]
     return sorted(estimated, key=lambda configuration: configuration.estimate.cost)
+
+
+def _drop_repeated(by_study: Mapping[str, dict[int, T]]) -> list[dict[int, T]]:
+    """The trials of a configuration in each study, by seed, without those that another study has as well.
+
+    A study takes the results of another one for equal trials. Trials without a study go last, so that they
+    change no figure of a study.
+    """
+    kept: list[dict[int, T]] = []
+    for _, by_seed in sorted(by_study.items(), key=lambda own: (own[0] == NO_STUDY, -len(own[1]))):
+        if not any(by_seed.keys() <= other.keys() for other in kept):
+            kept.append(by_seed)
+    return kept
 
 
 def _collect_seeds(seeds: Sequence[T], tokens: float) -> Configuration[T]:
@@ -321,12 +341,12 @@ def _collect_seeds(seeds: Sequence[T], tokens: float) -> Configuration[T]:
     return Configuration(trials, tuple(cost for cost, _ in ordered), Estimate(cost=ordered[0][0]))
 
 
-def _count_seeds_by_study(configurations: Sequence[Configuration[T]]) -> dict[str, int]:
+def _count_seeds_by_study(full: Iterable[Trial]) -> dict[str, int]:
     """The seeds with which a configuration competes in each study: the most that one has, up to a limit."""
+    trials = {(trial.study, trial.configuration, trial.seed) for trial in full}
     most: dict[str, int] = {}
-    for configuration in configurations:
-        study = configuration.best.study
-        most[study] = min(MAX_REQUIRED_SEEDS, max(most.get(study, 0), len(configuration.trials)))
+    for (study, _), seeds in Counter((study, configuration) for study, configuration, _ in trials).items():
+        most[study] = min(MAX_REQUIRED_SEEDS, max(most.get(study, 0), seeds))
     return most
 
 
