@@ -5,10 +5,18 @@ from pathlib import Path
 import pytest
 
 from memtune.api import run_search
+from memtune.corpora import open_corpus
 from memtune.results.comparison import find_champions
+from memtune.results.ranking.selection import rank_trials
 from memtune.results.study.study_detail import show_study
+from memtune.results.study.study_trials import StudyTrial
+from memtune.results.study.study_view import StudyView
+from memtune.search import StoredStudy
 from memtune.settings import Settings
+from memtune.studies.definition.study_terms import ChampionLimits, StoredTerms
 from memtune.studies.executor import InProcessExecutor
+from memtune.training import TrialSizes
+from tests.unit.results.made_trials import make_study_trial
 
 pytestmark = pytest.mark.usefixtures("without_report")
 
@@ -59,3 +67,24 @@ def test_a_study_whose_limits_no_configuration_meets_takes_the_best_value_and_sa
     assert result.conclusion is not None
     assert "because no configuration is within [champion] max_state = 2" in result.conclusion.statements[0]
     assert len(find_champions("tiny", settings)) == 1
+
+
+def test_the_best_of_an_alternative_is_within_the_limits_where_one_of_its_configurations_is(
+    settings: Settings,
+) -> None:
+    def make_trial(family: str, number: int, cost: float, parameters: int) -> StudyTrial:
+        sizes = TrialSizes(parameters=parameters, multiply_adds=1, state=1, memory=1)
+        return make_study_trial(family, number, {900: cost}, sizes=sizes)
+
+    large, small, other = (
+        make_trial("lstm", 0, 3, 50),
+        make_trial("lstm", 1, 5, 9),
+        make_trial("rnn", 2, 4, 8),
+    )
+    outside = make_trial("elman", 3, 2, 60)
+    corpus = open_corpus("tiny", settings.corpus_store)
+    view = StudyView(StoredStudy("s", [], [], 1.0, None), settings, corpus)
+    view.terms = StoredTerms(champion=ChampionLimits(max_parameters=10))
+    view.ranking = rank_trials([large, small, other, outside])
+    for bests in (view.family_bests, view.alternative_bests):
+        assert [found.best for found in bests] == [other, small, outside]

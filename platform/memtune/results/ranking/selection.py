@@ -1,9 +1,10 @@
 """The ranking of trials: configurations by the mean of their seeds, at equal numbers of tokens.
 
-A configuration is that of a trial without its seed, over the trials of one study. Configurations compete at full length, the largest number
-of tokens that a trial completed. A trial that ended earlier is listed apart with its value at the last
-milestone that it shares with the ranked ones. Where a study repeats configurations under further seeds, only
-configurations with all seeds compete: the best of many single seeds is the luckiest one.
+A configuration is that of a trial without its seed, over the trials of one study. Configurations compete at
+full length, the largest number of tokens that a trial completed. A trial that ended earlier is listed apart
+with its value at the last milestone that it shares with the ranked ones. Where a study repeats configurations
+under further seeds, only configurations with all seeds compete: the best of many single seeds is the luckiest
+one.
 """
 
 import re

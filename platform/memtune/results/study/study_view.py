@@ -4,6 +4,7 @@ Tables, JSON, reports, MLflow's texts and the functions of `import memtune` rend
 """
 
 import logging
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
 from functools import cached_property
@@ -180,13 +181,24 @@ class StudyView:
 
     @property
     def family_bests(self) -> list[Configuration[StudyTrial] | ShortTrial[StudyTrial]]:
-        """The best configuration of each family, best first; those that ended early last."""
-        return [] if self.ranking is None else list(self.ranking.find_bests(lambda t: t.family).values())
+        """The best configuration of each family, as of each alternative."""
+        return self._find_bests(lambda trial: trial.family)
 
     @property
     def alternative_bests(self) -> list[Configuration[StudyTrial] | ShortTrial[StudyTrial]]:
-        """The best configuration of each alternative, best first; those that ended early last."""
-        return [] if self.ranking is None else list(self.ranking.find_bests(lambda t: t.alternative).values())
+        """The best configuration of each alternative, best first; then those that ended early.
+
+        It is within the limits of [champion], as in the verdict; alternatives without one come last.
+        """
+        return self._find_bests(lambda trial: trial.alternative)
+
+    def _find_bests(
+        self, key: Callable[[StudyTrial], str]
+    ) -> list[Configuration[StudyTrial] | ShortTrial[StudyTrial]]:
+        if self.ranking is None or self.eligible is None:
+            return []
+        within, anywhere = self.eligible.find_bests(key), self.ranking.find_bests(key)
+        return [*within.values(), *(found for name, found in anywhere.items() if name not in within)]
 
     @property
     def champion_rule(self) -> str:
