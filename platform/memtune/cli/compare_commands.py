@@ -61,8 +61,8 @@ def compare(
 
     several = compare_tokenisations(corpus.split(","), protocol) if "," in corpus else None
     found = compare_trials(corpus, protocol, study) if several is None else None
-    if found is not None and found.unequal_budgets:
-        warn(found.unequal_budgets)
+    for remark in [] if found is None else found.remarks:
+        warn(remark)
     if json:
         out.print_json(data=several if found is None else found.rows[:top])
         return

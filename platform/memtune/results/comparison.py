@@ -4,7 +4,6 @@ import math
 import re
 import shlex
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,10 @@ from typing import Any
 from memtune.arguments import CORPUS_NAME, check_type
 from memtune.corpora import Corpus, count_text_units, open_corpus
 from memtune.data_frames import ResultList, make_frame, render_table
-from memtune.errors import CorpusError, TrackingError, did_you_mean, suggest_nearest
+from memtune.errors import TrackingError, did_you_mean, suggest_nearest
 from memtune.number_format import format_count
 from memtune.objective import Objective
+from memtune.results.one_text import open_stored, select_text
 from memtune.results.ranking.selection import DIGITS, LENGTH_TOLERANCE, Ranking, make_curve_frame, rank_trials
 from memtune.settings import Settings
 from memtune.tracking import (
@@ -35,7 +35,7 @@ from memtune.values import Value
 
 @dataclass(frozen=True)
 class Comparison:
-    """A corpus's trials under one protocol, best first."""
+    """The trials of one text of a corpus under one protocol, best first."""
 
     rows: list[LeaderboardRow]
     """Configurations of full length by their mean cost, then those that lack seeds, then shorter trials."""
@@ -52,7 +52,9 @@ class Comparison:
     test_accesses: int = 0
     """How often models of this corpus have read a test split."""
     champion: RegisteredVersion | None = None
-    """The registered best model of the corpus under this protocol."""
+    """The registered best model of this text under this protocol."""
+    text_remark: str = ""
+    """How many trials under this protocol read another text of this name, in words; empty for none."""
 
     @property
     def unequal_budgets(self) -> str:
@@ -70,6 +72,11 @@ class Comparison:
             f"the studies trained on unequal numbers of tokens ({named}): trials below {longest:,} tokens "
             "are not ranked and come last, whatever their figure"
         )
+
+    @property
+    def remarks(self) -> list[str]:
+        """What is left out, or comes last whatever its figure."""
+        return [remark for remark in (self.text_remark, self.unequal_budgets) if remark]
 
     @property
     def best(self) -> LeaderboardRow | None:
@@ -94,8 +101,8 @@ class Comparison:
             for row in self.rows
         )
         ideal = f", ideal {self.ideal_perplexity:.3f}" if self.ideal_perplexity else ""
-        remark = f"; {self.unequal_budgets}" if self.unequal_budgets else ""
-        return render_table(f"{self.title}: validation {self.rows[0].objective}{ideal}{remark}", frame)
+        about = f"validation {self.rows[0].objective}{ideal}"
+        return render_table(f"{self.title}: {'; '.join([about, *self.remarks])}", frame)
 
     @property
     def title(self) -> str:
@@ -141,6 +148,7 @@ def compare(
 ) -> Comparison:
     """The trials of a corpus under `protocol`, or that of the champion, or that of most trials.
 
+    They are those of the text in the store, else of the champion's text, else of that of the best trial.
     Protocols are labels as in the rows, with the task; without the task, the only one of that protocol.
     `study`, a study's id or its name before the digest, keeps that study's trials. Raises TrackingError when
     nothing was recorded for the corpus under that protocol or study.
@@ -158,23 +166,33 @@ def compare(
     rows = _select_study(rows, corpus, study)
     champions = list_champions(settings.tracking_uri, corpus)
     labels = [row.protocol for row in rows]
+    asked = None if protocol is None else _resolve_label(protocol, labels, corpus)
+    stored = open_stored(corpus, settings)
+    same_text, digest = select_text(
+        [row for row in rows if asked in (None, row.protocol)],
+        LeaderboardRow.has_read,
+        stored,
+        champions,
+        [row.corpus_digest for row in rows if row.corpus_digest],
+    )
+    own = [row.protocol for row in same_text]
     main = next((champion.protocol for champion in champions), None)
-    usual = main if main in labels else max(labels, key=labels.count)
-    chosen = usual if protocol is None else _resolve_label(protocol, labels, corpus)
-    kept = [row for row in rows if row.protocol == chosen]
+    chosen = asked or (main if main in own else max(own, key=own.count))
+    kept = [row for row in same_text if row.protocol == chosen]
     studies = {row.study for row in kept} if study else set()
     served = find_running_pages(settings.tracking_uri)
     pages = link_corpus(settings.tracking_uri, corpus, chosen, next(iter(studies), None), served)
     ideal = None
-    if kept[0].objective.has_ideal:
-        with suppress(CorpusError):
-            ideal = (open_corpus(corpus, settings.corpus_store).manifest.ideal or {}).get("valid")
+    if kept[0].objective.has_ideal and stored is not None and stored.digest == digest:
+        ideal = (stored.manifest.ideal or {}).get("valid")
     label = [re.sub(r"[^A-Za-z0-9._]+", "_", chosen)] if protocol else []
     scope = "-".join([corpus, *sorted(studies), *label])
     figure = settings.home / "figures" / f"{scope}.png"
     others = tuple(sorted({*labels} - {chosen}))
     accesses = count_test_accesses(settings.tracking_uri, corpus)
-    champion = next((own for own in champions if own.protocol == chosen), None)
+    champion = next((c for c in champions if c.protocol == chosen and c.corpus_digest == digest), None)
+    left_out = labels.count(chosen) - len(kept)
+    remark = f'{format_count(left_out, "trial")} that read another text named "{corpus}" are left out'
     return Comparison(
         rank_rows(kept),
         chosen,
@@ -184,6 +202,7 @@ def compare(
         other_protocols=others,
         test_accesses=accesses,
         champion=champion,
+        text_remark=remark if left_out else "",
     )
 
 
@@ -300,7 +319,7 @@ def compare_tokenisations(
 def _make_row(corpus: Corpus, best: LeaderboardRow) -> TokenisationRow:
     if best.figure is None:
         raise TrackingError(f'no trial on corpus "{corpus.name}" has a validation yet')
-    if not corpus.digest.startswith(best.corpus_digest):
+    if not best.has_read(corpus.digest):
         raise TrackingError(
             f'the trials of "{corpus.name}" read another text of this name; import that text again'
         )

@@ -63,6 +63,10 @@ class LeaderboardRow(Value):
     note: str = ""
     """Why a trial has no place, set by a comparison."""
 
+    def has_read(self, digest: str) -> bool:
+        """Whether its text may be that of a digest, of which a run has the beginning, or nothing."""
+        return digest.startswith(self.corpus_digest)
+
     @property
     def is_counted(self) -> bool:
         """Whether its model learns by counting, which has one result under every seed."""
@@ -96,8 +100,8 @@ class LeaderboardRow(Value):
 def read_leaderboard(tracking_uri: str, corpus: str) -> list[LeaderboardRow]:
     """The trials recorded for a corpus, best first; trials without a figure come last.
 
-    Figures compare only under one label and corpus digest. Runs with tags or parameters that memtune does not
-    write are skipped with a warning.
+    Figures compare only under one label and corpus digest; the rows have both. Runs with tags or parameters
+    that memtune does not write are skipped with a warning.
     """
     with open_store(tracking_uri) as client:
         runs = run_store.find_corpus_runs(client, corpus, {run_tags.ROLE: "trial"})

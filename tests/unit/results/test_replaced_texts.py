@@ -1,0 +1,79 @@
+"""Results of two texts under one corpus name: only those of one text compare."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from memtune.api import run_search
+from memtune.cli.command_line import app
+from memtune.corpora import ImportOptions, TextFile, import_corpus, open_corpus
+from memtune.results.comparison import compare, compare_tokenisations
+from memtune.settings import Settings
+from memtune.studies.executor import InProcessExecutor
+from tests.conftest import SENTENCES, SPACE_TOML, STUDY_TOML, open_home
+from tests.presence import require
+from tests.unit.cli.invocation import TRIAL, read_output
+
+pytestmark = pytest.mark.usefixtures("without_report")
+
+OLD = "\n".join(map(" ".join, SENTENCES * 20))
+NEW = "\n".join(f"word{number % 37} word{number % 11} word{number % 5}" for number in range(60))
+"""With more words, and harder to predict."""
+LIMITED = STUDY_TOML.replace("tokens = 900", "epochs = 3").replace("report_every = 300\n", "")
+LIMITED += "\n[champion]\nmax_parameters = 700\n"
+"""On the old text, models of width 4 are within the limits; on the new one none is."""
+
+
+def put_text(settings: Settings, name: str, text: str, tokens: str = "words") -> None:
+    file = settings.home / "text.txt"
+    file.write_text(f"{text}\n")
+    sources = dict.fromkeys(("train", "valid", "test"), TextFile(file))
+    import_corpus(name, sources, settings.corpus_store, ImportOptions(tokens=tokens), replace=True)
+
+
+def train_on(settings: Settings, text: str, study: str) -> None:
+    """A trial without a study and a study of two trials, on a text named "tiny"."""
+    put_text(settings, "tiny", text)
+    (settings.home / "trial.toml").write_text(TRIAL)
+    read_output("train", str(settings.home / "trial.toml"))
+    (settings.home / "space.toml").write_text(SPACE_TOML)
+    (settings.home / f"{study}.toml").write_text(LIMITED.replace("trials = 4", "trials = 2"))
+    run_search(settings.home / f"{study}.toml", settings=settings, executor=InProcessExecutor())
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> Iterator[Settings]:
+    """The home of two texts; tests only read it."""
+    with open_home(tmp_path_factory.mktemp("replaced"), empty_store) as settings:
+        train_on(settings, OLD, "old")
+        train_on(settings, NEW, "new")
+        yield settings
+
+
+def test_trials_of_the_text_in_the_store_are_ranked_and_the_others_are_counted(home: Settings) -> None:
+    found, digest = compare("tiny", settings=home), open_corpus("tiny", home.corpus_store).digest
+    assert {row.study.partition("-")[0] for row in found.rows} == {"alone", "new"}
+    assert all(digest.startswith(row.corpus_digest) for row in found.rows)
+    assert len(found.rows) == 3
+    assert require(found.best).place == 1
+    shown = CliRunner().invoke(app, ["compare", "--corpus", "tiny", "--json"])
+    assert '3 trials that read another text named "tiny" are left out' in shown.stderr
+    assert "3 trials that read another text" in found._repr_html_()
+
+
+def test_the_trials_of_a_study_of_another_text_are_ranked_on_it(home: Settings) -> None:
+    found = compare("tiny", study="old", settings=home)
+    assert {row.study.partition("-")[0] for row in found.rows} == {"old"}
+    assert (found.text_remark, found.champion) == ("", None)
+
+
+def test_corpora_compare_by_trials_of_their_present_text(home: Settings) -> None:
+    put_text(home, "letters", NEW, "characters")
+    (home.home / "letters.toml").write_text(TRIAL.replace('"tiny"', '"letters"'))
+    read_output("train", str(home.home / "letters.toml"))
+    assert {row.corpus for row in compare_tokenisations(("tiny", "letters"), settings=home)} == {
+        "tiny",
+        "letters",
+    }
