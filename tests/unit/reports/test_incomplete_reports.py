@@ -25,7 +25,7 @@ def test_a_study_of_one_trial_and_one_whose_corpus_is_gone_have_a_report(
     (Path(settings.corpus_store) / "tiny").rename(Path(settings.corpus_store) / "other")
     lost = report_study("layers", settings)
     assert lost.provenance.corpus_digest is None
-    assert "the corpus is not in the store any more" in " ".join(Page(render_page(lost)).list("td"))
+    assert "its text is not in the store any more" in " ".join(Page(render_page(lost)).list("td"))
 
 
 REPEATED_BEST = """

@@ -9,12 +9,18 @@ from typer.testing import CliRunner
 from memtune.api import run_search
 from memtune.cli.command_line import app
 from memtune.corpora import ImportOptions, TextFile, import_corpus, open_corpus
+from memtune.errors import CorpusError
+from memtune.reports.report_page.page import render_page
 from memtune.results.comparison import compare, compare_tokenisations
+from memtune.results.study.study_catalogue import compute_cost
+from memtune.results.study.study_detail import show_study
+from memtune.results.study.study_report import report_study
 from memtune.settings import Settings
 from memtune.studies.executor import InProcessExecutor
 from tests.conftest import SENTENCES, SPACE_TOML, STUDY_TOML, open_home
 from tests.presence import require
 from tests.unit.cli.invocation import TRIAL, read_output
+from tests.unit.reports.parsed_page import Page
 
 pytestmark = pytest.mark.usefixtures("without_report")
 
@@ -24,6 +30,7 @@ NEW = "\n".join(f"word{number % 37} word{number % 11} word{number % 5}" for numb
 LIMITED = STUDY_TOML.replace("tokens = 900", "epochs = 3").replace("report_every = 300\n", "")
 LIMITED += "\n[champion]\nmax_parameters = 700\n"
 """On the old text, models of width 4 are within the limits; on the new one none is."""
+LOST = 'The store does not have the text that the trials read as "tiny", so that sizes are unknown.'
 
 
 def put_text(settings: Settings, name: str, text: str, tokens: str = "words") -> None:
@@ -77,3 +84,19 @@ def test_corpora_compare_by_trials_of_their_present_text(home: Settings) -> None
         "tiny",
         "letters",
     }
+
+
+def test_a_study_of_another_text_has_no_sizes_of_it_and_says_so(home: Settings) -> None:
+    detail = show_study("old", home)
+    assert {trial.sizes for trial in detail.trials} == {None}
+    assert detail.summary.champion_rule == (
+        "the best value, because no sizes are known for [champion] max_parameters = 700"
+    )
+    assert LOST in require(detail.verdict).caveats
+    assert LOST in " ".join(read_output("study", "show", "old").split())
+    with pytest.raises(CorpusError, match=r'the text of corpus "tiny" that study old-\w+ read is not in the'):
+        compute_cost("old", home)
+    assert "its text is not in the store any more" in Page(render_page(report_study("old", home))).list("td")
+    present = show_study("new", home)
+    assert all(trial.sizes for trial in present.trials)
+    assert LOST not in require(present.verdict).caveats

@@ -190,7 +190,9 @@ def extrapolate_study(study: str, factor: float = 10.0, settings: Settings | Non
                 'its reports are not shorter trainings; train with schedule = { kind = "constant" }'
             )
     if view.corpus is None:
-        raise StudyError(f"the corpus {view.terms.corpus} of {view.id} is not in the store; import it again")
+        raise StudyError(
+            f"the text of {view.terms.corpus} that {view.id} read is not in the store; import it again"
+        )
     return compare_scaling([trial for trial in view.trials if trial.curve], factor)
 
 

@@ -10,16 +10,16 @@ from datetime import datetime
 from functools import cached_property
 
 from memtune.arguments import check_type
-from memtune.corpora import Corpus, open_corpus
+from memtune.corpora import Corpus
 from memtune.errors import (
     ConfigurationError,
     CorpusError,
     MissingSourceError,
-    StorageError,
     StudyError,
     did_you_mean,
 )
 from memtune.objective import Objective
+from memtune.results.one_text import open_stored
 from memtune.results.ranking.selection import Configuration, Ranking, ShortTrial, rank_trials
 from memtune.results.study.study_trials import StudyTrial, list_study_trials
 from memtune.search import Outcome, StoredStudy, StudyReader
@@ -77,10 +77,19 @@ class StudyView:
 
     @cached_property
     def corpus(self) -> Corpus | None:
-        """The study's corpus; None where the store lacks it or it cannot be read."""
-        with suppress(CorpusError, StorageError):
-            return open_corpus(self.terms.corpus, self.settings.corpus_store)
-        return None
+        """The text that the trials read; None where the store lacks it or it cannot be read."""
+        stored = open_stored(self.terms.corpus, self.settings)
+        return stored if stored is not None and self.has_read(stored.digest) else None
+
+    def has_read(self, digest: str) -> bool:
+        """Whether the trials may have read the text of a digest, which is part of their identities.
+
+        Those of versions without a format had other identities, and a family's default values, which are part
+        of them, are not known without its source.
+        """
+        outcomes = [] if self.terms.format == 1 else self.stored.trials
+        loaded = [outcome for outcome in outcomes if outcome.config.model.is_loaded]
+        return not loaded or any(outcome.config.identity(digest) == outcome.identity for outcome in loaded)
 
     @property
     def objective(self) -> Objective:
@@ -166,7 +175,7 @@ class StudyView:
     def eligible(self) -> Ranking[StudyTrial] | None:
         """The ranking within the limits of [champion]; of all where none is within, or sizes are unknown."""
         limits = self.terms.champion
-        if self.ranking is None or not limits.is_set:
+        if self.ranking is None or not limits.is_set or self.corpus is None:
             return self.ranking
 
         def is_within(trial: StudyTrial) -> bool:
@@ -208,17 +217,20 @@ class StudyView:
             return "the best value"
         if self.ranking is None or self.eligible is not self.ranking:
             return f"the best value within [champion] {limits}"
-        return f"the best value, because no configuration is within [champion] {limits}"
+        why = "no sizes are known for" if self.corpus is None else "no configuration is within"
+        return f"the best value, because {why} [champion] {limits}"
 
     def compute_cost(self) -> StudyCost:
         """What the study has spent and what early stopping has saved.
 
-        Raises CorpusError where a full length is in epochs and the corpus is not in the store any more.
+        Raises CorpusError where a full length is in epochs and the text is not in the store any more.
         """
 
         def count_epoch_tokens() -> int:
             if self.epoch_tokens is None:
-                raise CorpusError(f'corpus "{self.terms.corpus}" of study {self.id} is not in the store')
+                raise CorpusError(
+                    f'the text of corpus "{self.terms.corpus}" that study {self.id} read is not in the store'
+                )
             return self.epoch_tokens
 
         return compute_study_cost(

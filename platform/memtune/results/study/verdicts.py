@@ -85,7 +85,7 @@ def judge_study(view: StudyView) -> Verdict | None:
     """The verdict on a study within the limits of its rule; None before the first validation."""
     if view.eligible is None:
         return None
-    return judge_ranking(
+    verdict = judge_ranking(
         view.eligible,
         view.objective,
         view.checkpoint_root,
@@ -95,6 +95,11 @@ def judge_study(view: StudyView) -> Verdict | None:
         unlimited=None if view.eligible is view.ranking else view.ranking,
         refusals=view.refusals,
     )
+    if view.corpus is not None:
+        return verdict
+    name = view.terms.corpus
+    lost = f'The store does not have the text that the trials read as "{name}", so that sizes are unknown.'
+    return verdict.model_copy(update={"caveats": (*verdict.caveats, lost)})
 
 
 def judge_ranking(

@@ -268,6 +268,8 @@ class StoredTerms(Value):
     compare: str = FAMILY_FIELD
     alternatives: tuple[str, ...] = ()
     """The alternatives that the spaces hold; empty in studies of earlier versions."""
+    format: int = 1
+    """Of the stored study; 1 in versions that did not store it."""
 
 
 def name_alternative(config: TrialConfig, compared: str) -> str:
