@@ -14,7 +14,7 @@ from memtune.reports.report_page.page import render_page
 from memtune.results.comparison import compare, compare_tokenisations
 from memtune.results.study.study_catalogue import compute_cost
 from memtune.results.study.study_detail import show_study
-from memtune.results.study.study_report import report_study
+from memtune.results.study.study_report import report_corpus, report_study
 from memtune.settings import Settings
 from memtune.studies.executor import InProcessExecutor
 from tests.conftest import SENTENCES, SPACE_TOML, STUDY_TOML, open_home
@@ -100,3 +100,13 @@ def test_a_study_of_another_text_has_no_sizes_of_it_and_says_so(home: Settings) 
     present = show_study("new", home)
     assert all(trial.sizes for trial in present.trials)
     assert LOST not in require(present.verdict).caveats
+
+
+def test_the_report_of_a_corpus_joins_the_studies_of_one_text_and_names_the_others(home: Settings) -> None:
+    report = report_corpus("tiny", home)
+    (label,) = report.labels
+    assert [study.detail.summary.name for study in label.studies] == ["new"]
+    assert report.digest == open_corpus("tiny", home.corpus_store).digest
+    assert {name.partition("-")[0] for name in report.other_texts} == {"old"}
+    notes = " ".join(Page(render_page(report)).list("p"))
+    assert f"Studies that read another text of this name are left out: {report.other_texts[0]}." in notes

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from memtune.errors import CorpusError, StorageError, StudyError
 from memtune.objective import Objective
 from memtune.results.fingerprints import Fingerprint, list_fingerprints
+from memtune.results.one_text import open_stored, select_text
 from memtune.results.study.provenance import Provenance, collect_provenance, read_registry
 from memtune.results.study.study_detail import StudyDetail, describe_study
 from memtune.results.study.study_leaderboard import (
@@ -120,7 +121,7 @@ class CorpusReport(Value):
     """In coordinated universal time."""
     corpus: str
     digest: str | None
-    """None where the store does not have the corpus any more."""
+    """Of the text that the studies read; None where neither the store nor a champion has it."""
     splits: dict[str, int]
     """Tokens of each split."""
     vocabulary: int | None
@@ -129,19 +130,27 @@ class CorpusReport(Value):
     test_accesses: int | None
     labels: tuple[LabelReport, ...]
     """Those with a champion first."""
+    other_texts: tuple[str, ...] = ()
+    """The studies that read another text of this name, by id: they do not compare, and are left out."""
 
 
 def report_corpus(corpus: str, settings: Settings | None = None) -> CorpusReport:
-    """The report of a corpus over its studies. Raises StudyError where none has a trial."""
+    """The report of a corpus over its studies of one text: that of the store, else that of a champion.
+
+    Raises StudyError where none has a trial.
+    """
     settings = Settings.resolve(settings)
     views = [view for view in list_views(settings) if view.terms.corpus == corpus]
     if not views:
         raise StudyError(
             f'no study has run on corpus "{corpus}" in this home; list studies with: memtune study list'
         )
-    studies = [make_report(view) for view in views]
     champions, accesses = read_registry(corpus, settings)
-    opened = views[0].corpus
+    opened = open_stored(corpus, settings)
+    same_text, digest = select_text(views, StudyView.has_read, opened, champions)
+    opened = opened if opened is not None and opened.digest == digest else None
+    champions = [champion for champion in champions if digest in (None, champion.corpus_digest)]
+    studies = [make_report(view) for view in same_text]
     ideal = (opened.manifest.ideal or {}).get("valid") if opened else None
     labels = sorted({study.label for study in studies})
     found = [
@@ -151,12 +160,13 @@ def report_corpus(corpus: str, settings: Settings | None = None) -> CorpusReport
     return CorpusReport(
         written=datetime.now(UTC),
         corpus=corpus,
-        digest=opened.digest if opened else None,
+        digest=digest,
         splits={name: split.tokens for name, split in opened.manifest.splits.items()} if opened else {},
         vocabulary=len(opened.vocabulary) if opened else None,
         ideal=ideal,
         test_accesses=accesses,
         labels=tuple(sorted(found, key=lambda own: (own.champion is None, own.label))),
+        other_texts=tuple(view.id for view in views if view not in same_text),
     )
 
 
