@@ -56,7 +56,8 @@ def run_search(
     `study` is a TOML file or the name of a packaged study, a mapping with the content of a file, or a Study.
     A study without a file has a `name`, and its paths start at the working folder.
 
-    With `reuse`, configurations that another study of the same home has trained are not trained again.
+    With `reuse`, configurations that another study of the same home has trained are not trained again, unless
+    this study measures their speed.
     `overrides` replace fields of the study by dotted name. `address` is a Ray
     cluster's; without it (and without RAY_ADDRESS) a private Ray instance runs on this machine. `executor`
     runs the trials instead of Ray. Progress goes to the terminal, to the output of a notebook's cell, or to

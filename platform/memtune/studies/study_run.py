@@ -120,7 +120,8 @@ def run_study(
 ) -> StudyResult:
     """Run a checked study, or resume it, and offer its best model to the registry.
 
-    With `reuse`, configurations that another study has trained are not trained again.
+    With `reuse`, configurations that another study has trained are not trained again, unless this study
+    measures their speed.
 
     Raises StudyError when the study has begun and `resume` is not set, or when another driver runs it.
     """
@@ -179,7 +180,9 @@ class _StudyRun:
             self._resolved.store_terms()  # which may have changed since the last driver
         self._records = StudyRecords(recorder, self._resolved)
         name, corpus = self._resolved.id, self._resolved.corpus
-        self._cache = ResultCache(self._resolved.settings, name, corpus.digest) if reuse else None
+        # A reused trial has used nothing, so nothing measures its speed.
+        is_reusing = reuse and not self._study.measures_speed
+        self._cache = ResultCache(self._resolved.settings, name, corpus.digest) if is_reusing else None
         self._records.resume(proposals.list_outcomes())
         phase = self._make_phase(self._study.question, self._study.budget.trials)
         rule, repeats = self._resolved.make_early_stopping_rule(), list[Outcome]()

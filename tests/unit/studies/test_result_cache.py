@@ -96,6 +96,21 @@ def test_trained_configurations_are_reused_and_stopped_as_if_they_had_been_train
     }
 
 
+@pytest.mark.parametrize(
+    "terms",
+    [
+        {"champion__min_tokens_per_second": 1.0},
+        {"objectives": ["value", "tokens_per_second"], "sampler": {"kind": "random"}},
+    ],
+)
+def test_a_study_that_measures_speed_trains_everything(
+    study_file: Path, settings: Settings, terms: dict[str, Any]
+) -> None:
+    run(study_file, settings, budget__trials=1, **terms, **NONE)
+    again = run(study_file, settings, name="again", budget__trials=1, **terms, **NONE)
+    assert require(again.outcomes[0].usage.tokens_per_second) > 0
+
+
 def test_a_trial_with_a_checkpoint_of_its_own_keeps_it(study_file: Path, settings: Settings) -> None:
     first = run(study_file, settings, **NONE).resolved
     trial = TrialConfig.model_validate(first.open_proposals().list_outcomes()[0].configuration)

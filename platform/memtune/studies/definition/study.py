@@ -208,6 +208,12 @@ class Study(UserValue):
             )
         return self
 
+    @property
+    def measures_speed(self) -> bool:
+        """Whether the measured speed of trials decides anything in the study."""
+        limit = self.champion.min_tokens_per_second
+        return "tokens_per_second" in self.objectives or limit is not None
+
     def select_entries(self, family: str | None, families: Collection[str | None]) -> dict[str, Any]:
         """The study's constants that apply to a family's space.
 
