@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 
 from memtune.data_frames import make_frame
+from memtune.errors import ConfigurationError, MissingSourceError
 from memtune.models import ModelConfig
 from memtune.number_format import format_count
 from memtune.seed_statistics import Estimate, estimate_cost
@@ -67,10 +68,16 @@ class Fingerprint(Value):
     results: tuple[ProbeResult, ...]
 
     def describes(self, model: ModelConfig) -> bool:
-        """Whether a model has what the table names, apart from its width."""
+        """Whether a model has what the table names, apart from its width.
+
+        A table with a part that is not loaded here, such as the mixer of a plug-in, describes none.
+        """
         if model.family != self.model.get("family") or not model.is_loaded:
             return False
-        own = parse(ModelConfig, self.model, self.name)
+        try:
+            own = parse(ModelConfig, self.model, self.name)
+        except (ConfigurationError, MissingSourceError):
+            return False
         named = self.model.keys() - {"width"}
         return bool(own.model_dump(include=named) == model.model_dump(include=named))
 

@@ -9,6 +9,8 @@ from rich.console import Console
 
 from memtune.errors import ConfigurationError, MemtuneError
 from memtune.experiments.probe_run import open_probed_model
+from memtune.models.families.mixer_blocks import MixerBlocksConfig
+from memtune.models.mixers.mixer_registry import PRESETS
 from memtune.reports.experiment_views import (
     draw_fingerprint,
     format_accuracy,
@@ -141,6 +143,13 @@ def test_settings_of_rows_are_checked_before_the_first_training(
     with pytest.raises(MemtuneError, match=problem):
         probe("rnn", "state", TERMS | {"settings": settings_of_rows}, settings=settings, console=lines)
     assert lines.export_text() == ""
+
+
+@pytest.mark.parametrize("mixer", [{"kind": "my_mixer"}, {"kind": "my_mixer", "source": "0" * 64}])
+def test_the_fingerprint_of_a_mixer_that_is_not_loaded_describes_no_model(mixer: dict[str, str]) -> None:
+    model: dict[str, Any] = {"family": "mixer_blocks", "mixer": mixer}
+    found = Fingerprint.model_validate({"name": "mine", "model": model, "terms": {}, "results": ()})
+    assert not found.describes(MixerBlocksConfig(width=6, mixer=PRESETS["gla"]))
 
 
 def test_tables_name_the_reference_as_a_mixer(settings: Settings) -> None:
