@@ -13,6 +13,7 @@ from memtune.number_format import format_count
 from memtune.seed_statistics import Estimate, estimate_cost
 from memtune.settings import Settings
 from memtune.storage.local_files import write_whole
+from memtune.studies.definition.study_terms import PositiveNumber
 from memtune.values import Value, digest, parse
 
 FOLDER = "fingerprints"
@@ -27,7 +28,7 @@ class ProbeTerms(Value):
     """Of a model without a width, and of the references."""
     epochs: float = Field(10.0, gt=0)
     batch_size: int = Field(64, ge=1)
-    rates: tuple[float, ...] = Field((1e-3, 3e-3, 1e-2), min_length=1)
+    rates: tuple[PositiveNumber, ...] = Field((1e-3, 3e-3, 1e-2), min_length=1)
     seeds: int = Field(3, ge=1)
     settings: dict[str, float] = Field(default_factory=dict)
     """Settings of the rows, of each probe that has them."""

@@ -1,5 +1,6 @@
 """Fingerprints: the rate is chosen on validation, test is read once, and a reference gates low accuracies."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +151,14 @@ def test_the_fingerprint_of_a_mixer_that_is_not_loaded_describes_no_model(mixer:
     model: dict[str, Any] = {"family": "mixer_blocks", "mixer": mixer}
     found = Fingerprint.model_validate({"name": "mine", "model": model, "terms": {}, "results": ()})
     assert not found.describes(MixerBlocksConfig(width=6, mixer=PRESETS["gla"]))
+
+
+@pytest.mark.parametrize("rate", [-1.0, 0.0, math.nan, math.inf])
+def test_rates_are_checked_before_the_first_training(settings: Settings, rate: float) -> None:
+    lines = Console(record=True, width=200)
+    with pytest.raises(ConfigurationError, match=r"the terms of the probes: rates\.1: Input should be"):
+        probe("rnn", "dyck", TERMS | {"rates": [0.03, rate]}, settings=settings, console=lines)
+    assert lines.export_text() == ""
 
 
 def test_tables_name_the_reference_as_a_mixer(settings: Settings) -> None:
