@@ -183,7 +183,7 @@ class PairedTest(Value):
         if objective.compute_gain(self.difference) < 0:
             bounds = [-bounds[1], -bounds[0]]
         low, high = (
-            f"{bound:.1f} {objective.short_margin_unit}"
+            f"{bound:z.1f} {objective.short_margin_unit}"
             if abs(bound) <= 100
             else f"{'<>'[bound > 0]} {math.copysign(100, bound):.0f} {objective.short_margin_unit}"
             for bound in bounds

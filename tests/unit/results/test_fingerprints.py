@@ -85,6 +85,17 @@ def test_a_probe_that_no_reference_solves_is_not_learnable_at_the_budget(setting
     assert table.export_text().count("not learnable at this budget") == 3
 
 
+@pytest.mark.parametrize(("probed", "lengths"), [("dyck", {1, 2, 4}), ("mqar", {1})])
+def test_a_training_that_diverges_at_once_answers_nothing(
+    settings: Settings, probed: str, lengths: set[int]
+) -> None:
+    rows = {"rows": 64, "evaluated": 16, "length": 24}
+    terms = TERMS | {"rates": [1e30], "seeds": 1, "epochs": 1, "settings": rows}
+    (result,) = probe("rnn", probed, terms, settings=settings, progress=False).results
+    assert result.valid == (0.0,)
+    assert result.test == dict.fromkeys(lengths, (0.0,))
+
+
 def make_result(**changes: Any) -> ProbeResult:
     given: dict[str, Any] = {
         "probe": "mqar",

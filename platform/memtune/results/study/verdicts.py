@@ -41,6 +41,8 @@ from memtune.values import Value, flatten
 DIGITS = 3
 FEW_CONFIGURATIONS_RATIO = 3
 """An alternative with fewer than a third of the configurations of another one is named."""
+TIED_MARGIN = 1e-9
+"""Per cent or points: the rounding of means over seeds is below it."""
 _NO_REPEATS = Repeats()
 _WITHIN_LIMITS = " within the limits of [champion]"
 
@@ -302,6 +304,8 @@ def _write_headline(
     if nearest.certainty == "equal":
         within = repeats.describe_indifference(objective)
         return f"{text}, but {nearest.name} is equal within {within}."
+    if nearest.margin < TIED_MARGIN:
+        return f"{text}, equal to {nearest.name}."
     return f"{text}, {_describe_margin(nearest, objective)}{_describe_certainty(nearest)}."
 
 
