@@ -15,7 +15,10 @@ from memtune.models import (
     negative_log_likelihood,
 )
 from memtune.training import AdamConfig, AdamWConfig, MuonConfig, SGDConfig, TrainingConfig
+from memtune.training.optimisation import update_step
+from memtune.training.optimisation.optimisers import RMSpropConfig
 from memtune.training.optimisation.update_step import ModelUpdater
+from memtune.training.weight_files import copy_weights
 from tests.presence import require
 
 WORDS, STEPS, RATE = 60, 3, 0.7
@@ -184,3 +187,19 @@ def test_muon_continues_from_its_state():
     second.step([next(_iterate_losses(parts))], RATE)
     for name, value in whole.named_parameters():
         assert torch.equal(value, dict(parts.named_parameters())[name]), name
+
+
+@pytest.mark.parametrize("optimiser", [AdamConfig(), RMSpropConfig(), MuonConfig()], ids=lambda own: own.kind)
+def test_a_step_that_the_loss_scaler_skips_is_not_averaged(optimiser, monkeypatch):
+    monkeypatch.setattr(update_step, "check_device", lambda config, device: None)  # float16 trains on GPUs
+    training = TrainingConfig(optimiser=optimiser, precision="float16", ema_decay=0.9, epochs=1)
+    model = _make_model()
+    updates, losses = ModelUpdater(training, model, torch.device("cpu")), _iterate_losses(model)
+    start = copy_weights(model)
+    updates.step([next(losses) * 1e38], RATE)
+    assert all(torch.equal(start[name], weights) for name, weights in copy_weights(model).items())
+    updates.step([next(losses)], RATE)
+    stepped = copy_weights(model)
+    assert not torch.equal(stepped["output.weight"], start["output.weight"])
+    with updates.use_evaluation_weights():
+        assert all(torch.equal(stepped[name], weights) for name, weights in copy_weights(model).items())

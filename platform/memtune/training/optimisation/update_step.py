@@ -147,9 +147,18 @@ class ModelUpdater:
             scaled = loss if self._scaler is None else self._scaler.scale(loss)
             scaled.backward()  # type: ignore[no-untyped-call]
             del loss, scaled  # a CUDA graph cannot be captured while autograd's graph of another pass lives
+        scale = self._read_scale()
         norm = self._apply_gradient(learning_rate)
-        self._averages.update()
+        if self._read_scale() >= scale:  # else the scaler has skipped the step
+            # Before its own first step the optimiser would take an average for its state.
+            self._averages.update()
         return norm
+
+    def _read_scale(self) -> float:
+        """The loss scale, which falls where the scaler skips a step; 1 where no average depends on it."""
+        if self._scaler is None or not self._averages.is_averaging:
+            return 1.0
+        return self._scaler.get_scale()
 
     def _apply_gradient(self, learning_rate: float) -> Tensor:
         """Take a step along the gradient and return its norm before clipping."""
