@@ -75,6 +75,9 @@ def train(
 
     Example: memtune train jobs/trials/tran2016_ptb_rm.toml --seed 0 --seed 1
     """
+    seeds = seed or []
+    if len(set(seeds)) < len(seeds):
+        raise typer.BadParameter("a seed is named twice; name each seed once", param_hint="--seed")
     from memtune.library import FileKind, find_file
     from memtune.studies.definition.toml_files import check_document
 
@@ -85,7 +88,7 @@ def train(
     _set_threads(threads)
     fixed: dict[str, object] = {} if corpus is None else {"corpus": corpus}
     trained = []
-    for overrides in [{**fixed, "seed": number} for number in seed or ()] or [fixed]:
+    for overrides in [{**fixed, "seed": number} for number in seeds] or [fixed]:
         with _explain_interrupt("resumes"):
             trained.append(train_trial(file, overrides, device=device, console=out))
         _print_trained(file, trained[-1])

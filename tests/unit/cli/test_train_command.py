@@ -4,7 +4,9 @@ import re
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from memtune.cli import command_line as cli
 from memtune.settings import Settings
 from memtune.tracking import count_test_accesses
 from tests.unit.cli.invocation import TRIAL, read_output
@@ -47,6 +49,12 @@ def test_training_under_several_seeds_prints_mean_and_deviation_of_both_splits(f
     assert [split for split, _, _ in spread] == ["validation", "test"]
     assert float(spread[0][1]) == pytest.approx(sum(values) / 2, abs=0.01)
     assert float(spread[0][2]) == pytest.approx(abs(values[0] - values[1]) / 2**0.5, abs=0.01)
+
+
+def test_a_repeated_seed_is_refused(command: tuple[str, ...]) -> None:
+    done = CliRunner().invoke(cli.app, [*command, "--seed", "0"])
+    assert done.exit_code == 2
+    assert "a seed is named twice" in done.output
 
 
 def test_a_new_champion_is_named_with_the_command_that_evaluates_it(first: str) -> None:
