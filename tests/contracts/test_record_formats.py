@@ -175,6 +175,42 @@ def test_a_missing_column_is_refused_with_those_that_exist(tmp_path, kind):
         list(FORMATS[format].read(reader, FORMATS[format].options.model_validate({"column": "body"})))
 
 
+TWICE = pa.table([["no text"], ["the cat"]], names=["text", "text"])
+
+
+def write_arrow_twice() -> bytes:
+    sink = io.BytesIO()
+    with pa.ipc.new_file(sink, TWICE.schema) as writer:
+        writer.write_table(TWICE)
+    return sink.getvalue()
+
+
+def write_parquet_twice() -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(TWICE, sink)
+    return sink.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("format", "write"),
+    [
+        ("csv", lambda: b"text,text\nno text,the cat\n"),
+        ("parquet", write_parquet_twice),
+        ("arrow", write_arrow_twice),
+    ],
+)
+def test_two_columns_of_the_name_are_refused(tmp_path, format, write):
+    (tmp_path / "text").write_bytes(write())
+    with pytest.raises(CorpusError, match=r'text: (line 1: )?2 columns are named "text"; rename one'):
+        read_sentences(format, tmp_path / "text")
+
+
+@pytest.mark.parametrize("data", [TWICE, TWICE.to_pandas()], ids=["arrow", "pandas"])
+def test_two_columns_of_a_data_set_are_refused(data):
+    with pytest.raises(CorpusError, match='2 columns are named "text"; rename one'):
+        list(DataSet(data).read_texts())
+
+
 @pytest.mark.parametrize("kind", ["parquet", "arrow file"])
 def test_a_column_of_numbers_is_refused_with_its_type(tmp_path, kind):
     format, write = WRITERS[kind]

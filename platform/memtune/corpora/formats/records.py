@@ -56,7 +56,7 @@ def extract_text(record: Any, column: str) -> str | None:
     if not isinstance(record, dict):
         raise BadLineError(f"{type(record).__name__} instead of an object with fields")
     if column not in record:
-        raise BadLineError(describe_missing_column(column, list(record)))
+        raise BadLineError(_describe_missing_column(column, list(record)))
     value = record[column]
     if isinstance(value, list) and all(isinstance(word, str) for word in value):
         value = " ".join(value)
@@ -65,9 +65,18 @@ def extract_text(record: Any, column: str) -> str | None:
     raise BadLineError(f'"{shorten(column)}" is {type(value).__name__}, not a text or a list of words')
 
 
-def describe_missing_column(column: str, names: list[str]) -> str:
+def check_column(column: str, names: list[Any]) -> None:
+    """Raise CorpusError unless exactly one of the columns has this name."""
+    count = names.count(column)
+    if not count:
+        raise CorpusError(_describe_missing_column(column, names))
+    if count > 1:
+        raise CorpusError(f'{count} columns are named "{shorten(column)}"; rename one')
+
+
+def _describe_missing_column(column: str, names: list[Any]) -> str:
     """A message for a column that does not exist, with those that do."""
-    shown = ", ".join(shorten(name) for name in names[:_SHOWN_NAMES]) or "nothing"
+    shown = ", ".join(shorten(str(name)) for name in names[:_SHOWN_NAMES]) or "nothing"
     return f'no column "{shorten(column)}"; there is {shown}: choose one with --option column=NAME'
 
 
@@ -221,8 +230,8 @@ def _read_csv(reader: LineReader, options: CsvOptions) -> Iterator[str]:
     limit = csv.field_size_limit(_MAX_FIELD_CHARACTERS)
     try:
         header = next(rows, [])
-        if options.column not in header:
-            raise CorpusError(f"{reader.name}: line 1: {describe_missing_column(options.column, header)}")
+        with _translate_errors(f"{reader.name}: line 1"):
+            check_column(options.column, header)
         place = header.index(options.column)
         for row in rows:
             if not row or row == header:  # files that were joined repeat it
@@ -275,7 +284,7 @@ def _read_column(
 def _open_parquet(file: IO[bytes], column: str) -> Iterator[pa.Array]:
     _require_magic(file, (_PARQUET_MAGIC,), "a Parquet file")
     metadata = pq.read_metadata(file)
-    _require_column(column, metadata.schema.to_arrow_schema())
+    check_column(column, metadata.schema.to_arrow_schema().names)
     leaves = [metadata.schema.column(index).path for index in range(len(metadata.schema))]
     chosen = [index for index, path in enumerate(leaves) if path.split(".")[0] == column]
     rows = _choose_batch_rows(metadata, chosen)
@@ -301,7 +310,7 @@ def _open_arrow(file: IO[bytes], column: str) -> Iterator[pa.Array]:
     magic = _require_magic(file, (_ARROW_MAGIC, _STREAM_MAGIC), "an Arrow file or stream")
     open_reader = pa.ipc.open_file if magic == _ARROW_MAGIC else pa.ipc.open_stream
     schema = open_reader(file).schema
-    _require_column(column, schema)
+    check_column(column, schema.names)
     file.seek(0)
     chosen = pa.ipc.IpcReadOptions(included_fields=[schema.get_field_index(column)], use_threads=False)
     reader: Any = open_reader(file, options=chosen)
@@ -322,11 +331,6 @@ def _require_magic(file: IO[bytes], expected: tuple[bytes, ...], kind: str) -> b
     if found is None:
         raise CorpusError(f"not {kind} (it starts with {start!r}); other formats: memtune corpus formats")
     return found
-
-
-def _require_column(column: str, schema: pa.Schema) -> None:
-    if schema.names.count(column) != 1:
-        raise CorpusError(describe_missing_column(column, schema.names))
 
 
 @contextmanager

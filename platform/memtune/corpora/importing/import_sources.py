@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from memtune.arguments import describe_value
-from memtune.corpora.formats.records import RecordOptions, describe_missing_column, extract_text
+from memtune.corpora.formats.records import RecordOptions, check_column, extract_text
 from memtune.corpora.store.annotations import ANNOTATION_KINDS
 from memtune.corpora.store.manifest import SPLITS
 from memtune.corpora.text_blocks import BadLineError, Block, TextFile
@@ -69,8 +69,8 @@ class DataSet:
     def read_texts(self) -> Iterator[str]:
         """The texts of the column, missing ones left out. Raises CorpusError for another kind of value."""
         names = getattr(self.data, "column_names", None)
-        if isinstance(names, list) and self.column not in names:
-            raise CorpusError(describe_missing_column(self.column, names))
+        if isinstance(names, list):
+            check_column(self.column, names)
         for number, record in enumerate(self._read_records()):
             try:
                 text = extract_text(record, self.column)
@@ -90,8 +90,7 @@ class DataSet:
             for batch in data.select([self.column]).to_batches(_BATCH_ROWS):
                 yield from batch.to_pylist()
         elif hasattr(data, "to_dict") and hasattr(data, "columns"):
-            if self.column not in data.columns:
-                raise CorpusError(describe_missing_column(self.column, list(map(str, data.columns))))
+            check_column(self.column, list(data.columns))
             yield from ({self.column: value} for value in data[self.column].tolist())
         else:
             yield from (dict(record) if isinstance(record, Mapping) else record for record in data)
