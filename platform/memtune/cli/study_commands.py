@@ -257,6 +257,8 @@ def tell(
 
     if value is None and failed is None:
         raise typer.BadParameter("needs --value, or --failed with the reason")
+    if complete and failed is not None:
+        raise typer.BadParameter("a trial has ended or failed; leave out --complete or --failed")
     with open_ask_tell(*_resolve(study)) as session:
         told = session.tell(number, tokens, value, is_complete=complete, error=failed)
     if json:

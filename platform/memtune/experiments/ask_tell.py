@@ -130,18 +130,20 @@ class AskTell:
         """Report an open trial's cost at a number of tokens, and end the trial if it is complete or failed.
 
         `cost` is nats per token or the share of wrong answers; lower is better. The study's rule may stop or
-        pause the trial. Raises StudyError for an unknown trial, for a new value of one that has ended, for a
-        value that the objective cannot have, and for one that contradicts or precedes what was told.
+        pause the trial. Raises StudyError for an unknown trial, for a new value or a failure of one that has
+        ended, for a value that the objective cannot have, and for one that contradicts or precedes what was told.
         """
         self._check_value(tokens, cost)
         outcome = self._find_outcome(number)
         if cost is not None:
             _check_order(outcome, tokens, cost)
         if outcome.state is not TrialState.RUNNING:
-            # The call repeats what ended the trial.
-            if tokens > max(outcome.curve, default=tokens):
-                ended = f"trial {number} has ended ({outcome.state.value})"
-                raise StudyError(f"{ended} and takes no more values")
+            # A call may repeat what ended the trial: a value, or its failure.
+            fails = error is not None or (cost is not None and not math.isfinite(cost))
+            is_told = cost is None or tokens in outcome.curve
+            if not (outcome.state is TrialState.FAILED if fails else is_told):
+                refused = "cannot fail" if fails else "takes no more values"
+                raise StudyError(f"trial {number} has ended ({outcome.state.value}) and {refused}")
             return TellResult(number=number, state=outcome.state, end=outcome.end)
         curve = outcome.curve if cost is None else {**outcome.curve, tokens: cost}
         end = TrialEnd(reason=StopReason.BUDGET) if is_complete else None

@@ -61,6 +61,8 @@ def test_a_program_chooses_a_configuration_and_reports_its_failure(study: Path, 
 def test_wrong_calls_are_answered_with_what_is_missing(study: Path) -> None:
     assert "needs --value, or --failed with the reason" in read_error("tell", study, "--number", 0)
     value = ("--tokens", 300, "--value", 2.0)
+    both = ("--complete", "--failed", "no memory left")
+    assert "leave out --complete or --failed" in read_error("tell", study, "--number", 0, *both)
     assert "has begun; start it with: memtune study ask" in read_error("tell", study, "--number", 7, *value)
     read_json("ask", study)
     assert "has started no trial 7" in read_error("tell", study, "--number", 7, *value)

@@ -130,6 +130,29 @@ def test_a_failed_trial_keeps_its_error(resolved: ResolvedStudy) -> None:
     assert (trial.state, trial.end and trial.end.detail) == (TrialState.FAILED, "no memory left")
 
 
+def test_a_failure_is_told_again_and_takes_no_value_after_it(resolved: ResolvedStudy) -> None:
+    number = call(resolved).ask().number
+    for _ in range(2):
+        assert call(resolved).tell(number, 0, None, error="no memory left").state is TrialState.FAILED
+    with pytest.raises(StudyError, match=r"trial 0 has ended \(failed\) and takes no more values"):
+        call(resolved).tell(number, 300, 2.0)
+
+
+@pytest.mark.parametrize(("cost", "error"), [(None, "no memory left"), (float("nan"), None)])
+def test_a_complete_trial_cannot_fail(resolved: ResolvedStudy, cost: float | None, error: str | None) -> None:
+    number = call(resolved).ask().number
+    call(resolved).tell(number, 900, 1.5, is_complete=True)
+    with pytest.raises(StudyError, match=r"trial 0 has ended \(complete\) and cannot fail"):
+        call(resolved).tell(number, 1200, cost, error=error)
+
+
+def test_no_number_after_a_value_fails_the_trial_once(resolved: ResolvedStudy) -> None:
+    number = call(resolved).ask().number
+    call(resolved).tell(number, 300, 2.0)
+    for _ in range(2):
+        assert call(resolved).tell(number, 600, float("nan")).state is TrialState.FAILED
+
+
 def test_a_value_that_is_no_number_fails_the_trial(resolved: ResolvedStudy) -> None:
     number = call(resolved).ask().number
     trial = call(resolved).tell(number, 300, float("nan"))
