@@ -192,11 +192,11 @@ class GenerationOptions(UserValue):
 
     tokens: int = 50
     """Words and ends of sentences after the prompt."""
-    temperature: float = Field(1.0, ge=0)
+    temperature: float = Field(1.0, ge=0, allow_inf_nan=False)
     """Divides the logits; 0 takes the most likely word."""
     top_k: int | None = Field(None, ge=1)
     """Samples from so many most likely words; None from all."""
-    seed: int = 0
+    seed: int = Field(0, ge=0, lt=2**63)
 
 
 def load(

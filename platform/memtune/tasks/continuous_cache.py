@@ -33,9 +33,14 @@ from memtune.values import UserValue
 BLOCK_WORDS = 256
 """Smallest number of words in a block; one matrix product compares a block with all cache slots."""
 
-Size = Annotated[int, Field(ge=1, description="number of words in the cache")]
+Size = Annotated[int, Field(ge=1, lt=2**63, description="number of words in the cache")]
 Flatness = Annotated[
-    float, Field(ge=0, description="factor of the similarities in the softmax; 0 weights all slots equally")
+    float,
+    Field(
+        ge=0,
+        allow_inf_nan=False,
+        description="factor of the similarities in the softmax; 0 weights all slots equally",
+    ),
 ]
 Weight = Annotated[float, Field(ge=0, lt=1, description="weight of the cache in the mixed probability")]
 

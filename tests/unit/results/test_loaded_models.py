@@ -1,6 +1,7 @@
 """A champion as a module with its vocabulary, and text that it writes."""
 
 import json
+import math
 import shutil
 from pathlib import Path
 from typing import Any
@@ -111,7 +112,9 @@ def test_the_words_of_a_long_text_are_those_of_one_pass_over_it(champion: Loaded
     assert likeliest[2 : 2 + end] == written[:end]
 
 
-@pytest.mark.parametrize("options", [{"temperature": -1.0}, {"top_k": 0}])
+@pytest.mark.parametrize(
+    "options", [{"temperature": -1.0}, {"temperature": math.inf}, {"top_k": 0}, {"seed": 2**63}]
+)
 def test_options_without_a_meaning_are_refused(champion: LoadedModel, options: dict[str, float]) -> None:
     with pytest.raises(ConfigurationError, match=next(iter(options))):
         write(champion, **options)

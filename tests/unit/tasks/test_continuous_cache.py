@@ -138,7 +138,17 @@ def test_a_model_without_hidden_states_is_refused(corpus):
         tune_cache(model, corpus, STREAM, CacheGrid())
 
 
-@pytest.mark.parametrize("wrong", [{"size": 0}, {"flatness": -0.1}, {"weight": 1.0}, {"weight": -0.1}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"size": 0},
+        {"size": 2**63},
+        {"flatness": -0.1},
+        {"flatness": math.inf},
+        {"weight": 1.0},
+        {"weight": -0.1},
+    ],
+)
 def test_invalid_settings_are_refused(wrong):
     with pytest.raises(ConfigurationError, match=next(iter(wrong))):
         parse(ContinuousCache, wrong, "cache")
