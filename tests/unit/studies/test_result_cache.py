@@ -11,6 +11,8 @@ from memtune.corpora import import_corpus
 from memtune.errors import CheckpointError, ConfigurationError
 from memtune.results.model_evaluation import evaluate_model
 from memtune.results.study.study_catalogue import remove_study
+from memtune.results.study.study_leaderboard import make_leaderboard
+from memtune.results.study.study_view import open_view
 from memtune.settings import Settings
 from memtune.studies.checkpoint_store import Checkpoints
 from memtune.studies.executor import InProcessExecutor
@@ -150,6 +152,8 @@ def test_a_longer_training_continues_a_shorter_one_under_a_constant_schedule(
     (outcome,), (whole,) = longer.outcomes, trained.outcomes
     expected = whole.usage.tokens - sorted(outcome.curve)[2] if is_reused else whole.usage.tokens
     assert outcome.usage.tokens == expected
+    (entry,) = make_leaderboard(open_view(longer.resolved.id, settings)).entries
+    assert entry.measure("tokens_per_second") == outcome.usage.tokens_per_second
 
 
 def lengthen_training(result: StudyResult, tokens: int) -> TrialConfig:

@@ -58,6 +58,8 @@ class LeaderboardEntry(Value):
     gpu_hours: float
     money: float | None = None
     """None without prices."""
+    tokens_per_second: float | None = None
+    """Trained, per core; None where nothing was: its study has all its results from another one."""
     note: str = ""
     """Why it has no place."""
     identity: str
@@ -71,7 +73,7 @@ class LeaderboardEntry(Value):
         """The amount of a quantity of TRADE_OFFS; None where it is not known, or nothing."""
         seeds = len(self.cost_by_seed)
         if quantity == "tokens_per_second":
-            return self.tokens * seeds / (3600 * self.cpu_hours) if self.cpu_hours else None
+            return self.tokens_per_second
         if quantity in SIZE_UNITS:
             return (getattr(self.sizes, quantity) or None) if self.sizes else None
         return getattr(self, quantity) / seeds or None
@@ -160,6 +162,7 @@ def make_entry(
         cpu_hours=usage.cpu_seconds / 3600,
         gpu_hours=usage.gpu_seconds / 3600,
         money=None if view.terms.prices is None else view.terms.prices.compute_usage_money(usage),
+        tokens_per_second=usage.tokens_per_second,
         note=found.explain(objective, DIGITS),
         identity=best.identity,
         is_repeated=isinstance(found, Configuration) and found.is_repeated,
@@ -209,12 +212,10 @@ def join_leaderboards(
 
 
 def _drop_repeated(entries: Iterable[LeaderboardEntry]) -> list[LeaderboardEntry]:
-    """Each trial once: a study takes the results of another one for equal configurations."""
+    """Each trial once, of the study with the most seeds, or that trained it: others take its results."""
     found: dict[str, LeaderboardEntry] = {}
-    for entry in entries:
-        known = found.get(entry.identity)
-        if known is None or len(entry.cost_by_seed) > len(known.cost_by_seed):
-            found[entry.identity] = entry
+    for entry in sorted(entries, key=lambda own: (len(own.cost_by_seed), own.cpu_hours), reverse=True):
+        found.setdefault(entry.identity, entry)
     return list(found.values())
 
 

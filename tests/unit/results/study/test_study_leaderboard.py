@@ -97,6 +97,15 @@ def test_a_study_of_models_that_count_competes_with_studies_of_every_budget() ->
     assert alone.tokens == 5000
 
 
+def test_a_trial_that_two_studies_share_is_that_of_the_study_that_trained_it() -> None:
+    trained = make_entry(0, 4.0, 10)
+    reused = trained.model_copy(update={"cpu_hours": 0.0})
+    leaderboards = [("reuses", make_leaderboard([reused])), ("trained", make_leaderboard([trained]))]
+    for order in (leaderboards, leaderboards[::-1]):
+        (entry,) = join_leaderboards(order)[0].entries
+        assert (entry.name, entry.cpu_hours) == ("lstm #0 (trained)", 0.5)
+
+
 def test_a_trial_that_two_studies_share_is_listed_once() -> None:
     one, other = make_leaderboard([make_entry(0, 4.0, 10)]), make_leaderboard([make_entry(0, 4.0, 10)])
     joined, _ = join_leaderboards([("one", one), ("other", other)])
