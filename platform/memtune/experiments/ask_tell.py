@@ -131,7 +131,8 @@ class AskTell:
 
         `cost` is nats per token or the share of wrong answers; lower is better. The study's rule may stop or
         pause the trial. Raises StudyError for an unknown trial, for a new value or a failure of one that has
-        ended, for a value that the objective cannot have, and for one that contradicts or precedes what was told.
+        ended, for a value that the objective cannot have, and for one that contradicts or precedes what was
+        told.
         """
         self._check_value(tokens, cost)
         outcome = self._find_outcome(number)
