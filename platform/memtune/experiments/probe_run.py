@@ -133,7 +133,7 @@ class _ProbeRun:
         corpus = open_probe(corpus_name, self._settings.corpus_store)
         file = self._make_file(corpus, probe, table)
         trainings = self._train(name, file, self._terms.seeds)
-        found = [self._read_test(corpus, probe, own) for own, _ in trainings]
+        found = [self._read_test(corpus, probe, *own) for own in trainings]
         task = ProbeTask(corpus, file.trial.protocol.batch_size)
         result = ProbeResult(
             probe=probe_name,
@@ -196,8 +196,13 @@ class _ProbeRun:
 
         return train_at_best_rate(file, self._terms.rates, seeds, train)
 
-    def _read_test(self, corpus: Corpus, probe: Probe, file: TrialFile) -> dict[int, float]:
-        """The test accuracy by multiple of the trained length, from the records where it was read before."""
+    def _read_test(self, corpus: Corpus, probe: Probe, file: TrialFile, trained: Any) -> dict[int, float]:
+        """The test accuracy by multiple of the trained length, from the records where it was read before.
+
+        It is 0 for a training that diverged at once, which has no weights to test.
+        """
+        if trained.best is None:
+            return dict.fromkeys(TESTED_LENGTHS if probe.tests_longer else (1,), 0.0)
         uri, identity = self._settings.tracking_uri, file.trial.identity(corpus.digest)
         recorded = find_evaluation(uri, corpus.name, identity)
         assert recorded is not None, "a training is recorded before its test split is read"
