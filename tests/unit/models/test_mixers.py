@@ -20,7 +20,7 @@ from memtune.models.mixers.matrix_memory import MatrixMemoryConfig
 from memtune.models.mixers.matrix_recurrence import MemorySteps, run_chunks, run_words
 from memtune.models.mixers.mesa import MesaConfig
 from memtune.models.mixers.mixer import Mixer, MixerConfig
-from memtune.models.mixers.mixer_registry import PRESETS
+from memtune.models.mixers.mixer_registry import MIXERS, PRESETS
 from memtune.spaces import load_space
 from memtune.values import parse
 
@@ -292,6 +292,12 @@ def test_a_published_mixer_can_be_named(name):
     named = parse(MixerBlocksConfig, {"mixer": name, "alternate": name}, "test")
     assert named.mixer == named.alternate == PRESETS[name]
     assert named.describe()["mixer"] == name
+
+
+@pytest.mark.parametrize("kind", MIXERS.built_in)
+def test_a_kind_can_be_named_and_has_its_defaults(kind):
+    named = parse(MixerBlocksConfig, {"mixer": kind}, "test")
+    assert named == parse(MixerBlocksConfig, {"mixer": {"kind": kind}}, "test")
 
 
 @pytest.mark.parametrize("width", [64, 65, 66, 67])

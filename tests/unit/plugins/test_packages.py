@@ -167,6 +167,7 @@ print(json.dumps({
     "sizes": [sum(p.numel() for p in model.parameters()), config.parameter_count(11)],
     "difference": (whole - torch.cat([first, rest], 1)).abs().max().item(),
     "described": config.describe()["mixer"],
+    "named": parse(MixerBlocksConfig, {"mixer": "moving_average"}, "test").describe()["mixer"],
     "source": len(config.mixer.source),
 }))
 """,
@@ -176,6 +177,7 @@ print(json.dumps({
     assert found["sizes"][0] == found["sizes"][1]
     assert found["difference"] < 1e-12  # float64
     assert found["described"] == "moving_average decay=0.5"
+    assert found["named"] == "moving_average"
     assert found["source"] == 64
 
 

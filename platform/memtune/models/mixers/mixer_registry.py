@@ -86,11 +86,19 @@ PRESETS: dict[str, MixerConfig] = {
     "rnn": ElmanLayerConfig(),
     "recurrent_memory": RecurrentMemoryLayerConfig(),
 }
-"""Published mixers, by the name that a configuration may have in place of a table: `mixer = "kda"`."""
+"""Published mixers, by the name that a configuration may have in place of a table: `mixer = "kda"`.
+
+A name that is a kind too is that kind with its defaults.
+"""
+
+
+def list_mixer_names() -> list[str]:
+    """The names that may stand in place of a table: published mixers, then kinds with their defaults."""
+    return list(dict.fromkeys([*PRESETS, *MIXERS.list_names()]))
 
 
 class _NamedMixer:
-    """Lets a field hold a name of PRESETS in place of a table."""
+    """Lets a field hold the name of a published mixer, or a kind, in place of a table."""
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
@@ -100,14 +108,16 @@ class _NamedMixer:
     def __get_pydantic_json_schema__(
         self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        return {"anyOf": [{"type": "string", "enum": list(PRESETS)}, handler(schema)]}
+        return {"anyOf": [{"type": "string", "enum": list_mixer_names()}, handler(schema)]}
 
     def _find(self, value: object) -> object:
         if not isinstance(value, str):
             return value
-        if value not in PRESETS:
-            raise ValueError(f'no mixer "{value}"; {did_you_mean(value, PRESETS)}')
-        return PRESETS[value]
+        if value in PRESETS:
+            return PRESETS[value]
+        if value in MIXERS:
+            return {MIXERS.tag: value}
+        raise ValueError(f'no mixer "{value}"; {did_you_mean(value, list_mixer_names())}')
 
 
 MixerChoice = Annotated[MixerConfig, MIXERS, _NamedMixer()]

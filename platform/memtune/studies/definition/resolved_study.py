@@ -47,7 +47,6 @@ from memtune.studies.definition.study_terms import (
     TERMS_FILE,
     describe_changed_terms,
     name_alternative,
-    name_value,
 )
 from memtune.studies.definition.trial_limits import TrialLimits, make_trial_config
 from memtune.tasks import AnyTask, open_task
@@ -332,11 +331,15 @@ class ResolvedStudy:
         field, found = self.study.compare, dict[str, list[str]]()
         searched = [each for each in self.space.parameters() if each.field == field]
         for choice in self.space.family_choices() or [{}]:
-            sample = self._draw_one(choice)
             own = [each for each in searched if choice.items() <= each.conditions.items()]
-            values = [name_value(field, value) for each in own for value in each.list_alternatives()]
-            for name in dict.fromkeys(values if own else [name_alternative(sample, field)]):
-                found.setdefault(name, []).append(sample.model.family)
+            values = [
+                {**each.conditions, each.name: value} for each in own for value in each.list_alternatives()
+            ]
+            for pinned in values if own else [choice]:
+                sample = self._draw_one(pinned)
+                families = found.setdefault(name_alternative(sample, field), [])
+                if sample.model.family not in families:
+                    families.append(sample.model.family)
         return found
 
     def count_repeats(self) -> tuple[int, int]:
