@@ -1,9 +1,7 @@
 """The tables of docs/memory_blocks.md: the published mixers, and the equations and fields of each kind."""
 
-import json
-
 from docs.generators.models import WIDTH, find_documentation, format_field_row
-from memtune.models.mixers.mixer_registry import MIXERS, PRESETS
+from memtune.models.mixers.mixer_registry import MIXERS, PRESETS, list_settings
 from memtune.values import Value
 
 
@@ -11,8 +9,7 @@ def render_tables() -> str:
     """A table of the names, and a section of each kind, as Markdown."""
     rows = ["| name | kind | fields | parameters | state |", "|---|---|---|---|---|"]
     for name, mixer in PRESETS.items():
-        fields = mixer.model_dump(exclude_defaults=True, exclude={"kind"})
-        listed = ", ".join(f"`{field} = {json.dumps(value)}`" for field, value in fields.items())
+        listed = ", ".join(f"`{setting}`" for setting in list_settings(mixer))
         sizes = f"{mixer.parameter_count(WIDTH):,} | {mixer.state_size(WIDTH):,}"
         rows.append(f"| `{name}` | [`{mixer.kind}`](#{mixer.kind}) | {listed} | {sizes} |")
     sections = [_format_section(kind, config) for kind, config in MIXERS.built_in.items()]

@@ -14,7 +14,7 @@ app = typer.Typer(
     help="Model families: list, show, start and check one of your own; export a trained model.",
     no_args_is_help=True,
 )
-Family = Annotated[str, typer.Argument(help="A family, or a Python file that defines one.")]
+Family = Annotated[str, typer.Argument(help="A family, a mixer, or a Python file that defines one.")]
 
 
 @app.command("list")
@@ -41,7 +41,7 @@ def show(
     words: Annotated[int, typer.Option(min=2, help="Words of the vocabulary.")] = 10_000,
     json: AsJson = False,
 ) -> None:
-    """Show a family: the source of its equations, its fields, and its sizes at a width.
+    """Show a family or a mixer: the source of its equations, its fields, and its sizes at a width.
 
     Example: memtune model show lstm --width 256
     """
@@ -63,6 +63,8 @@ def show(
         f"with {shown} and {sizes.words:,} words: {format_parameters(sizes.parameters)}{cost}, a state of "
         f"{format_count(sizes.state, 'number')}"
     )
+    if found.mixers:
+        out.print_line(f"mixers, each shown by memtune model show: {', '.join(found.mixers)}")
 
 
 @app.command()
@@ -98,19 +100,19 @@ def check(
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Check a family against the contract of all families; the exit code is 1 if a check fails.
+    """Check a family or a mixer against the contract of all families; the exit code is 1 if a check fails.
 
     Example: memtune model check my_memory.py
     """
     from memtune.model_checks import check_family, find_family, load_oracle
 
-    name = find_family(family)
+    table = find_family(family)
     nearby = Path(family).with_name(f"{Path(family).stem}_oracle.py")
     if oracle is None and family.endswith(".py") and nearby.is_file():
         oracle = nearby
     loaded = None if oracle is None else load_oracle(oracle)
     failed, verdicts = 0, []
-    for verdict in check_family(name, loaded):
+    for verdict in check_family(table, loaded):
         failed += verdict.problem is not None
         verdicts.append({"topic": verdict.topic, "sentence": verdict.sentence, "problem": verdict.problem})
         if not json:
@@ -123,7 +125,7 @@ def check(
         out.print_line("no oracle: the equations themselves were not checked")
     if failed:
         if not json:
-            out.print_line(f"{name}: {format_count(failed, 'check')} of {len(verdicts)} failed")
+            out.print_line(f"{family}: {format_count(failed, 'check')} of {len(verdicts)} failed")
         raise typer.Exit(1)
 
 

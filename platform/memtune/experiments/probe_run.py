@@ -30,8 +30,7 @@ from memtune.experiments.single_trial import (
     train_at_best_rate,
     train_trial,
 )
-from memtune.models import MODELS
-from memtune.models.mixers.mixer_registry import PRESETS
+from memtune.models import MODELS, find_model
 from memtune.results.fingerprints import Fingerprint, ProbeResult, ProbeTerms, store_fingerprint
 from memtune.settings import Settings
 from memtune.spaces import FittedSize
@@ -42,13 +41,13 @@ from memtune.tracking import find_evaluation, record_evaluation, record_test_acc
 FIGURE_PREFIX = "accuracy_length_x"
 """Before the multiple of the trained length in the names of recorded test figures."""
 ModelSource = str | Path | Mapping[str, Any]
-"""A family, a published mixer, a TOML file with the table [model], or that table."""
+"""A family, a mixer, a TOML file with the table [model], or that table."""
 
 
 def open_probed_model(source: ModelSource) -> tuple[str, dict[str, Any]]:
     """The name and the table of a model; the Python files of a TOML file's list `models` are executed.
 
-    Raises ConfigurationError for a name that is neither a family nor a published mixer, for a file without
+    Raises ConfigurationError for a name that is neither a family nor a mixer, for a file without
     a model, and for a family that counts words.
     """
     name, table = _read_model(source)
@@ -71,14 +70,7 @@ def _read_model(source: ModelSource) -> tuple[str, dict[str, Any]]:
         if not isinstance(document.get("model"), dict):
             raise ConfigurationError(f"{path} has no table [model] with a family")
         return path.stem, document["model"]
-    name = str(source)
-    if name in MODELS:
-        return name, {"family": name}
-    if name in PRESETS:
-        return name, {"family": "mixer_blocks", "mixer": name}
-    raise ConfigurationError(
-        f'no family, mixer or file "{name}"; {did_you_mean(name, [*MODELS, *PRESETS])}; a file ends in .toml'
-    )
+    return str(source), find_model(str(source), ".toml")
 
 
 def take_fingerprint(

@@ -1,4 +1,4 @@
-"""The contract over one family: its examples, its oracle, and its speed, one verdict per line.
+"""The contract over one family or mixer: its examples, its oracle, and its speed, one verdict per line.
 
 A training step is compared with that of an LSTM with as many parameters: time and memory. Before a study or a
 trial starts, `check_new_families` asks of families that are not built in only that a model builds and reads
@@ -6,7 +6,7 @@ text, which takes less than a second.
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from numbers import Integral, Real
@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from memtune.errors import ConfigurationError, MemtuneError, PluginError, SpaceError, did_you_mean
+from memtune.errors import ConfigurationError, MemtuneError, PluginError, SpaceError
 from memtune.model_checks.family_contract import CHECKS
 from memtune.model_checks.oracles import EXAMPLE_SIZE, OracleFile, assert_agreement
 from memtune.models import (
@@ -26,9 +26,11 @@ from memtune.models import (
     NeuralLanguageModel,
     NeuralLanguageModelConfig,
     build_model,
+    find_model,
     logits,
     negative_log_likelihood,
 )
+from memtune.models.mixers.mixer_registry import MIXERS
 from memtune.number_format import format_count
 from memtune.plugins import list_sources, load_plugin_file
 from memtune.plugins.source_modules import describe_error
@@ -68,26 +70,26 @@ class CheckResult:
         return self.topic
 
 
-def find_family(name: str) -> str:
-    """The family of a Python file, after loading it, or of its name. Raises PluginError.
+def find_family(name: str) -> dict[str, Any]:
+    """The table [model] of a family or a mixer: of a Python file, after loading it, or of its name.
 
-    A file with several families gives the first; the others are checked by name in the same process.
+    A file with several families gives the first; the others are checked by name in the same process. Raises
+    PluginError for a file without a family and a mixer, and ConfigurationError for an unknown name.
     """
     if not (name.endswith(".py") or "/" in name):
-        if name not in MODELS:
-            raise PluginError(
-                f'no model family "{name}"; {did_you_mean(name, MODELS.list_names())}; a file ends in .py'
-            )
-        return name
+        return find_model(name, ".py")
     source = load_plugin_file(name)
-    found = [family for family in MODELS if MODELS.get_source(family) == source]
-    if not found:
-        raise PluginError(f"{name} defines no model family")
-    return found[0]
+    for family in MODELS:
+        if MODELS.get_source(family) == source:
+            return {"family": family}
+    for kind in MIXERS:
+        if MIXERS.get_source(kind) == source:
+            return {"family": "mixer_blocks", "mixer": {"kind": kind}}
+    raise PluginError(f"{name} defines no model family and no mixer")
 
 
-def check_family(family: str, oracle: OracleFile | None = None) -> Iterator[CheckResult]:
-    """Run the contract over a family; each verdict comes when it is known.
+def check_family(table: Mapping[str, Any], oracle: OracleFile | None = None) -> Iterator[CheckResult]:
+    """Run the contract over the family of a table [model]; each verdict comes when it is known.
 
     Raises ConfigurationError for an example that is not valid, for a family that learns by counting, and
     where Python leaves assertions out.
@@ -97,16 +99,19 @@ def check_family(family: str, oracle: OracleFile | None = None) -> Iterator[Chec
             "the checks of a family are assertions, which Python leaves out with -O and PYTHONOPTIMIZE; run "
             "memtune model check without them"
         )
-    config = MODELS[family]
+    config = MODELS[table["family"]]
     small = {name: value for name, value in EXAMPLE_SIZE.items() if name in config.model_fields}
     given = (oracle.examples if oracle else ()) or [{}]  # without examples one small model
-    made = [parse(config, {**small, **fields}, f"example {number}") for number, fields in enumerate(given, 1)]
+    made = [
+        parse(config, {**table, **small, **fields}, f"example {number}")
+        for number, fields in enumerate(given, 1)
+    ]
     examples = [example.require_network("memtune model check") for example in made]
     if oracle is not None:
         yield from _check_oracle(examples, oracle)
     for check in CHECKS:
         yield _judge(check.topic, check.sentence, check.run, examples)
-    yield _compare_speed(config)
+    yield _compare_speed(config, table)
 
 
 def _check_oracle(examples: Sequence[NeuralLanguageModelConfig], oracle: OracleFile) -> Iterator[CheckResult]:
@@ -162,10 +167,11 @@ def _join_lines(text: str) -> str:
     return line if len(line) <= MAX_MESSAGE_CHARACTERS else f"{line[:MAX_MESSAGE_CHARACTERS]}..."
 
 
-def _compare_speed(config: type[LanguageModelConfig]) -> CheckResult:
+def _compare_speed(config: type[LanguageModelConfig], table: Mapping[str, Any]) -> CheckResult:
     """The speed and the memory; a figure, which no limit judges."""
     try:
-        wide = config.model_validate({"width": COMPARED_WIDTH} if "width" in config.model_fields else {})
+        size = {"width": COMPARED_WIDTH} if "width" in config.model_fields else {}
+        wide = config.model_validate({**table, **size})
         figures = _compare_with_lstm(wide.require_network("the comparison"), COMPARED_WORDS)
     except (Exception, SystemExit) as error:
         is_refusal = isinstance(error, ConfigurationError)

@@ -1,4 +1,4 @@
-"""The model families that this installation knows, one of them in detail, and the files of a new one.
+"""The model families that this installation knows, one of them or a mixer, and the files of a new family.
 
 A family, an own or a built-in one, starts from a small network that passes every check.
 """
@@ -13,7 +13,10 @@ from typing import Any
 from pydantic_core import PydanticUndefined
 
 from memtune.errors import ConfigurationError, PluginError
-from memtune.models import MODELS, LanguageModelConfig
+from memtune.models import MODELS, LanguageModelConfig, MixerBlocksConfig
+from memtune.models.mixers.mixer import MixerConfig
+from memtune.models.mixers.mixer_registry import MIXERS, list_mixer_names, list_settings
+from memtune.plugins import ConfigRegistry
 from memtune.plugins.source_modules import SOURCE_FIELD
 from memtune.storage.local_files import write_whole
 from memtune.values import Value, parse
@@ -49,7 +52,7 @@ class FamilyEntry(Value):
 
 
 class FamilyField(Value):
-    """A field of a family's configuration."""
+    """A field of the configuration of a family or a mixer."""
 
     name: str
     type: str
@@ -79,6 +82,8 @@ class FamilyDescription(Value):
     """The source and the equations, from the documentation of the module."""
     fields: tuple[FamilyField, ...]
     sizes: FamilySizes
+    mixers: tuple[str, ...] = ()
+    """The names of mixers that the family takes in place of a table."""
 
 
 def list_entries() -> list[FamilyEntry]:
@@ -87,38 +92,39 @@ def list_entries() -> list[FamilyEntry]:
     for name in MODELS.list_names():
         try:
             title, _ = _read_documentation(MODELS[name])
-            entries.append(FamilyEntry(name=name, origin=_find_origin(name), title=title))
+            entries.append(FamilyEntry(name=name, origin=_find_origin(MODELS, name), title=title))
         except PluginError as error:
             entries.append(FamilyEntry(name=name, origin="package", problem=str(error)))
     return entries
 
 
-def describe_family(name: str, width: int | None = None, words: int = 10_000) -> FamilyDescription:
-    """A family with its fields, the source of its equations, and its sizes.
+def describe_family(
+    table: Mapping[str, Any], width: int | None = None, words: int = 10_000
+) -> FamilyDescription:
+    """The family of a table [model], or its mixer: the fields, the source of its equations, and its sizes.
 
     `width` replaces the default of the field of that name. Raises PluginError for an unknown family and
     ConfigurationError for a family without a width.
     """
-    config = MODELS[name]
+    config = MODELS[table["family"]]
     if width is not None and "width" not in config.model_fields:
-        raise ConfigurationError(f'family = "{name}" has no field width; leave --width out')
-    chosen: LanguageModelConfig = parse(config, {} if width is None else {"width": width}, "--width")
+        raise ConfigurationError(f'family = "{table["family"]}" has no field width; leave --width out')
+    size = {} if width is None else {"width": width}
+    chosen: LanguageModelConfig = parse(config, {**table, **size}, "--width")
     title, equations = _read_documentation(config)
-    fields = []
-    for field, info in config.model_fields.items():
-        if field in ("family", SOURCE_FIELD):
-            continue
-        default = None if info.default is PydanticUndefined else info.default
-        shown = default.model_dump(mode="json") if isinstance(default, Value) else default
-        kind = info.annotation.__name__ if isinstance(info.annotation, type) else str(info.annotation)
-        kind, description = kind.replace("typing.", ""), info.description or ""
-        fields.append(FamilyField(name=field, type=kind, default=shown, description=description))
+    described: dict[str, Any] = {
+        "name": chosen.family,
+        "origin": _find_origin(MODELS, chosen.family),
+        "title": title,
+        "equations": equations,
+        "fields": _list_fields(config),
+        "mixers": list_mixer_names() if issubclass(config, MixerBlocksConfig) else (),
+    }
+    if "mixer" in table:
+        assert isinstance(chosen, MixerBlocksConfig)
+        described = _describe_mixer(table["mixer"], chosen.mixer)
     return FamilyDescription(
-        name=name,
-        origin=_find_origin(name),
-        title=title,
-        equations=equations,
-        fields=tuple(fields),
+        **described,
         sizes=FamilySizes(
             configuration=chosen.model_dump(mode="json", exclude={"family", SOURCE_FIELD}),
             words=words,
@@ -129,12 +135,38 @@ def describe_family(name: str, width: int | None = None, words: int = 10_000) ->
     )
 
 
-def _find_origin(name: str) -> str:
-    source = MODELS.get_source(name)
+def _describe_mixer(named: Any, mixer: MixerConfig) -> dict[str, Any]:
+    """The entries of a description that do not depend on the family; `named` is the name or the table."""
+    title, equations = _read_documentation(type(mixer))
+    settings = ", ".join(list_settings(mixer))
+    return {
+        "name": named if isinstance(named, str) else mixer.kind,
+        "origin": _find_origin(MIXERS, mixer.kind),
+        "title": f"The mixer {mixer.kind} of mixer_blocks" + (f" with {settings}" if settings else ""),
+        "equations": f"{title}\n\n{equations}",
+        "fields": _list_fields(type(mixer)),
+    }
+
+
+def _list_fields(config: type[Value]) -> list[FamilyField]:
+    fields = []
+    for field, info in config.model_fields.items():
+        if field in ("family", "kind", SOURCE_FIELD):
+            continue
+        default = None if info.default is PydanticUndefined else info.default
+        shown = default.model_dump(mode="json") if isinstance(default, Value) else default
+        kind = info.annotation.__name__ if isinstance(info.annotation, type) else str(info.annotation)
+        kind, description = kind.replace("typing.", ""), info.description or ""
+        fields.append(FamilyField(name=field, type=kind, default=shown, description=description))
+    return fields
+
+
+def _find_origin(registry: ConfigRegistry[Any], name: str) -> str:
+    source = registry.get_source(name)
     return BUILT_IN if source is None else str(source)
 
 
-def _read_documentation(config: type[LanguageModelConfig]) -> tuple[str, str]:
+def _read_documentation(config: type[Value]) -> tuple[str, str]:
     """The first paragraph of the module's documentation, and the others."""
     text = (sys.modules[config.__module__].__doc__ or config.__doc__ or "").strip()
     title, _, rest = text.partition("\n\n")

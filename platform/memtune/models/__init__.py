@@ -35,4 +35,4 @@ from memtune.models.outputs.output_config import (
     OutputConfig,
     SoftmaxConfig,
 )
-from memtune.models.registry import MODELS, ModelConfig, build_model, list_families
+from memtune.models.registry import MODELS, ModelConfig, build_model, find_model, list_families

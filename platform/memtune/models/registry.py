@@ -15,7 +15,7 @@ import torch
 from pydantic import ConfigDict
 from typing_extensions import override
 
-from memtune.errors import MissingSourceError
+from memtune.errors import ConfigurationError, MissingSourceError, did_you_mean
 from memtune.models.architecture import (
     LanguageModel,
     LanguageModelConfig,
@@ -38,6 +38,7 @@ from memtune.models.families.residual_memory import ResidualMemoryConfig
 from memtune.models.families.rnn import RNNConfig
 from memtune.models.families.scrn import SCRNConfig
 from memtune.models.families.stack_lstm import StackLSTMConfig
+from memtune.models.mixers.mixer_registry import list_mixer_names
 from memtune.plugins import ConfigRegistry
 
 
@@ -114,6 +115,21 @@ MODELS: ConfigRegistry[LanguageModelConfig] = ConfigRegistry(
 )
 ModelConfig = Annotated[LanguageModelConfig, MODELS]
 """The configuration of a family of the registry, chosen by `family`."""
+
+
+def find_model(name: str, ending: str) -> dict[str, Any]:
+    """The table [model] of a name: that of a family, or of `mixer_blocks` with the mixer of that name.
+
+    Raises ConfigurationError for another name; `ending` is that of the files which may be named too.
+    """
+    families, mixers = MODELS.list_names(), list_mixer_names()
+    if name in families:
+        return {"family": name}
+    if name in mixers:
+        return {"family": "mixer_blocks", "mixer": name}
+    raise ConfigurationError(
+        f'no family, mixer or file "{name}"; {did_you_mean(name, families + mixers)}; a file ends in {ending}'
+    )
 
 
 def list_families(*, trained_by_gradient: bool) -> list[str]:

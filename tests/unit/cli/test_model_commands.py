@@ -1,6 +1,7 @@
 """`memtune model`: list, show, new and check, as a user types them."""
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,10 +10,13 @@ from typer.testing import CliRunner, Result
 
 from memtune.cli import command_line as cli
 from memtune.model_checks import check_run
-from memtune.models import MODELS
+from memtune.models import MODELS, MixerBlocksConfig
+from memtune.models.mixers.mixer_registry import MIXERS, PRESETS
 from memtune.studies.definition.study_loader import load_study
 from tests.registries import isolate_registries
 from tests.unit.cli.invocation import run_process
+
+MIXER = Path(__file__).parents[3] / "docs" / "examples" / "plugins" / "memtune_examples" / "moving_average.py"
 
 
 @pytest.fixture(autouse=True)
@@ -55,8 +59,32 @@ def test_show_gives_fields_equations_and_sizes_at_a_width() -> None:
     assert "16 numbers" in run("show", "rnn", "--width", "16").stdout
 
 
-def test_show_of_an_unknown_family_suggests_one() -> None:
+def test_show_of_an_unknown_name_suggests_a_family_or_a_mixer() -> None:
     assert 'did you mean "lstm"' in str(run("show", "lstmm").exception)
+    assert 'did you mean "deltanet"' in str(run("show", "delta_net").exception)
+
+
+def test_show_of_a_published_mixer_has_what_it_sets_the_equations_and_the_fields_of_its_kind() -> None:
+    shown = json.loads(run("show", "kda", "--width", "16", "--words", "100", "--json").stdout)
+    assert shown["name"] == "kda"
+    assert 'matrix_memory of mixer_blocks with decay = "vector"' in shown["title"]
+    assert "KDA, 2510.26692" in shown["equations"]
+    assert [field["name"] for field in shown["fields"]][:3] == ["heads", "key_ratio", "value_ratio"]
+    config = MixerBlocksConfig(width=16, mixer="kda")
+    assert shown["sizes"]["parameters"] == config.parameter_count(100)
+
+
+def test_show_of_a_kind_of_mixers_has_its_defaults() -> None:
+    shown = json.loads(run("show", "matrix_memory", "--json").stdout)
+    assert shown["title"] == "The mixer matrix_memory of mixer_blocks"
+    assert {field["name"]: field["default"] for field in shown["fields"]}["decay"] == "number"
+
+
+def test_show_of_the_blocks_lists_every_mixer() -> None:
+    shown = json.loads(run("show", "mixer_blocks", "--json").stdout)
+    assert {*PRESETS, *MIXERS.built_in} == {*shown["mixers"]}
+    assert "forgetting_attention, path" in run("show", "mixer_blocks").stdout
+    assert "mixers" not in run("show", "lstm").stdout
 
 
 def test_new_writes_a_family_that_passes_every_check_with_its_oracle(folder: Path) -> None:
@@ -144,6 +172,22 @@ def test_a_built_in_family_takes_the_same_path() -> None:
     done = run("check", "rnn")
     assert done.exit_code == 0
     assert all(line.startswith(("ok", "no oracle")) for line in done.stdout.splitlines())
+
+
+def test_a_mixer_is_checked_in_its_blocks(folder: Path) -> None:
+    """Of a file and by name; an average from the other end fails."""
+    shutil.copyfile(MIXER, folder / "my_mixer.py")
+    done = run("check", "my_mixer.py")
+    assert done.exit_code == 0, done.stdout
+    assert run("check", "moving_average").stdout.startswith("ok")
+    change(folder / "my_mixer.py", '["value"].unbind(1)', '["value"].flip(1).unbind(1)')
+    failed = {topic for topic, problem in read_verdicts("my_mixer.py").items() if problem}
+    assert {"causality", "carried state"} <= failed
+
+
+def test_a_file_without_a_family_and_a_mixer_is_refused(folder: Path) -> None:
+    shutil.copyfile(MIXER.with_name("low_rank.py"), folder / "own_output.py")
+    assert "defines no model family and no mixer" in str(run("check", "own_output.py").exception)
 
 
 def test_a_family_that_counts_is_refused_with_the_reason() -> None:

@@ -153,6 +153,7 @@ def test_the_example_of_a_mixer_reads_a_text_in_pieces_and_has_the_sizes_of_its_
     found = run(
         """
 import torch
+from memtune.model_checks import find_family
 from memtune.models import build_model
 from memtune.models.families.mixer_blocks import MixerBlocksConfig
 from memtune.values import parse
@@ -167,6 +168,7 @@ print(json.dumps({
     "sizes": [sum(p.numel() for p in model.parameters()), config.parameter_count(11)],
     "difference": (whole - torch.cat([first, rest], 1)).abs().max().item(),
     "described": config.describe()["mixer"],
+    "found": find_family("moving_average")["mixer"],
     "named": parse(MixerBlocksConfig, {"mixer": "moving_average"}, "test").describe()["mixer"],
     "source": len(config.mixer.source),
 }))
@@ -177,7 +179,7 @@ print(json.dumps({
     assert found["sizes"][0] == found["sizes"][1]
     assert found["difference"] < 1e-12  # float64
     assert found["described"] == "moving_average decay=0.5"
-    assert found["named"] == "moving_average"
+    assert found["named"] == found["found"] == "moving_average"
     assert found["source"] == 64
 
 

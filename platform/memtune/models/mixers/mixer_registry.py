@@ -4,6 +4,7 @@ A new mixer is one module, one import and one line of MIXERS; a published point 
 PRESETS.
 """
 
+import json
 from typing import Annotated, Any
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
@@ -95,6 +96,12 @@ A name that is a kind too is that kind with its defaults.
 def list_mixer_names() -> list[str]:
     """The names that may stand in place of a table: published mixers, then kinds with their defaults."""
     return list(dict.fromkeys([*PRESETS, *MIXERS.list_names()]))
+
+
+def list_settings(mixer: MixerConfig) -> list[str]:
+    """The fields of a mixer that are not the defaults of its kind, each as in a file: `decay = "vector"`."""
+    fields = mixer.model_dump(exclude_defaults=True, exclude={"kind", "source"})
+    return [f"{field} = {json.dumps(value)}" for field, value in fields.items()]
 
 
 class _NamedMixer:
