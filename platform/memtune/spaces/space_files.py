@@ -368,26 +368,43 @@ def override_space(space: Space, overrides: Mapping[str, Any], source: str | Non
     if not overrides:
         return space
     over = read_tree(overrides, source or space.source)
-    root = _merge_nodes(space.root, over)
+    root = _merge_nodes(space.root, over, source or space.source, "")
     assert isinstance(root, tree.Group | tree.Branch)
     return replace(space, root=root)
 
 
-def _merge_nodes(node: "tree.Node | None", over: tree.Node) -> tree.Node:
+def _merge_nodes(node: "tree.Node | None", over: tree.Node, source: str, place: str) -> tree.Node:
     if isinstance(node, tree.Group) and isinstance(over, tree.Group):
-        return _merge_group(node, over)
+        return _merge_group(node, over, source, place)
     if not (isinstance(node, tree.Branch) and isinstance(over, tree.Group)):
         return over
     chosen = over.members.get(node.key) if node.is_key_written else None
     if chosen is None:
+        _refuse_option(node, over, source, place)
+        options = node.options.items()
         return replace(
-            node, options={name: _merge_group(group, over) for name, group in node.options.items()}
+            node, options={name: _merge_group(group, over, source, place) for name, group in options}
         )
     if isinstance(chosen, tree.Constant) and chosen.value in node.options:
-        return _merge_group(node.options[chosen.value], over)
+        return _merge_group(node.options[chosen.value], over, source, place)
     return over
 
 
-def _merge_group(group: tree.Group, over: tree.Group) -> tree.Group:
-    merged = {key: _merge_nodes(group.members.get(key), node) for key, node in over.members.items()}
+def _refuse_option(branch: tree.Branch, over: tree.Group, source: str, place: str) -> None:
+    """Raise SpaceError for the table of an option without what chooses it, which would be a field of all."""
+    for name, member in over.members.items():
+        if branch.is_key_written and name in branch.options and isinstance(member, tree.Group):
+            own = tree.join_name(place, name)
+            raise SpaceError(
+                f"{locate_field(source, own)}: [{own}] is an option of [{place}]; write there one_of = "
+                f'"{branch.key}" to search the fields of this table alone, or {branch.key} = "{name}" with '
+                "these fields next to it, to search the other fields of the space too"
+            )
+
+
+def _merge_group(group: tree.Group, over: tree.Group, source: str, place: str) -> tree.Group:
+    merged = {
+        key: _merge_nodes(group.members.get(key), node, source, tree.join_name(place, key))
+        for key, node in over.members.items()
+    }
     return tree.Group({**group.members, **merged})

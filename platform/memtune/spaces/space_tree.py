@@ -21,6 +21,10 @@ SIZE_NOUNS: Mapping[SizeKind, str] = {
     "multiply_adds": "multiply-adds per token",
     "state": "numbers of state",
 }
+FLOOR_HINTS: Mapping[SizeKind, str] = {
+    "state": "; every word of a window counts (by default 256 in attention), so set a smaller window"
+}
+"""What may be large at a width of 1."""
 FIT_PREFIX = "fit_"
 MAX_ALTERNATIVES = 10
 """Numbers of a range that are alternatives of a study's question when it compares their field."""
@@ -204,7 +208,8 @@ class FittedSize(_Unchosen):
         """
         least, high = measure(1), 1
         if least > self.target:
-            raise self._make_error(f"1 gives {least} already", least, measure)
+            hint = FLOOR_HINTS.get(self.size_kind, "")
+            raise self._make_error(f"1 gives {least} already{hint}", least, measure)
         while measure(high) < self.target:
             if high >= MAX_FITTED_VALUE:
                 raise self._make_error(f"{high} gives {measure(high)}", least, measure)

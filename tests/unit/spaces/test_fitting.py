@@ -64,6 +64,12 @@ def test_a_target_below_the_smallest_model_is_refused():
         read_space(SPACE.format(5), "s.toml").sample(RandomChooser(0), count_parameters)
 
 
+def test_a_state_below_the_smallest_model_is_refused_with_the_part_that_no_width_shrinks():
+    space = read_space("[model]\nwidth = { fit_state = 90 }", "s")
+    with pytest.raises(SpaceError, match=r"1 gives 255 already; every word of a window counts"):
+        space.sample(RandomChooser(0), lambda configuration, kind: 255 * configuration["model"]["width"])
+
+
 def test_a_target_that_few_layers_exceed_builds_no_model_of_millions_of_layers():
     def count_layers(configuration, kind):
         layers = configuration["model"]["width"]

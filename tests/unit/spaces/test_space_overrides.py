@@ -66,6 +66,23 @@ def test_an_entry_without_an_option_holds_for_all(space):
         assert fixed.sample(chooser)["training"]["optimiser"]["weight_decay"] == 0.1
 
 
+def test_the_table_of_an_option_without_a_choice_is_refused_with_both_ways_to_write_it(space, tmp_path):
+    """They differ in the ranges of the space that stay open."""
+    study = tmp_path / "study.toml"
+    study.write_text("[training.optimiser.sgd]\nmomentum = 0.9\n")
+    table = {"momentum": 0.9}
+    with pytest.raises(SpaceError) as raised:
+        override_space(space, {"training": {"optimiser": {"sgd": table}}}, str(study))
+    message = str(raised.value)
+    assert message.startswith(f"{study}, line 1: [training.optimiser.sgd] is an option")
+    assert 'write there one_of = "kind"' in message
+    assert 'or kind = "sgd" with these fields' in message
+    alone = override_space(space, {"training": {"optimiser": {"one_of": "kind", "sgd": table}}})
+    assert list_names(alone)[2:] == ["training.optimiser.kind"]
+    others = override_space(space, {"training": {"optimiser": {"kind": "sgd", **table}}})
+    assert list_names(others)[2:] == ["training.optimiser.learning_rate"]
+
+
 def test_entries_of_a_combined_space_hold_for_every_family(space):
     other = read_space(TEXT.replace('"lstm"', '"memory"'), "other.toml")
     fixed = override_space(combine_spaces([space, other]), {"model": {"width": 16}})
