@@ -32,6 +32,36 @@ def test_a_family_has_the_ranges_that_the_documentation_gives_it(study_file: Pat
     assert ranges == {"lstm": [(1e-3, 1e-2)], "recurrent_memory": [(1e-4, 1e-3)]}
 
 
+def open_example(page: str, study_file: Path) -> tuple[int | None, int | None]:
+    """The configurations of the study of a page, and its trials."""
+    text = (Path(memtune.__file__).parents[2] / "docs" / page).read_text()
+    (example,) = re.findall(r'```toml\n(question = [^`]*spaces = \["mixer_blocks"\].*?)```', text, re.DOTALL)
+    study_file.write_text(example)
+    study = load_study(study_file)
+    (space,) = check_spaces(study_file, study, 100)
+    return space.size(), study.budget.trials
+
+
+@pytest.mark.parametrize("page", ["memory_blocks.md", "probes.md"])
+def test_the_studies_of_mixers_in_the_documentation_search_what_they_ask_alone(
+    page: str, study_file: Path
+) -> None:
+    configurations, trials = open_example(page, study_file)
+    assert configurations == trials
+
+
+def test_a_chosen_option_keeps_the_ranges_of_the_space_and_one_of_closes_them(study_file: Path) -> None:
+    """The documentation gives both numbers."""
+    closed, _ = open_example("memory_blocks.md", study_file)
+    text = study_file.read_text()
+    study_file.write_text(
+        text.replace('one_of = "kind"\n\n[model.mixer.matrix_memory]', 'kind = "matrix_memory"')
+    )
+    (space,) = check_spaces(study_file, load_study(study_file), 100)
+    page = (Path(memtune.__file__).parents[2] / "docs" / "memory_blocks.md").read_text()
+    assert f"{space.size():,} configurations in place of {closed}." in page
+
+
 @pytest.mark.parametrize(
     ("terms", "message"),
     [
