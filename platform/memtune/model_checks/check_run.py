@@ -1,8 +1,8 @@
 """The contract over one family or mixer: its examples, its oracle, and its speed, one verdict per line.
 
 A training step is compared with that of an LSTM with as many parameters: time and memory. Before a study or a
-trial starts, `check_new_families` asks of families that are not built in only that a model builds and reads
-text, which takes less than a second.
+trial starts, `check_new_families` asks of what is not built in only that a model builds and reads text, which
+takes less than a second.
 """
 
 import time
@@ -232,15 +232,16 @@ class _Step:
 
 
 def check_new_families(samples: Iterable[TrialConfig]) -> None:
-    """Build and run one model of each family of users and packages among the sampled trials.
+    """Build and run one model of each source of users and packages among the sampled trials.
 
     Raises PluginError that names the file and the problem.
     """
-    by_family = {sample.model.family: sample.model for sample in samples}
-    for family, config in by_family.items():
-        source = MODELS.get_source(family)
-        if source is None:
-            continue
+    found = {
+        source.digest: (source, sample.model)
+        for sample in samples
+        for source in list_sources(sample.model.model_dump(mode="json"))
+    }
+    for source, config in found.values():
         try:
             problem = _find_problem(config)
         except MemtuneError:
@@ -249,7 +250,7 @@ def check_new_families(samples: Iterable[TrialConfig]) -> None:
             problem = describe_error(error)
         if problem is not None:
             raise PluginError(
-                f'{source}: the model family "{family}" does not work: {problem}; memtune model check shows '
+                f"{source}: a model of {config.family} does not work: {problem}; memtune model check shows "
                 "more"
             )
 

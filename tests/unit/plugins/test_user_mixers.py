@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from memtune.errors import PluginError
 from memtune.settings import Settings
 from memtune.spaces import RandomChooser
 from memtune.studies.definition.resolved_study import ResolvedStudy
@@ -34,6 +35,16 @@ def resolved(tmp_path: Path, settings: Settings) -> ResolvedStudy:
     (tmp_path / "my_mixer.py").write_text(EXAMPLE.read_text())
     (tmp_path / "study.toml").write_text(STUDY_TOML)
     return resolve(tmp_path / "study.toml", settings)
+
+
+def test_a_mixer_that_does_not_work_stops_the_study_before_it_starts(
+    tmp_path: Path, settings: Settings
+) -> None:
+    wrong = EXAMPLE.read_text().replace('[state["average"]]', '[state["mean"]]')
+    (tmp_path / "my_mixer.py").write_text(wrong)
+    (tmp_path / "study.toml").write_text(STUDY_TOML)
+    with pytest.raises(PluginError, match=r"my_mixer\.py .* line 71: KeyError: 'mean'; memtune model check"):
+        resolve(tmp_path / "study.toml", settings)
 
 
 def test_a_users_mixer_is_an_alternative_by_its_name_and_its_trials_have_its_source(
