@@ -262,6 +262,13 @@ def test_a_bound_beyond_any_use_is_not_printed_in_full() -> None:
     assert re.search(r"\(95 % interval < -100 % to \d+\.\d %\)", found.describe(Objective.PERPLEXITY))
 
 
+def test_zero_has_no_minus() -> None:
+    found = PairedTest(
+        method="sign test of differences", pairs=512, unit="examples", difference=0.0, low=0.0, high=1e-5, p=1.0
+    )
+    assert found.describe_interval(Objective.ACCURACY) == "95 % interval 0.0 points to 0.0 points"
+
+
 def test_an_interval_that_holds_with_others_says_so() -> None:
     """It may hold zero where the test of its own pair finds a difference."""
     first, second = ({seed: base + 0.01 * seed for seed in range(4)} for base in (4.0, 4.2))

@@ -106,6 +106,16 @@ def test_an_accuracy_has_a_margin_in_points(tmp_path: Path) -> None:
     assert "validation accuracy of 80.000 %, 5.0 percentage points better" in verdict.headline
 
 
+@pytest.mark.parametrize("costs", [[0.2], [0.1, 0.2, 0.3]])
+def test_the_headline_says_that_two_alternatives_with_one_figure_are_equal(
+    costs: list[float], tmp_path: Path
+) -> None:
+    tied = {"lstm": costs, "rnn": costs[::-1]}
+    verdict = judge_ranking(rank(tied), Objective.ACCURACY, str(tmp_path))
+    assert verdict.headline.endswith(", equal to rnn #1.")
+    assert not verdict.is_settled
+
+
 def judge_counted(root: Path, gaps: list[float] | None) -> Verdict:
     """The verdict on two models that count, whose costs of sentences differ by these gaps, in turn."""
     trials = [make_trial("kneser_ney", number, 0, 4.0 + 0.02 * number) for number in range(2)]
