@@ -35,6 +35,7 @@ from memtune.seed_statistics import (
     decide_seeds,
 )
 from memtune.studies.definition.study_terms import Repeats, name_value
+from memtune.tasks import ProbeConfig, open_task
 from memtune.trial_state import TrialState
 from memtune.values import Value, flatten
 
@@ -96,12 +97,21 @@ def judge_study(view: StudyView) -> Verdict | None:
         repeats=view.terms.repeats,
         unlimited=None if view.eligible is view.ranking else view.ranking,
         refusals=view.refusals,
+        chance=find_chance(view),
     )
     if view.corpus is not None:
         return verdict
     name = view.terms.corpus
     lost = f'The store does not have the text that the trials read as "{name}", so that sizes are unknown.'
     return verdict.model_copy(update={"caveats": (*verdict.caveats, lost)})
+
+
+def find_chance(view: StudyView) -> float | None:
+    """The accuracy of a guess among the answers of a probe; None for other tasks, and without the corpus."""
+    config = view.stored.trials[0].config
+    if not isinstance(config.task, ProbeConfig) or view.corpus is None:
+        return None
+    return 1 / open_task(config.task, view.corpus, config.protocol).outcome_count
 
 
 def judge_ranking(
@@ -113,11 +123,13 @@ def judge_ranking(
     repeats: Repeats = _NO_REPEATS,
     unlimited: Ranking[StudyTrial] | None = None,
     refusals: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    chance: float | None = None,
 ) -> Verdict:
     """The verdict on a ranking; `trials` are all of the study, and `expected` its alternatives.
 
     `unlimited` is the ranking without the limits of [champion], where these leave configurations out;
-    `refusals` say why the samples of alternatives without a trial were refused.
+    `refusals` say why the samples of alternatives without a trial were refused, and `chance` is the figure of
+    a guess.
     """
     bests = ranking.find_bests(lambda trial: trial.alternative)
     compared = select_compared(ranking)
@@ -137,6 +149,7 @@ def judge_ranking(
         and all(other.certainty == "significant" for other in comparisons),
         is_undecided=bool(leaders),
         caveats=(
+            *_describe_chance(ranking.winner, objective, chance),
             *_list_open(comparisons),
             *_list_caveats(bests, compared, trials, expected, unlimited, refusals),
         ),
@@ -166,6 +179,15 @@ def find_leaders(ranking: Ranking[StudyTrial]) -> list[ShortTrial[StudyTrial]]:
 def _has_several(ranking: Ranking[StudyTrial]) -> bool:
     """Whether more than one alternative has a trial that can be ranked."""
     return len(ranking.find_bests(lambda trial: trial.alternative)) > 1
+
+
+def _describe_chance(winner: Ranked, objective: Objective, chance: float | None) -> Iterator[str]:
+    """What a guess reaches, and whether the winner, or the lower end of its interval, is above it."""
+    if chance is not None:
+        bounds = winner.estimate.compute_interval(objective)
+        low = bounds[0] if bounds else objective.compute_figure(winner.estimate.cost)
+        guess = objective.format_figure(chance, DIGITS)
+        yield f"Chance is {guess}." if low > chance else f"Not above chance, which is {guess}."
 
 
 def _list_open(comparisons: Sequence[WinnerComparison]) -> Iterator[str]:

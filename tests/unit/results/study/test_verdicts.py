@@ -6,10 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from memtune.corpora import open_corpus
+from memtune.corpora.probes import import_probe
 from memtune.objective import Objective
 from memtune.results.ranking.selection import Ranking, rank_trials
 from memtune.results.study.study_trials import StudyTrial
-from memtune.results.study.verdicts import Verdict, judge_ranking
+from memtune.results.study.verdicts import Verdict, judge_ranking, judge_study
+from memtune.search import Outcome
 from memtune.seed_statistics import compare_results
 from memtune.storage.folder import Folder
 from memtune.studies.definition.study_terms import Repeats
@@ -18,7 +21,7 @@ from memtune.training import TrialConfig
 from memtune.trial_state import TrialState
 from memtune.usage import NodeSeconds, Usage
 from tests.presence import require
-from tests.unit.results.made_trials import make_study_trial
+from tests.unit.results.made_trials import make_study_trial, make_view
 
 SENTENCES = 200
 
@@ -114,6 +117,35 @@ def test_the_headline_says_that_two_alternatives_with_one_figure_are_equal(
     verdict = judge_ranking(rank(tied), Objective.ACCURACY, str(tmp_path))
     assert verdict.headline.endswith(", equal to rnn #1.")
     assert not verdict.is_settled
+
+
+@pytest.mark.parametrize(
+    ("costs", "caveat"),
+    [
+        ([0.5], "Not above chance, which is 50.000 %."),
+        ([0.4], "Chance is 50.000 %."),
+        ([0.3, 0.4, 0.6], "Not above chance, which is 50.000 %."),
+    ],
+)
+def test_the_answer_of_a_probe_says_what_a_guess_reaches(
+    costs: list[float], caveat: str, tmp_path: Path
+) -> None:
+    import_probe("probe-parity-length-4-rows-4-evaluated-2", tmp_path)
+    corpus = open_corpus("probe-parity-length-4-rows-4-evaluated-2", tmp_path)
+    model = {"family": "lstm", "width": 4}
+    outcomes = [
+        Outcome(
+            seed,
+            str(seed),
+            {"model": model, "task": {"kind": "probe"}, "training": {"tokens": 900}, "seed": seed},
+            TrialState.COMPLETE,
+            curve={900: cost},
+        )
+        for seed, cost in enumerate(costs)
+    ]
+    view = make_view(outcomes)
+    view.corpus = corpus
+    assert caveat in require(judge_study(view)).caveats
 
 
 def judge_counted(root: Path, gaps: list[float] | None) -> Verdict:
