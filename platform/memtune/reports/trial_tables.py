@@ -2,9 +2,10 @@
 
 import csv
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from io import StringIO
 from itertools import zip_longest
+from typing import Any
 
 from pydantic import ValidationError
 from rich.table import Table
@@ -16,14 +17,19 @@ from memtune.objective import Objective
 from memtune.reports.text_console import WITHOUT_FRAME, make_table
 from memtune.results.comparison import TokenisationRow, describe_row
 from memtune.results.ranking.selection import DIGITS, ShortTrial
-from memtune.results.study.study_leaderboard import describe_model
+from memtune.results.study.study_leaderboard import (
+    describe_model,
+    describe_settings,
+    format_fields,
+    list_searched_fields,
+)
 from memtune.results.study.study_view import StudyView
-from memtune.spaces import FAMILY_FIELD, Scalar, SizeKind
+from memtune.spaces import Scalar, SizeKind
+from memtune.studies.definition.toml_files import override_fields
 from memtune.tasks import TASKS, LanguageModellingConfig
 from memtune.tracking import NO_STUDY, LeaderboardRow, find_varying_parameters
 from memtune.training import TrialConfig
 from memtune.trial_state import StopReason
-from memtune.values import flatten
 
 
 def format_leaderboard_csv(rows: Sequence[LeaderboardRow], ideal: float | None) -> str:
@@ -204,12 +210,15 @@ def _describe_model(row: LeaderboardRow, differing: Collection[str]) -> str:
     family = MODELS.get(row.family)
     if family is None:
         return row.family
-    recorded = {
-        name.removeprefix(MODEL_PREFIX): value
-        for name, value in row.parameters.items()
-        if name.startswith(MODEL_PREFIX)
-    }
-    fields = {name: value for name, value in recorded.items() if name in family.model_fields}
+    fields: dict[str, Any] = {}
+    override_fields(
+        fields,
+        {
+            name.removeprefix(MODEL_PREFIX): value
+            for name, value in row.parameters.items()
+            if name.startswith(MODEL_PREFIX) and _has_field(row, name)
+        },
+    )
     try:
         config = family.model_validate(fields)
     except ValidationError:  # recorded by another version, or not by memtune
@@ -224,7 +233,7 @@ def _describe_model(row: LeaderboardRow, differing: Collection[str]) -> str:
 
 
 def make_alternatives_table(view: StudyView, title: str) -> Table:
-    """The best configuration of each alternative, best first, with the fields that vary: a study's answer.
+    """The best configuration of each alternative, best first, with the searched fields: a study's answer.
 
     One without a configuration of full length comes last, with its value at the last common milestone.
     """
@@ -238,7 +247,7 @@ def make_alternatives_table(view: StudyView, title: str) -> Table:
         own = [trial for trial in view.trials if trial.curve and trial.alternative == best.alternative]
         table.add_row(
             best.reference,
-            describe_trial(best.config, best.fields),
+            describe_settings(best.config, list_searched_fields(view, best)),
             *((f"{best.sizes.parameters:,}", f"{best.sizes.state:,}") if best.sizes else ("", "")),
             f"{best.tokens:,}",
             found.explain(objective, DIGITS) if isinstance(found, ShortTrial) else figure,
@@ -259,7 +268,7 @@ def make_spread_table(view: StudyView) -> Table:
             seeds = sorted(found.cost_by_seed.items())
             table.add_row(
                 f"#{found.best.number}",
-                describe_trial(found.best.config, found.best.fields),
+                describe_settings(found.best.config, list_searched_fields(view, found.best)),
                 str(found.estimate.seeds),
                 found.estimate.format(objective, DIGITS),
                 ", ".join(f"{seed}: {objective.format_cost(cost, 3)}" for seed, cost in seeds),
@@ -282,7 +291,7 @@ def make_sample_table(
     table = make_table("configurations of the space", columns, title_justify="center")
     for config, refusal in zip_longest(samples, refusals):
         sizes = (f"{config.measure_size(kind, vocabulary_size):,}" for kind in kinds)
-        table.add_row(describe_trial(config, searched_fields), *sizes, *([refusal or ""] * any(refusals)))
+        table.add_row(describe_settings(config, searched_fields), *sizes, *([refusal or ""] * any(refusals)))
     return table
 
 
@@ -326,48 +335,3 @@ def make_tokenisation_table(rows: Sequence[TokenisationRow]) -> Table:
     if any(row.lost_share for row in rows):
         table.caption = "at least: words that became <unk> are counted as bytes, but not predicted"
     return table
-
-
-def describe_trial(config: TrialConfig, searched_fields: Collection[str] = ()) -> str:
-    """Family, key parameters and the other searched fields."""
-    values = dict(flatten(config.model_dump(mode="json")))
-    described = {FAMILY_FIELD, *(f"model.{name}" for name in config.model.describe())}
-    described |= {
-        f"model.output.{'kind' if name == 'output' else name}" for name in config.model.describe_output()
-    }
-    more = format_fields(
-        (name, values[name])
-        for name in searched_fields
-        if name in values and described.isdisjoint((name, name.rpartition(".")[0]))
-    )
-    return " ".join([config.model.family, describe_model(config.model), *more])
-
-
-def format_searched_fields(config: TrialConfig, searched_fields: Collection[str]) -> str:
-    """The searched fields that this trial has, which distinguish the trials of one study; without any, the
-    key parameters. The family is left out where it is not searched."""
-    values = dict(flatten(config.model_dump(mode="json")))
-    names = [name for name in searched_fields if name in values and name != FAMILY_FIELD]
-    if not names:
-        return describe_trial(config)
-    family = [config.model.family] if FAMILY_FIELD in searched_fields else []
-    return " ".join([*family, *format_fields((name, values[name]) for name in names)])
-
-
-def format_fields(fields: Iterable[tuple[str, object]]) -> list[str]:
-    """Fields by dotted name as `name=value`, with names as short as they stay unambiguous.
-
-    >>> format_fields([("task.fusion", "deep"), ("training.optimiser.learning_rate", 0.31622)])
-    ['fusion=deep', 'learning_rate=0.316']
-    """
-    return [
-        f"{_shorten_name(name)}={f'{value:.3g}' if isinstance(value, float) else value}"
-        for name, value in fields
-    ]
-
-
-def _shorten_name(name: str) -> str:
-    parent, _, last = name.rpartition(".")
-    if last == "kind":
-        return parent.removeprefix("training.").removeprefix("model.")
-    return name.partition(".")[2].removeprefix("optimiser.") or name

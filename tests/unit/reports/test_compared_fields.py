@@ -94,12 +94,14 @@ def test_the_family_is_a_parameter_where_another_field_is_compared(
 def test_the_page_describes_a_configuration_by_what_its_alternative_does_not_say(
     compared: StudyReport,
 ) -> None:
-    settings = describe_page(compared).settings
-    for trial in compared.detail.trials:
-        words = settings[trial.identity].split(", ")
-        assert f"family {trial.family}" in words
-        assert f"width {trial.fields['model.width']}" in words
-        assert not [word for word in words if word.startswith("layers ")]
+    trials = {trial.identity: trial for trial in compared.detail.trials}
+    page = " ".join(Page(render_page(compared)).list("th"))
+    for entry in compared.leaderboard.entries:
+        trial, words = trials[entry.identity], entry.model.split()
+        assert words[0] == trial.family
+        assert f"width={trial.fields['model.width']}" in words
+        assert "layers=" not in entry.model
+        assert entry.model in page
 
 
 def test_alternatives_that_are_no_values_of_a_field_have_an_axis_of_their_own(compared: StudyReport) -> None:

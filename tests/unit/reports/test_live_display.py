@@ -11,8 +11,7 @@ from rich.console import Console
 from memtune.models import LSTMConfig, RecurrentMemoryConfig
 from memtune.reports.live.live_display import LiveDisplay
 from memtune.reports.live.live_view import render_as_html
-from memtune.reports.trial_tables import describe_trial, format_searched_fields
-from memtune.results.study.study_leaderboard import describe_model
+from memtune.results.study.study_leaderboard import describe_model, describe_settings
 from memtune.search import Outcome, Proposal
 from memtune.studies.director import DirectedTrial
 from memtune.studies.seed_repeats import TrialNames
@@ -165,7 +164,7 @@ def test_without_a_terminal_each_event_is_one_line(trial: DirectedTrial) -> None
     trial.reports.append(make_report(300, 42.5))
     lines = render(trial, terminal=False).splitlines()
     assert len(lines) == 1
-    for part in ("trial   7", "running", "lstm width=24", "300 tokens", "42.50 validation perplexity"):
+    for part in ("trial   7", "running", "width=24", "300 tokens", "42.50 validation perplexity"):
         assert part in lines[0]
 
 
@@ -199,15 +198,14 @@ def test_searched_fields_of_task_and_training_are_shown_once() -> None:
         "training": {"tokens": 900, "optimiser": {"kind": "adam", "learning_rate": 0.00316227}},
     }
     searched = ["model.family", "model.width", "task.fusion", "training.optimiser.learning_rate", "model.x"]
-    text = describe_trial(parse(TrialConfig, configuration, "trial"), searched)
-    assert text.endswith("fusion=deep learning_rate=0.00316")
-    assert text.count("width=") == 1
-    assert "fusion" not in describe_trial(parse(TrialConfig, configuration, "trial"))
+    text = describe_settings(parse(TrialConfig, configuration, "trial"), searched)
+    assert text == "lstmn width=8 fusion=deep learning_rate=0.00316"
+    assert "fusion" not in describe_settings(parse(TrialConfig, configuration, "trial"), [])
 
 
 def test_the_family_leads_the_configuration_where_it_is_searched(trial: DirectedTrial) -> None:
-    assert format_searched_fields(trial.config, ["model.family", "model.width"]) == "lstm width=24"
-    assert format_searched_fields(trial.config, ["model.width"]) == "width=24"
+    assert describe_settings(trial.config, ["model.family", "model.width"]) == "lstm width=24"
+    assert describe_settings(trial.config, ["model.width"]) == "width=24"
 
 
 def test_layers_below_and_above_the_memory_are_shown_as_configured() -> None:

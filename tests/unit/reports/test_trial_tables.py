@@ -15,10 +15,12 @@ from memtune.reports.trial_tables import (
     make_sample_table,
     make_spread_table,
 )
+from memtune.results.study.study_leaderboard import describe_settings, make_leaderboard
 from memtune.search import Outcome
 from memtune.tracking import LeaderboardRow
 from memtune.training import TrialConfig
 from memtune.trial_state import StopReason, TrialEnd, TrialState
+from memtune.values import flatten
 from tests.unit.results.made_trials import make_view
 
 
@@ -182,7 +184,7 @@ def test_the_state_of_a_trial_has_the_reason_of_an_unusual_end() -> None:
     assert "complete: no improvement" in render(make_leaderboard_table([ended], None, "title"))
 
 
-def test_every_table_of_a_study_shows_the_fields_that_vary() -> None:
+def test_every_table_of_a_study_shows_what_it_searches_and_no_constants() -> None:
     found = make_outcome(0, "lstm", [2.0])
     config = TrialConfig.model_validate(found.configuration)
     again = replace(found, identity="again", configuration={**found.configuration, "seed": 1})
@@ -195,7 +197,55 @@ def test_every_table_of_a_study_shows_the_fields_that_vary() -> None:
         make_spread_table(make_view([found, again, other])),
         make_sample_table([config], 10, ("training.optimiser.learning_rate",)),
     ):
-        assert "lstm width=4 layers=1 dropout=0.0 learning_rate=1" in render(table)
+        assert "learning_rate=1" in render(table)
+        assert "width=" not in render(table)
+
+
+MIXERS = ("gla", "gated_deltanet")
+
+
+def test_a_mixer_has_one_name_in_all_that_describes_a_study() -> None:
+    configurations = [
+        TrialConfig.model_validate(
+            {"model": {"family": "mixer_blocks", "mixer": mixer, "width": 8}, "training": {"tokens": 900}}
+        )
+        for mixer in MIXERS
+    ]
+    outcomes = [
+        Outcome(number, str(number), config.model_dump(mode="json"), TrialState.COMPLETE, curve={900: 2.0})
+        for number, config in enumerate(configurations)
+    ]
+    view = make_view(outcomes)
+    searched = ("model.mixer", "model.width")
+    view.terms = view.terms.model_copy(update={"searched_fields": searched, "compare": "model.mixer"})
+    entries = make_leaderboard(view).entries
+    assert [(entry.alternative, entry.model) for entry in entries] == [
+        (f"mixer {mixer}", "width=8") for mixer in MIXERS
+    ]
+    recorded = [
+        make_row().model_copy(
+            update={"family": "mixer_blocks", "parameters": dict(flatten(config.model_dump(mode="json")))}
+        )
+        for config in configurations
+    ]
+    for table in (
+        make_sample_table(configurations, 10, searched),
+        make_alternatives_table(view, "Which?"),
+        make_leaderboard_table(recorded, None, "title"),
+    ):
+        assert all(f"mixer={mixer} " in render(table) for mixer in MIXERS)
+
+
+def test_a_searched_value_is_shown_although_it_is_the_default() -> None:
+    mixers = [{"kind": "attention", "window": window} for window in (None, 64)]
+    configurations = [
+        TrialConfig.model_validate(
+            {"model": {"family": "mixer_blocks", "mixer": mixer}, "training": {"tokens": 900}}
+        )
+        for mixer in mixers
+    ]
+    shown = [describe_settings(config, ["model.mixer.window"]) for config in configurations]
+    assert shown == ["mixer.window=None", "mixer.window=64"]
 
 
 def test_words_and_numbers_are_not_split_in_100_columns() -> None:

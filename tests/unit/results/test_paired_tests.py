@@ -264,7 +264,13 @@ def test_a_bound_beyond_any_use_is_not_printed_in_full() -> None:
 
 def test_zero_has_no_minus() -> None:
     found = PairedTest(
-        method="sign test of differences", pairs=512, unit="examples", difference=0.0, low=0.0, high=1e-5, p=1.0
+        method="sign test of differences",
+        pairs=512,
+        unit="examples",
+        difference=0.0,
+        low=0.0,
+        high=1e-5,
+        p=1.0,
     )
     assert found.describe_interval(Objective.ACCURACY) == "95 % interval 0.0 points to 0.0 points"
 

@@ -13,7 +13,7 @@ from rich.text import Text
 from memtune.number_format import format_count, format_duration
 from memtune.reports.live.live_view import LiveView
 from memtune.reports.text_console import WITHOUT_FRAME, make_table, show_control_characters
-from memtune.reports.trial_tables import describe_trial, format_searched_fields
+from memtune.results.study.study_leaderboard import describe_settings
 from memtune.search import Outcome
 from memtune.studies.director import DirectedTrial
 from memtune.studies.study_run import TrialPhase
@@ -152,7 +152,7 @@ class LiveDisplay(LiveView):
     def _format_line(self, trial: DirectedTrial, *, with_configuration: bool) -> str:
         parts = [f"trial {self._get_name(trial):>3}", f"{trial.state:11s}"]
         if with_configuration:
-            parts.append(describe_trial(trial.config, self._phase.searched_fields))
+            parts.append(describe_settings(trial.config, self._phase.searched_fields))
         if trial.reports:
             figure = f"best so far {_format_figure(trial)} validation {trial.config.task.objective}"
             parts.append(f"{trial.tokens:,} {trial.config.task.prediction_unit}, {figure}")
@@ -209,7 +209,7 @@ class LiveDisplay(LiveView):
             f"{trial.tokens:,}" if trial.reports else "",
             f"{trial.reports[-1].tokens_per_second:,.0f}" if trial.reports else "",
             _format_figure(trial),
-            format_searched_fields(trial.config, self._phase.searched_fields),
+            describe_settings(trial.config, self._phase.searched_fields),
         ]
 
     def _get_name(self, trial: DirectedTrial) -> str:

@@ -6,12 +6,10 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from memtune.reports.report_page.chart_parts import MarkScales, StudyChart
-from memtune.reports.report_page.parameter_axes import ALTERNATIVE, format_level, name_fields, read_field
 from memtune.reports.report_page.parameter_charts import (
     draw_importance,
     draw_parallel_coordinates,
     draw_slices,
-    list_varying,
 )
 from memtune.reports.report_page.trade_off_charts import draw_hypervolume, draw_trade_offs
 from memtune.reports.report_page.trial_charts import (
@@ -23,9 +21,8 @@ from memtune.reports.report_page.trial_charts import (
 from memtune.results.study.provenance import ShellCommand
 from memtune.results.study.study_leaderboard import StudyLeaderboard
 from memtune.results.study.study_report import CorpusReport, StudyReport
-from memtune.results.study.study_trials import StudyTrial, name_by_alternative
+from memtune.results.study.study_trials import name_by_alternative
 from memtune.search import MIN_IMPORTANCE_TRIALS, MIN_PARAMETER_TRIALS
-from memtune.spaces import FAMILY_FIELD
 
 
 class ChartSection(NamedTuple):
@@ -116,8 +113,6 @@ class PageContent:
     """That the reader may switch off: of a study, or the families of a corpus."""
     sections: dict[str, ChartSection]
     """By their key."""
-    settings: dict[str, str]
-    """What distinguishes each configuration, by the identity of its best trial."""
     equality_of: tuple[tuple[str, ...], ...]
     """For each leaderboard: whether configurations compare at equal tokens and sizes, in sentences."""
     commands: tuple[ShellCommand, ...]
@@ -142,7 +137,6 @@ def _describe_study(report: StudyReport) -> PageContent:
         subject=report.detail.summary.name,
         alternatives=tuple(list_alternatives(report)),
         sections={section.key: section for section in list_sections(report)},
-        settings=_describe_settings(report, ALTERNATIVE),
         equality_of=(describe_equality(report.leaderboard),),
         commands=report.provenance.commands,
         importance_note="" if report.detail.importance else NO_IMPORTANCE,
@@ -150,40 +144,14 @@ def _describe_study(report: StudyReport) -> PageContent:
 
 
 def _describe_corpus(report: CorpusReport) -> PageContent:
-    studies = [study for label in report.labels for study in label.studies]
     return PageContent(
         title=f"Which model is best for {report.corpus}?",
         subject=report.corpus,
         alternatives=tuple(list_families(report)),
         sections={section.key: section for section in list_corpus_sections(report)},
-        settings={
-            identity: text
-            for study in studies
-            for identity, text in _describe_settings(study, FAMILY_FIELD).items()
-        },
         equality_of=tuple(describe_equality(label.leaderboard) for label in report.labels),
         commands=tuple(_list_commands(report)),
     )
-
-
-def _describe_settings(report: StudyReport, group: str) -> dict[str, str]:
-    """What distinguishes each trial within its group, as `name value` words; `group` is as in `list_varying`.
-
-    Those are the fields in which the trials of its family differ. Alternatives of another field are described
-    by the same fields: those in which the trials of any alternative differ.
-    """
-    trials = report.detail.trials
-    varying = {value: list_varying(trials, group, value) for value in {read_field(t, group) for t in trials}}
-    everywhere = sorted({name for names in varying.values() for name in names})
-    short = name_fields(everywhere)
-
-    def list_words(trial: StudyTrial) -> Iterator[str]:
-        value = read_field(trial, group)
-        for name in varying[value] if value == trial.family else everywhere:
-            if (level := read_field(trial, name)) is not None:
-                yield f"{short[name]} {format_level(level)}"
-
-    return {trial.identity: ", ".join(list_words(trial)) for trial in trials}
 
 
 def describe_equality(leaderboard: StudyLeaderboard) -> tuple[str, ...]:

@@ -103,7 +103,7 @@ def read_study_file(study: str, settings: Settings) -> str:
     if not isinstance(stored, dict):
         return ""
     # The name of a study is that of its file.
-    derived = ("name", "alternatives", FORMAT_KEY)
+    derived = ("name", "alternatives", "searched_fields", FORMAT_KEY)
     return format_toml({name: value for name, value in stored.items() if name not in derived})
 
 

@@ -1,6 +1,6 @@
 """The leaderboard of a study: configurations of full length with every seed, and what they take."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from memtune.models.architecture import LanguageModelConfig
 from memtune.number_format import format_amount
@@ -10,7 +10,9 @@ from memtune.results.study.study_trials import StudyTrial
 from memtune.results.study.study_view import StudyView
 from memtune.search import SIZE_UNITS, compute_coordinate
 from memtune.seed_statistics import Estimate
-from memtune.training import TrialSizes
+from memtune.spaces import FAMILY_FIELD
+from memtune.studies.definition.study_terms import list_fields
+from memtune.training import TrialConfig, TrialSizes
 from memtune.usage import add_usages
 from memtune.values import Value
 
@@ -38,7 +40,7 @@ class LeaderboardEntry(Value):
     alternative: str
     """What it answers: its family, or its value of the field that the study compares."""
     model: str
-    """The fields that distinguish it within its family."""
+    """The searched fields without the compared one; else those that distinguish it within its family."""
     estimate: Estimate
     """The mean cost over seeds with its 95 % interval, lower is better."""
     figure: float
@@ -151,7 +153,7 @@ def make_entry(
         name=f"{best.family} #{best.number}",
         family=best.family,
         alternative=best.alternative,
-        model=describe_model(best.config.model),
+        model=describe_settings(best.config, list_searched_fields(view, best), view.terms.compare),
         estimate=found.estimate,
         figure=figure,
         interval=found.estimate.compute_interval(objective),
@@ -168,6 +170,41 @@ def make_entry(
         is_repeated=isinstance(found, Configuration) and found.is_repeated,
         is_counted=best.is_counted,
     )
+
+
+def list_searched_fields(view: StudyView, trial: StudyTrial) -> tuple[str, ...]:
+    """The fields that a trial's study searches; of an earlier version, those in which its trials differ."""
+    return view.terms.searched_fields or (FAMILY_FIELD, *trial.fields)
+
+
+def describe_settings(config: TrialConfig, searched_fields: Collection[str], compared: str = "") -> str:
+    """The searched fields that a configuration has, without the compared one; else `describe_model`."""
+    values = list_fields(config)
+    names = (name for name in searched_fields if name in values and name != compared)
+    return " ".join(format_fields((name, values[name]) for name in names)) or describe_model(config.model)
+
+
+def format_fields(fields: Iterable[tuple[str, object]]) -> list[str]:
+    """Fields by dotted name as `name=value`, with names as short as they stay unambiguous.
+
+    A family is its value alone.
+
+    >>> format_fields([("task.fusion", "deep"), ("training.optimiser.learning_rate", 0.31622)])
+    ['fusion=deep', 'learning_rate=0.316']
+    """
+    return [
+        str(value)
+        if name == FAMILY_FIELD
+        else f"{_shorten_name(name)}={f'{value:.3g}' if isinstance(value, float) else value}"
+        for name, value in fields
+    ]
+
+
+def _shorten_name(name: str) -> str:
+    parent, _, last = name.rpartition(".")
+    if last == "kind":
+        return parent.removeprefix("training.").removeprefix("model.")
+    return name.partition(".")[2].removeprefix("optimiser.") or name
 
 
 def describe_model(config: LanguageModelConfig) -> str:

@@ -206,6 +206,7 @@ class ResolvedStudy:
             FORMAT_KEY: STUDY_FORMAT,
             **self.study.model_dump(mode="json"),
             "alternatives": [*self.alternatives],
+            "searched_fields": [*self.searched_fields],
         }
         folder.write_json(TERMS_FILE, terms)
         store_sources(str(folder), self.sources)

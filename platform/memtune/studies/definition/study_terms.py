@@ -268,21 +268,29 @@ class StoredTerms(Value):
     compare: str = FAMILY_FIELD
     alternatives: tuple[str, ...] = ()
     """The alternatives that the spaces hold; empty in studies of earlier versions."""
+    searched_fields: tuple[str, ...] = ()
+    """The dotted fields that the spaces search; empty in studies of earlier versions."""
     format: int = 1
     """Of the stored study; 1 in versions that did not store it."""
+
+
+def list_fields(config: TrialConfig) -> dict[str, Any]:
+    """The fields of a configuration by dotted name.
+
+    A table that its model describes, such as `model.mixer`, also has the name from there.
+    """
+    described = {f"model.{name}": value for name, value in config.model.describe().items()}
+    return described | dict(flatten(config.model_dump(mode="json")))
 
 
 def name_alternative(config: TrialConfig, compared: str) -> str:
     """The alternative of a study's question that a trial belongs to: its family, or its value of a field.
 
-    A table, such as `model.mixer`, has the name by which the model describes it. A trial without the field
-    `compared` belongs to its family.
+    A trial without the field `compared` belongs to its family.
     """
     if compared == FAMILY_FIELD:
         return config.model.family
-    values = dict(flatten(config.model_dump(mode="json")))
-    if compared not in values and any(name.startswith(f"{compared}.") for name in values):
-        values[compared] = config.model.describe().get(compared.rpartition(".")[2])
+    values = list_fields(config)
     return name_value(compared, values[compared]) if compared in values else config.model.family
 
 
