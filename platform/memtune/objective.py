@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import Literal
 
+PredictionUnit = Literal["tokens", "examples"]
+"""What a task predicts, and what budgets, reports and costs count: words of a text, or labelled examples."""
 MAX_DIFFERENCE = 700.0
 """Nats; the exponential of more overflows float64."""
 

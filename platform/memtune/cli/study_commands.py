@@ -156,7 +156,7 @@ def cost(study: StudyName, json: AsJson = False) -> None:
     out.print(make_cost_table(found))
     out.print(f"drivers have run it for {found.seconds:,.0f} s")
     out.print(
-        f"early stopping saved {found.saved_tokens:,} of {found.full_tokens:,} tokens at full length "
+        f"early stopping saved {found.saved_tokens:,} of {found.full_tokens:,} {found.unit} at full length "
         f"({found.saved_share:.1%})",
     )
 

@@ -42,7 +42,7 @@ def format_states(study: StudySummary) -> str:
 def describe_spending(study: StudySummary) -> str:
     """Tokens, core hours and GPU hours."""
     gpu = f", {study.gpu_hours:.2f} GPU h" if study.gpu_hours else ""
-    return f"{study.tokens:,} tokens, {study.cpu_hours:.2f} core h{gpu}"
+    return f"{study.tokens:,} {study.unit}, {study.cpu_hours:.2f} core h{gpu}"
 
 
 def explain_verdict(detail: StudyDetail) -> str:
@@ -107,7 +107,7 @@ def make_ended_table(detail: StudyDetail) -> Table:
     Their last value and their best one are next to the best value of a trial of full length at these tokens.
     """
     figures = (f">last {detail.summary.objective}", ">best", ">best of full length")
-    names = (">trial", "family", ">tokens", *figures, "state", "reason")
+    names = (">trial", "family", f">{detail.summary.unit}", *figures, "state", "reason")
     table = make_table("trials that ended early, diverged or are open", names)
     for trial in detail.ended_early:
         figures = (trial.last_figure or "", trial.figure or "", trial.leader_figure or "")
@@ -124,7 +124,7 @@ def make_progress_table(detail: StudyDetail) -> Table:
         title += f", last {len(shown)} of {len(detail.progress)} improvements"
     return make_table(
         title,
-        (">tokens of all trials", ">core hours", ">trial", f">{detail.summary.objective}"),
+        (f">{detail.summary.unit} of all trials", ">core hours", ">trial", f">{detail.summary.objective}"),
         ((f"{at.tokens:,}", f"{at.core_hours:.3f}", f"#{at.number}", at.figure) for at in shown),
     )
 
@@ -142,7 +142,7 @@ def make_comparison_table(trials: Sequence[ReportedTrial], number: int, tokens: 
 def make_cost_table(cost: StudyCost) -> Table:
     """What a study has spent, by state and by family."""
     has_gpus, has_money = bool(cost.total.gpu_hours), cost.currency is not None
-    names = ["", "trials", ">tokens", ">core hours"]
+    names = ["", "trials", f">{cost.unit}", ">core hours"]
     names += [">GPU hours"] * has_gpus + [f">{cost.currency}"] * has_money
     table = make_table(f"study {cost.study}", names)
     for rows in (cost.by_state, cost.by_family, (cost.total,)):

@@ -6,7 +6,7 @@ Training, search and tracking use tasks only through this interface.
 
 import typing
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import torch
 from pydantic import ConfigDict, field_validator
@@ -16,7 +16,7 @@ from memtune.corpora.batching.batches import TaskPlan
 from memtune.corpora.batching.protocols import Protocol
 from memtune.corpora.store.corpus import Corpus
 from memtune.models.architecture import LanguageModelConfig, Model, RecurrentState
-from memtune.objective import Objective
+from memtune.objective import Objective, PredictionUnit
 from memtune.tasks.item_costs import ItemCosts
 from memtune.values import Value
 
@@ -77,7 +77,7 @@ class TaskConfig(Value, ABC):
     objective: Objective
     """The figure that compares trials of the task."""
 
-    prediction_unit: ClassVar[Literal["tokens", "examples"]]
+    prediction_unit: ClassVar[PredictionUnit]
     """Unit of predictions: words of a text, or labelled examples."""
 
     @field_validator("objective", mode="after")

@@ -20,7 +20,7 @@ def make_outcome(
     return Outcome(
         number,
         f"trial {number}",
-        {"model": {"family": family}},
+        {"model": {"family": family}, "training": {"tokens": FULL_TOKENS}},
         state,
         curve={tokens // 2: 3.0, tokens: 2.0} if tokens else {},
         end=TrialEnd(reason=reason),

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from memtune.objective import PredictionUnit
 from memtune.reports.report_page.chart_parts import MarkScales, StudyChart
 from memtune.reports.report_page.parameter_charts import (
     draw_importance,
@@ -137,7 +138,7 @@ def _describe_study(report: StudyReport) -> PageContent:
         subject=report.detail.summary.name,
         alternatives=tuple(list_alternatives(report)),
         sections={section.key: section for section in list_sections(report)},
-        equality_of=(describe_equality(report.leaderboard),),
+        equality_of=(describe_equality(report.leaderboard, report.detail.summary.unit),),
         commands=report.provenance.commands,
         importance_note="" if report.detail.importance else NO_IMPORTANCE,
     )
@@ -149,12 +150,12 @@ def _describe_corpus(report: CorpusReport) -> PageContent:
         subject=report.corpus,
         alternatives=tuple(list_families(report)),
         sections={section.key: section for section in list_corpus_sections(report)},
-        equality_of=tuple(describe_equality(label.leaderboard) for label in report.labels),
+        equality_of=tuple(describe_equality(label.leaderboard, label.unit) for label in report.labels),
         commands=tuple(_list_commands(report)),
     )
 
 
-def describe_equality(leaderboard: StudyLeaderboard) -> tuple[str, ...]:
+def describe_equality(leaderboard: StudyLeaderboard, unit: PredictionUnit) -> tuple[str, ...]:
     """Sentences that say at which equal or unequal amounts the configurations compare."""
     entries = [entry for entry in leaderboard.entries if not entry.is_counted]
     counted = [entry for entry in leaderboard.entries if entry.is_counted]
@@ -164,13 +165,13 @@ def describe_equality(leaderboard: StudyLeaderboard) -> tuple[str, ...]:
     fewest, tokens = min(entry.tokens for entry in entries), max(entry.tokens for entry in entries)
     early = leaderboard.ended_early
     seen = f"{tokens:,}" if fewest == tokens else f"{fewest:,} to {tokens:,}"
-    found.append(f"Equal budgets: every trained configuration has seen {seen} tokens.")
+    found.append(f"Equal budgets: every trained configuration has seen {seen} {unit}.")
     if early:
-        names = ", ".join(f"{name_by_alternative(entry)} after {entry.tokens:,} tokens" for entry in early)
-        found[0] = f"Equal budgets of {tokens:,} tokens. Ended by themselves before: {names}."
+        names = ", ".join(f"{name_by_alternative(entry)} after {entry.tokens:,} {unit}" for entry in early)
+        found[0] = f"Equal budgets of {tokens:,} {unit}. Ended by themselves before: {names}."
     if counted:
         families = ", ".join(sorted({entry.family for entry in counted}))
-        found.append(f"Models that count ({families}) have read {counted[0].tokens:,} tokens once.")
+        found.append(f"Models that count ({families}) have read {counted[0].tokens:,} {unit} once.")
     sizes = [
         found.describe() for found in leaderboard.trade_offs if found.quantity in ("parameters", "state")
     ]

@@ -139,7 +139,7 @@ def _draw_slice(
     return StudyChart(
         name=f"slice_{axis.field}",
         title=axis.label,
-        caption=f"{axis.field}. Hollow marks ended early, at fewer tokens than the filled ones."
+        caption=f"{axis.field}. Hollow marks ended early."
         + describe_drawn_limit(figures, limit)
         + (f" Without {format_count(left_out, 'trial')} that diverged." if left_out else ""),
         chart=alt.layer(*(scales.filter(layer) for layer in layers), labels),
@@ -223,7 +223,7 @@ def _join_axes(rows: list[Row], axes: Sequence[ParameterAxis], scales: MarkScale
         name="parallel_coordinates",
         title="Parallel coordinates",
         caption=f"Each trial is a line from its {axes[0].label} to its figure. The best {TOP_SHARE:.0%} of "
-        "the trials are strong; hollow marks ended early, at fewer tokens. Trials whose model does not have "
+        "the trials are strong; hollow marks ended early. Trials whose model does not have "
         f'a parameter pass through "absent".{remark}',
         chart=alt.layer(scales.filter(lines), *marks, texts),
         tables={"trials": rows, "ticks": ticks},

@@ -321,7 +321,7 @@ def draw_hypervolume(detail: StudyDetail) -> StudyChart | None:
         return None
     rows: list[Row] = [{"tokens": point.tokens, "volume": point.volume} for point in front.hypervolume]
     end = rows[-1]["tokens"]
-    x = place_spent("tokens", end, "tokens of all trials")
+    x = place_spent("tokens", end, f"{detail.summary.unit} of all trials")
     y = alt.Y("volume:Q", title="hypervolume (higher is better)").axis(tickCount=5)
     names = (detail.summary.objective if name == "value" else SIZE_UNITS[name] for name in front.objectives)
     line = plot_rows("volumes").mark_line(interpolate="step-after", color=MUTED)

@@ -175,7 +175,7 @@ def draw_learning_curves(detail: StudyDetail, ideal: float | None, scales: MarkS
     limit = find_drawn_limit([row["figure"] for row in trained], objective)
     vertical, ticks = _scale_figures(rows, limit, ideal, objective)
     end = max(row["tokens"] for row in trained)
-    x = place_spent("tokens", end, "tokens of a trial")
+    x = place_spent("tokens", end, f"{detail.summary.unit} of a trial")
     y = place_figure(alt.Y, vertical, ticks, objective)
     counted = [row for row in rows if row["counted"]]
     layers = map(scales.filter, _draw_curves(x, y, objective, scales))
@@ -279,9 +279,10 @@ def draw_progress(detail: StudyDetail, ideal: float | None, scales: MarkScales) 
     trained = [row["figure"] for row in rows if not row["counted"]]
     vertical, ticks = _scale_figures(rows, find_drawn_limit(trained, objective), ideal, objective)
     y = place_figure(alt.Y, vertical, ticks, objective)
-    for quantity, unit in (("tokens", "tokens of all trials"), ("core_hours", "core hours of all trials")):
+    for quantity, name in (("tokens", detail.summary.unit), ("core_hours", "core hours")):
         if not ends[quantity]:
             continue
+        unit = f"{name} of all trials"
         x = place_spent(quantity, ends[quantity], unit)
         line = plot_rows("steps").mark_line(interpolate="step-after", color=MUTED, clip=True)
         marks = plot_rows("improvements").mark_point(filled=True, size=HOLLOW_SIZE, opacity=1, clip=True)
@@ -295,8 +296,8 @@ def draw_progress(detail: StudyDetail, ideal: float | None, scales: MarkScales) 
         yield StudyChart(
             name=f"best_so_far_by_{quantity}",
             title=f"Best so far against {unit}",
-            caption="The lowest validation of the search after each improvement, of single seeds at any "
-            "number of tokens, in the order of trial numbers.",
+            caption="The lowest validation of the search after each improvement, of single seeds of "
+            "any length, in the order of trial numbers.",
             chart=alt.layer(*layers),
             tables={"steps": steps, "improvements": rows, "ideal": [{"figure": ideal}]},
         )

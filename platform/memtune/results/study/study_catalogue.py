@@ -7,7 +7,7 @@ from typing import Any
 from memtune.data_frames import ResultList, make_frame, render_table
 from memtune.errors import StudyError
 from memtune.number_format import format_count
-from memtune.objective import Objective
+from memtune.objective import Objective, PredictionUnit
 from memtune.results.ranking.selection import DIGITS
 from memtune.results.study.study_leaderboard import LeaderboardEntry, make_entry
 from memtune.results.study.study_view import StudyView, list_views, open_view
@@ -36,6 +36,8 @@ class StudySummary(Value):
     """Whether an open trial leads at equal tokens, so that the best one is no winner."""
     champion_rule: str
     """How the best one is chosen."""
+    unit: PredictionUnit = "tokens"
+    """What is counted as tokens."""
     tokens: int
     cpu_hours: float
     gpu_hours: float
@@ -112,6 +114,7 @@ def summarise_study(view: StudyView) -> StudySummary:
         best=None if view.best is None else make_entry(view, view.best, has_sizes=False),
         is_undecided=view.eligible is not None and bool(find_leaders(view.eligible)),
         champion_rule=view.champion_rule,
+        unit=trials[0].config.task.prediction_unit if trials else "tokens",
         tokens=sum(outcome.usage.tokens for outcome in trials),
         cpu_hours=sum(outcome.usage.cpu_seconds for outcome in trials) / 3600,
         gpu_hours=sum(outcome.usage.gpu_seconds for outcome in trials) / 3600,

@@ -179,7 +179,8 @@ def format_alternatives(view: StudyView) -> str:
 def format_states(view: StudyView) -> str:
     """The trials with their repeats, and what they used, by state."""
     prices, outcomes = view.terms.prices, view.stored.trials
-    header = ["state", "trials and repeats", "tokens", "core hours", "GPU hours"]
+    unit = outcomes[0].config.task.prediction_unit
+    header = ["state", "trials and repeats", unit, "core hours", "GPU hours"]
     header += [f"cost, {prices.currency}"] if prices else []
     groups = {state.label: [o for o in outcomes if o.state is state] for state in {o.state for o in outcomes}}
     rows = []

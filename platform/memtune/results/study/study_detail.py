@@ -125,7 +125,7 @@ class StudyDetail(Value):
             {
                 "alternative": best.alternative,
                 "best configuration": best.name,
-                "tokens": best.tokens,
+                summary.unit: best.tokens,
                 f"validation {objective} [95 % interval]": best.estimate.format(objective, 3),
                 "seeds": best.estimate.seeds,
                 "note": best.note,
@@ -138,7 +138,7 @@ class StudyDetail(Value):
                 "place": "" if trial.place is None else trial.place,
                 "trial": trial.name,
                 "state": trial.state.value,
-                "tokens": trial.tokens,
+                summary.unit: trial.tokens,
                 objective: trial.figure,
                 "parameters": None if trial.sizes is None else f"{trial.sizes.parameters:,}",
                 **{name.removeprefix("model."): value for name, value in trial.fields.items()},

@@ -5,7 +5,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 
 from memtune.errors import CorpusError, StorageError, StudyError
-from memtune.objective import Objective
+from memtune.objective import Objective, PredictionUnit
 from memtune.results.fingerprints import Fingerprint, list_fingerprints
 from memtune.results.one_text import open_stored, select_text
 from memtune.results.study.provenance import Provenance, collect_provenance, read_registry
@@ -104,6 +104,8 @@ class LabelReport(Value):
 
     label: str
     objective: Objective
+    unit: PredictionUnit = "tokens"
+    """What is counted as tokens."""
     champion: RegisteredVersion | None
     """None where the registry has none, or does not answer."""
     leaderboard: StudyLeaderboard
@@ -184,6 +186,7 @@ def _report_label(
     return LabelReport(
         label=label,
         objective=studies[0].detail.summary.objective,
+        unit=studies[0].detail.summary.unit,
         champion=next((found for found in champions if found.protocol == label), None),
         leaderboard=leaderboard,
         shorter=shorter,

@@ -7,7 +7,7 @@ from typing import Any
 
 from memtune.data_frames import make_frame, render_table
 from memtune.number_format import format_count
-from memtune.objective import Objective
+from memtune.objective import Objective, PredictionUnit
 from memtune.search import Outcome
 from memtune.studies.definition.study_terms import Prices
 from memtune.studies.director import DirectedTrial
@@ -33,6 +33,8 @@ class StudyCost(Value):
     """What a study has spent and saved, repeats included."""
 
     study: str
+    unit: PredictionUnit = "tokens"
+    """What is counted as tokens."""
     total: CostRow
     by_state: tuple[CostRow, ...]
     by_family: tuple[CostRow, ...]
@@ -58,14 +60,14 @@ class StudyCost(Value):
         """The study with its trials, tokens and hours."""
         total = self.total
         hours = f"{total.cpu_hours:.3g} CPU hours, {total.gpu_hours:.3g} GPU hours"
-        counts = f"{format_count(total.trials, 'trial')}, {format_count(total.tokens, 'token')}"
+        counts = f"{format_count(total.trials, 'trial')}, {total.tokens:,} {self.unit}"
         return f"StudyCost({self.study}: {counts}, {hours})"
 
     __str__ = __repr__
 
     def _repr_html_(self) -> str:
         money = f"; money in {self.currency}" if self.currency else ""
-        saved = f"early stopping saved {self.saved_share:.1%} of the tokens at full length"
+        saved = f"early stopping saved {self.saved_share:.1%} of the {self.unit} at full length"
         title = f"study {self.study}: {self.seconds:,.0f} s of drivers; {saved}{money}"
         return render_table(title, self.to_frame())
 
@@ -110,6 +112,7 @@ def compute_study_cost(
     stopped = [o for o in outcomes if o.end is not None and o.end.reason is StopReason.EARLY_STOPPING]
     return StudyCost(
         study=study,
+        unit=outcomes[0].config.task.prediction_unit if outcomes else "tokens",
         total=make_row("all", outcomes),
         by_state=make_rows(lambda outcome: outcome.state.label),
         by_family=make_rows(lambda outcome: outcome.family),
