@@ -5,7 +5,6 @@ import re
 import pytest
 
 from memtune.api import run_search
-from memtune.corpora.probes import import_probe
 from memtune.reports.report_page.page import render_page
 from memtune.reports.study_tables import (
     describe_spending,
@@ -41,13 +40,16 @@ STUDY = {
 
 @pytest.fixture(scope="module")
 def view(module_settings: Settings) -> StudyView:
-    import_probe(CORPUS, module_settings.corpus_store)
     return run_search(STUDY, settings=module_settings, executor=InProcessExecutor()).view
 
 
 @pytest.fixture(scope="module")
 def report(view: StudyView) -> StudyReport:
     return make_report(view)
+
+
+def test_a_study_draws_the_rows_of_a_probe_that_are_missing(view: StudyView) -> None:
+    assert require(view.corpus).manifest.splits["train"].sentences == 6
 
 
 def test_every_surface_names_chance(view: StudyView, report: StudyReport) -> None:

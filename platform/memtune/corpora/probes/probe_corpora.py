@@ -242,8 +242,11 @@ def parse_corpus_name(corpus: str) -> tuple[str, dict[str, Number]]:
 
 
 def open_probe(corpus: str, store: str | Path | CorpusStore | None = None) -> Corpus:
-    """The corpus of a probe, whose rows are drawn where they are missing."""
-    if CorpusStore.open(store).find_manifest(corpus) is None:
+    """A corpus by its name; the rows of a probe are drawn where they are missing.
+
+    Raises the errors of `open_corpus` and of `import_probe`.
+    """
+    if corpus.startswith(PREFIX) and CorpusStore.open(store).find_manifest(corpus) is None:
         import_probe(corpus, store)
     return open_corpus(corpus, store)
 
