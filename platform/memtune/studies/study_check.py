@@ -16,10 +16,10 @@ from memtune.settings import Settings
 from memtune.studies.definition.resolved_study import BUDGET_SAMPLES, ResolvedStudy
 from memtune.studies.definition.study import Study
 from memtune.studies.definition.study_loader import StudySource, open_study, resolve_study
+from memtune.studies.definition.study_terms import list_fields, name_alternative
 from memtune.studies.definition.toml_files import name_place
 from memtune.tracking import check_tracking
 from memtune.training import TrialConfig, check_device, compute_sizes, measure_seconds_per_token
-from memtune.values import flatten
 
 DRY_RUN_SAMPLES = 5
 MAX_DRAWS = 50
@@ -49,17 +49,20 @@ class DryRun(NamedTuple):
         ]
 
     def to_frame(self) -> Any:
-        """A pandas data frame with a row for each configuration: its size, and what the study searches.
+        """A pandas data frame with a row for each configuration: its sizes, and what the study searches.
 
-        `refused` says why the study would not start it.
+        The columns are named as those of `show_study`; `refused` says why the study would not start it.
         """
-        searched, words = self.resolved.searched_fields, self.resolved.vocabulary_size
 
         def describe(sample: TrialConfig, refusal: str | None) -> dict[str, Any]:
-            fields = dict(flatten(sample.model_dump(mode="json")))
-            found = {name: fields[name] for name in searched if name in fields}
-            sizes = {"family": sample.model.family, "parameters": sample.parameter_count(words)}
-            return {**sizes, **found, "refused": refusal}
+            fields, sizes = list_fields(sample), compute_sizes(sample, self.resolved.corpus).model_dump()
+            return {
+                "alternative": name_alternative(sample, self.resolved.study.compare),
+                "family": sample.model.family,
+                **{"carried_state" if name == "state" else name: size for name, size in sizes.items()},
+                **{name: fields[name] for name in self.resolved.searched_fields if name in fields},
+                "refused": refusal,
+            }
 
         return make_frame(map(describe, self.samples, self.refusals))
 

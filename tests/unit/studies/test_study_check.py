@@ -86,3 +86,12 @@ def test_a_precision_of_other_nodes_is_not_checked_here(
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": False, "amx_bf16": False})
     study = load_study(study_file, {"training.precision": "bfloat16"})
     assert check_study(study_file, study, settings, "ray://head:10001").study == study
+
+
+def test_a_dry_run_is_a_data_frame_with_alternatives_sizes_and_searched_fields(
+    study_file: Path, settings: Settings
+) -> None:
+    frame = dry_run(study_file, {"compare": "model.layers"}, settings).to_frame()
+    assert set(frame["alternative"]) == {"layers 1", "layers 2"}
+    assert (frame[["parameters", "multiply_adds", "carried_state", "memory"]] > 0).all(axis=None)
+    assert {"model.width", "model.layers", "training.optimiser.learning_rate"} <= {*frame}

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from memtune.corpora import Corpus, import_corpus, open_corpus
+from memtune.corpora import Corpus, TextFile, import_corpus, open_corpus
 from memtune.corpora.probes import import_probe
 from memtune.errors import ConfigurationError, CorpusError
 from memtune.models.classifiers import AnswerClassifier
@@ -33,6 +33,15 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def rows(store: Path) -> Corpus:
     return open_corpus("rows", store)
+
+
+def test_a_text_file_of_rows_is_a_probe(tmp_path: Path) -> None:
+    text = tmp_path / "rows.txt"
+    text.write_text("d d a _ _ d\nc a b _ _ c\n")
+    import_corpus("first_word", dict.fromkeys(("train", "valid", "test"), TextFile(text)), tmp_path)
+    corpus = open_corpus("first_word", tmp_path)
+    task = open_task(ProbeConfig(), corpus, make_trial().protocol)
+    assert (task.epoch_tokens, task.outcome_count) == (2, 2)
 
 
 def make_trial(**model: Any) -> TrialConfig:

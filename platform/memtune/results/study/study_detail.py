@@ -155,7 +155,7 @@ def show_study(study: str, settings: Settings | None = None) -> StudyDetail:
 
     >>> detail = show_study("ptb_recurrent_memory")
     >>> detail.best.name, detail.best.estimate.describe(Objective.PERPLEXITY, 1)
-    >>> detail.to_frame().groupby("family").figure.min()
+    >>> detail.to_frame().groupby("alternative").cost.min()
     """
     return describe_study(open_view(study, settings))
 
