@@ -117,7 +117,7 @@ def make_ended_table(detail: StudyDetail) -> Table:
 
 
 def make_progress_table(detail: StudyDetail) -> Table:
-    """The last improvements of the lowest validation against the tokens and core hours of all trials."""
+    """The last improvements of the best validation against the tokens and core hours of all trials."""
     shown = detail.progress[-MAX_IMPROVEMENTS:]
     title = "best so far, single seeds"
     if len(shown) < len(detail.progress):

@@ -51,7 +51,7 @@ def test_every_row_of_a_chart_has_the_alternative_and_a_name_that_starts_with_it
         "best_of",
         "parallel_coordinates",
     } <= drawn
-    assert {"validation_by_parameters", "slice_model.width"} <= drawn
+    assert {"validation_by_parameters", "validation_by_state", "slice_model.width"} <= drawn
     for rows in marked.values():
         for row in rows:
             assert row["alternative"] in ALTERNATIVES

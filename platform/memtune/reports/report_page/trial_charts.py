@@ -15,6 +15,7 @@ from memtune.reports.report_page.chart_parts import (
     StudyChart,
     choose_scale,
     describe_drawn_limit,
+    divide,
     draw_ideal,
     draw_ring,
     find_drawn_limit,
@@ -253,7 +254,7 @@ def _scale_figures(
 
 
 def draw_progress(detail: StudyDetail, ideal: float | None, scales: MarkScales) -> Iterator[StudyChart]:
-    """The lowest validation so far against the tokens and the core hours of all trials."""
+    """The best validation so far against the tokens and the core hours of all trials."""
     objective = detail.summary.objective
     searched = [trial for trial in detail.trials if not trial.is_repeat]
     trial_by_number = {trial.number: trial for trial in searched}
@@ -296,7 +297,7 @@ def draw_progress(detail: StudyDetail, ideal: float | None, scales: MarkScales) 
         yield StudyChart(
             name=f"best_so_far_by_{quantity}",
             title=f"Best so far against {unit}",
-            caption="The lowest validation of the search after each improvement, of single seeds of "
+            caption="The best validation of the search after each improvement, of single seeds of "
             "any length, in the order of trial numbers.",
             chart=alt.layer(*layers),
             tables={"steps": steps, "improvements": rows, "ideal": [{"figure": ideal}]},
@@ -318,11 +319,12 @@ def draw_best_of(
         return None
     limit = find_drawn_limit([row["figure"] for row in rows], objective)
     vertical, ticks = _scale_figures(rows, limit, None, objective)
+    whole = [tick for tick in divide(0, most) if tick >= 1 and tick.is_integer()]
     x = alt.X(
         "configurations:Q",
         scale=alt.Scale(domain=[0.9, most + 0.1], nice=False),
         title="configurations tried",
-    ).axis(tickMinStep=1, format="d", grid=False)
+    ).axis(values=whole, format="d", grid=False)
     marks = {"x": x, "y": place_figure(alt.Y, vertical, ticks, objective), "color": scales.colour()}
     tooltip = [
         alt.Tooltip("alternative:N"),
@@ -339,7 +341,7 @@ def draw_best_of(
         name="best_of",
         title="The best of fewer configurations",
         caption="The expected best of so many configurations of each alternative, drawn from those that were "
-        "tried: at equal numbers the effort is equal. Each counts with its lowest validation.",
+        "tried: at equal numbers the effort is equal. Each counts with its best validation.",
         chart=alt.layer(
             scales.filter(lines), scales.filter(points.encode(**marks, shape=scales.shape(), tooltip=tooltip))
         ),
