@@ -70,6 +70,16 @@ def test_sentences_of_two_splits_are_counted(find_warnings):
     assert "test sentences" not in told
 
 
+def test_sentences_that_differ_in_few_words_are_not_the_same(find_warnings):
+    """Rows of which all but two words are equal, as those of a probe from a file."""
+    rows = [
+        " ".join(["_"] * 5 + [f"a{own}"] + ["_"] * 4 + [f"b{own}"] + ["_"] * 11) + "\n" for own in range(80)
+    ]
+    assert "in training too" not in find_warnings(
+        "".join(rows[:40]), "".join(rows[40:60]), "".join(rows[60:])
+    )
+
+
 def test_short_sentences_may_occur_again(find_warnings):
     assert "in training too" not in find_warnings("the cat\n" * 20, "the cat\n", "the cat\n")
 

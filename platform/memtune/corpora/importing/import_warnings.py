@@ -38,7 +38,7 @@ MAX_SHARED = 0.05
 MIN_SHARED_WORDS = 5
 """Shorter sentences occur in any text again."""
 
-_SAMPLED_WORDS = 8
+_HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _MIN_SUGGESTED, _MAX_SUGGESTED = 500, 8000
 _PROSE_ADVICE = (
     "--format prose splits words and signs, and joins lines unless --option paragraphs=lines is given"
@@ -159,14 +159,11 @@ def _check_shared_sentences(counters: Mapping[str, SplitCounter]) -> Iterator[st
 
 
 def _iterate_hashes(counter: SplitCounter) -> Iterator[Hashes]:
-    """A hash of the length and of eight words of each sentence that is not short, block by block."""
+    """A hash of the words of each sentence that is not short, block by block: a polynomial modulo 2^64."""
     for codes, numbers, lengths in counter.read_blocks():
         starts = np.cumsum(lengths, dtype=np.int64) - lengths
-        long_enough = lengths > MIN_SHARED_WORDS
-        starts, words = starts[long_enough], lengths[long_enough].astype(np.int64) - 1
-        hashes = words.astype(np.uint64)
-        for place in range(_SAMPLED_WORDS):
-            chosen = numbers[codes[starts + (words - 1) * place // (_SAMPLED_WORDS - 1)]]
-            hashes = hashes * np.uint64(0x9E3779B97F4A7C15) + chosen.astype(np.uint64)
-            hashes ^= hashes >> np.uint64(29)
-        yield hashes
+        powers = np.cumprod(np.full(lengths.max(initial=0), _HASH_FACTOR))
+        places = np.arange(len(codes)) - np.repeat(starts, lengths)
+        words = (numbers[codes].astype(np.uint64) + np.uint64(1)) * _HASH_FACTOR
+        words ^= words >> np.uint64(29)
+        yield np.add.reduceat(words * powers[places], starts)[lengths > MIN_SHARED_WORDS]
