@@ -107,12 +107,12 @@ def make_ended_table(detail: StudyDetail) -> Table:
     Their last value and their best one are next to the best value of a trial of full length at these tokens.
     """
     figures = (f">last {detail.summary.objective}", ">best", ">best of full length")
-    names = (">trial", "family", f">{detail.summary.unit}", *figures, "state", "reason")
+    names = (">trial", "alternative", f">{detail.summary.unit}", *figures, "state", "reason")
     table = make_table("trials that ended early, diverged or are open", names)
     for trial in detail.ended_early:
         figures = (trial.last_figure or "", trial.figure or "", trial.leader_figure or "")
         cells = [f"{trial.tokens:,}", *figures, trial.state.label, trial.reason]
-        table.add_row(trial.name.removeprefix(f"{trial.family} "), trial.family, *cells)
+        table.add_row(trial.name.removeprefix(f"{trial.family} "), trial.alternative, *cells)
     return table
 
 
@@ -132,9 +132,9 @@ def make_progress_table(detail: StudyDetail) -> Table:
 def make_comparison_table(trials: Sequence[ReportedTrial], number: int, tokens: int) -> Table:
     """The values of trials at the tokens where one of them ended."""
     title = f"values at the first report at or past {tokens:,} tokens"
-    table = make_table(title, (">rank", ">trial", "family", ">tokens", ">value", "state"))
+    table = make_table(title, (">rank", ">trial", "alternative", ">tokens", ">value", "state"))
     for rank, trial in enumerate(trials, 1):
-        cells = [f"#{trial.number}", trial.family, f"{trial.tokens:,}", trial.figure, trial.state.label]
+        cells = [f"#{trial.number}", trial.alternative, f"{trial.tokens:,}", trial.figure, trial.state.label]
         table.add_row(str(rank), *cells, style="bold" if trial.number == number else None)
     return table
 

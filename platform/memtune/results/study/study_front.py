@@ -145,7 +145,7 @@ def find_front_of(
     points = [
         ParetoPoint(
             number=measured.trial.number,
-            name=f"{measured.trial.family} #{measured.trial.number}",
+            name=f"{measured.trial.alternative} #{measured.trial.number}",
             family=measured.trial.family,
             seeds=seeds,
             values=_read_values(measured.quantities, objective),
