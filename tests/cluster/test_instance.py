@@ -67,7 +67,7 @@ def instance() -> Iterator[Instance]:
         folder.chmod(0o777)  # every user may enter, like /tmp
         driver = Driver([sys.executable, "-c", RUN], environment | {"RAY_TMPDIR": str(folder)})
         try:
-            name, address, ready = json.loads(driver.wait_for_line("memtune-"))
+            name, address, ready = json.loads(driver.wait_for_line("memtune_"))
             titles = poll_until(lambda: read_titles(driver.process.pid), "a worker for each core")
             yield Instance(driver, Path(name), address, titles, dict(ready))
         finally:

@@ -116,7 +116,9 @@ def _check_trials(found: Surfaces) -> Iterator[str]:
         reference = ended["name"].removeprefix(f"{ended['family']} ")
         if f"{ended['alternative']} {reference} {label} " not in found.page:
             yield f"the report does not say that {ended['name']} is {label}"
-        if not re.search(rf"{re.escape(reference)} {ended['family']} .*? {label}\b", found.shown):
+        if not re.search(
+            rf"{re.escape(reference)} {re.escape(ended['alternative'])} .*? {label}\b", found.shown
+        ):
             yield f"study show does not say that {ended['name']} is {label}"
 
 
