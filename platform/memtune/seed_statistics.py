@@ -373,7 +373,9 @@ def _look(results: Mapping[str, Results], indifference: float) -> tuple[tuple[st
     """The alternatives that may be best, and whether all their pairs are within the indifference."""
     best = min(results, key=lambda name: _average(results[name]))
     others = [name for name in results if name != best]
-    corrected = correct_for_choice([find_p(results, best, name) for name in others])
+    corrected = correct_for_choice(
+        [find_p(compare_pair(results, best, name), results[best], results[name]) for name in others]
+    )
     worse = {name for name, p in zip(others, corrected, strict=True) if p < 1 - CONFIDENCE_LEVEL}
     remaining = tuple(name for name in results if name not in worse)
     # That all pairs are equal needs every interval, so that none is corrected for their number.
@@ -384,14 +386,13 @@ def _look(results: Mapping[str, Results], indifference: float) -> tuple[tuple[st
     )
 
 
-def find_p(results: Mapping[str, Results], best: str, other: str) -> float:
+def find_p(test: PairedTest | None, best: Results, other: Results) -> float:
     """The p-value of a pair in `correct_for_choice`: 1 where it cannot be tested yet, for it was looked at.
 
     Two models that count differ exactly, or not at all.
     """
-    test = compare_pair(results, best, other)
-    is_counted = not isinstance(results[best], Mapping) and not isinstance(results[other], Mapping)
-    return test.p if test else float(results[best] == results[other]) if is_counted else 1.0
+    is_counted = not isinstance(best, Mapping) and not isinstance(other, Mapping)
+    return test.p if test else float(best == other) if is_counted else 1.0
 
 
 def compare_pair(

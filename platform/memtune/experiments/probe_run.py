@@ -19,7 +19,7 @@ from memtune.corpora.probes import (
     Probe,
     check_settings,
     name_corpus,
-    open_probe,
+    open_or_draw_corpus,
     select_probes,
 )
 from memtune.errors import ConfigurationError, did_you_mean
@@ -122,7 +122,7 @@ class _ProbeRun:
     def measure(self, name: str, table: Mapping[str, Any], probe_name: str, corpus_name: str) -> ProbeResult:
         """The result of a model on a probe, with that of a reference where it does not solve it."""
         probe = PROBES[probe_name]
-        corpus = open_probe(corpus_name, self._settings.corpus_store)
+        corpus = open_or_draw_corpus(corpus_name, self._settings.corpus_store)
         file = self._make_file(corpus, probe, table)
         trainings = self._train(name, file, self._terms.seeds)
         found = [self._read_test(corpus, probe, *own) for own in trainings]

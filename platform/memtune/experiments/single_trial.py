@@ -8,7 +8,7 @@ from typing import Any
 
 from memtune.arguments import check_type
 from memtune.corpora import Corpus
-from memtune.corpora.probes import open_probe
+from memtune.corpora.probes import open_or_draw_corpus
 from memtune.data_frames import make_frame, render_table
 from memtune.errors import StudyError
 from memtune.library import FileKind, find_file
@@ -141,7 +141,7 @@ def train_trial(
     its label or of its family. Raises a MemtuneError before training when something that the file names is
     missing.
     """
-    corpus = open_probe(file.corpus, settings.corpus_store)
+    corpus = open_or_draw_corpus(file.corpus, settings.corpus_store)
     check_tracking(settings.tracking_uri)
     check_new_families([file.trial])
     checkpoints = open_checkpoints(file.trial, corpus, settings)

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import Field
 
 from memtune.corpora import Corpus
-from memtune.corpora.probes import open_probe
+from memtune.corpora.probes import open_or_draw_corpus
 from memtune.errors import CorpusError, MemtuneError
 from memtune.experiments.published_tables import PublishedRow, PublishedTable, ScaleName, has_printed_size
 from memtune.experiments.single_trial import (
@@ -168,7 +168,7 @@ def _find_obstacle(
 
 def _open_corpus(table: PublishedTable, corpus: str | None, settings: Settings) -> Corpus:
     try:
-        return open_probe(corpus or table.corpus, settings.corpus_store)
+        return open_or_draw_corpus(corpus or table.corpus, settings.corpus_store)
     except CorpusError as error:
         raise CorpusError(
             f"table {table.name} needs the corpus {corpus or table.corpus}: {error}; "
@@ -205,7 +205,7 @@ class _TableRun:
             return trained
 
         try:
-            corpora = [open_probe(name, self.settings.corpus_store) for name in names]
+            corpora = [open_or_draw_corpus(name, self.settings.corpus_store) for name in names]
             files = [file.model_copy(update={"corpus": name}) for name in names]
             by_corpus = [train_at_best_rate(own, terms.rates, terms.seeds, train) for own in files]
         except _CostError as error:
@@ -237,7 +237,7 @@ class _TableRun:
         """Take the estimated hours of what is left of a training from those that may be spent."""
         if self.core_hours.left == inf or own.trial.training is None:
             return
-        corpus = open_probe(own.corpus, self.settings.corpus_store)
+        corpus = open_or_draw_corpus(own.corpus, self.settings.corpus_store)
         curve = open_checkpoints(own.trial, corpus, self.settings).read_curve()
         if curve and curve[-1].is_finished:
             return

@@ -9,7 +9,7 @@ from memtune.corpora.probes.probe_corpora import (
     check_settings,
     import_probe,
     name_corpus,
-    open_probe,
+    open_or_draw_corpus,
     parse_corpus_name,
     select_probes,
 )

@@ -241,7 +241,7 @@ def parse_corpus_name(corpus: str) -> tuple[str, dict[str, Number]]:
     return name, changes if name in SETS else check_settings(name, changes)
 
 
-def open_probe(corpus: str, store: str | Path | CorpusStore | None = None) -> Corpus:
+def open_or_draw_corpus(corpus: str, store: str | Path | CorpusStore | None = None) -> Corpus:
     """A corpus by its name; the rows of a probe are drawn where they are missing.
 
     Raises the errors of `open_corpus` and of `import_probe`.

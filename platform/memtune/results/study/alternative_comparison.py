@@ -94,7 +94,9 @@ def compare_all(
     winner, others = compared[0], compared[1:]
     results = {found.title: found.results for found in compared}
     tests = [compare_pair(results, winner.title, other.title, comb(len(compared), 2)) for other in others]
-    corrected = correct_for_choice([find_p(results, winner.title, other.title) for other in others])
+    corrected = correct_for_choice(
+        [find_p(test, winner.results, other.results) for test, other in zip(tests, others, strict=True)]
+    )
     choice = f" and the choice of the best of {len(compared)}" if len(compared) > 2 else ""
     return tuple(
         _compare(

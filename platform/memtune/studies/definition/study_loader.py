@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from memtune.arguments import check_type
-from memtune.corpora.probes import open_probe
+from memtune.corpora.probes import open_or_draw_corpus
 from memtune.errors import CorpusError, StudyError, did_you_mean
 from memtune.library import FileKind, find_file
 from memtune.model_checks.check_run import check_new_families
@@ -95,7 +95,7 @@ def resolve_study(path: Path | None, study: Study, settings: Settings) -> Resolv
     """
     sources = load_plugin_files(study.models, find_folder(path))
     try:
-        corpus = open_probe(study.corpus, settings.corpus_store)
+        corpus = open_or_draw_corpus(study.corpus, settings.corpus_store)
     except CorpusError as error:
         raise CorpusError(f"{locate_field(name_place(path), 'corpus')}: {error}") from None
     spaces = check_spaces(path, study, len(corpus.vocabulary))
