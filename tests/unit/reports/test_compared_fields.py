@@ -110,7 +110,7 @@ def test_alternatives_that_are_no_values_of_a_field_have_an_axis_of_their_own(co
     trials = [
         trial.model_copy(update={"alternative": names[trial.alternative]}) for trial in compared.detail.trials
     ]
-    detail = compared.detail.model_copy(update={"trials": trials})
+    detail = compared.detail.model_copy(update={"compare": "model.mixer", "trials": trials})
     chart = draw_parallel_coordinates(detail, MarkScales(names.values()))
     assert chart is not None
     rows = [row for row in chart.tables["trials"] if row["axis"] == "alternative"]

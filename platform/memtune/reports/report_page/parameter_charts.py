@@ -34,7 +34,6 @@ from memtune.results.study.study_detail import StudyDetail
 from memtune.results.study.study_trials import StudyTrial, name_by_alternative
 from memtune.search import MIN_PARAMETER_TRIALS
 from memtune.spaces import FAMILY_FIELD
-from memtune.studies.definition.study_terms import name_value
 from memtune.trial_state import TrialState
 
 MAX_BARS, MAX_SLICES, MAX_AXES = 15, 6, 8
@@ -261,26 +260,15 @@ def _choose_axes(detail: StudyDetail, trials: Sequence[StudyTrial]) -> list[Para
     # A field that is 0 or absent in every trial but one alternative's says less than one that many have.
     having = {name: sum(read_field(trial, name) is not None for trial in trials) for name in names}
     ordered = sorted(names, key=lambda name: (-importance[name], -having[name], name))
-    leading = _find_compared(trials)
+    # The values of a compared table, as of named mixers, are in no single field.
+    is_field = detail.compare == FAMILY_FIELD or any(detail.compare in trial.fields for trial in trials)
+    leading = detail.compare if is_field else ALTERNATIVE
     labels = name_fields([leading, *ordered])
     found = (
         make_axis(name, labels[name], [read_field(trial, name) for trial in trials])
         for name in [leading, *ordered]
     )
     return [axis for axis in found if axis is not None]
-
-
-def _find_compared(trials: Sequence[StudyTrial]) -> str:
-    """The field whose values are the alternatives; ALTERNATIVE where there is none, as of named mixers."""
-    fields = dict.fromkeys([FAMILY_FIELD, *(name for trial in trials for name in trial.fields)])
-    return next(
-        (
-            field
-            for field in fields
-            if all(name_value(field, read_field(trial, field)) == trial.alternative for trial in trials)
-        ),
-        ALTERNATIVE,
-    )
 
 
 def list_varying(trials: Sequence[StudyTrial], group: str, value: str) -> list[str]:

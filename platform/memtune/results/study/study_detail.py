@@ -69,6 +69,8 @@ class StudyDetail(Value):
     """A study in detail: what `memtune study show` prints, draws and writes as JSON."""
 
     summary: StudySummary
+    compare: str
+    """The field whose values are the alternatives."""
     verdict: Verdict | None
     """The answer; None before the first validation."""
     alternatives: tuple[LeaderboardEntry, ...]
@@ -164,6 +166,7 @@ def describe_study(view: StudyView) -> StudyDetail:
     """A study in detail."""
     return StudyDetail(
         summary=summarise_study(view),
+        compare=view.terms.compare,
         verdict=judge_study(view),
         alternatives=tuple(make_entry(view, found) for found in view.alternative_bests),
         progress=tuple(_trace_progress(view)),
