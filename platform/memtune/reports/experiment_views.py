@@ -10,8 +10,8 @@ from memtune.experiments.published_tables import PublishedTable, ScaleName
 from memtune.experiments.table_run import ReproducedRow, RowState
 from memtune.number_format import format_short_count
 from memtune.objective import Objective
-from memtune.reports.family_marks import assign_marks
 from memtune.reports.figure_files import DARK, LIGHT, make_figure
+from memtune.reports.marks import assign_marks
 from memtune.reports.text_console import WITHOUT_FRAME, make_table
 from memtune.results.fingerprints import Fingerprint, ProbeResult
 from memtune.results.study.scaling_laws import Prediction, ScalingReport

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from memtune.reports.family_marks import assign_marks
 from memtune.reports.figure_files import DARK, make_figure
+from memtune.reports.marks import assign_marks
 from memtune.reports.text_console import make_table
 from memtune.results.inspection.parameter_curves import ParameterCurves, ParameterTrial, TrialReports
 from memtune.trial_state import TrialState

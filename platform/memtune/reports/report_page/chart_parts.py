@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import altair as alt
 
 from memtune.objective import Objective
-from memtune.reports.family_marks import COLOURS, assign_marks
+from memtune.reports.marks import COLOURS, assign_marks
 
 INK, MUTED, RULE, PAPER = "var(--ink)", "var(--muted)", "var(--rule)", "var(--paper)"
 """Colours of the page as CSS variables, so that charts follow its theme without being drawn again."""

@@ -22,7 +22,7 @@ from memtune.corpora.store.node_cache import resolve_cache_folder
 from memtune.number_format import format_amount
 from memtune.objective import Objective
 from memtune.reports.experiment_views import format_accuracy
-from memtune.reports.family_marks import COLOURS, DARK_COLOURS, FamilyMark, assign_marks
+from memtune.reports.marks import COLOURS, DARK_COLOURS, Mark, assign_marks
 from memtune.reports.report_page.chart_parts import make_config
 from memtune.reports.report_page.page_content import PageContent, describe_page
 from memtune.reports.text_console import make_json_data
@@ -137,7 +137,7 @@ def format_figure_value(figure: float | None, objective: Objective) -> str:
     return f"{objective.scale * figure:,.3f}{objective.unit}"
 
 
-def _draw_mark(mark: FamilyMark) -> Markup:
+def _draw_mark(mark: Mark) -> Markup:
     """A mark as a small picture within a line of text."""
     place = COLOURS.index(mark.colour)
     return Markup(

@@ -27,7 +27,7 @@ DASHES: tuple[tuple[int, ...], ...] = ((), (6, 2), (2, 2), (8, 2, 2, 2), (5, 1, 
 """Lengths of strokes and gaps in pixels; none for a line without gaps."""
 
 
-class FamilyMark(NamedTuple):
+class Mark(NamedTuple):
     """How an alternative is drawn."""
 
     polygon: Polygon
@@ -51,11 +51,11 @@ class FamilyMark(NamedTuple):
         return f"M{corners} Z"
 
 
-def assign_marks(names: Iterable[str]) -> dict[str, FamilyMark]:
+def assign_marks(names: Iterable[str]) -> dict[str, Mark]:
     """A mark for each name; the first twenty differ in their shapes, the first eleven in their colours."""
     shapes = tuple(SHAPES.values())
     return {
-        name: FamilyMark(
+        name: Mark(
             shapes[place % len(shapes)],
             COLOURS[place % len(COLOURS)],
             DASHES[place % len(DASHES)],
