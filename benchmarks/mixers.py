@@ -29,8 +29,8 @@ GOALS = {
     "rg_lru": (0.8, 0.85),
     "mamba2": (1.4, 1.4),
     "gated_deltanet": (1.75, 1.85),
-    "gla": (4.0, 4.0),
-    "kda": (4.0, 4.0),
+    "gla": (2.5, 2.5),
+    "kda": (2.5, 2.5),
     "slstm": (2.5, 5.0),
 }
 """The most time relative to the LSTM, by shape."""

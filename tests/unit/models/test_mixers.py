@@ -236,6 +236,22 @@ def test_strong_decays_are_finite_in_float32():
     assert last.isfinite().all()
 
 
+@pytest.mark.parametrize("strongest", [0.6, 0.7, 2.4, 2.6])
+def test_factored_decays_are_nearly_as_exact_in_float32_as_word_by_word(strongest):
+    """Over 32 or 8 words of these decays, factors come near the strongest that is used, or just pass it."""
+    exact = MemorySteps(*(each.detach() for each in draw_steps(64, 1, 3, 0.0) if each is not None))
+    decays = torch.full_like(exact.keys, -strongest)
+    exact = exact._replace(log_decays=decays)
+    rough = MemorySteps(*(each.float() for each in exact if each is not None))
+    memory = torch.ones(2, HEADS, 3, 4)
+    truth = run_words(exact, memory.double())
+    errors = [
+        max(float((a - b).abs().max()) for a, b in zip(run(rough, memory), truth, strict=True))
+        for run in (run_words, run_chunks)
+    ]
+    assert errors[1] <= 8 * errors[0]
+
+
 def test_the_scan_has_the_gradient_of_its_differences():
     draws = [torch.rand(2, 5, 3, dtype=torch.float64, requires_grad=True) for _ in range(2)]
     before = torch.rand(2, 3, dtype=torch.float64, requires_grad=True)

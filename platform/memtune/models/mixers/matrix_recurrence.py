@@ -15,24 +15,28 @@ its gated forms): with G the sum of the g of a chunk up to a step, what step t e
     - G_jc)
 
 so that u - p is the solution of a unit lower triangular system with the matrix A, which is solved for all
-chunks at once; only S goes from chunk to chunk. Every exponent is a difference that is at most 0.
+chunks at once; only S goes from chunk to chunk. Every exponent is a difference that is at most 0, or both of
+its parts are small.
 
 Shapes: B batch, H heads, T words, M steps of a word, N = T * M, C chunks, L steps of a chunk, W words of a
 chunk, K keys, V values.
 """
 
+import math
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-STEPS_BY_NUMBER = 32
-"""Steps of a chunk without a decay or with one number per step. On a CPU twice as many take up to 1.25 times
-the time at 70 and 256 words of width 256, and half as many about the same."""
-STEPS_BY_CHANNEL = 8
-"""Steps of a chunk with a decay per channel, whose differences are a tensor of L * L * K numbers: twice as
+STEPS = 32
+"""Steps of a chunk. On a CPU, half or twice as many take 0.97 to 1.25 times the time at 70 and 256 words of
+width 256."""
+STEPS_BY_DIFFERENCE = 8
+"""Steps of a chunk with a decay per channel where the differences are a tensor of L * L * K numbers: twice as
 many take 1.25 to 1.9 times the time, and half as many about the same."""
+MOST_FACTORED_DECAY = 20.0
+"""Logarithm of the decay over a chunk up to which factors are used: their relative error grows with it."""
 
 
 class MemorySteps(NamedTuple):
@@ -79,10 +83,7 @@ def run_chunks(
 ) -> tuple[Tensor, Tensor]:
     """The results of `run_memory` chunk by chunk, in matrix products."""
     words = steps.queries.shape[2]
-    by_channel = steps.log_decays is not None and steps.log_decays.shape[3] > 1
-    most_steps = STEPS_BY_CHANNEL if by_channel else STEPS_BY_NUMBER
-    longest = words_per_chunk or max(1, most_steps * words // steps.keys.shape[2])
-    chunks = -(-words // longest)
+    chunks, is_factored = _plan_chunks(steps, words_per_chunk)
     keys, values, queries = (_cut_into_chunks(each, words, chunks) for each in steps[:3])
     log_decays, erased = (
         None if each is None else _cut_into_chunks(each, words, chunks) for each in steps[3:]
@@ -91,32 +92,63 @@ def run_chunks(
     last_W = torch.arange(queries.shape[3], device=keys.device) * steps_per_word + steps_per_word - 1
 
     sums = before = sums_at_words = None
+    from_queries, from_memory, later_keys = queries, erased, keys
     if log_decays is not None:
         sums = log_decays.cumsum(3)
         before, sums_at_words = sums - log_decays, sums[:, :, :, last_W]
+        from_queries = queries * sums_at_words.exp()
+        from_memory = None if erased is None else erased * before.exp()
+        later_keys = keys * (sums[:, :, :, -1:] - sums).exp()
     step_L = torch.arange(keys.shape[3], device=keys.device)
-    read_BHCWL = _multiply(queries, keys, sums_at_words, sums, step_L <= last_W[:, None])
-    if erased is not None:
-        system_BHCLL = _multiply(erased, keys, before, sums, step_L < step_L[:, None])
-        from_memory = erased if before is None else erased * before.exp()
-        right_BHCLX = torch.cat([values, from_memory], dim=4)
+    are_read_WL, are_before_LL = step_L <= last_W[:, None], step_L < step_L[:, None]
+    system_BHCLL = None
+    if is_factored and sums is not None:
+        grown_keys = keys * (-sums).exp()
+        read_BHCWL = _multiply(from_queries, grown_keys, None, None, are_read_WL)
+        if from_memory is not None:
+            system_BHCLL = _multiply(from_memory, grown_keys, None, None, are_before_LL)
+    else:
+        read_BHCWL = _multiply(queries, keys, sums_at_words, sums, are_read_WL)
+        if erased is not None:
+            system_BHCLL = _multiply(erased, keys, before, sums, are_before_LL)
+    if system_BHCLL is not None and from_memory is not None:
         solved_BHCLX = torch.linalg.solve_triangular(
-            system_BHCLL, right_BHCLX, upper=False, unitriangular=True
+            system_BHCLL, torch.cat([values, from_memory], dim=4), upper=False, unitriangular=True
         )
-        values, erased = torch.split(solved_BHCLX, [values.shape[4], keys.shape[4]], dim=4)
-    if sums is not None and sums_at_words is not None:
-        queries = queries * sums_at_words.exp()
-        keys = keys * (sums[:, :, :, -1:] - sums).exp()
+        values, from_memory = torch.split(solved_BHCLX, [values.shape[4], keys.shape[4]], dim=4)
     outputs = []
     for chunk in range(chunks):
         written_BHLV = values[:, :, chunk]
-        if erased is not None:
-            written_BHLV = written_BHLV - erased[:, :, chunk] @ memory_BHKV
-        outputs.append(queries[:, :, chunk] @ memory_BHKV + read_BHCWL[:, :, chunk] @ written_BHLV)
+        if from_memory is not None:
+            written_BHLV = written_BHLV - from_memory[:, :, chunk] @ memory_BHKV
+        outputs.append(from_queries[:, :, chunk] @ memory_BHKV + read_BHCWL[:, :, chunk] @ written_BHLV)
         if sums is not None:
             memory_BHKV = sums[:, :, chunk, -1, :, None].exp() * memory_BHKV
-        memory_BHKV = memory_BHKV + keys[:, :, chunk].transpose(2, 3) @ written_BHLV
+        memory_BHKV = memory_BHKV + later_keys[:, :, chunk].transpose(2, 3) @ written_BHLV
     return torch.cat(outputs, dim=2)[:, :, :words], memory_BHKV
+
+
+def _plan_chunks(steps: MemorySteps, words_per_chunk: int | None) -> tuple[int, bool]:
+    """The number of chunks, and whether exp(G_t - G_j) of channels may be computed as exp(G_t) exp(-G_j).
+
+    That takes about half of the time, and is as exact where neither factor comes near the ends of the
+    numbers. To look stops a GPU and breaks a compiled function, so these do not.
+    """
+    words, decays = steps.queries.shape[2], steps.log_decays
+    if decays is None or decays.shape[3] == 1:
+        return _count_chunks(steps, words_per_chunk, STEPS), False
+    if decays.device.type == "cpu" and not torch.compiler.is_compiling():
+        limit = min(MOST_FACTORED_DECAY, math.log(torch.finfo(decays.dtype).max) / 2)
+        for length in (STEPS, STEPS // 2, STEPS // 4):
+            chunks = _count_chunks(steps, words_per_chunk, length)
+            if -_cut_into_chunks(decays.detach(), words, chunks).sum(3).min() < limit:
+                return chunks, True
+    return _count_chunks(steps, words_per_chunk, STEPS_BY_DIFFERENCE), False
+
+
+def _count_chunks(steps: MemorySteps, words_per_chunk: int | None, most_steps: int) -> int:
+    words = steps.queries.shape[2]
+    return -(-words // (words_per_chunk or max(1, most_steps * words // steps.keys.shape[2])))
 
 
 def _cut_into_chunks(values_BHNX: Tensor, words: int, chunks: int) -> Tensor:
