@@ -4,6 +4,7 @@ A new family lists its examples in tests/oracles/<family>.py; this file does not
 of `memtune model check`; what needs several configurations of a family is here.
 """
 
+import math
 from typing import Any
 
 import pytest
@@ -117,6 +118,15 @@ def test_a_network_is_trained_by_gradient(config):
 def list_named_tensors(config: LanguageModelConfig) -> list[torch.Tensor]:
     """Every named tensor; a shared tensor appears under each of its names."""
     return list(build_model(config, WORDS, seed=0).state_dict().values())
+
+
+@pytest.mark.parametrize("number", [math.inf, math.nan])
+@pytest.mark.parametrize("family", MODELS)
+def test_no_number_of_a_family_is_infinite_or_missing(family, number):
+    names = [name for name, field in MODELS[family].model_fields.items() if field.annotation is float]
+    for name in names:
+        with pytest.raises(ConfigurationError, match=name):
+            parse(MODELS[family], {name: number}, "test")
 
 
 @every_example

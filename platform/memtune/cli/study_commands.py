@@ -99,7 +99,7 @@ def show(
 
         out.print_line(f"trial {why}, {end.family}, {end.state.value}: {end.reason}")
         if compared:
-            out.print(make_comparison_table(compared, why, end.tokens))
+            out.print(make_comparison_table(compared, end))
         return
     view = open_view(study)
     detail = describe_study(view)

@@ -6,7 +6,7 @@ The rounds of seeds and their test are those of a study's `until = "decided"`.
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
-from memtune.corpora import open_corpus
+from memtune.corpora.probes import open_or_draw_corpus
 from memtune.errors import CheckpointError, StudyError
 from memtune.experiments.single_trial import TrainResult, TrialFile, TrialSource, open_trial
 from memtune.number_format import format_count
@@ -135,7 +135,7 @@ def _check_comparable(names: tuple[str, str], files: tuple[TrialFile, TrialFile]
     own, other = ({"corpus": file.corpus, "protocol and task": file.trial.label} for file in files)
     networks = [file for file in files if file.trial.training is not None]
     if own == other and len(networks) == len(files):
-        corpus = open_corpus(files[0].corpus, settings.corpus_store)
+        corpus = open_or_draw_corpus(files[0].corpus, settings.corpus_store)
         task = open_task(files[0].trial.task, corpus, files[0].trial.protocol)
         tokens = [f"{file.trial.count_tokens(lambda: task.epoch_tokens):,}" for file in files]
         own["tokens"], other["tokens"] = tokens

@@ -14,7 +14,7 @@ from typing import ClassVar, Protocol, Self, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 import torch
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 from torch import Tensor, nn
 from typing_extensions import override
 
@@ -35,6 +35,7 @@ Encode = Callable[[Tensor, RecurrentState], tuple[Tensor, RecurrentState]]
 class LanguageModelConfig(Value, ABC):
     """The configuration of one family: it builds the model and gives its size and its cost."""
 
+    model_config = ConfigDict(allow_inf_nan=False)
     family: str
     is_trained_by_gradient: ClassVar[bool]
     """Whether an optimiser trains the model; a model that learns by counting is fitted once instead."""

@@ -129,13 +129,13 @@ def make_progress_table(detail: StudyDetail) -> Table:
     )
 
 
-def make_comparison_table(trials: Sequence[ReportedTrial], number: int, tokens: int) -> Table:
-    """The values of trials at the tokens where one of them ended."""
-    title = f"values at the first report at or past {tokens:,} tokens"
-    table = make_table(title, (">rank", ">trial", "alternative", ">tokens", ">value", "state"))
+def make_comparison_table(trials: Sequence[ReportedTrial], ended: ReportedTrial) -> Table:
+    """The values of trials at the length at which one of them ended."""
+    title = f"values at the first report at or past {ended.tokens:,} {ended.unit}"
+    table = make_table(title, (">rank", ">trial", "alternative", f">{ended.unit}", ">value", "state"))
     for rank, trial in enumerate(trials, 1):
         cells = [f"#{trial.number}", trial.alternative, f"{trial.tokens:,}", trial.figure, trial.state.label]
-        table.add_row(str(rank), *cells, style="bold" if trial.number == number else None)
+        table.add_row(str(rank), *cells, style="bold" if trial.number == ended.number else None)
     return table
 
 

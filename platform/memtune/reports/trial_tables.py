@@ -26,7 +26,6 @@ from memtune.results.study.study_leaderboard import (
 from memtune.results.study.study_view import StudyView
 from memtune.spaces import Scalar, SizeKind
 from memtune.studies.definition.toml_files import override_fields
-from memtune.tasks import TASKS, LanguageModellingConfig
 from memtune.tracking import NO_STUDY, LeaderboardRow, find_varying_parameters
 from memtune.training import TrialConfig
 from memtune.trial_state import StopReason
@@ -99,8 +98,7 @@ def make_leaderboard_table(
     """
     has_several_studies = len({row.study for row in rows}) > 1
     objective = rows[0].objective if rows else Objective.PERPLEXITY
-    kinds = [TASKS.get(str(row.parameters.get("task.kind")), LanguageModellingConfig) for row in rows]
-    unit = "examples" if {kind.prediction_unit for kind in kinds} == {"examples"} else "tokens"
+    unit = "examples" if {row.unit for row in rows} == {"examples"} else "tokens"
     sizes = _stack(("parameters", "memory", unit, "hours"), is_stacked)
     figures = _join((objective, "above") if ideal else (objective,), is_narrow)
     table = make_table(
@@ -237,7 +235,7 @@ def make_alternatives_table(view: StudyView, title: str) -> Table:
 
     One without a configuration of full length comes last, with its value at the last common milestone.
     """
-    objective, unit = view.objective, view.stored.trials[0].config.task.prediction_unit
+    objective, unit = view.objective, view.trials[0].unit
     sizes = (">parameters", ">state", f">{unit}")
     columns = (">best", "configuration", *sizes, f">validation {objective}", ">seeds", ">trials")
     table = make_table(title, columns)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from memtune.objective import PredictionUnit
 from memtune.results.ranking.selection import Ranking, find_cost_at, rank_trials
 from memtune.tracking import NO_STUDY
 from memtune.trial_state import TrialState
@@ -26,6 +27,7 @@ class RankedTrial:
     planned_tokens: float | None
     is_counted: bool = False
     is_repeat: bool = False
+    unit: PredictionUnit = "tokens"
 
 
 def make_trial(

@@ -62,6 +62,7 @@ class AWDLSTMConfig(NeuralLanguageModelConfig):
     initial_range: float = Field(
         0.1,
         ge=0,
+        le=100,
         description="Embeddings and output layer start in U(-range, range), a layer of H units in "
         "U(-1/sqrt(H), 1/sqrt(H)) (section 5)",
     )

@@ -59,7 +59,7 @@ class LSTMConfig(NarrowEmbeddingsConfig):
     maximum_entropy: NgramConnections = None
     tie_output: TieOutput = False
     initial_range: float = Field(
-        0.05, ge=0, description="Every parameter starts in U(-range, range) (section 4.2)"
+        0.05, ge=0, le=100, description="Every parameter starts in U(-range, range) (section 4.2)"
     )
     forget_bias: float = Field(
         1.0,

@@ -68,6 +68,7 @@ class MixerBlocksConfig(NeuralLanguageModelConfig):
     initial_range: float = Field(
         0.035,
         ge=0,
+        le=100,
         description="Matrices start in U(-range, range); 0.035 has the deviation of 0.02 of GPT-2",
     )
 

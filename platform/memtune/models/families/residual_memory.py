@@ -58,7 +58,7 @@ class ResidualMemoryConfig(NeuralLanguageModelConfig):
         True, description="Batch norm before every ReLU; couples the words of a training batch (section 3)"
     )
     initial_range: float = Field(
-        0.05, ge=0, description="Every parameter but those of batch norm starts in U(-range, range)"
+        0.05, ge=0, le=100, description="Every parameter but those of batch norm starts in U(-range, range)"
     )
 
     @property

@@ -50,7 +50,7 @@ class SCRNConfig(NeuralLanguageModelConfig):
         "current", description='h_t reads s_t as in equation 3 ("current"), or s_{t-1} (released code)'
     )
     initial_range: float = Field(
-        0.05, ge=0, description="Every parameter but alpha starts in U(-range, range)"
+        0.05, ge=0, le=100, description="Every parameter but alpha starts in U(-range, range)"
     )
 
     @override

@@ -13,6 +13,7 @@ from math import ceil, prod
 from typing import NamedTuple
 
 import torch
+from pydantic import ConfigDict
 from torch import Tensor, nn
 from typing_extensions import override
 
@@ -44,6 +45,7 @@ class LinearMap(NamedTuple):
 class MixerConfig(Value, ABC):
     """The configuration of a mixer; `width` is that of the block, D."""
 
+    model_config = ConfigDict(allow_inf_nan=False)
     kind: str
 
     @property

@@ -16,7 +16,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from memtune.data_frames import make_frame
 from memtune.number_format import format_count
-from memtune.objective import Objective
+from memtune.objective import Objective, PredictionUnit
 from memtune.seed_statistics import Estimate, estimate_cost
 from memtune.tracking import NO_STUDY
 from memtune.trial_state import TrialState
@@ -70,6 +70,10 @@ class Trial(Protocol):
     @property
     def planned_tokens(self) -> float | None:
         """Its budget in tokens; None for a model that counts, which reads the text once."""
+
+    @property
+    def unit(self) -> PredictionUnit:
+        """What its curve and its budget count."""
 
     @property
     def is_counted(self) -> bool:
@@ -178,7 +182,7 @@ class ShortTrial(Generic[T_co]):
         """
         own, leader = (objective.format_cost(cost, digits) for cost in (self.cost, self.leader_cost))
         how = "is shorter" if self.best.state is TrialState.COMPLETE else "ended early"
-        return f"{how}: {own} at {self.tokens:,} tokens, where the best has {leader}"
+        return f"{how}: {own} at {self.tokens:,} {self.best.unit}, where the best has {leader}"
 
 
 @dataclass(frozen=True)

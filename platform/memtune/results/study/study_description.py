@@ -157,7 +157,7 @@ def describe_champion(registration: Registration | None) -> str:
 def format_alternatives(view: StudyView) -> str:
     """The best trial of each alternative: figure, distance to the ideal, sizes, use, seeds and end."""
     objective, prices = view.objective, view.terms.prices
-    unit = view.stored.trials[0].config.task.prediction_unit
+    unit = view.trials[0].unit
     header = ["trial", "model", f"validation {objective} ({objective.direction} is better)"]
     header += ["above ideal"] if view.ideal is not None else []
     header += ["parameters", "carried state", unit, "core hours", "GPU hours"]

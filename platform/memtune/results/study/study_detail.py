@@ -7,6 +7,7 @@ from typing import Any
 from memtune.data_frames import make_frame, render_table
 from memtune.errors import StudyError
 from memtune.number_format import format_count
+from memtune.objective import PredictionUnit
 from memtune.results.ranking.selection import DIGITS, is_rankable, make_curve_frame
 from memtune.results.study.study_catalogue import StudySummary, summarise_study
 from memtune.results.study.study_front import StudyFront, find_study_front
@@ -31,6 +32,8 @@ class ReportedTrial(Value):
     state: TrialState
     tokens: int
     """Seen at the report; 0 before the first."""
+    unit: PredictionUnit
+    """What `tokens` counts."""
     cost: float | None
     """Lower is better; None before the first report."""
     figure: str | None
@@ -242,6 +245,7 @@ def _describe_report(trial: StudyTrial, tokens: int, cost: float | None) -> Repo
         alternative=trial.alternative,
         state=trial.state,
         tokens=tokens,
+        unit=trial.unit,
         cost=cost,
         figure=None if cost is None else trial.objective.format_cost(cost, DIGITS),
         reason=trial.reason,

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from pydantic import Field, PrivateAttr, computed_field
 
-from memtune.objective import Objective
+from memtune.objective import Objective, PredictionUnit
 from memtune.search import Outcome, StoredStudy
 from memtune.spaces import FAMILY_FIELD
 from memtune.studies.seed_repeats import TrialNames
@@ -87,6 +87,11 @@ class StudyTrial(Value):
     def configuration(self) -> str:
         """The identity of the configuration without its seed."""
         return self.config.configuration_identity
+
+    @property
+    def unit(self) -> PredictionUnit:
+        """What its task predicts, which its curve counts."""
+        return self.config.task.prediction_unit
 
     @property
     def is_counted(self) -> bool:

@@ -311,8 +311,8 @@ def _write_headline(
         led = leaders[0]
         own, best = (objective.format_cost(cost, DIGITS) for cost in (led.cost, led.leader_cost))
         return (
-            f"Undecided: {led.best.name} led with {own} at {led.tokens:,} tokens, where the best had {best}, "
-            f"when the study ended; of full length, {text}."
+            f"Undecided: {led.best.name} led with {own} at {led.tokens:,} {led.best.unit}, where the best "
+            f"had {best}, when the study ended; of full length, {text}."
         )
     if nearest is None and _has_several(ranking):
         return f"{text}; no other alternative has full length{within_limits}, so nothing compares with it."

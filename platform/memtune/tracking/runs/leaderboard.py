@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, computed_field
 
-from memtune.objective import Objective
+from memtune.objective import Objective, PredictionUnit
 from memtune.seed_statistics import Estimate
 from memtune.tracking.mlflow_connection import open_store
 from memtune.tracking.runs import run_store, run_tags
@@ -66,6 +66,14 @@ class LeaderboardRow(Value):
     def has_read(self, digest: str) -> bool:
         """Whether its text may be that of a digest, of which a run has the beginning, or nothing."""
         return digest.startswith(self.corpus_digest)
+
+    @property
+    def unit(self) -> PredictionUnit:
+        """What its task predicts, which its curve counts."""
+        # Imported here: tasks need torch, which the records of trials do without.
+        from memtune.tasks import TASKS, LanguageModellingConfig
+
+        return TASKS.get(str(self.parameters.get("task.kind")), LanguageModellingConfig).prediction_unit
 
     @property
     def is_counted(self) -> bool:

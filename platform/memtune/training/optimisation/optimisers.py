@@ -6,7 +6,7 @@ from itertools import accumulate
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import torch
-from pydantic import Field
+from pydantic import ConfigDict, Field
 from torch.nn import Parameter
 from torch.optim import Optimizer
 from typing_extensions import override
@@ -75,6 +75,7 @@ Parameters = Iterable[Parameter] | Iterable[dict[str, Any]]
 class OptimiserBase(Value):
     """The answers of every optimiser's configuration to the update step."""
 
+    model_config = ConfigDict(allow_inf_nan=False)
     has_width_scaling: ClassVar[bool] = False
     """Whether `training.base_width` is defined for it."""
     averages_weights: ClassVar[bool] = False

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from math import ceil
 from typing import Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from memtune.training.optimisation.optimisers import OptimiserConfig, SGDConfig
 from memtune.training.optimisation.schedules import ConstantSchedule, Schedule
@@ -17,6 +17,7 @@ MAX_EPOCHS = 1e9
 class TrainingConfig(Value):
     """Training of one trial."""
 
+    model_config = ConfigDict(allow_inf_nan=False)
     optimiser: OptimiserConfig = SGDConfig()
     """The optimiser and its learning rate."""
     schedule: Schedule = ConstantSchedule()
