@@ -8,7 +8,7 @@ reached it. Tokens are counted in full trainings.
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -16,11 +16,11 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.tables.curve_table import CurveTable, read_table
+from benchmarks.tables.curve_table import Curve, CurveTable, read_table
 from benchmarks.tables.landscape import Landscape
 from benchmarks.tables.methods import METHODS, SearchTask
 from benchmarks.tables.simulation import Observation, Simulation
-from memtune.spaces import Scalar, Space, combine_spaces
+from memtune.spaces import Space, combine_spaces
 from memtune.studies.definition.study import Study
 from memtune.studies.definition.study_loader import check_spaces
 
@@ -110,7 +110,7 @@ def run_method(path: Path, method: str, seed: int, max_trainings: int) -> Run:
         WORKERS,
         max_trainings * trial_tokens,
     )
-    known = rank_points(tuple(other for other in sorted(path.parent.glob("*.arrow")) if other != path))
+    known = rank_curves(tuple(other for other in sorted(path.parent.glob("*.arrow")) if other != path))
     task = SearchTask(landscape.space, landscape.report_tokens, seed, max_trainings, known)
     with METHODS[method](task) as search:
         observations = simulation.run(search)
@@ -118,14 +118,14 @@ def run_method(path: Path, method: str, seed: int, max_trainings: int) -> Run:
 
 
 @cache
-def rank_points(paths: tuple[Path, ...]) -> tuple[Mapping[str, Scalar], ...]:
-    """The parameters of tables' trainings that did not diverge, by their rank on their own table."""
-    ranked = []
+def rank_curves(paths: tuple[Path, ...]) -> tuple[Curve, ...]:
+    """The trainings of tables that did not diverge, by their rank on their own table."""
+    ranked: list[tuple[float, Curve]] = []
     for path in paths:
         curves = [curve for curve in read_table(path).curves if curve.seed == 0]
         ended = sorted((c for c in curves if math.isfinite(c.final_cost)), key=lambda c: c.final_cost)
-        ranked += [(place / len(ended), curve.parameters) for place, curve in enumerate(ended)]
-    return tuple(parameters for _, parameters in sorted(ranked, key=lambda found: found[0]))
+        ranked += [(place / len(ended), curve) for place, curve in enumerate(ended)]
+    return tuple(curve for _, curve in sorted(ranked, key=lambda found: found[0]))
 
 
 def summarise(

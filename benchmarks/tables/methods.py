@@ -5,14 +5,16 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from benchmarks.tables.curve_table import Curve
 from benchmarks.tables.memtune_search import open_director
 from benchmarks.tables.simulation import DirectorSearch, Search
 from benchmarks.tables.syne_tune_search import SyneTuneSearch
 from memtune.search import EarlyStopping, Proposals, SamplerConfig
 from memtune.search.early_stopping import RULES
+from memtune.search.warm_start import select_prior_points
 from memtune.spaces import Scalar, Space
 from memtune.values import digest
 
@@ -31,8 +33,8 @@ class SearchTask:
     seed: int
     max_trainings: int
     """Budget of the search in full trainings."""
-    known_points: tuple[Mapping[str, Scalar], ...] = ()
-    """Parameters of trainings on the other tables, by rank on their table, the best first."""
+    known: tuple[Curve, ...] = ()
+    """Trainings on the other tables, by rank on their table, the best first."""
 
     @property
     def trial_tokens(self) -> int:
@@ -41,19 +43,20 @@ class SearchTask:
 
 
 Points = Sequence[Mapping[str, Scalar]]
+ListPrior = Callable[[SearchTask], Points]
 OpenSearch = Callable[[SearchTask], AbstractContextManager[Search]]
 
 
 def use_memtune(
     rule: str = "successive_halving",
     first_rung: float | None = None,
-    choose_prior: Callable[[Points], Points] = lambda known: (),
+    list_prior: ListPrior = lambda task: (),
     **settings: Any,
 ) -> OpenSearch:
     """memtune with an early-stopping rule; settings of the sampler start with "sampler_".
 
-    `first_rung` is a share of a trial's tokens; None: the default of the rule. `choose_prior` chooses the
-    points of the prior among those of the other tables.
+    `first_rung` is a share of a trial's tokens; None: the default of the rule. `list_prior` gives the points
+    of the prior.
     """
     sampler = _select(settings, "sampler_")
     stopping = {name: value for name, value in settings.items() if not name.startswith("sampler_")}
@@ -64,8 +67,8 @@ def use_memtune(
         config = RULES[rule].model_validate({"kind": rule, **grace, **stopping})
         config = config.fill_defaults(task.report_tokens[0], task.trial_tokens)
         with tempfile.TemporaryDirectory(prefix="memtune-replay-", dir=_find_memory_folder()) as folder:
-            prior = choose_prior(task.known_points)
-            proposals = _open_proposals(folder, task, SamplerConfig(seed=task.seed, **sampler), prior)
+            sampled = SamplerConfig(seed=task.seed, **sampler)
+            proposals = _open_proposals(folder, task, sampled, list_prior(task))
             yield _open_director_search(proposals, config, task)
 
     return open_search
@@ -80,12 +83,36 @@ def _select(settings: Mapping[str, Any], prefix: str) -> dict[str, Any]:
     return {name.removeprefix(prefix): v for name, v in settings.items() if name.startswith(prefix)}
 
 
-def _choose_best_tenth(known: Points) -> Points:
-    return known[: len(known) // 10]
+def _list_best_tenth(task: SearchTask) -> Points:
+    return _make_points(task, task.known[: len(task.known) // 10])
 
 
-def _choose_worst_tenth(known: Points) -> Points:
-    return known[::-1][: len(known) // 10]
+def _list_worst_tenth(task: SearchTask) -> Points:
+    return _make_points(task, task.known[::-1][: len(task.known) // 10])
+
+
+def _list_trainings_of_best_tenth(task: SearchTask) -> Points:
+    """The best tenth without what it says of the models but their families."""
+    best = task.known[: len(task.known) // 10]
+    return _make_points(
+        task,
+        [
+            replace(
+                curve,
+                configuration={
+                    "model": {"family": curve.family},
+                    "training": curve.configuration["training"],
+                },
+            )
+            for curve in best
+        ],
+    )
+
+
+def _make_points(task: SearchTask, curves: Sequence[Curve]) -> Points:
+    """As of earlier studies; of their trials that needs what curves have too."""
+    outcomes: Any = curves
+    return select_prior_points(outcomes, task.space, {curve.family for curve in task.known})
 
 
 def _open_proposals(folder: str, task: SearchTask, sampler: SamplerConfig, prior: Points) -> Proposals:
@@ -132,8 +159,9 @@ METHODS: dict[str, OpenSearch] = {
     "Syne Tune ASHA, stopping": use_syne_tune("asha-stopping"),
     "Syne Tune ASHA, promotion": use_syne_tune("asha-promotion"),
     "memtune: TPE, halving from a quarter": use_memtune(),
-    "prior of the other tables": use_memtune(choose_prior=_choose_best_tenth),
-    "wrong prior": use_memtune(choose_prior=_choose_worst_tenth),
+    "prior of the other tables": use_memtune(list_prior=_list_best_tenth),
+    "trainings of the other tables": use_memtune(list_prior=_list_trainings_of_best_tenth),
+    "wrong prior": use_memtune(list_prior=_list_worst_tenth),
     "TPE, halving from a quarter, cap 4": use_memtune(max_survivors=4),
     "TPE, halving from a quarter, shared rungs": use_memtune(per_family=False),
     "TPE, halving from a quarter, Sobol 20": use_memtune(**SOBOL),

@@ -5,7 +5,7 @@ Only their order within their study counts, so that study may have another corpu
 
 import logging
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from memtune.errors import ConfigurationError, StudyError
 from memtune.search.outcomes import Outcome
@@ -71,21 +71,27 @@ def list_prior_points(storage_url: str, space: Space, study: str) -> list[dict[s
             log.warning("study %s is left out of the prior: %s", other, error)
             continue
         ranked += [(place / len(complete), o) for place, o in enumerate(sorted(complete, key=_rank))]
-    good = [(share, outcome) for share, outcome in ranked if share < PRIOR_SHARE]
-    return select_prior_points([outcome for _, outcome in sorted(good, key=lambda each: each[0])], space)
+    ranked.sort(key=lambda each: each[0])
+    good = [outcome for share, outcome in ranked if share < PRIOR_SHARE]
+    return select_prior_points(good, space, {outcome.family for _, outcome in ranked})
 
 
-def select_prior_points(good: Sequence[Outcome], space: Space) -> list[dict[str, Scalar]]:
-    """Good outcomes as points of the space, in their order; for unknown families those of other families."""
-    known = {outcome.family for outcome in good}
+def select_prior_points(
+    good: Sequence[Outcome], space: Space, known: Collection[str]
+) -> list[dict[str, Scalar]]:
+    """Good outcomes as points of the space, in their order; `known` are the families that were tried.
+
+    A family that was not has points too, with the training of each good outcome.
+    """
     families = [str(option) for choice in space.family_choices() for option in choice.values()]
     points: list[dict[str, Scalar]] = []
     for outcome in good:
         if outcome.family in _list_families(space, outcome.family):
             points.append(_adapt(outcome, space))
         shared = {n: v for n, v in flatten(outcome.configuration) if n.startswith("training.")}
-        unknown = [family for family in families if family not in known]
-        points += [adapt_point(space, {FAMILY_FIELD: family, **shared}) for family in unknown]
+        points += [
+            adapt_point(space, {FAMILY_FIELD: family, **shared}) for family in families if family not in known
+        ]
     return [point for point in points if point]
 
 

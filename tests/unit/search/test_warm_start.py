@@ -56,17 +56,17 @@ def test_configurations_that_become_equal_are_tried_once():
     assert select_best_points(outcomes, make_space("lstm")) == [{"model.width": 8}]
 
 
-def test_good_trials_of_a_known_family_are_points_and_lend_their_training_to_unknown_families():
+def test_good_trials_are_points_and_lend_their_training_to_families_that_were_not_tried():
     spaces = [
         read_space(SPACE.format(family) + "[training]\nclip_norm = { int = [1, 9] }", family)
         for family in ("lstm", "rnn")
     ]
     good = make_outcome(0, "lstm", 3, {10: 1.0})
     good.configuration["training"] = {"clip_norm": 4}
-    assert select_prior_points([good], combine_spaces(spaces)) == [
-        {"family": "lstm", "lstm.model.width": 3, "lstm.training.clip_norm": 4},
-        {"family": "rnn", "rnn.training.clip_norm": 4},
-    ]
+    own = {"family": "lstm", "lstm.model.width": 3, "lstm.training.clip_norm": 4}
+    lent = {"family": "rnn", "rnn.training.clip_norm": 4}
+    assert select_prior_points([good], combine_spaces(spaces), {"lstm"}) == [own, lent]
+    assert select_prior_points([good], combine_spaces(spaces), {"lstm", "rnn"}) == [own]
 
 
 def test_a_prior_is_the_best_tenth_of_each_earlier_study(study_file: Path, settings: Settings) -> None:
