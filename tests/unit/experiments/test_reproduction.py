@@ -262,6 +262,8 @@ def test_a_table_of_probes_draws_its_rows_and_trains_at_scale_tiny(settings: Set
     row = next(reproduce_table(table, "tiny", settings, corpus=corpus))
     assert row.state == "trained", row.reason
     assert row.published_test == 47.8
+    assert row.difference is None
+    assert row.reason == "the published value is a mean over 11 settings"
     assert row.test_interval is not None
     page = format_reproduction_page(table, [row], "tiny", "memtune reproduce mad")
     assert f"{row.test:.2f} % [{row.test_interval[0]:.1f}, " in page
