@@ -124,7 +124,8 @@ def _format_problems(error: ValidationError, schema: Any, data: object, where: P
 def _merge_union_problems(problems: Iterable[Any], data: object) -> list[Any]:
     """The problems with one for each value of a union, for which pydantic has one per member.
 
-    The problem of a whole value is left out where the value fits another member but for a part of it.
+    The problem of a whole value is left out where the value fits another member but for a part of it, and
+    where it is too short because its parts have problems.
     """
     found: list[Any] = []
     of_unions: dict[tuple[str | int, ...], Any] = {}
@@ -138,7 +139,8 @@ def _merge_union_problems(problems: Iterable[Any], data: object) -> list[Any]:
         if len(place) < len(problem["loc"]):
             of_unions[place] = found[-1]
     places = {problem["loc"] for problem in found}
-    covered = {place for place in of_unions if any(place == other[: len(place)] != other for other in places)}
+    wholes = {*of_unions, *(problem["loc"] for problem in found if problem["type"] == "too_short")}
+    covered = {place for place in wholes if any(place == other[: len(place)] != other for other in places)}
     return [problem for problem in found if problem["loc"] not in covered]
 
 

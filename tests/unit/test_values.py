@@ -1,10 +1,10 @@
 """Errors about a configuration are found once and cost little when the same mistake occurs often."""
 
 import re
-from typing import Literal
+from typing import Annotated, Literal
 
 import pytest
-from pydantic import TypeAdapter
+from pydantic import Field, TypeAdapter
 
 from memtune.errors import ConfigurationError
 from memtune.training import TrialConfig
@@ -42,6 +42,16 @@ def test_a_mistake_that_many_samples_share_needs_the_schema_of_all_families_once
         with pytest.raises(ConfigurationError, match=r'unknown name "training\.clip_norm0".*clip_norm'):
             parse(TrialConfig, data, "study.toml")
     assert len(generated) <= 1
+
+
+class Rates(Value):
+    rates: tuple[Annotated[float, Field(gt=0)], ...] = Field(min_length=1)
+
+
+@pytest.mark.parametrize(("rates", "place"), [([-1.0], "rates.0"), ([], "rates")])
+def test_a_list_is_not_called_too_short_because_its_members_are_wrong(rates, place) -> None:
+    with pytest.raises(ConfigurationError, match=rf"^here: {place}: [^\n]*$"):
+        parse(Rates, {"rates": rates}, "here")
 
 
 def test_an_error_shows_the_first_of_many_problems() -> None:
