@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 EXIT_CODES = {"better": 0, "undecided": 4}
 NOT_BETTER = 3
-Threads = Annotated[int | None, typer.Option(min=1, help="Threads of torch; default: its own.")]
+Threads = Annotated[int | None, typer.Option(min=1, max=1024, help="Threads of torch; default: its own.")]
 Judged = Annotated[
     str,
     typer.Argument(

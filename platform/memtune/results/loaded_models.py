@@ -333,7 +333,7 @@ def _write_tokens(
 
 def _choose(scores_V: Tensor, options: GenerationOptions, generator: torch.Generator) -> int:
     """The id of the next word."""
-    if options.temperature == 0:
+    if options.temperature < 1e-30:  # by less, scores overflow
         return int(scores_V.argmax())
     count = min(options.top_k or len(scores_V), len(scores_V))
     best_K, ids_K = scores_V.topk(count)

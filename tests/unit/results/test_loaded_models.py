@@ -92,6 +92,7 @@ def test_the_likeliest_words_are_written_at_temperature_0_and_with_a_top_k_of_1(
 ) -> None:
     greedy = write(champion, temperature=0, tokens=10)
     assert greedy == write(champion, temperature=0, tokens=10, seed=5)
+    assert greedy == write(champion, temperature=1e-300, tokens=10)
     assert greedy == write(champion, temperature=1.0, top_k=1, tokens=10)
 
 
