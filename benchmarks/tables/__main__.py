@@ -13,6 +13,8 @@ The corpora of the recorded tables are cut with the command line:
         --train <(cut_conllu en_ewt-ud-train.conllu 'NR<=2500') \\
         --valid <(cut_conllu en_ewt-ud-dev.conllu 'NR<=200') \\
         --test <(cut_conllu en_ewt-ud-dev.conllu 'NR>200 && NR<=400')
+    memtune corpus import two-books --format gutenberg --train books/ --split 94,3,3 --max-size 1500 \\
+        --lower-case          # books/ has 1ADAM10.TXT and 1ARGN10.TXT
 """
 
 import argparse
