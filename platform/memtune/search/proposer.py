@@ -53,10 +53,12 @@ class History:
         trials: Iterable[FrozenTrial],
         alternatives: Sequence[Mapping[str, Scalar]] = (),
         point_asks: Container[int] = (),
+        is_led: Callable[[int], bool] = lambda ask: False,
     ) -> None:
         """`trials` are in the order of their numbers; `alternatives` are as in `Candidates`.
 
-        `point_asks` take points of a prior, and are no turn of an alternative.
+        `point_asks` take points of a prior, and are no turn of an alternative; `is_led` says of each ask
+        whether a prior leads it.
         """
         self.asks = 0
         self.consecutive_rejections = 0
@@ -66,8 +68,10 @@ class History:
         self.window = TrialWindow()
         self.starts = [0] * len(alternatives)
         """The started trials of each alternative."""
+        self.led_starts = [0] * len(alternatives)
+        """Those of them that a prior led."""
         self.rejections = [0] * len(alternatives)
-        self._alternatives, self._point_asks = alternatives, point_asks
+        self._alternatives, self._point_asks, self._is_led = alternatives, point_asks, is_led
         self._ask_by_number: dict[int, int] = {}
         for trial in trials:
             self.add(trial)
@@ -75,7 +79,7 @@ class History:
     def add(self, trial: FrozenTrial) -> None:
         """Add the next trial that was asked of the sampler."""
         rejected = is_rejected(trial)
-        is_turn = rejected or self.asks not in self._point_asks
+        is_turn, is_led = rejected or self.asks not in self._point_asks, self._is_led(self.asks)
         self._ask_by_number[trial.number] = self.asks
         self.asks += 1
         self.consecutive_rejections = self.consecutive_rejections + 1 if rejected else 0
@@ -84,6 +88,7 @@ class History:
         for place, choice in enumerate(self._alternatives):
             if is_turn and choice.items() <= trial.params.items():
                 (self.rejections if rejected else self.starts)[place] += 1
+                self.led_starts[place] += is_led and not rejected
         self.window.add(trial)
 
     def list_learnt(self) -> dict[int, FrozenTrial]:
@@ -254,7 +259,13 @@ class Proposer:
             grid = RandomChooser(config.seed).shuffle(grid)
         self._planned_points = [*store.keep_points(INITIAL_POINTS_KEY, list_initial_points), *grid]
         self._samplers = SamplerFactory(
-            config, candidates.space, startup_trials, objectives, prior, len(self._planned_points)
+            config,
+            candidates.space,
+            startup_trials,
+            objectives,
+            prior,
+            len(self._planned_points),
+            candidates.alternatives,
         )
         self._is_exhausted = False
         self._cached_history: History | None = None
@@ -323,8 +334,9 @@ class Proposer:
         return proposal
 
     def _read_history(self) -> History:
-        point_asks = self._samplers.prior.point_asks
-        return History(self._store.list_asked(), self._candidates.alternatives, point_asks)
+        prior = self._samplers.prior
+        alternatives = self._candidates.alternatives
+        return History(self._store.list_asked(), alternatives, prior.point_asks, prior.is_led)
 
     def _is_futile(self, history: History) -> bool:
         """Whether the sampler is not asked any more: it would not find a new configuration."""
@@ -349,10 +361,15 @@ class Proposer:
     def _find_point_in_turn(self, history: History) -> Mapping[str, Scalar]:
         """The parameters that choose the alternative with the fewest trials; empty when each has enough.
 
-        Where the sampler's points were rejected, those of an untried point; without one the next alternative.
+        What a prior leads and what it does not have turns of their own: in one row of turns, every trial of
+        an alternative would be led, or none. Where the sampler's points were rejected, those of an untried
+        point; without one the next alternative.
         """
         starts, alternatives = history.starts, self._candidates.alternatives
-        for place in sorted(range(len(alternatives)), key=starts.__getitem__):
+        own = history.led_starts
+        if not self._samplers.prior.is_led(history.asks):
+            own = [count - led for count, led in zip(starts, own, strict=True)]
+        for place in sorted(range(len(alternatives)), key=lambda place: (own[place], starts[place])):
             choice = alternatives[place]
             if starts[place] >= self._trials_per_alternative or place in self._untriable:
                 continue

@@ -83,7 +83,7 @@ def select_prior_points(
 
     A family that was not has points too, with the training of each good outcome.
     """
-    families = [str(option) for choice in space.family_choices() for option in choice.values()]
+    families = [str(family) for family in _list_families(space, "")]
     points: list[dict[str, Scalar]] = []
     for outcome in good:
         if outcome.family in _list_families(space, outcome.family):

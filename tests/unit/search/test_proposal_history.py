@@ -117,6 +117,12 @@ def test_a_point_of_a_prior_is_no_turn_of_its_alternative():
     assert history.starts == [0, 1]
 
 
+def test_starts_that_a_prior_led_are_counted_apart():
+    alternatives = [{"family": "scrn"}, {"family": "lstm"}]
+    history = History([make_trial(number) for number in range(4)], alternatives, is_led=lambda ask: ask == 2)
+    assert (history.starts, history.led_starts) == ([2, 2], [1, 0])
+
+
 def test_trials_that_failed_leave_the_asks_of_the_others_as_they_are():
     history = History([make_trial(0, TrialState.FAIL), make_trial(1), make_trial(2)])
     assert [*history.list_learnt()] == [1, 2]

@@ -5,6 +5,7 @@ from statistics import mean, median
 
 import optuna
 import pytest
+from optuna.distributions import CategoricalDistribution
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from memtune.errors import SpaceError
@@ -333,6 +334,33 @@ def test_trials_compare_at_the_last_report_that_both_have():
     assert not prior.make_trials(8, asked)
     asked[2].intermediate_values[900], asked[3].intermediate_values[900] = 0.1, 0.2
     assert prior.make_trials(8, asked)
+
+
+def test_reports_a_batch_apart_compare():
+    prior = PriorTrials(make_prior(1e-3), JointSpace(read_space(SPACE, "space.toml")))
+    asked = make_asked([2.0, 1.0])
+    for ask, trial in asked.items():
+        (tokens, value), *_ = trial.intermediate_values.items()
+        trial.intermediate_values = {tokens + 8 * (ask % 2): value}
+    assert not prior.make_trials(8, asked)
+
+
+def test_what_a_prior_led_by_turn_is_compared_within_its_alternative():
+    """Here one optimiser is worse, and the prior better with it than without."""
+    kinds = [{"optimiser.kind": kind} for kind in ("adam", "sgd")]
+    space = JointSpace(read_space(SPACE, "space.toml"))
+    costs = {6: 2.0, 7: 1.0, 8: 2.0, 9: 2.1, 11: 1.0}
+    asked = {
+        ask: create_trial(
+            state=PRUNED,
+            params=kinds[cost > 1],
+            distributions={"optimiser.kind": CategoricalDistribution(["adam", "sgd"])},
+            intermediate_values={300: cost},
+        )
+        for ask, cost in costs.items()
+    }
+    assert PriorTrials(make_prior(1e-3), space, alternatives=kinds).make_trials(12, asked)
+    assert not PriorTrials(make_prior(1e-3), space).make_trials(12, asked)
 
 
 def test_a_sampler_that_ignores_priors_does_not_give_one_up():

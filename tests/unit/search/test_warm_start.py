@@ -67,6 +67,7 @@ def test_good_trials_are_points_and_lend_their_training_to_families_that_were_no
     lent = {"family": "rnn", "rnn.training.clip_norm": 4}
     assert select_prior_points([good], combine_spaces(spaces), {"lstm"}) == [own, lent]
     assert select_prior_points([good], combine_spaces(spaces), {"lstm", "rnn"}) == [own]
+    assert select_prior_points([good], spaces[1], {"lstm"}) == [{"training.clip_norm": 4}]
 
 
 def test_a_prior_is_the_best_tenth_of_each_earlier_study(study_file: Path, settings: Settings) -> None:

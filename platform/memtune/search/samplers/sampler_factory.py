@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
+from statistics import fmean
 from typing import Literal, Self
 
 from optuna.samplers import BaseSampler, GPSampler, RandomSampler, TPESampler
@@ -45,9 +46,9 @@ LAST_TRIAL = 40
 """Ended trials after which a prior has no weight any more."""
 LED_EVERY = 2
 """Of so many asks the first one follows the prior: without the others nothing shows that it is wrong."""
-MIN_LED, MIN_FREE, MIN_SHARE = 2, 1, 0.4
-"""A prior is given up where so many trials that it led, and so many others, have ended, and it was better in
-less than this share of their pairs; without any effect it is better in half of them."""
+MIN_LED, MIN_SHARE = 2, 0.4
+"""A prior is given up where so many trials that it led have ended, and they were better in less than this
+share of their pairs with others; without any effect they are better in half of them."""
 GOOD_SHARE = 0.1
 """The share of trials that Optuna's TPE takes as good."""
 
@@ -58,12 +59,20 @@ Asked = Mapping[int, FrozenTrial]
 class PriorTrials:
     """The prior of one study."""
 
-    def __init__(self, points: Sequence[Mapping[str, Scalar]], space: JointSpace, first_ask: int = 0) -> None:
+    def __init__(
+        self,
+        points: Sequence[Mapping[str, Scalar]],
+        space: JointSpace,
+        first_ask: int = 0,
+        alternatives: Sequence[Mapping[str, Scalar]] = (),
+    ) -> None:
         """`points` are parameters by name that are believed to be good, the best first.
 
-        The prior leads every second ask from `first_ask` on, the first of them to points themselves.
+        The prior leads every second ask from `first_ask` on, the first of them to points themselves. The
+        others take the `alternatives` of the study in turn.
         """
         self._points, self._space, self._first_ask = points[:MAX_PRIOR_POINTS], space, first_ask
+        self._alternatives = alternatives
         tried = min(MAX_TRIED_POINTS, len(points))
         self.point_asks = range(first_ask, first_ask + LED_EVERY * tried, LED_EVERY)
         """The asks that take a point itself."""
@@ -78,7 +87,7 @@ class PriorTrials:
         """The trials that stand for the prior at an ask, after those that were `asked` before; often none."""
         ended = sum(trial.state is not OptunaState.RUNNING for trial in asked.values())
         count = math.ceil(len(self._points) * (1 - ended / LAST_TRIAL))
-        if count <= 0 or not self._is_led(ask_number) or self._is_contradicted(asked):
+        if count <= 0 or not self.is_led(ask_number) or self._is_contradicted(asked):
             return []
         generator, width = Random(ask_number), len(self._space.distributions)
         bad = math.ceil(count * (1 / GOOD_SHARE - 1))
@@ -94,27 +103,43 @@ class PriorTrials:
         """The ended trials from which a sampler may start to learn; those of a wrong prior do not count."""
         has_misled = self._is_contradicted(asked)
         return sum(
-            trial.state is not OptunaState.RUNNING and not (has_misled and self._is_led(ask))
+            trial.state is not OptunaState.RUNNING and not (has_misled and self.is_led(ask))
             for ask, trial in asked.items()
         )
 
-    def _is_led(self, ask_number: int) -> bool:
-        return ask_number >= self._first_ask and (ask_number - self._first_ask) % LED_EVERY == 0
+    def is_led(self, ask_number: int) -> bool:
+        """Whether the prior leads an ask, unless it is given up."""
+        since = ask_number - self._first_ask
+        return bool(self._points) and since >= 0 and since % LED_EVERY == 0
 
     def _is_contradicted(self, asked: Asked) -> bool:
-        """Whether the trials that the prior led are worse than the others, by the last report of both."""
-        if not self._points:
+        """Whether the trials that the prior led are worse than the others, by the last report of both.
+
+        A point compares with all others, because the prior believes in its alternative too. What else it led
+        had its alternative by turn and compares with the others of this alternative.
+        """
+        early = {
+            ask: trial
+            for ask, trial in asked.items()
+            if self._first_ask <= ask < self._first_ask + LAST_TRIAL
+            and trial.state is not OptunaState.RUNNING
+            and trial.intermediate_values
+        }
+        led = {ask: trial for ask, trial in early.items() if self.is_led(ask)}
+        free = [trial for ask, trial in early.items() if ask not in led]
+        pairs = [
+            (own, other)
+            for ask, own in led.items()
+            for other in free
+            if ask in self.point_asks or self._find_alternative(own) == self._find_alternative(other)
+        ]
+        if len(led) < MIN_LED or not pairs:
             return False
-        curves: dict[bool, list[dict[int, float]]] = {True: [], False: []}
-        for ask, trial in asked.items():
-            is_early = self._first_ask <= ask < self._first_ask + LAST_TRIAL
-            if is_early and trial.state is not OptunaState.RUNNING and trial.intermediate_values:
-                curves[self._is_led(ask)].append(trial.intermediate_values)
-        led, free = curves[True], curves[False]
-        if len(led) < MIN_LED or len(free) < MIN_FREE:
-            return False
-        better = sum(_compare_curves(own, other) for own in led for other in free)
-        return better / (len(led) * len(free)) < MIN_SHARE
+        shares = [_compare_curves(own.intermediate_values, other.intermediate_values) for own, other in pairs]
+        return fmean(shares) < MIN_SHARE
+
+    def _find_alternative(self, trial: FrozenTrial) -> Mapping[str, Scalar] | None:
+        return next((choice for choice in self._alternatives if choice.items() <= trial.params.items()), None)
 
     def _fill_point(self, point: Mapping[str, Scalar], drawn: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
         """A point with drawn values of the parameters of its branches of which the prior believes nothing."""
@@ -130,11 +155,13 @@ class PriorTrials:
 
 
 def _compare_curves(own: Mapping[int, float], other: Mapping[int, float]) -> float:
-    """1 where the first is better at the last report that both have, 0 where it is worse, 1/2 otherwise."""
-    if not (shared := own.keys() & other.keys()):
-        return 0.5
-    last = max(shared)
-    return (own[last] < other[last]) + (own[last] == other[last]) / 2
+    """1 where the first is better at the end of the shorter one, 0 where it is worse, 1/2 otherwise.
+
+    Reports of two trainings lie up to a batch apart.
+    """
+    end = min(max(own), max(other))
+    first, second = (curve[min(curve, key=lambda tokens: abs(tokens - end))] for curve in (own, other))
+    return (first < second) + (first == second) / 2
 
 
 @dataclass(frozen=True)
@@ -212,16 +239,19 @@ class SamplerFactory:
         objectives: MultiObjective | None = None,
         prior_points: Sequence[Mapping[str, Scalar]] = (),
         first_ask: int = 0,
+        alternatives: Sequence[Mapping[str, Scalar]] = (),
     ) -> None:
         """The sampler learns from the results once `startup_trials` trials have ended.
 
         Without `objectives` there is one, the trials' value. `prior_points` are parameters that are believed
-        to be good, the best first. The asks before `first_ask` take points of the study.
+        to be good, the best first. The asks before `first_ask` take points of the study, and the startup
+        takes its `alternatives` in turn.
         """
         self._objectives = objectives
         self._config, self._space, self._startup_trials = config, JointSpace(space), startup_trials
         follows_prior = config.follows_prior(1 if objectives is None else objectives.count)
-        self.prior = PriorTrials(prior_points if follows_prior else (), self._space, first_ask)
+        points = prior_points if follows_prior else ()
+        self.prior = PriorTrials(points, self._space, first_ask, alternatives)
 
     def make_sampler(self, ask_number: int, asked: Asked) -> BaseSampler:
         """The sampler of one ask. It learns from `asked` only, which are in the order of their numbers."""
