@@ -81,17 +81,21 @@ def select_prior_points(
 ) -> list[dict[str, Scalar]]:
     """Good outcomes as points of the space, in their order; `known` are the families that were tried.
 
-    A family that was not has points too, with the training of each good outcome.
+    For the families that were not, there is a point with the training of each good outcome. It chooses no
+    family, because nothing is known of how good these are.
     """
-    families = [str(family) for family in _list_families(space, "")]
+    families = [str(family) for family in _list_families(space, "") if family not in known]
     points: list[dict[str, Scalar]] = []
     for outcome in good:
         if outcome.family in _list_families(space, outcome.family):
             points.append(_adapt(outcome, space))
         shared = {n: v for n, v in flatten(outcome.configuration) if n.startswith("training.")}
-        points += [
-            adapt_point(space, {FAMILY_FIELD: family, **shared}) for family in families if family not in known
-        ]
+        lent: dict[str, Scalar] = {}
+        for family in families:
+            own = adapt_point(space, {FAMILY_FIELD: family, **shared})
+            choice = adapt_point(space, {FAMILY_FIELD: family})
+            lent |= {name: value for name, value in own.items() if name not in choice}
+        points.append(lent)
     return [point for point in points if point]
 
 

@@ -359,7 +359,8 @@ def test_what_a_prior_led_by_turn_is_compared_within_its_alternative():
         )
         for ask, cost in costs.items()
     }
-    assert PriorTrials(make_prior(1e-3), space, alternatives=kinds).make_trials(12, asked)
+    assert PriorTrials(make_prior(1e-3), space, 0, kinds, startup_trials=12).make_trials(12, asked)
+    assert not PriorTrials(make_prior(1e-3), space, 0, kinds, startup_trials=6).make_trials(12, asked)
     assert not PriorTrials(make_prior(1e-3), space).make_trials(12, asked)
 
 

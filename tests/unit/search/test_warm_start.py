@@ -64,7 +64,7 @@ def test_good_trials_are_points_and_lend_their_training_to_families_that_were_no
     good = make_outcome(0, "lstm", 3, {10: 1.0})
     good.configuration["training"] = {"clip_norm": 4}
     own = {"family": "lstm", "lstm.model.width": 3, "lstm.training.clip_norm": 4}
-    lent = {"family": "rnn", "rnn.training.clip_norm": 4}
+    lent = {"rnn.training.clip_norm": 4}
     assert select_prior_points([good], combine_spaces(spaces), {"lstm"}) == [own, lent]
     assert select_prior_points([good], combine_spaces(spaces), {"lstm", "rnn"}) == [own]
     assert select_prior_points([good], spaces[1], {"lstm"}) == [{"training.clip_norm": 4}]

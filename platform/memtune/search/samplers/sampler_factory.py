@@ -65,23 +65,26 @@ class PriorTrials:
         space: JointSpace,
         first_ask: int = 0,
         alternatives: Sequence[Mapping[str, Scalar]] = (),
+        startup_trials: int = 0,
     ) -> None:
         """`points` are parameters by name that are believed to be good, the best first.
 
-        The prior leads every second ask from `first_ask` on, the first of them to points themselves. The
-        others take the `alternatives` of the study in turn.
+        The prior leads every second ask from `first_ask` on, the first of them to points themselves, if these
+        choose an alternative. The others of the first `startup_trials` take the `alternatives` in turn.
         """
         self._points, self._space, self._first_ask = points[:MAX_PRIOR_POINTS], space, first_ask
-        self._alternatives = alternatives
-        tried = min(MAX_TRIED_POINTS, len(points))
-        self.point_asks = range(first_ask, first_ask + LED_EVERY * tried, LED_EVERY)
+        self._alternatives, self._last_turn = alternatives, first_ask + startup_trials
+        self._tried_points = [
+            point for point in points if not alternatives or self._find_alternative(point) is not None
+        ][:MAX_TRIED_POINTS]
+        self.point_asks = range(first_ask, first_ask + LED_EVERY * len(self._tried_points), LED_EVERY)
         """The asks that take a point itself."""
 
     def find_point(self, ask_number: int, asked: Asked) -> Mapping[str, Scalar] | None:
         """The point that an ask takes, after the trials that were `asked` before; None for most."""
         if ask_number not in self.point_asks or self._is_contradicted(asked):
             return None
-        return self._points[self.point_asks.index(ask_number)]
+        return self._tried_points[self.point_asks.index(ask_number)]
 
     def make_trials(self, ask_number: int, asked: Asked) -> list[FrozenTrial]:
         """The trials that stand for the prior at an ask, after those that were `asked` before; often none."""
@@ -115,8 +118,8 @@ class PriorTrials:
     def _is_contradicted(self, asked: Asked) -> bool:
         """Whether the trials that the prior led are worse than the others, by the last report of both.
 
-        A point compares with all others, because the prior believes in its alternative too. What else it led
-        had its alternative by turn and compares with the others of this alternative.
+        The prior believes in the alternatives of its points too, which compare with all others, and after the
+        startup chooses alternatives. What it led by turn compares with the others of the same alternative.
         """
         early = {
             ask: trial
@@ -126,20 +129,22 @@ class PriorTrials:
             and trial.intermediate_values
         }
         led = {ask: trial for ask, trial in early.items() if self.is_led(ask)}
-        free = [trial for ask, trial in early.items() if ask not in led]
+        free = {ask: trial for ask, trial in early.items() if ask not in led}
         pairs = [
             (own, other)
             for ask, own in led.items()
-            for other in free
-            if ask in self.point_asks or self._find_alternative(own) == self._find_alternative(other)
+            for other_ask, other in free.items()
+            if ask in self.point_asks
+            or min(ask, other_ask) >= self._last_turn
+            or self._find_alternative(own.params) == self._find_alternative(other.params)
         ]
         if len(led) < MIN_LED or not pairs:
             return False
         shares = [_compare_curves(own.intermediate_values, other.intermediate_values) for own, other in pairs]
         return fmean(shares) < MIN_SHARE
 
-    def _find_alternative(self, trial: FrozenTrial) -> Mapping[str, Scalar] | None:
-        return next((choice for choice in self._alternatives if choice.items() <= trial.params.items()), None)
+    def _find_alternative(self, parameters: Mapping[str, Scalar]) -> Mapping[str, Scalar] | None:
+        return next((choice for choice in self._alternatives if choice.items() <= parameters.items()), None)
 
     def _fill_point(self, point: Mapping[str, Scalar], drawn: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
         """A point with drawn values of the parameters of its branches of which the prior believes nothing."""
@@ -251,7 +256,7 @@ class SamplerFactory:
         self._config, self._space, self._startup_trials = config, JointSpace(space), startup_trials
         follows_prior = config.follows_prior(1 if objectives is None else objectives.count)
         points = prior_points if follows_prior else ()
-        self.prior = PriorTrials(points, self._space, first_ask, alternatives)
+        self.prior = PriorTrials(points, self._space, first_ask, alternatives, startup_trials)
 
     def make_sampler(self, ask_number: int, asked: Asked) -> BaseSampler:
         """The sampler of one ask. It learns from `asked` only, which are in the order of their numbers."""
