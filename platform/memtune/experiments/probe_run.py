@@ -193,8 +193,9 @@ class _ProbeRun:
 
         It is 0 for a training that diverged at once, which has no weights to test.
         """
+        lengths = TESTED_LENGTHS if probe.tests_longer else (1,)
         if trained.best is None:
-            return dict.fromkeys(TESTED_LENGTHS if probe.tests_longer else (1,), 0.0)
+            return dict.fromkeys(lengths, 0.0)
         uri, identity = self._settings.tracking_uri, file.trial.identity(corpus.digest)
         recorded = find_evaluation(uri, corpus.name, identity)
         assert recorded is not None, "a training is recorded before its test split is read"
@@ -203,8 +204,8 @@ class _ProbeRun:
             for name, share in recorded.figures.items()
             if name.startswith(FIGURE_PREFIX)
         }
-        if known:
-            return known
+        if known.keys() == {*lengths}:  # fewer where a call was stopped while it recorded them
+            return {times: known[times] for times in lengths}
         checkpoint = open_checkpoints(file.trial, corpus, self._settings).read()
         model: Any = checkpoint.build_best_model().to(self._device)
         record_test_access(uri, corpus.name, recorded.run_id)

@@ -11,7 +11,7 @@ memory, and a sampler learns from a bounded part of them.
 
 import math
 from bisect import bisect_left, insort
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,13 +52,11 @@ class History:
         self,
         trials: Iterable[FrozenTrial],
         alternatives: Sequence[Mapping[str, Scalar]] = (),
-        point_asks: Container[int] = (),
         is_led: Callable[[int], bool] = lambda ask: False,
     ) -> None:
         """`trials` are in the order of their numbers; `alternatives` are as in `Candidates`.
 
-        `point_asks` take points of a prior, and are no turn of an alternative; `is_led` says of each ask
-        whether a prior leads it.
+        `is_led` says of each ask whether a prior leads it, so that it is no turn of an alternative.
         """
         self.asks = 0
         self.consecutive_rejections = 0
@@ -68,10 +66,8 @@ class History:
         self.window = TrialWindow()
         self.starts = [0] * len(alternatives)
         """The started trials of each alternative."""
-        self.led_starts = [0] * len(alternatives)
-        """Those of them that a prior led."""
         self.rejections = [0] * len(alternatives)
-        self._alternatives, self._point_asks, self._is_led = alternatives, point_asks, is_led
+        self._alternatives, self._is_led = alternatives, is_led
         self._ask_by_number: dict[int, int] = {}
         for trial in trials:
             self.add(trial)
@@ -79,7 +75,7 @@ class History:
     def add(self, trial: FrozenTrial) -> None:
         """Add the next trial that was asked of the sampler."""
         rejected = is_rejected(trial)
-        is_turn, is_led = rejected or self.asks not in self._point_asks, self._is_led(self.asks)
+        is_turn = not self._is_led(self.asks)
         self._ask_by_number[trial.number] = self.asks
         self.asks += 1
         self.consecutive_rejections = self.consecutive_rejections + 1 if rejected else 0
@@ -88,7 +84,6 @@ class History:
         for place, choice in enumerate(self._alternatives):
             if is_turn and choice.items() <= trial.params.items():
                 (self.rejections if rejected else self.starts)[place] += 1
-                self.led_starts[place] += is_led and not rejected
         self.window.add(trial)
 
     def list_learnt(self) -> dict[int, FrozenTrial]:
@@ -259,13 +254,7 @@ class Proposer:
             grid = RandomChooser(config.seed).shuffle(grid)
         self._planned_points = [*store.keep_points(INITIAL_POINTS_KEY, list_initial_points), *grid]
         self._samplers = SamplerFactory(
-            config,
-            candidates.space,
-            startup_trials,
-            objectives,
-            prior,
-            len(self._planned_points),
-            candidates.alternatives,
+            config, candidates.space, startup_trials, objectives, prior, len(self._planned_points)
         )
         self._is_exhausted = False
         self._cached_history: History | None = None
@@ -324,19 +313,14 @@ class Proposer:
         if self._is_futile(history):
             proposal = self._propose_untried(history)
         else:
-            self._store.enqueue(
-                self._find_planned_point(history)
-                or self._samplers.prior.find_point(history.asks, history.list_learnt())
-                or self._find_point_in_turn(history)
-            )
+            self._store.enqueue(self._find_planned_point(history) or self._find_next_point(history))
             proposal = self._ask_sampler(history)
         self._cached_history = history
         return proposal
 
     def _read_history(self) -> History:
-        prior = self._samplers.prior
-        alternatives = self._candidates.alternatives
-        return History(self._store.list_asked(), alternatives, prior.point_asks, prior.is_led)
+        is_led = self._samplers.prior.is_led
+        return History(self._store.list_asked(), self._candidates.alternatives, is_led)
 
     def _is_futile(self, history: History) -> bool:
         """Whether the sampler is not asked any more: it would not find a new configuration."""
@@ -358,18 +342,21 @@ class Proposer:
         self._store.enqueue(untried)
         return self._ask_sampler(history)
 
+    def _find_next_point(self, history: History) -> Mapping[str, Scalar]:
+        """The parameters that the next ask takes: those of a prior, or those of the alternative in turn."""
+        prior, asked = self._samplers.prior, history.list_learnt()
+        if prior.leads(history.asks, asked):
+            return prior.find_point(history.asks, asked) or {}
+        return self._find_point_in_turn(history)
+
     def _find_point_in_turn(self, history: History) -> Mapping[str, Scalar]:
         """The parameters that choose the alternative with the fewest trials; empty when each has enough.
 
-        What a prior leads and what it does not have turns of their own: in one row of turns, every trial of
-        an alternative would be led, or none. Where the sampler's points were rejected, those of an untried
+        Where the sampler's points were rejected, those of an untried
         point; without one the next alternative.
         """
         starts, alternatives = history.starts, self._candidates.alternatives
-        own = history.led_starts
-        if not self._samplers.prior.is_led(history.asks):
-            own = [count - led for count, led in zip(starts, own, strict=True)]
-        for place in sorted(range(len(alternatives)), key=lambda place: (own[place], starts[place])):
+        for place in sorted(range(len(alternatives)), key=starts.__getitem__):
             choice = alternatives[place]
             if starts[place] >= self._trials_per_alternative or place in self._untriable:
                 continue

@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from memtune.corpora.batching.batches import Positions
 from memtune.corpora.batching.protocols import Protocol
-from memtune.corpora.probes import UNASKED
+from memtune.corpora.probes import PREFIX, PROBES, UNASKED, parse_corpus_name
 from memtune.corpora.store.corpus import Corpus, Split
 from memtune.errors import ConfigurationError, CorpusError
 from memtune.models.architecture import LanguageModelConfig
@@ -79,7 +79,24 @@ class ProbeConfig(classification.ClassificationConfig):
             raise CorpusError(
                 f'the corpus "{corpus.name}" has no rows of a probe; draw some: memtune corpus probe mqar'
             )
+        self._check_state(corpus.name)
         return ProbeTask(corpus, protocol.batch_size)
+
+    def _check_state(self, corpus: str) -> None:
+        """Raise ConfigurationError where drawn rows are read in another way than they are meant to be."""
+        if not corpus.startswith(PREFIX):
+            return
+        try:
+            name, _ = parse_corpus_name(corpus)
+        except CorpusError:
+            return  # the name is of another text of a user
+        expected = name in PROBES and PROBES[name].reads_last_state
+        if self.reads_last_state != expected:
+            raise ConfigurationError(
+                f"task.reads_last_state is {str(self.reads_last_state).lower()}, and the rows of {name} ask "
+                f"{'after the last word' if expected else 'after each word'}: write "
+                f"task.reads_last_state = {str(expected).lower()}"
+            )
 
 
 class ProbeTask(classification.Classification):

@@ -111,16 +111,10 @@ def test_starts_and_rejections_are_counted_by_alternative():
     assert (history.starts, history.rejections) == ([1, 1, 0], [1, 0, 0])
 
 
-def test_a_point_of_a_prior_is_no_turn_of_its_alternative():
+def test_what_a_prior_leads_is_no_turn_of_its_alternative():
     trials = [make_trial(0), make_trial(1), make_trial(2)]
-    history = History(trials, [{"family": "scrn"}, {"family": "lstm"}], point_asks=range(0, 4, 2))
+    history = History(trials, [{"family": "scrn"}, {"family": "lstm"}], is_led=lambda ask: ask % 2 == 0)
     assert history.starts == [0, 1]
-
-
-def test_starts_that_a_prior_led_are_counted_apart():
-    alternatives = [{"family": "scrn"}, {"family": "lstm"}]
-    history = History([make_trial(number) for number in range(4)], alternatives, is_led=lambda ask: ask == 2)
-    assert (history.starts, history.led_starts) == ([2, 2], [1, 0])
 
 
 def test_trials_that_failed_leave_the_asks_of_the_others_as_they_are():

@@ -22,6 +22,7 @@ from memtune.errors import CorpusError, did_you_mean
 
 Number = int | float
 PREFIX = "probe-"
+MAX_SETTING = 10_000_000
 EVALUATED_ROWS = 1_280
 """Rows of validation, and of each length of the test split, unless a corpus sets `evaluated`."""
 TESTED_LENGTHS = (1, 2, 4)
@@ -204,8 +205,10 @@ def check_settings(probe: str, changes: Mapping[str, Number]) -> dict[str, Numbe
         if isinstance(known[name], float):
             if not 0 <= value <= 1:
                 raise CorpusError(f"the probe {probe} has {name} = {value:g}; give a number from 0 to 1")
-        elif value < 1 or not float(value).is_integer():
-            raise CorpusError(f"the probe {probe} has {name} = {value:g}; give a whole number from 1")
+        elif not 1 <= value <= MAX_SETTING or not float(value).is_integer():
+            raise CorpusError(
+                f"the probe {probe} has {name} = {value:g}; give a whole number from 1 to {MAX_SETTING:,}"
+            )
         else:
             checked[name] = int(value)
     own = {name: value for name, value in {**known, **checked}.items() if name not in ("rows", "evaluated")}
@@ -218,7 +221,11 @@ def check_settings(probe: str, changes: Mapping[str, Number]) -> dict[str, Numbe
 
 def name_corpus(probe: str, settings: Mapping[str, Number] | None = None) -> str:
     """The name of the corpus of a probe, or of a set."""
-    return "-".join([f"{PREFIX}{probe}", *(f"{name}-{value}" for name, value in (settings or {}).items())])
+    parts = [PREFIX + probe]
+    for name, value in (settings or {}).items():
+        digits = f"{value:.12f}".rstrip("0").rstrip(".") if isinstance(value, float) else value
+        parts.append(f"{name}-{digits}")  # an exponent would be no number to `parse_corpus_name`
+    return "-".join(parts)
 
 
 def parse_corpus_name(corpus: str) -> tuple[str, dict[str, Number]]:

@@ -79,7 +79,7 @@ class MatrixMemoryConfig(MappedMixerConfig):
     decay_map: Literal["softplus", "sigmoid", "bounded", "product"] = Field(
         "softplus", description="How a number or a vector of decays is computed (see the table)"
     )
-    decay_power: float = Field(0.0625, gt=0, le=1, description="Power of a decay by sigmoid: 1/16 in GLA")
+    decay_power: float = Field(0.0625, ge=0.002, le=1, description="Power of a decay by sigmoid: 1/16 in GLA")
     decay_rank: int = Field(16, ge=1, description="Rank of the maps to vectors of the keys: 16 in GLA")
     erase: Literal["none", "delta", "closed_loop", "channel", "own_key"] = Field(
         "delta", description="e and r (see the table)"

@@ -42,13 +42,13 @@ from memtune.values import Value, digest
 MAX_PRIOR_POINTS = 20
 MAX_TRIED_POINTS = 3
 """The points of a prior that are tried themselves."""
-LAST_TRIAL = 40
-"""Ended trials after which a prior has no weight any more."""
+LAST_ASK = 40
+"""Asks after which a prior has no weight any more."""
 LED_EVERY = 2
-"""Of so many asks the first one follows the prior: without the others nothing shows that it is wrong."""
-MIN_LED, MIN_SHARE = 2, 0.4
-"""A prior is given up where so many trials that it led have ended, and they were better in less than this
-share of their pairs with others; without any effect they are better in half of them."""
+"""Of so many asks the first one follows the prior."""
+MIN_LED, MIN_FREE, MIN_SHARE = 2, 1, 0.4
+"""A prior is given up where so many trials that it led, and so many others, have ended, and it was better in
+less than this share of their pairs; without any effect it is better in half of them."""
 GOOD_SHARE = 0.1
 """The share of trials that Optuna's TPE takes as good."""
 
@@ -57,41 +57,41 @@ Asked = Mapping[int, FrozenTrial]
 
 
 class PriorTrials:
-    """The prior of one study."""
+    """The prior of one study.
 
-    def __init__(
-        self,
-        points: Sequence[Mapping[str, Scalar]],
-        space: JointSpace,
-        first_ask: int = 0,
-        alternatives: Sequence[Mapping[str, Scalar]] = (),
-        startup_trials: int = 0,
-    ) -> None:
+    It leads every second ask. The others are those of a study without a prior, but for what they learn from
+    the led trials, so that they show whether the prior is wrong, and cover the space if it is.
+    """
+
+    def __init__(self, points: Sequence[Mapping[str, Scalar]], space: JointSpace, first_ask: int = 0) -> None:
         """`points` are parameters by name that are believed to be good, the best first.
 
-        The prior leads every second ask from `first_ask` on, the first of them to points themselves, if these
-        choose an alternative. The others of the first `startup_trials` take the `alternatives` in turn.
+        The first of the asks that the prior leads take points themselves.
         """
         self._points, self._space, self._first_ask = points[:MAX_PRIOR_POINTS], space, first_ask
-        self._alternatives, self._last_turn = alternatives, first_ask + startup_trials
-        self._tried_points = [
-            point for point in points if not alternatives or self._find_alternative(point) is not None
-        ][:MAX_TRIED_POINTS]
-        self.point_asks = range(first_ask, first_ask + LED_EVERY * len(self._tried_points), LED_EVERY)
-        """The asks that take a point itself."""
+        tried = min(MAX_TRIED_POINTS, len(points))
+        self._point_asks = range(first_ask, first_ask + LED_EVERY * tried, LED_EVERY)
+
+    def is_led(self, ask_number: int) -> bool:
+        """Whether an ask is the prior's, unless it is given up."""
+        since = ask_number - self._first_ask
+        return bool(self._points) and 0 <= since < LAST_ASK and since % LED_EVERY == 0
+
+    def leads(self, ask_number: int, asked: Asked) -> bool:
+        """Whether the prior leads an ask, after the trials that were `asked` before."""
+        return self.is_led(ask_number) and not self._is_contradicted(asked)
 
     def find_point(self, ask_number: int, asked: Asked) -> Mapping[str, Scalar] | None:
         """The point that an ask takes, after the trials that were `asked` before; None for most."""
-        if ask_number not in self.point_asks or self._is_contradicted(asked):
+        if ask_number not in self._point_asks or not self.leads(ask_number, asked):
             return None
-        return self._tried_points[self.point_asks.index(ask_number)]
+        return self._points[self._point_asks.index(ask_number)]
 
     def make_trials(self, ask_number: int, asked: Asked) -> list[FrozenTrial]:
         """The trials that stand for the prior at an ask, after those that were `asked` before; often none."""
-        ended = sum(trial.state is not OptunaState.RUNNING for trial in asked.values())
-        count = math.ceil(len(self._points) * (1 - ended / LAST_TRIAL))
-        if count <= 0 or not self.is_led(ask_number) or self._is_contradicted(asked):
+        if not self.leads(ask_number, asked):
             return []
+        count = math.ceil(len(self._points) * (1 - (ask_number - self._first_ask) / LAST_ASK))
         generator, width = Random(ask_number), len(self._space.distributions)
         bad = math.ceil(count * (1 / GOOD_SHARE - 1))
         drawn = [
@@ -103,48 +103,20 @@ class PriorTrials:
         ]
 
     def count_startup(self, asked: Asked) -> int:
-        """The ended trials from which a sampler may start to learn; those of a wrong prior do not count."""
-        has_misled = self._is_contradicted(asked)
-        return sum(
-            trial.state is not OptunaState.RUNNING and not (has_misled and self.is_led(ask))
-            for ask, trial in asked.items()
-        )
-
-    def is_led(self, ask_number: int) -> bool:
-        """Whether the prior leads an ask, unless it is given up."""
-        since = ask_number - self._first_ask
-        return bool(self._points) and since >= 0 and since % LED_EVERY == 0
+        """The ended trials of the startup, which are those that the prior did not lead."""
+        return sum(t.state is not OptunaState.RUNNING and not self.is_led(ask) for ask, t in asked.items())
 
     def _is_contradicted(self, asked: Asked) -> bool:
-        """Whether the trials that the prior led are worse than the others, by the last report of both.
-
-        The prior believes in the alternatives of its points too, which compare with all others, and after the
-        startup chooses alternatives. What it led by turn compares with the others of the same alternative.
-        """
-        early = {
-            ask: trial
-            for ask, trial in asked.items()
-            if self._first_ask <= ask < self._first_ask + LAST_TRIAL
-            and trial.state is not OptunaState.RUNNING
-            and trial.intermediate_values
-        }
-        led = {ask: trial for ask, trial in early.items() if self.is_led(ask)}
-        free = {ask: trial for ask, trial in early.items() if ask not in led}
-        pairs = [
-            (own, other)
-            for ask, own in led.items()
-            for other_ask, other in free.items()
-            if ask in self.point_asks
-            or min(ask, other_ask) >= self._last_turn
-            or self._find_alternative(own.params) == self._find_alternative(other.params)
-        ]
-        if len(led) < MIN_LED or not pairs:
+        """Whether the trials that the prior led are worse than the others, by the last report of both."""
+        curves: dict[bool, list[dict[int, float]]] = {True: [], False: []}
+        for ask, trial in asked.items():
+            is_early = self._first_ask <= ask < self._first_ask + LAST_ASK
+            if is_early and trial.state is not OptunaState.RUNNING and trial.intermediate_values:
+                curves[self.is_led(ask)].append(trial.intermediate_values)
+        led, free = curves[True], curves[False]
+        if len(led) < MIN_LED or len(free) < MIN_FREE:
             return False
-        shares = [_compare_curves(own.intermediate_values, other.intermediate_values) for own, other in pairs]
-        return fmean(shares) < MIN_SHARE
-
-    def _find_alternative(self, parameters: Mapping[str, Scalar]) -> Mapping[str, Scalar] | None:
-        return next((choice for choice in self._alternatives if choice.items() <= parameters.items()), None)
+        return fmean(_compare_curves(own, other) for own in led for other in free) < MIN_SHARE
 
     def _fill_point(self, point: Mapping[str, Scalar], drawn: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
         """A point with drawn values of the parameters of its branches of which the prior believes nothing."""
@@ -244,19 +216,16 @@ class SamplerFactory:
         objectives: MultiObjective | None = None,
         prior_points: Sequence[Mapping[str, Scalar]] = (),
         first_ask: int = 0,
-        alternatives: Sequence[Mapping[str, Scalar]] = (),
     ) -> None:
         """The sampler learns from the results once `startup_trials` trials have ended.
 
         Without `objectives` there is one, the trials' value. `prior_points` are parameters that are believed
-        to be good, the best first. The asks before `first_ask` take points of the study, and the startup
-        takes its `alternatives` in turn.
+        to be good, the best first. The asks before `first_ask` take points of the study.
         """
         self._objectives = objectives
         self._config, self._space, self._startup_trials = config, JointSpace(space), startup_trials
         follows_prior = config.follows_prior(1 if objectives is None else objectives.count)
-        points = prior_points if follows_prior else ()
-        self.prior = PriorTrials(points, self._space, first_ask, alternatives, startup_trials)
+        self.prior = PriorTrials(prior_points if follows_prior else (), self._space, first_ask)
 
     def make_sampler(self, ask_number: int, asked: Asked) -> BaseSampler:
         """The sampler of one ask. It learns from `asked` only, which are in the order of their numbers."""
