@@ -134,7 +134,7 @@ class _ProbeRun:
             rate=trainings[0][0].trial.gradient_training.optimiser.learning_rate,
             valid=tuple(_get_accuracy(trained) for _, trained in trainings),
             test={times: tuple(own[times] for own in found) for times in found[0]},
-            chance=1 / task.outcome_count,
+            chance=task.chance,
         )
         return result if fmean(result.valid) >= probe.solved else self._gate(result, corpus, probe)
 

@@ -6,6 +6,7 @@ A row is a sentence of the corpus: its inputs, then as many answers, of which UN
 Shapes: E rows, B rows of a batch, T inputs of its longest row, N answers.
 """
 
+from collections import Counter
 from itertools import pairwise
 from typing import Literal
 
@@ -105,8 +106,15 @@ class ProbeTask(classification.Classification):
     def __init__(self, corpus: Corpus, batch_size: int) -> None:
         unasked = corpus.vocabulary.get_id(UNASKED)
         self.rows = {split: _Rows(corpus[split], unasked) for split in corpus.splits}
-        answers = len(self.rows["valid"].answer_ids)
-        super().__init__(self.rows["train"], self.rows, answers, batch_size)
+        counts = self.rows["valid"].answer_counts
+        super().__init__(self.rows["train"], self.rows, len(counts), batch_size)
+        most = dict[str, int]()
+        for answer, count in counts.items():
+            probe = corpus.vocabulary.tokens[answer].partition(":")[0]  # in the corpus of a set
+            probe = probe if probe in PROBES else ""
+            most[probe] = max(most.get(probe, 0), count)
+        self.chance = sum(most.values()) / counts.total()
+        """The validation accuracy of the best constant answer, of each probe in a set."""
 
     def compute_accuracy_by_length(
         self, model: AnswerClassifier, split: str, device: str | torch.device = "cpu"
@@ -131,13 +139,13 @@ class _Rows(classification.Examples):
         if (words_E % 2).any() or not words_E.all():
             raise CorpusError(f"a row of {split.name} has not as many answers as inputs; draw the rows again")
         self.lengths_E2 = np.stack([words_E // 2, np.zeros_like(words_E)], axis=1)
-        asked, answers = [], set[int]()
+        asked, self.answer_counts = [], Counter[int]()
+        """The asked answers by id, with their numbers."""
         for start in range(0, len(words_E), ROWS_READ_AT_ONCE):
             batch = self.batch(np.arange(start, min(start + ROWS_READ_AT_ONCE, len(words_E))))
             asked.append(np.bincount(batch.arguments[2].numpy(), minlength=batch.rows))
-            answers.update(batch.labels_N.tolist())
+            self.answer_counts.update(batch.labels_N.tolist())
         self._asked_E = np.concatenate(asked)
-        self.answer_ids = frozenset(answers)
         self.label_count = int(self._asked_E.sum())
 
     def sort_label_lengths(self) -> Positions:

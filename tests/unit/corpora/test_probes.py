@@ -89,6 +89,7 @@ def test_settings_with_too_few_different_rows_are_refused():
         ("parity-length-2.5", "parity has length = 2.5; give a whole number from 1"),
         ("parity-rows-0.5", "parity has rows = 0.5; give a whole number from 1"),
         ("dyck-depth-0", "dyck has depth = 0; give a whole number from 1"),
+        ("mqar-length-99999999999999999999", "length = 1e.20; give a whole number from 1 to 10,000,000"),
         ("noisy_recall-noise-2", "noisy_recall has noise = 2; give a number from 0 to 1"),
         ("noisy_recall-vocabulary-17", "vocabulary = 17 .*; set vocabulary to 18 or more"),
         ("in_context_recall-length-3", "length = 3 .*; set length to 4 or more"),
@@ -136,6 +137,7 @@ def test_a_corpus_has_the_settings_of_its_name():
     name = name_corpus("noisy_recall", {"noise": 0.4, "length": 128})
     assert name == "probe-noisy_recall-noise-0.4-length-128"
     assert parse_corpus_name(name) == ("noisy_recall", {"noise": 0.4, "length": 128})
+    assert parse_corpus_name(name_corpus("noisy_recall", {"noise": 1e-5}))[1] == {"noise": 1e-5}
     with pytest.raises(CorpusError, match="its settings are length, pairs, keys, values, rows, evaluated"):
         parse_corpus_name("probe-mqar-pair-3")
     with pytest.raises(CorpusError, match='no probe or set "mquar"; did you mean "mqar"'):

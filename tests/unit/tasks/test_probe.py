@@ -1,5 +1,6 @@
 """Probes as a task: what a batch asks, accuracy by length, and what is refused."""
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,31 @@ def test_rows_of_a_probe_are_no_text(store):
     corpus = open_corpus("probe-parity-rows-20-evaluated-4-length-12", store)
     with pytest.raises(CorpusError, match=r'12" has rows of a probe; add task.kind = "probe"'):
         open_task(LanguageModellingConfig(), corpus, make_trial().protocol)
+
+
+@pytest.mark.parametrize(("name", "reads_last_state"), [("compression", False), ("parity", True)])
+def test_rows_are_read_as_their_probe_is_meant(name, reads_last_state, store):
+    """Read after each word, the rows of compression ask for the word just read."""
+    corpus = f"probe-{name}-rows-20-evaluated-4-length-12"
+    import_probe(corpus, store)
+    config = ProbeConfig(reads_last_state=reads_last_state)
+    expected = f"write task.reads_last_state = {str(not reads_last_state).lower()}"
+    with pytest.raises(ConfigurationError, match=expected):
+        open_task(config, open_corpus(corpus, store), make_trial().protocol)
+
+
+def test_chance_is_the_best_constant_answer_of_each_probe(rows, tmp_path):
+    counts = Counter(word for row in ROWS for word in row[len(row) // 2 :] if word != "_")
+    assert open_rows(rows).chance == max(counts.values()) / counts.total()
+    both = [
+        ["parity:0", "parity:1"],
+        ["parity:0", "parity:0"],
+        ["parity:1", "parity:1"],
+        ["dyck:(", "dyck:)"],
+        ["dyck:)", "_"],
+    ]
+    import_corpus("both", {"train": both, "valid": both, "test": both}, tmp_path)
+    assert open_rows(open_corpus("both", tmp_path)).chance == 3 / 4
 
 
 def test_a_model_that_reads_ahead_is_refused():

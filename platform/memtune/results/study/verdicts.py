@@ -35,7 +35,7 @@ from memtune.seed_statistics import (
     decide_seeds,
 )
 from memtune.studies.definition.study_terms import Repeats, name_value
-from memtune.tasks import ProbeConfig, open_task
+from memtune.tasks import ProbeConfig
 from memtune.trial_state import TrialState
 from memtune.values import Value, flatten
 
@@ -107,11 +107,11 @@ def judge_study(view: StudyView) -> Verdict | None:
 
 
 def find_chance(view: StudyView) -> float | None:
-    """The accuracy of a guess among the answers of a probe; None for other tasks, and without the corpus."""
+    """The accuracy of the best constant answer to a probe; None for other tasks, and without the corpus."""
     config = view.stored.trials[0].config
     if not isinstance(config.task, ProbeConfig) or view.corpus is None:
         return None
-    return 1 / open_task(config.task, view.corpus, config.protocol).outcome_count
+    return config.task.open(view.corpus, config.protocol).chance
 
 
 def judge_ranking(

@@ -5,7 +5,7 @@ configuration and the usage of a trial, which it holds. Samplers see copies of t
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from statistics import median
@@ -37,13 +37,13 @@ def extrapolate_stopped(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
 
 
 def complete_trials(
-    trials: Sequence[FrozenTrial], space: JointSpace, is_absent_drawn: bool = False
+    trials: Sequence[FrozenTrial], space: JointSpace, absent_seeds: Mapping[int, int] | None = None
 ) -> list[FrozenTrial]:
     """The trials as points of the joint space, for samplers that learn from complete trials only.
 
-    Absent parameters take the middle of their range, or a value drawn with the trial's number. Trials that
-    were stopped early count as complete with their last value, and refused ones with the worst value of all.
-    Ended trials without a value are left out.
+    Absent parameters take the middle of their range, or a value drawn with the trial's seed among
+    `absent_seeds`, by its number. Trials that were stopped early count as complete with their last value, and
+    refused ones with the worst value of all. Ended trials without a value are left out.
     """
     values = {
         trial.number: trial.value if trial.state is OptunaState.COMPLETE else _read_last_value(trial)
@@ -60,7 +60,10 @@ def complete_trials(
             completed.append(_complete(trial, value, read_sampler_attributes(trial)))
     for trial in completed:
         known = trial.params
-        filled = space.draw_absent(known, trial.number) if is_absent_drawn else space.fill_absent(known)
+        if absent_seeds is None:
+            filled = space.fill_absent(known)
+        else:
+            filled = space.draw_absent(known, absent_seeds[trial.number])
         trial.params, trial.distributions = filled, space.distributions
     return completed
 

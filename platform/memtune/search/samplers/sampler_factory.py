@@ -238,7 +238,7 @@ class SamplerFactory:
         trials = list(asked.values())
         observed = extrapolate_stopped(trials) if self._config.stopped_trials == "extrapolated" else trials
         if kind == "nsga2":
-            return self._make_nsga2(seed, observed, startup)
+            return self._make_nsga2(seed, observed, startup, {t.number: ask for ask, t in asked.items()})
         prior = self.prior.make_trials(ask_number, asked)
         if not prior and self.prior.count_startup(asked) < self._startup_trials:
             return startup
@@ -259,13 +259,20 @@ class SamplerFactory:
         """The trials with all objectives."""
         return trials if self._objectives is None else attach_objectives(trials, self._objectives)
 
-    def _make_nsga2(self, seed: int, observed: Sequence[FrozenTrial], startup: BaseSampler) -> BaseSampler:
+    def _make_nsga2(
+        self,
+        seed: int,
+        observed: Sequence[FrozenTrial],
+        startup: BaseSampler,
+        ask_by_number: Mapping[int, int],
+    ) -> BaseSampler:
         """NSGA-II with generations as large as the startup, which is its first generation.
 
-        Children inherit the values of absent parameters, so these are drawn.
+        Children inherit the values of absent parameters, so these are drawn, by the ask: a killed driver
+        leaves a gap in the numbers of trials.
         """
         nsga2 = OrderedNsga2Sampler(population_size=max(2, self._startup_trials), seed=seed)
-        completed = complete_trials(observed, self._space, is_absent_drawn=True)
+        completed = complete_trials(observed, self._space, ask_by_number)
         return JointSampler(nsga2, self._attach(completed), self._space, startup, self._objective_count)
 
 
