@@ -170,7 +170,7 @@ STUDIES = (
     Known(
         "alternatives with unequal settings",
         "",
-        ["also differ in what one or both alternatives kept fixed: model.dropout."],
+        ["also differ in what one or both alternatives have tried at one value only: model.dropout."],
         _make("lstm stack_lstm", {"lstm": 3.0, "stack_lstm": 3.5}, repeats=DECIDED),
     ),
     Known(

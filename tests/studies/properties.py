@@ -241,7 +241,7 @@ def _list_expected_caveats(found: Surfaces) -> Iterator[str]:
     if any(_label(trial["state"]) == "open" for trial in trials):
         yield "open: the answer may change"
     for name in _list_unequal_settings(searched, found):
-        yield rf"differ in what one or both alternatives kept fixed: .*{re.escape(name)}"
+        yield rf"differ in what one or both alternatives have tried at one value only: .*{re.escape(name)}"
 
 
 def _list_unequal_settings(searched: list[dict[str, Any]], found: Surfaces) -> Iterator[str]:

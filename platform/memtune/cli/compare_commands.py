@@ -192,7 +192,7 @@ def report(
 def ui(port: Annotated[int, typer.Option(min=1, max=65535, help="Port on this machine.")] = 5000) -> None:
     """Serve MLflow's pages over the records of your searches, for you alone, on this machine.
 
-    Each corpus has a table of its trials, their charts, and charts of the best trial of each family. The
+    Each corpus has a table of its trials, their charts, and charts of the best trial of each alternative. The
     printed address holds a token, which is new at each start; requests without it are refused.
 
     Example: memtune ui --port 5001

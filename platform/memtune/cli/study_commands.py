@@ -78,7 +78,7 @@ def show(
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """A study: best per family, progress, importance of parameters, Pareto front, what was stopped and why.
+    """A study: best per alternative, progress, importance of parameters, front, what was stopped and why.
 
     Example: memtune study show ptb_all_families --figures figures
 

@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 EXIT_CODES = {"better": 0, "undecided": 4}
 NOT_BETTER = 3
-Threads = Annotated[int | None, typer.Option(min=1, max=1024, help="Threads of torch; default: its own.")]
+Threads = Annotated[
+    int | None,
+    typer.Option(min=1, max=1024, help="Threads of torch; 1 is fastest for small models on a busy machine."),
+]
 Judged = Annotated[
     str,
     typer.Argument(
@@ -132,7 +135,8 @@ def judge(
     indifference: Annotated[
         float, typer.Option(help="Differences within it are equal; 0.005 is 0.5 % of perplexity.")
     ] = 0.005,
-    max_seeds: Annotated[int, typer.Option(help="Seeds of each, at most 30.")] = 30,
+    max_seeds: Annotated[int, typer.Option(min=3, max=30, help="Seeds of each.")] = 30,
+    threads: Threads = None,
     device: Device = "cpu",
     trust_code: TrustCode = False,
     json: AsJson = False,
@@ -146,6 +150,7 @@ def judge(
     with pause_gc():
         from memtune.reports.live.watched_calls import judge as judge_watched
 
+    _set_threads(threads)
     judged = judge_watched(
         baseline,
         candidate,
@@ -169,7 +174,11 @@ def probe(
         str, typer.Argument(help="A family, a published mixer such as gla, or a TOML file with [model].")
     ],
     probes: Annotated[
-        str, typer.Option("--set", help="mad, recall, state, language, all, or one probe.")
+        str,
+        typer.Option(
+            "--set",
+            help="mad, recall, state, language, all, or one probe; recall takes hours at the default terms.",
+        ),
     ] = "recall",
     parameters: Annotated[
         int, typer.Option(min=1_000, help="Size of a model without a width, and of the references.")

@@ -182,7 +182,8 @@ def _conclude(
         for name, own in costs.items()
         if isinstance(own, Mapping) and None in own.values()
     ]
-    grounds = [*([test.describe(objective)] if test else []), *failures]
+    compared = f"{candidate} against {baseline}, " if outcome in answers else ""
+    grounds = [*([compared + test.describe(objective)] if test else []), *failures]
     if isinstance(own := results[candidate], float) and isinstance(other := results[baseline], float):
         gain = objective.compute_gain(own - other)
         direction = objective.direction if gain >= 0 else objective.opposite_direction

@@ -70,6 +70,10 @@ def _read_model(source: ModelSource) -> tuple[str, dict[str, Any]]:
         if not isinstance(document.get("model"), dict):
             raise ConfigurationError(f"{path} has no table [model] with a family")
         return path.stem, document["model"]
+    if str(source).endswith(".py"):
+        raise ConfigurationError(
+            f'{source} is a Python file: name it as models = ["{source}"] in a TOML file with [model]'
+        )
     return str(source), find_model(str(source), ".toml")
 
 

@@ -55,10 +55,9 @@ def list_fingerprint_rows(fingerprint: Fingerprint) -> list[tuple[str, ...]]:
 
 
 def format_accuracy(result: ProbeResult, times: int = 1) -> str:
-    """The accuracy with its interval, or that the probe is not learnable at the budget."""
-    if not result.is_learnable:
-        return "not learnable at this budget"
-    return result.estimates[times].format(Objective.ACCURACY, 1)
+    """The accuracy with its interval, and whether the probe is not learnable at the budget."""
+    figure = result.estimates[times].format(Objective.ACCURACY, 1)
+    return figure if result.is_learnable else f"({figure}, not learnable at this budget)"
 
 
 def draw_fingerprint(fingerprint: Fingerprint) -> "Figure":

@@ -11,7 +11,8 @@ memory, and a sampler learns from a bounded part of them.
 
 import math
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,22 +53,18 @@ class History:
         self,
         trials: Iterable[FrozenTrial],
         alternatives: Sequence[Mapping[str, Scalar]] = (),
-        is_led: Callable[[int], bool] = lambda ask: False,
     ) -> None:
-        """`trials` are in the order of their numbers; `alternatives` are as in `Candidates`.
-
-        `is_led` says of each ask whether a prior leads it, so that it is no turn of an alternative.
-        """
+        """`trials` are in the order of their numbers; `alternatives` are as in `Candidates`."""
         self.asks = 0
         self.consecutive_rejections = 0
         """Refusals and duplicates since the last started trial."""
         self.number_by_identity: dict[str, int] = {}
         """The started trials' numbers by identity."""
         self.window = TrialWindow()
-        self.starts = [0] * len(alternatives)
-        """The started trials of each alternative."""
+        self._starts: list[tuple[int, int]] = []
+        """The ask and the place of the alternative of each started trial."""
         self.rejections = [0] * len(alternatives)
-        self._alternatives, self._is_led = alternatives, is_led
+        self._alternatives = alternatives
         self._ask_by_number: dict[int, int] = {}
         for trial in trials:
             self.add(trial)
@@ -75,16 +72,21 @@ class History:
     def add(self, trial: FrozenTrial) -> None:
         """Add the next trial that was asked of the sampler."""
         rejected = is_rejected(trial)
-        is_turn = not self._is_led(self.asks)
         self._ask_by_number[trial.number] = self.asks
         self.asks += 1
         self.consecutive_rejections = self.consecutive_rejections + 1 if rejected else 0
         if IDENTITY_KEY in trial.user_attrs and not rejected:
             self.number_by_identity[trial.user_attrs[IDENTITY_KEY]] = trial.number
         for place, choice in enumerate(self._alternatives):
-            if is_turn and choice.items() <= trial.params.items():
-                (self.rejections if rejected else self.starts)[place] += 1
+            if choice.items() <= trial.params.items():
+                self.rejections[place] += rejected
+                self._starts += [] if rejected else [(self.asks - 1, place)]
         self.window.add(trial)
+
+    def count_starts(self, led: Container[int] = ()) -> list[int]:
+        """The started trials of each alternative, without those at asks that a prior has `led`."""
+        counts = Counter(place for ask, place in self._starts if ask not in led)
+        return [counts[place] for place in range(len(self._alternatives))]
 
     def list_learnt(self) -> dict[int, FrozenTrial]:
         """The trials that a sampler learns from, by the number of their ask."""
@@ -319,8 +321,7 @@ class Proposer:
         return proposal
 
     def _read_history(self) -> History:
-        is_led = self._samplers.prior.is_led
-        return History(self._store.list_asked(), self._candidates.alternatives, is_led)
+        return History(self._store.list_asked(), self._candidates.alternatives)
 
     def _is_futile(self, history: History) -> bool:
         """Whether the sampler is not asked any more: it would not find a new configuration."""
@@ -355,7 +356,8 @@ class Proposer:
         Where the sampler's points were rejected, those of an untried
         point; without one the next alternative.
         """
-        starts, alternatives = history.starts, self._candidates.alternatives
+        alternatives = self._candidates.alternatives
+        starts = history.count_starts(self._samplers.prior.list_led(history.list_learnt()))
         for place in sorted(range(len(alternatives)), key=starts.__getitem__):
             choice = alternatives[place]
             if starts[place] >= self._trials_per_alternative or place in self._untriable:

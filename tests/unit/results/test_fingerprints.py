@@ -127,7 +127,8 @@ def make_result(**changes: Any) -> ProbeResult:
 
 def test_an_accuracy_is_shown_with_its_interval_where_it_counts(settings: Settings) -> None:
     assert format_accuracy(make_result()) == "30.0 % [5.2 %, 54.8 %]"
-    assert format_accuracy(make_result(is_learnable=False)) == "not learnable at this budget"
+    unsolved = format_accuracy(make_result(is_learnable=False))
+    assert unsolved == "(30.0 % [5.2 %, 54.8 %], not learnable at this budget)"
 
 
 def test_a_figure_has_a_bar_for_each_accuracy_that_counts(settings: Settings) -> None:
@@ -136,7 +137,9 @@ def test_a_figure_has_a_bar_for_each_accuracy_that_counts(settings: Settings) ->
     axes = draw_fingerprint(Fingerprint.model_validate(given)).axes[0]
     assert [bar.get_width() for bar in axes.patches if isinstance(bar, Rectangle)] == pytest.approx([0.3])
     assert [label.get_text() for label in axes.get_yticklabels()] == ["mqar", "parity"]
-    assert [text.get_text() for text in axes.texts] == ["not learnable at this budget"]
+    assert [text.get_text() for text in axes.texts] == [
+        "(30.0 % [5.2 %, 54.8 %], not learnable at this budget)"
+    ]
 
 
 def test_a_model_is_a_family_a_mixer_a_file_or_a_table(tmp_path: Path) -> None:

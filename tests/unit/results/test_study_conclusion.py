@@ -170,7 +170,7 @@ def test_the_conclusion_of_a_study_without_repeats_names_the_single_seed(
     result = run_search(study_file, settings=settings, executor=InProcessExecutor())
     assert result.conclusion is not None
     verdict = result.conclusion.statements[0]
-    assert "too few seeds tell whether the difference is real. To find out, add [repeats]" in verdict
+    assert "so few seeds nothing tells whether the difference is real. To find out, add [repeats]" in verdict
     assert "decided by a single seed" in require(result.conclusion.registration).reason
 
 

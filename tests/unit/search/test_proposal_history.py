@@ -108,13 +108,13 @@ def test_rejections_are_counted_until_a_trial_starts():
 def test_starts_and_rejections_are_counted_by_alternative():
     alternatives = [{"family": "scrn"}, {"family": "lstm"}, {"family": "rnn"}]
     history = History([make_trial(0), make_trial(1), make_trial(2, refused="too large")], alternatives)
-    assert (history.starts, history.rejections) == ([1, 1, 0], [1, 0, 0])
+    assert (history.count_starts(), history.rejections) == ([1, 1, 0], [1, 0, 0])
 
 
 def test_what_a_prior_leads_is_no_turn_of_its_alternative():
     trials = [make_trial(0), make_trial(1), make_trial(2)]
-    history = History(trials, [{"family": "scrn"}, {"family": "lstm"}], is_led=lambda ask: ask % 2 == 0)
-    assert history.starts == [0, 1]
+    history = History(trials, [{"family": "scrn"}, {"family": "lstm"}])
+    assert history.count_starts(led=[0, 2]) == [0, 1]
 
 
 def test_trials_that_failed_leave_the_asks_of_the_others_as_they_are():

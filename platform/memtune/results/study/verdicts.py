@@ -257,7 +257,10 @@ def _list_caveats(
     winner, *others = compared
     if others and (names := _find_unequal_settings(winner, others[0], searched)):
         pair = f"{name_with_alternative(winner)} and {name_with_alternative(others[0])}"
-        yield f"{pair} also differ in what one or both alternatives kept fixed: {', '.join(names)}."
+        yield (
+            f"{pair} also differ in what one or both alternatives have tried at one value only: "
+            f"{', '.join(names)}."
+        )
 
 
 def _has_full_length(found: Configuration[StudyTrial] | ShortTrial[StudyTrial] | None) -> bool:
@@ -376,7 +379,7 @@ def _describe_margin(comparison: WinnerComparison, objective: Objective) -> str:
 _CERTAINTY = {
     "significant": ", and the difference is significant",
     "not significant": ", but the difference is not significant: seeds alone can explain it",
-    "not tested": "; too few seeds tell whether the difference is real",
+    "not tested": "; with so few seeds nothing tells whether the difference is real",
 }
 _CERTAINTY_OF_COUNTED = {
     "significant": ", and the difference is significant on such text; both learn by counting, so a seed "

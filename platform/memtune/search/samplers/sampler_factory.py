@@ -72,14 +72,22 @@ class PriorTrials:
         tried = min(MAX_TRIED_POINTS, len(points))
         self._point_asks = range(first_ask, first_ask + LED_EVERY * tried, LED_EVERY)
 
-    def is_led(self, ask_number: int) -> bool:
-        """Whether an ask is the prior's, unless it is given up."""
-        since = ask_number - self._first_ask
-        return bool(self._points) and 0 <= since < LAST_ASK and since % LED_EVERY == 0
-
     def leads(self, ask_number: int, asked: Asked) -> bool:
         """Whether the prior leads an ask, after the trials that were `asked` before."""
-        return self.is_led(ask_number) and not self._is_contradicted(asked)
+        return ask_number in self.list_led({**asked, ask_number: None})
+
+    def list_led(self, asked: Mapping[int, FrozenTrial | None]) -> range:
+        """The asks that the prior has led, the last of which may be the one that comes next, without a trial.
+
+        It leads none after that at which the trials before contradicted it.
+        """
+        stop = min(max(asked, default=-1) + 1, self._first_ask + LAST_ASK) if self._points else 0
+        led = range(self._first_ask, stop, LED_EVERY)
+        known = {ask: trial for ask, trial in asked.items() if trial is not None and ask < stop}
+        for ask in led:
+            if self._is_contradicted({before: known[before] for before in known if before < ask}):
+                return range(self._first_ask, ask, LED_EVERY)
+        return led
 
     def find_point(self, ask_number: int, asked: Asked) -> Mapping[str, Scalar] | None:
         """The point that an ask takes, after the trials that were `asked` before; None for most."""
@@ -104,15 +112,16 @@ class PriorTrials:
 
     def count_startup(self, asked: Asked) -> int:
         """The ended trials of the startup, which are those that the prior did not lead."""
-        return sum(t.state is not OptunaState.RUNNING and not self.is_led(ask) for ask, t in asked.items())
+        led = self.list_led(asked)
+        return sum(t.state is not OptunaState.RUNNING and ask not in led for ask, t in asked.items())
 
     def _is_contradicted(self, asked: Asked) -> bool:
         """Whether the trials that the prior led are worse than the others, by the last report of both."""
         curves: dict[bool, list[dict[int, float]]] = {True: [], False: []}
         for ask, trial in asked.items():
-            is_early = self._first_ask <= ask < self._first_ask + LAST_ASK
-            if is_early and trial.state is not OptunaState.RUNNING and trial.intermediate_values:
-                curves[self.is_led(ask)].append(trial.intermediate_values)
+            is_ended = trial.state is not OptunaState.RUNNING and trial.intermediate_values
+            if ask >= self._first_ask and is_ended:
+                curves[(ask - self._first_ask) % LED_EVERY == 0].append(trial.intermediate_values)
         led, free = curves[True], curves[False]
         if len(led) < MIN_LED or len(free) < MIN_FREE:
             return False

@@ -6,8 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memtune.corpora import open_corpus
-from memtune.corpora.probes import import_probe
+from memtune.corpora import import_corpus, open_corpus
 from memtune.objective import Objective
 from memtune.results.ranking.selection import Ranking, rank_trials
 from memtune.results.study.study_trials import StudyTrial
@@ -70,7 +69,7 @@ def rank(costs: dict[str, list[float]]) -> Ranking[StudyTrial]:
         ),
         (
             {"lstm": [4.0, 4.01, 4.02], "rnn": [4.5, 4.52]},
-            "39.3 % better than rnn #1; too few seeds tell whether the difference is real.",
+            "39.3 % better than rnn #1; with so few seeds nothing tells whether the difference is real.",
             'add [repeats] with until = "decided"',
         ),
         (
@@ -130,8 +129,9 @@ def test_the_headline_says_that_two_alternatives_with_one_figure_are_equal(
 def test_the_answer_of_a_probe_says_what_a_guess_reaches(
     costs: list[float], caveat: str, tmp_path: Path
 ) -> None:
-    import_probe("probe-parity-length-4-rows-4-evaluated-2", tmp_path)
-    corpus = open_corpus("probe-parity-length-4-rows-4-evaluated-2", tmp_path)
+    rows = [["a", "b", "0", "1"], ["a", "_"]]
+    import_corpus("rows", dict.fromkeys(("train", "valid", "test"), rows), tmp_path)
+    corpus = open_corpus("rows", tmp_path)
     model = {"family": "lstm", "width": 4}
     outcomes = [
         Outcome(
@@ -193,7 +193,7 @@ def test_an_open_question_about_two_models_that_count_is_not_answered_by_repeats
 
 def test_a_model_that_counts_leaves_the_seeds_to_the_other_model(tmp_path: Path) -> None:
     verdict = judge_ranking(rank({"kneser_ney": [4.0], "rnn": [4.5]}), Objective.PERPLEXITY, str(tmp_path))
-    assert "too few seeds tell" in verdict.headline
+    assert "with so few seeds nothing tells" in verdict.headline
     assert verdict.advice.startswith('To find out, add [repeats] with until = "decided"')
     assert verdict.advice.endswith("kneser_ney #0 learns by counting: the seeds are those of the other.")
 
@@ -385,7 +385,7 @@ def test_a_setting_that_was_fixed_differently_for_an_alternative_is_named(tmp_pa
         require(rank_trials(trials)), Objective.PERPLEXITY, str(tmp_path), trials, ["lstm", "rnn"]
     )
     assert verdict.caveats == (
-        "lstm #0 and rnn #1 also differ in what one or both alternatives kept fixed: "
+        "lstm #0 and rnn #1 also differ in what one or both alternatives have tried at one value only: "
         "training.optimiser.learning_rate.",
     )
 
