@@ -63,8 +63,8 @@ def rank(costs: dict[str, list[float]]) -> Ranking[StudyTrial]:
         ),
         (
             {"lstm": [4.0], "rnn": [4.5]},
-            "lstm #0 is best with a validation perplexity of 54.598, 39.3 % better than rnn #1; too few "
-            "seeds tell whether the difference is real.",
+            "lstm #0 is best with a validation perplexity of 54.598, 39.3 % better than rnn #1; with "
+            "so few seeds nothing tells whether the difference is real.",
             'add [repeats] with until = "decided"',
         ),
         (
