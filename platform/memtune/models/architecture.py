@@ -175,12 +175,13 @@ class NeuralLanguageModelConfig(LanguageModelConfig):
     def describe_output(self) -> dict[str, str | int | float]:
         return self.output.describe()
 
-    def count_activations_per_word_pair(self) -> int:
-        """The most floats that training stores for each pair of words of a row.
+    def count_pair_activations(self, length: int) -> int:
+        """The most floats that training stores for each word of rows of `length` beyond the outputs of maps.
 
-        The default is that of an attention: scores, weights, their gradient and the temporal term.
+        The default is that of an attention: scores, weights, their gradient and the temporal term for each
+        word of the row.
         """
-        return 4
+        return 4 * length
 
     def find_classifier_problem(self) -> str | None:
         """Why a classifier cannot be trained over the hidden states and what to change; None if it can."""

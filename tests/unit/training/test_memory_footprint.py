@@ -16,6 +16,7 @@ import memtune
 from memtune.corpora.batching.protocols import SentenceProtocol, StreamProtocol
 from memtune.errors import TrialError, WorkerError
 from memtune.models import build_model, negative_log_likelihood
+from memtune.models.mixers import matrix_recurrence
 from memtune.training import (
     GradientTrainer,
     estimate_memory,
@@ -70,6 +71,26 @@ def test_activations_are_estimated_within_a_factor_of_two(make_trial, model, len
     logits = 4 * 2 * 256 * VOCABULARY
     measured = _measure_saved_bytes(config) + logits
     assert 0.5 < estimate_memory(config, VOCABULARY, length).activations / measured < 2
+
+
+@pytest.mark.parametrize(
+    "mixer",
+    [
+        {"kind": "mesa", "heads": 1, "key_ratio": 1.0},
+        {"kind": "matrix_memory", "heads": 1, "key_ratio": 2.0, "decay": "vector"},
+        {"kind": "matrix_memory", "heads": 4, "key_ratio": 4.0, "decay": "vector", "steps": 3},
+    ],
+)
+def test_wide_keys_of_mixers_are_estimated_as_a_gpu_keeps_them(make_trial, mixer, monkeypatch):
+    """There the differences of decays are always kept."""
+    monkeypatch.setattr(matrix_recurrence, "MOST_FACTORED_DECAY", -1.0)
+    config = _make_config(
+        make_trial,
+        {"family": "mixer_blocks", "width": 64, "layers": 1, "mixer": mixer, "pattern": "m"},
+        rows=2,
+    )
+    estimate = estimate_memory(config, VOCABULARY, 35).activations
+    assert 0.9 <= estimate / _measure_saved_bytes(config) <= 2.0
 
 
 @pytest.mark.parametrize(

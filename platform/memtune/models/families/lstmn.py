@@ -98,8 +98,9 @@ class LSTMNConfig(NarrowEmbeddingsConfig):
         return self.tape_size is None
 
     @override
-    def count_activations_per_word_pair(self) -> int:
-        return self.layers + 1  # the weights of each tape, and the tangents that backward recomputes
+    def count_pair_activations(self, length: int) -> int:
+        # The weights of each tape, and the tangents that backward recomputes.
+        return (self.layers + 1) * length
 
     @override
     def state_size(self) -> int:

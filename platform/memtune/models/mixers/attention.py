@@ -90,9 +90,9 @@ class AttentionConfig(MappedMixerConfig):
         return words * heads * (2 * values + self.forget_gate)
 
     @override
-    def count_activations_per_word_pair(self) -> int:
+    def count_pair_activations(self, width: int, length: int) -> int:
         """The weights and their gradient, the mask, and PaTH's system and its solution."""
-        return self.heads * (3 + 4 * (self.positions == "path"))
+        return self.heads * (3 + 4 * (self.positions == "path")) * length
 
     @override
     def build(self, width: int, depth: float) -> "Attention":

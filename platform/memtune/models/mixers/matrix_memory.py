@@ -52,7 +52,7 @@ from torch.nn import functional
 from typing_extensions import override
 
 from memtune.models.layers.rotation import list_speeds, rotate
-from memtune.models.mixers.matrix_recurrence import MemorySteps, run_memory
+from memtune.models.mixers.matrix_recurrence import STEPS_BY_DIFFERENCE, MemorySteps, run_memory
 from memtune.models.mixers.mixer import LinearMap, MappedMixer, MappedMixerConfig, MixerState, split_width
 
 SHORTEST_MEMORY, LONGEST_MEMORY = 10.0, 1000.0
@@ -189,9 +189,15 @@ class MatrixMemoryConfig(MappedMixerConfig):
         return self.heads * carried
 
     @override
-    def count_activations_per_word_pair(self) -> int:
-        """The system of the erasures, its solution and the scores of the reads, within chunks."""
-        return 4 * self.heads * self.steps
+    def count_pair_activations(self, width: int, length: int) -> int:
+        """The system of the erasures, its solution and the scores of the reads; and of a decay by channel the
+        differences, their factors and products, of the reads and the erasures.
+        """
+        scores = 4 * self.heads * self.steps * length
+        if self.decay != "vector":
+            return scores
+        pairs = STEPS_BY_DIFFERENCE * self.steps * self.heads * self.split_keys(width)
+        return scores + 3 * (1 + (self.erase != "none")) * pairs
 
     def _count_columns(self, width: int) -> int:
         """V, and the normaliser of exponential writes."""

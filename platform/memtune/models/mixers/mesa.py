@@ -70,9 +70,9 @@ class MesaConfig(MappedMixerConfig):
         return self.heads * keys * (self.output_shape(width)[1] + keys)
 
     @override
-    def count_activations_per_word_pair(self) -> int:
-        """The scores of the reads and the factors of C, within chunks."""
-        return 3 * self.heads
+    def count_pair_activations(self, width: int, length: int) -> int:
+        """The scores of the reads and the factors of C; of each word C, its system and the solution."""
+        return self.heads * (3 * length + 4 * self.split_keys(width) ** 2)
 
     @override
     def build(self, width: int, depth: float) -> "Mesa":
