@@ -48,8 +48,8 @@ LED_EVERY = 2
 """Of so many asks the first one follows the prior."""
 MIN_LED, MIN_FREE, MIN_SHARE = 3, 2, 0.6
 """A prior is given up where so many trials that it led, and so many others, have ended, and it was better in
-less than this share of their pairs. Without any effect it is better in half of them, and those of the recorded
-tables that save tokens are better in more than two thirds."""
+less than this share of their pairs. Without any effect it is better in half of them; one that saves tokens on
+the recorded tables is better in more than two thirds."""
 GOOD_SHARE = 0.1
 """The share of trials that Optuna's TPE takes as good."""
 
