@@ -221,8 +221,13 @@ class _TableRun:
 
     def _train(self, row: PublishedRow, own: TrialFile, label: str) -> TrainResult:
         """Train a row under one rate and seed, or continue it; raises _CostError before it starts."""
-        self._pay(own)
-        return train_trial(
+        corpus = open_or_draw_corpus(own.corpus, self.settings.corpus_store)
+        before = open_checkpoints(own.trial, corpus, self.settings).read_curve()
+        estimated = self._estimate_hours(own, corpus, before)
+        left = max(0.0, self.core_hours.left)
+        if estimated > left:
+            raise _CostError(f"about {estimated:.2g} core hours, where {left:.2g} are left")
+        trained = train_trial(
             own,
             label,
             device=self.device,
@@ -232,21 +237,17 @@ class _TableRun:
             draw_figures=self.hooks.draw_figures,
             registers=self.scale != "tiny" and not self.table.scales[self.scale].rates,
         )
+        spent = trained.curve[-1].cpu_seconds - (before[-1].cpu_seconds if before else 0.0)
+        self.core_hours.left -= spent / 3600
+        return trained
 
-    def _pay(self, own: TrialFile) -> None:
-        """Take the estimated hours of what is left of a training from those that may be spent."""
-        if self.core_hours.left == inf or own.trial.training is None:
-            return
-        corpus = open_or_draw_corpus(own.corpus, self.settings.corpus_store)
-        curve = open_checkpoints(own.trial, corpus, self.settings).read_curve()
-        if curve and curve[-1].is_finished:
-            return
+    def _estimate_hours(self, own: TrialFile, corpus: Corpus, curve: Sequence[Report]) -> float:
+        """Core hours of what is left of a training, without its validations."""
+        if self.core_hours.left == inf or own.trial.training is None or (curve and curve[-1].is_finished):
+            return 0.0
         task = open_task(own.trial.task, corpus, own.trial.protocol)
         missing = own.trial.count_tokens(lambda: task.epoch_tokens) - (curve[-1].tokens if curve else 0)
-        hours = missing * measure_seconds_per_token(own.trial, corpus) / 3600
-        if hours > self.core_hours.left:
-            raise _CostError(f"about {hours:.2g} core hours, where {self.core_hours.left:.2g} are left")
-        self.core_hours.left -= hours
+        return missing * measure_seconds_per_token(own.trial, corpus) / 3600
 
     def _describe(
         self,
