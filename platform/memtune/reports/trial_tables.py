@@ -236,7 +236,7 @@ def make_alternatives_table(view: StudyView, title: str) -> Table:
     One without a configuration of full length comes last, with its value at the last common milestone.
     """
     objective, unit = view.objective, view.trials[0].unit
-    sizes = (">parameters", ">state", f">{unit}")
+    sizes = (">parameters", ">carried state", f">{unit}")
     columns = (">best", "configuration", *sizes, f">validation {objective}", ">seeds", ">trials")
     table = make_table(title, columns)
     for found in view.alternative_bests:
@@ -285,7 +285,7 @@ def make_sample_table(
     Where the study would not start some of them, a column has the reasons.
     """
     kinds: tuple[SizeKind, ...] = ("parameters", "multiply_adds", "state")
-    columns = ["configuration", ">parameters", ">multiply-adds", ">state", *(["refused"] * any(refusals))]
+    columns = ["configuration", ">parameters", ">multiply-adds", ">carried state", *(["refused"] * any(refusals))]
     table = make_table("configurations of the space", columns, title_justify="center")
     for config, refusal in zip_longest(samples, refusals):
         sizes = (f"{config.measure_size(kind, vocabulary_size):,}" for kind in kinds)
