@@ -285,7 +285,13 @@ def make_sample_table(
     Where the study would not start some of them, a column has the reasons.
     """
     kinds: tuple[SizeKind, ...] = ("parameters", "multiply_adds", "state")
-    columns = ["configuration", ">parameters", ">multiply-adds", ">carried state", *(["refused"] * any(refusals))]
+    columns = [
+        "configuration",
+        ">parameters",
+        ">multiply-adds",
+        ">carried state",
+        *(["refused"] * any(refusals)),
+    ]
     table = make_table("configurations of the space", columns, title_justify="center")
     for config, refusal in zip_longest(samples, refusals):
         sizes = (f"{config.measure_size(kind, vocabulary_size):,}" for kind in kinds)
