@@ -7,6 +7,7 @@ Shapes: E rows, B rows of a batch, T inputs of its longest row, N answers.
 """
 
 from collections import Counter
+from contextlib import suppress
 from itertools import pairwise
 from typing import Literal
 
@@ -84,20 +85,18 @@ class ProbeConfig(classification.ClassificationConfig):
         return ProbeTask(corpus, protocol.batch_size)
 
     def _check_state(self, corpus: str) -> None:
-        """Raise ConfigurationError where drawn rows are read in another way than they are meant to be."""
-        if not corpus.startswith(PREFIX):
+        """Raise ConfigurationError where drawn rows that are read from the last state would be read word by
+        word: they ask for the word just read.
+        """
+        if not corpus.startswith(PREFIX) or self.reads_last_state:
             return
-        try:
+        with suppress(CorpusError):  # the name is of another text of a user
             name, _ = parse_corpus_name(corpus)
-        except CorpusError:
-            return  # the name is of another text of a user
-        expected = name in PROBES and PROBES[name].reads_last_state
-        if self.reads_last_state != expected:
-            raise ConfigurationError(
-                f"task.reads_last_state is {str(self.reads_last_state).lower()}, and the rows of {name} ask "
-                f"{'after the last word' if expected else 'after each word'}: write "
-                f"task.reads_last_state = {str(expected).lower()}"
-            )
+            if name in PROBES and PROBES[name].reads_last_state:
+                raise ConfigurationError(
+                    f"the answers to the rows of {name} are read from the state after the last word: write "
+                    "task.reads_last_state = true"
+                )
 
 
 class ProbeTask(classification.Classification):

@@ -122,15 +122,12 @@ def test_rows_of_a_probe_are_no_text(store):
         open_task(LanguageModellingConfig(), corpus, make_trial().protocol)
 
 
-@pytest.mark.parametrize(("name", "reads_last_state"), [("compression", False), ("parity", True)])
-def test_rows_are_read_as_their_probe_is_meant(name, reads_last_state, store):
+def test_rows_that_are_read_from_the_last_state_are_not_read_word_by_word(store):
     """Read after each word, the rows of compression ask for the word just read."""
-    corpus = f"probe-{name}-rows-20-evaluated-4-length-12"
+    corpus = "probe-compression-rows-20-evaluated-4-length-12"
     import_probe(corpus, store)
-    config = ProbeConfig(reads_last_state=reads_last_state)
-    expected = f"write task.reads_last_state = {str(not reads_last_state).lower()}"
-    with pytest.raises(ConfigurationError, match=expected):
-        open_task(config, open_corpus(corpus, store), make_trial().protocol)
+    with pytest.raises(ConfigurationError, match=r"write task\.reads_last_state = true"):
+        open_rows(open_corpus(corpus, store))
 
 
 def test_chance_is_the_best_constant_answer_of_each_probe(rows, tmp_path):
