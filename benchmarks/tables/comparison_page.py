@@ -9,6 +9,7 @@ from statistics import median
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from benchmarks.tables.comparison import (
     GOALS,
@@ -165,14 +166,20 @@ def draw_comparison(compared: Sequence[TableRuns], file: Path) -> None:
     figure = Figure(figsize=(5 * len(GOALS), 4 * len(compared)), layout="constrained")
     FigureCanvasAgg(figure)
     axes_TG = figure.subplots(len(compared), len(GOALS), squeeze=False, sharey=True)
+    lines: dict[str, Line2D] = {}
     for each, row in zip(compared, axes_TG, strict=True):
         for place, axes in enumerate(row):
-            for method in (name for name in FIGURE_METHODS if name in each.runs):
+            for number, method in enumerate(FIGURE_METHODS):
+                if method not in each.runs:
+                    continue
                 values = sorted(run.trainings_to_goal[place] for run in each.runs[method])
                 reached = [value for value in values if np.isfinite(value)]
                 shares = [count / len(values) for count in range(len(reached) + 1)]
-                axes.step(
-                    [0, *reached, each.max_trainings], [*shares, shares[-1]], where="post", label=method
+                (lines[method],) = axes.step(
+                    [0, *reached, each.max_trainings],
+                    [*shares, shares[-1]],
+                    where="post",
+                    color=f"C{number}",  # the same on every table, whatever was run on it
                 )
             axes.set(
                 title=f"{each.name}, within {GOALS[place]:.1%}",
@@ -182,5 +189,6 @@ def draw_comparison(compared: Sequence[TableRuns], file: Path) -> None:
             )
             axes.grid(visible=True, alpha=0.3)
         row[0].set_ylabel("share of runs that reached it")
-    figure.legend(*axes_TG[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    names = [method for method in FIGURE_METHODS if method in lines]
+    figure.legend([lines[name] for name in names], names, loc="outside lower center", ncols=3)
     figure.savefig(file, dpi=120)
