@@ -175,7 +175,7 @@ class NeuralLanguageModelConfig(LanguageModelConfig):
     def describe_output(self) -> dict[str, str | int | float]:
         return self.output.describe()
 
-    def count_pair_activations(self, length: int) -> int:
+    def count_extra_activations(self, length: int) -> int:
         """The most floats that training stores for each word of rows of `length` beyond the outputs of maps.
 
         The default is that of an attention: scores, weights, their gradient and the temporal term for each

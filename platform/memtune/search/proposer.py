@@ -345,16 +345,15 @@ class Proposer:
 
     def _find_next_point(self, history: History) -> Mapping[str, Scalar]:
         """The parameters that the next ask takes: those of a prior, or those of the alternative in turn."""
-        prior, asked = self._samplers.prior, history.list_learnt()
-        if prior.leads(history.asks, asked):
-            return prior.find_point(history.asks, asked) or {}
+        prior = self._samplers.prior
+        if prior.leads(history.asks, history.list_learnt()):
+            return prior.find_point(history.asks) or {}
         return self._find_point_in_turn(history)
 
     def _find_point_in_turn(self, history: History) -> Mapping[str, Scalar]:
         """The parameters that choose the alternative with the fewest trials; empty when each has enough.
 
-        Where the sampler's points were rejected, those of an untried
-        point; without one the next alternative.
+        Where the sampler's points were rejected, those of an untried point; without one the next alternative.
         """
         alternatives = self._candidates.alternatives
         starts = history.count_starts(self._samplers.prior.list_led(history.list_learnt()))

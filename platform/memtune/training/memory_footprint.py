@@ -78,7 +78,7 @@ def _estimate_activations(config: TrialConfig, vocabulary_size: int, length: int
     embedded = model.parameter_count(vocabulary_size + 1) - model.parameter_count(vocabulary_size)
     width = model.multiply_adds(vocabulary_size + 1) - model.multiply_adds(vocabulary_size)
     body = model.multiply_adds(vocabulary_size) - width * vocabulary_size
-    per_token = ACTIVATIONS_PER_OUTPUT * body // width + embedded + model.count_pair_activations(length)
+    per_token = ACTIVATIONS_PER_OUTPUT * body // width + embedded + model.count_extra_activations(length)
     tokens = config.protocol.batch_size * length
     logits = 2 * network.output.count_live_logits(tokens, vocabulary_size)
     return FLOAT32_BYTES * (tokens * per_token + logits)

@@ -291,7 +291,7 @@ def test_every_second_of_the_first_asks_follows_a_prior():
 
 def test_the_first_asks_of_a_prior_take_its_points():
     prior = PriorTrials(make_prior(1e-3), JointSpace(read_space(SPACE, "space.toml")), first_ask=4)
-    found = {ask: prior.find_point(ask, {}) for ask in range(12)}
+    found = {ask: prior.find_point(ask) for ask in range(12)}
     points = dict(zip((4, 6, 8), make_prior(1e-3), strict=False))
     assert found == {ask: points.get(ask) for ask in range(12)}
 

@@ -23,6 +23,7 @@ from memtune.errors import CorpusError, did_you_mean
 Number = int | float
 PREFIX = "probe-"
 MAX_SETTING = 10_000_000
+"""A row of more words, or more rows, would take minutes and gigabytes to draw."""
 EVALUATED_ROWS = 1_280
 """Rows of validation, and of each length of the test split, unless a corpus sets `evaluated`."""
 TESTED_LENGTHS = (1, 2, 4)

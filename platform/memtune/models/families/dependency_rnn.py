@@ -79,7 +79,7 @@ class DependencyRNNConfig(NeuralLanguageModelConfig):
         return body + self.output.multiply_adds(self.output_width, vocabulary_size)
 
     @override
-    def count_pair_activations(self, length: int) -> int:
+    def count_extra_activations(self, length: int) -> int:
         return 0
 
     @override

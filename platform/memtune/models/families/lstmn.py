@@ -98,7 +98,7 @@ class LSTMNConfig(NarrowEmbeddingsConfig):
         return self.tape_size is None
 
     @override
-    def count_pair_activations(self, length: int) -> int:
+    def count_extra_activations(self, length: int) -> int:
         # The weights of each tape, and the tangents that backward recomputes.
         return (self.layers + 1) * length
 

@@ -129,8 +129,8 @@ class MixerBlocksConfig(NeuralLanguageModelConfig):
         return sum(carried + mixer.state_size(self.width) for mixer in self.mixers)
 
     @override
-    def count_pair_activations(self, length: int) -> int:
-        return sum(mixer.count_pair_activations(self.width, length) for mixer in self.mixers)
+    def count_extra_activations(self, length: int) -> int:
+        return sum(mixer.count_extra_activations(self.width, length) for mixer in self.mixers)
 
     @override
     def describe(self) -> dict[str, str | int | float]:

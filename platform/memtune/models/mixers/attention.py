@@ -90,7 +90,7 @@ class AttentionConfig(MappedMixerConfig):
         return words * heads * (2 * values + self.forget_gate)
 
     @override
-    def count_pair_activations(self, width: int, length: int) -> int:
+    def count_extra_activations(self, width: int, length: int) -> int:
         """The weights and their gradient, the mask, and PaTH's system and its solution."""
         return self.heads * (3 + 4 * (self.positions == "path")) * length
 

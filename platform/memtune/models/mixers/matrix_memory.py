@@ -189,7 +189,7 @@ class MatrixMemoryConfig(MappedMixerConfig):
         return self.heads * carried
 
     @override
-    def count_pair_activations(self, width: int, length: int) -> int:
+    def count_extra_activations(self, width: int, length: int) -> int:
         """The system of the erasures, its solution and the scores of the reads; and of a decay by channel the
         differences, their factors and products, of the reads and the erasures.
         """

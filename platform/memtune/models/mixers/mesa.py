@@ -70,7 +70,7 @@ class MesaConfig(MappedMixerConfig):
         return self.heads * keys * (self.output_shape(width)[1] + keys)
 
     @override
-    def count_pair_activations(self, width: int, length: int) -> int:
+    def count_extra_activations(self, width: int, length: int) -> int:
         """The scores of the reads and the factors of C; of each word C, its system and the solution."""
         return self.heads * (3 * length + 4 * self.split_keys(width) ** 2)
 

@@ -69,7 +69,7 @@ class MixerConfig(Value, ABC):
     def state_size(self, width: int) -> int:
         """Numbers carried from word to word, once the memory is full."""
 
-    def count_pair_activations(self, width: int, length: int) -> int:
+    def count_extra_activations(self, width: int, length: int) -> int:
         """Floats that training stores for each word of rows of `length` beyond the outputs of maps."""
         return 0
 
