@@ -277,10 +277,11 @@ class _TableRun:
         settings, difference = self.table.averaged_corpora, None
         if published is not None and len(by_corpus) == settings:
             difference = objective.compute_difference(ours, published)
-        reason = _explain(objective, difference, row, *_find_departure(file, self.table, self.scale))
         if published is not None and difference is None:
             mean = f"the published value is a mean over {settings} settings"
             reason = "; ".join(filter(None, [mean, row.reason]))
+        else:
+            reason = _explain(objective, difference, row, *_find_departure(file, self.table, self.scale))
         if file.trial.task.reads_vectors and corpus.vectors is None:
             reason = f"without the vectors that --vectors imports; {reason}"
         if last.has_diverged:
