@@ -326,7 +326,7 @@ def _train_tables(
     for one in tables:
         try:
             with LineDisplay(err) as display, _explain_interrupt("continues"):
-                trained = reproduce_table(
+                found = reproduce_table(
                     one,
                     scale,
                     Settings.from_environment(),
@@ -337,7 +337,6 @@ def _train_tables(
                     hooks=_show_rows(display),
                     core_hours=core_hours,
                 )
-                found = list(trained)
         except CorpusError as error:
             missing.append(error)
         else:

@@ -76,8 +76,8 @@ class PublishedTable(Value):
     base: dict[str, Any] = Field(default_factory=dict)
     scales: dict[ScaleName, Scale]
     solved: float | None = None
-    """The validation figure from which the first row has learned the task: below it, the budget is too small
-    for all rows, and those that are below it too do not count."""
+    """The validation figure from which a row has learned the task: where none has, the budget is too small
+    and no row counts."""
     rows: tuple[PublishedRow, ...]
 
     @property

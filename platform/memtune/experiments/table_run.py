@@ -1,6 +1,6 @@
 """The rows of a paper's table, trained under its protocol, with the difference from the published values."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from math import inf
@@ -105,8 +105,8 @@ def reproduce_table(
     name: str = "table",
     hooks: RowHooks = RowHooks(),
     core_hours: CoreHours | None = None,
-) -> Iterator[ReproducedRow]:
-    """Train the rows that a scale covers, one after the other, and yield every row of the table.
+) -> list[ReproducedRow]:
+    """Train the rows that a scale covers, one after the other, and return every row of the table.
 
     `rows` names those that are trained; the others have figures where they are trained already. A trained row
     is not trained again, and its test split is not read again; an interrupted one continues. Models of the
@@ -117,7 +117,7 @@ def reproduce_table(
     """
     opened = _open_corpus(table, corpus, settings)
     run = _TableRun(table, scale, settings, device, hooks, core_hours or CoreHours())
-    reference: ReproducedRow | None = None
+    all_rows: list[ReproducedRow] = []
     for number, row in enumerate(table.rows):
         file = table.make_trial(row, scale if scale in table.scales else "paper", corpus)
         size = None
@@ -139,18 +139,20 @@ def reproduce_table(
         elif table.covers(row, scale):
             label = f"{name}_{number}_{scale}" if row.trial is None else f"{row.trial}_{scale}"
             found = run.train_row(found, row, file, label)
-        reference = reference or found
-        yield found if scale == "tiny" else _gate(found, reference, table.solved)
+        all_rows.append(found)
+    return all_rows if scale == "tiny" or table.solved is None else _gate(all_rows, table.solved)
 
 
-def _gate(found: ReproducedRow, reference: ReproducedRow, solved: float | None) -> ReproducedRow:
-    """The row, with the reason that it does not count where neither it nor the table's first row has learned
-    the task."""
-    rows = (found, reference)
-    if solved is None or any(row.valid is None or row.valid >= solved for row in rows):
-        return found
-    reason = f"not learnable at this budget: {reference.name} reaches {reference.valid:.1f} % in validation"
-    return found.model_copy(update={"reason": f"{reason}; {found.reason}"})
+def _gate(rows: Sequence[ReproducedRow], solved: float) -> list[ReproducedRow]:
+    """The rows, with the reason that none counts where none has learned the task."""
+    best = max((row for row in rows if row.valid is not None), key=lambda row: row.valid or 0, default=None)
+    if best is None or best.valid is None or best.valid >= solved:
+        return list(rows)
+    reason = f"not learnable at this budget: at best {best.valid:.1f} % in validation ({best.name})"
+    return [
+        row if row.valid is None else row.model_copy(update={"reason": f"{reason}; {row.reason}"})
+        for row in rows
+    ]
 
 
 def _find_obstacle(
