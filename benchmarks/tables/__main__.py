@@ -3,6 +3,7 @@
     python -m benchmarks.tables record benchmarks/tables/ptb.toml [--processes 2]
     python -m benchmarks.tables compare [--seeds 30 --processes 2]
     python -m benchmarks.tables page FILE.md
+    python -m benchmarks.tables priors
 
 The corpora of the recorded tables are cut with the command line:
 
@@ -18,6 +19,7 @@ The corpora of the recorded tables are cut with the command line:
 """
 
 import argparse
+import json
 from functools import partial
 from pathlib import Path
 
@@ -64,6 +66,8 @@ def _parse_options() -> argparse.Namespace:
     page.add_argument("--baseline", default="Ray Tune, factor 3", help="the method that ratios are to")
     page.add_argument("--runs", type=Path, default=RUNS, help="folder of ended runs")
     page.set_defaults(run=_write_page)
+    priors = commands.add_parser("priors", help="print the priors of search_spaces/ that the tables give")
+    priors.set_defaults(run=_print_priors)
     return parser.parse_args()
 
 
@@ -115,6 +119,16 @@ def _write_page(options: argparse.Namespace) -> None:
     compared = read_compared(sorted(FOLDER.glob("*.arrow")), options.runs, options.trainings)
     options.page.write_text(format_comparison(compared, options.baseline), encoding="utf-8")
     draw_comparison(compared, options.page.with_suffix(".png"))
+
+
+def _print_priors(options: argparse.Namespace) -> None:
+    from benchmarks.tables.comparison import open_space, rank_curves
+    from benchmarks.tables.space_priors import derive_priors
+
+    tables = tuple(sorted(FOLDER.glob("*.arrow")))
+    found = [derive_priors(open_space(path), rank_curves(tables)) for path in tables]
+    for name, prior in sorted({name: prior for each in found for name, prior in each.items()}.items()):
+        print(f'{name}: prior = {json.dumps(prior.value)}, confidence = "{prior.confidence}"')
 
 
 if __name__ == "__main__":

@@ -51,12 +51,13 @@ class Run:
 def open_landscape(path: Path) -> tuple[CurveTable, Landscape]:
     """The table in a file, and the landscape of its space."""
     table = read_table(path)
-    return table, Landscape(table, _make_space(table, path))
+    return table, Landscape(table, open_space(path))
 
 
-def _make_space(table: CurveTable, path: Path) -> Space:
-    study = Study.model_validate(table.study)
-    return combine_spaces(check_spaces(path, study, table.vocabulary_size))
+def open_space(path: Path) -> Space:
+    """The space of the study whose trainings a table has."""
+    table = read_table(path)
+    return combine_spaces(check_spaces(path, Study.model_validate(table.study), table.vocabulary_size))
 
 
 @cache

@@ -11,11 +11,13 @@ from typing import Any
 from benchmarks.tables.curve_table import Curve
 from benchmarks.tables.memtune_search import open_director
 from benchmarks.tables.simulation import DirectorSearch, Search
+from benchmarks.tables.space_priors import add_priors, derive_priors
 from benchmarks.tables.syne_tune_search import SyneTuneSearch
 from memtune.search import EarlyStopping, Proposals, SamplerConfig
 from memtune.search.early_stopping import RULES
+from memtune.search.samplers.sampler_factory import MAX_PRIOR_POINTS
 from memtune.search.warm_start import select_prior_points
-from memtune.spaces import Scalar, Space
+from memtune.spaces import Scalar, Space, draw_prior_points
 from memtune.values import digest
 
 __all__ = ["METHODS", "SearchTask"]
@@ -109,6 +111,10 @@ def _list_trainings_of_best_tenth(task: SearchTask) -> Points:
     )
 
 
+def _draw_from_priors_of_spaces(task: SearchTask) -> Points:
+    return draw_prior_points(add_priors(task.space, derive_priors(task.space, task.known)), MAX_PRIOR_POINTS)
+
+
 def _make_points(task: SearchTask, curves: Sequence[Curve]) -> Points:
     """As of earlier studies; of their trials that needs what curves have too."""
     outcomes: Any = curves
@@ -161,6 +167,7 @@ METHODS: dict[str, OpenSearch] = {
     "memtune: TPE, halving from a quarter": use_memtune(),
     "prior of the other tables": use_memtune(list_prior=_list_best_tenth),
     "trainings of the other tables": use_memtune(list_prior=_list_trainings_of_best_tenth),
+    "priors of the spaces": use_memtune(list_prior=_draw_from_priors_of_spaces),
     "wrong prior": use_memtune(list_prior=_list_worst_tenth),
     "TPE, halving from a quarter, cap 4": use_memtune(max_survivors=4),
     "TPE, halving from a quarter, shared rungs": use_memtune(per_family=False),

@@ -229,6 +229,7 @@ def _print_prior(resolved: "ResolvedStudy") -> None:
         missing = {
             "papers": "the spaces have no [[points]]",
             "studies": "no other study has a complete trial",
+            "none": "the study has none",
         }
         out.print_line(f"prior: none, because {missing[sampler.prior]}")
     elif points and not sampler.follows_prior(len(resolved.study.objectives)):

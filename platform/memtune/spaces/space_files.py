@@ -168,7 +168,8 @@ class _TableReader:
             raise self._make_error(
                 place, f'{BRANCH_KEY} names the field that holds the chosen option, such as "family"', key
             )
-        options = {name: value for name, value in table.items() if name != BRANCH_KEY}
+        written = (BRANCH_KEY, PRIOR_KEY, CONFIDENCE_KEY)
+        options = {n: v for n, v in table.items() if n not in written or isinstance(v, dict)}
         if not options:
             raise self._make_error(
                 place, f"a branch needs options: sub-tables such as [{tree.join_name(place, 'adam')}]", table
@@ -178,10 +179,9 @@ class _TableReader:
                 raise self._make_error(
                     tree.join_name(place, name), "a branch holds only its options, each a table", option
                 )
-        return tree.Branch(
-            key,
-            {name: self._read_group(option, tree.join_name(place, name)) for name, option in options.items()},
-        )
+        groups = {n: self._read_group(option, tree.join_name(place, n)) for n, option in options.items()}
+        choice = self._add_prior(tree.Categorical(tuple(groups)), table, place)
+        return tree.Branch(key, groups, prior=choice.prior)
 
     def _read_leaf(self, kind: str, table: Mapping[str, Any], place: str) -> tree.Leaf:
         for name in table:

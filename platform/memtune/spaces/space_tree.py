@@ -297,6 +297,7 @@ class Branch:
     is_key_written: bool = True
     field: str = ""
     """Where the groups hold the choice, if the key is not its place in the configuration."""
+    prior: Prior | None = None
 
     def sample(self, chooser: Chooser, name: str) -> dict[str, Any]:
         """The chosen option's group."""
@@ -307,7 +308,8 @@ class Branch:
 
     def describe(self) -> dict[str, Any]:
         """As in a space file, every default filled in."""
-        return {"one_of": self.key, **{option: group.describe() for option, group in self.options.items()}}
+        options = {option: group.describe() for option, group in self.options.items()}
+        return {"one_of": self.key, **_describe_prior(self.prior), **options}
 
     def size(self) -> int | None:
         """The sum of the options' sizes."""
@@ -316,9 +318,8 @@ class Branch:
     def parameters(self, name: str, place: str, conditions: Mapping[str, str]) -> Iterator[Parameter]:
         """The choice itself, then every option's parameters."""
         choice = join_name(name, self.key)
-        yield Parameter(
-            choice, self.field or join_name(place, self.key), Categorical(tuple(self.options)), conditions
-        )
+        leaf = Categorical(tuple(self.options), self.prior)
+        yield Parameter(choice, self.field or join_name(place, self.key), leaf, conditions)
         for option, group in self.options.items():
             yield from group.parameters(join_name(name, option), place, {**conditions, choice: option})
 

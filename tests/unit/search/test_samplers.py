@@ -296,15 +296,26 @@ def test_the_first_asks_of_a_prior_take_its_points():
     assert found == {ask: points.get(ask) for ask in range(12)}
 
 
-def test_a_prior_leaves_what_it_does_not_believe_to_chance():
+def test_trials_of_a_prior_have_what_its_points_believe_under_every_option_that_is_open():
     space = JointSpace(read_space(SPACE, "space.toml"))
-    prior = PriorTrials([{"optimiser.adam.learning_rate": 1e-3}] * 20, space)
-    good = [trial.params for trial in prior.make_trials(0, {}) if trial.value == -math.inf]
-    adam = [params for params in good if params["optimiser.kind"] == "adam"]
-    assert 3 < len(adam) < 17
-    assert {params["optimiser.adam.learning_rate"] for params in adam} == {1e-3}
-    assert len({params["model.width"] for params in good}) == len(good)
-    assert all("optimiser.adam.learning_rate" not in params for params in good if params not in adam)
+    rates = {"optimiser.adam.learning_rate": 1e-3, "optimiser.sgd.learning_rate": 1.0}
+    for point, expected in (
+        (rates, rates),
+        (rates | {"optimiser.kind": "sgd"}, {"optimiser.kind": "sgd", "optimiser.sgd.learning_rate": 1.0}),
+    ):
+        trials = PriorTrials([point] * 20, space).make_trials(0, {})
+        good = [trial.params for trial in trials if trial.value == -math.inf]
+        assert good == [expected] * 20
+
+
+def test_a_prior_of_learning_rates_does_not_hide_which_optimiser_is_better():
+    """Led trials learn what the prior does not say as those of a study without a prior do."""
+    rates = [{"optimiser.adam.learning_rate": 1e-3, "optimiser.sgd.learning_rate": 1.0}] * 20
+    searches = [search(30, seed=seed, prior_points=rates) for seed in range(10)]
+    late = [found["optimiser"]["kind"] for each in searches for found in each[12::2]]
+    assert late.count("adam") > 0.7 * len(late)
+    startup = [found["optimiser"]["kind"] for each in searches for found in each[:6:2]]
+    assert 0.2 < startup.count("adam") / len(startup) < 0.8
 
 
 def test_a_prior_that_its_trials_contradict_is_given_up_and_the_startup_is_that_of_the_others():

@@ -102,6 +102,10 @@ def test_the_question_is_not_a_parameter():
         ("field = { choice = [1, 2], prior = 3 }", "prior is not a value of the parameter (allowed: 1, 2)"),
         ("field = { int = [1, 9], prior = 2, confidence = 1 }", 'confidence must be one of "low", "medium"'),
         ("field = { int = [1, 9], confidence = 'low' }", "confidence says how firm a prior is; add prior"),
+        (
+            "field = { one_of = 'kind', prior = 'sgd', adam = {}, asgd = {} }",
+            "[model.field] prior is not a value of the parameter (allowed: 'adam', 'asgd'), got 'sgd'",
+        ),
         ("field = { int = [1, 2], float = [1, 2] }", "of one kind, not both int and float"),
         ("field = { flaot = [0.0, 1.0] }", '[model.field] unknown kind "flaot"; did you mean "float"?'),
         ("field = { choices = [1, 2] }", 'unknown kind "choices"; did you mean "choice"?'),

@@ -153,11 +153,25 @@ def test_points_of_a_prior_are_itself_and_values_near_it():
         tie = { choice = [false, true], prior = true, confidence = "low" }
         [training]
         rate = { float = [1e-4, 1.0], log = true, prior = 1e-2 }
+        [training.optimiser]
+        one_of = "kind"
+        prior = "sgd"
+        confidence = "high"
+        adam = {}
+        sgd = {}
         """,
         "test",
     )
     points: list[dict[str, Any]] = draw_prior_points(space, 400)
-    assert points[0] == {"model.layers": 2, "model.tie": True, "training.rate": 1e-2}
+    assert points[0] == {
+        "model.layers": 2,
+        "model.tie": True,
+        "training.rate": 1e-2,
+        "training.optimiser.kind": "sgd",
+    }
+    assert 0.9 < statistics.mean(point["training.optimiser.kind"] == "sgd" for point in points) < 0.98
+    described = space.describe()["training"]["optimiser"]
+    assert described == {"one_of": "kind", "prior": "sgd", "confidence": "high", "adam": {}, "sgd": {}}
     assert 1.8 < statistics.mean(point["model.layers"] for point in points) < 2.4
     assert 0.7 < statistics.mean(point["model.tie"] for point in points) < 0.8
     assert statistics.median(point["training.rate"] for point in points) == pytest.approx(1e-2, rel=0.3)

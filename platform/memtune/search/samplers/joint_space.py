@@ -8,7 +8,7 @@ Sobol (1967), "On the Distribution of Points in a Cube and the Approximate Evalu
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from random import Random
 from typing import Any
 
@@ -182,6 +182,46 @@ class BranchSampler(RestrictedSampler):
             if conditions.items() <= drawn.items():
                 drawn |= super().sample_relative(study, trial, group)
         return drawn
+
+
+class LedSampler(optuna.samplers.BaseSampler):
+    """A sampler that draws the believed parameters as `led` does, and the others as `free` does."""
+
+    def __init__(
+        self,
+        led: optuna.samplers.BaseSampler,
+        free: optuna.samplers.BaseSampler,
+        believed: Collection[str],
+        space: JointSpace,
+    ) -> None:
+        self._led, self._free, self._believed, self._space = led, free, believed, space
+
+    def infer_relative_search_space(
+        self, study: optuna.Study, trial: FrozenTrial
+    ) -> dict[str, BaseDistribution]:
+        """Every parameter of the joint space."""
+        return self._space.distributions
+
+    def sample_relative(
+        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        """A value of every parameter that the trial needs."""
+        drawn: dict[str, Any] = {}
+        for conditions, group in self._space.groups:
+            if not conditions.items() <= drawn.items():
+                continue
+            for sampler, is_led in ((self._led, True), (self._free, False)):
+                part = {name: each for name, each in group.items() if (name in self._believed) == is_led}
+                drawn |= sampler.sample_relative(study, trial, part) if part else {}
+                for name in [name for name in part if name not in drawn]:
+                    drawn[name] = sampler.sample_independent(study, trial, name, part[name])
+        return drawn
+
+    def sample_independent(
+        self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+    ) -> Any:
+        """As the free sampler: of a parameter that has a single value."""
+        return self._free.sample_independent(study, trial, param_name, param_distribution)
 
 
 class JointSampler(RestrictedSampler):

@@ -27,7 +27,9 @@ from memtune.search.samplers.joint_space import (
     BranchSampler,
     JointSampler,
     JointSpace,
+    LedSampler,
     OrderedNsga2Sampler,
+    RestrictedSampler,
     SobolSampler,
 )
 from memtune.search.samplers.observed_values import (
@@ -70,6 +72,8 @@ class PriorTrials:
         The first of the asks that the prior leads take points themselves.
         """
         self._points, self._space, self._first_ask = points[:MAX_PRIOR_POINTS], space, first_ask
+        self.believed = {name for point in self._points for name in point}
+        """The parameters of which any point has a value."""
         tried = min(MAX_TRIED_POINTS, len(points))
         self._point_asks = range(first_ask, first_ask + LED_EVERY * tried, LED_EVERY)
 
@@ -129,11 +133,14 @@ class PriorTrials:
         return fmean(_compare_curves(own, other) for own in led for other in free) < MIN_SHARE
 
     def _fill_point(self, point: Mapping[str, Scalar], drawn: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
-        """A point with drawn values of the parameters of its branches of which the prior believes nothing."""
+        """A point with drawn values of the parameters that other points have and this one needs.
+
+        It has those of all options of a branch whose choice no point has.
+        """
         filled: dict[str, Scalar] = {}
         for conditions, group in self._space.groups:
-            if conditions.items() <= filled.items():
-                filled |= {name: point.get(name, drawn[name]) for name in group}
+            if all(filled.get(name, option) == option for name, option in conditions.items()):
+                filled |= {name: point.get(name, drawn[name]) for name in group if name in self.believed}
         return filled
 
     def _make_trial(self, parameters: Mapping[str, Scalar], value: float) -> FrozenTrial:
@@ -183,9 +190,9 @@ class SamplerConfig(Value):
     """How configurations are drawn before the sampler learns."""
     startup_trials: int = Field(default=10, ge=1, json_schema_extra={"unit": "trials"})
     """Trials before the sampler learns, two per family at least."""
-    prior: Literal["papers", "studies"] | None = None
-    """Beliefs before the first trial: the settings of papers, or the best tenth of this home's earlier
-    studies; default: the priors of the spaces' parameters."""
+    prior: Literal["papers", "studies", "none"] | None = None
+    """Beliefs before the first trial: the settings of papers, the best tenth of this home's earlier studies,
+    or none; default: the priors of the spaces' parameters."""
     stopped_trials: Literal["as_reported", "extrapolated"] = "as_reported"
     """The value with which a trial stopped early counts."""
     options: dict[str, Scalar] = Field(default_factory=dict)
@@ -250,7 +257,8 @@ class SamplerFactory:
         if kind == "nsga2":
             return self._make_nsga2(seed, observed, startup, {t.number: ask for ask, t in asked.items()})
         prior = self.prior.make_trials(ask_number, asked)
-        if not prior and self.prior.count_startup(asked) < self._startup_trials:
+        is_startup = self.prior.count_startup(asked) < self._startup_trials
+        if is_startup and not prior:
             return startup
         if kind in SAMPLERS:
             own = SAMPLERS[kind](SamplerRequest(seed, self._config.options))
@@ -258,8 +266,17 @@ class SamplerFactory:
         if kind == "gp":
             gp, completed = GPSampler(seed=seed, n_startup_trials=1), complete_trials(observed, self._space)
             return JointSampler(gp, completed, self._space, startup)
+        if not prior:
+            return self._make_tpe(BranchSampler, seed, observed)
+        led = self._make_tpe(RestrictedSampler, seed, [*prior, *observed])
+        free = drawn if is_startup else self._make_tpe(RestrictedSampler, seed, observed)
+        return LedSampler(led, free, self.prior.believed, self._space)
+
+    def _make_tpe(
+        self, restricted: type[RestrictedSampler], seed: int, trials: Sequence[FrozenTrial]
+    ) -> BaseSampler:
         tpe = TPESampler(seed=seed, n_startup_trials=0, multivariate=True)
-        return BranchSampler(tpe, self._attach([*prior, *observed]), self._space, self._objective_count)
+        return restricted(tpe, self._attach(trials), self._space, self._objective_count)
 
     @property
     def _objective_count(self) -> int:

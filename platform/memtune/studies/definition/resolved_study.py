@@ -196,6 +196,8 @@ class ResolvedStudy:
                 return [adapt_point(self.space, point) for point in self.space.paper_points]
             case "studies":
                 return list_prior_points(self.settings.study_database, self.space, self.id)
+            case "none":
+                return []
             case None:
                 return draw_prior_points(self.space, MAX_PRIOR_POINTS)
 
