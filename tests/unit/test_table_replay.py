@@ -37,9 +37,11 @@ from benchmarks.tables.simulation import (
     SimulatedTrial,
     Simulation,
 )
+from benchmarks.tables.space_priors import add_priors, derive_priors
 from memtune.search import Proposals, SamplerConfig
 from memtune.search.early_stopping import SuccessiveHalvingConfig
-from memtune.spaces import Space, combine_spaces, read_space
+from memtune.spaces import Space, combine_spaces, load_space, read_space
+from memtune.spaces.space_tree import Prior
 from memtune.studies.definition.study_terms import Resources
 from memtune.studies.executor import ExecutorRun, StopRequest
 from memtune.trial_state import TrialState
@@ -320,3 +322,64 @@ def test_a_spike_of_one_seed_does_not_improve_the_other(table: CurveTable) -> No
     noise = [curve.costs[1] - curve.mean_costs[1] for curve in curves]
     assert max(noise) == pytest.approx(1.1 / np.sqrt(2))
     assert min(noise) == pytest.approx(-MAX_GAIN_DEVIATIONS * landscape.noise_deviation)
+
+
+def test_a_prior_is_what_the_best_trainings_have_in_common_and_none_where_they_have_nothing() -> None:
+    space = combine_spaces(
+        read_space(
+            f"""
+            [model]
+            family = "{family}"
+            width = {{ int = [1, 99] }}
+            dropout = {{ float = [0.0, 1.0] }}
+            [training]
+            clip_norm = {{ float = [0.01, 1.0], log = true }}
+            [training.optimiser]
+            one_of = "kind"
+            adam = {{}}
+            sgd = {{}}
+            """,
+            "space.toml",
+        )
+        for family in ("lstm", "rnn")
+    )
+    known = [
+        Curve(
+            configuration={},
+            parameters={
+                "family": "lstm",
+                "lstm.model.width": 50,
+                "lstm.model.dropout": (place % 10) / 9,
+                "lstm.training.clip_norm": 0.1 if place < 10 else 1.0,
+                "lstm.training.optimiser.kind": "adam" if place < 10 else "sgd",
+            },
+            family="lstm",
+            seed=0,
+            tokens=(1,),
+            costs=(float(place),),
+            seconds=(1.0,),
+        )
+        for place in range(50)
+    ]
+    expected = {
+        "lstm.training.clip_norm": Prior(0.1, "high"),
+        "lstm.training.optimiser.kind": Prior("adam", "high"),
+    }
+    assert derive_priors(space, known) == expected
+    found = {p.name: p.leaf.prior for p in add_priors(space, expected).parameters() if p.leaf.prior}
+    assert found == expected
+
+
+def test_the_spaces_of_the_package_state_the_priors_that_the_recorded_tables_give(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["tables", "priors"])
+    main()
+    stated = [
+        f'{path.stem}.{found.name}: prior = {json.dumps(prior.value)}, confidence = "{prior.confidence}"'
+        for path in (Path(__file__).parents[2] / "search_spaces").glob("*.toml")
+        if path.stem != "all_families"
+        for found in load_space(path).parameters()
+        if (prior := getattr(found.leaf, "prior", None))
+    ]
+    assert sorted(stated) == capsys.readouterr().out.splitlines()
