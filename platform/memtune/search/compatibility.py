@@ -61,6 +61,15 @@ class RestrictedStudy:
         return self.get_trials(deepcopy, states)
 
 
+def read_enqueued(trial: FrozenTrial) -> dict[str, Any]:
+    """The parameters with which a trial was enqueued; a sampler draws the others.
+
+    Reason: a sampler draws the parameters of the branches that these choose, and Optuna keeps them under a
+    system attribute. Fallback: none are known, and those parameters are drawn independently.
+    """
+    return dict(trial.system_attrs.get("fixed_params", {}))
+
+
 def add_read_cache(database: optuna.storages.RDBStorage) -> optuna.storages.BaseStorage:
     """The database behind Optuna's cache, which reads ended trials once.
 

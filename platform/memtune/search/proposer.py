@@ -344,11 +344,19 @@ class Proposer:
         return self._ask_sampler(history)
 
     def _find_next_point(self, history: History) -> Mapping[str, Scalar]:
-        """The parameters that the next ask takes: those of a prior, or those of the alternative in turn."""
+        """The parameters that the next ask takes: those of a prior, and of the alternative in turn."""
         prior = self._samplers.prior
-        if prior.leads(history.asks, history.list_learnt()):
-            return prior.find_point(history.asks) or {}
-        return self._find_point_in_turn(history)
+        is_led = prior.leads(history.asks, history.list_learnt())
+        believed = (is_led and prior.find_point(history.asks)) or {}
+        if is_led and self._is_chosen_by_prior:
+            return believed
+        return {**self._find_point_in_turn(history), **believed}
+
+    @property
+    def _is_chosen_by_prior(self) -> bool:
+        """Whether a prior says which alternative is good; if not, what it leads is a turn of one."""
+        chosen = {name for choice in self._candidates.alternatives for name in choice}
+        return not chosen.isdisjoint(self._samplers.prior.believed)
 
     def _find_point_in_turn(self, history: History) -> Mapping[str, Scalar]:
         """The parameters that choose the alternative with the fewest trials; empty when each has enough.
@@ -356,7 +364,8 @@ class Proposer:
         Where the sampler's points were rejected, those of an untried point; without one the next alternative.
         """
         alternatives = self._candidates.alternatives
-        starts = history.count_starts(self._samplers.prior.list_led(history.list_learnt()))
+        led = self._samplers.prior.list_led(history.list_learnt()) if self._is_chosen_by_prior else ()
+        starts = history.count_starts(led)
         for place in sorted(range(len(alternatives)), key=starts.__getitem__):
             choice = alternatives[place]
             if starts[place] >= self._trials_per_alternative or place in self._untriable:

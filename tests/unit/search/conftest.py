@@ -59,6 +59,7 @@ def open_study(storage: str) -> Callable[..., Proposals]:
         name: str = "s",
         guard: Callable[[], None] = lambda: None,
         initial_points: Sequence[dict[str, Any]] = (),
+        prior_points: Sequence[dict[str, Any]] = (),
         compared: str = "model.family",
     ) -> Proposals:
         sampler = SamplerConfig(kind=kind, seed=seed, startup_trials=4)
@@ -73,6 +74,7 @@ def open_study(storage: str) -> Callable[..., Proposals]:
             guard,
             lambda: initial_points,
             compared=compared,
+            list_prior_points=lambda: prior_points,
         )
 
     return open_study

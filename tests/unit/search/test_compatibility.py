@@ -14,6 +14,7 @@ from memtune.search.compatibility import (
     RestrictedStudy,
     add_read_cache,
     forget_offsets,
+    read_enqueued,
     read_sampler_attributes,
 )
 
@@ -55,6 +56,21 @@ def test_tpe_reads_trials_through_the_restricted_study_only(monkeypatch: pytest.
     space = SAMPLERS["tpe"]().infer_relative_search_space(restricted, new)
     assert space == {"rate": distribution}
     assert SAMPLERS["tpe"]().infer_relative_search_space(study, new) == {}
+
+
+def test_a_sampler_sees_the_parameters_with_which_a_trial_was_enqueued() -> None:
+    seen: list[dict[str, Any]] = []
+
+    class Sampler(optuna.samplers.RandomSampler):
+        def infer_relative_search_space(self, study: Any, trial: Any) -> dict[str, Any]:
+            seen.append(read_enqueued(trial))
+            return {}
+
+    study = optuna.create_study(sampler=Sampler())
+    study.enqueue_trial({"rate": 0.5, "kind": "sgd"})
+    for _ in range(2):
+        study.ask().suggest_float("width", 0.0, 1.0)
+    assert seen == [{"rate": 0.5, "kind": "sgd"}, {}]
 
 
 @pytest.mark.parametrize("count", [1, 2])

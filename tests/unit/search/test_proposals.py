@@ -12,7 +12,7 @@ from memtune.search.trial_store import DUPLICATE_OF_KEY, read_outcome
 from memtune.spaces import combine_spaces, read_space
 from memtune.trial_state import StopReason, TrialEnd, TrialState
 from memtune.values import flatten
-from tests.unit.search.conftest import make_space
+from tests.unit.search.conftest import FAMILIES, make_space
 
 STOPPED_EARLY = TrialEnd(reason=StopReason.EARLY_STOPPING, detail="not among the best third")
 OUT_OF_MEMORY = TrialEnd(reason=StopReason.ERROR, detail="out of memory")
@@ -300,16 +300,13 @@ def test_nothing_is_printed(open_study, capfd):
     assert capfd.readouterr() == ("", "")
 
 
-FAMILIES = {"lstm", "rnn", "scrn", "lstmn"}
-
-
 @ALL
 def test_every_family_has_a_trial_before_any_has_a_second(open_study, kind):
     first = open_study("families", kind=kind)
     drawn = [first.ask().configuration["model"]["family"] for _ in range(2)]
     resumed = open_study("families", kind=kind)
     drawn += [resumed.ask().configuration["model"]["family"] for _ in range(2)]
-    assert set(drawn) == FAMILIES
+    assert set(drawn) == set(FAMILIES)
 
 
 @pytest.mark.parametrize("kind", ["random", "gp"])
@@ -359,6 +356,18 @@ def test_an_alternative_of_which_few_points_may_start_is_tried_with_these(open_s
     assert sorted(model["width"] for model in drawn if model["family"] == "rnn") == [1, 2]
 
 
+def test_what_a_prior_leads_is_a_turn_of_an_alternative_unless_it_says_which_is_good(open_study):
+    widths = {f"{family}.model.width": 3 for family in FAMILIES}
+    proposals = open_study("families", "tpe", prior_points=[widths] * 20)
+    drawn = [proposals.ask().configuration["model"] for _ in FAMILIES]
+    assert {model["family"] for model in drawn} == set(FAMILIES)
+    assert [model["width"] for model in drawn[::2]] == [3, 3]
+    chosen = open_study("families", "tpe", name="t", prior_points=[{"family": "rnn"}] * 20)
+    drawn = [chosen.ask().configuration["model"] for _ in range(8)]
+    assert [model["family"] for model in drawn[:6:2]] == ["rnn"] * 3
+    assert {model["family"] for model in drawn[1::2]} == set(FAMILIES)
+
+
 POINTS: list[dict[str, Any]] = [
     {"optimiser.kind": "adam", "optimiser.adam.learning_rate": 2e-3, "model.memory_size": 7},
     {"optimiser.kind": "sgd"},
@@ -384,7 +393,7 @@ def test_a_family_that_is_refused_is_tried_again_a_few_times(open_study, storage
         return "too large" if family == "scrn" or (family == "rnn" and width > 60) else None
 
     proposals = open_study("families", refuse=refuse)
-    assert {proposals.ask().configuration["model"]["family"] for _ in range(3)} == FAMILIES - {"scrn"}
+    assert {proposals.ask().configuration["model"]["family"] for _ in range(3)} == {*FAMILIES} - {"scrn"}
     refused = [outcome.family for outcome in StudyReader(storage).read("s").refused]
     assert refused.count("scrn") == 5
 

@@ -16,7 +16,7 @@ import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import FrozenTrial
 
-from memtune.search.compatibility import RestrictedStudy
+from memtune.search.compatibility import RestrictedStudy, read_enqueued
 from memtune.spaces import Categorical, Integer, Real, Scalar, Space
 
 
@@ -177,10 +177,10 @@ class BranchSampler(RestrictedSampler):
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         """A value of every parameter that the trial needs."""
-        drawn: dict[str, Any] = {}
+        drawn = read_enqueued(trial)
         for conditions, group in self._space.groups:
             if conditions.items() <= drawn.items():
-                drawn |= super().sample_relative(study, trial, group)
+                drawn = super().sample_relative(study, trial, group) | drawn
         return drawn
 
 
@@ -206,13 +206,13 @@ class LedSampler(optuna.samplers.BaseSampler):
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         """A value of every parameter that the trial needs."""
-        drawn: dict[str, Any] = {}
+        drawn = read_enqueued(trial)
         for conditions, group in self._space.groups:
             if not conditions.items() <= drawn.items():
                 continue
             for sampler, is_led in ((self._led, True), (self._free, False)):
                 part = {name: each for name, each in group.items() if (name in self._believed) == is_led}
-                drawn |= sampler.sample_relative(study, trial, part) if part else {}
+                drawn = (sampler.sample_relative(study, trial, part) if part else {}) | drawn
                 for name in [name for name in part if name not in drawn]:
                     drawn[name] = sampler.sample_independent(study, trial, name, part[name])
         return drawn
