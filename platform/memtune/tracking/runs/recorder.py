@@ -15,6 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
@@ -31,18 +32,8 @@ from memtune.tracking.mlflow_connection import (
     translate_mlflow_errors,
 )
 from memtune.tracking.runs import run_tags
-from memtune.tracking.runs.run_store import (
-    CorpusInput,
-    EndRun,
-    LogReport,
-    ReconcileRuns,
-    RecordedTrial,
-    RunCommand,
-    RunKey,
-    StartRun,
-    WriteFiles,
-)
-from memtune.tracking.runs.run_writer import DrawFigures, RunWriter
+from memtune.tracking.runs.run_store import CorpusInput, RecordedTrial, RunKey
+from memtune.tracking.runs.run_writer import DrawFigures, RunCommand, RunWriter
 from memtune.trial_state import TrialEnd, TrialState
 
 if TYPE_CHECKING:
@@ -187,7 +178,8 @@ class DeliveryQueue(Generic[Key, Message]):
             except Exception as error:
                 attempts = attempts + 1 if len(commands) == left and self._is_doubtful(error) else 0
                 if self._is_permanent(error) or attempts >= MAX_DOUBTFUL_ATTEMPTS:
-                    self._drop(key, commands.popleft(), error)
+                    commands.popleft()
+                    self._drop(key, error)
                     backoff.reset()
                     attempts = 0
                     continue
@@ -199,8 +191,8 @@ class DeliveryQueue(Generic[Key, Message]):
         if failed_since is not None and not commands:
             logger.warning("tracking is available again after %.0f s", time.monotonic() - failed_since)
 
-    def _drop(self, key: Key, command: Message, error: Exception) -> None:
-        problem = f"{type(command).__name__} of {key} was not recorded: {error}"
+    def _drop(self, key: Key, error: Exception) -> None:
+        problem = f"an entry of {key} was not recorded: {error}"
         self.problems.append(problem)
         logger.error("%s", problem)
 
@@ -244,8 +236,14 @@ class Recorder:
         `description` is Markdown; `record_conclusion` replaces it.
         """
         self._study = study
-        opening = StartRun(
-            name, _read_clock_ms(), dict(parameters), _build_tags(tags), dataset, description=description
+        opening = partial(
+            self._runs.start_run,
+            name=name,
+            time_ms=_read_clock_ms(),
+            parameters=dict(parameters),
+            tags=_build_tags(tags),
+            dataset=dataset,
+            description=description,
         )
         self._enqueue_start(RunKey(study), opening)
 
@@ -265,22 +263,30 @@ class Recorder:
         stored as `memtune.<name>`. Validations that the store holds beyond `max_tokens` are dropped.
         `description` is Markdown, shown below the trial's status.
         """
-        opening = StartRun(
-            name, _read_clock_ms(), dict(parameters), _build_tags(tags), dataset, max_tokens, description
+        opening = partial(
+            self._runs.start_run,
+            name=name,
+            time_ms=_read_clock_ms(),
+            parameters=dict(parameters),
+            tags=_build_tags(tags),
+            dataset=dataset,
+            max_tokens=max_tokens,
+            description=description,
         )
         self._enqueue_start(RunKey(self._study, identity), opening)
 
     def log_reports(self, identity: str, reports: Iterable[object]) -> None:
         """Record each report's numbers at its `tokens`; a step that is already recorded stays as it is."""
-        now = _read_clock_ms()
-        self._enqueue(identity, *(LogReport(now, report) for report in reports))
+        log = partial(self._runs.log_report, time_ms=_read_clock_ms())
+        self._enqueue(identity, *(partial(log, report=report) for report in reports))
 
     def log_files(self, identity: str | None, files: Mapping[str, bytes | str | Path]) -> None:
         """Store artifacts by relative name: bytes, a text, or the current content of a path.
 
         Without an identity they are those of the study's run.
         """
-        self._enqueue(identity, WriteFiles({name: _read_content(file) for name, file in files.items()}))
+        contents = {name: _read_content(file) for name, file in files.items()}
+        self._enqueue(identity, partial(self._runs.write_files, contents=contents))
 
     def finish_trial(
         self,
@@ -294,7 +300,14 @@ class Recorder:
 
         `validated_tokens` are those at its last report with a validation, see `list_recorded_trials`.
         """
-        ending = EndRun(state, end, _read_clock_ms(), validated_tokens, dict(figures or {}))
+        ending = partial(
+            self._runs.end_run,
+            time_ms=_read_clock_ms(),
+            state=state,
+            end=end,
+            validated_tokens=validated_tokens,
+            figures=dict(figures or {}),
+        )
         self._enqueue(identity, ending)
 
     def list_recorded_trials(self) -> dict[str, RecordedTrial]:
@@ -311,11 +324,12 @@ class Recorder:
 
         At tokens for which a figure is recorded, the new value counts.
         """
-        self._enqueue(None, LogReport(_read_clock_ms(), {"tokens": tokens, **figures}))
+        report = {"tokens": tokens, **figures}
+        self._enqueue(None, partial(self._runs.log_report, time_ms=_read_clock_ms(), report=report))
 
     def finish_study(self, state: TrialState = TrialState.COMPLETE) -> None:
         """End the study's run."""
-        self._enqueue(None, EndRun(state, None, _read_clock_ms()))
+        self._enqueue(None, partial(self._runs.end_run, time_ms=_read_clock_ms(), state=state))
 
     def reconcile(self, state_by_trial: Mapping[str, TrialState]) -> None:
         """Make the store agree with a study that was resumed after a crash; call it before any trial starts.
@@ -324,7 +338,9 @@ class Recorder:
         a duplicate run move to it and the duplicate is deleted. A run in status RUNNING whose trial has not
         ended becomes KILLED; `start_trial` reopens it.
         """
-        self._enqueue(None, ReconcileRuns(dict(state_by_trial), _read_clock_ms()))
+        states = dict(state_by_trial)
+        reconciling = partial(self._runs.reconcile_runs, state_by_trial=states, time_ms=_read_clock_ms())
+        self._enqueue(None, reconciling)
 
     @property
     def problems(self) -> list[str]:
@@ -345,7 +361,7 @@ class Recorder:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _enqueue_start(self, key: RunKey, command: StartRun) -> None:
+    def _enqueue_start(self, key: RunKey, command: RunCommand) -> None:
         self._started.add(key)
         self._delivery_queue.put(key, command)
 

@@ -1,8 +1,5 @@
 """Runs in the store: searches by tag, batches of entries, final status, merging of duplicate runs.
 
-The recorder's commands are values on their way to the store, which `RunWriter` carries out. Repeating a
-command that failed half-way changes nothing twice.
-
 Parameters are written as JSON (`true`, `0.1`, `null`; text unchanged), so that `parse_parameter` returns a
 typed value. A report's step is its number of tokens seen; its texts become tags, the last of each.
 """
@@ -48,60 +45,6 @@ class CorpusInput(Value):
     store: str
     vocabulary_size: int
     splits: dict[str, dict[str, int]]
-
-
-@dataclass(frozen=True)
-class StartRun:
-    """A run's name, parameters and tags; `time_ms` in milliseconds since the epoch."""
-
-    name: str
-    time_ms: int
-    parameters: dict[str, Any]
-    tags: dict[str, str]
-    dataset: CorpusInput | None = None
-    max_tokens: int | None = None
-    """Of a resumed trial: validations beyond these tokens are not in the study database and are dropped."""
-    description: str = ""
-    """Markdown for the pages."""
-
-
-@dataclass(frozen=True)
-class LogReport:
-    """One report of a trial, and when it arrived, in milliseconds since the epoch."""
-
-    time_ms: int
-    report: object
-
-
-@dataclass(frozen=True)
-class WriteFiles:
-    """Artifacts of a run: content by relative path."""
-
-    contents: dict[str, bytes]
-
-
-@dataclass(frozen=True)
-class EndRun:
-    """How and why a run ended, and when, in milliseconds since the epoch."""
-
-    state: TrialState
-    end: TrialEnd | None
-    time_ms: int
-    validated_tokens: int | None = None
-    """Tokens at a trial's last report with a validation; None for a study and where it is not known."""
-    figures: Mapping[str, float] = field(default_factory=dict)
-    """Figures of the whole trial, such as the money that it cost."""
-
-
-@dataclass(frozen=True)
-class ReconcileRuns:
-    """The states of the trials that have ended according to the study database, by identity."""
-
-    state_by_trial: dict[str, TrialState]
-    time_ms: int
-
-
-RunCommand = StartRun | LogReport | WriteFiles | EndRun | ReconcileRuns
 
 
 T = TypeVar("T")
@@ -192,21 +135,19 @@ def read_logged_values(client: "MlflowClient", run: "Run") -> LoggedValues:
     }
 
 
-def describe_end(command: EndRun, tokens: int = 0, description: str = "") -> dict[str, str]:
+def describe_end(state: TrialState, end: TrialEnd | None, tokens: int, description: str) -> dict[str, str]:
     """The tags that say how and why a run ended, at `tokens`.
 
     The status is the first paragraph of the description in the pages, above the trial's own.
     """
-    status = describe_status(command, tokens)
+    status = describe_status(state, end, tokens)
     tags = {
-        run_tags.STATE: command.state.value,
+        run_tags.STATE: state.value,
         run_tags.STATUS: status.partition("\n")[0][:MAX_STATUS_CHARACTERS],
         run_tags.NOTE: compose_note(status, description),
     }
-    if command.end is not None:
-        tags |= {run_tags.STOP_REASON: command.end.reason.value, run_tags.REASON: str(command.end)}
-    if command.validated_tokens is not None:
-        tags[run_tags.VALIDATED_TOKENS] = str(command.validated_tokens)
+    if end is not None:
+        tags |= {run_tags.STOP_REASON: end.reason.value, run_tags.REASON: str(end)}
     return tags
 
 
@@ -217,19 +158,19 @@ def drop_end_tags(client: "MlflowClient", run: "Run") -> None:
             client.delete_tag(run.info.run_id, name)
 
 
-def describe_status(command: EndRun, tokens: int) -> str:
+def describe_status(state: TrialState, end: TrialEnd | None, tokens: int) -> str:
     """How a trial ended, for readers, with the tokens at its last report.
 
-    >>> describe_status(EndRun(TrialState.STOPPED, None, 0), 300_000)
+    >>> describe_status(TrialState.STOPPED, None, 300_000)
     'stopped at 300,000 tokens'
     """
-    reason = command.end.detail if command.end is not None else ""
-    if command.state is TrialState.COMPLETE:
-        return "finished" if command.end is None or not reason else f"finished: {reason}"
+    reason = f": {end.detail}" if end is not None and end.detail else ""
+    if state is TrialState.COMPLETE:
+        return f"finished{reason}"
     place = f" at {tokens:,} tokens" if tokens else ""
-    if command.state is TrialState.FAILED:
-        return f"failed{place}: {command.end or 'no reason is recorded'}"
-    return f"{command.state.value}{place}" + (f": {reason}" if reason else "")
+    if state is TrialState.FAILED:
+        return f"failed{place}: {end or 'no reason is recorded'}"
+    return f"{state.value}{place}{reason}"
 
 
 def compose_note(status: str, description: str) -> str:
@@ -293,7 +234,13 @@ def merge_runs(client: "MlflowClient", runs: Sequence["Run"]) -> "Run":
     return kept
 
 
-def reconcile_runs(client: "MlflowClient", experiment_id: str, study: str, command: ReconcileRuns) -> None:
+def reconcile_runs(
+    client: "MlflowClient",
+    experiment_id: str,
+    study: str,
+    state_by_trial: Mapping[str, TrialState],
+    time_ms: int,
+) -> None:
     """Make the store agree with the resumed study: one run per trial, and RUNNING only for running trials.
 
     A run in status RUNNING of a trial that has not ended becomes KILLED.
@@ -307,18 +254,18 @@ def reconcile_runs(client: "MlflowClient", experiment_id: str, study: str, comma
         run = merge_runs(client, runs)
         if parent is not None and run.data.tags.get(run_tags.PARENT) != parent:
             client.set_tag(run.info.run_id, run_tags.PARENT, parent)
-        _correct_status(client, run, command.state_by_trial.get(identity), command.time_ms)
+        _correct_status(client, run, state_by_trial.get(identity), time_ms)
 
 
 def _correct_status(client: "MlflowClient", run: "Run", state: TrialState | None, time_ms: int) -> None:
     """Give the run the status of its ended trial; a run whose trial is open and that is RUNNING is KILLED."""
     if state is None and run.info.status == "RUNNING":
-        command = EndRun(TrialState.INTERRUPTED, None, time_ms)
+        state = TrialState.INTERRUPTED
         tokens = int(run.data.metrics.get(run_tags.TOKENS_METRIC, 0))
         description = parse_description(run.data.tags.get(run_tags.NOTE, ""))
         drop_end_tags(client, run)
-        PendingEntries(tags=describe_end(command, tokens, description)).send(client, run.info.run_id)
-        client.set_terminated(run.info.run_id, RUN_STATUS[command.state], command.time_ms)
+        PendingEntries(tags=describe_end(state, None, tokens, description)).send(client, run.info.run_id)
+        client.set_terminated(run.info.run_id, RUN_STATUS[state], time_ms)
     elif state is not None and run.info.status != RUN_STATUS[state]:
         client.set_terminated(run.info.run_id, RUN_STATUS[state], run.info.end_time or time_ms)
 

@@ -12,27 +12,22 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from memtune.objective import Objective
 from memtune.tracking.compatibility import forget_repository
 from memtune.tracking.mlflow_connection import ensure_experiment
 from memtune.tracking.runs import run_store, run_tags
-from memtune.tracking.runs.run_store import (
-    EndRun,
-    LogReport,
-    ReconcileRuns,
-    RunCommand,
-    RunKey,
-    StartRun,
-    WriteFiles,
-)
-from memtune.trial_state import TrialState
+from memtune.tracking.runs.run_store import CorpusInput, RunKey
+from memtune.trial_state import TrialEnd, TrialState
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
     from mlflow.tracking import MlflowClient
 
+RunCommand = Callable[[RunKey], None]
+"""A method of RunWriter with its arguments, but for the run."""
 Points = Sequence[tuple[int, float]]
 DrawFigures = Callable[[str, Objective, Mapping[str, Points]], dict[str, bytes]]
 """Draws the figures of a trial, as PNG files by name, from its name, its objective and its metrics: (tokens
@@ -64,7 +59,7 @@ class _OpenRun:
 
 
 class RunWriter:
-    """The runs of one experiment, written by one thread."""
+    """The runs of one experiment, written by one thread. Times are in milliseconds since the epoch."""
 
     def __init__(
         self, client: "MlflowClient", tracking_uri: str, experiment: str, draw_figures: DrawFigures
@@ -99,25 +94,12 @@ class RunWriter:
     def _execute_together(self, key: RunKey, commands: Sequence[RunCommand]) -> None:
         try:
             for command in commands:
-                self._carry_out(key, command)
+                command(key)
             self._send_pending(key)
         except Exception:
             if run := self._open_runs.get(key):
                 run.is_stale, run.pending, run.texts = True, run_store.PendingEntries(), {}
             raise
-
-    def _carry_out(self, key: RunKey, command: RunCommand) -> None:
-        match command:
-            case StartRun():
-                self._start_run(key, command)
-            case LogReport():
-                self._log_report(key, command)
-            case WriteFiles():
-                self._find_open_run(key).pending.files |= command.contents
-            case EndRun():
-                self._end_run(key, command)
-            case ReconcileRuns():
-                run_store.reconcile_runs(self._client, self._ensure_experiment_id(), key.study, command)
 
     def _ensure_experiment_id(self) -> str:
         """The experiment's id in the store, which creates it when needed."""
@@ -125,43 +107,65 @@ class RunWriter:
             self._experiment_id = ensure_experiment(self._client, self._tracking_uri, self._experiment)
         return self._experiment_id
 
-    def _start_run(self, key: RunKey, command: StartRun) -> None:
-        """Create the run, or find it and set it to running with what the store holds of it."""
+    def reconcile_runs(self, key: RunKey, state_by_trial: Mapping[str, TrialState], time_ms: int) -> None:
+        """Make the store agree with a resumed study; see `Recorder.reconcile`."""
+        experiment = self._ensure_experiment_id()
+        run_store.reconcile_runs(self._client, experiment, key.study, state_by_trial, time_ms)
+
+    def write_files(self, key: RunKey, contents: Mapping[str, bytes]) -> None:
+        """Add artifacts of a run, content by relative path, to the pending batch."""
+        self._find_open_run(key).pending.files |= contents
+
+    def start_run(
+        self,
+        key: RunKey,
+        name: str,
+        time_ms: int,
+        parameters: Mapping[str, Any],
+        tags: Mapping[str, str],
+        dataset: CorpusInput | None,
+        description: str,
+        max_tokens: int | None = None,
+    ) -> None:
+        """Create the run, or find it and set it to running with what the store holds of it.
+
+        Validations of a resumed trial beyond `max_tokens` are not in the study database and are dropped.
+        """
         self._send_pending(key)  # of a trial that lost its worker
-        tags = {**command.tags, **key.tags()}
+        status = TrialState.RUNNING.value
+        note = run_store.compose_note(status, description)
+        shown = {run_tags.STATE: status, run_tags.STATUS: status, run_tags.NOTE: note}
+        tags = {**tags, **key.tags(), **shown}
         parent = self._open_runs.get(RunKey(key.study)) if key.trial is not None else None
         if parent is not None:
             tags[run_tags.PARENT] = parent.run_id
-        status = TrialState.RUNNING.value
-        note = run_store.compose_note(status, command.description)
-        tags |= {run_tags.STATE: status, run_tags.STATUS: status, run_tags.NOTE: note}
         found = self._find_runs(key)
         if found:
             run = run_store.merge_runs(self._client, found)
-            if command.max_tokens is not None:
-                run = run_store.drop_surplus(self._client, run, command.max_tokens)
+            if max_tokens is not None:
+                run = run_store.drop_surplus(self._client, run, max_tokens)
             run_store.drop_end_tags(self._client, run)
-            self._client.update_run(run.info.run_id, status="RUNNING", name=command.name)
+            self._client.update_run(run.info.run_id, status="RUNNING", name=name)
         else:
-            run = self._create_run(key, command, tags)
+            run = self._create_run(key, name, time_ms, tags)
         opened = _OpenRun(
             run.info.run_id,
-            command.name,
+            name,
             run_tags.read_objective(tags),
             _read_ideal(tags),
-            command.description,
+            description,
             is_stale=bool(found),
         )
         self._open_runs[key] = opened
         # MLflow refuses to change a parameter.
         known = run.data.params
         opened.pending.parameters += [
-            parameter for parameter in run_store.to_params(command.parameters) if parameter.key not in known
+            parameter for parameter in run_store.to_params(parameters) if parameter.key not in known
         ]
         if found:
             opened.pending.tags |= tags
-        if command.dataset is not None:
-            self._client.log_inputs(opened.run_id, [run_store.to_dataset_input(command.dataset)])
+        if dataset is not None:
+            self._client.log_inputs(opened.run_id, [run_store.to_dataset_input(dataset)])
 
     def list_recorded(self, study: str) -> dict[str, run_store.RecordedTrial]:
         """The trials of a study whose end the store holds, by identity."""
@@ -172,30 +176,30 @@ class RunWriter:
             return []
         return run_store.find_runs(self._client, self._ensure_experiment_id(), key.tags())
 
-    def _create_run(self, key: RunKey, command: StartRun, tags: dict[str, str]) -> "Run":
+    def _create_run(self, key: RunKey, name: str, time_ms: int, tags: dict[str, str]) -> "Run":
         is_first_attempt = key not in self._attempted
         self._attempted.add(key)
         cut = {tag.key: tag.value for tag in run_store.to_tags(tags)}
-        run = self._client.create_run(self._ensure_experiment_id(), command.time_ms, cut, command.name)
+        run = self._client.create_run(self._ensure_experiment_id(), time_ms, cut, name)
         if key.trial is None and is_first_attempt:
             self._new_studies.add(key.study)
         return run
 
-    def _log_report(self, key: RunKey, command: LogReport) -> None:
+    def log_report(self, key: RunKey, time_ms: int, report: object) -> None:
         """Add the numbers that the store lacks and the texts that are new to the pending batch."""
         run = self._read_open_run(key)
-        step, numbers = run_store.read_report_numbers(command.report)
+        step, numbers = run_store.read_report_numbers(report)
         for name, value in numbers.items():
             if key.trial is None:
-                self._replace_metric(run, name, step, value, command.time_ms)
+                self._replace_metric(run, name, step, value, time_ms)
                 # A study's figures have a step for each of its trials: those before are forgotten.
                 known = run.values[name]
                 run.values[name] = {earlier: known[earlier] for earlier in known if earlier >= step}
             else:
-                self._add_metric(run, name, step, value, command.time_ms)
+                self._add_metric(run, name, step, value, time_ms)
         if numbers and key.trial is not None:
-            self._add_table_metrics(run, step, command.time_ms)
-        texts = run_store.read_report_texts(command.report).items()
+            self._add_table_metrics(run, step, time_ms)
+        texts = run_store.read_report_texts(report).items()
         new = {f"memtune.{name}": text for name, text in texts if run.texts.get(f"memtune.{name}") != text}
         run.texts |= new
         run.pending.tags |= new
@@ -232,20 +236,30 @@ class RunWriter:
             best = run.objective.choose_best([value for _, value in reached])
             self._log_best(run, reached[-1][0], best, round(1000 * time.time()))
 
-    def _end_run(self, key: RunKey, command: EndRun) -> None:
+    def end_run(
+        self,
+        key: RunKey,
+        time_ms: int,
+        state: TrialState,
+        end: TrialEnd | None = None,
+        validated_tokens: int | None = None,
+        figures: Mapping[str, float] = MappingProxyType({}),
+    ) -> None:
         """Send what is pending, with a trial's figures, then set the run's final status."""
         run = self._read_open_run(key)
         if key.trial is not None:
             self._draw_curve(run)
         tokens = max((step for values in run.values.values() for step in values), default=0)
-        tags = run_store.describe_end(command, tokens, run.description)
+        tags = run_store.describe_end(state, end, tokens, run.description)
+        if validated_tokens is not None:
+            tags[run_tags.VALIDATED_TOKENS] = str(validated_tokens)
         if key.trial is None:  # its description is the study's conclusion
             del tags[run_tags.NOTE]
         run.pending.tags |= tags
-        for name, value in command.figures.items():
-            self._replace_metric(run, name, tokens, round_figure(value), command.time_ms)
+        for name, value in figures.items():
+            self._replace_metric(run, name, tokens, round_figure(value), time_ms)
         self._send_pending(key)
-        self._client.set_terminated(run.run_id, run_store.RUN_STATUS[command.state], command.time_ms)
+        self._client.set_terminated(run.run_id, run_store.RUN_STATUS[state], time_ms)
         if key.trial is not None:  # the study's run stays, as the parent of trials
             del self._open_runs[key]
             forget_repository(run.run_id)
