@@ -31,7 +31,7 @@ from memtune.studies.definition.study_terms import (
     name_value,
     read_stored_terms,
 )
-from memtune.tasks import open_task
+from memtune.tasks import ProbeConfig, open_task
 from memtune.training import TrialSizes, compute_sizes
 from memtune.values import flatten
 
@@ -109,6 +109,14 @@ class StudyView:
         if self.corpus is None or not self.objective.has_ideal:
             return None
         return (self.corpus.manifest.ideal or {}).get("valid")
+
+    @cached_property
+    def chance(self) -> float | None:
+        """The accuracy of the best constant answer to a probe; None for other tasks, and without corpus."""
+        config = self.stored.trials[0].config
+        if not isinstance(config.task, ProbeConfig) or self.corpus is None:
+            return None
+        return config.task.open(self.corpus, config.protocol).chance
 
     @cached_property
     def epoch_tokens(self) -> int | None:

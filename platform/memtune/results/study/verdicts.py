@@ -6,9 +6,8 @@ p-values are corrected for its choice. Where an alternative led when the budget 
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from statistics import fmean
-from types import MappingProxyType
 from typing import Any
 
 from memtune.number_format import format_count
@@ -35,7 +34,6 @@ from memtune.seed_statistics import (
     decide_seeds,
 )
 from memtune.studies.definition.study_terms import Repeats, name_value
-from memtune.tasks import ProbeConfig
 from memtune.trial_state import TrialState
 from memtune.values import Value, flatten
 
@@ -44,8 +42,6 @@ FEW_CONFIGURATIONS_RATIO = 3
 """An alternative with fewer than a third of the configurations of another one is named."""
 TIED_MARGIN = 1e-9
 """Per cent or points: the rounding of means over seeds is below it."""
-_NO_REPEATS = Repeats()
-_WITHIN_LIMITS = " within the limits of [champion]"
 
 
 class Verdict(Value):
@@ -86,77 +82,25 @@ class Verdict(Value):
 
 def judge_study(view: StudyView) -> Verdict | None:
     """The verdict on a study within the limits of its rule; None before the first validation."""
-    if view.eligible is None:
+    ranking, objective, repeats = view.eligible, view.objective, view.terms.repeats
+    if ranking is None:
         return None
-    verdict = judge_ranking(
-        view.eligible,
-        view.objective,
-        view.checkpoint_root,
-        trials=view.trials,
-        expected=view.terms.alternatives,
-        repeats=view.terms.repeats,
-        unlimited=None if view.eligible is view.ranking else view.ranking,
-        refusals=view.refusals,
-        chance=find_chance(view),
-    )
-    if view.corpus is not None:
-        return verdict
-    name = view.terms.corpus
-    lost = f'The store does not have the text that the trials read as "{name}", so that sizes are unknown.'
-    return verdict.model_copy(update={"caveats": (*verdict.caveats, lost)})
-
-
-def find_chance(view: StudyView) -> float | None:
-    """The accuracy of the best constant answer to a probe; None for other tasks, and without the corpus."""
-    config = view.stored.trials[0].config
-    if not isinstance(config.task, ProbeConfig) or view.corpus is None:
-        return None
-    return config.task.open(view.corpus, config.protocol).chance
-
-
-def judge_ranking(
-    ranking: Ranking[StudyTrial],
-    objective: Objective,
-    checkpoint_root: str,
-    trials: Sequence[StudyTrial] = (),
-    expected: Sequence[str] = (),
-    repeats: Repeats = _NO_REPEATS,
-    unlimited: Ranking[StudyTrial] | None = None,
-    refusals: Mapping[str, Sequence[str]] = MappingProxyType({}),
-    chance: float | None = None,
-) -> Verdict:
-    """The verdict on a ranking; `trials` are all of the study, and `expected` its alternatives.
-
-    `unlimited` is the ranking without the limits of [champion], where these leave configurations out;
-    `refusals` say why the samples of alternatives without a trial were refused, and `chance` is the figure of
-    a guess.
-    """
-    bests = ranking.find_bests(lambda trial: trial.alternative)
     compared = select_compared(ranking)
-    decided = _decide(compared, trials, repeats) if repeats.until else None
+    decided = _decide(compared, view.trials, repeats) if repeats.until else None
     equal = decided.remaining if decided is not None and decided.end == "equal" else ()
-    comparisons = compare_all(compared, objective, checkpoint_root, equal)
+    comparisons = compare_all(compared, objective, view.checkpoint_root, equal)
     leaders = find_leaders(ranking)
-    nearest = comparisons[0] if comparisons else None
-    excluded = unlimited is not None and len(unlimited.configurations) > len(ranking.configurations)
+    are_significant = all(other.certainty == "significant" for other in comparisons)
     return Verdict(
         winner=ranking.winner.title,
-        headline=_write_headline(
-            ranking, nearest, leaders, objective, repeats, _WITHIN_LIMITS if excluded else ""
-        ),
-        is_settled=bool(comparisons)
-        and not leaders
-        and all(other.certainty == "significant" for other in comparisons),
+        headline=_write_headline(view, ranking, comparisons, leaders),
+        is_settled=bool(comparisons) and not leaders and are_significant,
         is_undecided=bool(leaders),
-        caveats=(
-            *_describe_chance(ranking.winner, objective, chance),
-            *_list_open(comparisons),
-            *_list_caveats(bests, compared, trials, expected, unlimited, refusals),
-        ),
+        caveats=tuple(_list_caveats(view, ranking, comparisons)),
         decision="" if decided is None else _describe_decision(decided, compared, objective, repeats),
         advice=_advise(ranking, comparisons, leaders, decided, repeats),
         comparisons=comparisons,
-        efforts=measure_efforts(trials, objective),
+        efforts=measure_efforts(view.trials, objective),
     )
 
 
@@ -181,54 +125,40 @@ def _has_several(ranking: Ranking[StudyTrial]) -> bool:
     return len(ranking.find_bests(lambda trial: trial.alternative)) > 1
 
 
-def _describe_chance(winner: Ranked, objective: Objective, chance: float | None) -> Iterator[str]:
-    """What a guess reaches, and whether the winner, or the lower end of its interval, is above it."""
-    if chance is not None:
-        bounds = winner.estimate.compute_interval(objective)
-        low = bounds[0] if bounds else objective.compute_figure(winner.estimate.cost)
-        guess = objective.format_figure(chance, DIGITS)
-        yield f"Chance is {guess}." if low > chance else f"Not above chance, which is {guess}."
-
-
-def _list_open(comparisons: Sequence[WinnerComparison]) -> Iterator[str]:
-    """That differences are open behind a nearest one that is decided."""
-    open_ones = [
+def _list_caveats(
+    view: StudyView, ranking: Ranking[StudyTrial], comparisons: Sequence[WinnerComparison]
+) -> Iterator[str]:
+    if view.chance is not None:
+        bounds = ranking.winner.estimate.compute_interval(view.objective)
+        low = bounds[0] if bounds else view.objective.compute_figure(ranking.winner.estimate.cost)
+        guess = view.objective.format_figure(view.chance, DIGITS)
+        yield f"Chance is {guess}." if low > view.chance else f"Not above chance, which is {guess}."
+    undecided = [
         f"{other.name} ({other.certainty})" for other in comparisons if other.certainty != "significant"
     ]
-    if open_ones and comparisons[0].certainty == "significant":
-        yield f"Still open against: {', '.join(open_ones)}."
-
-
-def _list_caveats(
-    bests: Mapping[str, Configuration[StudyTrial] | ShortTrial[StudyTrial]],
-    compared: Sequence[Ranked],
-    trials: Sequence[StudyTrial],
-    expected: Sequence[str],
-    unlimited: Ranking[StudyTrial] | None,
-    refusals: Mapping[str, Sequence[str]],
-) -> Iterator[str]:
+    if undecided and comparisons[0].certainty == "significant":
+        yield f"Still open against: {', '.join(undecided)}."
+    trials, bests = view.trials, ranking.find_bests(lambda trial: trial.alternative)
     tried = {trial.alternative for trial in trials}
     untried = [
         f"{name} ({format_count(len(reasons), 'sample')} refused, for instance because {reasons[0]})"
-        if (reasons := refusals.get(name))
+        if (reasons := view.refusals.get(name))
         else name
-        for name in expected
+        for name in view.terms.alternatives
         if name not in tried
     ]
-    anywhere = bests if unlimited is None else unlimited.find_bests(lambda trial: trial.alternative)
-    lacking = [
-        name for name in dict.fromkeys([*bests, *sorted(tried)]) if not _has_full_length(bests.get(name))
-    ]
-    short = [name for name in lacking if not _has_full_length(anywhere.get(name))]
-    excluded = [name for name in lacking if name not in short]
     if untried:
         yield f"Not tried: {', '.join(untried)}."
-    if untried and (unnamed := refusals.get("")):
+    if untried and (unnamed := view.refusals.get("")):
         samples = format_count(len(unnamed), "sample")
         yield f"Refused before its alternative was known: {samples}, for instance because {unnamed[0]}."
+    anywhere = (view.ranking or ranking).find_bests(lambda trial: trial.alternative)
+    known = dict.fromkeys([*bests, *sorted(tried)])
+    lacking = [name for name in known if not isinstance(bests.get(name), Configuration)]
+    short = [name for name in lacking if not isinstance(anywhere.get(name), Configuration)]
     if short:
         yield f"Without a trial of full length: {', '.join(short)}."
-    if excluded:
+    if excluded := [name for name in lacking if name not in short]:
         yield f"Of full length only outside the limits of [champion]: {', '.join(excluded)}."
     fewer = [name for name, found in bests.items() if isinstance(found, Configuration) and not found.place]
     if fewer:
@@ -245,26 +175,25 @@ def _list_caveats(
     few = [f"{name} ({count})" for name, count in counts.items() if FEW_CONFIGURATIONS_RATIO * count < most]
     if few:
         yield f"Far fewer configurations than the {most} of others: {', '.join(few)}."
-    diverged = Counter(trial.configuration for trial in trials if trial.is_repeat and trial.has_diverged)
     repeats = {trial.configuration: trial for trial in trials if trial.is_repeat}
     seeds = Counter(trial.configuration for trial in trials if trial.is_repeat)
+    diverged = Counter(trial.configuration for trial in trials if trial.is_repeat and trial.has_diverged)
     unstable = [
         f"{repeats[each].family} #{repeats[each].number} ({count} of {seeds[each]} seeds diverged)"
         for each, count in diverged.items()
     ]
     if unstable:
         yield f"Unstable: {', '.join(unstable)}."
-    winner, *others = compared
+    winner, *others = select_compared(ranking)
     if others and (names := _find_unequal_settings(winner, others[0], searched)):
         pair = f"{name_with_alternative(winner)} and {name_with_alternative(others[0])}"
         yield (
             f"{pair} also differ in what one or both alternatives have tried at one value only: "
             f"{', '.join(names)}."
         )
-
-
-def _has_full_length(found: Configuration[StudyTrial] | ShortTrial[StudyTrial] | None) -> bool:
-    return isinstance(found, Configuration)
+    if view.corpus is None:
+        name = view.terms.corpus
+        yield f'The store does not have the text that the trials read as "{name}", so that sizes are unknown.'
 
 
 def _find_unequal_settings(first: Ranked, second: Ranked, searched: Sequence[StudyTrial]) -> list[str]:
@@ -297,14 +226,12 @@ def _select_shared(trial: StudyTrial) -> dict[str, Any]:
 
 
 def _write_headline(
+    view: StudyView,
     ranking: Ranking[StudyTrial],
-    nearest: WinnerComparison | None,
+    comparisons: Sequence[WinnerComparison],
     leaders: Sequence[ShortTrial[StudyTrial]],
-    objective: Objective,
-    repeats: Repeats,
-    within_limits: str,
 ) -> str:
-    winner = ranking.winner
+    winner, objective = ranking.winner, view.objective
     figure = objective.format_cost(winner.estimate.cost, DIGITS)
     text = f"{name_with_alternative(winner)} is best with a validation {objective} of {figure}"
     if bounds := winner.estimate.compute_interval(objective):
@@ -317,21 +244,28 @@ def _write_headline(
             f"Undecided: {led.best.name} led with {own} at {led.tokens:,} {led.best.unit}, where the best "
             f"had {best}, when the study ended; of full length, {text}."
         )
-    if nearest is None and _has_several(ranking):
-        return f"{text}; no other alternative has full length{within_limits}, so nothing compares with it."
-    if nearest is None and len(ranking.configurations) > 1:
+    if not comparisons and len(ranking.configurations) > 1 and not _has_several(ranking):
         return f"{text}; the other configurations of full length have fewer seeds, so none ranks with it."
-    if nearest is None:
-        return f"{text}; no other configuration has full length{within_limits}, so nothing compares with it."
+    if not comparisons:
+        noun = "alternative" if _has_several(ranking) else "configuration"
+        has_more = len((view.ranking or ranking).configurations) > len(ranking.configurations)
+        within = " within the limits of [champion]" if has_more else ""
+        return f"{text}; no other {noun} has full length{within}, so nothing compares with it."
+    nearest = comparisons[0]
     if nearest.margin is None:
         other = objective.format_figure(nearest.figure, DIGITS)
         return f"{text}; {nearest.name} has {other}, but lacks seeds."
     if nearest.certainty == "equal":
-        within = repeats.describe_indifference(objective)
-        return f"{text}, but {nearest.name} is equal within {within}."
+        indifference = view.terms.repeats.describe_indifference(objective)
+        return f"{text}, but {nearest.name} is equal within {indifference}."
     if nearest.margin < TIED_MARGIN:
         return f"{text}, equal to {nearest.name}."
-    return f"{text}, {_describe_margin(nearest, objective)}{_describe_certainty(nearest)}."
+    text += f", {nearest.margin:.1f} {objective.margin_unit} better than {nearest.name}"
+    if not nearest.are_both_counted:
+        return f"{text}{_CERTAINTY[nearest.certainty]}."
+    if test := nearest.by_items:
+        text += f" ({test.describe_interval(objective)} over {test.pairs:,} {test.unit})"
+    return f"{text}{_CERTAINTY_OF_COUNTED[nearest.certainty]}."
 
 
 def _decide(compared: Sequence[Ranked], trials: Sequence[StudyTrial], repeats: Repeats) -> SeedDecision:
@@ -369,13 +303,6 @@ def _describe_decision(
     return sentences[decided.end]
 
 
-def _describe_margin(comparison: WinnerComparison, objective: Objective) -> str:
-    text = f"{comparison.margin:.1f} {objective.margin_unit} better than {comparison.name}"
-    if comparison.are_both_counted and (test := comparison.by_items):
-        text += f" ({test.describe_interval(objective)} over {test.pairs:,} {test.unit})"
-    return text
-
-
 _CERTAINTY = {
     "significant": ", and the difference is significant",
     "not significant": ", but the difference is not significant: seeds alone can explain it",
@@ -389,11 +316,6 @@ _CERTAINTY_OF_COUNTED = {
     "not tested": "; both learn by counting, so a seed changes nothing, and their validation items are not "
     "compared yet",
 }
-
-
-def _describe_certainty(comparison: WinnerComparison) -> str:
-    wordings = _CERTAINTY_OF_COUNTED if comparison.are_both_counted else _CERTAINTY
-    return wordings[comparison.certainty]
 
 
 _ADVICE_FOR_COUNTED: dict[Certainty, str] = {
@@ -429,9 +351,10 @@ def _advise(
     elif nearest.certainty == "not tested":
         advice = _ADVICE_FOR_ONE
     else:
+        look = min((look for look in LOOKS if look > nearest.seeds), default=MAX_SEEDS)
         advice = (
-            f"To find out, raise seeds under [repeats] to {_find_next_look(nearest.seeds) + 1} in the "
-            "study's file and run it with --resume; the test is corrected for repeated looks."
+            f"To find out, raise seeds under [repeats] to {look + 1} in the study's file and run it with "
+            "--resume; the test is corrected for repeated looks."
         )
     if nearest.counted:
         advice += f" {nearest.counted[0]} learns by counting: the seeds are those of the other."
@@ -460,10 +383,6 @@ def _describe_rest(
 
 
 _ADVICE_TO_GO_ON = "To find out, raise the budget and run the study with --resume."
-
-
-def _find_next_look(seeds: int) -> int:
-    return min((look for look in LOOKS if look > seeds), default=MAX_SEEDS)
 
 
 _ADVICE_FOR_SEVERAL = (

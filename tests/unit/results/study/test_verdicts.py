@@ -1,7 +1,10 @@
 """A verdict says whether the winner is really better, by the test over seeds, or over items without seeds."""
 
 import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
@@ -10,7 +13,8 @@ from memtune.corpora import import_corpus, open_corpus
 from memtune.objective import Objective
 from memtune.results.ranking.selection import Ranking, rank_trials
 from memtune.results.study.study_trials import StudyTrial
-from memtune.results.study.verdicts import Verdict, judge_ranking, judge_study
+from memtune.results.study.study_view import StudyView
+from memtune.results.study.verdicts import Verdict, judge_study
 from memtune.search import Outcome
 from memtune.seed_statistics import compare_results
 from memtune.storage.folder import Folder
@@ -45,6 +49,32 @@ def rank(costs: dict[str, list[float]]) -> Ranking[StudyTrial]:
     )
     assert found is not None
     return found
+
+
+def judge_ranking(
+    ranking: Ranking[StudyTrial],
+    objective: Objective,
+    checkpoint_root: str,
+    trials: Sequence[StudyTrial] = (),
+    alternatives: Sequence[str] = (),
+    repeats: Repeats | None = None,
+    unlimited: Ranking[StudyTrial] | None = None,
+    refusals: Mapping[str, Sequence[str]] | None = None,
+) -> Verdict:
+    """The verdict on a study with this ranking, and with `unlimited` without the limits of [champion]."""
+    terms = SimpleNamespace(alternatives=alternatives, repeats=repeats or Repeats())
+    view = SimpleNamespace(
+        eligible=ranking,
+        ranking=unlimited or ranking,
+        objective=objective,
+        checkpoint_root=checkpoint_root,
+        trials=trials,
+        terms=terms,
+        refusals=refusals or {},
+        corpus="in the store",
+        chance=None,
+    )
+    return require(judge_study(cast(StudyView, view)))
 
 
 @pytest.mark.parametrize(
