@@ -12,7 +12,7 @@ from memtune.ray_backend.ray_executor import RayExecutor
 from memtune.reports.learning_curves import draw_trial_figures
 from memtune.reports.live.live_display import LiveDisplay
 from memtune.reports.text_console import TextConsole
-from memtune.results.study.search_result import SearchResult
+from memtune.results.study.study_detail import SearchResult
 from memtune.results.study.study_view import StudyView
 from memtune.results.study_conclusion import conclude_study
 from memtune.search import StudyReader

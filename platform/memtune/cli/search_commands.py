@@ -16,7 +16,7 @@ from memtune.number_format import format_amount, format_count, format_duration
 
 if TYPE_CHECKING:
     from memtune.objective import Objective
-    from memtune.results.study.search_result import SearchResult
+    from memtune.results.study.study_detail import SearchResult
     from memtune.studies.definition.resolved_study import ResolvedStudy
     from memtune.studies.definition.study import Study
     from memtune.studies.study_check import CoreSeconds

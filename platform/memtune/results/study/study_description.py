@@ -10,9 +10,9 @@ from memtune.results.study.study_trials import StudyTrial, name_by_alternative
 from memtune.results.study.study_view import StudyView
 from memtune.results.study.verdicts import Verdict
 from memtune.spaces import FAMILY_FIELD
+from memtune.studies.budgets.study_cost import StudyCost
 from memtune.tracking import RegisteredVersion, Registration, describe_registered, make_version_link
 from memtune.training import TrialConfig
-from memtune.usage import add_usages
 from memtune.values import Value
 
 SELECTION_RULE = (
@@ -111,7 +111,7 @@ def describe_conclusion(
             f"#### The best trial of each {alternative}",
             format_alternatives(view),
             "#### Trials and repeats by state, and what they used",
-            format_states(view),
+            format_states(view.compute_cost()),
             f"More: `memtune compare --corpus {view.terms.corpus} --study {view.id}`, "
             f"`memtune study show {view.id}`",
         ]
@@ -176,19 +176,14 @@ def format_alternatives(view: StudyView) -> str:
     return format_markdown_table(header, rows)
 
 
-def format_states(view: StudyView) -> str:
+def format_states(cost: StudyCost) -> str:
     """The trials with their repeats, and what they used, by state."""
-    prices, outcomes = view.terms.prices, view.stored.trials
-    unit = outcomes[0].config.task.prediction_unit
-    header = ["state", "trials and repeats", unit, "core hours", "GPU hours"]
-    header += [f"cost, {prices.currency}"] if prices else []
-    groups = {state.label: [o for o in outcomes if o.state is state] for state in {o.state for o in outcomes}}
+    header = ["state", "trials and repeats", cost.unit, "core hours", "GPU hours"]
+    header += [f"cost, {cost.currency}"] if cost.currency else []
     rows = []
-    for name, members in [*sorted(groups.items()), ("all", list(outcomes))]:
-        usage = add_usages(outcome.usage for outcome in members)
-        row = [name, f"{len(members):,}", f"{usage.tokens:,}"]
-        row += [f"{usage.cpu_seconds / 3600:.4g}", f"{usage.gpu_seconds / 3600:.4g}"]
-        rows.append([*row, *([f"{prices.compute_usage_money(usage):.4g}"] if prices else [])])
+    for row in (*cost.by_state, cost.total):
+        cells = [row.group, f"{row.trials:,}", f"{row.tokens:,}", f"{row.cpu_hours:.4g}"]
+        rows.append([*cells, f"{row.gpu_hours:.4g}", *([] if row.money is None else [f"{row.money:.4g}"])])
     return format_markdown_table(header, rows)
 
 

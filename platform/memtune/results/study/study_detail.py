@@ -2,6 +2,8 @@
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from memtune.data_frames import make_frame, render_table
@@ -17,6 +19,7 @@ from memtune.results.study.study_view import StudyView, open_view
 from memtune.results.study.verdicts import Verdict, judge_study
 from memtune.search import ParameterImportance
 from memtune.settings import Settings
+from memtune.studies.study_run import StudyResult
 from memtune.toml_text import format_toml
 from memtune.trial_state import TrialState
 from memtune.values import Value
@@ -279,3 +282,42 @@ def _trace_progress(view: StudyView) -> Iterator[ProgressPoint]:
                 )
         tokens_before += trial.tokens
         hours_before += trial.cpu_hours
+
+
+@dataclass(frozen=True, repr=False)
+class SearchResult(StudyResult):
+    """The outcome of a run, with the study in detail, the trials of earlier runs included."""
+
+    @property
+    def id(self) -> str:
+        """The study's id."""
+        return self.resolved.id
+
+    @cached_property
+    def view(self) -> StudyView:
+        """The study, read from its storage on first use."""
+        return open_view(self.id, self.resolved.settings)
+
+    @cached_property
+    def detail(self) -> StudyDetail:
+        """The study in detail."""
+        return describe_study(self.view)
+
+    @property
+    def best(self) -> LeaderboardEntry | None:
+        """The best configuration; None before the first validation."""
+        return self.detail.best
+
+    def to_frame(self) -> Any:
+        """A pandas data frame with a row for each trial; sizes and differing fields are columns."""
+        return self.detail.to_frame()
+
+    def curves(self) -> Any:
+        """A pandas data frame with a row for each report: trial, tokens, and its validation."""
+        return self.detail.curves()
+
+    def __repr__(self) -> str:
+        return f"SearchResult({self.id}: {format_count(len(self.outcomes), 'trial')})"
+
+    def _repr_html_(self) -> str:
+        return self.detail._repr_html_()

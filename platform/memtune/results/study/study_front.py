@@ -121,19 +121,10 @@ class _Measured:
 
 def find_study_front(view: StudyView) -> StudyFront | None:
     """The front over all configurations of full length; None before there is one."""
-    if view.ranking is None:
+    ranking, trials, objective = view.ranking, view.trials, view.objective
+    if ranking is None:
         return None
-    names = view.terms.objectives if len(view.terms.objectives) > 1 else DEFAULT_OBJECTIVES
-    return find_front_of(view.ranking, view.trials, names, view.objective)
-
-
-def find_front_of(
-    ranking: Ranking[StudyTrial],
-    trials: Sequence[StudyTrial],
-    objectives: Sequence[ObjectiveName],
-    objective: Objective,
-) -> StudyFront:
-    """The front of ranked trials; `objective` is what their value is."""
+    objectives = view.terms.objectives if len(view.terms.objectives) > 1 else DEFAULT_OBJECTIVES
     found = [
         (measured, found.estimate.seeds)
         for found in ranking.configurations

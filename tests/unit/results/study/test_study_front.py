@@ -1,14 +1,16 @@
 """The front of a scripted study whose answer is known."""
 
 import math
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from memtune.objective import Objective
 from memtune.results.ranking.selection import rank_trials
-from memtune.results.study.study_front import StudyFront, describe_seeds, find_front_of
+from memtune.results.study.study_front import StudyFront, describe_seeds, find_study_front
 from memtune.results.study.study_trials import StudyTrial
+from memtune.results.study.study_view import StudyView
 from memtune.search import ObjectiveName
 from memtune.training import TrialSizes
 from memtune.trial_state import TrialState
@@ -41,7 +43,11 @@ def make_trials() -> list[StudyTrial]:
 def find(trials: list[StudyTrial], objectives: tuple[ObjectiveName, ...] = OBJECTIVES) -> StudyFront:
     ranking = rank_trials(trials)
     assert ranking is not None
-    return find_front_of(ranking, trials, objectives, Objective.PERPLEXITY)
+    terms = SimpleNamespace(objectives=objectives)
+    view = SimpleNamespace(ranking=ranking, trials=trials, objective=Objective.PERPLEXITY, terms=terms)
+    found = find_study_front(cast(StudyView, view))
+    assert found is not None
+    return found
 
 
 def test_the_front_has_the_configurations_of_full_length_that_no_other_one_dominates() -> None:
