@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from memtune.api import run_search
+from memtune.results.loaded_models import load, score
 from memtune.settings import Settings
 from memtune.studies.executor import InProcessExecutor
-from memtune.tracking.registry.pyfunc_flavor import load_scorer
 from tests.cluster.poll import TIMEOUT_SECONDS, poll_until
 from tests.cluster.ports import find_free_port
 from tests.conftest import import_tiny_corpus, open_home, write_study
@@ -41,9 +41,9 @@ def home(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> Iterato
 
 
 @pytest.fixture(scope="module")
-def expected(home: Settings, tmp_path_factory: pytest.TempPathFactory) -> list[float]:
+def expected(home: Settings) -> list[float]:
     """What memtune itself gives."""
-    return load_scorer(home.tracking_uri, MODEL, tmp_path_factory.mktemp("models")).predict(TEXTS)
+    return [scored.log_probability for scored in score(load(MODEL, settings=home), TEXTS)]
 
 
 def make_environment(home: Settings) -> dict[str, str]:

@@ -22,7 +22,6 @@ from memtune.studies.executor import InProcessExecutor
 from memtune.studies.study_run import StudyResult
 from memtune.studies.trial_worker import Assignment, TrialWorker
 from memtune.tracking.mlflow_connection import connect
-from memtune.tracking.registry.pyfunc_flavor import load_scorer
 from memtune.training import TrialConfig
 from tests.assignments import assign_first_trial
 from tests.conftest import import_tiny_corpus, open_home
@@ -129,15 +128,6 @@ def test_a_registered_model_needs_consent_before_its_source_is_executed(
     assert not executed.exists()
     assert open_any(FAMILY, settings=settings, trust_code=True)
     assert executed.exists()
-
-
-def test_a_scorer_needs_consent_too(searched: str, settings: Settings, executed: Path) -> None:
-    cache = settings.home / "models"
-    with pytest.raises(PluginError, match="trust_code=True"):
-        load_scorer(settings.tracking_uri, FAMILY, cache)
-    assert not executed.exists()
-    (figure,) = load_scorer(settings.tracking_uri, FAMILY, cache, trust_code=True).predict("a cat")
-    assert figure < 0
 
 
 def test_a_trial_needs_consent_and_its_table_does_not(

@@ -15,7 +15,6 @@ from memtune.errors import TrackingError
 from memtune.models.architecture import negative_log_likelihood
 from memtune.tracking import find_champion, list_champions, load_registered
 from memtune.tracking.registry.model_package import check_package, read_vocabulary
-from memtune.tracking.registry.pyfunc_flavor import load_scorer
 from memtune.training import load_model
 from tests.file_size_limit import limit_file_size
 from tests.unit.tracking.registered_models import VOCABULARY, find_package, make_result
@@ -212,23 +211,14 @@ def test_mlflow_itself_loads_a_registered_model(register, tracking_uri, model_fo
     assert load_registered(tracking_uri, "models:/ptb@champion", tmp_path / "cache").vocabulary
 
 
-def test_a_scorer_is_loaded_only_when_every_file_is_as_registered(
-    register, tracking_uri, tmp_path, client, model_folder
-):
+def test_a_model_is_loaded_only_when_every_file_is_as_registered(register, tracking_uri, tmp_path, client):
     """MLflow's own loader would import the module that the altered MLmodel names."""
     champion = register(5.0).champion
-    (score,) = load_scorer(tracking_uri, "models:/ptb@champion", tmp_path / "first").predict(
-        ["the dog sleeps"]
-    )
-    inputs_BT, targets_BT = torch.tensor([[0, 2, 1, 4]]), torch.tensor([[2, 1, 4, 0]])
-    with torch.no_grad():
-        model: Any = load_model(model_folder)
-        nats, _ = negative_log_likelihood(model, inputs_BT, targets_BT)
-    assert score == pytest.approx(-float(nats), rel=1e-6)
+    assert load_registered(tracking_uri, "models:/ptb@champion", tmp_path / "first").vocabulary
     mlmodel = find_package(client, tracking_uri, champion) / "MLmodel"
     mlmodel.write_text(mlmodel.read_text().replace("memtune.tracking.registry.pyfunc_flavor", "antigravity"))
     with pytest.raises(TrackingError, match="MLmodel was altered"):
-        load_scorer(tracking_uri, "models:/ptb@champion", tmp_path / "second")
+        load_registered(tracking_uri, "models:/ptb@champion", tmp_path / "second")
 
 
 def test_the_model_card_is_readable(register, tracking_uri, tmp_path):

@@ -7,6 +7,7 @@ import re
 import numpy
 import pandas
 import pytest
+from mlflow.exceptions import MlflowException
 
 from memtune.corpora import ImportOptions, TextFile, import_corpus, open_corpus
 from memtune.errors import TrackingError
@@ -105,7 +106,7 @@ def test_sentences_come_as_a_list_a_column_or_one_text(scorer):
 @pytest.mark.parametrize("columns", [["id", "text"], ["sentence", "sentence"]])
 def test_columns_of_which_not_one_is_the_sentence_are_named(scorer, columns):
     with pytest.raises(
-        TrackingError, match=f'columns {", ".join(columns)}; name the one with the sentences "sentence"'
+        MlflowException, match=f'columns {", ".join(columns)}; name the one with the sentences "sentence"'
     ):
         scorer.predict(pandas.DataFrame([["the", "cat"]], columns=columns))
 
@@ -114,10 +115,10 @@ def test_columns_of_which_not_one_is_the_sentence_are_named(scorer, columns):
 def test_the_first_row_without_a_text_is_named_with_its_value(scorer, value):
     message = rf"^row 2 of the input is {re.escape(repr(value))}, not a text"
     for given in (["the cat", value, 5], {"id": [1, 2], "sentence": ["the cat", value]}):
-        with pytest.raises(TrackingError, match=message):
+        with pytest.raises(MlflowException, match=message):
             scorer.predict(given)
 
 
 def test_an_input_that_has_no_rows_is_refused(scorer):
-    with pytest.raises(TrackingError, match="neither a list of sentences nor a table"):
+    with pytest.raises(MlflowException, match="neither a list of sentences nor a table"):
         scorer.predict({"sentence": "the cat"})

@@ -11,16 +11,15 @@ from typing import NoReturn
 import vl_convert
 
 from memtune.arguments import check_type
-from memtune.errors import ConfigurationError, did_you_mean
+from memtune.errors import did_you_mean
 from memtune.reports.experiment_views import draw_scaling
-from memtune.reports.figure_files import SUFFIXES, render_figure
+from memtune.reports.figure_files import SUFFIXES, check_suffix, render_figure
 from memtune.reports.report_page.chart_parts import MUTED, StudyChart, make_config, resolve_colours
 from memtune.reports.report_page.page_content import PageContent, describe_page
 from memtune.reports.report_page.trade_off_charts import draw_trials
 from memtune.results.comparison import Comparison
 from memtune.results.study.scaling_laws import ScalingReport
-from memtune.results.study.search_result import SearchResult
-from memtune.results.study.study_detail import StudyDetail
+from memtune.results.study.study_detail import SearchResult, StudyDetail
 from memtune.results.study.study_report import report_study
 from memtune.settings import Settings
 from memtune.storage.local_files import write_whole
@@ -47,13 +46,11 @@ class Figure:
 
         Raises ConfigurationError for another suffix, and StorageError where the file cannot be written.
         """
-        file = Path(path)
-        if file.suffix not in SUFFIXES:
-            raise ConfigurationError(f'no figure format "{file.suffix}" ({file}); use {", ".join(SUFFIXES)}')
-        content = self.svg.encode()
-        if file.suffix == ".png":
+        file, content = Path(path), self.svg.encode()
+        suffix = check_suffix(file)
+        if suffix == ".png":
             content = bytes(vl_convert.svg_to_png(self.svg, scale=PNG_SCALE))
-        elif file.suffix == ".pdf":
+        elif suffix == ".pdf":
             content = bytes(vl_convert.svg_to_pdf(self.svg))
         write_whole(file, content)
         return file

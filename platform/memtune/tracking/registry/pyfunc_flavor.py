@@ -13,12 +13,7 @@ from memtune.corpora import UNK
 from memtune.errors import TrackingError
 from memtune.models.architecture import LanguageModel
 from memtune.tasks import compute_text_nats
-from memtune.tracking.registry.model_package import (
-    check_files,
-    load_registered,
-    read_text_rules,
-    read_vocabulary,
-)
+from memtune.tracking.registry.model_package import check_files, read_text_rules, read_vocabulary
 from memtune.tracking.registry.text_rules import TextReader, TextRules
 from memtune.training import load_model
 
@@ -31,20 +26,25 @@ MAX_NAMED_WORDS = 5
 class SentenceScorer:
     """Gives each sentence its log probability in nats, `<eos>` included, read from a zero state."""
 
-    def __init__(
-        self, model: LanguageModel, vocabulary: Iterable[str], rules: TextRules | None = None
-    ) -> None:
+    def __init__(self, model: LanguageModel, vocabulary: Iterable[str], rules: TextRules) -> None:
         self._model = model.eval()
         id_by_token = {token: number for number, token in enumerate(vocabulary)}
-        self._reader = TextReader(rules or TextRules(), id_by_token)
+        self._reader = TextReader(rules, id_by_token)
 
     def predict(self, model_input: Any, params: dict[str, Any] | None = None) -> list[float]:
         """One figure per sentence; `model_input` is a table, a list, or one text, see `list_sentences`.
 
         Words are split and looked up by the rules of the model's corpus. Words outside the vocabulary are
         read as `<unk>`, with a warning that has their share: a text of such words has a high probability.
+        Raises MlflowException, status 400 of a server, for bad input: its message alone is shown.
         """
-        texts = [self._reader.read(sentence) for sentence in list_sentences(model_input)]
+        # Imported here, as below: MLflow loads for seconds, and only a loaded model needs it.
+        from mlflow.exceptions import MlflowException
+
+        try:
+            texts = [self._reader.read(sentence) for sentence in list_sentences(model_input)]
+        except TrackingError as error:
+            raise MlflowException.invalid_parameter_value(str(error)) from error
         unknown = [word for text in texts for word in text.unknown_words]
         if unknown:
             share = len(unknown) / sum(len(text.ids) for text in texts)
@@ -56,23 +56,6 @@ class SentenceScorer:
                 ", ".join(dict.fromkeys(unknown[:MAX_NAMED_WORDS])),
             )
         return [-math.fsum(compute_text_nats(self._model, text.ids)) for text in texts]
-
-
-class ServedScorer:
-    """A scorer behind MLflow's commands, which show users the message of an MlflowException alone."""
-
-    def __init__(self, scorer: SentenceScorer) -> None:
-        self._scorer = scorer
-
-    def predict(self, model_input: Any, params: dict[str, Any] | None = None) -> list[float]:
-        """As `SentenceScorer.predict`. Raises MlflowException, status 400 of a server, for bad input."""
-        # Imported here, as below: MLflow loads for seconds, and only a loaded model needs it.
-        from mlflow.exceptions import MlflowException
-
-        try:
-            return self._scorer.predict(model_input)
-        except TrackingError as error:
-            raise MlflowException.invalid_parameter_value(str(error)) from error
 
 
 def list_sentences(model_input: Any) -> list[str]:
@@ -117,23 +100,8 @@ def _find_column(names: list[str]) -> int:
     raise TrackingError(f'the input has {found}; name the one with the sentences "{SENTENCE_COLUMN}"')
 
 
-def load_scorer(tracking_uri: str, uri: str, cache: Path, *, trust_code: bool = False) -> SentenceScorer:
-    """The scorer of `models:/ptb@champion`, downloaded to `cache` and checked against the registry first.
-
-    `mlflow.pyfunc.load_model` gives the same figures, but imports the module that MLmodel names before any
-    file is checked: whoever can write to the store can name another one there. `trust_code` consents to
-    executing the source of a family that is stored with the model. Raises the errors of `load_registered`,
-    and PluginError without that consent.
-    """
-    found = load_registered(tracking_uri, uri, cache)
-    return found.run_with_sources(lambda: _make_scorer(found.folder), trust_code)
-
-
-def _load_pyfunc(path: str) -> ServedScorer:
-    check_files(Path(path))
-    return ServedScorer(_make_scorer(Path(path)))
-
-
-def _make_scorer(folder: Path) -> SentenceScorer:
+def _load_pyfunc(path: str) -> SentenceScorer:
+    folder = Path(path)
+    check_files(folder)
     model = load_model(folder).require_language_model(f"scoring sentences with {folder}")
     return SentenceScorer(model, read_vocabulary(folder), read_text_rules(folder))
