@@ -7,7 +7,7 @@ from rich.table import Table
 from memtune.number_format import format_count
 from memtune.objective import Objective
 from memtune.reports.text_console import make_table
-from memtune.results.ranking.selection import DIGITS
+from memtune.results.study.ranking import DIGITS
 from memtune.results.study.study_catalogue import StudySummary
 from memtune.results.study.study_detail import ReportedTrial, StudyDetail
 from memtune.results.study.study_front import describe_seeds

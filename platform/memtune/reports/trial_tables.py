@@ -16,7 +16,7 @@ from memtune.number_format import format_count
 from memtune.objective import Objective
 from memtune.reports.text_console import WITHOUT_FRAME, make_table
 from memtune.results.comparison import TokenisationRow, describe_row
-from memtune.results.ranking.selection import DIGITS, ShortTrial
+from memtune.results.study.ranking import DIGITS, ShortTrial
 from memtune.results.study.study_leaderboard import (
     describe_model,
     describe_settings,

@@ -15,7 +15,7 @@ from memtune.errors import TrackingError, did_you_mean, suggest_nearest
 from memtune.number_format import format_count
 from memtune.objective import Objective
 from memtune.results.one_text import open_stored, select_text
-from memtune.results.ranking.selection import DIGITS, LENGTH_TOLERANCE, Ranking, make_curve_frame, rank_trials
+from memtune.results.study.ranking import DIGITS, LENGTH_TOLERANCE, Ranking, make_curve_frame, rank_trials
 from memtune.settings import Settings
 from memtune.tracking import (
     NO_STUDY,

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 
 from memtune.errors import CheckpointError, CorpusError, StorageError
-from memtune.results.ranking.selection import DIGITS, Configuration, Ranking
 from memtune.results.registration import register_trial_model, wait_for_records
 from memtune.results.study.alternative_comparison import name_with_alternative, select_compared
+from memtune.results.study.ranking import DIGITS, Configuration, Ranking
 from memtune.results.study.study_description import StudyAnswer, describe_answer, describe_conclusion
 from memtune.results.study.study_trials import StudyTrial
 from memtune.results.study.study_view import StudyView

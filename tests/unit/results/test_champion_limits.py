@@ -7,7 +7,7 @@ import pytest
 from memtune.api import run_search
 from memtune.corpora import open_corpus
 from memtune.results.comparison import find_champions
-from memtune.results.ranking.selection import rank_trials
+from memtune.results.study.ranking import rank_trials
 from memtune.results.study.study_detail import show_study
 from memtune.results.study.study_trials import StudyTrial
 from memtune.results.study.study_view import StudyView

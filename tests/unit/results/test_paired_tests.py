@@ -11,7 +11,7 @@ from scipy.special import stdtrit
 
 from memtune.errors import CorpusError
 from memtune.objective import Objective
-from memtune.results.ranking.paired_tests import compare_items
+from memtune.results.study.alternative_comparison import compare_items
 from memtune.seed_statistics import (
     LOOKS,
     MAX_SEEDS,

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from memtune.errors import CheckpointError, ConfigurationError, StudyError, did_you_mean
 from memtune.objective import Objective
 from memtune.results.loaded_models import name_study_folder
-from memtune.results.ranking.selection import is_rankable
+from memtune.results.study.ranking import is_rankable
 from memtune.results.study.study_trials import StudyTrial
 from memtune.results.study.study_view import StudyView, open_view
 from memtune.settings import Settings

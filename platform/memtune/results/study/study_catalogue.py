@@ -8,7 +8,7 @@ from memtune.data_frames import ResultList, make_frame, render_table
 from memtune.errors import StudyError
 from memtune.number_format import format_count
 from memtune.objective import Objective, PredictionUnit
-from memtune.results.ranking.selection import DIGITS
+from memtune.results.study.ranking import DIGITS
 from memtune.results.study.study_leaderboard import LeaderboardEntry, make_entry
 from memtune.results.study.study_view import StudyView, list_views, open_view
 from memtune.results.study.verdicts import find_leaders

@@ -10,7 +10,7 @@ from memtune.data_frames import make_frame, render_table
 from memtune.errors import StudyError
 from memtune.number_format import format_count
 from memtune.objective import PredictionUnit
-from memtune.results.ranking.selection import DIGITS, is_rankable, make_curve_frame
+from memtune.results.study.ranking import DIGITS, is_rankable, make_curve_frame
 from memtune.results.study.study_catalogue import StudySummary, summarise_study
 from memtune.results.study.study_front import StudyFront, find_study_front
 from memtune.results.study.study_leaderboard import LeaderboardEntry, make_entry

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from memtune.objective import Objective
-from memtune.results.ranking.selection import Ranking, find_cost_at
+from memtune.results.study.ranking import Ranking, find_cost_at
 from memtune.results.study.study_trials import StudyTrial
 from memtune.results.study.study_view import StudyView
 from memtune.search import DEFAULT_OBJECTIVES, ObjectiveName, compute_coordinate

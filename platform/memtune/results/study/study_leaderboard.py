@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from memtune.models.architecture import LanguageModelConfig
 from memtune.number_format import format_amount
-from memtune.results.ranking.selection import DIGITS, Configuration, ShortTrial
+from memtune.results.study.ranking import DIGITS, Configuration, ShortTrial
 from memtune.results.study.study_front import find_front
 from memtune.results.study.study_trials import StudyTrial
 from memtune.results.study.study_view import StudyView

@@ -20,7 +20,7 @@ from memtune.errors import (
 )
 from memtune.objective import Objective
 from memtune.results.one_text import open_stored
-from memtune.results.ranking.selection import Configuration, Ranking, ShortTrial, rank_trials
+from memtune.results.study.ranking import Configuration, Ranking, ShortTrial, rank_trials
 from memtune.results.study.study_trials import StudyTrial, list_study_trials
 from memtune.search import Outcome, StoredStudy, StudyReader
 from memtune.settings import Settings

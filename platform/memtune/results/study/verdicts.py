@@ -12,7 +12,6 @@ from typing import Any
 
 from memtune.number_format import format_count
 from memtune.objective import Objective
-from memtune.results.ranking.selection import Configuration, Ranking, ShortTrial, is_rankable
 from memtune.results.study.alternative_comparison import (
     AlternativeEffort,
     Certainty,
@@ -23,6 +22,7 @@ from memtune.results.study.alternative_comparison import (
     name_with_alternative,
     select_compared,
 )
+from memtune.results.study.ranking import Configuration, Ranking, ShortTrial, is_rankable
 from memtune.results.study.study_trials import StudyTrial
 from memtune.results.study.study_view import StudyView
 from memtune.seed_statistics import (

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from memtune.objective import Objective
-from memtune.results.ranking.selection import rank_trials
+from memtune.results.study.ranking import rank_trials
 from memtune.results.study.study_front import StudyFront, describe_seeds, find_study_front
 from memtune.results.study.study_trials import StudyTrial
 from memtune.results.study.study_view import StudyView

@@ -12,13 +12,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from memtune.data_frames import make_frame
 from memtune.number_format import format_count
-from memtune.objective import Objective, PredictionUnit
+from memtune.objective import Objective
+from memtune.results.study.study_trials import StudyTrial
 from memtune.seed_statistics import Estimate, estimate_cost
-from memtune.tracking import NO_STUDY
+from memtune.tracking import NO_STUDY, LeaderboardRow
 from memtune.trial_state import TrialState
 
 DIGITS = 3
@@ -29,61 +30,13 @@ REPORT_TOLERANCE = 0.1
 """Of the tokens between two reports: one that is short of a number of tokens by less is at this number."""
 MAX_COST = 20.0
 """Nats per word. Guessing costs the logarithm of the vocabulary's size, and no vocabulary has e^20 words."""
-
-
 MAX_REQUIRED_SEEDS = 4
 """The trial that was selected and three repeats, which have a mean without luck and can be tested: rounds of
 seeds leave those alternatives at fewer seeds that are worse."""
 
 
-class Trial(Protocol):
-    """What the ranking needs of a trial: a trial of a study (`StudyTrial`), or a run in MLflow."""
-
-    @property
-    def name(self) -> str:
-        """Family, number and seed: "lstm #3 seed 1"."""
-
-    @property
-    def configuration(self) -> str:
-        """The identity of the configuration without its seed."""
-
-    @property
-    def family(self) -> str:
-        """The family of its model."""
-
-    @property
-    def study(self) -> str:
-        """The study that started it."""
-
-    @property
-    def seed(self) -> int:
-        """The seed of its training."""
-
-    @property
-    def state(self) -> TrialState:
-        """Its present state."""
-
-    @property
-    def curve(self) -> Mapping[int, float]:
-        """Validation cost by tokens seen, lower is better."""
-
-    @property
-    def planned_tokens(self) -> float | None:
-        """Its budget in tokens; None for a model that counts, which reads the text once."""
-
-    @property
-    def unit(self) -> PredictionUnit:
-        """What its curve and its budget count."""
-
-    @property
-    def is_counted(self) -> bool:
-        """Whether its model learns by counting, which has one result under every seed."""
-
-    @property
-    def is_repeat(self) -> bool:
-        """Whether it repeats a configuration that an earlier trial's result selected."""
-
-
+Trial = StudyTrial | LeaderboardRow
+"""What is ranked: a trial of a study, or its run in MLflow."""
 T = TypeVar("T", bound=Trial)
 T_co = TypeVar("T_co", bound=Trial, covariant=True)
 

@@ -1,1 +1,0 @@
-"""The order of a study's configurations, and whether their differences are real."""
