@@ -26,7 +26,7 @@ from memtune.results.study.study_leaderboard import (
 from memtune.results.study.study_view import StudyView
 from memtune.spaces import Scalar, SizeKind
 from memtune.studies.definition.toml_files import override_fields
-from memtune.tracking import NO_STUDY, LeaderboardRow, find_varying_parameters
+from memtune.tracking import NO_STUDY, LeaderboardRow
 from memtune.training import TrialConfig
 from memtune.trial_state import StopReason
 
@@ -110,11 +110,8 @@ def make_leaderboard_table(
     )
     table.columns[1].overflow, table.columns[1].ratio = "fold", 1
     separator = "\n" if is_stacked else "  "
-    differing = [
-        name
-        for name in find_varying_parameters(rows)
-        if name.startswith(CONFIGURATION_PREFIXES) and _is_distinguishing(name, rows)
-    ]
+    recorded = {name for row in rows for name in row.parameters if name.startswith(CONFIGURATION_PREFIXES)}
+    differing = {name for name in recorded if _is_distinguishing(name, rows)}
     for row in rows:
         trial = separator.join(
             [

@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from memtune.objective import Objective
 from memtune.storage.uris import SQLITE_PREFIX, find_path
 
 if TYPE_CHECKING:
@@ -133,25 +134,41 @@ def encode_shared_view(
 
 
 def build_charts(
-    objective: str,
+    objective: Objective,
     ranking_metric: str,
     size_parameter: str,
     searched: Sequence[str],
-    direction: str,
     *,
     has_counting: bool = False,
-    is_ratio: bool = False,
 ) -> dict[str, object]:
     """The charts of a view: validation by tokens, the ranking metric by size, and the searched parameters.
 
     `has_counting` says that some models learn by counting; these have one point, after the whole corpus.
-    `is_ratio` says that figures compare over orders of magnitude: one early value would flatten all curves.
+    Where figures compare over orders of magnitude, one early value would flatten all curves.
     Reason: the pages draw a bar per metric, for the first 10 runs, unless a view says otherwise. Fallback:
     see `encode_shared_view`.
     """
     section, wide_section = "memtune-charts", "memtune-parameters"
-    scales = ("log" if has_counting else "linear"), ("log" if is_ratio else "linear")
-    charts = [_describe_line_chart(objective, direction, *scales)]
+    # With every setting that the pages write for one.
+    lines = {
+        "type": "LINE",
+        "uuid": "memtune-validation",
+        "displayName": f"Validation {objective} by tokens ({objective.direction} is better)",
+        "runsCountToCompare": 100,
+        "metricKey": f"valid_{objective}",
+        "selectedMetricKeys": [f"valid_{objective}"],
+        "lineSmoothness": 0,
+        "scaleType": "log" if objective.is_ratio else "linear",
+        "xAxisScaleType": "log" if has_counting else "linear",
+        "xAxisKey": "step",
+        "selectedXAxisMetricKey": "",
+        "range": {},
+        "yAxisKey": "metric",
+        "yAxisExpressions": [],
+        "useGlobalXaxisKey": False,
+        "useGlobalLineSmoothing": True,
+    }
+    charts: list[dict[str, object]] = [lines]
     charts.append(
         {
             "type": "SCATTER",
@@ -202,30 +219,6 @@ def _describe_section(uuid: str, name: str, *, is_open: bool = False, columns: i
         "deleted": False,
         "isGenerated": False,
         "columns": columns,
-    }
-
-
-def _describe_line_chart(
-    objective: str, direction: str, token_scale: str, figure_scale: str
-) -> dict[str, object]:
-    """The chart of validation by tokens, with every setting that the pages write for one."""
-    return {
-        "type": "LINE",
-        "uuid": "memtune-validation",
-        "displayName": f"Validation {objective} by tokens ({direction} is better)",
-        "runsCountToCompare": 100,
-        "metricKey": f"valid_{objective}",
-        "selectedMetricKeys": [f"valid_{objective}"],
-        "lineSmoothness": 0,
-        "scaleType": figure_scale,
-        "xAxisScaleType": token_scale,
-        "xAxisKey": "step",
-        "selectedXAxisMetricKey": "",
-        "range": {},
-        "yAxisKey": "metric",
-        "yAxisExpressions": [],
-        "useGlobalXaxisKey": False,
-        "useGlobalLineSmoothing": True,
     }
 
 

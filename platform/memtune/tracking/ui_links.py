@@ -180,9 +180,7 @@ def _build_charts(runs: Sequence["Run"], objective: Objective) -> dict[str, obje
         run_tags.RANKING_METRIC,
         run_tags.SIZE_PARAMETER,
         _find_searched(trained or parameters),
-        objective.direction,
         has_counting=0 < len(trained) < len(parameters),
-        is_ratio=objective.is_ratio,
     )
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import requests
 
+from memtune.objective import Objective
 from memtune.tracking import Recorder, compatibility
 from memtune.tracking.mlflow_connection import connect
 from memtune.trial_state import TrialState
@@ -92,7 +93,7 @@ def test_a_refusal_by_the_database_has_this_code(client):
 
 
 CHARTS: dict[str, Any] = compatibility.build_charts(
-    "perplexity", "best_validation", "parameters", ["model.width"], "lower"
+    Objective.PERPLEXITY, "best_validation", "parameters", ["model.width"]
 )
 
 

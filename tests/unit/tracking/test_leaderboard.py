@@ -5,7 +5,7 @@ import math
 import pytest
 
 from memtune.errors import TrackingError
-from memtune.tracking import Recorder, find_trial_run, find_varying_parameters, read_leaderboard
+from memtune.tracking import Recorder, find_trial_run, read_leaderboard
 from memtune.tracking.mlflow_connection import connect
 from memtune.trial_state import StopReason, TrialEnd, TrialState
 
@@ -71,10 +71,6 @@ def test_parameters_keep_their_types(recorded):
     assert row.parameters["model.width"] == 256
     assert "training.clip_norm" not in row.parameters  # recorded as None
     assert row.parameter_count == 2560
-
-
-def test_varying_parameters_are_the_columns(recorded):
-    assert find_varying_parameters(read_leaderboard(recorded, "ptb")) == ["model.width"]
 
 
 def test_an_unknown_corpus_has_no_rows(tracking_uri):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from memtune.tracking.runs.run_store import (
     format_parameter,
     parse_parameter,
-    read_report_numbers,
+    read_report,
     truncate_text,
 )
 
@@ -32,4 +32,4 @@ def test_shortened_text_fits(text, length):
 
 def test_a_report_is_its_numbers_at_its_tokens():
     report = {"tokens": 7, "train_loss": 1, "finished": True, "reason": None}
-    assert read_report_numbers(report) == (7, {"train_loss": 1.0})
+    assert read_report(report) == (7, {"train_loss": 1.0}, {})

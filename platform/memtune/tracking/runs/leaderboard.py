@@ -2,7 +2,6 @@
 
 import logging
 import math
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, computed_field
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
 
 log = logging.getLogger(__name__)
-
-SIZE_PARAMETERS = ("parameters", "multiply_adds")
 
 
 class LeaderboardRow(Value):
@@ -121,12 +118,6 @@ def read_leaderboard(tracking_uri: str, corpus: str) -> list[LeaderboardRow]:
                 name, reason = run.info.run_id, str(error).partition("\n")[0]
                 log.warning("run %s is skipped: memtune does not write such records: %s", name, reason)
     return sorted(rows, key=lambda row: (row.cost, row.name))
-
-
-def find_varying_parameters(rows: Sequence[LeaderboardRow]) -> list[str]:
-    """The parameters in which these trials differ, without sizes: the columns of a table."""
-    names = sorted({name for row in rows for name in row.parameters} - set(SIZE_PARAMETERS))
-    return [name for name in names if len({str(row.parameters.get(name)) for row in rows}) > 1]
 
 
 def _build_row(client: "MlflowClient", run: "Run") -> LeaderboardRow:

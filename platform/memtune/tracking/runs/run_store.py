@@ -294,26 +294,20 @@ def truncate_text(text: str, length: int) -> str:
     return text if len(text) <= length else text[: length - len(TRUNCATION_MARK)] + TRUNCATION_MARK
 
 
-def read_report_numbers(report: object) -> tuple[int, dict[str, float]]:
-    """(tokens seen, every other number of the report by name); flags, texts, unset values are left out."""
-    fields = _read_fields(report)
-    tokens = int(fields.pop("tokens"))
-    numbers = {name: value for name, value in fields.items() if isinstance(value, int | float)}
-    return tokens, {name: float(value) for name, value in numbers.items() if not isinstance(value, bool)}
+def read_report(report: object) -> tuple[int, dict[str, float], dict[str, str]]:
+    """(tokens seen, every other number of the report by name, every text by name).
 
-
-def read_report_texts(report: object) -> dict[str, str]:
-    """Every text of the report by name; the reason of an end is recorded with the end."""
-    return {
-        name: text
-        for name, text in _read_fields(report).items()
-        if isinstance(text, str) and name != "reason"
+    Flags and unset values are left out, and the reason of an end, which is recorded with the end. A figure
+    that the report does not know is not recorded as its default.
+    """
+    fields = report.model_dump(exclude_unset=True) if isinstance(report, BaseModel) else dict(report)  # type: ignore[call-overload]
+    tokens, _ = int(fields.pop("tokens")), fields.pop("reason", None)
+    numbers = {
+        name: float(value)
+        for name, value in fields.items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
     }
-
-
-def _read_fields(report: object) -> dict[str, Any]:
-    """What the report says; a figure that it does not know is not recorded as its default."""
-    return report.model_dump(exclude_unset=True) if isinstance(report, BaseModel) else dict(report)  # type: ignore[call-overload]
+    return tokens, numbers, {name: text for name, text in fields.items() if isinstance(text, str)}
 
 
 def to_params(nested: Mapping[str, Any]) -> list["Param"]:

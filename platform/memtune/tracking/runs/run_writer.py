@@ -188,7 +188,7 @@ class RunWriter:
     def log_report(self, key: RunKey, time_ms: int, report: object) -> None:
         """Add the numbers that the store lacks and the texts that are new to the pending batch."""
         run = self._read_open_run(key)
-        step, numbers = run_store.read_report_numbers(report)
+        step, numbers, texts = run_store.read_report(report)
         for name, value in numbers.items():
             if key.trial is None:
                 self._replace_metric(run, name, step, value, time_ms)
@@ -199,8 +199,8 @@ class RunWriter:
                 self._add_metric(run, name, step, value, time_ms)
         if numbers and key.trial is not None:
             self._add_table_metrics(run, step, time_ms)
-        texts = run_store.read_report_texts(report).items()
-        new = {f"memtune.{name}": text for name, text in texts if run.texts.get(f"memtune.{name}") != text}
+        tags = {f"memtune.{name}": text for name, text in texts.items()}
+        new = {tag: text for tag, text in tags.items() if run.texts.get(tag) != text}
         run.texts |= new
         run.pending.tags |= new
 
