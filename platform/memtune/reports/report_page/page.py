@@ -26,8 +26,8 @@ from memtune.reports.marks import COLOURS, DARK_COLOURS, Mark, assign_marks
 from memtune.reports.report_page.chart_parts import make_config
 from memtune.reports.report_page.page_content import PageContent, describe_page
 from memtune.reports.text_console import make_json_data
+from memtune.results.study.study_leaderboard import name_by_alternative
 from memtune.results.study.study_report import CorpusReport, StudyReport
-from memtune.results.study.study_trials import name_by_alternative
 from memtune.storage.digests import hash_bytes
 from memtune.values import digest
 

@@ -19,10 +19,8 @@ from memtune.reports.report_page.trial_charts import (
     draw_progress,
     draw_seeds,
 )
-from memtune.results.study.provenance import ShellCommand
-from memtune.results.study.study_leaderboard import StudyLeaderboard
-from memtune.results.study.study_report import CorpusReport, StudyReport
-from memtune.results.study.study_trials import name_by_alternative
+from memtune.results.study.study_leaderboard import StudyLeaderboard, name_by_alternative
+from memtune.results.study.study_report import CorpusReport, ShellCommand, StudyReport
 from memtune.search import MIN_IMPORTANCE_TRIALS, MIN_PARAMETER_TRIALS
 
 

@@ -31,7 +31,8 @@ from memtune.reports.report_page.parameter_axes import (
     read_field,
 )
 from memtune.results.study.study_detail import StudyDetail
-from memtune.results.study.study_trials import StudyTrial, name_by_alternative
+from memtune.results.study.study_leaderboard import name_by_alternative
+from memtune.results.study.study_trials import StudyTrial
 from memtune.search import MIN_PARAMETER_TRIALS
 from memtune.spaces import FAMILY_FIELD
 from memtune.trial_state import TrialState

@@ -30,8 +30,12 @@ from memtune.reports.report_page.trial_charts import choose_ideal, select_drawn
 from memtune.reports.study_tables import describe_reference
 from memtune.results.study.study_detail import StudyDetail
 from memtune.results.study.study_front import describe_seeds
-from memtune.results.study.study_leaderboard import StudyLeaderboard, TradeOff, make_trade_off
-from memtune.results.study.study_trials import name_by_alternative
+from memtune.results.study.study_leaderboard import (
+    StudyLeaderboard,
+    TradeOff,
+    make_trade_off,
+    name_by_alternative,
+)
 from memtune.search import SIZE_UNITS
 from memtune.tracking import LeaderboardRow
 from memtune.trial_state import TrialState

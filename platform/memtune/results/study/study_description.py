@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 from memtune.corpora import Corpus
 from memtune.number_format import format_parameters
 from memtune.results.study.ranking import DIGITS, Configuration
-from memtune.results.study.study_leaderboard import describe_model, make_entry
-from memtune.results.study.study_trials import StudyTrial, name_by_alternative
+from memtune.results.study.study_leaderboard import describe_model, make_entry, name_by_alternative
+from memtune.results.study.study_trials import StudyTrial
 from memtune.results.study.study_view import StudyView
 from memtune.results.study.verdicts import Verdict
 from memtune.spaces import FAMILY_FIELD

@@ -81,6 +81,11 @@ class LeaderboardEntry(Value):
         return getattr(self, quantity) / seeds or None
 
 
+def name_by_alternative(named: StudyTrial | LeaderboardEntry) -> str:
+    """The name with the alternative in place of the family: "layers 2 #3 seed 1", or "lstm #3"."""
+    return f"{named.alternative}{named.name.removeprefix(named.family)}"
+
+
 class TradeOff(Value):
     """The figure against one quantity over all trained configurations of full length that have it."""
 

@@ -29,27 +29,6 @@ class TrialContext(Protocol):
         """The sizes of the trial's model on the study's corpus."""
 
 
-class NamedByFamily(Protocol):
-    """A trial or a configuration of a study."""
-
-    @property
-    def name(self) -> str:
-        """It starts with the family."""
-
-    @property
-    def family(self) -> str:
-        """Of its model."""
-
-    @property
-    def alternative(self) -> str:
-        """Of the study's question."""
-
-
-def name_by_alternative(named: NamedByFamily) -> str:
-    """The name with the alternative in place of the family: "layers 2 #3 seed 1", or "lstm #3"."""
-    return f"{named.alternative}{named.name.removeprefix(named.family)}"
-
-
 class StudyTrial(Value):
     """A trial or a repeat of a study."""
 
