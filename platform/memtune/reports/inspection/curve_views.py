@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+Line = tuple[str, list[tuple[float | None, float | None]]]
+"""The label of a training, and two figures of each of its reports."""
 LOGARITHMIC_RATIO = 20
 """From this ratio of the largest to the smallest value on, an axis of positive values is logarithmic."""
 MAX_VALUE_TICKS = 8
@@ -94,16 +96,12 @@ def draw_trajectories(found: ParameterCurves) -> "Figure":
 
     The last report of a trial has a ring.
     """
-    figure = make_figure(7, 4.8)
+    figure, lines = make_figure(7, 4.8), list[Line]()
     axes = figure.add_subplot()
-    labels = [_label_trial(trial, found.trials) for trial in found.trials]
-    for trial, label in zip(found.trials, labels, strict=True):
-        points = [
-            (report.train_perplexity, report.valid_perplexity)
-            for report in trial.reports
-            if report.train_perplexity is not None and report.valid_perplexity is not None
-        ]
-        _draw_reports(axes, points, label, labels)
+    for trial in found.trials:
+        points = [(report.train_perplexity, report.valid_perplexity) for report in trial.reports]
+        lines.append((_label_trial(trial, found.trials), points))
+    _draw_reports(axes, lines)
     _set_logarithmic(axes)
     axes.set(xlabel="training perplexity", ylabel="validation perplexity (lower is better)")
     axes.set_title(f"{found.study}: training leads from right to left, the ring is its end", fontsize=9)
@@ -119,15 +117,15 @@ def _label_trial(trial: ParameterTrial, trials: Sequence[ParameterTrial]) -> str
     return f"{value}, trial {trial.number} seed {trial.seed}" if several else value
 
 
-def _draw_reports(
-    axes: "Axes", points: Sequence[tuple[float, float]], label: str, labels: Sequence[str]
-) -> None:
-    """A line through the reports of one training, with a ring around the last; nothing without reports."""
-    if points:
-        mark = assign_marks(labels)[label]
-        style = {"marker": mark.marker, "linestyle": mark.line, "color": mark.colour}
-        axes.plot(*zip(*points, strict=True), **style, markersize=5, linewidth=1.2, label=label)
-        axes.plot(*points[-1], "o", markersize=11, markerfacecolor="none", color=mark.colour)
+def _draw_reports(axes: "Axes", lines: Sequence[Line]) -> None:
+    """A line through the reports of each training that have both figures, with a ring around the last."""
+    marks = assign_marks(label for label, _ in lines)
+    for label, reports in lines:
+        points, mark = [point for point in reports if None not in point], marks[label]
+        if points:
+            style = {"marker": mark.marker, "linestyle": mark.line, "color": mark.colour}
+            axes.plot(*zip(*points, strict=True), **style, markersize=5, linewidth=1.2, label=label)
+            axes.plot(*points[-1], "o", markersize=11, markerfacecolor="none", color=mark.colour)
 
 
 def _draw_legend(figure: "Figure", title: str | None) -> None:
@@ -163,16 +161,12 @@ def draw_accuracies(models: Sequence[TrialReports]) -> "Figure":
     """
     from matplotlib.ticker import PercentFormatter
 
-    figure = make_figure(7, 4.6)
+    figure, lines = make_figure(7, 4.6), list[Line]()
     axes = figure.add_subplot()
-    labels = [f"{model.family} ({model.model})" for model in models]
-    for model, label in zip(models, labels, strict=True):
-        points = [
-            (point.valid_perplexity, point.valid_accuracy)
-            for point in model.points
-            if point.valid_perplexity is not None and point.valid_accuracy is not None
-        ]
-        _draw_reports(axes, points, label, labels)
+    for model in models:
+        points = [(point.valid_perplexity, point.valid_accuracy) for point in model.points]
+        lines.append((f"{model.family} ({model.model})", points))
+    _draw_reports(axes, lines)
     axes.set(
         xlabel="validation perplexity (lower is better)", ylabel="validation accuracy (higher is better)"
     )

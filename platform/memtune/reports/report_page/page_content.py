@@ -127,29 +127,24 @@ class PageContent:
 
 def describe_page(report: StudyReport | CorpusReport) -> PageContent:
     """The content of the page of a study or of a corpus."""
-    return _describe_study(report) if isinstance(report, StudyReport) else _describe_corpus(report)
-
-
-def _describe_study(report: StudyReport) -> PageContent:
+    if isinstance(report, CorpusReport):
+        return PageContent(
+            title=f"Which model is best for {report.corpus}?",
+            subject=report.corpus,
+            alternatives=tuple(list_families(report)),
+            sections={section.key: section for section in list_corpus_sections(report)},
+            equality_of=tuple(describe_equality(label.leaderboard, label.unit) for label in report.labels),
+            commands=tuple(_list_commands(report)),
+        )
+    summary = report.detail.summary
     return PageContent(
-        title=report.detail.summary.question or f"Study {report.detail.summary.name}",
-        subject=report.detail.summary.name,
+        title=summary.question or f"Study {summary.name}",
+        subject=summary.name,
         alternatives=tuple(list_alternatives(report)),
         sections={section.key: section for section in list_sections(report)},
-        equality_of=(describe_equality(report.leaderboard, report.detail.summary.unit),),
+        equality_of=(describe_equality(report.leaderboard, summary.unit),),
         commands=report.provenance.commands,
         importance_note="" if report.detail.importance else NO_IMPORTANCE,
-    )
-
-
-def _describe_corpus(report: CorpusReport) -> PageContent:
-    return PageContent(
-        title=f"Which model is best for {report.corpus}?",
-        subject=report.corpus,
-        alternatives=tuple(list_families(report)),
-        sections={section.key: section for section in list_corpus_sections(report)},
-        equality_of=tuple(describe_equality(label.leaderboard, label.unit) for label in report.labels),
-        commands=tuple(_list_commands(report)),
     )
 
 

@@ -257,7 +257,7 @@ def _choose_axes(detail: StudyDetail, trials: Sequence[StudyTrial]) -> list[Para
         importance[parameter.field] += parameter.importance
     # Alternatives may differ in what none of them searches.
     alternatives = {trial.alternative for trial in trials}
-    names = {name for own in alternatives for name in list_varying(trials, ALTERNATIVE, own)}
+    names = {name for own in alternatives for name in _list_varying(trials, own)}
     # A field that is 0 or absent in every trial but one alternative's says less than one that many have.
     having = {name: sum(read_field(trial, name) is not None for trial in trials) for name in names}
     ordered = sorted(names, key=lambda name: (-importance[name], -having[name], name))
@@ -272,14 +272,9 @@ def _choose_axes(detail: StudyDetail, trials: Sequence[StudyTrial]) -> list[Para
     return [axis for axis in found if axis is not None]
 
 
-def list_varying(trials: Sequence[StudyTrial], group: str, value: str) -> list[str]:
-    """The fields in which the trials of a family or an alternative differ, the family among them.
-
-    `group` is FAMILY_FIELD or ALTERNATIVE. Fields that hold a list in any trial are left out.
-    """
-    own = [
-        {FAMILY_FIELD: trial.family, **trial.fields} for trial in trials if read_field(trial, group) == value
-    ]
+def _list_varying(trials: Sequence[StudyTrial], alternative: str) -> list[str]:
+    """The fields in which the trials of an alternative differ, the family among them, without lists."""
+    own = [{FAMILY_FIELD: each.family, **each.fields} for each in trials if each.alternative == alternative]
     lists = {name for trial in trials for name, value in trial.fields.items() if isinstance(value, list)}
     names = dict.fromkeys(name for fields in own for name in fields if name not in lists)
     return [name for name in names if len({str(fields.get(name)) for fields in own}) > 1]

@@ -31,6 +31,7 @@ from memtune.reports.study_tables import describe_reference
 from memtune.results.study.study_detail import StudyDetail
 from memtune.results.study.study_front import describe_seeds
 from memtune.results.study.study_leaderboard import (
+    LeaderboardEntry,
     StudyLeaderboard,
     TradeOff,
     make_trade_off,
@@ -97,7 +98,7 @@ def draw_trade_offs(
     near = select_drawn(trained, objective)
     counted = _label_best_of_alternatives(
         [
-            {"name": name_by_alternative(entry), "alternative": entry.alternative, "figure": entry.figure}
+            _describe(entry, None, entry.figure)
             for entry in leaderboard.entries
             if entry.is_counted and is_drawable(entry.figure)
         ]
@@ -108,10 +109,7 @@ def draw_trade_offs(
             continue
         rows = [
             {
-                "name": name_by_alternative(entry),
-                "alternative": entry.alternative,
-                "amount": amount,
-                "figure": entry.figure,
+                **_describe(entry, amount, entry.figure),
                 "seeds": entry.estimate.seeds,
                 "best": entry.number == best,
                 "front": entry.number in trade_off.front,
@@ -119,12 +117,7 @@ def draw_trade_offs(
             for entry, amount in measured
         ]
         seeds = [
-            {
-                "name": name_by_alternative(entry),
-                "alternative": entry.alternative,
-                "amount": amount,
-                "figure": figure,
-            }
+            _describe(entry, amount, figure)
             for entry, amount in measured
             for figure in map(objective.compute_figure, entry.cost_by_seed.values())
             # The mark of a configuration with one seed is that seed.
@@ -182,6 +175,11 @@ def draw_trials(rows: Sequence[LeaderboardRow], ideal: float | None) -> StudyCha
     if ideal:
         text += " The dashed grey line is the ideal."
     return replace(chart, caption=text + points.describe_rest(objective))
+
+
+def _describe(entry: LeaderboardEntry, amount: float | None, figure: float) -> Row:
+    name = name_by_alternative(entry)
+    return {"name": name, "alternative": entry.alternative, "amount": amount, "figure": figure}
 
 
 def _describe_row(row: LeaderboardRow, figure: float | None) -> Row:
