@@ -69,18 +69,13 @@ class Objective(StrEnum):
         return "" if self is Objective.PERPLEXITY else " %"
 
     @property
-    def opposite_direction(self) -> Literal["lower", "higher"]:
-        """Whether lower or higher figures are worse."""
-        return "higher" if self is Objective.PERPLEXITY else "lower"
-
-    @property
     def margin_unit(self) -> str:
-        """The unit of `compute_margin` in a sentence."""
+        """The unit of `compute_gain` in a sentence."""
         return "%" if self is Objective.PERPLEXITY else "percentage points"
 
     @property
     def short_margin_unit(self) -> str:
-        """The unit of `compute_margin` in a table."""
+        """The unit of `compute_gain` in a table."""
         return "%" if self is Objective.PERPLEXITY else "points"
 
     @property
@@ -102,19 +97,24 @@ class Objective(StrEnum):
         """The cost of a target as readers write it: a perplexity, or an accuracy in per cent."""
         return math.log(target) if self is Objective.PERPLEXITY else 1 - target / 100
 
-    def compute_margin(self, cost: float, other_cost: float) -> float:
-        """How much better the figure of a cost is than that of another.
+    def compute_gain(self, cost_difference: float) -> float:
+        """How much better a figure is than another, by the difference of their costs, this one minus another.
 
         A perplexity by how many per cent it is lower, an accuracy by how many points it is higher.
         """
-        own, other = self.compute_figure(cost), self.compute_figure(other_cost)
-        return 100 * (1 - own / other) if self is Objective.PERPLEXITY else 100 * (own - other)
-
-    def compute_gain(self, cost_difference: float) -> float:
-        """The margin of a difference of costs, this one minus another: positive for a better figure."""
         if self is Objective.ACCURACY:
             return -100 * cost_difference
         return -100 * math.expm1(min(cost_difference, MAX_DIFFERENCE))
+
+    def describe_gain(self, cost_difference: float) -> str:
+        """The same in words.
+
+        >>> Objective.ACCURACY.describe_gain(0.25)
+        'accuracy 25.0 points lower'
+        """
+        gain = self.compute_gain(cost_difference)
+        is_lower = (gain >= 0) == (self.direction == "lower")
+        return f"{self} {abs(gain):.1f} {self.short_margin_unit} {'lower' if is_lower else 'higher'}"
 
     def compute_difference(self, figure: float, other: float) -> float:
         """A scaled figure against another: per cent of a perplexity, points of an accuracy; not a margin."""

@@ -14,7 +14,7 @@ Mean and interval are taken over costs and then transformed: a mean perplexity i
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import combinations
 from statistics import fmean, mean, stdev, variance
 from typing import Literal
@@ -162,17 +162,13 @@ class PairedTest(Value):
         >>> test.describe(Objective.PERPLEXITY)
         'perplexity 6.2 % lower (95 % interval 3.1 % to 9.0 %), p = 0.004, Welch's t-test over 5 seeds'
         """
-        gain = objective.compute_gain(self.difference)
         p = "p < 0.001" if self.p < 0.001 else f"p = {self.p:.3f}"
-        direction = objective.direction if gain >= 0 else objective.opposite_direction
         at_once = f", all {self.intervals} pairs at once" if self.intervals > 1 else ""
-        interval = f"{self.describe_interval(objective)}{at_once}"
         others = f" and the deviations of {format_count(self.others, 'other')}" if self.others else ""
-        return (
-            f"{objective} {abs(gain):.1f} {objective.short_margin_unit} {direction} "
-            f"({interval}), {p}, {self.method} over {self.pairs:,} {self.unit}{others}"
-            f"{f', corrected for {self.correction}' if self.correction else ''}"
-        )
+        correction = f", corrected for {self.correction}" if self.correction else ""
+        gain, interval = objective.describe_gain(self.difference), self.describe_interval(objective)
+        seen = f"{self.method} over {self.pairs:,} {self.unit}{others}{correction}"
+        return f"{gain} ({interval}{at_once}), {p}, {seen}"
 
     def describe_interval(self, objective: Objective) -> str:
         """The interval of the size of the difference, such as `95 % interval 3.1 % to 9.0 %`.
@@ -291,21 +287,20 @@ def correct_for_choice(ps: Sequence[float]) -> list[float]:
     others needs every test, so no correction: Gutmann and Maymin (1987), "Is the Selected Population the
     Best?". Without a difference, at most 5 % of studies have any p-value below 5 %.
     """
-    order = sorted(range(len(ps)), key=lambda place: ps[place])
-    corrected, highest = [0.0] * len(ps), 0.0
-    for rank, place in enumerate(order):
-        highest = max(highest, min(1.0, math.comb(len(ps) + 1 - rank, 2) * ps[place]))
-        corrected[place] = min(highest, max(ps))
-    return corrected
+    # The last p-value counts for its own pair alone, so that none is above it.
+    return [min(p, max(ps)) for p in _correct_in_steps(ps, lambda left: math.comb(left + 1, 2))]
 
 
 def correct_holm(values: Iterable[float]) -> list[float]:
     """Holm's p-values, in the order of the given ones."""
-    ps = list(values)
-    order = sorted(range(len(ps)), key=lambda place: ps[place])
+    return _correct_in_steps(list(values), lambda left: left)
+
+
+def _correct_in_steps(ps: Sequence[float], count_tests: Callable[[int], int]) -> list[float]:
+    """The p-values, from the smallest on each times the tests that count for those that are left."""
     corrected, highest = [0.0] * len(ps), 0.0
-    for rank, place in enumerate(order):
-        highest = max(highest, min(1.0, (len(ps) - rank) * ps[place]))
+    for rank, place in enumerate(sorted(range(len(ps)), key=lambda place: ps[place])):
+        highest = max(highest, min(1.0, count_tests(len(ps) - rank) * ps[place]))
         corrected[place] = highest
     return corrected
 

@@ -185,10 +185,8 @@ def _conclude(
     compared = f"{candidate} against {baseline}, " if outcome in answers else ""
     grounds = [*([compared + test.describe(objective)] if test else []), *failures]
     if isinstance(own := results[candidate], float) and isinstance(other := results[baseline], float):
-        gain = objective.compute_gain(own - other)
-        direction = objective.direction if gain >= 0 else objective.opposite_direction
-        amount = f"{abs(gain):.1f} {objective.short_margin_unit} {direction}"
-        grounds = [f"{objective} {amount}; both learn by counting, so a seed changes nothing"]
+        gain = objective.describe_gain(own - other)
+        grounds = [f"{gain}; both learn by counting, so a seed changes nothing"]
     estimates = {
         name: estimate_cost([*own.values()], len(results)) if isinstance(own, dict) else Estimate(cost=own)
         for name, own in results.items()

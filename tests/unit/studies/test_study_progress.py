@@ -17,11 +17,11 @@ from tests.unit.studies.test_director import make_report
 
 
 def test_the_margin_of_a_perplexity_is_the_share_by_which_it_is_lower():
-    assert Objective.PERPLEXITY.compute_margin(math.log(100), math.log(125)) == pytest.approx(20)
+    assert Objective.PERPLEXITY.compute_gain(math.log(100) - math.log(125)) == pytest.approx(20)
 
 
 def test_the_margin_of_an_accuracy_is_in_percentage_points():
-    assert Objective.ACCURACY.compute_margin(0.1, 0.25) == pytest.approx(15)
+    assert Objective.ACCURACY.compute_gain(0.1 - 0.25) == pytest.approx(15)
 
 
 def make_config(width: int, seed: int = 0) -> TrialConfig:

@@ -142,7 +142,7 @@ def _compare(
     *,
     is_equal: bool,
 ) -> WinnerComparison:
-    margin = objective.compute_margin(winner.estimate.cost, other.estimate.cost)
+    margin = objective.compute_gain(winner.estimate.cost - other.estimate.cost)
     found = WinnerComparison(
         name=name_with_alternative(other),
         alternative=other.best.alternative,

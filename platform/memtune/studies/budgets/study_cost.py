@@ -180,7 +180,7 @@ class StudyProgress:
         if costs:
             figures["best_validation"] = self._objective.compute_figure(costs[0])
         if len(costs) > 1:
-            figures["margin_percent"] = self._objective.compute_margin(costs[0], costs[1])
+            figures["margin_percent"] = self._objective.compute_gain(costs[0] - costs[1])
         return figures
 
     def _add(self, identity: str, state: TrialState, usage: Usage) -> None:
