@@ -3,7 +3,7 @@
 import math
 import re
 import shlex
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from memtune.errors import TrackingError, did_you_mean, suggest_nearest
 from memtune.number_format import format_count
 from memtune.objective import Objective
 from memtune.results.one_text import open_stored, select_text
-from memtune.results.study.ranking import DIGITS, LENGTH_TOLERANCE, Ranking, make_curve_frame, rank_trials
+from memtune.results.study.ranking import DIGITS, LENGTH_TOLERANCE, make_curve_frame, rank_trials
 from memtune.settings import Settings
 from memtune.tracking import (
     NO_STUDY,
@@ -208,27 +208,19 @@ def compare(
 
 def rank_rows(rows: Sequence[LeaderboardRow]) -> list[LeaderboardRow]:
     """The rows in the order of their ranking, with their places, estimates and notes."""
-    ranking = rank_trials(rows)
-    if ranking is None:
-        return list(rows)
-    changes = dict(_describe_places(ranking, rows[0].objective))
-    row_by_run = {row.run_id: row for row in rows}
-    ordered = [row_by_run[run_id].model_copy(update=change) for run_id, change in changes.items()]
-    return ordered + [row for row in rows if row.run_id not in changes]
+    ranking, ordered = rank_trials(rows), dict[str, LeaderboardRow]()
 
+    def add(row: LeaderboardRow, **change: Any) -> None:
+        ordered[row.run_id] = row.model_copy(update=change)
 
-def _describe_places(
-    ranking: Ranking[LeaderboardRow], objective: Objective
-) -> Iterator[tuple[str, dict[str, Any]]]:
-    """What a ranking says of each run, by its id, in the order of the ranking."""
-    for found in ranking.configurations:
-        why = found.explain(objective, DIGITS)
-        note = f"not ranked: {why}" if why else ""
-        yield found.best.run_id, {"estimate": found.estimate, "note": note, "place": found.place}
+    for found in ranking.configurations if ranking else ():
+        why = found.explain(rows[0].objective, DIGITS)
+        add(found.best, estimate=found.estimate, note=why and f"not ranked: {why}", place=found.place)
         for row in found.trials[1:]:
-            yield row.run_id, {"note": f"a seed of {found.title}"}
-    for short in ranking.short:
-        yield short.best.run_id, {"note": f"not ranked: {short.explain(objective, DIGITS)}"}
+            add(row, note=f"a seed of {found.title}")
+    for short in ranking.short if ranking else ():
+        add(short.best, note=f"not ranked: {short.explain(rows[0].objective, DIGITS)}")
+    return [*ordered.values(), *(row for row in rows if row.run_id not in ordered)]
 
 
 def _resolve_label(protocol: str, labels: Collection[str], corpus: str) -> str:

@@ -22,9 +22,6 @@ class KnownStudy:
     def find_place(self, trial: StudyTrial) -> int | None:
         return None
 
-    def name_alternative(self, trial: StudyTrial) -> str:
-        return trial.family
-
     def measure(self, trial: StudyTrial) -> TrialSizes | None:
         return self.sizes
 
@@ -52,6 +49,7 @@ def make_study_trial(
         "number": number,
         "name": f"{family} #{number}",
         "family": family,
+        "alternative": family,
         "seed": config.seed,
         "is_repeat": False,
         "identity": config.identity("corpus"),

@@ -121,8 +121,9 @@ def _draw_reports(axes: "Axes", lines: Sequence[Line]) -> None:
     """A line through the reports of each training that have both figures, with a ring around the last."""
     marks = assign_marks(label for label, _ in lines)
     for label, reports in lines:
-        points, mark = [point for point in reports if None not in point], marks[label]
+        points = [(x, y) for x, y in reports if x is not None and y is not None]
         if points:
+            mark = marks[label]
             style = {"marker": mark.marker, "linestyle": mark.line, "color": mark.colour}
             axes.plot(*zip(*points, strict=True), **style, markersize=5, linewidth=1.2, label=label)
             axes.plot(*points[-1], "o", markersize=11, markerfacecolor="none", color=mark.colour)

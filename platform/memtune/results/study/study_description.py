@@ -46,15 +46,10 @@ def describe_registration(
     # The model is that of the main label; its other champions are described by their versions.
     is_main = registration.champion is not None and registration.champion.alias == "champion"
     of_model = describe_models_of(corpus, version, answer) if is_main else None
-    of_corpus = summarise_champion(version, answer) if is_main else None
+    best = answer.answer.replace("**", "") if answer else f"{version.family}: {version.summary}."
+    of_corpus = f"Best: {best} Protocol: {version.protocol}." if is_main else None
     of_version = describe_version(corpus, version, config, answer)
     describe_registered(tracking_uri, version, of_version, of_model, of_corpus)
-
-
-def summarise_champion(champion: RegisteredVersion, answer: StudyAnswer | None) -> str:
-    """The best model of a corpus in a few words, for the list of corpora."""
-    found = answer.answer.replace("**", "") if answer else f"{champion.family}: {champion.summary}."
-    return f"Best: {found} Protocol: {champion.protocol}."
 
 
 def describe_models_of(corpus: Corpus, champion: RegisteredVersion, answer: StudyAnswer | None) -> str:

@@ -1,7 +1,6 @@
 """The Pareto front of a study: which configurations no other one beats in every objective."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from memtune.objective import Objective
@@ -12,6 +11,8 @@ from memtune.search import DEFAULT_OBJECTIVES, ObjectiveName, compute_coordinate
 from memtune.values import Value
 
 Point = Sequence[float]
+Quantities = dict[ObjectiveName, float]
+"""The cost and the sizes of a trial by objective."""
 
 
 def find_front(points: Sequence[Point]) -> list[int]:
@@ -107,79 +108,59 @@ class StudyFront(Value):
         return tuple(point for point in self.points if point.is_on_front)
 
 
-@dataclass(frozen=True)
-class _Measured:
-    """A trial with its cost and sizes by objective."""
-
-    trial: StudyTrial
-    quantities: dict[ObjectiveName, float]
-
-    @property
-    def coordinates(self) -> tuple[float, ...]:
-        return tuple(compute_coordinate(name, amount) for name, amount in self.quantities.items())
-
-
 def find_study_front(view: StudyView) -> StudyFront | None:
     """The front over all configurations of full length; None before there is one."""
     ranking, trials, objective = view.ranking, view.trials, view.objective
     if ranking is None:
         return None
     objectives = view.terms.objectives if len(view.terms.objectives) > 1 else DEFAULT_OBJECTIVES
-    found = [
-        (measured, found.estimate.seeds)
-        for found in ranking.configurations
-        if (measured := _measure(found.best, found.estimate.cost, objectives)) is not None
-    ]
-    coordinates = [measured.coordinates for measured, _ in found]
-    front = find_front(coordinates)
-    others = sorted(set(range(len(found))) - set(front), key=lambda place: coordinates[place])
+    found = [(own, _measure(own.best, own.estimate.cost, objectives)) for own in ranking.configurations]
+    measured = [(own, quantities) for own, quantities in found if quantities is not None]
+    places = [_place(quantities) for _, quantities in measured]
+    front = find_front(places)
+    others = sorted(set(range(len(places))) - set(front), key=lambda index: places[index])
     points = [
         ParetoPoint(
-            number=measured.trial.number,
-            name=f"{measured.trial.alternative} #{measured.trial.number}",
-            family=measured.trial.family,
-            seeds=seeds,
-            values=_read_values(measured.quantities, objective),
-            is_on_front=place in front,
+            number=own.best.number,
+            name=f"{own.best.alternative} #{own.best.number}",
+            family=own.best.family,
+            seeds=own.estimate.seeds,
+            values=_read_values(quantities, objective),
+            is_on_front=index in front,
         )
-        for place in [*front, *others]
-        for measured, seeds in [found[place]]
+        for index in [*front, *others]
+        for own, quantities in [measured[index]]
     ]
-    single = _measure_search(ranking, trials, objectives)
-    worst: dict[ObjectiveName, float] = {}
+    single = list(_measure_search(ranking, trials, objectives))
+    worst: Quantities = {}
     for name in objectives if single else ():
-        worst[name] = max((own.quantities[name] for own in single), key=partial(compute_coordinate, name))
+        worst[name] = max((own[name] for _, own in single), key=partial(compute_coordinate, name))
     return StudyFront(
         objectives=tuple(objectives),
         points=tuple(points),
-        unmeasured=tuple(
-            each.title
-            for each in ranking.configurations
-            if not each.best.is_counted and _measure(each.best, 0.0, objectives) is None
-        ),
+        unmeasured=tuple(own.title for own, known in found if known is None and not own.best.is_counted),
         reference=_read_values(worst, objective),
-        hypervolume=tuple(_trace_hypervolume(single, worst, trials)),
+        hypervolume=tuple(_trace_hypervolume(single, _place(worst), trials)),
     )
 
 
 def _measure_search(
     ranking: Ranking[StudyTrial], trials: Sequence[StudyTrial], objectives: Sequence[ObjectiveName]
-) -> list[_Measured]:
+) -> Iterator[tuple[StudyTrial, Quantities]]:
     """The trials of full length that the search started and that did not diverge, by number, with their own
     values.
 
     The validation of a diverged trial may be thousands of times the others' and would set the scale.
     """
     full = {trial.identity for found in ranking.configurations for trial in found.trials}
-    measured = (
-        _measure(trial, find_cost_at(trial.curve, ranking.tokens), objectives)
-        for trial in trials
-        if trial.identity in full and not trial.is_repeat and not trial.has_diverged
-    )
-    return [own for own in measured if own is not None]
+    for trial in trials:
+        if trial.identity in full and not trial.is_repeat and not trial.has_diverged:
+            quantities = _measure(trial, find_cost_at(trial.curve, ranking.tokens), objectives)
+            if quantities is not None:
+                yield trial, quantities
 
 
-def _measure(trial: StudyTrial, cost: float, objectives: Sequence[ObjectiveName]) -> _Measured | None:
+def _measure(trial: StudyTrial, cost: float, objectives: Sequence[ObjectiveName]) -> Quantities | None:
     """None for a trial that lacks an objective: a size of a corpus that is gone, or a model that counts."""
     if trial.sizes is None or trial.is_counted:
         return None
@@ -188,31 +169,30 @@ def _measure(trial: StudyTrial, cost: float, objectives: Sequence[ObjectiveName]
         "tokens_per_second": trial.tokens_per_second,
         **trial.sizes.model_dump(),
     }
-    quantities = {name: known[name] for name in objectives}
-    if any(quantity is None for quantity in quantities.values()):
+    if any(known[name] is None for name in objectives):
         return None
-    return _Measured(trial, {name: float(amount or 0.0) for name, amount in quantities.items()})
+    return {name: float(known[name] or 0.0) for name in objectives}
+
+
+def _place(quantities: Quantities) -> tuple[float, ...]:
+    return tuple(compute_coordinate(name, amount) for name, amount in quantities.items())
 
 
 def _trace_hypervolume(
-    measured: Sequence[_Measured], worst: Mapping[ObjectiveName, float], trials: Sequence[StudyTrial]
+    measured: Sequence[tuple[StudyTrial, Quantities]], reference: Point, trials: Sequence[StudyTrial]
 ) -> Iterator[HypervolumePoint]:
-    reference = [compute_coordinate(name, amount) for name, amount in worst.items()]
-    front: list[tuple[float, ...]] = []
-    for own in measured:
-        front.append(own.coordinates)
-        front = [front[place] for place in find_front(front)]
-        number = own.trial.number
+    front: list[Point] = []
+    for own, quantities in measured:
+        front.append(_place(quantities))
+        front = [front[index] for index in find_front(front)]
         yield HypervolumePoint(
-            trial=number,
-            tokens=sum(trial.tokens for trial in trials if not trial.is_repeat and trial.number <= number),
+            trial=own.number,
+            tokens=sum(each.tokens for each in trials if not each.is_repeat and each.number <= own.number),
             volume=compute_hypervolume(front, reference),
         )
 
 
-def _read_values(
-    quantities: Mapping[ObjectiveName, float], objective: Objective
-) -> dict[ObjectiveName, float]:
+def _read_values(quantities: Quantities, objective: Objective) -> Quantities:
     """The quantities with the cost as perplexity or accuracy."""
     return {
         name: objective.compute_figure(amount) if name == "value" else amount

@@ -9,6 +9,7 @@ from pydantic import Field, PrivateAttr, computed_field
 from memtune.objective import Objective, PredictionUnit
 from memtune.search import Outcome, StoredStudy
 from memtune.spaces import FAMILY_FIELD
+from memtune.studies.definition.study_terms import name_alternative
 from memtune.studies.seed_repeats import TrialNames
 from memtune.training import TrainingConfig, TrialConfig, TrialSizes
 from memtune.trial_state import StopReason, TrialState
@@ -22,9 +23,6 @@ class TrialContext(Protocol):
     def find_place(self, trial: "StudyTrial") -> int | None:
         """The place of the trial's configuration in the ranking."""
 
-    def name_alternative(self, trial: "StudyTrial") -> str:
-        """The alternative of the study's question that the trial belongs to."""
-
     def measure(self, trial: "StudyTrial") -> TrialSizes | None:
         """The sizes of the trial's model on the study's corpus."""
 
@@ -37,6 +35,8 @@ class StudyTrial(Value):
     name: str
     """Family, number and seed: "lstm #3", or "lstm #3 seed 1" for a repeat."""
     family: str
+    alternative: str
+    """The alternative of the study's question that it belongs to: its family, or a value of a field."""
     seed: int
     is_repeat: bool
     identity: str
@@ -121,23 +121,18 @@ class StudyTrial(Value):
 
     @computed_field  # type: ignore[prop-decorator]
     @cached_property
-    def alternative(self) -> str:
-        """The alternative of the study's question that it belongs to: its family, or a value of a field."""
-        return self._context.name_alternative(self)
-
-    @computed_field  # type: ignore[prop-decorator]
-    @cached_property
     def sizes(self) -> TrialSizes | None:
         """None without the corpus in the store, and for a user's family whose source is not loaded."""
         return self._context.measure(self)
 
 
 def list_study_trials(
-    stored: StoredStudy, context: TrialContext, epoch_tokens: int | None
+    stored: StoredStudy, context: TrialContext, compare: str, epoch_tokens: int | None
 ) -> tuple[StudyTrial, ...]:
     """The trials of a study by number, then its repeats, each named after the trial that it repeats.
 
-    `epoch_tokens` are the tokens of an epoch; None where the corpus is not known any more.
+    `compare` is the field whose values are the alternatives. `epoch_tokens` are the tokens of an epoch; None
+    where the corpus is not known any more.
     """
     names = TrialNames(stored.outcomes)
     dumped = {
@@ -160,6 +155,7 @@ def list_study_trials(
             number=number,
             name=f"{outcome.family} #{number}{suffix}",
             family=outcome.family,
+            alternative=name_alternative(config, compare),
             seed=config.seed,
             is_repeat=is_repeat,
             identity=outcome.identity,

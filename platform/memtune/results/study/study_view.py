@@ -131,7 +131,8 @@ class StudyView:
         """Every trial by number, and then the repeats."""
         trainings = [outcome.config.training for outcome in self.stored.trials]
         has_epochs = any(training is not None and not training.tokens for training in trainings)
-        return list_study_trials(self.stored, self, self.epoch_tokens if has_epochs else None)
+        epoch_tokens = self.epoch_tokens if has_epochs else None
+        return list_study_trials(self.stored, self, self.terms.compare, epoch_tokens)
 
     @cached_property
     def refusals(self) -> dict[str, list[str]]:
@@ -166,10 +167,6 @@ class StudyView:
     def find_place(self, trial: StudyTrial) -> int | None:
         """The place of a trial's configuration in the ranking; None for one that is not ranked."""
         return self._places.get(trial.identity)
-
-    def name_alternative(self, trial: StudyTrial) -> str:
-        """The alternative of the study's question that a trial belongs to."""
-        return name_alternative(trial.config, self.terms.compare)
 
     def measure(self, trial: StudyTrial) -> TrialSizes | None:
         """The sizes of a trial; None without the corpus, and for a family whose source is not loaded."""
