@@ -41,9 +41,12 @@ class Estimate(Value):
 
     def compute_interval(self, objective: Objective | str) -> tuple[float, float] | None:
         """The bounds of the perplexity or accuracy, the smaller one first; None below three seeds."""
+        if self.low is None or self.high is None:
+            return None
         objective = Objective(objective)
-        bounds = self._order_bounds(objective)
-        return bounds and (objective.compute_figure(bounds[0]), objective.compute_figure(bounds[1]))
+        bounds = max(0.0, self.low), min(objective.max_cost, self.high)
+        low, high = sorted(map(objective.compute_figure, bounds))
+        return low, high
 
     def describe(self, objective: Objective | str, digits: int, *, is_counted: bool = False) -> str:
         """The figure with its interval, or with the number of seeds that are too few for one.
@@ -54,12 +57,12 @@ class Estimate(Value):
         '75.0 % (mean of 3 seeds, 95 % interval 74.0 % to 76.0 %)'
         """
         objective = Objective(objective)
-        figure, bounds = objective.format_cost(self.cost, digits), self._order_bounds(objective)
+        figure, bounds = objective.format_cost(self.cost, digits), self.compute_interval(objective)
         if bounds is None:
             single = "the same under every seed" if is_counted else "decided by a single seed"
             seeds = single if self.seeds == 1 else f"mean of {self.seeds} seeds"
             return f"{figure} ({seeds})"
-        low, high = (objective.format_cost(bound, digits) for bound in bounds)
+        low, high = (objective.format_figure(bound, digits) for bound in bounds)
         return f"{figure} (mean of {self.seeds} seeds, 95 % interval {low} to {high})"
 
     def format(self, objective: Objective | str, digits: int) -> str:
@@ -69,18 +72,11 @@ class Estimate(Value):
         '75.0 % [74.0 %, 76.0 %]'
         """
         objective = Objective(objective)
-        figure, bounds = objective.format_cost(self.cost, digits), self._order_bounds(objective)
+        figure, bounds = objective.format_cost(self.cost, digits), self.compute_interval(objective)
         if bounds is None:
             return figure
-        low, high = (objective.format_cost(bound, digits) for bound in bounds)
+        low, high = (objective.format_figure(bound, digits) for bound in bounds)
         return f"{figure} [{low}, {high}]"
-
-    def _order_bounds(self, objective: Objective) -> tuple[float, float] | None:
-        """The bounds of the cost in the order of their figures, within the costs that an objective has."""
-        if self.low is None or self.high is None:
-            return None
-        low, high = max(0.0, self.low), min(objective.max_cost, self.high)
-        return (low, high) if objective.direction == "lower" else (high, low)
 
 
 def estimate_cost(costs: Sequence[float], intervals: int = 1) -> Estimate:

@@ -21,6 +21,7 @@ from memtune.errors import ConfigurationError
 from memtune.models import NeuralLanguageModel, logits
 from memtune.results.loaded_models import TrainedModel, open_model
 from memtune.results.other_texts import read_other_text, write_word_log_probabilities
+from memtune.seed_statistics import Estimate
 from memtune.settings import Settings
 from memtune.tasks import CacheGrid, ContinuousCache, Metrics, open_task, tune_cache
 from memtune.tracking import record_evaluation
@@ -159,13 +160,10 @@ def _record_figures(result: EvaluationResult, opened: TrainedModel, settings: Se
 def _compute_interval(
     opened: TrainedModel, text: Corpus, split: str, device: str
 ) -> tuple[float, float] | None:
-    config, objective = opened.config, opened.config.task.objective
+    config = opened.config
     costs = open_task(config.task, text, config.protocol).compute_item_costs(opened.model, split, device)
-    if (bounds := costs.compute_interval()) is None:
-        return None
-    figures = (objective.compute_figure(min(max(bound, 0.0), objective.max_cost)) for bound in bounds)
-    low, high = sorted(figures)
-    return low, high
+    low, high = costs.compute_interval() or (None, None)
+    return Estimate(cost=0.0, low=low, high=high).compute_interval(config.task.objective)
 
 
 @dataclass(frozen=True)
