@@ -173,24 +173,19 @@ def _build_table(
 
 
 def _build_charts(runs: Sequence["Run"], objective: Objective) -> dict[str, object]:
+    """The charts of these trials, with the parameters that all have: a chart drops other runs."""
     parameters = [run.data.params for run in runs]
     trained = [own for own in parameters if any(name.startswith(TRAINING_PREFIX) for name in own)]
+    charted = trained or parameters
+    searched = [
+        name
+        for name in (sorted(set.intersection(*map(set, charted))) if charted else ())
+        if name.startswith(CHARTED_PREFIXES) and name not in UNCHARTED and len({p[name] for p in charted}) > 1
+    ]
     return compatibility.build_charts(
         objective,
         run_tags.RANKING_METRIC,
         run_tags.SIZE_PARAMETER,
-        _find_searched(trained or parameters),
+        searched[:MAX_CHARTED_PARAMETERS],
         has_counting=0 < len(trained) < len(parameters),
     )
-
-
-def _find_searched(parameters: Sequence[Mapping[str, str]]) -> list[str]:
-    """The parameters that all of these trials have and in which some differ; a chart drops other runs."""
-    common = set.intersection(*(set(own) for own in parameters)) if parameters else set()
-    return [
-        name
-        for name in sorted(common)
-        if name.startswith(CHARTED_PREFIXES)
-        and name not in UNCHARTED
-        and len({own[name] for own in parameters}) > 1
-    ][:MAX_CHARTED_PARAMETERS]

@@ -14,7 +14,7 @@ A logged model holds the package, with the run that made it and its figures on a
 it, so that MLflow's pages compare versions by their parameters and figures.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -102,11 +102,12 @@ def _register(
         return Registration(champion=None, reason=str(refusals[aliases[0]]))
     candidate = _upload(client, result, write, " ".join(aliases))
     winners = {alias: _give_alias_to_best(client, candidate, holders[alias], alias) for alias in open_aliases}
-    reason = _explain_decision(aliases[0], candidate, holders, refusals, winners)
-    is_champion = as_champion and winners.get(aliases[0], candidate).version == candidate.version
-    champion = None
-    if is_champion and refusals[aliases[0]] is None:
-        champion = candidate.model_copy(update={"alias": aliases[0]})
+    first = aliases[0]
+    if (refusal := refusals[first]) is not None:
+        return Registration(champion=None, reason=refusal, version=candidate)
+    reason = _explain_decision(first, candidate, holders[first], winners[first])
+    is_champion = as_champion and winners[first].version == candidate.version
+    champion = candidate.model_copy(update={"alias": first}) if is_champion else None
     return Registration(champion=champion, reason=reason, version=candidate)
 
 
@@ -123,18 +124,11 @@ def _explain_refusal(holder: RegisteredVersion | None, result: ModelResult) -> s
 
 
 def _explain_decision(
-    alias: str,
-    candidate: RegisteredVersion,
-    holders: Mapping[str, RegisteredVersion | None],
-    refusals: Mapping[str, str | None],
-    winners: Mapping[str, RegisteredVersion],
+    alias: str, candidate: RegisteredVersion, holder: RegisteredVersion | None, winner: RegisteredVersion
 ) -> str:
     """What became of a candidate under an alias, in words."""
-    holder, refusal = holders[alias], refusals[alias]
-    if refusal is not None:
-        return refusal
-    if winners[alias].version != candidate.version:
-        return f"a better model was registered meanwhile: {winners[alias].uri}, {winners[alias].summary}"
+    if winner.version != candidate.version:
+        return f"a better model was registered meanwhile: {winner.uri}, {winner.summary}"
     if holder is None:
         return f"first {alias.partition('-')[0]}: {candidate.summary}"
     text = "" if holder.corpus_digest == candidate.corpus_digest else " on another text of this name"

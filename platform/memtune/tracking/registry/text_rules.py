@@ -99,17 +99,15 @@ class TextReader:
 
         Raises TrackingError for an unknown one that cannot be replaced.
         """
-        return self.read_words(self.split(text))
-
-    def read_words(self, words: Sequence[str]) -> ReadText:
-        """The ids of words of one sentence. Raises TrackingError as `read` does."""
-        ids: list[int] = []
-        unknown: list[str] = []
-        for word in self._tokenise(words):
-            found = self._find_id(word)
+        words, ids, unknown = self.split(text), list[int](), list[str]()
+        replacement = self._id_by_token.get(UNK) if self._rules.unknown == "map" else None
+        for token in self._tokenise(words):
+            found = self._find_id(token)
             if found is None:
-                unknown.append(word)
-                found = self._find_unknown_id(word)
+                unknown.append(token)
+                found = replacement
+            if found is None:
+                raise TrackingError(f'the model does not know "{token}" and its vocabulary has no {UNK}')
             ids.append(found)
         return ReadText(ids, unknown, words)
 
@@ -141,9 +139,3 @@ class TextReader:
         # The special tokens have one spelling.
         known = [word] if word in (EOS, UNK) else spellings[self._rules.casing]
         return next((self._id_by_token[token] for token in known if token in self._id_by_token), None)
-
-    def _find_unknown_id(self, word: str) -> int:
-        replaced = self._id_by_token.get(UNK) if self._rules.unknown == "map" else None
-        if replaced is None:
-            raise TrackingError(f'the model does not know "{word}" and its vocabulary has no {UNK}')
-        return replaced

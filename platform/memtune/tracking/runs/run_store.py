@@ -8,6 +8,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel
@@ -106,17 +107,11 @@ class PendingEntries:
 
     def send(self, client: "MlflowClient", run_id: str) -> None:
         """Write everything, in as few requests as MLflow's limits allow."""
-        parameters = list(chunks(self.parameters, PARAMETERS_PER_BATCH))
-        metrics = list(chunks(self.metrics, METRICS_PER_BATCH))
+        parameters = chunks(self.parameters, PARAMETERS_PER_BATCH)
+        metrics = chunks(self.metrics, METRICS_PER_BATCH)
         tags = [to_tags(self.tags)] if self.tags else []
-        for number in range(max(len(parameters), len(metrics), len(tags))):
-            client.log_batch(
-                run_id,
-                metrics=metrics[number] if number < len(metrics) else (),
-                params=parameters[number] if number < len(parameters) else (),
-                tags=tags[number] if number < len(tags) else (),
-                synchronous=True,
-            )
+        for batch in zip_longest(metrics, parameters, tags, fillvalue=()):
+            client.log_batch(run_id, *batch, synchronous=True)
         if self.files:
             with open_scratch_folder() as folder:
                 for name, content in self.files.items():
