@@ -212,7 +212,7 @@ class _ProbeRun:
             return {times: known[times] for times in lengths}
         checkpoint = open_checkpoints(file.trial, corpus, self._settings).read()
         model: Any = checkpoint.build_best_model().to(self._device)
-        record_test_access(uri, corpus.name, recorded.run_id)
+        record_test_access(uri, recorded.run_id)
         task = ProbeTask(corpus, file.trial.protocol.batch_size)
         if probe.tests_longer:
             by_length = task.compute_accuracy_by_length(model, "test", self._device)

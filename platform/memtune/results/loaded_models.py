@@ -48,8 +48,6 @@ class TrainedModel:
     config: TrialConfig
     corpus: Corpus
     run_id: str
-    experiment: str
-    """The experiment of the run."""
     tracking_uri: str
     version: RegisteredVersion | None = None
     """None for a trial."""
@@ -61,7 +59,7 @@ class TrainedModel:
     def record_access(self, split: str) -> None:
         """Record that the model is about to read a split, where that is the test split."""
         if split == "test":
-            record_test_access(self.tracking_uri, self.experiment, self.run_id)
+            record_test_access(self.tracking_uri, self.run_id)
 
 
 def open_model(
@@ -96,7 +94,6 @@ def _open_version(name: str, settings: Settings, device: str, trust_code: bool) 
         config,
         _open_training_corpus(name, version.corpus, version.corpus_digest, settings),
         version.run_id,
-        version.corpus,
         settings.tracking_uri,
         version,
     )
@@ -141,7 +138,6 @@ def _open_trial(name: str, settings: Settings, device: str, trust_code: bool) ->
         record.config,
         corpus,
         run.run_id,
-        run.corpus,
         settings.tracking_uri,
         study=run.study,
         record=record,

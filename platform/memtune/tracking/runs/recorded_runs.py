@@ -2,8 +2,8 @@
 
 A trial's name is `STUDY#7`, `STUDY#7 seed 1` for a repeat, or the id of a run in MLflow.
 
-Each access to a test split is one entry in the history of a metric, so none is lost or counted twice. An
-access with a recorded model is on its run. Others are on a run of their own, one for each corpus.
+Each access to a test split is one entry in the history of a metric of the model's run, so none is lost or
+counted twice.
 """
 
 import re
@@ -16,12 +16,7 @@ from typing import TYPE_CHECKING
 from pydantic import ConfigDict, Field, ValidationError
 
 from memtune.errors import TrackingError
-from memtune.tracking.mlflow_connection import (
-    ensure_experiment,
-    find_sqlite_path,
-    make_experiment_name,
-    open_store,
-)
+from memtune.tracking.mlflow_connection import find_sqlite_path, make_experiment_name, open_store
 from memtune.tracking.runs import run_store, run_tags
 from memtune.values import Value
 
@@ -30,7 +25,6 @@ if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
 
 TEST_ACCESSES = "test_accesses"
-"""The metric, and the role of the run for accesses without a recorded model."""
 EARLIER_ACCESSES = "test_tokens"
 """Before 2026-11-22 an access was an entry of this metric of its result alone."""
 NO_CONCLUSION = {run_tags.RANK: "", run_tags.FIGURE: "", run_tags.BEST_OF_FAMILY: ""}
@@ -45,13 +39,10 @@ class TrialRun(Value):
     model_config = ConfigDict(strict=False)  # tags are texts
 
     run_id: str
-    corpus: str
-    """The name of the run's experiment."""
     study: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
     trial: str = Field(pattern=r"^[A-Za-z0-9]+$")
     """The trial's identity, which names its checkpoints. Study and trial become parts of a path, and whoever
     can write to the tracking store chooses them: so their form is checked."""
-    label: str
     max_tokens: int | None
     """Tokens at its last recorded validation; None while it is open."""
     reused_from: str = ""
@@ -68,7 +59,7 @@ def is_trial_name(text: str) -> bool:
 def find_trial_run(tracking_uri: str, text: str) -> TrialRun:
     """The trial with a name or a run's id; a study is named by its id, or by its name if that is unique.
 
-    Raises TrackingError where there is no such trial, or several.
+    Raises TrackingError where there is no such trial, or several, and for tags that memtune does not write.
     """
     database = find_sqlite_path(tracking_uri)
     if database is not None and not database.exists():
@@ -85,20 +76,12 @@ def find_trial_run(tracking_uri: str, text: str) -> TrialRun:
             raise TrackingError(
                 f"no trial {text}: {problem}; memtune compare --json lists trials with run_id"
             )
-        (run,) = found
-        experiment = client.get_experiment(run.info.experiment_id)
-    return _read_trial_run(run, experiment.name)
-
-
-def _read_trial_run(run: "Run", corpus: str) -> TrialRun:
-    """The trial of a run. Raises TrackingError for tags that memtune does not write."""
+    (run,) = found
     tags = run.data.tags
     fields = {
         "run_id": run.info.run_id,
-        "corpus": corpus,
         "study": tags.get(run_tags.STUDY),
         "trial": tags.get(run_tags.TRIAL),
-        "label": tags.get("memtune.protocol", ""),
         "max_tokens": tags.get(run_tags.VALIDATED_TOKENS) or None,
         "reused_from": tags.get("memtune.reused_from", ""),
         "code": tags.get(run_tags.CODE, ""),
@@ -167,13 +150,12 @@ def find_evaluation(tracking_uri: str, experiment: str, trial: str) -> RecordedE
     return RecordedEvaluation(runs[-1].info.run_id, figures)
 
 
-def record_test_access(tracking_uri: str, corpus: str, run_id: str | None = None) -> None:
-    """Record one access to a test split of a corpus, with the run of the model that reads it.
+def record_test_access(tracking_uri: str, run_id: str) -> None:
+    """Record one access to a test split with the run of the model that reads it.
 
     Raises TrackingError when the store does not answer.
     """
     with open_store(tracking_uri) as client:
-        run_id = run_id or _find_own_run(client, tracking_uri, corpus)
         count = len(client.get_metric_history(run_id, TEST_ACCESSES)) + 1
         client.log_metric(run_id, TEST_ACCESSES, count, round(1000 * time.time()), count)
 
@@ -200,16 +182,6 @@ def count_run_accesses(client: "MlflowClient", run: "Run") -> int:
         if metric in run.data.metrics:
             return len(client.get_metric_history(run.info.run_id, metric))
     return 0
-
-
-def _find_own_run(client: "MlflowClient", tracking_uri: str, corpus: str) -> str:
-    """The corpus's run for accesses without a recorded model."""
-    experiment, tags = ensure_experiment(client, tracking_uri, corpus), {run_tags.ROLE: TEST_ACCESSES}
-    found = run_store.find_runs(client, experiment, tags)
-    run = (
-        found[0] if found else client.create_run(experiment, tags=tags, run_name="accesses to the test split")
-    )
-    return str(run.info.run_id)
 
 
 def delete_study_runs(tracking_uri: str, corpus: str, study: str) -> int:
