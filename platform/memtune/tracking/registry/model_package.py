@@ -33,10 +33,12 @@ from memtune.tracking.registry.text_rules import TextRules
 from memtune.values import Value
 
 if TYPE_CHECKING:
-    from mlflow.entities import FileInfo
     from mlflow.models import Model
     from mlflow.tracking import MlflowClient
 
+
+T = TypeVar("T")
+V = TypeVar("V", bound=Value)
 
 SCHEMA_VERSION = 4
 """2: the card covers MLmodel, which names the code that MLflow runs. Packages of version 1 load through
@@ -198,15 +200,7 @@ def read_card(folder: Path) -> ModelCard:
     """The card of a package. Raises TrackingError when it is missing or not one that this memtune reads."""
     path = folder / CARD_FILE
     _require_regular_file(path, MAX_TEXT_BYTES)
-    try:
-        card = ModelCard.model_validate_json(path.read_bytes())
-    except OSError as error:
-        raise TrackingError(f"cannot read {path}: {error.strerror}") from None
-    except ValidationError as error:
-        problem = error.errors()[0]
-        raise TrackingError(
-            f"{path} is not a card this memtune reads: {problem['loc']} {problem['msg']}"
-        ) from None
+    card = _read_document(path, ModelCard, "is not a card this memtune reads")
     if set(card.files) != COVERED_FILES.get(card.schema_version):
         names = ", ".join(sorted(card.files))
         raise TrackingError(
@@ -214,6 +208,15 @@ def read_card(folder: Path) -> ModelCard:
             f"{names}"
         )
     return card
+
+
+def _read_document(path: Path, kind: type[V], problem: str) -> V:
+    """A file of a package as a value. Raises TrackingError, with `problem`, for another content."""
+    try:
+        return kind.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise TrackingError(f"{path} {problem}: {first['loc']} {first['msg']}") from None
 
 
 def _require_regular_file(path: Path, max_bytes: int | None) -> None:
@@ -239,11 +242,7 @@ class VocabularyDocument(Value):
 
 def read_vocabulary(folder: Path) -> tuple[str, ...]:
     """The tokens of a package by id. Raises TrackingError for another content."""
-    path = folder / VOCABULARY_FILE
-    try:
-        return VocabularyDocument.model_validate_json(path.read_bytes()).tokens
-    except ValidationError as error:
-        raise TrackingError(f"{path} is not a vocabulary: {error.errors()[0]['msg']}") from None
+    return _read_document(folder / VOCABULARY_FILE, VocabularyDocument, "is not a vocabulary").tokens
 
 
 def read_text_rules(folder: Path) -> TextRules:
@@ -254,12 +253,7 @@ def read_text_rules(folder: Path) -> TextRules:
     path = folder / TEXT_RULES_FILE
     if not path.exists():
         return TextRules()
-    try:
-        return TextRules.model_validate_json(path.read_bytes())
-    except ValidationError as error:
-        raise TrackingError(
-            f"{path} has rules this memtune does not know: {error.errors()[0]['msg']}"
-        ) from None
+    return _read_document(path, TextRules, "has rules this memtune does not know")
 
 
 def read_sources(folder: Path) -> tuple[PluginSource, ...]:
@@ -271,9 +265,6 @@ def read_sources(folder: Path) -> tuple[PluginSource, ...]:
 def digest_card(folder: Path) -> str:
     """The SHA-256 of the card, which stands for the whole package."""
     return hash_file(folder / CARD_FILE)
-
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -341,38 +332,24 @@ def _fetch(client: "MlflowClient", tracking_uri: str, version: RegisteredVersion
     Raises TrackingError before copying what is not a package: a device or a pipe would never end. A copy
     follows links in a local folder, so those are checked here; elsewhere a listing has to do.
     """
-    from mlflow.artifacts import download_artifacts
+    from mlflow.artifacts import download_artifacts, list_artifacts
 
     folder.mkdir()
     if version.model_id is not None:
         location = client.get_logged_model(version.model_id).artifact_location
-        local = find_local_folder(tracking_uri, location)
     elif version.path is not None:
-        location = client.get_run(version.run_id).info.artifact_uri
-        run_folder = find_local_folder(tracking_uri, location)
-        local = run_folder and run_folder / version.path
+        location = f"{client.get_run(version.run_id).info.artifact_uri}/{version.path}"
     else:
         raise TrackingError(f"{version.uri} has neither the tag model_id nor path; register the model again")
+    local = find_local_folder(tracking_uri, location)
     if local is not None:
         check_package(local)
         for file in local.iterdir():
             shutil.copyfile(file, folder / file.name)
         return folder
-    _check_listing(client, version)
-    if version.path is not None and version.model_id is None:
-        return Path(client.download_artifacts(version.run_id, version.path, str(folder)))
-    return Path(download_artifacts(artifact_uri=location, dst_path=str(folder), tracking_uri=tracking_uri))
-
-
-def _check_listing(client: "MlflowClient", version: RegisteredVersion) -> None:
-    """Raise TrackingError for files on a server that are not those of a package."""
-    files: Sequence[FileInfo] = (
-        client.list_artifacts(version.run_id, version.path)
-        if version.model_id is None
-        else client.list_logged_model_artifacts(version.model_id)
-    )
-    for file in files:
-        name = file.path.rpartition("/")[2] if version.model_id is None else file.path
-        is_too_large = name != WEIGHTS_FILE and (file.file_size or 0) > MAX_TEXT_BYTES
-        if file.is_dir or name not in PACKAGE_FILES or is_too_large:
+    for listed in list_artifacts(artifact_uri=location, tracking_uri=tracking_uri):
+        name = listed.path.rpartition("/")[2]
+        is_too_large = name != WEIGHTS_FILE and (listed.file_size or 0) > MAX_TEXT_BYTES
+        if listed.is_dir or name not in PACKAGE_FILES or is_too_large:
             raise TrackingError(f"{version.uri} holds {name}, which is not part of a registered model")
+    return Path(download_artifacts(artifact_uri=location, dst_path=str(folder), tracking_uri=tracking_uri))

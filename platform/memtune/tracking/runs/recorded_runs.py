@@ -89,9 +89,9 @@ def find_trial_run(tracking_uri: str, text: str) -> TrialRun:
     try:
         return TrialRun.model_validate(fields)
     except ValidationError as error:
-        problem = error.errors()[0]
+        first = error.errors()[0]
         raise TrackingError(
-            f"run {run.info.run_id} has no {problem['loc'][0]} that memtune writes: {problem['msg']}"
+            f"run {run.info.run_id} has no {first['loc'][0]} that memtune writes: {first['msg']}"
         ) from None
 
 
