@@ -90,7 +90,7 @@ def connect(tracking_uri: str) -> "MlflowClient":
     Raises TrackingError for a URI that is neither http(s) nor a database, and for a file that is
     not a database of this version of MLflow.
     """
-    _configure_mlflow(tracking_uri)
+    _configure_mlflow()
     path = find_sqlite_path(tracking_uri)
     if path is not None and path.exists():
         check_sqlite_file(path)
@@ -99,6 +99,8 @@ def connect(tracking_uri: str) -> "MlflowClient":
     for scheme in SERVER_SCHEMES:
         register_repository(scheme, open_repository)
     try:
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
         # One process at a time where opening may create the tables of a sqlite file.
         with nullcontext() if path is None else FileLock(f"{path}.lock"):
             if path is not None:
@@ -209,18 +211,12 @@ def summarize_error(error: BaseException) -> str:
     return f"{first} {others[-1]}" if others and first.endswith(":") else first
 
 
-def _configure_mlflow(tracking_uri: str) -> None:
+def _configure_mlflow() -> None:
     bypass_proxy_for_loopback()
     for name, value in _ENVIRONMENT_DEFAULTS.items():
         os.environ.setdefault(name, value)
     logging.getLogger("alembic").setLevel(logging.WARNING)
     logging.getLogger(DATABASE_LOGGER).setLevel(logging.CRITICAL)
-    path = find_sqlite_path(tracking_uri)
-    if path is not None:
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise TrackingError(f"cannot create {path.parent} for the tracking store: {error}") from error
 
 
 def find_sqlite_path(tracking_uri: str) -> Path | None:

@@ -71,7 +71,7 @@ def link_corpus(
             raise TrackingError(f'nothing is recorded for corpus "{corpus}" in {tracking_uri}')
         set_experiment_kind(client, experiment)
         experiment_id, note = experiment.experiment_id, experiment.tags.get(run_tags.NOTE, "")
-        runs = run_store.find_runs(client, experiment_id, {run_tags.ROLE: "trial"})
+        runs = run_store.find_runs(client, [experiment_id], {run_tags.ROLE: "trial"})
         labels = Counter(run.data.tags.get(run_tags.PROTOCOL, "") for run in runs)
         usual = label or (champion.protocol if champion else max(labels, key=labels.__getitem__, default=""))
         kept = [run for run in runs if run.data.tags.get(run_tags.PROTOCOL, "") == usual]

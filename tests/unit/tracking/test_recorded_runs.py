@@ -94,13 +94,12 @@ def test_a_missing_store_is_named_and_not_created(tmp_path):
 
 
 def test_the_runs_of_one_study_are_deleted_with_those_of_its_trials(recorded, client):
-    assert delete_study_runs(recorded, "ptb", "s1") == 3
+    assert delete_study_runs(recorded, "s1") == 3
     experiment = client.get_experiment_by_name("ptb")
     left = client.search_runs([experiment.experiment_id])
     assert {run.data.tags["memtune.study"] for run in left} == {"s2"}
     assert len(left) == 2
-    assert delete_study_runs(recorded, "ptb", "s1") == 0
-    assert delete_study_runs(recorded, "another", "s2") == 0
+    assert delete_study_runs(recorded, "s1") == 0
 
 
 def test_a_store_that_fails_while_runs_are_deleted_is_named(recorded, monkeypatch):
@@ -109,7 +108,7 @@ def test_a_store_that_fails_while_runs_are_deleted_is_named(recorded, monkeypatc
 
     monkeypatch.setattr(MlflowClient, "delete_run", fail)
     with pytest.raises(TrackingError, match=f"the tracking store {recorded} failed: the disk is full"):
-        delete_study_runs(recorded, "ptb", "s1")
+        delete_study_runs(recorded, "s1")
 
 
 def test_each_access_to_a_test_split_counts_once_on_the_run_of_its_model(recorded, client, run_ids):

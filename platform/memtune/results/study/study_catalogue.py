@@ -5,7 +5,6 @@ from datetime import datetime
 from typing import Any
 
 from memtune.data_frames import ResultList, make_frame, render_table
-from memtune.errors import StudyError
 from memtune.number_format import format_count
 from memtune.objective import Objective, PredictionUnit
 from memtune.results.study.ranking import DIGITS
@@ -16,7 +15,6 @@ from memtune.search import Lease, StudyReader
 from memtune.settings import Settings
 from memtune.storage.folder import Folder
 from memtune.studies.budgets.study_cost import StudyCost
-from memtune.studies.definition.study_terms import read_stored_terms
 from memtune.tracking import delete_study_runs
 from memtune.trial_state import TrialState
 from memtune.values import Value
@@ -142,14 +140,8 @@ def remove_study(study: str, *, with_runs: bool = False, settings: Settings | No
     """
     settings = Settings.resolve(settings)
     removed = measure_study(study, settings)
-    corpus = read_stored_terms(settings.studies_folder, removed.id).corpus if with_runs else ""
     with Lease(settings.study_database, removed.id):
-        if with_runs and not corpus:
-            raise StudyError(
-                f"the corpus of study {removed.id} is unknown, because its stored terms are missing, so its "
-                "runs cannot be found; remove it without --runs, and its runs on MLflow's pages"
-            )
-        runs = delete_study_runs(settings.tracking_uri, corpus, removed.id) if with_runs else None
+        runs = delete_study_runs(settings.tracking_uri, removed.id) if with_runs else None
         Folder.open(f"{settings.studies_folder}/{removed.id}").delete()
         StudyReader(settings.study_database).delete(removed.id)
     return removed.model_copy(update={"runs": runs})

@@ -351,13 +351,9 @@ def _to_registered_version(version: "ModelVersion") -> RegisteredVersion:
     try:
         return RegisteredVersion.model_validate(known)
     except ValidationError as error:
-        problem = error.errors()[0]
-        if lacking := sorted(str(one["loc"][0]) for one in error.errors() if one["type"] == "missing"):
-            raise ForeignVersionError(
-                f"models:/{version.name}/{version.version} was not registered by memtune: it lacks "
-                f"{', '.join(lacking)}; use a version that was, or give its alias to one"
-            ) from None
+        problems = {str(problem["loc"][0]): problem["msg"] for problem in error.errors()}
+        named = ", ".join(f"{tag} ({message})" for tag, message in sorted(problems.items()))
         raise ForeignVersionError(
-            f'models:/{version.name}/{version.version} has the tag "{problem["loc"][0]}" with a value that '
-            f"memtune does not write: {problem['msg']}; use another version"
+            f"models:/{version.name}/{version.version} was not registered by memtune, which writes other "
+            f"values of the tags {named}; use a version that was"
         ) from None

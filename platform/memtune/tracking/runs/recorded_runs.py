@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from pydantic import ConfigDict, Field, ValidationError
 
 from memtune.errors import TrackingError
-from memtune.tracking.mlflow_connection import find_sqlite_path, make_experiment_name, open_store
+from memtune.tracking.mlflow_connection import find_sqlite_path, open_store
 from memtune.tracking.runs import run_store, run_tags
 from memtune.values import Value
 
@@ -104,9 +104,7 @@ def _find_runs(client: "MlflowClient", text: str) -> list["Run"]:
     numbers: tuple[dict[str, str], ...] = ({run_tags.NUMBER: named["number"]}, {})
     for number, study_tag in product(numbers, (run_tags.STUDY, run_tags.STUDY_NAME)):
         with_study = {run_tags.ROLE: "trial", study_tag: named["study"], **number}
-        runs = [
-            run for experiment in experiments for run in run_store.find_runs(client, experiment, with_study)
-        ]
+        runs = run_store.find_runs(client, experiments, with_study)
         if found := [run for run in runs if _read_number(run) == named["number"]]:
             return found
     return []
@@ -184,13 +182,14 @@ def count_run_accesses(client: "MlflowClient", run: "Run") -> int:
     return 0
 
 
-def delete_study_runs(tracking_uri: str, corpus: str, study: str) -> int:
+def delete_study_runs(tracking_uri: str, study: str) -> int:
     """Delete the runs of a study and its trials, as MLflow's own pages do; return their number.
 
     `mlflow gc` removes deleted runs permanently.
     """
     with open_store(tracking_uri) as client:
-        found = run_store.find_corpus_runs(client, make_experiment_name(corpus), {run_tags.STUDY: study})
+        experiments = [experiment.experiment_id for experiment in client.search_experiments()]
+        found = run_store.find_runs(client, experiments, {run_tags.STUDY: study})
         for run in found:
             client.delete_run(run.info.run_id)
     return len(found)

@@ -81,19 +81,19 @@ class RecordedTrial:
     validated_tokens: int
 
 
-def find_runs(client: "MlflowClient", experiment_id: str, tags: dict[str, str]) -> list["Run"]:
-    """Every run with these tags that is not deleted, oldest first."""
+def find_runs(client: "MlflowClient", experiments: Sequence[str], tags: dict[str, str]) -> list["Run"]:
+    """Every run of some experiments, by id, with these tags that is not deleted, oldest first."""
     condition = " AND ".join(f"tags.`{name}` = '{value}'" for name, value in tags.items())
     order = ["attributes.start_time ASC"]
     return read_pages(
-        lambda token: client.search_runs([experiment_id], condition, order_by=order, page_token=token)
+        lambda token: client.search_runs(list(experiments), condition, order_by=order, page_token=token)
     )
 
 
 def find_corpus_runs(client: "MlflowClient", corpus: str, tags: dict[str, str]) -> list["Run"]:
     """The runs with these tags of a corpus's experiment; none where nothing is recorded for the corpus."""
     experiment = client.get_experiment_by_name(corpus)
-    return find_runs(client, experiment.experiment_id, tags) if experiment else []
+    return find_runs(client, [experiment.experiment_id], tags) if experiment else []
 
 
 @dataclass
@@ -181,7 +181,7 @@ def parse_description(note: str) -> str:
 def list_recorded(client: "MlflowClient", experiment_id: str, study: str) -> dict[str, RecordedTrial]:
     """The trials of a study whose end the store holds, by identity; none that has two runs."""
     by_trial = defaultdict(list)
-    for run in find_runs(client, experiment_id, {run_tags.STUDY: study, run_tags.ROLE: "trial"}):
+    for run in find_runs(client, [experiment_id], {run_tags.STUDY: study, run_tags.ROLE: "trial"}):
         by_trial[run.data.tags[run_tags.TRIAL]].append(run)
     recorded: dict[str, RecordedTrial] = {}
     for trial, (run, *others) in by_trial.items():
@@ -240,10 +240,10 @@ def reconcile_runs(
 
     A run in status RUNNING of a trial that has not ended becomes KILLED.
     """
-    parents = find_runs(client, experiment_id, RunKey(study).tags())
+    parents = find_runs(client, [experiment_id], RunKey(study).tags())
     parent = merge_runs(client, parents).info.run_id if parents else None
     by_trial = defaultdict(list)
-    for run in find_runs(client, experiment_id, {run_tags.STUDY: study, run_tags.ROLE: "trial"}):
+    for run in find_runs(client, [experiment_id], {run_tags.STUDY: study, run_tags.ROLE: "trial"}):
         by_trial[run.data.tags[run_tags.TRIAL]].append(run)
     for identity, runs in by_trial.items():
         run = merge_runs(client, runs)

@@ -174,7 +174,7 @@ class RunWriter:
     def _find_runs(self, key: RunKey) -> list["Run"]:
         if key.study in self._new_studies and key not in self._attempted:
             return []
-        return run_store.find_runs(self._client, self._ensure_experiment_id(), key.tags())
+        return run_store.find_runs(self._client, [self._ensure_experiment_id()], key.tags())
 
     def _create_run(self, key: RunKey, name: str, time_ms: int, tags: dict[str, str]) -> "Run":
         is_first_attempt = key not in self._attempted
@@ -296,7 +296,7 @@ class RunWriter:
     def _find_open_run(self, key: RunKey) -> _OpenRun:
         """The open run; one that has ended is read from the store. Raises LookupError when there is none."""
         if key not in self._open_runs:
-            found = run_store.find_runs(self._client, self._ensure_experiment_id(), key.tags())
+            found = run_store.find_runs(self._client, [self._ensure_experiment_id()], key.tags())
             if not found:
                 raise LookupError(f"the store holds no run of {key}; it was deleted")
             info, tags = found[0].info, found[0].data.tags

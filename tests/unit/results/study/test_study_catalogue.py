@@ -200,13 +200,12 @@ def test_stored_terms_that_no_driver_wrote_are_named(
     assert not path.parent.exists()
 
 
-def test_runs_of_a_study_without_stored_terms_are_not_searched(
+def test_a_study_without_stored_terms_is_removed_with_its_runs(
     study: ResolvedStudy, settings: Settings
 ) -> None:
     (Path(settings.studies_folder) / study.id / "study.json").unlink()
-    with pytest.raises(StudyError, match="remove it without --runs"):
-        remove_study(study.id, with_runs=True, settings=settings)
     assert compute_cost(study.id, settings).currency is None
+    assert remove_study(study.id, with_runs=True, settings=settings).runs == 0
 
 
 def test_a_study_of_another_version_is_left_out_with_a_warning(
