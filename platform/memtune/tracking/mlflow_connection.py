@@ -6,15 +6,13 @@ migration notices, no retries within one HTTP request (the recorder retries by i
 
 import logging
 import os
+import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext
-from functools import cache
-from glob import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlparse
-from uuid import uuid4
 
 from filelock import FileLock
 
@@ -22,6 +20,7 @@ from memtune.errors import TrackingError, explain_system_error
 from memtune.gc_pause import pause_gc
 from memtune.retry import Backoff, retry
 from memtune.settings import bypass_proxy_for_loopback, explain_proxy
+from memtune.storage.local_files import open_scratch_folder
 from memtune.storage.uris import SQLITE_PREFIX, find_path, make_path_uri
 from memtune.tracking.compatibility import (
     DATABASE_LOGGER,
@@ -47,6 +46,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+MEMORY = Path("/dev/shm")
+"""A folder in memory, on Linux."""
 PERMANENT_ERROR_CODES = {
     "INVALID_PARAMETER_VALUE",
     "RESOURCE_DOES_NOT_EXIST",
@@ -121,66 +122,26 @@ def connect(tracking_uri: str) -> "MlflowClient":
 
 
 def _create_sqlite_file(path: Path, client_class: "type[MlflowClient]") -> None:
-    """Create a missing sqlite file under another name and rename it when its tables are complete.
+    """Create a missing sqlite file in memory; a copy takes its place when its tables are complete.
 
-    MLflow commits each of about 60 migrations on its own and refuses a file in which one was interrupted.
+    MLflow commits each of about 60 migrations on its own, which on a disk takes seconds, and refuses a file
+    in which one was interrupted.
     """
     if path.exists():
         return
-    for abandoned in path.parent.glob(f"{escape(path.name)}.*.new*"):
-        abandoned.unlink(missing_ok=True)
-    # A name of its own: MLflow keeps its connection to a URI and would not create the tables again.
-    draft = path.with_name(f"{path.name}.{uuid4().hex}.new")
-    try:
-        uri = make_path_uri(SQLITE_PREFIX, draft)
-        with _write_without_sync(draft):
-            client_class(uri, registry_uri=uri)
+    memory = MEMORY if os.access(MEMORY, os.W_OK) else None
+    with open_scratch_folder(memory) as folder, open_scratch_folder(path.parent) as near:
+        # In a folder of its own: MLflow keeps its connection to a URI and would not create the tables again.
+        made, draft = folder / path.name, near / path.name
+        uri = make_path_uri(SQLITE_PREFIX, made)
+        client_class(uri, registry_uri=uri)
+        shutil.copyfile(made, draft)
         with draft.open("rb+") as file:
             os.fsync(file.fileno())
         # sqlite would roll the journal of a file that was removed into the new one.
-        _remove_companions(path)
+        for suffix in ("journal", "wal", "shm"):
+            path.with_name(f"{path.name}-{suffix}").unlink(missing_ok=True)
         os.replace(draft, path)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        _remove_companions(draft)
-        raise
-
-
-def _remove_companions(path: Path) -> None:
-    for suffix in ("journal", "wal", "shm"):
-        path.with_name(f"{path.name}-{suffix}").unlink(missing_ok=True)
-
-
-_DRAFTS = set[str]()
-"""Names of the sqlite files whose connections do not wait for the disk."""
-
-
-@contextmanager
-def _write_without_sync(path: Path) -> Iterator[None]:
-    """Let connections to a sqlite file that are opened in the block not wait for the disk.
-
-    The migrations of a new file would wait a few hundred times, which takes seconds.
-    """
-    _listen_to_connections()
-    _DRAFTS.add(path.name)
-    try:
-        yield
-    finally:
-        _DRAFTS.discard(path.name)
-
-
-@cache
-def _listen_to_connections() -> None:
-    # Imported here: MLflow loads it with its store alone.
-    from sqlalchemy import Engine, event
-
-    # Once and for good: other threads may open connections while a listener is removed.
-    @event.listens_for(Engine, "connect")
-    def set_up(connection: Any, _record: object) -> None:
-        if _DRAFTS and isinstance(connection, sqlite3.Connection):
-            (_, _, opened), *_ = connection.execute("PRAGMA database_list")
-            if Path(opened).name in _DRAFTS:
-                connection.execute("PRAGMA synchronous = OFF")
 
 
 def check_sqlite_file(path: Path) -> None:
