@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from rich.table import Table
 
 from memtune.corpora.batching.sentence_protocol import LENGTH_FIELDS
+from memtune.data_frames import make_frame
 from memtune.models import MODELS
 from memtune.number_format import format_count
 from memtune.objective import Objective
@@ -46,27 +47,14 @@ def format_leaderboard_csv(rows: Sequence[LeaderboardRow], ideal: float | None) 
     return written.getvalue()
 
 
-LATEX_ESCAPES = str.maketrans(
-    {
-        **{character: f"\\{character}" for character in "&%$#_{}"},
-        "\\": r"\textbackslash{}",
-        "~": r"\textasciitilde{}",
-        "^": r"\textasciicircum{}",
-        "\n": "; ",
-    }
-)
-
-
 def format_latex(table: Table) -> str:
     """The cells of a table as a `tabular` of LaTeX, with the lines of the package booktabs."""
     alignment = "".join("r" if column.justify == "right" else "l" for column in table.columns)
-    header = [str(column.header) for column in table.columns]
+    names = [str(column.header) for column in table.columns]
     rows = zip(*(column.cells for column in table.columns), strict=True)
-    lines = [
-        " & ".join(str(cell).translate(LATEX_ESCAPES) for cell in cells) + r" \\" for cells in (header, *rows)
-    ]
-    body = [r"\toprule", lines[0], r"\midrule", *lines[1:], r"\bottomrule"]
-    return "\n".join([rf"\begin{{tabular}}{{{alignment}}}", *body, r"\end{tabular}", ""])
+    cells = ([str(cell).replace("\n", "; ") for cell in row] for row in rows)
+    frame = make_frame((dict(zip(names, row, strict=True)) for row in cells), names)
+    return str(frame.to_latex(index=False, escape=True, column_format=alignment))
 
 
 MODEL_PREFIX, TRAINING_PREFIX = "model.", "training."

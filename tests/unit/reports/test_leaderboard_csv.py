@@ -36,7 +36,7 @@ def test_a_table_for_latex_escapes_what_means_something_there() -> None:
         r"\toprule",
         r"trial & \% \\",
         r"\midrule",
-        r"a\_b \textbackslash{} \{c\} & 7 \& 8 \\",
+        r"a\_b \textbackslash \space \{c\} & 7 \& 8 \\",
         r"\bottomrule",
         r"\end{tabular}",
     ]

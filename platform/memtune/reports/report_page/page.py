@@ -6,7 +6,6 @@ what it inserts, embedded JSON has no "<", and charts take texts as data only. T
 """
 
 import base64
-import json
 import os
 import stat
 from contextlib import suppress
@@ -16,6 +15,7 @@ from pathlib import Path
 
 import jinja2
 import vl_convert
+from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup
 
 from memtune.corpora.store.node_cache import resolve_cache_folder
@@ -68,8 +68,6 @@ def _store(bundle: str, file: Path) -> None:
 
 
 FOLDER = Path(__file__).parent
-NON_JSON = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
-"""Characters that could end a script element or begin another one, as JSON writes them within a text."""
 
 
 def render_page(report: StudyReport | CorpusReport, content: PageContent | None = None) -> str:
@@ -101,10 +99,7 @@ def render_page(report: StudyReport | CorpusReport, content: PageContent | None 
 
 def embed_json(data: object) -> Markup:
     """JSON that no HTML parser takes for markup; values that are not JSON, such as infinity, become null."""
-    text = json.dumps(make_json_data(data), separators=(",", ":"), allow_nan=False)
-    for character, escape in NON_JSON.items():
-        text = text.replace(character, escape)
-    return Markup(text)
+    return htmlsafe_json_dumps(make_json_data(data), separators=(",", ":"), allow_nan=False)
 
 
 def digest_script(text: str) -> str:
