@@ -2,9 +2,8 @@
 
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TypeVar
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
@@ -20,7 +19,6 @@ from memtune.studies.study_run import TrialPhase
 from memtune.tasks import LanguageModellingConfig, TaskConfig
 from memtune.trial_state import TrialState
 
-Cell = TypeVar("Cell", bound=str | Text)
 MEASURED_STATES = (TrialState.COMPLETE, TrialState.STOPPED)
 """States whose trials show how long a trial of this study is; a failed trial does not."""
 
@@ -178,18 +176,18 @@ class LiveDisplay(LiveView):
         """One line per trial: running trials first, then the best of the others."""
         unit, best = self._find_task().prediction_unit, self._find_best_trial()
         # Expanded with one flexible column: where there is little room, only configurations are cut.
-        columns = [">trial", "state", f">{unit}", f">{unit}/s", ">best so far", "configuration"]
-        left_out = columns.index(f">{unit}/s") if is_narrow else len(columns)
-        table = make_table("", _drop(columns, left_out), overflow="ellipsis", expand=True, **WITHOUT_FRAME)
+        speed = [] if is_narrow else [f">{unit}/s"]
+        columns = (">trial", "state", f">{unit}", *speed, ">best so far", "configuration")
+        table = make_table("", columns, overflow="ellipsis", expand=True, **WITHOUT_FRAME)
         for column in table.columns:
             column.no_wrap = True
         table.columns[-1].ratio = 1
         shown = self._select_trials(max_rows)
         for trial in shown:
-            cells = _drop(self._format_row(trial), left_out)
+            cells = self._format_row(trial, is_narrow=is_narrow)
             table.add_row(*cells, style="bold" if trial is best else None)
         if hidden := self._count_trials() - len(shown):
-            table.add_row(*_drop(["", "", "", "", "", f"and {hidden} more"], left_out), style="dim")
+            table.add_row(*[""] * (len(columns) - 1), f"and {hidden} more", style="dim")
         return table
 
     def _select_trials(self, max_rows: int) -> list[DirectedTrial]:
@@ -202,12 +200,13 @@ class LiveDisplay(LiveView):
         kept = running[: places - 1] if others else running[:places]
         return kept + others[: places - len(kept)]
 
-    def _format_row(self, trial: DirectedTrial) -> list[str | Text]:
+    def _format_row(self, trial: DirectedTrial, *, is_narrow: bool) -> list[str | Text]:
+        speed = f"{trial.reports[-1].tokens_per_second:,.0f}" if trial.reports else ""
         return [
             self._get_name(trial),
             Text(trial.state, COLOURS[trial.state]),
             f"{trial.tokens:,}" if trial.reports else "",
-            f"{trial.reports[-1].tokens_per_second:,.0f}" if trial.reports else "",
+            *([] if is_narrow else [speed]),
             _format_figure(trial),
             describe_settings(trial.config, self._phase.searched_fields),
         ]
@@ -279,10 +278,6 @@ class LiveDisplay(LiveView):
             f"about {format_duration(pace.seconds_left)} left at {pace.tokens_per_second:,.0f} {unit}/s and "
             f"{pace.tokens_per_trial:,.0f} {unit} per trial"
         )
-
-
-def _drop(cells: Sequence[Cell], place: int) -> list[Cell]:
-    return [*cells[:place], *cells[place + 1 :]]
 
 
 def _format_figure(trial: DirectedTrial) -> str:

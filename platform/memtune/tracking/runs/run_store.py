@@ -5,7 +5,6 @@ typed value. A report's step is its number of tokens seen; its texts become tags
 """
 
 import json
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
@@ -178,21 +177,6 @@ def parse_description(note: str) -> str:
     return note.partition("\n\n")[2]
 
 
-def list_recorded(client: "MlflowClient", experiment_id: str, study: str) -> dict[str, RecordedTrial]:
-    """The trials of a study whose end the store holds, by identity; none that has two runs."""
-    by_trial = defaultdict(list)
-    for run in find_runs(client, [experiment_id], {run_tags.STUDY: study, run_tags.ROLE: "trial"}):
-        by_trial[run.data.tags[run_tags.TRIAL]].append(run)
-    recorded: dict[str, RecordedTrial] = {}
-    for trial, (run, *others) in by_trial.items():
-        tokens, state = run.data.tags.get(run_tags.VALIDATED_TOKENS), run.data.tags.get(run_tags.STATE)
-        # An end may be stored incompletely.
-        ended = [end for end, status in RUN_STATUS.items() if status == run.info.status and end == state]
-        if ended and tokens and not others:
-            recorded[trial] = RecordedTrial(ended[0], int(tokens))
-    return recorded
-
-
 def drop_surplus(client: "MlflowClient", run: "Run", max_tokens: int) -> "Run":
     """The run without validations at more tokens, of a worker that outlived its driver.
 
@@ -227,42 +211,6 @@ def merge_runs(client: "MlflowClient", runs: Sequence["Run"]) -> "Run":
         batch.send(client, kept.info.run_id)
         client.delete_run(duplicate.info.run_id)
     return kept
-
-
-def reconcile_runs(
-    client: "MlflowClient",
-    experiment_id: str,
-    study: str,
-    state_by_trial: Mapping[str, TrialState],
-    time_ms: int,
-) -> None:
-    """Make the store agree with the resumed study: one run per trial, and RUNNING only for running trials.
-
-    A run in status RUNNING of a trial that has not ended becomes KILLED.
-    """
-    parents = find_runs(client, [experiment_id], RunKey(study).tags())
-    parent = merge_runs(client, parents).info.run_id if parents else None
-    by_trial = defaultdict(list)
-    for run in find_runs(client, [experiment_id], {run_tags.STUDY: study, run_tags.ROLE: "trial"}):
-        by_trial[run.data.tags[run_tags.TRIAL]].append(run)
-    for identity, runs in by_trial.items():
-        run = merge_runs(client, runs)
-        if parent is not None and run.data.tags.get(run_tags.PARENT) != parent:
-            client.set_tag(run.info.run_id, run_tags.PARENT, parent)
-        _correct_status(client, run, state_by_trial.get(identity), time_ms)
-
-
-def _correct_status(client: "MlflowClient", run: "Run", state: TrialState | None, time_ms: int) -> None:
-    """Give the run the status of its ended trial; a run whose trial is open and that is RUNNING is KILLED."""
-    if state is None and run.info.status == "RUNNING":
-        state = TrialState.INTERRUPTED
-        tokens = int(run.data.metrics.get(run_tags.TOKENS_METRIC, 0))
-        description = parse_description(run.data.tags.get(run_tags.NOTE, ""))
-        drop_end_tags(client, run)
-        PendingEntries(tags=describe_end(state, None, tokens, description)).send(client, run.info.run_id)
-        client.set_terminated(run.info.run_id, RUN_STATUS[state], time_ms)
-    elif state is not None and run.info.status != RUN_STATUS[state]:
-        client.set_terminated(run.info.run_id, RUN_STATUS[state], run.info.end_time or time_ms)
 
 
 def chunks(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:

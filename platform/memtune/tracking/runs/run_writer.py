@@ -8,7 +8,7 @@ holds at a step is not written again.
 import logging
 import math
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -19,7 +19,7 @@ from memtune.objective import Objective
 from memtune.tracking.compatibility import forget_repository
 from memtune.tracking.mlflow_connection import ensure_experiment
 from memtune.tracking.runs import run_store, run_tags
-from memtune.tracking.runs.run_store import CorpusInput, RunKey
+from memtune.tracking.runs.run_store import RUN_STATUS, CorpusInput, RecordedTrial, RunKey
 from memtune.trial_state import TrialEnd, TrialState
 
 if TYPE_CHECKING:
@@ -107,10 +107,47 @@ class RunWriter:
             self._experiment_id = ensure_experiment(self._client, self._tracking_uri, self._experiment)
         return self._experiment_id
 
+    def list_recorded(self, study: str) -> dict[str, RecordedTrial]:
+        """The trials of a study whose end the store holds, by identity; none that has two runs."""
+        recorded: dict[str, RecordedTrial] = {}
+        for trial, (run, *others) in self._find_trials(study).items():
+            tokens, state = run.data.tags.get(run_tags.VALIDATED_TOKENS), run.data.tags.get(run_tags.STATE)
+            # An end may be stored incompletely.
+            ended = [end for end, status in RUN_STATUS.items() if status == run.info.status and end == state]
+            if ended and tokens and not others:
+                recorded[trial] = RecordedTrial(ended[0], int(tokens))
+        return recorded
+
+    def _find_trials(self, study: str) -> dict[str, list["Run"]]:
+        """The runs of a study's trials by the trial's identity."""
+        found = defaultdict[str, list["Run"]](list)
+        tags = {run_tags.STUDY: study, run_tags.ROLE: "trial"}
+        for run in run_store.find_runs(self._client, [self._ensure_experiment_id()], tags):
+            found[run.data.tags[run_tags.TRIAL]].append(run)
+        return found
+
     def reconcile_runs(self, key: RunKey, state_by_trial: Mapping[str, TrialState], time_ms: int) -> None:
         """Make the store agree with a resumed study; see `Recorder.reconcile`."""
-        experiment = self._ensure_experiment_id()
-        run_store.reconcile_runs(self._client, experiment, key.study, state_by_trial, time_ms)
+        parents = run_store.find_runs(self._client, [self._ensure_experiment_id()], RunKey(key.study).tags())
+        parent = run_store.merge_runs(self._client, parents).info.run_id if parents else None
+        for identity, runs in self._find_trials(key.study).items():
+            run = run_store.merge_runs(self._client, runs)
+            if parent is not None and run.data.tags.get(run_tags.PARENT) != parent:
+                self._client.set_tag(run.info.run_id, run_tags.PARENT, parent)
+            self._correct_status(run, state_by_trial.get(identity), time_ms)
+
+    def _correct_status(self, run: "Run", state: TrialState | None, time_ms: int) -> None:
+        """Give the run the status of its ended trial; one of an open trial that is RUNNING becomes KILLED."""
+        if state is None and run.info.status == "RUNNING":
+            state = TrialState.INTERRUPTED
+            tokens = int(run.data.metrics.get(run_tags.TOKENS_METRIC, 0))
+            description = run_store.parse_description(run.data.tags.get(run_tags.NOTE, ""))
+            run_store.drop_end_tags(self._client, run)
+            tags = run_store.describe_end(state, None, tokens, description)
+            run_store.PendingEntries(tags=tags).send(self._client, run.info.run_id)
+            self._client.set_terminated(run.info.run_id, RUN_STATUS[state], time_ms)
+        elif state is not None and run.info.status != RUN_STATUS[state]:
+            self._client.set_terminated(run.info.run_id, RUN_STATUS[state], run.info.end_time or time_ms)
 
     def write_files(self, key: RunKey, contents: Mapping[str, bytes]) -> None:
         """Add artifacts of a run, content by relative path, to the pending batch."""
@@ -166,10 +203,6 @@ class RunWriter:
             opened.pending.tags |= tags
         if dataset is not None:
             self._client.log_inputs(opened.run_id, [run_store.to_dataset_input(dataset)])
-
-    def list_recorded(self, study: str) -> dict[str, run_store.RecordedTrial]:
-        """The trials of a study whose end the store holds, by identity."""
-        return run_store.list_recorded(self._client, self._ensure_experiment_id(), study)
 
     def _find_runs(self, key: RunKey) -> list["Run"]:
         if key.study in self._new_studies and key not in self._attempted:
@@ -259,7 +292,7 @@ class RunWriter:
         for name, value in figures.items():
             self._replace_metric(run, name, tokens, round_figure(value), time_ms)
         self._send_pending(key)
-        self._client.set_terminated(run.run_id, run_store.RUN_STATUS[state], time_ms)
+        self._client.set_terminated(run.run_id, RUN_STATUS[state], time_ms)
         if key.trial is not None:  # the study's run stays, as the parent of trials
             del self._open_runs[key]
             forget_repository(run.run_id)
