@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.table import Table
 
-    from memtune.models.memories.memory_traces import MemoryTrace
     from memtune.results.inspection.inspected_model import InspectedModel, TextChoice
     from memtune.values import Value
 
@@ -62,13 +61,13 @@ class TextOptions:
     device: Device = "cpu"
     trust_code: TrustCode = False
 
-    def open(self, name: str, trace: "MemoryTrace") -> "tuple[InspectedModel, TextChoice]":
-        """A model that has this trace of its memory, and the text that it reads."""
+    def open(self, name: str) -> "tuple[InspectedModel, TextChoice]":
+        """A model, and the text that it reads."""
         # Imported here, as in every command below: torch and MLflow load for seconds, which help and refused
         # options need not wait for.
         from memtune.results.inspection.inspected_model import TextChoice, inspect_model
 
-        inspected = inspect_model(name, trace, device=self.device, trust_code=self.trust_code)
+        inspected = inspect_model(name, device=self.device, trust_code=self.trust_code)
         choice = TextChoice(split=self.split, corpus=self.corpus, text=self.text, sentences=self.sentences)
         return inspected, choice
 
@@ -110,7 +109,7 @@ def positions(models: ModelNames, text: TextOptions, output: OutputOptions, laye
     from memtune.reports.inspection.attention_views import draw_positions, make_positions_table
     from memtune.results.inspection.attention_weights import average_positions
 
-    found = [average_positions(*text.open(name, "attention"), layer) for name in models]
+    found = [average_positions(*text.open(name), layer) for name in models]
     output.show(found, lambda: [make_positions_table(found)], lambda: draw_positions(found))
 
 
@@ -131,7 +130,7 @@ def samples(
     from memtune.reports.inspection.attention_views import draw_samples, make_samples_table
     from memtune.results.inspection.attention_weights import sample_attention
 
-    inspected, choice = text.open(model, "attention")
+    inspected, choice = text.open(model)
     found = sample_attention(inspected, choice, words, seed, layer)
     title = f"{inspected.name}: attention before {len(found)} sampled words"
     output.show(found, lambda: [make_samples_table(found, title)], lambda: draw_samples(found, title))
@@ -157,7 +156,7 @@ def examples(
     from memtune.reports.inspection.attention_views import draw_examples, make_examples_table
     from memtune.results.inspection.attention_weights import find_distant_examples
 
-    inspected, choice = text.open(model, "attention")
+    inspected, choice = text.open(model)
     found = find_distant_examples(inspected, choice, count, min_distance, max_rank, layer)
     title = f"{inspected.name}: most attention to a word at least {min_distance} words before"
     output.show(found, lambda: [make_examples_table(found, title)], lambda: draw_examples(found, title))
@@ -184,7 +183,7 @@ def pairs(
     from memtune.reports.inspection.pair_views import draw_pair_counts, make_pair_tables
     from memtune.results.inspection.word_pairs import count_attended_pairs
 
-    found = count_attended_pairs(*text.open(model, "attention"), min_distance, window, layer)
+    found = count_attended_pairs(*text.open(model), min_distance, window, layer)
     output.show(found, lambda: make_pair_tables(found, rows), lambda: draw_pair_counts(found))
 
 
@@ -208,7 +207,7 @@ def relations(
     from memtune.reports.inspection.pair_views import draw_dependencies, make_dependencies_table
     from memtune.results.inspection.word_pairs import average_dependencies
 
-    found = average_dependencies(*text.open(model, "attention"), max_steps, min_pairs, layer)
+    found = average_dependencies(*text.open(model), max_steps, min_pairs, layer)
     output.show(found, lambda: [make_dependencies_table(found, rows)], lambda: draw_dependencies(found, rows))
 
 
@@ -233,7 +232,7 @@ def links(
     from memtune.reports.inspection.pair_views import draw_link_arcs, draw_link_matrix, make_links_table
     from memtune.results.inspection.word_pairs import find_links
 
-    found = find_links(*text.open(model, "attention"), first)
+    found = find_links(*text.open(model), first)
     (sentence,) = found.sentences
     title = f"{found.model}: {found.family}"
 
@@ -255,7 +254,7 @@ def stack_actions(model: ModelName, text: TextOptions, output: OutputOptions) ->
     from memtune.reports.inspection.stack_views import draw_stack_statistics, make_stack_actions_table
     from memtune.results.inspection.stack_use import count_stack_actions
 
-    found = count_stack_actions(*text.open(model, "stack"))
+    found = count_stack_actions(*text.open(model))
     output.show(found, lambda: [make_stack_actions_table(found)], lambda: draw_stack_statistics(found))
 
 
@@ -271,7 +270,7 @@ def stack_sentence(
     from memtune.reports.inspection.stack_views import draw_sentence_stack, make_stack_steps_table
     from memtune.results.inspection.stack_use import describe_stack_use
 
-    found = describe_stack_use(*text.open(model, "stack"), first)
+    found = describe_stack_use(*text.open(model), first)
     output.show(found, lambda: [make_stack_steps_table(found)], lambda: draw_sentence_stack(found[0]))
 
 

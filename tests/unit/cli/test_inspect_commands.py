@@ -45,7 +45,7 @@ def test_attention_commands_print_what_the_functions_return(
     name = train_model(tmp_path, settings, "recurrent_memory", "memory_size = 5")
     figure = tmp_path / "figure.png"
     (found,) = json.loads(run("positions", name, "--sentences", "3", "--out", str(figure), "--json"))
-    model = inspect_model(name, "attention", settings=settings)
+    model = inspect_model(name, settings=settings)
     expected = average_positions(model, TextChoice(sentences=3))
     assert found == json.loads(expected.model_dump_json())
     assert figure.read_bytes().startswith(PNG)

@@ -52,20 +52,10 @@ class InspectedModel:
         """The family of the network."""
         return self.network.config.family
 
-    @property
-    def device(self) -> torch.device:
-        """The device of the weights."""
-        return next(self.network.parameters()).device
-
     def find_signs(self) -> set[int]:
         """The ids of `<eos>` and, where the vocabulary has it, `<unk>`, which are not words."""
         vocabulary = self.corpus.vocabulary
         return {BOUNDARY} | ({vocabulary.get_id(UNK)} if UNK in vocabulary else set())
-
-    def record_access(self, split: str) -> None:
-        """Record that a split is about to be read, where that is a test split."""
-        if self.source is not None:
-            self.source.record_access(split)
 
     def require_trace(self, trace: MemoryTrace) -> None:
         """Raise ConfigurationError, which names the families with this trace, where the model has none."""
@@ -77,21 +67,15 @@ class InspectedModel:
 
 
 def inspect_model(
-    name: str,
-    trace: MemoryTrace,
-    *,
-    device: str = "cpu",
-    settings: Settings | None = None,
-    trust_code: bool = False,
+    name: str, *, device: str = "cpu", settings: Settings | None = None, trust_code: bool = False
 ) -> InspectedModel:
     """A trained model, named as in `open_model`: `models:/ptb@champion`, `STUDY#7` or a run's id.
 
-    Raises the errors of `open_model`, and ConfigurationError for a model that counts and for one whose family
-    does not have the trace.
+    Raises the errors of `open_model`, and ConfigurationError for a model that counts.
     """
     settings = Settings.resolve(settings)
     opened = open_model(name, settings, device, trust_code=trust_code)
-    found = InspectedModel(
+    return InspectedModel(
         opened.name,
         opened.model.eval().require_network(f"the inspection of {name}"),
         opened.corpus,
@@ -100,8 +84,6 @@ def inspect_model(
         opened.config.task.prediction_unit == "tokens",
         opened,
     )
-    found.require_trace(trace)
-    return found
 
 
 MISSING = -1
@@ -159,7 +141,8 @@ def read_sentences(model: InspectedModel, choice: TextChoice) -> Iterator[Inspec
             ids_W = np.array(make_reader(model.corpus).read(choice.text).ids, np.int64)
         return iter([InspectedSentence(0, ids_W)])
     corpus, ids = _open_corpus(model, choice.corpus, choice.split)
-    model.record_access(choice.split)
+    if model.source is not None:
+        model.source.record_access(choice.split)
     return islice(_iterate_split(corpus, choice.split, ids), choice.sentences)
 
 
@@ -330,7 +313,7 @@ def _pad_inputs(model: InspectedModel, sentences: Sequence[InspectedSentence]) -
     inputs_BT = np.full((len(sentences), longest), BOUNDARY, np.int64)
     for row, sentence in enumerate(sentences):
         inputs_BT[row, lead : lead + len(sentence.ids_W)] = sentence.ids_W
-    return torch.from_numpy(inputs_BT).to(model.device)
+    return torch.from_numpy(inputs_BT).to(next(model.network.parameters()).device)
 
 
 def _split_batch(model: InspectedModel, batch: _Batch) -> Iterator[SentenceReading]:

@@ -43,9 +43,15 @@ def read_trial_reports(name: str, settings: Settings | None = None) -> TrialRepo
         run_id = load_registered(settings.tracking_uri, name, settings.home / "models").version.run_id
     run = find_trial_run(settings.tracking_uri, run_id)
     try:
-        return read_checkpoint_reports(name, name_study_folder(run), run.trial, settings)
+        record = Checkpoints(settings.name_checkpoint_root(name_study_folder(run)), run.trial).read().record
     except CheckpointError as error:
         raise CheckpointError(f"the reports of {name} cannot be read: {error}") from None
+    return TrialReports(
+        model=name,
+        family=record.config.model.family,
+        protocol=record.config.label,
+        points=tuple(record.curve),
+    )
 
 
 def read_accuracy_reports(names: Sequence[str], settings: Settings | None = None) -> list[TrialReports]:
@@ -60,20 +66,6 @@ def read_accuracy_reports(names: Sequence[str], settings: Settings | None = None
             'perplexity with task = { kind = "agreement" } or "completion" and questions in its corpus'
         )
     return found
-
-
-def read_checkpoint_reports(name: str, study: str, identity: str, settings: Settings) -> TrialReports:
-    """The reports of a study's trial, by its identity.
-
-    Raises CheckpointError without a readable checkpoint.
-    """
-    record = Checkpoints(settings.name_checkpoint_root(study), identity).read().record
-    return TrialReports(
-        model=name,
-        family=record.config.model.family,
-        protocol=record.config.label,
-        points=tuple(record.curve),
-    )
 
 
 class ParameterTrial(Value):
@@ -148,9 +140,8 @@ def _read_reports(trial: StudyTrial, view: StudyView) -> tuple[Report, ...]:
     what came after it.
     """
     try:
-        points = read_checkpoint_reports(trial.name, view.id, trial.identity, view.settings).points
+        points = Checkpoints(view.checkpoint_root, trial.identity).read().record.curve
     except CheckpointError:
         return ()
-    if trial.state is TrialState.COMPLETE:
-        return points
-    return tuple(point for point in points if point.tokens <= trial.tokens)
+    is_complete = trial.state is TrialState.COMPLETE
+    return tuple(point for point in points if is_complete or point.tokens <= trial.tokens)

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from statistics import mean
 
 import numpy as np
+from numpy.typing import NDArray
 
 from memtune.corpora import Split
 from memtune.corpora.batching.batches import BOUNDARY
@@ -271,29 +272,6 @@ class DependencyAttention(Value):
     """Those with most pairs of distant words first."""
 
 
-class _Sums:
-    """Sums of weights by bin of distance."""
-
-    def __init__(self) -> None:
-        self.weights = np.zeros(len(DISTANCE_BINS))
-        self.pairs = np.zeros(len(DISTANCE_BINS), np.int64)
-
-    def add(self, bin: int, weight: float) -> None:
-        self.weights[bin] += weight
-        self.pairs[bin] += 1
-
-    def to_value(self, path: str) -> PathAttention:
-        means = [
-            DistanceMean(
-                first=first, last=last, mean=float(weight / pairs) if pairs else None, pairs=int(pairs)
-            )
-            for (first, last), weight, pairs in zip(DISTANCE_BINS, self.weights, self.pairs, strict=True)
-        ]
-        total = int(self.pairs.sum())
-        mean = float(self.weights.sum()) / max(1, total)
-        return PathAttention(path=path, pairs=total, mean=mean, by_distance=tuple(means))
-
-
 def average_dependencies(
     model: InspectedModel,
     choice: TextChoice,
@@ -308,7 +286,9 @@ def average_dependencies(
 
     Raises CorpusError for a text without trees and the errors of `read_attention` and of `select_layer`.
     """
-    sums, everything, sentences = defaultdict[Path, _Sums](_Sums), _Sums(), 0
+    # For each path and each bin of distance, the sum of weights and the number of pairs.
+    sums = defaultdict[str, NDArray[np.float64]](lambda: np.zeros((len(DISTANCE_BINS), 2)))
+    sentences = 0
     for reading in read_attention(model, choice):
         if (tree := reading.sentence.tree) is None:
             place = f'corpus "{choice.corpus or model.corpus.name}"' if choice.text is None else "the text"
@@ -318,22 +298,37 @@ def average_dependencies(
             )
         sentences += 1
         for attended, predicted, bin, weight in _iterate_pairs(reading, layer, model.reads_boundary):
-            everything.add(bin, weight)
-            path = find_path(tree, attended, predicted, max_steps)
-            if path:
-                sums[path].add(bin, weight)
+            sums[ALL][bin] += weight, 1
+            if path := find_path(tree, attended, predicted, max_steps):
+                sums[" ".join(path)][bin] += weight, 1
 
     def rank(path: PathAttention) -> tuple[int, int, str]:
         far = sum(bin.pairs for bin in path.by_distance[FIRST_FAR_BIN:])
         return -far, -path.pairs, path.path
 
-    paths = (found.to_value(" ".join(path)) for path, found in sums.items())
+    everything = _average_path(ALL, sums[ALL])
+    paths = (_average_path(path, found) for path, found in sums.items() if path != ALL)
     return DependencyAttention(
         model=model.name,
         family=model.family,
         sentences=sentences,
-        everything=everything.to_value(ALL),
+        everything=everything,
         paths=tuple(sorted((path for path in paths if path.pairs >= min_pairs), key=rank)),
+    )
+
+
+def _average_path(path: str, sums: NDArray[np.float64]) -> PathAttention:
+    """The means of a path from the sum of weights and the number of pairs of each bin."""
+    bins = zip(DISTANCE_BINS, sums.tolist(), strict=True)
+    weight, pairs = sums.sum(0).tolist()
+    return PathAttention(
+        path=path,
+        pairs=int(pairs),
+        mean=weight / max(1, pairs),
+        by_distance=tuple(
+            DistanceMean(first=first, last=last, mean=total / count if count else None, pairs=int(count))
+            for (first, last), (total, count) in bins
+        ),
     )
 
 
