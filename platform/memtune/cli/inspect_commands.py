@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.table import Table
 
-    from memtune.results.inspection.inspected_model import InspectedModel, TextChoice
+    from memtune.results.inspection.sentence_readings import TextChoice
+    from memtune.results.loaded_models import TrainedModel
     from memtune.values import Value
 
 app = typer.Typer(
@@ -61,15 +62,17 @@ class TextOptions:
     device: Device = "cpu"
     trust_code: TrustCode = False
 
-    def open(self, name: str) -> "tuple[InspectedModel, TextChoice]":
+    def open(self, name: str) -> "tuple[TrainedModel, TextChoice]":
         """A model, and the text that it reads."""
         # Imported here, as in every command below: torch and MLflow load for seconds, which help and refused
         # options need not wait for.
-        from memtune.results.inspection.inspected_model import TextChoice, inspect_model
+        from memtune.results.inspection.sentence_readings import TextChoice
+        from memtune.results.loaded_models import open_model
+        from memtune.settings import Settings
 
-        inspected = inspect_model(name, device=self.device, trust_code=self.trust_code)
+        opened = open_model(name, Settings.from_environment(), self.device, trust_code=self.trust_code)
         choice = TextChoice(split=self.split, corpus=self.corpus, text=self.text, sentences=self.sentences)
-        return inspected, choice
+        return opened, choice
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from torch import Tensor
 from memtune.arguments import check_type
 from memtune.corpora import EOS, UNK, Corpus, open_corpus
 from memtune.errors import CheckpointError, CorpusError
+from memtune.models import NeuralLanguageModel
 from memtune.models.architecture import LanguageModel, Model
 from memtune.number_format import format_parameters
 from memtune.plugins import read_source, run_with_sources
@@ -48,7 +49,8 @@ class TrainedModel:
     config: TrialConfig
     corpus: Corpus
     run_id: str
-    tracking_uri: str
+    settings: Settings
+    """Of the home that it was opened from."""
     version: RegisteredVersion | None = None
     """None for a trial."""
     study: str = NO_STUDY
@@ -56,10 +58,15 @@ class TrainedModel:
     record: CheckpointRecord | None = None
     """The checkpoint of a trial; None for a version."""
 
+    @cached_property
+    def network(self) -> NeuralLanguageModel:
+        """The network in evaluation, of a classifier its body. Raises ConfigurationError without one."""
+        return self.model.eval().require_network(f"the inspection of {self.name}")
+
     def record_access(self, split: str) -> None:
         """Record that the model is about to read a split, where that is the test split."""
         if split == "test":
-            record_test_access(self.tracking_uri, self.run_id)
+            record_test_access(self.settings.tracking_uri, self.run_id)
 
 
 def open_model(
@@ -94,7 +101,7 @@ def _open_version(name: str, settings: Settings, device: str, trust_code: bool) 
         config,
         _open_training_corpus(name, version.corpus, version.corpus_digest, settings),
         version.run_id,
-        settings.tracking_uri,
+        settings,
         version,
     )
 
@@ -133,14 +140,7 @@ def _open_trial(name: str, settings: Settings, device: str, trust_code: bool) ->
     corpus = _open_training_corpus(name, record.corpus, record.corpus_digest, settings)
     placed = model.to(open_device(device))
     return TrainedModel(
-        name,
-        placed,
-        record.config,
-        corpus,
-        run.run_id,
-        settings.tracking_uri,
-        study=run.study,
-        record=record,
+        name, placed, record.config, corpus, run.run_id, settings, study=run.study, record=record
     )
 
 

@@ -141,7 +141,7 @@ def evaluate_model(
         interval=_compute_interval(opened, text, split, device) if has_interval else None,
     )
     if split == "test":
-        _record_figures(result, opened, settings)
+        _record_figures(result, opened)
     return result
 
 
@@ -150,11 +150,11 @@ def _tune_cache(opened: TrainedModel, grid: CacheGrid, device: str) -> Continuou
     return tune_cache(reader, opened.corpus, opened.config.protocol, grid, device)
 
 
-def _record_figures(result: EvaluationResult, opened: TrainedModel, settings: Settings) -> None:
+def _record_figures(result: EvaluationResult, opened: TrainedModel) -> None:
     parts = (result.split, result.cache.label if result.cache else None, result.corpus)
     name = "_".join(part for part in parts if part)
     figures = result.metrics.model_dump(exclude_none=True) | result.text_figures
-    record_evaluation(settings.tracking_uri, opened.run_id, name, figures, opened.version)
+    record_evaluation(opened.settings.tracking_uri, opened.run_id, name, figures, opened.version)
 
 
 def _compute_interval(

@@ -9,7 +9,8 @@ from typer.testing import CliRunner
 from memtune.cli.command_line import app, run_command
 from memtune.reports.live.watched_calls import train
 from memtune.results.inspection.attention_weights import average_positions
-from memtune.results.inspection.inspected_model import TextChoice, inspect_model
+from memtune.results.inspection.sentence_readings import TextChoice
+from memtune.results.loaded_models import open_model
 from memtune.settings import Settings
 
 TRIAL = """corpus = "tiny"
@@ -45,7 +46,7 @@ def test_attention_commands_print_what_the_functions_return(
     name = train_model(tmp_path, settings, "recurrent_memory", "memory_size = 5")
     figure = tmp_path / "figure.png"
     (found,) = json.loads(run("positions", name, "--sentences", "3", "--out", str(figure), "--json"))
-    model = inspect_model(name, settings=settings)
+    model = open_model(name, settings)
     expected = average_positions(model, TextChoice(sentences=3))
     assert found == json.loads(expected.model_dump_json())
     assert figure.read_bytes().startswith(PNG)

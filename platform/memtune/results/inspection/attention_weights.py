@@ -15,13 +15,14 @@ from numpy.typing import NDArray
 
 from memtune.corpora.batching.batches import BOUNDARY
 from memtune.errors import ConfigurationError
-from memtune.results.inspection.inspected_model import (
+from memtune.results.inspection.sentence_readings import (
     NO_WORD,
-    InspectedModel,
     SentenceAttention,
     TextChoice,
+    list_signs,
     read_attention,
 )
+from memtune.results.loaded_models import TrainedModel
 from memtune.values import Value
 
 
@@ -70,7 +71,7 @@ class AttentionPositions(Value):
 
 
 def average_positions(
-    model: InspectedModel, choice: TextChoice, layer: int | None = None
+    model: TrainedModel, choice: TextChoice, layer: int | None = None
 ) -> AttentionPositions:
     """The mean attention of a layer (default: the last) to each position, over a text.
 
@@ -98,7 +99,7 @@ def average_positions(
     )
     return AttentionPositions(
         model=model.name,
-        family=model.family,
+        family=model.network.config.family,
         predictions=predictions,
         positions=positions,
         share_without_word=without_word / max(1, predictions),
@@ -127,7 +128,7 @@ class AttentionSample(Value):
 
 
 def sample_attention(
-    model: InspectedModel, choice: TextChoice, count: int = 100, seed: int = 0, layer: int | None = None
+    model: TrainedModel, choice: TextChoice, count: int = 100, seed: int = 0, layer: int | None = None
 ) -> list[AttentionSample]:
     """A random sample of predicted words, without `<eos>`, in the order of the text.
 
@@ -153,7 +154,7 @@ def sample_attention(
 
 
 def list_attended_words(
-    model: InspectedModel, reading: SentenceAttention, step: int, layer: int | None
+    model: TrainedModel, reading: SentenceAttention, step: int, layer: int | None
 ) -> tuple[AttendedWord, ...]:
     """The words in the slots at a step, the most distant earlier word first."""
     tokens, weights_Tn = model.corpus.vocabulary.tokens, select_layer(reading, layer)
@@ -198,7 +199,7 @@ class AttentionExample(Value):
 
 
 def find_distant_examples(
-    model: InspectedModel,
+    model: TrainedModel,
     choice: TextChoice,
     count: int = 3,
     min_distance: int = DISTANT_WORDS,
@@ -211,7 +212,7 @@ def find_distant_examples(
     or `<eos>`; each pair of words appears once. The largest weight comes first. Raises the errors of
     `read_attention` and of `select_layer`.
     """
-    skipped = model.find_signs()
+    skipped = list_signs(model.corpus)
     best: list[tuple[float, int, AttentionExample]] = []
     seen, order = set[tuple[int, int]](), count_from(0, -1)
     for reading in read_attention(model, choice):
@@ -233,7 +234,7 @@ def find_distant_examples(
 
 @torch.no_grad()
 def _describe_example(
-    model: InspectedModel, reading: SentenceAttention, step: int, slot: int, layer: int | None
+    model: TrainedModel, reading: SentenceAttention, step: int, slot: int, layer: int | None
 ) -> AttentionExample:
     tokens = model.corpus.vocabulary.tokens
     log_probabilities_V = model.network.output(reading.hidden_TH[step : step + 1])[0].log_softmax(0)

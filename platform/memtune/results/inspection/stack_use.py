@@ -9,13 +9,14 @@ from collections import Counter
 import numpy as np
 import torch
 
-from memtune.results.inspection.inspected_model import (
-    InspectedModel,
+from memtune.results.inspection.sentence_readings import (
     SentenceStack,
     TextChoice,
     read_from,
     read_stack,
+    reads_boundary,
 )
+from memtune.results.loaded_models import TrainedModel
 from memtune.values import Value
 
 PEAK_BINS = 20
@@ -55,7 +56,7 @@ class StackStatistics(Value):
     """The mean norm of the stack's term in the predictions."""
 
 
-def count_stack_actions(model: InspectedModel, choice: TextChoice) -> StackStatistics:
+def count_stack_actions(model: TrainedModel, choice: TextChoice) -> StackStatistics:
     """The most probable actions of a stack over a text; each word read counts once, `<eos>` too.
 
     The first of equally probable actions counts. Raises the errors of `read_stack`.
@@ -67,7 +68,7 @@ def count_stack_actions(model: InspectedModel, choice: TextChoice) -> StackStati
     counts, edges = np.histogram(peaks_N, PEAK_BINS, (0.0, 1.0))
     return StackStatistics(
         model=model.name,
-        family=model.family,
+        family=model.network.config.family,
         words=words,
         actions=tuple(
             ActionCount(
@@ -125,7 +126,7 @@ class SentenceStackUse(Value):
 
 
 def describe_stack_use(
-    model: InspectedModel, choice: TextChoice, first: int = 0, count: int = 1
+    model: TrainedModel, choice: TextChoice, first: int = 0, count: int = 1
 ) -> list[SentenceStackUse]:
     """The use of a stack in `count` sentences from sentence `first` on.
 
@@ -137,7 +138,7 @@ def describe_stack_use(
     ]
 
 
-def _describe_sentence(model: InspectedModel, reading: SentenceStack) -> SentenceStackUse:
+def _describe_sentence(model: TrainedModel, reading: SentenceStack) -> SentenceStackUse:
     tokens, entropies = model.corpus.vocabulary.tokens, _compute_entropies(model, reading)
     return SentenceStackUse(
         model=model.name,
@@ -161,9 +162,9 @@ def _describe_sentence(model: InspectedModel, reading: SentenceStack) -> Sentenc
 
 
 @torch.no_grad()
-def _compute_entropies(model: InspectedModel, reading: SentenceStack) -> list[float | None]:
+def _compute_entropies(model: TrainedModel, reading: SentenceStack) -> list[float | None]:
     """The entropy of the next word after each word, in nats."""
-    if not model.reads_boundary:  # a classifier
+    if not reads_boundary(model):  # a classifier
         return [None] * len(reading.inputs_T)
     logarithms_TV = model.network.output(reading.hidden_TH).log_softmax(1)
     entropies: list[float | None] = (-(logarithms_TV.exp() * logarithms_TV).sum(1)).tolist()

@@ -24,14 +24,16 @@ from memtune.corpora import Split
 from memtune.corpora.batching.batches import BOUNDARY
 from memtune.errors import CorpusError
 from memtune.results.inspection.attention_weights import DISTANT_WORDS, find_most_attended, select_layer
-from memtune.results.inspection.inspected_model import (
-    InspectedModel,
+from memtune.results.inspection.sentence_readings import (
     SentenceAttention,
     TextChoice,
     WordTree,
+    list_signs,
     read_attention,
     read_from,
+    reads_boundary,
 )
+from memtune.results.loaded_models import TrainedModel
 from memtune.values import Value
 
 
@@ -71,7 +73,7 @@ class AttentionLinks(Value):
     sentences: tuple[SentenceLinks, ...]
 
 
-def find_links(model: InspectedModel, choice: TextChoice, first: int = 0, count: int = 1) -> AttentionLinks:
+def find_links(model: TrainedModel, choice: TextChoice, first: int = 0, count: int = 1) -> AttentionLinks:
     """The links within `count` sentences from sentence `first` on, in every layer that attends.
 
     A model that reads on across sentences reads all sentences before them. Raises CorpusError where the text
@@ -79,10 +81,10 @@ def find_links(model: InspectedModel, choice: TextChoice, first: int = 0, count:
     """
     readings = read_from(read_attention, model, choice, first, count)
     found = tuple(_describe_sentence(model, reading) for reading in readings)
-    return AttentionLinks(model=model.name, family=model.family, sentences=found)
+    return AttentionLinks(model=model.name, family=model.network.config.family, sentences=found)
 
 
-def _describe_sentence(model: InspectedModel, reading: SentenceAttention) -> SentenceLinks:
+def _describe_sentence(model: TrainedModel, reading: SentenceAttention) -> SentenceLinks:
     steps = len(reading.inputs_T)
     places_Tn = np.arange(steps)[:, None] + reading.offsets_n
     inside = (places_Tn >= 0) & (places_Tn < steps)
@@ -139,7 +141,7 @@ class AttendedPairs(Value):
 
 
 def count_attended_pairs(
-    model: InspectedModel,
+    model: TrainedModel,
     choice: TextChoice,
     min_distance: int = DISTANT_WORDS,
     window: int | None = None,
@@ -150,7 +152,7 @@ def count_attended_pairs(
     Pairs with `<eos>` or `<unk>` are left out. `window` is by default the largest distance found. Raises the
     errors of `read_attention` and of `select_layer`.
     """
-    found, skipped = Counter[tuple[int, int, int]](), model.find_signs()
+    found, skipped = Counter[tuple[int, int, int]](), list_signs(model.corpus)
     for reading in read_attention(model, choice):
         words_Tn, distances = reading.find_attended_words(), reading.distances_n.tolist()
         for step, slot, _ in find_most_attended(reading, layer):
@@ -162,7 +164,7 @@ def count_attended_pairs(
         model.corpus["train"],
         {(attended, predicted) for _, attended, predicted in found},
         reach,
-        across_sentences=model.carries_state,
+        across_sentences=model.config.protocol.carries_state,
     )
     tokens = model.corpus.vocabulary.tokens
     pairs = [
@@ -179,7 +181,7 @@ def count_attended_pairs(
     pairs.sort(key=lambda pair: (-pair.training_count, pair.attended, pair.predicted, pair.distance))
     return AttendedPairs(
         model=model.name,
-        family=model.family,
+        family=model.network.config.family,
         window=reach,
         by_distance=_group_by_distance(pairs),
         pairs=tuple(pairs),
@@ -273,7 +275,7 @@ class DependencyAttention(Value):
 
 
 def average_dependencies(
-    model: InspectedModel,
+    model: TrainedModel,
     choice: TextChoice,
     max_steps: int = 1,
     min_pairs: int = 10,
@@ -297,7 +299,7 @@ def average_dependencies(
                 "such as one imported with --format conllu"
             )
         sentences += 1
-        for attended, predicted, bin, weight in _iterate_pairs(reading, layer, model.reads_boundary):
+        for attended, predicted, bin, weight in _iterate_pairs(reading, layer, reads_boundary(model)):
             sums[ALL][bin] += weight, 1
             if path := find_path(tree, attended, predicted, max_steps):
                 sums[" ".join(path)][bin] += weight, 1
@@ -310,7 +312,7 @@ def average_dependencies(
     paths = (_average_path(path, found) for path, found in sums.items() if path != ALL)
     return DependencyAttention(
         model=model.name,
-        family=model.family,
+        family=model.network.config.family,
         sentences=sentences,
         everything=everything,
         paths=tuple(sorted((path for path in paths if path.pairs >= min_pairs), key=rank)),

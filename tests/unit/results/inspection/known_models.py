@@ -7,9 +7,11 @@ from typing import Any
 import torch
 
 from memtune.corpora import Corpus, Example, ImportOptions, import_corpus, open_corpus
-from memtune.models import RecurrentMemoryConfig, StackLSTMConfig
-from memtune.results.inspection.inspected_model import InspectedModel
+from memtune.corpora.batching.protocols import Protocol, SentenceProtocol, StreamProtocol
+from memtune.models import LanguageModel, RecurrentMemoryConfig, StackLSTMConfig
+from memtune.results.loaded_models import TrainedModel
 from memtune.settings import Settings
+from memtune.training import TrainingConfig, TrialConfig
 
 CERTAIN = 1e4
 """A bias that saturates every gate exactly in float64."""
@@ -36,6 +38,22 @@ def make_corpus(
     return open_corpus(name, settings.corpus_store)
 
 
+def make_trained_model(
+    name: str,
+    network: LanguageModel,
+    corpus: Corpus,
+    settings: Settings,
+    protocol: Protocol | None = None,
+) -> TrainedModel:
+    """A network as if it had been trained on a corpus."""
+    config = TrialConfig(
+        model=network.config,
+        protocol=protocol or SentenceProtocol(),
+        training=TrainingConfig(epochs=1),
+    )
+    return TrainedModel(name, network, config, corpus, "", settings)
+
+
 def make_attention_model(
     corpus: Corpus,
     settings: Settings,
@@ -43,7 +61,7 @@ def make_attention_model(
     position_scores: Sequence[float],
     *,
     carries_state: bool = False,
-) -> InspectedModel:
+) -> TrainedModel:
     """A recurrent memory network with the attention softmax(score of the word + score of its position).
 
     `position_scores` has one score per slot, that of the current word last. The hidden state is HIDDEN in its
@@ -61,10 +79,11 @@ def make_attention_model(
         for word, score in word_scores.items():
             network.memory.input_table.weight[corpus.vocabulary.get_id(word), 0] = score / HIDDEN
         network.memory.temporal_keys[:, 0] = torch.tensor(position_scores) / HIDDEN
-    return InspectedModel("known", network, corpus, settings.corpus_store, carries_state)
+    protocol = StreamProtocol() if carries_state else None
+    return make_trained_model("known", network, corpus, settings, protocol)
 
 
-def predict_words(model: InspectedModel, logits: Mapping[str, float]) -> None:
+def predict_words(model: TrainedModel, logits: Mapping[str, float]) -> None:
     """Make the model predict every next word with these logits, and all others with logit 0."""
     output: Any = model.network.output
     with torch.no_grad():
@@ -76,7 +95,7 @@ def predict_words(model: InspectedModel, logits: Mapping[str, float]) -> None:
 
 def make_stack_model(
     corpus: Corpus, settings: Settings, pushed_words: Sequence[str], **fields
-) -> InspectedModel:
+) -> TrainedModel:
     """A stack LSTM that pushes its state after each of these words and stays after any other word."""
     config = StackLSTMConfig(width=3, stack_size=2, policy_width=1, **fields)
     network: Any = config.build(len(corpus.vocabulary)).double().eval()
@@ -90,4 +109,4 @@ def make_stack_model(
         policy.reading.weight[0, 0] = CERTAIN
         # Logits of stay, push and pop from a unit that is 1 after a pushed word and -1 after another.
         policy.decision.weight[:, 0] = torch.tensor([-CERTAIN, CERTAIN, 0.0])
-    return InspectedModel("known", network, corpus, settings.corpus_store)
+    return make_trained_model("known", network, corpus, settings)

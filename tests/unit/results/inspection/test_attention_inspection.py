@@ -16,7 +16,7 @@ from memtune.results.inspection.attention_weights import (
     find_distant_examples,
     sample_attention,
 )
-from memtune.results.inspection.inspected_model import InspectedModel, TextChoice, WordTree, read_attention
+from memtune.results.inspection.sentence_readings import TextChoice, WordTree, read_attention
 from memtune.results.inspection.word_pairs import (
     average_dependencies,
     count_attended_pairs,
@@ -24,8 +24,15 @@ from memtune.results.inspection.word_pairs import (
     find_links,
     find_path,
 )
+from memtune.results.loaded_models import TrainedModel
 from memtune.settings import Settings
-from tests.unit.results.inspection.known_models import make_attention_model, make_corpus, predict_words
+from memtune.tasks import SentimentConfig
+from tests.unit.results.inspection.known_models import (
+    make_attention_model,
+    make_corpus,
+    make_trained_model,
+    predict_words,
+)
 
 SENTENCES = [
     "the key that the old dogs saw is here",
@@ -39,8 +46,13 @@ ALL = TextChoice()
 
 
 @pytest.fixture
-def model(settings: Settings) -> InspectedModel:
+def model(settings: Settings) -> TrainedModel:
     return make_attention_model(make_corpus(settings, SENTENCES), settings, WORD_SCORES, POSITION_SCORES)
+
+
+def make_classifier(model: TrainedModel) -> TrainedModel:
+    """The same network as the body of a classifier."""
+    return replace(model, config=model.config.model_copy(update={"task": SentimentConfig()}))
 
 
 def compute_attention(words: list[str], step: int) -> dict[int, float]:
@@ -60,7 +72,7 @@ def list_steps(sentences: list[str]) -> list[tuple[list[str], int]]:
     return [(words, step) for words in read for step in range(len(words))]
 
 
-def test_mean_attention_by_position_is_that_of_the_softmax(model: InspectedModel) -> None:
+def test_mean_attention_by_position_is_that_of_the_softmax(model: TrainedModel) -> None:
     expected = defaultdict[int, float](float)
     counts = Counter[int]()
     for words, step in list_steps(SENTENCES):
@@ -77,11 +89,11 @@ def test_mean_attention_by_position_is_that_of_the_softmax(model: InspectedModel
     assert found.share_without_word == 0
 
 
-def test_a_part_of_the_split_is_read(model: InspectedModel) -> None:
+def test_a_part_of_the_split_is_read(model: TrainedModel) -> None:
     assert average_positions(model, TextChoice(sentences=2)).predictions == 10 + 6
 
 
-def test_samples_hold_the_weights_of_the_words_before_each_predicted_word(model: InspectedModel) -> None:
+def test_samples_hold_the_weights_of_the_words_before_each_predicted_word(model: TrainedModel) -> None:
     samples = sample_attention(model, ALL, count=1000)
     assert len(samples) == sum(len(sentence.split()) for sentence in SENTENCES)
     for sample in samples:
@@ -94,13 +106,13 @@ def test_samples_hold_the_weights_of_the_words_before_each_predicted_word(model:
         ]
 
 
-def test_a_sample_depends_on_its_seed_alone(model: InspectedModel) -> None:
+def test_a_sample_depends_on_its_seed_alone(model: TrainedModel) -> None:
     first = sample_attention(model, ALL, 5, seed=1)
     assert first == sample_attention(model, ALL, 5, seed=1)
     assert first != sample_attention(model, ALL, 5, seed=2)
 
 
-def test_an_example_has_the_distant_word_and_the_likeliest_next_words(model: InspectedModel) -> None:
+def test_an_example_has_the_distant_word_and_the_likeliest_next_words(model: TrainedModel) -> None:
     predict_words(model, {"old": 3.0, "dogs": 2.0, "here": 1.0, "a": 0.5, "dog": 0.25})
     (best, *_) = find_distant_examples(model, ALL, count=3, min_distance=4)
     assert (best.most_attended.word, best.most_attended.distance) == ("key", 4)
@@ -115,12 +127,12 @@ def test_an_example_has_the_distant_word_and_the_likeliest_next_words(model: Ins
         assert found.log_probability == pytest.approx(exact)
 
 
-def test_examples_whose_word_is_not_likely_are_left_out(model: InspectedModel) -> None:
+def test_examples_whose_word_is_not_likely_are_left_out(model: TrainedModel) -> None:
     predict_words(model, {"sees": 3.0})
     assert find_distant_examples(model, ALL, min_distance=4, max_rank=1) == []
 
 
-def test_pairs_are_grouped_by_distance_with_their_training_counts(model: InspectedModel) -> None:
+def test_pairs_are_grouped_by_distance_with_their_training_counts(model: TrainedModel) -> None:
     """Counts and the most attended words are taken from the sentences by loops over words."""
     expected = Counter[tuple[int, str, str]]()
     for words, step in list_steps(SENTENCES):
@@ -147,7 +159,7 @@ def test_pairs_are_grouped_by_distance_with_their_training_counts(model: Inspect
 
 
 def test_cooccurrences_are_counted_across_chunks_and_sentences(
-    model: InspectedModel, monkeypatch: pytest.MonkeyPatch
+    model: TrainedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     train, ids = model.corpus["train"], model.corpus.vocabulary.get_id
     pairs = {(ids("the"), ids("key")), (ids("key"), ids("a")), (ids("dog"), ids("the"))}
@@ -221,12 +233,12 @@ def test_attention_by_relation_is_the_mean_over_the_words_so_related(settings: S
     assert "subj← →obj" in {path.path for path in average_dependencies(model, ALL, 2, 1).paths}
 
 
-def test_a_text_without_trees_names_the_option(model: InspectedModel) -> None:
+def test_a_text_without_trees_names_the_option(model: TrainedModel) -> None:
     with pytest.raises(CorpusError, match=r'corpus "known" has no dependency trees.*--corpus'):
         average_dependencies(model, ALL)
 
 
-def test_links_join_each_word_to_the_words_it_attends_to(model: InspectedModel) -> None:
+def test_links_join_each_word_to_the_words_it_attends_to(model: TrainedModel) -> None:
     (sentence,) = find_links(model, ALL, first=1).sentences
     assert sentence.words == ("<eos>", "a", "dog", "sees", "the", "key")
     found = {(link.word, link.attended): link.weight for link in sentence.links}
@@ -238,10 +250,10 @@ def test_links_join_each_word_to_the_words_it_attends_to(model: InspectedModel) 
     assert found == pytest.approx(expected)
 
 
-def test_links_of_a_deep_lstmn_are_those_of_each_layer(model: InspectedModel, settings: Settings) -> None:
+def test_links_of_a_deep_lstmn_are_those_of_each_layer(model: TrainedModel, settings: Settings) -> None:
     torch.manual_seed(0)
     network = LSTMNConfig(width=4, layers=3, initial_range=0.8).build(len(model.corpus.vocabulary)).double()
-    deep = InspectedModel("deep", network.eval(), model.corpus, settings.corpus_store)
+    deep = make_trained_model("deep", network.eval(), model.corpus, settings)
     (sentence,) = find_links(deep, TextChoice(text="the dog sees the key")).sentences
     assert sentence.layers == 3
     words_BT = torch.tensor([[0, *model.corpus.vocabulary.encode(["the", "dog", "sees", "the", "key"])]])
@@ -255,12 +267,12 @@ def test_links_of_a_deep_lstmn_are_those_of_each_layer(model: InspectedModel, se
 
 
 def test_attention_to_the_first_slot_of_zeros_is_attention_without_a_word(
-    model: InspectedModel, settings: Settings
+    model: TrainedModel, settings: Settings
 ) -> None:
     network: Any = LSTMNConfig(width=4).build(len(model.corpus.vocabulary)).double().eval()
     with torch.no_grad():
         network.layers[0].score.zero_()  # every slot has the same weight
-    even = InspectedModel("even", network, model.corpus, settings.corpus_store)
+    even = make_trained_model("even", network, model.corpus, settings)
     found = average_positions(even, TextChoice(text="the dog sees"))
     assert found.share_without_word == pytest.approx((1 + 1 / 2 + 1 / 3 + 1 / 4) / 4)
     assert {position.distance: position.mean for position in found.positions} == pytest.approx(
@@ -272,15 +284,15 @@ def test_a_bidirectional_memory_has_positions_after_the_predicted_word(settings:
     corpus = make_corpus(settings, ["a b c d"])
     config = RecurrentMemoryConfig(width=2, memory_size=2, bidirectional=True)
     network = config.build(len(corpus.vocabulary)).double().eval()
-    both = InspectedModel("both", network, corpus, settings.corpus_store)
+    both = make_trained_model("both", network, corpus, settings)
     found = average_positions(both, ALL)
     assert [position.distance for position in found.positions] == [2, 1, -1, -2]
     assert [position.predictions for position in found.positions] == [4, 5, 3, 2]
 
 
-def test_a_classifier_reads_words_without_the_boundary(model: InspectedModel) -> None:
+def test_a_classifier_reads_words_without_the_boundary(model: TrainedModel) -> None:
     """Its body attends to the words before the last one read, as it does in a language model."""
-    classifier = replace(model, reads_boundary=False)
+    classifier = make_classifier(model)
     (sentence,) = find_links(classifier, ALL, first=2).sentences
     assert sentence.words == ("here", "is", "the", "old", "dog")
     found = {(link.word, link.attended): link.weight for link in sentence.links}
@@ -290,17 +302,17 @@ def test_a_classifier_reads_words_without_the_boundary(model: InspectedModel) ->
 def test_attention_by_relation_of_a_model_that_reads_no_boundary(settings: Settings) -> None:
     corpus = make_corpus(settings, ["the dog sees a key"], [TREE])
     reader = make_attention_model(corpus, settings, WORD_SCORES, POSITION_SCORES)
-    found = average_dependencies(replace(reader, reads_boundary=False), ALL, min_pairs=1)
+    found = average_dependencies(make_classifier(reader), ALL, min_pairs=1)
     (subject,) = (path for path in found.paths if path.path == "subj←")
     # "sees" is predicted after "dog" is read, one word before it.
     assert subject.mean == pytest.approx(compute_attention(["the", "dog"], 1)[1])
 
 
 def test_a_model_without_attention_names_the_families_that_have_one(
-    model: InspectedModel, settings: Settings
+    model: TrainedModel, settings: Settings
 ) -> None:
     network = LSTMConfig(width=2).build(len(model.corpus.vocabulary))
-    plain = InspectedModel("STUDY#7", network, model.corpus, settings.corpus_store)
+    plain = make_trained_model("STUDY#7", network, model.corpus, settings)
     with pytest.raises(ConfigurationError) as refused:
         average_positions(plain, ALL)
     assert str(refused.value) == (
@@ -309,12 +321,12 @@ def test_a_model_without_attention_names_the_families_that_have_one(
     )
 
 
-def test_a_layer_that_does_not_exist_is_refused(model: InspectedModel) -> None:
+def test_a_layer_that_does_not_exist_is_refused(model: TrainedModel) -> None:
     with pytest.raises(ConfigurationError, match="layer must be from 1 to 1, got 2"):
         average_positions(model, ALL, layer=2)
 
 
-def test_another_corpus_is_read_in_the_words_of_the_model(model: InspectedModel, settings: Settings) -> None:
+def test_another_corpus_is_read_in_the_words_of_the_model(model: TrainedModel, settings: Settings) -> None:
     make_corpus(settings, ["The Key is OLD"], name="other")
     (sentence,) = find_links(model, TextChoice(corpus="other")).sentences
     assert sentence.words == ("<eos>", "the", "key", "is", "old")
@@ -323,6 +335,6 @@ def test_another_corpus_is_read_in_the_words_of_the_model(model: InspectedModel,
         find_links(model, TextChoice(corpus="third"))
 
 
-def test_values_are_plain_json(model: InspectedModel) -> None:
+def test_values_are_plain_json(model: TrainedModel) -> None:
     found = average_positions(model, ALL)
     assert json.loads(found.model_dump_json())["positions"][-1]["distance"] == 1

@@ -7,8 +7,9 @@ import torch
 
 from memtune.errors import ConfigurationError, CorpusError
 from memtune.models import logits
-from memtune.results.inspection.inspected_model import InspectedModel, TextChoice
+from memtune.results.inspection.sentence_readings import TextChoice
 from memtune.results.inspection.stack_use import count_stack_actions, describe_stack_use
+from memtune.results.loaded_models import TrainedModel
 from memtune.settings import Settings
 from tests.unit.results.inspection.known_models import make_attention_model, make_corpus, make_stack_model
 
@@ -17,12 +18,12 @@ PUSHED = ["the", "a"]
 
 
 @pytest.fixture(params=["multipop", "continuous", "discrete"])
-def model(request: pytest.FixtureRequest, settings: Settings) -> InspectedModel:
+def model(request: pytest.FixtureRequest, settings: Settings) -> TrainedModel:
     """A stack that pushes after an article and stays after every other word."""
     return make_stack_model(make_corpus(settings, SENTENCES), settings, PUSHED, variant=request.param)
 
 
-def test_the_likeliest_action_at_each_word_is_the_one_that_was_set(model: InspectedModel) -> None:
+def test_the_likeliest_action_at_each_word_is_the_one_that_was_set(model: TrainedModel) -> None:
     first, second = describe_stack_use(model, TextChoice(), count=2)
     for use, sentence in ((first, SENTENCES[0]), (second, SENTENCES[1])):
         words = ["<eos>", *sentence.split()]
@@ -32,7 +33,7 @@ def test_the_likeliest_action_at_each_word_is_the_one_that_was_set(model: Inspec
         assert all((step.likeliest.pops, step.likeliest.probability) == (0, 1.0) for step in use.steps)
 
 
-def test_a_stack_that_copies_contributes_the_norm_of_what_it_copied(model: InspectedModel) -> None:
+def test_a_stack_that_copies_contributes_the_norm_of_what_it_copied(model: TrainedModel) -> None:
     """After a push the top is the state of that word, until the next push; before the first it is zero."""
     (use,) = describe_stack_use(model, TextChoice(), first=1)
     network: Any = model.network
@@ -48,14 +49,14 @@ def test_a_stack_that_copies_contributes_the_norm_of_what_it_copied(model: Inspe
     assert use.steps[0].contribution == 0 < use.steps[1].contribution
 
 
-def test_the_entropy_is_that_of_the_next_word(model: InspectedModel) -> None:
+def test_the_entropy_is_that_of_the_next_word(model: TrainedModel) -> None:
     (use,) = describe_stack_use(model, TextChoice(text="the dog"))
     words_BT = torch.tensor([[model.corpus.vocabulary.get_id(word) for word in ("<eos>", "the", "dog")]])
     expected = torch.distributions.Categorical(logits=logits(model.network, words_BT)[0][0]).entropy()
     assert [step.entropy for step in use.steps] == pytest.approx(expected.tolist())
 
 
-def test_actions_are_counted_over_the_text(model: InspectedModel) -> None:
+def test_actions_are_counted_over_the_text(model: TrainedModel) -> None:
     found = count_stack_actions(model, TextChoice())
     counts = {(action.pops, action.is_push): action.words for action in found.actions}
     # Two boundaries and ten words are read, three of them articles.
@@ -79,7 +80,7 @@ def test_an_undecided_stack_is_not_peaked(settings: Settings) -> None:
     assert [action.mean_probability for action in found.actions] == pytest.approx([1 / 3] * 3)
 
 
-def test_a_sentence_that_does_not_exist_is_refused(model: InspectedModel) -> None:
+def test_a_sentence_that_does_not_exist_is_refused(model: TrainedModel) -> None:
     with pytest.raises(CorpusError, match="no sentence 2"):
         describe_stack_use(model, TextChoice(), first=2)
 

@@ -1,4 +1,4 @@
-"""A trained network whose memory is inspected, the text that it reads, and its reading of each sentence.
+"""The text that a network reads whose memory is inspected, and its reading of each sentence.
 
 A sentence of W words is read in W + 1 steps: the boundary and its words, each followed by the prediction of
 the next word, at last of the boundary. A classifier reads its W words alone.
@@ -22,68 +22,32 @@ from memtune.corpora import Corpus, open_corpus
 from memtune.corpora.batching.batches import BOUNDARY
 from memtune.corpora.store.vocabulary import UNK
 from memtune.errors import ConfigurationError, CorpusError
-from memtune.models import MODELS, NeuralLanguageModel, RecurrentState
+from memtune.models import MODELS, RecurrentState
 from memtune.models.memories.memory_traces import MemoryTrace, StackAction
-from memtune.results.loaded_models import TrainedModel, open_model
+from memtune.results.loaded_models import TrainedModel
 from memtune.results.other_texts import make_reader, read_other_text
-from memtune.settings import Settings
 from memtune.values import Value
 
 
-@dataclass(frozen=True)
-class InspectedModel:
-    """A network in evaluation, its corpus, and how its protocol and task read a sentence."""
+def list_signs(corpus: Corpus) -> set[int]:
+    """The ids of `<eos>` and, where the vocabulary has it, `<unk>`, which are not words."""
+    vocabulary = corpus.vocabulary
+    return {BOUNDARY} | ({vocabulary.get_id(UNK)} if UNK in vocabulary else set())
 
-    name: str
-    network: NeuralLanguageModel
-    corpus: Corpus
-    """The corpus it was trained on, whose vocabulary it reads."""
-    store: str
-    """The store of corpora, from which it may read others."""
-    carries_state: bool = False
-    """Whether the state after a sentence is the state before the next one."""
-    reads_boundary: bool = True
+
+def reads_boundary(model: TrainedModel) -> bool:
     """Whether `<eos>` is read before the first word; classifiers read words only."""
-    source: TrainedModel | None = None
-    """The trained model, in whose run accesses to the test split are recorded."""
-
-    @property
-    def family(self) -> str:
-        """The family of the network."""
-        return self.network.config.family
-
-    def find_signs(self) -> set[int]:
-        """The ids of `<eos>` and, where the vocabulary has it, `<unk>`, which are not words."""
-        vocabulary = self.corpus.vocabulary
-        return {BOUNDARY} | ({vocabulary.get_id(UNK)} if UNK in vocabulary else set())
-
-    def require_trace(self, trace: MemoryTrace) -> None:
-        """Raise ConfigurationError, which names the families with this trace, where the model has none."""
-        if trace not in self.network.config.memory_traces:
-            having = ", ".join(family for family, config in MODELS.items() if trace in config.memory_traces)
-            raise ConfigurationError(
-                f'{self.name} has no {trace}: its family is "{self.family}"; families with {trace}: {having}'
-            )
+    return model.config.task.prediction_unit == "tokens"
 
 
-def inspect_model(
-    name: str, *, device: str = "cpu", settings: Settings | None = None, trust_code: bool = False
-) -> InspectedModel:
-    """A trained model, named as in `open_model`: `models:/ptb@champion`, `STUDY#7` or a run's id.
-
-    Raises the errors of `open_model`, and ConfigurationError for a model that counts.
-    """
-    settings = Settings.resolve(settings)
-    opened = open_model(name, settings, device, trust_code=trust_code)
-    return InspectedModel(
-        opened.name,
-        opened.model.eval().require_network(f"the inspection of {name}"),
-        opened.corpus,
-        settings.corpus_store,
-        opened.config.protocol.carries_state,
-        opened.config.task.prediction_unit == "tokens",
-        opened,
-    )
+def _require_trace(model: TrainedModel, trace: MemoryTrace) -> None:
+    """Raise ConfigurationError, which names the families with this trace, where the model has none."""
+    config = model.network.config
+    if trace not in config.memory_traces:
+        having = ", ".join(family for family, config in MODELS.items() if trace in config.memory_traces)
+        raise ConfigurationError(
+            f'{model.name} has no {trace}: its family is "{config.family}"; families with {trace}: {having}'
+        )
 
 
 MISSING = -1
@@ -122,7 +86,7 @@ class InspectedSentence:
     tree: WordTree | None = None
 
 
-def read_sentences(model: InspectedModel, choice: TextChoice) -> Iterator[InspectedSentence]:
+def read_sentences(model: TrainedModel, choice: TextChoice) -> Iterator[InspectedSentence]:
     """The sentences of a text in their order, empty ones left out; trees where the corpus has them.
 
     Raises CorpusError for a missing corpus or split and for a word that the model's vocabulary lacks where it
@@ -141,20 +105,19 @@ def read_sentences(model: InspectedModel, choice: TextChoice) -> Iterator[Inspec
             ids_W = np.array(make_reader(model.corpus).read(choice.text).ids, np.int64)
         return iter([InspectedSentence(0, ids_W)])
     corpus, ids = _open_corpus(model, choice.corpus, choice.split)
-    if model.source is not None:
-        model.source.record_access(choice.split)
+    model.record_access(choice.split)
     return islice(_iterate_split(corpus, choice.split, ids), choice.sentences)
 
 
 def _open_corpus(
-    model: InspectedModel, name: str | None, split: str
+    model: TrainedModel, name: str | None, split: str
 ) -> tuple[Corpus, NDArray[np.int64] | None]:
     """The corpus that is read, and the model's id of each word of its vocabulary; None for its own corpus."""
     if name is None or name == model.corpus.name:
         return model.corpus, None
     if model.corpus.manifest.tokeniser is not None:
-        return read_other_text(model.corpus, name, split, model.store)[0], None
-    other = open_corpus(name, model.store)
+        return read_other_text(model.corpus, name, split, model.settings.corpus_store)[0], None
+    other = open_corpus(name, model.settings.corpus_store)
     ids = replace(model.corpus, joined=other).map_question_ids()
     if UNK in model.corpus.vocabulary:
         ids = np.where(ids < 0, model.corpus.vocabulary.get_id(UNK), ids)
@@ -244,12 +207,12 @@ class _Batch:
     earlier_P: NDArray[np.int64]
 
 
-def read_attention(model: InspectedModel, choice: TextChoice) -> Iterator[SentenceAttention]:
+def read_attention(model: TrainedModel, choice: TextChoice) -> Iterator[SentenceAttention]:
     """The sentences of a text with the attention after each word.
 
     Raises ConfigurationError for a model without attention and the errors of `read_sentences`.
     """
-    model.require_trace("attention")
+    _require_trace(model, "attention")
     for batch in _read_batches(model, read_sentences(model, choice)):
         weights_LBTn, offsets = model.network.trace_attention(batch.inputs_BT, batch.state)
         for row, reading in enumerate(_split_batch(model, batch)):
@@ -257,9 +220,9 @@ def read_attention(model: InspectedModel, choice: TextChoice) -> Iterator[Senten
             yield SentenceAttention(**vars(reading), weights_LTn=weights_LTn, offsets_n=np.array(offsets))
 
 
-def read_stack(model: InspectedModel, choice: TextChoice) -> Iterator[SentenceStack]:
+def read_stack(model: TrainedModel, choice: TextChoice) -> Iterator[SentenceStack]:
     """The sentences of a text with the use of the stack after each word; raises as `read_attention` does."""
-    model.require_trace("stack")
+    _require_trace(model, "stack")
     for batch in _read_batches(model, read_sentences(model, choice)):
         use = model.network.measure_stack_use(batch.inputs_BT, batch.state)
         for row, reading in enumerate(_split_batch(model, batch)):
@@ -273,8 +236,8 @@ def read_stack(model: InspectedModel, choice: TextChoice) -> Iterator[SentenceSt
 
 
 def read_from(
-    read: Callable[[InspectedModel, TextChoice], Iterator[Reading]],
-    model: InspectedModel,
+    read: Callable[[TrainedModel, TextChoice], Iterator[Reading]],
+    model: TrainedModel,
     choice: TextChoice,
     first: int,
     count: int,
@@ -291,9 +254,9 @@ def read_from(
     return found
 
 
-def _read_batches(model: InspectedModel, sentences: Iterator[InspectedSentence]) -> Iterator[_Batch]:
+def _read_batches(model: TrainedModel, sentences: Iterator[InspectedSentence]) -> Iterator[_Batch]:
     """Batches in the order of the text: one sentence each where the state is carried on."""
-    size = 1 if model.carries_state else BATCH_SENTENCES
+    size = 1 if model.config.protocol.carries_state else BATCH_SENTENCES
     state, earlier_P = None, np.empty(0, np.int64)
     while batch := list(islice(sentences, size)):
         inputs_BT = _pad_inputs(model, batch)
@@ -301,14 +264,14 @@ def _read_batches(model: InspectedModel, sentences: Iterator[InspectedSentence])
         with torch.no_grad():
             hidden_BTH, after = model.network.encode(inputs_BT, before)
         yield _Batch(batch, inputs_BT, before, hidden_BTH, earlier_P)
-        if model.carries_state:
+        if model.config.protocol.carries_state:
             state = after
             earlier_P = np.concatenate([earlier_P, inputs_BT[0].cpu().numpy()])[-MAX_EARLIER_WORDS:]
 
 
-def _pad_inputs(model: InspectedModel, sentences: Sequence[InspectedSentence]) -> Tensor:
+def _pad_inputs(model: TrainedModel, sentences: Sequence[InspectedSentence]) -> Tensor:
     """The words read of each sentence; no network here looks past the end of a sentence at the padding."""
-    lead = int(model.reads_boundary)
+    lead = int(reads_boundary(model))
     longest = lead + max(len(sentence.ids_W) for sentence in sentences)
     inputs_BT = np.full((len(sentences), longest), BOUNDARY, np.int64)
     for row, sentence in enumerate(sentences):
@@ -316,9 +279,9 @@ def _pad_inputs(model: InspectedModel, sentences: Sequence[InspectedSentence]) -
     return torch.from_numpy(inputs_BT).to(next(model.network.parameters()).device)
 
 
-def _split_batch(model: InspectedModel, batch: _Batch) -> Iterator[SentenceReading]:
+def _split_batch(model: TrainedModel, batch: _Batch) -> Iterator[SentenceReading]:
     for row, sentence in enumerate(batch.sentences):
-        steps = len(sentence.ids_W) + int(model.reads_boundary)
+        steps = len(sentence.ids_W) + int(reads_boundary(model))
         inputs_T = batch.inputs_BT[row, :steps].cpu().numpy()
         targets_T = np.append(inputs_T[1:], BOUNDARY)
         yield SentenceReading(sentence, inputs_T, targets_T, batch.earlier_P, batch.hidden_BTH[row, :steps])
