@@ -35,13 +35,11 @@ def test_word_numbers_reproduce_the_text_for_any_merge_threshold(table, counter,
         add(counter, sentences)
         if index in merged_after:
             counter.merge()
-    words = [
-        table.words[int(number)].as_py() for codes, map_, _ in counter.read_blocks() for number in map_[codes]
-    ]
+    words = [table.words[int(number)].as_py() for numbers, _ in counter.read_blocks() for number in numbers]
     assert words == [
         word for sentences in TEXT for sentence in sentences for word in (*sentence, SENTENCE_END)
     ]
-    assert [lengths.tolist() for _, _, lengths in counter.read_blocks()] == [[4, 2], [3, 1, 2], [5]]
+    assert [lengths.tolist() for _, lengths in counter.read_blocks()] == [[4, 2], [3, 1, 2], [5]]
 
 
 @pytest.mark.parametrize("merged_after", [{0, 1, 2}, {1, 2}, {2}], ids=str)

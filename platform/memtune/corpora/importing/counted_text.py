@@ -1,11 +1,9 @@
 """What an import keeps of a text in temporary files: its words as numbers with counts, and its annotations.
 
-Arrow dictionary-encodes each block: a code per token, which indexes the block's dictionary of distinct words.
-The codes go to a temporary file immediately. The dictionaries are much smaller than the text and are merged
-into one WordTable in groups, so memory grows with the number of distinct words and not with the text.
-Temporary files have no name, so the operating system deletes them even if the process is killed. A code maps
-through the block's word numbers to a word number, which counts words in order of first appearance in the
-whole text.
+Arrow dictionary-encodes each block. The dictionaries of a group of blocks are merged into one WordTable,
+which numbers words in order of first appearance in the whole text. The numbers go to a temporary file, so
+memory grows with the number of distinct words and not with the text. Temporary files have no name, so the
+operating system deletes them even if the process is killed.
 
 Each block of annotations goes to temporary files as soon as it is read, too. They hold words as word numbers
 of the WordTable, and relations as indices into a list of labels in order of first appearance. After the
@@ -13,7 +11,7 @@ vocabulary is selected, ids replace word numbers and the tables are written to t
 """
 
 from collections.abc import Iterator, Mapping
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +27,11 @@ from memtune.number_format import format_count
 from memtune.storage.digests import HashingSink
 from memtune.storage.local_files import create_temporary_file, translate_spool_errors
 
-_MERGE_THRESHOLD_BYTES = 8 * 2**20
+_MERGE_THRESHOLD_BYTES = 16 * 2**20
+_SENTENCES = pa.schema({"words": pa.list_(pa.int32())})
+"""One row per sentence: its word numbers."""
+
+Numbers = npt.NDArray[np.int32]
 
 
 class WordTable:
@@ -41,7 +43,7 @@ class WordTable:
     def __len__(self) -> int:
         return len(self.words)
 
-    def merge(self, dictionaries: list[pa.Array]) -> list[npt.NDArray[np.int32]]:
+    def merge(self, dictionaries: list[pa.Array]) -> list[Numbers]:
         """Adds the words and returns the word numbers of each dictionary."""
         words = pa.concat_arrays(dictionaries)
         # Looking up the known words and encoding only the others takes a third of the memory of encoding all.
@@ -56,7 +58,7 @@ class WordTable:
 
 
 class SplitCounter:
-    """The words of one split as word numbers in temporary files, and the count of each word.
+    """The words of one split as word numbers in a temporary file, and the count of each word.
 
     `full_sentence_count` are the sentences with words. `text_words` and `text_bytes` add up those of blocks.
     """
@@ -70,11 +72,8 @@ class SplitCounter:
         self.text_bytes = 0
         self._table = table
         self._counts = np.zeros(1, np.int64)
-        with translate_spool_errors():
-            self._codes = create_temporary_file()  # by block: codes of the tokens, lengths of the sentences
-            self._word_numbers = create_temporary_file()
-        self._block_sizes: list[tuple[int, int, int]] = []  # tokens, sentences, distinct words of each block
-        self._pending: list[tuple[pa.Array, npt.NDArray[np.int64]]] = []
+        self._spool = _Spool(_SENTENCES)
+        self._pending: list[tuple[pa.DictionaryArray, Numbers]] = []  # words, lengths of the sentences
 
     @property
     def word_count(self) -> int:
@@ -82,17 +81,11 @@ class SplitCounter:
         return self.token_count - self.sentence_count
 
     def add(self, block: Block) -> None:
-        """Counts a block's words and appends them to the temporary files."""
+        """Counts a block's words."""
         if not len(block.lengths):
             return
-        encoded = block.words.dictionary_encode()
-        codes = encoded.indices.to_numpy()
-        with translate_spool_errors():
-            codes.tofile(self._codes)
-            block.lengths.tofile(self._codes)
-        self._block_sizes.append((len(codes), len(block.lengths), len(encoded.dictionary)))
-        self._pending.append((encoded.dictionary, np.bincount(codes, minlength=len(encoded.dictionary))))
-        self.token_count += len(codes)
+        self._pending.append((block.words.dictionary_encode(), block.lengths))
+        self.token_count += len(block.words)
         self.sentence_count += len(block.lengths)
         self.full_sentence_count += int(np.count_nonzero(block.lengths > 1))
         self.text_words += block.text_words or 0
@@ -102,47 +95,34 @@ class SplitCounter:
             self.merge()
 
     def merge(self) -> None:
-        """Assigns word numbers to the blocks added since the last merge."""
+        """Assigns word numbers to the blocks added since the last merge, and writes them."""
         if not self._pending:
             return
-        maps = self._table.merge([words for words, _ in self._pending])
-        self._counts = _pad_counts(self._counts, len(self._table))
-        for numbers, (_, counts) in zip(maps, self._pending, strict=True):
-            with translate_spool_errors():
-                numbers.tofile(self._word_numbers)
-            self._counts[numbers] += counts
+        maps = self._table.merge([words.dictionary for words, _ in self._pending])
+        self._counts = self.counts
+        for numbers, (words, lengths) in zip(maps, self._pending, strict=True):
+            codes = words.indices.to_numpy()
+            self._counts[numbers] += np.bincount(codes, minlength=len(numbers))
+            offsets = np.concatenate([[0], lengths]).cumsum(dtype=np.int32)
+            sentences = pa.ListArray.from_arrays(pa.array(offsets), pa.array(numbers[codes]))
+            self._spool.add(pa.RecordBatch.from_arrays([sentences], schema=_SENTENCES))
         self._pending.clear()
 
     @property
     def counts(self) -> npt.NDArray[np.int64]:
-        """Count in this split of every word of the table, (words,) int64; call `merge` before."""
-        assert not self._pending
-        return _pad_counts(self._counts, len(self._table))
+        """Count in this split of every word of the table, (words,) int64, as of the last `merge`."""
+        return np.pad(self._counts, (0, len(self._table) - len(self._counts)))
 
-    def read_blocks(
-        self,
-    ) -> Iterator[tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], npt.NDArray[np.int32]]]:
-        """Yields for each block its token codes, the word number of each code, and its sentence lengths."""
+    def read_blocks(self) -> Iterator[tuple[Numbers, Numbers]]:
+        """Yields for each block the word numbers of its tokens, and its sentence lengths."""
         assert not self._pending
-        self._codes.seek(0)
-        self._word_numbers.seek(0)
-        for tokens, sentences, distinct in self._block_sizes:
-            codes = _read_int32(self._codes, tokens)
-            lengths = _read_int32(self._codes, sentences)
-            yield codes, _read_int32(self._word_numbers, distinct), lengths
+        for batch in self._spool.read_batches():
+            sentences = batch.column(0)
+            yield sentences.values.to_numpy(), np.diff(sentences.offsets.to_numpy())
 
     def close(self) -> None:
-        """Closes the temporary files, which deletes them."""
-        self._codes.close()
-        self._word_numbers.close()
-
-
-def _pad_counts(counts: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.int64]:
-    return np.pad(counts, (0, size - len(counts)))
-
-
-def _read_int32(file: IO[bytes], count: int) -> npt.NDArray[np.int32]:
-    return np.fromfile(file, np.int32, count)
+        """Closes the temporary file, which deletes it."""
+        self._spool.close()
 
 
 _MAX_LABELS = 2**15  # label indices are stored as int16
@@ -154,7 +134,7 @@ class AnnotationTables:
     def __init__(self, table: WordTable) -> None:
         self._table = table
         self._spools: dict[tuple[str, str], _Spool] = {}
-        self._question_words: list[npt.NDArray[np.int32]] = []
+        self._question_words: list[Numbers] = []
         self._labels: dict[str, list[str]] = {}
 
     def __bool__(self) -> bool:
@@ -180,7 +160,7 @@ class AnnotationTables:
             self._spools[kind, split].add(stored)
 
     @property
-    def question_words(self) -> npt.NDArray[np.int32]:
+    def question_words(self) -> Numbers:
         """Sorted word numbers of all word columns; these words need not occur in any sentence."""
         return np.unique(np.concatenate([np.empty(0, np.int32), *self._question_words]))
 
@@ -195,7 +175,7 @@ class AnnotationTables:
                 raise CorpusError(f"the {split} split has {kind} for {spool.rows:,} of its {count}")
 
     def write(
-        self, store: CorpusStore, name: str, folder: str, ids: npt.NDArray[np.int32]
+        self, store: CorpusStore, name: str, folder: str, ids: Numbers
     ) -> tuple[dict[str, AnnotationRecord], dict[str, Any]]:
         """Writes the tables into the folder; returns manifest records and content digests by kind.
 
@@ -216,7 +196,7 @@ class AnnotationTables:
             digests[kind] = {"labels": list(labels), **contents}
         return annotations, digests
 
-    def _write_table(self, sink: HashingSink, kind: str, split: str, ids: npt.NDArray[np.int32]) -> list[str]:
+    def _write_table(self, sink: HashingSink, kind: str, split: str, ids: Numbers) -> list[str]:
         content = TableDigest(ANNOTATION_KINDS[kind].stored_schema)
         with pa.ipc.new_file(pa.PythonFile(sink, mode="w"), ANNOTATION_KINDS[kind].stored_schema) as writer:
             for rows in self._spools[kind, split].read_batches():
@@ -252,7 +232,7 @@ class AnnotationTables:
 
 
 class _Spool:
-    """The rows of one kind and split in a temporary file."""
+    """The rows of a table in a temporary file."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self.rows = 0

@@ -160,10 +160,10 @@ def _check_shared_sentences(counters: Mapping[str, SplitCounter]) -> Iterator[st
 
 def _iterate_hashes(counter: SplitCounter) -> Iterator[Hashes]:
     """A hash of the words of each sentence that is not short, block by block: a polynomial modulo 2^64."""
-    for codes, numbers, lengths in counter.read_blocks():
+    for numbers, lengths in counter.read_blocks():
         starts = np.cumsum(lengths, dtype=np.int64) - lengths
         powers = np.cumprod(np.full(lengths.max(initial=0), _HASH_FACTOR))
-        places = np.arange(len(codes)) - np.repeat(starts, lengths)
-        words = (numbers[codes].astype(np.uint64) + np.uint64(1)) * _HASH_FACTOR
+        places = np.arange(len(numbers)) - np.repeat(starts, lengths)
+        words = (numbers.astype(np.uint64) + np.uint64(1)) * _HASH_FACTOR
         words ^= words >> np.uint64(29)
         yield np.add.reduceat(words * powers[places], starts)[lengths > MIN_SHARED_WORDS]

@@ -252,8 +252,8 @@ class _CorpusWriter:
         ids = self.selection.ids.astype(choose_id_type(len(self.selection.vocabulary)))
         shard_tokens = min(self.options.shard_tokens, counter.token_count)
         writer = ShardWriter(self.store, self.name, f"{folder}/{split}", shard_tokens)
-        for codes, numbers, lengths in counter.read_blocks():
-            writer.add(ids[numbers][codes], lengths)
+        for numbers, lengths in counter.read_blocks():
+            writer.add(ids[numbers], lengths)
         writer.flush()
         return writer
 

@@ -13,11 +13,10 @@ from itertools import chain
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from memtune.corpora.importing.counted_text import AnnotationTables, SplitCounter, WordTable
+from memtune.corpora.importing.counted_text import AnnotationTables, Numbers, SplitCounter, WordTable
 from memtune.corpora.importing.import_sources import Division
 from memtune.corpora.importing.source_reader import Source
 from memtune.corpora.importing.vocabulary_selection import VocabularySelection, select_vocabulary, spell_words
@@ -31,8 +30,6 @@ from memtune.errors import CorpusError
 
 if TYPE_CHECKING:
     from memtune.corpora.tokenisation.subwords import SubwordTokeniser
-
-Numbers = npt.NDArray[np.int32]
 
 _SENTENCES_PER_CALL = 1024
 _WORDS_PER_CALL = 2**16
@@ -71,9 +68,7 @@ def choose_tokeniser(
     from memtune.corpora.tokenisation.subwords import train_subwords
 
     blocks = counters["train"].read_blocks()
-    texts = chain.from_iterable(
-        _join_sentences(numbers[codes], lengths, spelled) for codes, numbers, lengths in blocks
-    )
+    texts = chain.from_iterable(_join_sentences(words, lengths, spelled) for words, lengths in blocks)
     return train_subwords(choice.kind, choice.size, texts)
 
 
@@ -229,8 +224,7 @@ def split_words(
         stack.callback(target.close)
     pieces = None if choice.kind == "file" else _WordPieces(tokeniser, spelled)
     for split, counter in counters.items():
-        for codes, numbers, lengths in counter.read_blocks():
-            words = numbers[codes]
+        for words, lengths in counter.read_blocks():
             if pieces is None:
                 sentences = _join_sentences(words, lengths, spelled)
                 targets[split].add(_split_sentences(cast("SubwordTokeniser", tokeniser), sentences))
