@@ -162,7 +162,7 @@ def test_an_import_does_not_truncate_the_target_of_a_linked_lock_file(
 def test_a_file_without_read_permission_is_named(tmp_path: Path) -> None:
     path = find_file(create_corpus(tmp_path), "train-00000.arrow")
     path.chmod(0)
-    with pytest.raises(MemtuneError, match="cannot be read"):
+    with pytest.raises(MemtuneError, match="cannot read"):
         open_corpus(NAME, tmp_path / "store", tmp_path / "cache")
 
 

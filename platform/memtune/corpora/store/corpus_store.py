@@ -34,6 +34,28 @@ def describe_file(path: str, sink: HashingSink) -> dict[str, Any]:
     return {"path": path, "sha256": sink.content.sha256, "bytes": sink.content.bytes}
 
 
+def read_verified(corpus: Folder, file: StoredFile) -> Generator[bytes]:
+    """The content of a file in the folder of a corpus, in pieces.
+
+    Raises CorpusError where the file is missing, and after the last piece where size or digest are not those
+    of the manifest. A generator, so that an error of who writes the pieces elsewhere is not reported as one
+    of the store.
+    """
+    content, name = ContentDigest(), f"{corpus}/{file.path}"
+    try:
+        with corpus.open_file(file.path) as stream:
+            while content.bytes <= file.bytes and (data := stream.read(_CHUNK_BYTES)):
+                content.add(data)
+                yield data
+    except MissingFileError as error:
+        raise CorpusError(str(error)) from None
+    if content.bytes != file.bytes:
+        found = content.bytes if content.bytes < file.bytes else f"more than {file.bytes}"
+        raise CorpusError(f"{name} has {found} bytes instead of {file.bytes}: it was truncated or altered")
+    if content.sha256 != file.sha256:
+        raise CorpusError(f"{name} has another SHA-256 than at its import: it was altered")
+
+
 class CorpusStore:
     """A folder of corpora.
 
@@ -97,33 +119,9 @@ class CorpusStore:
             )
         return manifest
 
-    @contextmanager
-    def open_file(self, name: str, path: str) -> Iterator[Any]:
-        """A file of a corpus as a binary stream. Raises CorpusError when it does not exist."""
-        try:
-            with self._open_corpus(name).open_file(path) as stream:
-                yield stream
-        except MissingFileError:
-            raise CorpusError(
-                f"{self.uri}: {name}/{path} is missing; import {name} again with replace"
-            ) from None
-
     def read_file(self, name: str, file: StoredFile) -> Generator[bytes]:
-        """The content of a file in pieces.
-
-        Raises CorpusError after the last piece where size or digest are not those of the manifest. A
-        generator, so that an error of who writes the pieces elsewhere is not reported as one of the store.
-        """
-        content = ContentDigest()
-        with self.open_file(name, file.path) as stream:
-            while content.bytes <= file.bytes and (data := stream.read(_CHUNK_BYTES)):
-                content.add(data)
-                yield data
-        if (content.sha256, content.bytes) != (file.sha256, file.bytes):
-            raise CorpusError(
-                f"{self.uri}: {name}/{file.path} is truncated or altered ({content.bytes} bytes read, "
-                f"imported with {file.bytes}); import {name} again with replace"
-            )
+        """The content of a file of a corpus; raises as `read_verified` does."""
+        return read_verified(self._open_corpus(name), file)
 
     def create_folder(self, name: str, folder: str | None = None) -> str:
         """Create the folder for the files of one import; returns its name, which is unique unless given."""

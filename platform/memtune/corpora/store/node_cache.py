@@ -14,6 +14,7 @@ import json
 import os
 import shutil
 import stat
+from collections import deque
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -23,11 +24,11 @@ from filelock import FileLock
 
 from memtune.corpora.store.arrow_files import map_file
 from memtune.corpora.store.content_checks import ContentCheck
-from memtune.corpora.store.corpus_store import CorpusStore
-from memtune.corpora.store.manifest import Manifest, StoredFile
+from memtune.corpora.store.corpus_store import CorpusStore, read_verified
+from memtune.corpora.store.manifest import Manifest
 from memtune.errors import ConfigurationError, CorpusError, StorageError
-from memtune.storage.digests import hash_stream
-from memtune.storage.local_files import check_inside, open_regular_file
+from memtune.storage.folder import Folder
+from memtune.storage.local_files import check_inside
 from memtune.values import digest, parse_json
 
 _CHECKS_VERSION = 3
@@ -52,6 +53,8 @@ def ensure_verified(store: CorpusStore, manifest: Manifest, cache: Path) -> Path
             f"cannot write to the cache {cache}: {error}; free space there, or set MEMTUNE_CACHE to a "
             "folder that can be written"
         ) from None
+    except CorpusError as error:
+        raise CorpusError(f"{error}; import {manifest.name} again with replace") from None
 
 
 def _ensure_verified(store: CorpusStore, manifest: Manifest, cache: Path) -> Path:
@@ -85,44 +88,29 @@ def _verify_and_record(
     States read afterwards could be those of a file that replaced a verified one in the meantime.
     """
     before = _read_file_states(folder, root, manifest)
+    copy = Folder.open(str(folder))
     for file in manifest.files:
-        problem = _find_file_problem(folder / file.path, root, file)
-        if problem and not store.local_path:
+        pieces = store.read_file(manifest.name, file) if store.local_path else read_verified(copy, file)
+        try:
+            deque(pieces, maxlen=0)
+        except CorpusError:
+            if store.local_path:
+                raise
             (folder / file.path).parent.mkdir(parents=True, exist_ok=True)
             with (
                 _replace_file(folder / file.path) as partial,
-                partial.open("wb") as copy,
+                partial.open("wb") as target,
                 closing(store.read_file(manifest.name, file)) as pieces,
             ):
-                copy.writelines(pieces)
-        elif problem:
-            raise CorpusError(f"{problem}; import {manifest.name} again with replace")
+                target.writelines(pieces)
     after_download = before if store.local_path else _read_file_states(folder, root, manifest)
     check = ContentCheck(manifest, lambda file: map_file(folder / file.path))
     if problem := next(check.find_problems(), None):
-        raise CorpusError(f"{folder}: {problem}; import {manifest.name} again with replace")
+        raise CorpusError(f"{folder}: {problem}")
     if _read_file_states(folder, root, manifest) != after_download:
-        raise CorpusError(
-            f"{folder} changed while it was verified; import {manifest.name} again with replace"
-        )
+        raise CorpusError(f"{folder} changed while it was verified")
     with _replace_file(record) as partial:
         partial.write_text(json.dumps(after_download), encoding="utf-8")
-
-
-def _find_file_problem(path: Path, root: Path, file: StoredFile) -> str | None:
-    """Why a file is not the one of the manifest, or None."""
-    try:
-        stream = open_regular_file(path, root)
-    except (FileNotFoundError, NotADirectoryError):
-        return f"{path} is missing"
-    except PermissionError as error:
-        return f"{path} cannot be read ({error.strerror})"
-    with stream:
-        size = os.fstat(stream.fileno()).st_size
-        if size != file.bytes:
-            return f"{path} has {size} bytes instead of {file.bytes}: it was truncated or altered"
-        same = hash_stream(stream) == file.sha256
-    return None if same else f"{path} has another SHA-256 than at its import: it was altered"
 
 
 def _read_file_states(folder: Path, root: Path, manifest: Manifest) -> dict[str, list[int]] | None:
