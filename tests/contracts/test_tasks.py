@@ -10,7 +10,7 @@ import torch
 from memtune.corpora import Corpus, Example, ImportOptions, import_corpus, open_corpus
 from memtune.corpora.batching.protocols import SentenceProtocol
 from memtune.corpora.probes import import_probe
-from memtune.tasks import TASKS, TaskConfig, build_model, open_task
+from memtune.tasks import TASKS, TaskConfig, build_model
 from memtune.training import (
     GradientTrainer,
     TrialConfig,
@@ -110,7 +110,7 @@ def test_equal_seeds_give_equal_models(kind, corpus):
 @each_task
 def test_an_epoch_predicts_everything_once_and_is_a_function_of_seed_and_epoch(kind, corpus):
     config = make_trial(kind)
-    task = open_task(config.task, corpus, config.protocol)
+    task = config.task.open(corpus, config.protocol)
     plans = [task.training_plan(5, 2), task.training_plan(5, 2)]
     for index in range(len(plans[0])):
         first, again = (plan.batch(index) for plan in plans)
@@ -124,7 +124,7 @@ def test_an_evaluation_does_not_depend_on_the_batch_size(kind, corpus):
     config = make_trial(kind)
     model = build_model(config.task, config.model, len(corpus.vocabulary), seed=1).double()
     found = [
-        open_task(config.task, corpus, SentenceProtocol(batch_size=size)).evaluate(model, "valid")
+        config.task.open(corpus, SentenceProtocol(batch_size=size)).evaluate(model, "valid")
         for size in (1, 20)
     ]
     assert found[0].loss == pytest.approx(found[1].loss, rel=1e-12)
@@ -136,7 +136,7 @@ def test_an_evaluation_does_not_depend_on_the_batch_size(kind, corpus):
 def test_the_costs_of_items_add_up_to_the_cost_of_an_evaluation(kind, corpus):
     config = make_trial(kind)
     model = build_model(config.task, config.model, len(corpus.vocabulary), seed=1).double()
-    task = open_task(config.task, corpus, config.protocol)
+    task = config.task.open(corpus, config.protocol)
     found = task.compute_item_costs(model, "valid")
     assert len(found.costs_I) == len(found.counts_I) > 1
     assert found.cost == pytest.approx(task.evaluate(model, "valid").cost(task.objective), rel=1e-9)
@@ -170,7 +170,7 @@ def test_a_reloaded_model_gives_the_same_metrics(kind, make_trainer, corpus, tmp
     trainer = make_trainer(kind)
     trainer.advance()
     task, protocol = trainer.config.task, trainer.config.protocol
-    before = open_task(task, corpus, protocol).evaluate(trainer.model, "test")
+    before = task.open(corpus, protocol).evaluate(trainer.model, "test")
     save_model(trainer.model, tmp_path / "model", task)
     after = evaluate(load_model(tmp_path / "model"), corpus, protocol, "test", task=task)
     assert before == after

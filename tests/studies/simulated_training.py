@@ -23,7 +23,7 @@ from memtune.studies.definition.study_terms import name_alternative
 from memtune.studies.director import DirectedTrial
 from memtune.studies.executor import ExecutorRun
 from memtune.studies.trial_worker import WorkerReport
-from memtune.tasks import ItemCosts, open_task
+from memtune.tasks import ItemCosts
 from memtune.training import Checkpoint, Report, TrialConfig, create_trainer
 from memtune.training.checkpoint import make_record
 from memtune.training.training_loop import Position
@@ -217,7 +217,7 @@ class SimulatedWorkers:
         return self.trained[identity][1] if identity in self.trained else []
 
     def _make_curve(self, config: TrialConfig) -> list[Report]:
-        epoch = open_task(config.task, self.corpus, config.protocol).epoch_tokens
+        epoch = config.task.open(self.corpus, config.protocol).epoch_tokens
         length = config.count_tokens(lambda: epoch)
         every = config.training.report_every or epoch if config.training else epoch
         count = max(1, length // every)

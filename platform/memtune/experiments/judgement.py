@@ -24,7 +24,6 @@ from memtune.seed_statistics import (
 )
 from memtune.settings import Settings
 from memtune.studies.definition.study_terms import Repeats
-from memtune.tasks import open_task
 from memtune.tracking import NO_STUDY, find_trial_run, is_trial_name
 from memtune.values import Value
 
@@ -136,7 +135,7 @@ def _check_comparable(names: tuple[str, str], files: tuple[TrialFile, TrialFile]
     networks = [file for file in files if file.trial.training is not None]
     if own == other and len(networks) == len(files):
         corpus = open_or_draw_corpus(files[0].corpus, settings.corpus_store)
-        task = open_task(files[0].trial.task, corpus, files[0].trial.protocol)
+        task = files[0].trial.task.open(corpus, files[0].trial.protocol)
         tokens = [f"{file.trial.count_tokens(lambda: task.epoch_tokens):,}" for file in files]
         own["tokens"], other["tokens"] = tokens
     for quantity, value in own.items():

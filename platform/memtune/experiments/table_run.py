@@ -24,7 +24,6 @@ from memtune.experiments.single_trial import (
 from memtune.objective import Objective
 from memtune.seed_statistics import estimate_cost
 from memtune.settings import Settings
-from memtune.tasks import open_task
 from memtune.tracking import DrawFigures
 from memtune.training import Progress, Report, TrialConfig, measure_seconds_per_token
 from memtune.values import Value
@@ -247,7 +246,7 @@ class _TableRun:
         """Core hours of what is left of a training, without its validations."""
         if self.core_hours.left == inf or own.trial.training is None or (curve and curve[-1].is_finished):
             return 0.0
-        task = open_task(own.trial.task, corpus, own.trial.protocol)
+        task = own.trial.task.open(corpus, own.trial.protocol)
         missing = own.trial.count_tokens(lambda: task.epoch_tokens) - (curve[-1].tokens if curve else 0)
         return missing * measure_seconds_per_token(own.trial, corpus) / 3600
 

@@ -23,7 +23,7 @@ from memtune.results.loaded_models import TrainedModel, open_model
 from memtune.results.other_texts import read_other_text, write_word_log_probabilities
 from memtune.seed_statistics import Estimate
 from memtune.settings import Settings
-from memtune.tasks import CacheGrid, ContinuousCache, Metrics, open_task, tune_cache
+from memtune.tasks import CacheGrid, ContinuousCache, Metrics, tune_cache
 from memtune.tracking import record_evaluation
 from memtune.training import evaluate
 
@@ -161,7 +161,7 @@ def _compute_interval(
     opened: TrainedModel, text: Corpus, split: str, device: str
 ) -> tuple[float, float] | None:
     config = opened.config
-    costs = open_task(config.task, text, config.protocol).compute_item_costs(opened.model, split, device)
+    costs = config.task.open(text, config.protocol).compute_item_costs(opened.model, split, device)
     low, high = costs.compute_interval() or (None, None)
     return Estimate(cost=0.0, low=low, high=high).compute_interval(config.task.objective)
 

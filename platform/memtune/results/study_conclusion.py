@@ -18,7 +18,7 @@ from memtune.storage.folder import Folder
 from memtune.studies.checkpoint_store import Checkpoints
 from memtune.studies.definition.resolved_study import ResolvedStudy
 from memtune.studies.study_run import Conclusion
-from memtune.tasks import ItemCosts, open_task
+from memtune.tasks import ItemCosts
 from memtune.tracking import Recorder, Registration, list_champions, record_conclusion
 
 MAX_TAGGED = 20
@@ -143,7 +143,7 @@ def _compute_item_costs(study: ResolvedStudy, trial: StudyTrial) -> ItemCosts:
     checkpoint = Checkpoints(study.checkpoint_root, trial.identity).read(max(trial.curve))
     config, model = checkpoint.record.config, checkpoint.build_best_model()
     device = study.limits.select_device(config) if torch.cuda.is_available() else "cpu"
-    task = open_task(config.task, study.corpus, config.protocol)
+    task = config.task.open(study.corpus, config.protocol)
     return task.compute_item_costs(model.to(device), "valid", device)
 
 

@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -30,7 +30,7 @@ from memtune.corpora.batching.protocols import Protocol
 from memtune.corpora.store.corpus import Corpus, Split
 from memtune.corpora.store.vocabulary import Vectors
 from memtune.errors import ConfigurationError, CorpusError
-from memtune.models.architecture import NeuralLanguageModelConfig, RecurrentState
+from memtune.models.architecture import LanguageModelConfig, NeuralLanguageModelConfig, RecurrentState
 from memtune.models.classifiers import Classifier, ClassifierConfig, strip_output_layer
 from memtune.objective import Objective
 from memtune.tasks.item_costs import ItemCosts, count_best_candidates, credit_choices, evaluation_mode
@@ -90,17 +90,32 @@ class ClassificationConfig(TaskConfig):
     """The figure that compares trials of the task."""
     prediction_unit = "examples"
 
+    words_per_label: ClassVar[int] = 1
+    """Words that are read for each label, in the count of multiply-adds."""
+
+    @abstractmethod
+    def make_head(self, vocabulary_size: int) -> ClassifierConfig:
+        """The classifier over states, or over their means."""
+
+    def require_network(self, model: LanguageModelConfig) -> NeuralLanguageModelConfig:
+        """The body. Raises ConfigurationError for a family that learns by counting."""
+        return model.require_network(f'task.kind = "{self.kind}"')
+
+    @override
+    def parameter_count(self, model: LanguageModelConfig, vocabulary_size: int) -> int:
+        body, head = self.require_network(model), self.make_head(vocabulary_size)
+        width = body.hidden_width
+        return strip_output_layer(body).parameter_count(vocabulary_size) + head.parameter_count(width, width)
+
+    @override
+    def multiply_adds(self, model: LanguageModelConfig, vocabulary_size: int) -> int:
+        body, head = self.require_network(model), self.make_head(vocabulary_size)
+        per_label = head.multiply_adds(body.hidden_width, body.hidden_width)
+        return strip_output_layer(body).multiply_adds(1) + per_label // self.words_per_label
+
     @override
     def is_evaluable(self, corpus: Corpus, protocol: Protocol, split: str) -> bool:
         return split in corpus.annotations.get(self.kind, {})
-
-
-def count_head_parameters(
-    body: NeuralLanguageModelConfig, head: ClassifierConfig, vocabulary_size: int
-) -> int:
-    """Parameters of a body without its output layer, and of the classifier over its states."""
-    width = body.hidden_width
-    return strip_output_layer(body).parameter_count(vocabulary_size) + head.parameter_count(width, width)
 
 
 class Classification(Task[Classifier, LabelledBatch]):

@@ -21,8 +21,6 @@ from memtune.models.fused_pairs import PairReadingConfig
 from memtune.tasks import classification
 
 CLASS_COUNT = 3
-PURPOSE = 'task.kind = "inference"'
-"""What needs a network, in the error for a family without one."""
 
 
 class InferenceConfig(classification.ClassificationConfig, PairReadingConfig):
@@ -53,22 +51,23 @@ class InferenceConfig(classification.ClassificationConfig, PairReadingConfig):
     def label(self) -> str:
         return "inference"
 
-    @property
-    def head(self) -> ClassifierConfig:
-        """The classifier over the two means."""
+    @override
+    def make_head(self, vocabulary_size: int) -> ClassifierConfig:
         return ClassifierConfig(classes=CLASS_COUNT, layers=self.classifier_layers, dropout=self.dropout)
 
     @override
     def build(self, model: LanguageModelConfig, vocabulary_size: int) -> Classifier:
-        return self.build_classifier(model.require_network(PURPOSE), vocabulary_size, self.head)
+        head = self.make_head(vocabulary_size)
+        return self.build_classifier(self.require_network(model), vocabulary_size, head)
 
     @override
     def parameter_count(self, model: LanguageModelConfig, vocabulary_size: int) -> int:
-        return self.pair_parameter_count(model.require_network(PURPOSE), vocabulary_size, self.head)
+        head = self.make_head(vocabulary_size)
+        return self.pair_parameter_count(self.require_network(model), vocabulary_size, head)
 
     @override
     def multiply_adds(self, model: LanguageModelConfig, vocabulary_size: int) -> int:
-        return self.pair_multiply_adds(model.require_network(PURPOSE), self.head)
+        return self.pair_multiply_adds(self.require_network(model), self.make_head(vocabulary_size))
 
     @override
     def open(self, corpus: Corpus, protocol: Protocol) -> classification.Classification:

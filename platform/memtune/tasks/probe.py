@@ -22,11 +22,9 @@ from memtune.corpora.probes import PREFIX, PROBES, UNASKED, parse_corpus_name
 from memtune.corpora.store.corpus import Corpus, Split
 from memtune.errors import ConfigurationError, CorpusError
 from memtune.models.architecture import LanguageModelConfig
-from memtune.models.classifiers import AnswerClassifier, ClassifierConfig, strip_output_layer
+from memtune.models.classifiers import AnswerClassifier, ClassifierConfig
 from memtune.tasks import classification
 
-PURPOSE = 'task.kind = "probe"'
-"""What needs a network, in the error for a family without one."""
 ROWS_READ_AT_ONCE = 1_024
 
 
@@ -45,30 +43,19 @@ class ProbeConfig(classification.ClassificationConfig):
     def label(self) -> str:
         return "probe of the last state" if self.reads_last_state else "probe"
 
+    @override
     def make_head(self, vocabulary_size: int) -> ClassifierConfig:
-        """The classifier over states."""
         return ClassifierConfig(classes=vocabulary_size, layers=2 if self.reads_last_state else 0)
 
     @override
     def build(self, model: LanguageModelConfig, vocabulary_size: int) -> AnswerClassifier:
-        body = model.require_network(PURPOSE)
+        body = self.require_network(model)
         if body.reads_ahead:
             raise ConfigurationError(
                 f'a probe asks after each word, and this family = "{body.family}" reads ahead; choose a '
                 "configuration that reads from left to right"
             )
         return AnswerClassifier(body, vocabulary_size, self.make_head(vocabulary_size), self.reads_last_state)
-
-    @override
-    def parameter_count(self, model: LanguageModelConfig, vocabulary_size: int) -> int:
-        head = self.make_head(vocabulary_size)
-        return classification.count_head_parameters(model.require_network(PURPOSE), head, vocabulary_size)
-
-    @override
-    def multiply_adds(self, model: LanguageModelConfig, vocabulary_size: int) -> int:
-        body, head = model.require_network(PURPOSE), self.make_head(vocabulary_size)
-        width = body.hidden_width
-        return strip_output_layer(body).multiply_adds(1) + head.multiply_adds(width, width)
 
     @override
     def is_evaluable(self, corpus: Corpus, protocol: Protocol, split: str) -> bool:

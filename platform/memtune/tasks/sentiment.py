@@ -20,21 +20,18 @@ from memtune.corpora.batching.batches import Positions
 from memtune.corpora.batching.protocols import Protocol
 from memtune.corpora.store.corpus import Corpus, Split
 from memtune.models.architecture import LanguageModelConfig
-from memtune.models.classifiers import ClassifierConfig, SentenceClassifier, strip_output_layer
+from memtune.models.classifiers import ClassifierConfig, SentenceClassifier
 from memtune.tasks import classification
 
-MEAN_SENTENCE_WORDS = 19
-"""Mean number of words in a sentence (section 5.2)."""
 CLASS_BY_LABEL = {5: (0, 1, 2, 3, 4), 2: (0, 0, -1, 1, 1)}
 """Number of classes -> class of each label, from very negative to very positive; -1 leaves it out."""
-PURPOSE = 'task.kind = "sentiment"'
-"""What needs a network, in the error for a family without one."""
 
 
 class SentimentConfig(classification.ClassificationConfig):
     """Classify sentences by how positive they are."""
 
     kind: Literal["sentiment"] = "sentiment"
+    words_per_label = 19  # the mean sentence of section 5.2
     classes: Literal[5, 2] = Field(5, description="Five classes, or positive against negative")
     phrases: Literal["root", "all"] = Field(
         "root",
@@ -63,26 +60,14 @@ class SentimentConfig(classification.ClassificationConfig):
     def label(self) -> str:
         return f"sentiment in {self.classes} classes"
 
-    @property
-    def head(self) -> ClassifierConfig:
-        """The classifier over the mean state."""
+    @override
+    def make_head(self, vocabulary_size: int) -> ClassifierConfig:
         return ClassifierConfig(classes=self.classes, layers=self.classifier_layers, dropout=self.dropout)
 
     @override
     def build(self, model: LanguageModelConfig, vocabulary_size: int) -> SentenceClassifier:
-        return SentenceClassifier(model.require_network(PURPOSE), vocabulary_size, self.head)
-
-    @override
-    def parameter_count(self, model: LanguageModelConfig, vocabulary_size: int) -> int:
-        return classification.count_head_parameters(
-            model.require_network(PURPOSE), self.head, vocabulary_size
-        )
-
-    @override
-    def multiply_adds(self, model: LanguageModelConfig, vocabulary_size: int) -> int:
-        body = model.require_network(PURPOSE)
-        per_sentence = self.head.multiply_adds(body.hidden_width, body.hidden_width)
-        return strip_output_layer(body).multiply_adds(1) + per_sentence // MEAN_SENTENCE_WORDS
+        head = self.make_head(vocabulary_size)
+        return SentenceClassifier(self.require_network(model), vocabulary_size, head)
 
     @override
     def open(self, corpus: Corpus, protocol: Protocol) -> classification.Classification:

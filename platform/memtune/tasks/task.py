@@ -177,8 +177,3 @@ def build_model(task: TaskConfig, model: LanguageModelConfig, vocabulary_size: i
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return task.build(model, vocabulary_size)
-
-
-def open_task(task: TaskConfig, corpus: Corpus, protocol: Protocol) -> AnyTask:
-    """A task on a corpus; raises the errors of `TaskConfig.open`."""
-    return task.open(corpus, protocol)

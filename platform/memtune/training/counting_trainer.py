@@ -15,7 +15,7 @@ from memtune.corpora.store.corpus import Corpus
 from memtune.errors import TrialError
 from memtune.models import CountingConfig
 from memtune.models.architecture import Model
-from memtune.tasks import build_model, open_task
+from memtune.tasks import build_model
 from memtune.training import memory_footprint
 from memtune.training.checkpoint import BEST_WEIGHTS_FILE, Checkpoint, make_record, write_checkpoint
 from memtune.training.devices import open_device
@@ -48,7 +48,7 @@ class CountingTrainer:
         self._curve = TrialCurve()
         self.model: Model = build_model(config.task, config.model, len(corpus.vocabulary), config.seed)
         self._fit = config.model.fit
-        self._task = open_task(config.task, corpus, config.protocol)
+        self._task = config.task.open(corpus, config.protocol)
         memory_footprint.reset_peak_memory(self.device)
 
     @property

@@ -16,7 +16,7 @@ from torch import Tensor
 from memtune.corpora.store.corpus import Corpus
 from memtune.errors import CheckpointError
 from memtune.models.architecture import Model
-from memtune.tasks import Metrics, build_model, open_task, perplexity
+from memtune.tasks import Metrics, build_model, perplexity
 from memtune.training import memory_footprint
 from memtune.training.checkpoint import (
     MODEL_FILE,
@@ -72,7 +72,7 @@ class GradientTrainer:
         self.device = open_device(device)
         self.identity = config.identity(corpus.digest)
         self._curve = TrialCurve()
-        self._task = open_task(config.task, corpus, config.protocol)
+        self._task = config.task.open(corpus, config.protocol)
         self._interval: ReportInterval | None = None
         self._session = TrainingSession(config.seed, self.device)
         self._kernels = None

@@ -12,7 +12,7 @@ from memtune.corpora import Corpus, TextFile, import_corpus, open_corpus
 from memtune.corpora.probes import import_probe
 from memtune.errors import ConfigurationError, CorpusError
 from memtune.models.classifiers import AnswerClassifier
-from memtune.tasks import LanguageModellingConfig, ProbeConfig, ProbeTask, build_model, open_task
+from memtune.tasks import LanguageModellingConfig, ProbeConfig, ProbeTask, build_model
 from memtune.training import TrialConfig
 from memtune.values import parse
 
@@ -41,7 +41,7 @@ def test_a_text_file_of_rows_is_a_probe(tmp_path: Path) -> None:
     text.write_text("d d a _ _ d\nc a b _ _ c\n")
     import_corpus("first_word", dict.fromkeys(("train", "valid", "test"), TextFile(text)), tmp_path)
     corpus = open_corpus("first_word", tmp_path)
-    task = open_task(ProbeConfig(), corpus, make_trial().protocol)
+    task = ProbeConfig().open(corpus, make_trial().protocol)
     assert (task.epoch_tokens, task.outcome_count) == (2, 2)
 
 
@@ -54,7 +54,7 @@ def make_trial(**model: Any) -> TrialConfig:
 
 def open_rows(corpus: Corpus) -> ProbeTask:
     config = make_trial()
-    task = open_task(config.task, corpus, config.protocol)
+    task = config.task.open(corpus, config.protocol)
     assert isinstance(task, ProbeTask)
     return task
 
@@ -119,7 +119,7 @@ def test_rows_of_a_probe_are_no_text(store):
     import_probe("probe-parity-rows-20-evaluated-4-length-12", store)
     corpus = open_corpus("probe-parity-rows-20-evaluated-4-length-12", store)
     with pytest.raises(CorpusError, match=r'12" has rows of a probe; add task.kind = "probe"'):
-        open_task(LanguageModellingConfig(), corpus, make_trial().protocol)
+        LanguageModellingConfig().open(corpus, make_trial().protocol)
 
 
 def test_rows_that_are_read_from_the_last_state_are_not_read_word_by_word(store):

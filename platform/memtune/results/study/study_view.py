@@ -31,7 +31,7 @@ from memtune.studies.definition.study_terms import (
     name_value,
     read_stored_terms,
 )
-from memtune.tasks import ProbeConfig, open_task
+from memtune.tasks import ProbeConfig
 from memtune.training import TrialSizes, compute_sizes
 from memtune.values import flatten
 
@@ -124,7 +124,7 @@ class StudyView:
         if self.corpus is None or not self.stored.trials:
             return None
         config = self.stored.trials[0].config
-        return open_task(config.task, self.corpus, config.protocol).epoch_tokens
+        return config.task.open(self.corpus, config.protocol).epoch_tokens
 
     @cached_property
     def trials(self) -> tuple[StudyTrial, ...]:

@@ -49,7 +49,7 @@ from memtune.studies.definition.study_terms import (
     name_alternative,
 )
 from memtune.studies.definition.trial_limits import TrialLimits, make_trial_config
-from memtune.tasks import AnyTask, open_task
+from memtune.tasks import AnyTask
 from memtune.training import TrainingConfig, TrialConfig, compute_sizes
 from memtune.trial_state import TrialState
 from memtune.values import digest, parse
@@ -84,7 +84,7 @@ class ResolvedStudy:
     @cached_property
     def task(self) -> AnyTask:
         """The study's task on its corpus. Raises CorpusError or ConfigurationError where it lacks data."""
-        return open_task(self._sample.task, self.corpus, self._sample.protocol)
+        return self._sample.task.open(self.corpus, self._sample.protocol)
 
     @property
     def label(self) -> str:
