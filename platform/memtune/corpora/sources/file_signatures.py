@@ -32,15 +32,15 @@ def find_codec(start: bytes) -> str | None:
 def read_decompressed(name: object, stream: Any, codec: str, chunk_bytes: int) -> Iterator[bytes]:
     """Yields the decompressed content of a binary stream in chunks of at most `chunk_bytes`.
 
-    `stream` counts the bytes that are read from it as `bytes_read`. Raises CorpusError, which calls the
-    source `name`, for data that are damaged, end too early or expand without measure.
+    Raises CorpusError, which calls the source `name`, for data that are damaged, end too early or expand
+    without measure.
     """
     done = 0
     try:
         with _open_stream(stream, codec) as text:
             while chunk := text.read(chunk_bytes):
                 done += len(chunk)
-                check_expansion(name, done, stream.bytes_read)
+                check_expansion(name, done, stream.tell())
                 yield chunk
     except (OSError, EOFError, lzma.LZMAError, pa.ArrowException) as error:
         raise CorpusError(

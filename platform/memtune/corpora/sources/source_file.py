@@ -10,7 +10,7 @@ import glob
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from enum import Enum, auto
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -58,19 +58,14 @@ def list_folder_files(folder: Path) -> list[Path]:
 
     Raises CorpusError for an unreadable subfolder, because a corpus without its files would differ silently.
     """
-    files: list[Path] = []
-    folders = [folder]
-    while folders:
-        try:
-            entries = list(os.scandir(folders.pop()))
-        except OSError as error:
-            raise CorpusError(
-                f"cannot read the folder {error.filename}: {error.strerror}; change its permissions, or move "
-                f"it out of {folder}"
-            ) from None
-        folders += [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
-        files += [Path(entry.path) for entry in entries if not entry.is_dir()]
-    return sorted(files)
+
+    def refuse(error: OSError) -> None:
+        raise CorpusError(
+            f"cannot read the folder {error.filename}: {error.strerror}; change its permissions, or move it "
+            f"out of {folder}"
+        ) from None
+
+    return sorted(Path(place, name) for place, _, names in os.walk(folder, onerror=refuse) for name in names)
 
 
 class RemoteFile:
@@ -123,10 +118,9 @@ class RemoteFile:
         return [prefix + path for path in paths]
 
     def open(self) -> Any:
-        """The content as a binary stream. Raises CorpusError."""
+        """The content as a binary file with random access. Raises CorpusError."""
         try:
-            # Compression is recognised by the content, as for local files, and not by the name.
-            return self._files.open_input_stream(self._path, compression=None)
+            return self._files.open_input_file(self._path)
         except (OSError, pa.ArrowException) as error:
             raise self._explain("read", error) from None
 
@@ -219,14 +213,15 @@ def get_pipe_identity(location: Location) -> tuple[int, int]:
 
 
 class SourceFile:
-    """A source that the user named; `close` deletes its temporary copy."""
+    """A source that the user named; `close` deletes its temporary copies."""
 
     def __init__(self, location: Location, role: str = "the file") -> None:
         """Raises CorpusError for a location that cannot be a source."""
         self.path = parse_location(location)
         self.kind = find_kind(self.path, role)
         self.remote = RemoteFile(self.path) if isinstance(self.path, str) else None
-        self._copy: IO[bytes] | None = None
+        self._copies = ExitStack()
+        self._pipe: IO[bytes] | None = None
 
     @property
     def name(self) -> str:
@@ -250,132 +245,94 @@ class SourceFile:
         """Bytes of the file or of all files; None where they are not known: a pipe, compressed or remote."""
         if self.kind is SourceKind.PIPE or self.remote is not None:
             return None
-        files = list_source_files(self.path) if self.is_folder else [self.path]
-        paths = [path for path in files if isinstance(path, Path)]
-        if not self.is_folder and self._find_codec(paths[0]):
-            return None
-        return sum(os.stat(file, follow_symlinks=file == self.path).st_size for file in paths)
+        if self.is_folder:
+            return sum(os.stat(file, follow_symlinks=False).st_size for file in list_source_files(self.path))
+        with self.local_path.open("rb") as file:
+            return None if file_signatures.find_codec(_peek(file)) else os.fstat(file.fileno()).st_size
 
     def read_chunks(self, chunk_bytes: int) -> Iterator[bytes]:
         """Yields the decompressed text from its start; may be called several times, also for a pipe.
 
         Raises OSError, and CorpusError for a binary format.
         """
-        if self.kind is SourceKind.PIPE:
-            self._make_copy(is_text=True)
-            assert self._copy is not None
-            offset = 0
-            # Reading at an offset leaves no position that two readers of one copy would share.
-            while chunk := os.pread(self._copy.fileno(), chunk_bytes, offset):
-                offset += len(chunk)
-                yield chunk
-        else:
-            with closing(self._open_stream()) as stream:
-                yield from self._read_text(_PrefixedStream(stream), chunk_bytes)
+        with closing(self._open_stored(is_text=True)) as stream:
+            start, chunks = _peek(stream), self._decompress(stream, chunk_bytes)
+            if first := next(chunks, b""):
+                text = first if file_signatures.find_codec(start) else start
+                file_signatures.refuse_binary_signature(self.name, text[: file_signatures.SIGNATURE_BYTES])
+                yield first
+            yield from chunks
 
     def open_binary(self) -> IO[bytes]:
         """The decompressed content as a file with random access, for formats that are not text.
 
-        A pipe, a remote and a compressed file are copied to a temporary file first. Raises OSError.
+        A remote and a compressed file are copied to a temporary file first. Raises OSError.
         """
-        if self.kind is SourceKind.FILE and self.remote is None and not self._find_codec(self.local_path):
-            return self.local_path.open("rb")
-        self._make_copy(is_text=False)
-        assert self._copy is not None
-        return os.fdopen(os.dup(self._copy.fileno()), "rb")
+        stream: IO[bytes] = self._open_stored(is_text=False)
+        if self.remote is None and not file_signatures.find_codec(_peek(stream)):
+            return stream
+        with closing(stream):
+            return self._copy_chunks(self._decompress(stream, _COPY_BYTES))
 
     def close(self) -> None:
-        """Deletes the temporary copy."""
-        if self._copy is not None:
-            self._copy.close()
+        """Deletes the temporary copies."""
+        self._copies.close()
 
-    def _find_codec(self, path: Path) -> str | None:
-        with path.open("rb") as file:
-            return file_signatures.find_codec(file.peek(file_signatures.SIGNATURE_BYTES))
+    def _decompress(self, stream: Any, chunk_bytes: int) -> Iterator[bytes]:
+        """Chunks of the decompressed content of a stream at its start."""
+        if codec := file_signatures.find_codec(_peek(stream)):
+            return file_signatures.read_decompressed(self.name, stream, codec, chunk_bytes)
+        return iter(lambda: stream.read(chunk_bytes), b"")
 
-    def _read_text(self, stream: "_PrefixedStream", chunk_bytes: int) -> Iterator[bytes]:
-        """Chunks of a stream, decompressed, after its first bytes are checked to be text."""
-        chunks = self._read_decompressed(stream, chunk_bytes)
-        first = next(chunks, b"")
-        start = first if file_signatures.find_codec(stream.start) else stream.start
-        file_signatures.refuse_binary_signature(self.name, start[: file_signatures.SIGNATURE_BYTES])
-        if first:
-            yield first
-        yield from chunks
-
-    def _read_decompressed(self, stream: "_PrefixedStream", chunk_bytes: int) -> Iterator[bytes]:
-        codec = file_signatures.find_codec(stream.start)
-        if codec:
-            yield from file_signatures.read_decompressed(self.name, stream, codec, chunk_bytes)
-        else:
-            yield from iter(lambda: stream.read(chunk_bytes), b"")
-
-    def _make_copy(self, is_text: bool) -> None:
-        if self._copy is not None:
-            return
-        with translate_spool_errors():
-            self._copy = create_temporary_file()
-        copied = 0
-        with closing(self._open_stream()) as stream:
-            read = self._read_text if is_text else self._read_decompressed
-            for chunk in read(_PrefixedStream(stream), _COPY_BYTES):
-                # Endless binary data would fill the disk.
-                if is_text and (nul := chunk.find(b"\0")) >= 0:
-                    raise CorpusError(
-                        f"{self.name}: byte {copied + nul}: a NUL byte, so the data are binary or UTF-16 "
-                        "and not UTF-8 text"
-                    )
-                copied += len(chunk)
-                with translate_spool_errors():
-                    self._copy.write(chunk)
-        with translate_spool_errors():
-            self._copy.flush()
-        self._copy.seek(0)
-
-    def _open_stream(self) -> Any:
+    def _open_stored(self, is_text: bool) -> Any:
+        """The bytes as they are stored, as a file with random access; those of a pipe are copied first."""
         if self.remote is not None:
             return self.remote.open()
-        return open(0, "rb", closefd=False) if self.path == _STANDARD_INPUT else self.local_path.open("rb")
+        if self.kind is not SourceKind.PIPE:
+            return self.local_path.open("rb")
+        if self._pipe is None:
+            is_standard = self.path == _STANDARD_INPUT
+            with open(0, "rb", closefd=False) if is_standard else self.local_path.open("rb") as pipe:
+                chunks = iter(lambda: pipe.read(_COPY_BYTES), b"")
+                self._pipe = self._copy_chunks(self._refuse_binary(chunks) if is_text else chunks)
+        copy = os.fdopen(os.dup(self._pipe.fileno()), "rb")
+        copy.seek(0)
+        return copy
+
+    def _copy_chunks(self, chunks: Iterator[bytes]) -> IO[bytes]:
+        """A temporary file with the chunks, at its start."""
+        with translate_spool_errors():
+            copy = self._copies.enter_context(create_temporary_file())
+        for chunk in chunks:
+            with translate_spool_errors():
+                copy.write(chunk)
+        with translate_spool_errors():
+            copy.flush()
+        copy.seek(0)
+        return copy
+
+    def _refuse_binary(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
+        """The chunks of a pipe; CorpusError for binary data, which may be endless and fill the disk."""
+        read, codec = 0, None
+        for chunk in chunks:
+            if not read:
+                codec = file_signatures.find_codec(chunk)
+                start = b"" if codec else chunk[: file_signatures.SIGNATURE_BYTES]
+                file_signatures.refuse_binary_signature(self.name, start)
+            if not codec and (nul := chunk.find(b"\0")) >= 0:
+                raise CorpusError(
+                    f"{self.name}: byte {read + nul}: a NUL byte, so the data are binary or UTF-16 and not "
+                    "UTF-8 text"
+                )
+            read += len(chunk)
+            yield chunk
 
 
-class _PrefixedStream:
-    """A binary stream whose first bytes, `start`, have been looked at; pipes cannot go back.
-
-    `bytes_read` counts the bytes that `read` has returned.
-    """
-
-    closed = False
-
-    def __init__(self, stream: Any) -> None:
-        self.start = b""
-        self.bytes_read = 0
-        # A pipe gives what its writer has written so far, which may be less than a signature.
-        while len(self.start) < file_signatures.SIGNATURE_BYTES and (
-            data := stream.read(file_signatures.SIGNATURE_BYTES - len(self.start))
-        ):
-            self.start += data
-        self._rest = self.start
-        self._stream = stream
-
-    def read(self, size: int = -1) -> bytes:
-        """Up to `size` bytes; b"" at the end."""
-        if self._rest:
-            data, self._rest = (self._rest, b"") if size < 0 else (self._rest[:size], self._rest[size:])
-        else:
-            data = bytes(self._stream.read(size))
-        self.bytes_read += len(data)
-        return data
-
-    def readable(self) -> bool:
-        """For pyarrow."""
-        return True
-
-    def seekable(self) -> bool:
-        """For lzma."""
-        return False
-
-    def close(self) -> None:
-        """The opener closes the stream."""
+def _peek(stream: Any) -> bytes:
+    """The first bytes of a file, which is read from its start afterwards."""
+    start: bytes = stream.read(file_signatures.SIGNATURE_BYTES)
+    stream.seek(0)
+    return start
 
 
 def _read_status(path: Path, role: str) -> os.stat_result:
