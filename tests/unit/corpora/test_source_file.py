@@ -163,7 +163,7 @@ SIGNATURES = [
     (b"\x1f\x8b\x08\x00", "the gzip data are damaged or cut off"),
     (b"PK\x03\x04", "is a zip archive"),
     (b"PAR1\x15\x04", "is a Parquet file, not UTF-8 text; import it with --format parquet"),
-    (b"\x89PNG\r\n\x1a\n", "is a PNG image"),
+    (b"\x89PNG\r\n\x1a\n", r"byte 0, line 1: not UTF-8 \(0x89"),
     (b"%PDF-1.7\n", "is a PDF document"),
     (b"\xff\xfea\0", r'is UTF-16 text, not UTF-8 text; convert it first \("iconv -f UTF-16 -t UTF-8"\)'),
     (b"\xff\xfe\0\0a\0\0\0", "is UTF-32 text"),
@@ -184,7 +184,7 @@ def test_a_binary_file_is_refused_with_its_kind_and_a_conversion(tmp_path, start
     ("content", "message"),
     [
         (b"%PDF-1.7\n", "is a PDF document"),
-        (gzip.compress(b"a text\n", mtime=0), "is a gzip file, not UTF-8 text; comp"),
+        (gzip.compress(b"a text\n", mtime=0), "is gzip data, not UTF-8 text; comp"),
     ],
 )
 def test_the_content_of_a_compressed_file_is_checked_too(tmp_path, content, message):
