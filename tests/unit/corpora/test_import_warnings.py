@@ -27,7 +27,7 @@ def test_a_clean_text_has_no_warning(find_warnings):
 
 
 @pytest.mark.parametrize(
-    ("sign", "advice"), [(",", r"10,500 end in a sign .*: --format prose"), ("", "keeps 0 of")]
+    ("sign", "advice"), [(",", r"10,500 types end in a sign .*; --format prose"), ("", "keeps 0 of")]
 )
 def test_a_vocabulary_that_is_too_large_is_told_with_its_share(find_warnings, sign, advice):
     words = [f"w{number}{sign}" for number in range(10_500)]
@@ -98,11 +98,8 @@ def test_a_split_of_one_line_is_told_from_a_hundred_words_on(find_warnings, word
 @pytest.mark.parametrize(
     ("word", "message"),
     [
-        (
-            "c\u200bat",
-            r"2 words of 1 type hold zero-width characters .* such as 'c\\u200bat'; --norm",
-        ),
-        ("cafe\u0301", r"2 words of 1 type are not in Unicode's composed form, such as 'cafe\\u0301'"),
+        ("c\u200bat", r"2 words of 1 type with zero-width characters, .* such as 'c\\u200bat', .*; --norm"),
+        ("cafe\u0301", r"2 words of 1 type .* not in Unicode's composed form, such as 'cafe\\u0301'"),
     ],
 )
 def test_spellings_that_look_alike_are_told_until_they_are_normalised(find_warnings, word, message):

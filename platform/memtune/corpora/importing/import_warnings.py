@@ -3,7 +3,6 @@
 They read the distinct words and eight words of each sentence, so that they take no noticeable time.
 """
 
-import unicodedata
 from collections.abc import Iterator, Mapping
 
 import numpy as np
@@ -12,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from memtune.corpora.importing.counted_text import SplitCounter
-from memtune.corpora.importing.vocabulary_selection import INVISIBLE_PATTERN
+from memtune.corpora.importing.vocabulary_selection import spell_words
 from memtune.corpora.store.manifest import ImportOptions
 from memtune.number_format import format_count
 
@@ -40,9 +39,6 @@ MIN_SHARED_WORDS = 5
 
 _HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _MIN_SUGGESTED, _MAX_SUGGESTED = 500, 8000
-_PROSE_ADVICE = (
-    "--format prose splits words and signs, and joins lines unless --option paragraphs=lines is given"
-)
 _GUTENBERG_WORDS = (
     ["GUTENBERG", "Gutenberg", "Gutenberg's", "Gutenberg-tm"],
     ["EBOOK", "eBook", "eBooks", "Ebook", "ETEXT", "Etext", "etext", "Etexts", "etexts"],
@@ -78,57 +74,41 @@ def find_text_warnings(
 
 
 def _check_spelling(words: pa.Array, counters: Mapping[str, SplitCounter]) -> Iterator[str]:
-    plain = pc.string_is_ascii(words)
-    if pc.all(plain).as_py():
-        return
-    totals = np.sum([counter.counts for counter in counters.values()], axis=0)
-    numbers = np.flatnonzero(~plain.to_numpy(zero_copy_only=False))
-    others = words.take(pa.array(numbers))
-    hidden = pc.match_substring_regex(others, INVISIBLE_PATTERN).to_numpy(zero_copy_only=False)
-    if hidden.any():
-        example, counts = others[int(np.argmax(hidden))].as_py(), totals[numbers[hidden]]
+    others = np.flatnonzero(~pc.string_is_ascii(words).to_numpy(zero_copy_only=False))
+    written = words.take(pa.array(others))
+    changed = pc.not_equal(written, spell_words(written, ImportOptions(normalise="NFC")))
+    if pc.any(changed).as_py():
+        numbers = others[changed.to_numpy(zero_copy_only=False)]
+        count = sum(int(counter.counts[numbers].sum()) for counter in counters.values())
         yield (
-            f"{_count_words(counts)} {'holds' if counts.sum() == 1 else 'hold'} zero-width characters or "
-            f"soft hyphens, such as {example!a}; --normalise NFC removes them"
+            f"{format_count(count, 'word')} of {format_count(len(numbers), 'type')} with zero-width "
+            "characters, soft hyphens or letters that are not in Unicode's composed form, such as "
+            f"{words[int(numbers[0])].as_py()!a}, so equal words may have several types; --normalise NFC "
+            "makes them one"
         )
-    spelled = others.to_pylist()
-    decomposed = np.array([not unicodedata.is_normalized("NFC", word) for word in spelled])
-    if decomposed.any():
-        example, counts = spelled[int(np.argmax(decomposed))], totals[numbers[decomposed]]
-        yield (
-            f"{_count_words(counts)} {'is' if counts.sum() == 1 else 'are'} not in Unicode's composed form, "
-            f"such as {example!a}, so equal words may have several types; --normalise NFC makes them one"
-        )
-
-
-def _count_words(counts: npt.NDArray[np.int64]) -> str:
-    return f"{format_count(int(counts.sum()), 'word')} of {format_count(len(counts), 'type')}"
 
 
 def _check_vocabulary(words: pa.Array, counter: SplitCounter, options: ImportOptions) -> Iterator[str]:
     counts = counter.counts[1:]
-    kept = int(np.count_nonzero(counts >= options.min_count))
-    types = min(kept, options.max_size or kept)
     found = words[1:].filter(pa.array(counts >= options.min_count))
-    signed = pc.match_substring_regex(found, _SIGN_END)
-    signs = pc.sum(signed).as_py() or 0
-    if types <= max(MIN_WARNED_TYPES, MAX_TYPE_SHARE * counter.word_count):
-        if kept >= MIN_SIGN_TYPES and signs > MAX_SIGN_SHARE_ALONE * kept:
-            yield (
-                f"{signs:,} of {kept:,} types end in a sign of punctuation, such as "
-                f"{found.filter(signed)[0].as_py()!a}; {_PROSE_ADVICE}; --tokens "
-                f"bpe:{suggest_size(kept)} has no unknown words"
-            )
-        return
-    remedy = (
-        f"--min-count {options.min_count + 1} keeps {np.count_nonzero(counts > options.min_count):,} of them"
-    )
-    if signs > MAX_SIGN_SHARE * kept:
-        remedy = f"{signs:,} end in a sign of punctuation: {_PROSE_ADVICE}; {remedy}"
-    yield (
-        f"{types:,} types for {counter.word_count:,} words of training ({types / counter.word_count:.1%}) "
-        f"leave few examples of each; {remedy}, --tokens bpe:{suggest_size(types)} has none that is unknown"
-    )
+    types = min(len(found), options.max_size or len(found))
+    is_large = types > max(MIN_WARNED_TYPES, MAX_TYPE_SHARE * counter.word_count)
+    signed = found.filter(pc.match_substring_regex(found, _SIGN_END))
+    most = MAX_SIGN_SHARE if is_large else MAX_SIGN_SHARE_ALONE
+    subwords = f"--tokens bpe:{suggest_size(types)} has no unknown words"
+    if len(found) >= MIN_SIGN_TYPES and len(signed) > most * len(found):
+        yield (
+            f"{len(signed):,} of {len(found):,} types end in a sign of punctuation, such as "
+            f"{signed[0].as_py()!a}; --format prose splits words and signs, and joins lines unless --option "
+            f"paragraphs=lines is given; {subwords}"
+        )
+    if is_large:
+        more = np.count_nonzero(counts > options.min_count)
+        yield (
+            f"{types:,} types for {counter.word_count:,} words of training "
+            f"({types / counter.word_count:.1%}) leave few examples of each; --min-count "
+            f"{options.min_count + 1} keeps {more:,} of them; {subwords}"
+        )
 
 
 def suggest_size(types: int) -> int:

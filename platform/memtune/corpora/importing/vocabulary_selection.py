@@ -39,7 +39,7 @@ _MOSES_ESCAPES = {
     "&amp;": "&",
 }
 
-INVISIBLE_PATTERN = "[\u00ad\u200b\u2060\ufeff]"
+_INVISIBLE_PATTERN = "[\u00ad\u200b\u2060\ufeff]"
 """Soft hyphens, zero-width spaces, word joiners and byte order marks."""
 
 
@@ -124,7 +124,7 @@ def spell_word(word: str, form: Literal["NFC", "NFKC"] | None, unescape: bool = 
 
 def _normalise(words: pa.Array, form: Literal["NFC", "NFKC"]) -> pa.Array:
     """The words in a normal form; a word that would become empty or hold whitespace stays as it is."""
-    visible = pc.replace_substring_regex(words, INVISIBLE_PATTERN, "").to_pylist()
+    visible = pc.replace_substring_regex(words, _INVISIBLE_PATTERN, "").to_pylist()
     # pyarrow's utf8_normalize (25.0) decomposes for NFC and does not compose again.
     found = [unicodedata.normalize(form, word) for word in visible]
     spelled = [
