@@ -15,7 +15,7 @@ from memtune.corpora.importing.vocabulary_selection import spell_word
 from memtune.corpora.tokenisation import subwords
 from memtune.corpora.tokenisation.corpus_text import make_tokeniser
 from memtune.corpora.tokenisation.subwords import SubwordTokeniser, train_subwords
-from memtune.corpora.tokenisation.tokeniser import ByteTokeniser, CharacterTokeniser, parse_token_choice
+from memtune.corpora.tokenisation.tokeniser import CharacterTokeniser, parse_token_choice
 from memtune.errors import CorpusError
 from tests.unit.corpora.conftest import TRAIN, read_store_files
 
@@ -30,7 +30,7 @@ TEXT = ["the cat sees the dog", "the dog sleeps", "a cat sleeps", "the cats see 
 def tokeniser(request):
     if request.param in ("bpe", "unigram"):
         return train_subwords(request.param, 300, TEXT)
-    return CharacterTokeniser() if request.param == "characters" else ByteTokeniser()
+    return CharacterTokeniser(request.param)
 
 
 @given(words=SENTENCES)
@@ -48,8 +48,8 @@ def test_a_tokeniser_made_from_its_document_is_the_same(tokeniser, words):
 
 
 def test_a_blank_is_an_underscore_and_an_underscore_is_escaped():
-    assert CharacterTokeniser().split(["a_b", "é"]) == ["a", "\\_", "b", "_", "é"]
-    assert ByteTokeniser().split(["a_b", "é"]) == ["a", "\\_", "b", "_", "<0xC3>", "<0xA9>"]
+    assert CharacterTokeniser("characters").split(["a_b", "é"]) == ["a", "\\_", "b", "_", "é"]
+    assert CharacterTokeniser("bytes").split(["a_b", "é"]) == ["a", "\\_", "b", "_", "<0xC3>", "<0xA9>"]
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from memtune.corpora.store.corpus import Corpus
-from memtune.corpora.tokenisation.tokeniser import ByteTokeniser, CharacterTokeniser, Tokeniser, TokeniserKind
-from memtune.errors import CorpusError, StorageError
+from memtune.corpora.tokenisation.tokeniser import CharacterTokeniser, Tokeniser, TokeniserKind
+from memtune.errors import StorageError
 
 ExportFormat = Literal["text", "jsonl", "parquet"]
 
@@ -22,16 +22,12 @@ _ROWS_PER_GROUP = 8192
 
 def make_tokeniser(kind: TokeniserKind, document: str) -> Tokeniser:
     """The tokeniser of a stored document. Raises CorpusError for one that `tokenizers` cannot read."""
-    if kind == "characters":
-        return CharacterTokeniser()
-    if kind == "bytes":
-        return ByteTokeniser()
-    if kind == "subwords":
-        # Imported here: only texts of subwords need `tokenizers`, and `import memtune` loads without it.
-        from memtune.corpora.tokenisation.subwords import SubwordTokeniser
+    if kind != "subwords":
+        return CharacterTokeniser(kind)
+    # Imported here: only texts of subwords need `tokenizers`, and `import memtune` loads without it.
+    from memtune.corpora.tokenisation.subwords import SubwordTokeniser
 
-        return SubwordTokeniser(document)
-    raise CorpusError(f'no tokeniser "{kind}"; update memtune')
+    return SubwordTokeniser(document)
 
 
 def iterate_sentences(corpus: Corpus, split: str, numbers: Iterable[int] | None = None) -> Iterator[str]:

@@ -59,32 +59,18 @@ class Tokeniser(ABC):
 
 
 class CharacterTokeniser(Tokeniser):
-    """Every character is a token."""
+    """Every character, or every byte of the UTF-8 text, is a token."""
 
-    kind = "characters"
-    document = json.dumps({"kind": "characters"})
-
-    def split(self, words: Sequence[str]) -> list[str]:
-        """The characters of the words, with a blank between two words."""
-        return [name_character(character) for character in " ".join(words)]
-
-    def join(self, tokens: Sequence[str]) -> str:
-        """The characters of tokens."""
-        return "".join({BLANK: " ", _LITERAL_UNDERSCORE: "_"}.get(token, token) for token in tokens)
-
-
-class ByteTokeniser(Tokeniser):
-    """Every byte of the UTF-8 text is a token."""
-
-    kind = "bytes"
-    document = json.dumps({"kind": "bytes"})
+    def __init__(self, kind: Literal["characters", "bytes"]) -> None:
+        self.kind, self.document = kind, json.dumps({"kind": kind})
 
     def split(self, words: Sequence[str]) -> list[str]:
-        """The bytes of the words, with a blank between two words."""
-        return [name_byte(byte) for byte in " ".join(words).encode()]
+        """The characters or bytes of the words, with a blank between two words."""
+        text = " ".join(words)
+        return list(map(name_byte, text.encode()) if self.kind == "bytes" else map(name_character, text))
 
     def join(self, tokens: Sequence[str]) -> str:
-        """The text of the bytes; bytes that are not UTF-8 become U+FFFD."""
+        """The text of the tokens; bytes that are not UTF-8 become U+FFFD."""
         content = b"".join(_BYTE_BY_TOKEN.get(token, token.encode()) for token in tokens)
         return content.decode(errors="replace")
 
@@ -109,9 +95,7 @@ class TokenChoice:
         return self.kind in ("bpe", "unigram", "file")
 
 
-_SIMPLE: dict[str, TokenChoice] = {
-    choice.kind: choice for choice in (TokenChoice("words"), TokenChoice("characters"), TokenChoice("bytes"))
-}
+_SIMPLE = {kind: TokenChoice(kind) for kind in ("words", "characters", "bytes")}
 
 
 def parse_token_choice(text: str) -> TokenChoice:
