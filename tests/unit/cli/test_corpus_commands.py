@@ -12,7 +12,6 @@ from typer.testing import CliRunner, Result
 from memtune.cli import command_line as cli
 from memtune.corpora import import_corpus, list_corpora
 from memtune.corpora.importing import dependency_parsers
-from memtune.corpora.importing.dependency_parsers import ParsedSentence
 from memtune.errors import CorpusError
 from memtune.settings import Settings
 from tests.unit.cli.invocation import read_error, read_output
@@ -29,8 +28,7 @@ def test_parse_uses_the_chosen_parser_and_the_options_of_the_format(
     def chain(model):
         def parse(sentences):
             for words in sentences:
-                relations = ("root", *[model] * (len(words) - 1))
-                yield ParsedSentence(tuple(words), tuple(range(-1, len(words) - 1)), relations)
+                yield [(word, place - 1, model if place else "root") for place, word in enumerate(words)]
 
         return parse
 

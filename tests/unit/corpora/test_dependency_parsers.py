@@ -6,7 +6,7 @@ import pytest
 
 from memtune.corpora import Example, TextFile, import_corpus, open_corpus
 from memtune.corpora.importing import dependency_parsers
-from memtune.corpora.importing.dependency_parsers import PARSERS, ParsedSentence, parse_file
+from memtune.corpora.importing.dependency_parsers import PARSERS, parse_file
 from memtune.errors import CorpusError
 
 
@@ -22,9 +22,7 @@ def chain(model: str):
 
     def parse(sentences):
         for words in sentences:
-            yield ParsedSentence(
-                tuple(words), tuple(range(-1, len(words) - 1)), ("root", *[model] * (len(words) - 1))
-            )
+            yield [(word, place - 1, model if place else "root") for place, word in enumerate(words)]
 
     return parse
 

@@ -9,7 +9,7 @@ from contextlib import closing
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -22,14 +22,8 @@ from memtune.errors import CorpusError, did_you_mean
 _SENTENCES_PER_CALL = 256
 
 
-class ParsedSentence(NamedTuple):
-    """A parsed sentence: its words, the position of each one's head (-1 for a root's) and its relation."""
-
-    words: tuple[str, ...]
-    heads: tuple[int, ...]
-    relations: tuple[str, ...]
-
-
+ParsedSentence = Sequence[tuple[str, int, str]]
+"""The words of a sentence, each with the position of its head (-1 for a root's) and its relation."""
 Parser = Callable[[Sequence[Sequence[str]]], Iterator[ParsedSentence]]
 
 
@@ -47,22 +41,14 @@ def parse_file(text: TextFile, target: Path, parser: str, model: str) -> int:
     try:
         with target.open("w", encoding="utf-8") as file:
             while batch := list(islice(sentences, _SENTENCES_PER_CALL)):
-                for tree in parse(batch):
-                    file.write(format_conllu(tree))
+                for sentence in parse(batch):
+                    for place, (word, head, relation) in enumerate(sentence, start=1):
+                        file.write(f"{place}\t{word}\t_\t_\t_\t_\t{head + 1}\t{relation}\t_\t_\n")
+                    file.write("\n")
                     count += 1
         return count
     except OSError as error:
         raise CorpusError(f"cannot write {target}: {error.strerror}") from None
-
-
-def format_conllu(tree: ParsedSentence) -> str:
-    """A tree as one line of ten columns per word, and a blank line."""
-    rows = zip(tree.words, tree.heads, tree.relations, strict=True)
-    lines = [
-        f"{place}\t{word}\t_\t_\t_\t_\t{head + 1}\t{relation}\t_\t_"
-        for place, (word, head, relation) in enumerate(rows, start=1)
-    ]
-    return "\n".join([*lines, "", ""])
 
 
 def _read_sentences(text: TextFile) -> Iterator[list[str]]:
@@ -95,12 +81,10 @@ def _load_spacy(model: str) -> Parser:
 
     def parser(sentences: Sequence[Sequence[str]]) -> Iterator[ParsedSentence]:
         for parsed in pipeline.pipe(map(document, sentences)):
-            roots = [token.head.i == token.i for token in parsed]
-            yield ParsedSentence(
-                tuple(token.text for token in parsed),
-                tuple(-1 if root else token.head.i for token, root in zip(parsed, roots, strict=True)),
-                tuple("root" if root else token.dep_ for token, root in zip(parsed, roots, strict=True)),
-            )
+            yield [
+                (word.text, -1, "root") if word.head.i == word.i else (word.text, word.head.i, word.dep_)
+                for word in parsed
+            ]
 
     return parser
 
@@ -119,11 +103,7 @@ def _load_stanza(model: str) -> Parser:
 
     def parser(sentences: Sequence[Sequence[str]]) -> Iterator[ParsedSentence]:
         for parsed in pipeline([list(words) for words in sentences]).sentences:
-            yield ParsedSentence(
-                tuple(word.text for word in parsed.words),
-                tuple(word.head - 1 for word in parsed.words),
-                tuple(word.deprel for word in parsed.words),
-            )
+            yield [(word.text, word.head - 1, word.deprel) for word in parsed.words]
 
     return parser
 
