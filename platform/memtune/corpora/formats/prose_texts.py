@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Literal
 
 from memtune.corpora.sources.line_reader import LineReader
-from memtune.corpora.sources.source_file import list_source_files
 from memtune.corpora.text_blocks import Block, Format, FormatOptions, make_sentence_blocks
 from memtune.errors import CorpusError
 from memtune.number_format import format_count
@@ -205,7 +204,7 @@ def _read_gutenberg(reader: LineReader, options: GutenbergOptions) -> Iterator[B
         body = _strip_header_and_footer(_read_book(reader, reader))
         yield from make_prose_blocks(split_paragraphs(body), options)
         return
-    paths = [Path(path) for path in list_source_files(reader.path)]
+    paths = [Path(path) for path in reader.source.list_files()]
     chosen = [path for path in paths if fnmatch(path.name.lower(), options.files.lower())]
     if not chosen:
         raise CorpusError(

@@ -24,7 +24,7 @@ from memtune.corpora.importing.source_reader import ProgressCallback, Source, So
 from memtune.corpora.importing.token_stage import CountedTokens
 from memtune.corpora.importing.vocabulary_selection import VocabularySelection
 from memtune.corpora.sources.line_reader import LineReader
-from memtune.corpora.sources.source_file import SourceKind, find_kind
+from memtune.corpora.sources.source_file import SourceFile
 from memtune.corpora.store.arrow_files import ShardWriter, choose_id_type
 from memtune.corpora.store.content_checks import compute_content_digest
 from memtune.corpora.store.corpus_store import CorpusStore, describe_file
@@ -132,7 +132,7 @@ def _check_arguments(
     if options is not None:
         check_type("options", options, ImportOptions, "ImportOptions, such as ImportOptions(min_count=2)")
     check_sources(check_name(name), sources)
-    if vectors and find_kind(vectors.path, "the file of vectors") is SourceKind.FOLDER:
+    if vectors and SourceFile(vectors.path, "the file of vectors").is_folder:
         raise CorpusError(f"the file of vectors {vectors.path} is a folder")
     splits = SPLITS if isinstance(sources, Division) else tuple(split for split in SPLITS if split in sources)
     if set(ideal or ()) - set(splits):

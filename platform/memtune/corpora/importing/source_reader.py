@@ -18,13 +18,7 @@ from memtune.corpora.formats.records import make_record_blocks
 from memtune.corpora.importing.counted_text import AnnotationTables, SplitCounter
 from memtune.corpora.importing.import_sources import DataSet, Division, divide_block
 from memtune.corpora.sources.line_reader import LineReader
-from memtune.corpora.sources.source_file import (
-    SourceKind,
-    find_kind,
-    get_pipe_identity,
-    list_source_files,
-    parse_location,
-)
+from memtune.corpora.sources.source_file import SourceFile, SourceKind
 from memtune.corpora.store.annotations import ANNOTATION_KINDS
 from memtune.corpora.store.manifest import SPLITS, FileRecord, SourceRecord
 from memtune.corpora.text_blocks import (
@@ -80,29 +74,27 @@ def check_sources(name: str, sources: Mapping[str, Source] | Division) -> None:
             f"{name}: a text needs --train, --valid and --test, or --train with --split 80,10,10; got "
             f"{', '.join(sources) or 'none of them'}; questions and labels may be of some splits only"
         )
-    files = {split: source for split, source in sources.items() if isinstance(source, TextFile)}
-    kinds = {split: _check_file(split, source) for split, source in files.items()}
-    pipes = [files[split].path for split, kind in kinds.items() if kind is SourceKind.PIPE]
-    identities = [get_pipe_identity(path) for path in pipes]
-    for path, identity in zip(pipes, identities, strict=True):
+    files = [_check_file(split, source) for split, source in sources.items() if isinstance(source, TextFile)]
+    pipes = [file for file in files if file.kind is SourceKind.PIPE]
+    identities = [file.pipe_identity for file in pipes]
+    for pipe, identity in zip(pipes, identities, strict=True):
         if identities.count(identity) > 1:  # the second read would wait for a writer forever
             raise CorpusError(
-                f"{path} is a pipe, which can be read once, and several splits name it; give each split its "
-                "own, or divide the text with --split"
+                f"{pipe.path} is a pipe, which can be read once, and several splits name it; give each split "
+                "its own, or divide the text with --split"
             )
 
 
-def _check_file(split: str, source: TextFile) -> SourceKind:
+def _check_file(split: str, source: TextFile) -> SourceFile:
     parse_options(source)
-    kind = find_kind(source.path, f"the {split} file")
-    if kind in (SourceKind.FOLDER, SourceKind.PATTERN) and not _reads_whole_folder(source, kind):
-        list_source_files(source.path)
-    return kind
+    file = SourceFile(source.path, f"the {split} file")
+    if file.is_folder and not _reads_whole_folder(source, file):
+        file.list_files()
+    return file
 
 
-def _reads_whole_folder(source: TextFile, kind: SourceKind) -> bool:
-    is_local = isinstance(parse_location(source.path), Path)
-    return kind is SourceKind.FOLDER and is_local and find_format(source).reads_folders
+def _reads_whole_folder(source: TextFile, file: SourceFile) -> bool:
+    return file.kind is SourceKind.FOLDER and file.remote is None and find_format(source).reads_folders
 
 
 @dataclass(frozen=True)
@@ -239,11 +231,10 @@ class SourceReader:
 
 def _open_files(source: TextFile, reader: LineReader) -> Iterator[LineReader]:
     """The readers of a source's files: itself, or one for each file of a folder or pattern."""
-    kind = find_kind(source.path)
-    if not reader.is_folder or _reads_whole_folder(source, kind):
+    if not reader.is_folder or _reads_whole_folder(source, reader.source):
         yield reader
         return
-    for path in list_source_files(source.path):
+    for path in reader.source.list_files():
         companion = reader.open_companion(path)
         yield companion
         companion.close()

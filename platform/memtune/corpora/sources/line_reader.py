@@ -32,15 +32,15 @@ class LineReader:
 
     `bytes_read` counts, and `sha256` covers, the bytes read so far. A byte order mark is not text.
     `skipped` counts the entries that a format leaves out, by reason. `notes` are remarks for the user.
-    `companions` are the readers of the other files that belong to this one.
+    `companions` are the readers of the other files that belong to this one, and `source` is its own file.
     """
 
     def __init__(
         self, source: Location | SourceFile, block_bytes: int = BLOCK_BYTES, skip_bad: bool = False
     ) -> None:
         """Raises CorpusError for a location that cannot be a source."""
-        self._source = source if isinstance(source, SourceFile) else SourceFile(source)
-        self.name = self._source.name
+        self.source = source if isinstance(source, SourceFile) else SourceFile(source)
+        self.name = self.source.name
         self.bytes_read = 0
         self.skipped: dict[str, int] = {}
         self.companions: list[LineReader] = []
@@ -56,18 +56,18 @@ class LineReader:
     @property
     def path(self) -> Path:
         """The path of a local source. Raises CorpusError for a remote one."""
-        return self._source.local_path
+        return self.source.local_path
 
     @property
     def is_folder(self) -> bool:
         """Whether the source is a folder or a pattern, whose files only its companions read."""
-        return self._source.is_folder
+        return self.source.is_folder
 
     @property
     def size_bytes(self) -> int | None:
         """Bytes of the source; None for a pipe. Raises CorpusError for a file that cannot be read."""
         with self._translate_errors():
-            return self._source.size_bytes
+            return self.source.size_bytes
 
     @property
     def sha256(self) -> str:
@@ -78,7 +78,7 @@ class LineReader:
         """Deletes the copies of pipes, including those of the companions."""
         for companion in self.companions:
             companion.close()
-        self._source.close()
+        self.source.close()
 
     def line_number(self, index: int) -> int:
         """Number in the file, from 1, of line `index`, from 0, of the current block."""
@@ -95,7 +95,7 @@ class LineReader:
     def read_chunks(self) -> Iterator[bytes]:
         """Yields the content, hashed but not checked. Raises CorpusError for a binary file."""
         with self._translate_errors():
-            for data in self._source.read_chunks(self._block_bytes):
+            for data in self.source.read_chunks(self._block_bytes):
                 self._content.add(data)
                 self.bytes_read += len(data)
                 yield data
@@ -123,12 +123,12 @@ class LineReader:
 
     def reopen(self) -> "LineReader":
         """Another reader of the same file from its start, for formats that read it twice; do not close it."""
-        return LineReader(self._source, self._block_bytes, self._skip_bad)
+        return LineReader(self.source, self._block_bytes, self._skip_bad)
 
     def open_binary(self) -> IO[bytes]:
         """The whole content, hashed, as a file with random access; for formats that are not text."""
         with self._translate_errors():
-            file = self._source.open_binary()
+            file = self.source.open_binary()
             while data := file.read(self._block_bytes):
                 self._content.add(data)
                 self.bytes_read += len(data)

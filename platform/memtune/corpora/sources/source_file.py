@@ -71,8 +71,8 @@ def list_folder_files(folder: Path) -> list[Path]:
 class RemoteFile:
     """A file, folder or pattern at a URI; `name` is the URI without credentials."""
 
-    def __init__(self, uri: str) -> None:
-        """Raises CorpusError for a URI that names no file system, and ConfigurationError for credentials."""
+    def __init__(self, uri: str, role: str) -> None:
+        """Raises CorpusError for a URI at which nothing exists, and ConfigurationError for credentials."""
         refuse_credentials("the source", uri)
         self.uri, self.name = uri, redact_uri(uri)
         if uri.startswith(("http://", "https://", "ftp://")):
@@ -85,37 +85,28 @@ class RemoteFile:
             self._info = self._files.get_file_info(self._path)
         except (OSError, ValueError, pa.ArrowException) as error:
             raise self._explain("open", error) from None
-
-    @property
-    def is_folder(self) -> bool:
-        """Whether the URI names a folder, or files by a pattern."""
-        return self._info.type == fs.FileType.Directory or (
-            self._info.type == fs.FileType.NotFound and is_pattern(self._path)
-        )
-
-    def check(self, role: str) -> None:
-        """Raises CorpusError where nothing exists at the URI."""
-        if self._info.type == fs.FileType.NotFound and not self.is_folder:
+        self._is_pattern = self._info.type == fs.FileType.NotFound
+        if self._is_pattern and not is_pattern(self._path):
             raise CorpusError(f"{role} {self.name} does not exist")
+        self.is_folder = self._is_pattern or self._info.type == fs.FileType.Directory
+        """Whether the URI names a folder, or files by a pattern."""
 
     def list_files(self) -> list[str]:
         """URIs of the files of the folder or the pattern, sorted. Raises CorpusError for none."""
         fixed = self._path.split("*")[0].split("?")[0].split("[")[0]
-        has_pattern = self._info.type == fs.FileType.NotFound
-        root = fixed.rpartition("/")[0] if has_pattern else self._path
+        root = fixed.rpartition("/")[0] if self._is_pattern else self._path
         try:
             entries = self._files.get_file_info(fs.FileSelector(root, recursive=True))
         except (OSError, pa.ArrowException) as error:
             raise self._explain("list", error) from None
         paths = sorted(entry.path for entry in entries if entry.is_file)
-        if has_pattern:
+        if self._is_pattern:
             paths = [path for path in paths if _matches(path, self._path)]
         if not paths:
             raise CorpusError(f"no file at {self.name}")
-        prefix = self.uri[: len(self.uri) - len(self._path)] if self.uri.endswith(self._path) else None
-        if prefix is None:
+        if not self.uri.endswith(self._path):
             raise CorpusError(f"cannot list {self.name}: name its files one by one")
-        return [prefix + path for path in paths]
+        return [self.uri.removesuffix(self._path) + path for path in paths]
 
     def open(self) -> Any:
         """The content as a binary file with random access. Raises CorpusError."""
@@ -150,17 +141,11 @@ class SourceKind(Enum):
     PIPE = auto()
 
 
-def find_kind(location: Location, role: str = "the file") -> SourceKind:
-    """The kind of the source at a location; `-` is the standard input.
+def find_kind(place: Path, role: str = "the file") -> SourceKind:
+    """The kind of the source at a local path; `-` is the standard input.
 
-    Raises CorpusError for a location that is absent, may not be read, is a device, or has a name outside
-    UTF-8.
+    Raises CorpusError for a path that is absent, may not be read, is a device, or has a name outside UTF-8.
     """
-    place = parse_location(location)
-    if isinstance(place, str):
-        remote = RemoteFile(place)
-        remote.check(role)
-        return SourceKind.FOLDER if remote.is_folder else SourceKind.FILE
     try:
         str(place).encode()
     except UnicodeEncodeError:
@@ -182,44 +167,18 @@ def find_kind(location: Location, role: str = "the file") -> SourceKind:
     raise CorpusError(f"{role} {place} is {kind}; give a file, or pipe the text in")
 
 
-def list_source_files(location: Location) -> list[Location]:
-    """The files of a folder that are not hidden, or those that a pattern names, sorted.
-
-    Raises CorpusError for a folder without files and for a pipe among them, which would block until another
-    process writes to it.
-    """
-    place = parse_location(location)
-    if isinstance(place, str):
-        return list(RemoteFile(place).list_files())
-    if place.is_dir():
-        found = list_folder_files(place)
-        files = [
-            path for path in found if not any(part.startswith(".") for part in path.relative_to(place).parts)
-        ]
-    else:
-        files = find_local_files(place)
-    if not files:
-        raise CorpusError(f"the folder {place} has no files")
-    for path in files:
-        if find_kind(path) is SourceKind.PIPE:
-            raise CorpusError(f"{path} is a pipe among other files; remove it, or import it by itself")
-    return list(files)
-
-
-def get_pipe_identity(location: Location) -> tuple[int, int]:
-    """Device and inode number, equal for all names of one pipe."""
-    status = _read_status(Path(location), "the file")
-    return status.st_dev, status.st_ino
-
-
 class SourceFile:
     """A source that the user named; `close` deletes its temporary copies."""
 
     def __init__(self, location: Location, role: str = "the file") -> None:
         """Raises CorpusError for a location that cannot be a source."""
         self.path = parse_location(location)
-        self.kind = find_kind(self.path, role)
-        self.remote = RemoteFile(self.path) if isinstance(self.path, str) else None
+        self.remote: RemoteFile | None = None
+        if isinstance(self.path, Path):
+            self.kind = find_kind(self.path, role)
+        else:
+            self.remote = RemoteFile(self.path, role)
+            self.kind = SourceKind.FOLDER if self.remote.is_folder else SourceKind.FILE
         self._copies = ExitStack()
         self._pipe: IO[bytes] | None = None
 
@@ -241,12 +200,39 @@ class SourceFile:
         return self.kind in (SourceKind.FOLDER, SourceKind.PATTERN)
 
     @property
+    def pipe_identity(self) -> tuple[int, int]:
+        """Device and inode number, equal for all names of one pipe."""
+        status = _read_status(self.local_path, "the file")
+        return status.st_dev, status.st_ino
+
+    def list_files(self) -> list[Location]:
+        """The files of a folder that are not hidden, or those that a pattern names, sorted.
+
+        Raises CorpusError for a folder without files and for a pipe among them, which would block until
+        another process writes to it.
+        """
+        if self.remote is not None:
+            return list(self.remote.list_files())
+        place = self.local_path
+        if self.kind is SourceKind.PATTERN:
+            files = find_local_files(place)
+        else:
+            found = ((path, path.relative_to(place).parts) for path in list_folder_files(place))
+            files = [path for path, parts in found if not any(part.startswith(".") for part in parts)]
+        if not files:
+            raise CorpusError(f"the folder {place} has no files")
+        for path in files:
+            if find_kind(path) is SourceKind.PIPE:
+                raise CorpusError(f"{path} is a pipe among other files; remove it, or import it by itself")
+        return list(files)
+
+    @property
     def size_bytes(self) -> int | None:
         """Bytes of the file or of all files; None where they are not known: a pipe, compressed or remote."""
         if self.kind is SourceKind.PIPE or self.remote is not None:
             return None
         if self.is_folder:
-            return sum(os.stat(file, follow_symlinks=False).st_size for file in list_source_files(self.path))
+            return sum(os.stat(file, follow_symlinks=False).st_size for file in self.list_files())
         with self.local_path.open("rb") as file:
             return None if file_signatures.find_codec(_peek(file)) else os.fstat(file.fileno()).st_size
 
