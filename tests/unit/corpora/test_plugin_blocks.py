@@ -13,6 +13,7 @@ from memtune.errors import PluginError
 from memtune.plugins import PluginSource
 
 SOURCE = PluginSource(name="columns 1.0", module="columns", files={"columns.py": ""})
+OTHER_LENGTHS = "sentences of other lengths than those from one SENTENCE_END to the next"
 WORDS = ["a", "cat", SENTENCE_END, SENTENCE_END]
 
 
@@ -34,12 +35,13 @@ def test_blocks_that_follow_the_interface_are_passed_on() -> None:
     [
         (None, "NoneType instead of a Block"),
         (make_block([1, 2, 3, 4]), "words that are not an Arrow array of strings"),
-        (make_block(["a", None, SENTENCE_END, SENTENCE_END]), "words that are null"),
+        (make_block(["a", None, SENTENCE_END, SENTENCE_END]), "an Arrow array of strings without nulls"),
         (Block(pa.array(WORDS), np.array([3, 1])), "not an array of int32"),
-        (make_block(lengths=[5, -1]), "lengths of sentences below 1"),
-        (make_block(lengths=[3, 2]), "4 words for sentences of 5 words"),
-        (make_block(lengths=[2, 2]), "sentences that do not end in SENTENCE_END"),
-        (make_block(lengths=[4]), "or have it between their words"),
+        (make_block(lengths=[5, -1]), OTHER_LENGTHS),
+        (make_block(lengths=[3, 2]), OTHER_LENGTHS),
+        (make_block(lengths=[2, 2]), OTHER_LENGTHS),
+        (make_block(lengths=[4]), OTHER_LENGTHS),
+        (make_block(["a", SENTENCE_END, "b"], [2]), OTHER_LENGTHS),
         (make_block(annotations={"colours": None}), "annotations of unknown kinds: colours"),
         (
             make_block(annotations={"sentiment": pa.record_batch({"label": ["a"]})}),

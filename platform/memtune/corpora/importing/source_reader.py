@@ -313,22 +313,14 @@ def _find_problem(block: object) -> str | None:
     """What is wrong with a block; None for one that follows the interface."""
     if not isinstance(block, Block):
         return f"{type(block).__name__} instead of a Block"
-    if not isinstance(block.words, pa.Array) or not pa.types.is_string(block.words.type):
-        return "words that are not an Arrow array of strings"
-    if block.words.null_count:
-        return "words that are null"
-    lengths = block.lengths
+    words, lengths = block.words, block.lengths
+    if not isinstance(words, pa.Array) or not pa.types.is_string(words.type) or words.null_count:
+        return "words that are not an Arrow array of strings without nulls"
     if not isinstance(lengths, np.ndarray) or lengths.dtype != np.int32 or lengths.ndim != 1:
         return "lengths of sentences that are not an array of int32"
-    if (lengths < 1).any():
-        return "lengths of sentences below 1"
-    ends = np.cumsum(lengths, dtype=np.int64) - 1
-    if (ends[-1] + 1 if len(ends) else 0) != len(block.words):
-        words, counted = (format_count(count, "word") for count in (len(block.words), lengths.sum()))
-        return f"{words} for sentences of {counted}"
-    is_end = pc.equal(block.words, SENTENCE_END).to_numpy(zero_copy_only=False)
-    if not np.array_equal(np.flatnonzero(is_end), ends):
-        return "sentences that do not end in SENTENCE_END, or have it between their words"
+    ends = np.flatnonzero(pc.equal(words, SENTENCE_END).to_numpy(zero_copy_only=False))
+    if not np.array_equal(np.diff(ends, prepend=-1), lengths) or len(words) != lengths.sum():
+        return "sentences of other lengths than those from one SENTENCE_END to the next"
     if unknown := set(block.annotations) - set(ANNOTATION_KINDS):
         return f"annotations of unknown kinds: {', '.join(sorted(map(str, unknown)))}"
     for kind, rows in block.annotations.items():
