@@ -17,12 +17,11 @@ from pathlib import Path
 from typing import IO, Any
 from urllib.parse import unquote, urlsplit
 
-import pyarrow as pa
 from pyarrow import fs
 
 from memtune.corpora.sources import file_signatures
 from memtune.errors import CorpusError, suggest_nearest
-from memtune.storage.folder import open_filesystem
+from memtune.storage.folder import Folder
 from memtune.storage.local_files import create_temporary_file, translate_spool_errors
 from memtune.storage.uris import redact_uri, refuse_credentials
 
@@ -72,52 +71,45 @@ class RemoteFile:
     """A file, folder or pattern at a URI; `name` is the URI without credentials."""
 
     def __init__(self, uri: str, role: str) -> None:
-        """Raises CorpusError for a URI at which nothing exists, and ConfigurationError for credentials."""
+        """Raises CorpusError for a URI at which nothing exists, and ConfigurationError for credentials.
+
+        As the other methods it raises StorageError where the file system fails.
+        """
         refuse_credentials("the source", uri)
-        self.uri, self.name = uri, redact_uri(uri)
         if uri.startswith(("http://", "https://", "ftp://")):
             raise CorpusError(
-                f"{self.name} is a web address; download it, or pipe it in: curl -sSfL ADDRESS | memtune "
-                "corpus import NAME --train - --split 80,10,10"
+                f"{redact_uri(uri)} is a web address; download it, or pipe it in: curl -sSfL ADDRESS | "
+                "memtune corpus import NAME --train - --split 80,10,10"
             )
-        try:
-            self._files, self._path = open_filesystem(uri)
-            self._info = self._files.get_file_info(self._path)
-        except (OSError, ValueError, pa.ArrowException) as error:
-            raise self._explain("open", error) from None
-        self._is_pattern = self._info.type == fs.FileType.NotFound
+        self._uri, self._place = uri.rstrip("/"), Folder.open(uri)
+        self._files, self._path, self.name = self._place.filesystem, self._place.path, self._place.uri
+        with self._place.translate_errors("read"):
+            kind = self._files.get_file_info(self._path).type
+        self._is_pattern = kind == fs.FileType.NotFound
         if self._is_pattern and not is_pattern(self._path):
             raise CorpusError(f"{role} {self.name} does not exist")
-        self.is_folder = self._is_pattern or self._info.type == fs.FileType.Directory
+        self.is_folder = self._is_pattern or kind == fs.FileType.Directory
         """Whether the URI names a folder, or files by a pattern."""
 
     def list_files(self) -> list[str]:
         """URIs of the files of the folder or the pattern, sorted. Raises CorpusError for none."""
         fixed = self._path.split("*")[0].split("?")[0].split("[")[0]
         root = fixed.rpartition("/")[0] if self._is_pattern else self._path
-        try:
+        with self._place.translate_errors("list"):
             entries = self._files.get_file_info(fs.FileSelector(root, recursive=True))
-        except (OSError, pa.ArrowException) as error:
-            raise self._explain("list", error) from None
         paths = sorted(entry.path for entry in entries if entry.is_file)
         if self._is_pattern:
             paths = [path for path in paths if _matches(path, self._path)]
         if not paths:
             raise CorpusError(f"no file at {self.name}")
-        if not self.uri.endswith(self._path):
+        if not self._uri.endswith(self._path):
             raise CorpusError(f"cannot list {self.name}: name its files one by one")
-        return [self.uri.removesuffix(self._path) + path for path in paths]
+        return [self._uri.removesuffix(self._path) + path for path in paths]
 
     def open(self) -> Any:
-        """The content as a binary file with random access. Raises CorpusError."""
-        try:
+        """The content as a binary file with random access."""
+        with self._place.translate_errors("read"):
             return self._files.open_input_file(self._path)
-        except (OSError, pa.ArrowException) as error:
-            raise self._explain("read", error) from None
-
-    def _explain(self, action: str, error: Exception) -> CorpusError:
-        reason = str(error).replace(self.uri, self.name)
-        return CorpusError(f"cannot {action} {self.name}: {' '.join(reason.splitlines()[:1])}")
 
 
 def _matches(path: str, pattern: str) -> bool:
