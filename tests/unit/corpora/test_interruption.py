@@ -35,10 +35,17 @@ class Stopping(CorpusStore):
         self.reached.set()
         SPAWN.Event().wait()
 
-    def create_file(self, name, path):
-        if self.point == "shards" and path.endswith("train-00002.arrow"):
-            self.stop()
-        return super().create_file(name, path)
+    def open_folder(self, name):
+        folder = super().open_folder(name)
+        create = folder.create_file
+
+        def create_file(path):
+            if self.point == "shards" and path.endswith("train-00002.arrow"):
+                self.stop()
+            return create(path)
+
+        folder.create_file = create_file  # type: ignore[method-assign]
+        return folder
 
     def commit(self, manifest):
         if self.point == "manifest":

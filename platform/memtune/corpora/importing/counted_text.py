@@ -19,12 +19,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from memtune.corpora.store.annotations import ANNOTATION_KINDS, TableDigest
-from memtune.corpora.store.corpus_store import CorpusStore, describe_file
+from memtune.corpora.store.corpus_store import write_batches
 from memtune.corpora.store.manifest import AnnotationFile, AnnotationRecord
 from memtune.corpora.text_blocks import SENTENCE_END, Block
 from memtune.errors import CorpusError
 from memtune.number_format import format_count
-from memtune.storage.digests import HashingSink
+from memtune.storage.folder import Folder
 from memtune.storage.local_files import create_temporary_file, translate_spool_errors
 
 _MERGE_THRESHOLD_BYTES = 16 * 2**20
@@ -175,11 +175,11 @@ class AnnotationTables:
                 raise CorpusError(f"the {split} split has {kind} for {spool.rows:,} of its {count}")
 
     def write(
-        self, store: CorpusStore, name: str, folder: str, ids: Numbers
+        self, corpus: Folder, folder: str, ids: Numbers
     ) -> tuple[dict[str, AnnotationRecord], dict[str, Any]]:
-        """Writes the tables into the folder; returns manifest records and content digests by kind.
+        """Writes the tables into the folder `folder` of a corpus.
 
-        `ids` maps each word number to its vocabulary id.
+        `ids` maps each word number to its vocabulary id. Returns manifest records and digests by kind.
         """
         annotations: dict[str, AnnotationRecord] = {}
         digests: dict[str, Any] = {}
@@ -187,26 +187,26 @@ class AnnotationTables:
             labels = (*ANNOTATION_KINDS[kind].labels, *self._labels.get(kind, ()))
             files, contents = {}, {}
             for split in [split for other, split in self._spools if other == kind]:
-                path = f"{folder}/{split}-{kind}.arrow"
-                with store.create_file(name, path) as sink:
-                    contents[split] = self._write_table(sink, kind, split, ids)
-                rows = self._spools[kind, split].rows
-                files[split] = AnnotationFile(**describe_file(path, sink), rows=rows)
+                content = TableDigest(ANNOTATION_KINDS[kind].stored_schema)
+                batches = self._read_stored(kind, split, ids, content)
+                file = write_batches(corpus, f"{folder}/{split}-{kind}.arrow", batches)
+                contents[split] = content.hexdigests
+                files[split] = AnnotationFile(**file, rows=self._spools[kind, split].rows)
             annotations[kind] = AnnotationRecord(labels=labels, files=files)
             digests[kind] = {"labels": list(labels), **contents}
         return annotations, digests
 
-    def _write_table(self, sink: HashingSink, kind: str, split: str, ids: Numbers) -> list[str]:
-        content = TableDigest(ANNOTATION_KINDS[kind].stored_schema)
-        with pa.ipc.new_file(pa.PythonFile(sink, mode="w"), ANNOTATION_KINDS[kind].stored_schema) as writer:
-            for rows in self._spools[kind, split].read_batches():
-                for name in ANNOTATION_KINDS[kind].word_columns:
-                    index = rows.schema.get_field_index(name)
-                    column = pa.array(ids[rows.column(index).to_numpy()], pa.int32())
-                    rows = rows.set_column(index, name, column)
-                content.add(rows)
-                writer.write_batch(rows)
-        return content.hexdigests
+    def _read_stored(
+        self, kind: str, split: str, ids: Numbers, content: TableDigest
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows with vocabulary ids, which are added to `content`."""
+        for rows in self._spools[kind, split].read_batches():
+            for name in ANNOTATION_KINDS[kind].word_columns:
+                index = rows.schema.get_field_index(name)
+                column = pa.array(ids[rows.column(index).to_numpy()], pa.int32())
+                rows = rows.set_column(index, name, column)
+            content.add(rows)
+            yield rows
 
     def close(self) -> None:
         """Closes the temporary files, which deletes them."""

@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+from uuid import uuid4
 
 import numpy as np
 
@@ -27,7 +29,7 @@ from memtune.corpora.sources.line_reader import LineReader
 from memtune.corpora.sources.source_file import SourceFile
 from memtune.corpora.store.arrow_files import ShardWriter, choose_id_type
 from memtune.corpora.store.content_checks import compute_content_digest
-from memtune.corpora.store.corpus_store import CorpusStore, describe_file
+from memtune.corpora.store.corpus_store import CorpusStore, describe_file, write_batches
 from memtune.corpora.store.manifest import (
     SPLITS,
     FileRecord,
@@ -46,6 +48,7 @@ from memtune.corpora.text_blocks import TextFile
 from memtune.corpora.tokenisation.tokeniser import parse_token_choice
 from memtune.errors import CorpusError, StorageError
 from memtune.number_format import format_count
+from memtune.storage.folder import Folder
 
 OOV_WARNING_RATE = 0.2
 """Share of a valid or test split's words outside the vocabulary above which an import warns."""
@@ -155,7 +158,8 @@ def _read_vectors(
     selection: VocabularySelection,
     options: ImportOptions,
     progress: ProgressCallback | None,
-) -> tuple[Vectors, VectorFile, FileRecord]:
+) -> tuple[Vectors, dict[str, Any]]:
+    """The vectors of the vocabulary, and what the manifest says of them besides their file."""
     with closing(LineReader(file.path, skip_bad=options.skip_bad)) as reader:
 
         def show(done: int) -> None:
@@ -163,8 +167,9 @@ def _read_vectors(
                 progress(done, reader.size_bytes, "vectors")
 
         vectors = read_vectors(reader, selection.vocabulary, file.seed, show)
-        record = FileRecord(name=str(file.path), sha256=reader.sha256, bytes=reader.bytes_read)
-    return vectors, file, record
+        source = FileRecord(name=str(file.path), sha256=reader.sha256, bytes=reader.bytes_read)
+    width, known = vectors.values_VE.shape[1], int(vectors.known_V.sum())
+    return vectors, {"width": width, "known": known, "seed": file.seed, "source": source}
 
 
 @dataclass(frozen=True)
@@ -176,7 +181,7 @@ class _CorpusWriter:
     tokens: CountedTokens
     tables: AnnotationTables
     selection: VocabularySelection
-    vectors: tuple[Vectors, VectorFile, FileRecord] | None
+    vectors: tuple[Vectors, dict[str, Any]] | None
     options: ImportOptions
     sources: Mapping[str, SourceRecord]
     licence: str | None
@@ -196,9 +201,10 @@ class _CorpusWriter:
             if not replace:
                 raise
             existing = None
-        folder = self.store.create_folder(self.name)
+        corpus, folder = self.store.open_folder(self.name), f"data-{uuid4().hex[:16]}"
+        (corpus / folder).create()
         try:
-            manifest = self._write_files(folder)
+            manifest = self._write_files(corpus, folder)
             if not existing or replace:
                 self.store.commit(manifest)
             elif existing.digest != manifest.digest:
@@ -217,27 +223,31 @@ class _CorpusWriter:
         self.store.clean(self.name, manifest, obsolete=existing.folder if existing else None)
         return manifest, False
 
-    def _write_files(self, folder: str) -> Manifest:
-        writers = {split: self._write_split(split, folder) for split in self.tokens.counters}
+    def _write_files(self, corpus: Folder, folder: str) -> Manifest:
         vocabulary = self.selection.vocabulary
-        file = self.store.write_batch(self.name, f"{folder}/vocabulary.arrow", vocabulary.batch)
-        annotations, contents = self.tables.write(self.store, self.name, folder, self.selection.ids)
-        vectors = self._write_vectors(folder)
+        splits, texts = {}, {}
+        for split in self.tokens.counters:
+            writer = self._write_split(split, corpus, folder)
+            splits[split], texts[split] = self._summarise_split(split, writer), writer.digest.hexdigests
+        file = write_batches(corpus, f"{folder}/vocabulary.arrow", [vocabulary.batch])
+        annotations, contents = self.tables.write(corpus, folder, self.selection.ids)
+        vectors, tokeniser = None, None
         if self.vectors:
-            contents["vectors"] = self.vectors[0].digest
-        tokeniser = None
+            found, described = self.vectors
+            stored = write_batches(corpus, f"{folder}/vectors.arrow", [found.batch])
+            vectors = VectorsRecord(**stored, **described)
+            contents["vectors"] = found.digest
         if made := self.tokens.tokeniser:
             path = f"{folder}/tokeniser.json"
-            with self.store.create_file(self.name, path) as sink:
+            with corpus.create_file(path) as sink:
                 sink.write(made.document.encode())
             tokeniser = TokeniserRecord(**describe_file(path, sink), kind=made.kind)
             contents["tokeniser"] = [tokeniser.kind, tokeniser.sha256]
-        texts = {split: writer.digest.hexdigests for split, writer in writers.items()}
         return Manifest(
             name=self.name,
             digest=compute_content_digest(vocabulary.digest, texts, contents),
             vocabulary=VocabularyRecord(**file, size=len(vocabulary)),
-            splits={split: self._summarise_split(split, writer) for split, writer in writers.items()},
+            splits=splits,
             annotations=annotations,
             vectors=vectors,
             tokeniser=tokeniser,
@@ -247,27 +257,15 @@ class _CorpusWriter:
             ideal=dict(self.ideal) if self.ideal else None,
         )
 
-    def _write_split(self, split: str, folder: str) -> ShardWriter:
+    def _write_split(self, split: str, corpus: Folder, folder: str) -> ShardWriter:
         counter = self.tokens.counters[split]
         ids = self.selection.ids.astype(choose_id_type(len(self.selection.vocabulary)))
         shard_tokens = min(self.options.shard_tokens, counter.token_count)
-        writer = ShardWriter(self.store, self.name, f"{folder}/{split}", shard_tokens)
+        writer = ShardWriter(corpus, f"{folder}/{split}", shard_tokens)
         for numbers, lengths in counter.read_blocks():
             writer.add(ids[numbers], lengths)
         writer.flush()
         return writer
-
-    def _write_vectors(self, folder: str) -> VectorsRecord | None:
-        if self.vectors is None:
-            return None
-        vectors, file, source = self.vectors
-        return VectorsRecord(
-            **self.store.write_batch(self.name, f"{folder}/vectors.arrow", vectors.batch),
-            width=vectors.values_VE.shape[1],
-            known=int(vectors.known_V.sum()),
-            seed=file.seed,
-            source=source,
-        )
 
     def _summarise_split(self, split: str, writer: ShardWriter) -> SplitSummary:
         counter = self.tokens.counters[split]

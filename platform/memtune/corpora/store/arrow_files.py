@@ -19,10 +19,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from memtune.corpora.store.corpus_store import CorpusStore
+from memtune.corpora.store.corpus_store import write_batches
 from memtune.corpora.store.manifest import ShardRecord
 from memtune.errors import CorpusError
 from memtune.storage.digests import ContentDigest
+from memtune.storage.folder import Folder
 
 MAGIC = b"ARROW1"
 FOOTER_BATCHES, MESSAGE_HEADER, BATCH_COMPRESSION = 3, 2, 3
@@ -171,11 +172,10 @@ class ShardWriter:
     A longer sentence has its own shard.
     """
 
-    def __init__(self, store: CorpusStore, name: str, prefix: str, shard_tokens: int) -> None:
+    def __init__(self, corpus: Folder, prefix: str, shard_tokens: int) -> None:
         self.shards: list[ShardRecord] = []
         self.digest = SplitDigest()
-        self._store = store
-        self._name = name
+        self._corpus = corpus
         self._prefix = prefix
         self._shard_tokens = shard_tokens
         self._buffered_tokens = 0
@@ -210,7 +210,7 @@ class ShardWriter:
         column = pa.ListArray.from_arrays(pa.array(offsets), ids)
         batch = pa.RecordBatch.from_arrays([column], names=["tokens"])
         path = f"{self._prefix}-{len(self.shards):05d}.arrow"
-        file = self._store.write_batch(self._name, path, batch)
+        file = write_batches(self._corpus, path, [batch])
         record = ShardRecord(**file, tokens=self._buffered_tokens, sentences=batch.num_rows)
         self.shards.append(record)
         self._buffered_tokens, self._buffered_ids, self._buffered_lengths = 0, [], []

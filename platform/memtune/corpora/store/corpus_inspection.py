@@ -117,9 +117,10 @@ def rename_corpus(name: str, new_name: str, store: str | Path | CorpusStore | No
             )
         renamed = manifest.model_copy(update={"name": new_name})
         try:
-            place.create_folder(new_name, manifest.folder)
+            corpus = place.open_folder(new_name)
+            (corpus / manifest.folder).create()
             for file in manifest.files:
-                with place.create_file(new_name, file.path) as sink:
+                with corpus.create_file(file.path) as sink:
                     for piece in place.read_file(name, file):
                         sink.write(piece)
             place.commit(renamed)

@@ -5,11 +5,11 @@ A corpus exists when its manifest does: the manifest is written last, in one ste
 """
 
 import time
-from collections.abc import Generator, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pyarrow as pa
 from filelock import FileLock
@@ -56,6 +56,19 @@ def read_verified(corpus: Folder, file: StoredFile) -> Generator[bytes]:
         raise CorpusError(f"{name} has another SHA-256 than at its import: it was altered")
 
 
+def write_batches(corpus: Folder, path: str, batches: Iterable[pa.RecordBatch]) -> dict[str, Any]:
+    """Write record batches, one at least, as an Arrow IPC file; returns what `describe_file` says of it."""
+    left = iter(batches)
+    first = next(left)
+    with (
+        corpus.create_file(path) as sink,
+        pa.ipc.new_file(pa.PythonFile(sink, mode="w"), first.schema) as writer,
+    ):
+        for batch in chain([first], left):
+            writer.write_batch(batch)
+    return describe_file(path, sink)
+
+
 class CorpusStore:
     """A folder of corpora.
 
@@ -84,6 +97,14 @@ class CorpusStore:
         """The location, for messages; it holds no credentials."""
         return self.folder.uri
 
+    def open_folder(self, name: str) -> Folder:
+        """The folder of a corpus. Raises CorpusError for a symbolic link in its place."""
+        if self._is_link(check_name(name)):
+            raise CorpusError(
+                f"{self.uri}: {name} is a symbolic link; delete it, and import or copy the corpus there"
+            )
+        return self.folder / name
+
     def list_names(self) -> list[str]:
         """Names of the corpora, sorted; none where the folder does not exist."""
         names = [
@@ -109,7 +130,7 @@ class CorpusStore:
 
     def find_manifest(self, name: str) -> Manifest | None:
         """The manifest of a corpus, or None. Raises CorpusError when it cannot be read."""
-        data = self._open_corpus(name).read_document(MANIFEST_NAME)
+        data = self.open_folder(name).read_document(MANIFEST_NAME)
         if data is None:
             return None
         manifest = parse_manifest(data, f"{self.uri}: {name}/{MANIFEST_NAME}")
@@ -121,35 +142,16 @@ class CorpusStore:
 
     def read_file(self, name: str, file: StoredFile) -> Generator[bytes]:
         """The content of a file of a corpus; raises as `read_verified` does."""
-        return read_verified(self._open_corpus(name), file)
-
-    def create_folder(self, name: str, folder: str | None = None) -> str:
-        """Create the folder for the files of one import; returns its name, which is unique unless given."""
-        folder = folder or f"data-{uuid4().hex[:16]}"
-        (self._open_corpus(name) / folder).create()
-        return folder
-
-    def create_file(self, name: str, path: str) -> AbstractContextManager[HashingSink]:
-        """A new file of a corpus for writing; its content is on disk when the block ends."""
-        return self._open_corpus(name).create_file(path)
-
-    def write_batch(self, name: str, path: str, batch: pa.RecordBatch) -> dict[str, Any]:
-        """Write one record batch as an Arrow IPC file; returns what `describe_file` says of it."""
-        with (
-            self.create_file(name, path) as sink,
-            pa.ipc.new_file(pa.PythonFile(sink, mode="w"), batch.schema) as writer,
-        ):
-            writer.write_batch(batch)
-        return describe_file(path, sink)
+        return read_verified(self.open_folder(name), file)
 
     def commit(self, manifest: Manifest) -> None:
         """Put the manifest in place in one step: readers see the corpus before or after, never between."""
         data = manifest.model_dump_json(indent=2).encode()
-        self._open_corpus(manifest.name).write_document(MANIFEST_NAME, data)
+        self.open_folder(manifest.name).write_document(MANIFEST_NAME, data)
 
     def remove(self, manifest: Manifest) -> None:
         """Delete a corpus, its manifest first. Call it with the lock held."""
-        self._open_corpus(manifest.name).delete_entry(MANIFEST_NAME)
+        self.open_folder(manifest.name).delete_entry(MANIFEST_NAME)
         self.clean(manifest.name, None, obsolete=manifest.folder)
 
     def clean(self, name: str, keep: Manifest | None, obsolete: str | None = None) -> None:
@@ -160,7 +162,7 @@ class CorpusStore:
         over NFS, is left to the next import.
         """
         used = {MANIFEST_NAME, keep.folder} if keep else set()
-        corpus = self._open_corpus(name)
+        corpus = self.open_folder(name)
         with suppress(OSError, StorageError):
             for entry in corpus.list_entries():
                 if entry.base_name in used:
@@ -186,14 +188,6 @@ class CorpusStore:
             yield
         finally:
             lock.release()
-
-    def _open_corpus(self, name: str) -> Folder:
-        """The folder of a corpus. Raises CorpusError for a symbolic link in its place."""
-        if self._is_link(check_name(name)):
-            raise CorpusError(
-                f"{self.uri}: {name} is a symbolic link; delete it, and import or copy the corpus there"
-            )
-        return self.folder / name
 
     def _is_link(self, name: str) -> bool:
         with self.folder.translate_errors("read"):
