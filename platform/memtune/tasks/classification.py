@@ -14,7 +14,7 @@ of a batch's other tensors.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, Literal
 
@@ -25,7 +25,7 @@ from torch.nn.functional import cross_entropy
 from torch.utils.hooks import RemovableHandle
 from typing_extensions import override
 
-from memtune.corpora.batching.batches import GroupedPlan, Positions, send_to_device
+from memtune.corpora.batching.batches import DeviceBatch, GroupedPlan, Positions
 from memtune.corpora.batching.protocols import Protocol
 from memtune.corpora.store.corpus import Corpus, Split
 from memtune.corpora.store.vocabulary import Vectors
@@ -45,7 +45,7 @@ EVALUATION_BATCH_WORDS = 4096
 
 
 @dataclass(frozen=True)
-class LabelledBatch:
+class LabelledBatch(DeviceBatch):
     """The arguments of a classifier and the correct classes."""
 
     arguments: tuple[Tensor, ...]
@@ -59,13 +59,6 @@ class LabelledBatch:
     def token_count(self) -> int:
         """Number of labels."""
         return len(self.labels_N)
-
-    def to(self, device: torch.device) -> "LabelledBatch":
-        """The same batch on a device; the copy to a GPU is asynchronous."""
-        if device.type == "cpu":
-            return self
-        *arguments, labels_N = (send_to_device(tensor, device) for tensor in (*self.arguments, self.labels_N))
-        return replace(self, arguments=tuple(arguments), labels_N=labels_N)
 
 
 class Examples(ABC):

@@ -8,7 +8,7 @@ Shapes: B batch rows, T time; N nodes, the boundary of sentences first; W = N - 
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 import torch
@@ -21,7 +21,24 @@ Positions = NDArray[np.integer[Any]]
 
 
 @dataclass(frozen=True)
-class Batch:
+class DeviceBatch:
+    """Tensors that move together."""
+
+    def to(self, device: torch.device) -> Self:
+        """The same batch on a device; copies to a GPU are asynchronous."""
+        if device.type == "cpu":
+            return self
+
+        def send(value: Any) -> Any:
+            if isinstance(value, tuple):
+                return tuple(map(send, value))
+            return value.pin_memory().to(device, non_blocking=True) if isinstance(value, Tensor) else value
+
+        return replace(self, **{name: send(value) for name, value in vars(self).items()})
+
+
+@dataclass(frozen=True)
+class Batch(DeviceBatch):
     """Input tokens, target tokens, and the mask of targets that count."""
 
     inputs_BT: Tensor
@@ -46,13 +63,9 @@ class Batch:
         """`mask_BT`, also where all targets count."""
         return torch.ones_like(self.targets_BT, dtype=torch.bool) if self.mask_BT is None else self.mask_BT
 
-    def to(self, device: torch.device) -> "Batch":
-        """The same batch on a device; copies to a GPU are asynchronous."""
-        return self if device.type == "cpu" else replace(self, **_send_tensors(self, device))
-
 
 @dataclass(frozen=True)
-class TreeBatch:
+class TreeBatch(DeviceBatch):
     """Trees of words in order of levels; within a level, words with children come first."""
 
     words_N: Tensor
@@ -76,23 +89,6 @@ class TreeBatch:
     learning_rate_scale: float = 1.0
     carries_state: bool = False
     """Batches of trees do not share state."""
-
-    def to(self, device: torch.device) -> "TreeBatch":
-        """The same batch on a device; copies to a GPU are asynchronous."""
-        return self if device.type == "cpu" else replace(self, **_send_tensors(self, device))
-
-
-def send_to_device(tensor: Tensor, device: torch.device) -> Tensor:
-    """An asynchronous copy of a host tensor on a GPU."""
-    return tensor.pin_memory().to(device, non_blocking=True)
-
-
-def _send_tensors(batch: Batch | TreeBatch, device: torch.device) -> dict[str, Any]:
-    return {
-        name: send_to_device(value, device)
-        for name, value in vars(batch).items()
-        if isinstance(value, Tensor)
-    }
 
 
 BatchT_co = TypeVar("BatchT_co", covariant=True)
