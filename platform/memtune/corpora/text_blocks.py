@@ -54,14 +54,13 @@ class Block:
     words: the words of all sentences in order (Arrow strings), each sentence closed by SENTENCE_END.
     lengths: number of words of each sentence, SENTENCE_END included. annotations: by kind, rows with the
     columns of ANNOTATION_KINDS[kind].input_schema, whose sentences count from 0 within the block.
-    text_words, text_bytes: what the block's text has where its "words" are characters or bytes.
+    text_words: the words of the text where the block's are characters or bytes.
     """
 
     words: pa.Array
     lengths: npt.NDArray[np.int32]
     annotations: Mapping[str, pa.RecordBatch] = field(default_factory=dict)
-    text_words: int | None = None
-    text_bytes: int | None = None
+    text_words: int = 0
 
 
 class BadLineError(Exception):

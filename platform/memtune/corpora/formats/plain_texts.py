@@ -35,45 +35,34 @@ _MAX_LINE_TOKENS = 2**23
 _LINE_FEED = ord("\n")
 _BLANKS = (0x09, 0x0B, 0x0C, 0x0D, 0x20)
 
-_UTF8_LEASTS = (0, 0x80, 0x800, 0x10000)
-"""The least code points that take one byte, one more, and so on."""
-
 Codes = npt.NDArray[np.uint32]
 
 
-def _read_text(reader: LineReader, _: Value) -> Iterator[Block]:
-    """Every line that has a word is a sentence."""
-    for lines in reader.read_blocks():
-        blank = pc.utf8_is_space(lines)
-        yield split_lines(lines.filter(pc.invert(blank)) if pc.any(blank).as_py() else lines)
+def _make_line_format(blank_lines: Literal["skip", "refuse", "count"], summary: str) -> Format:
+    """A format in which every line that is not blank is a sentence."""
 
+    def read(reader: LineReader, _: Value) -> Iterator[Block]:
+        for lines in reader.read_blocks():
+            blank = pc.utf8_is_space(lines)
+            if blank_lines == "refuse":
+                places = np.flatnonzero(blank.to_numpy(zero_copy_only=False))
+                reader.count_good(len(lines) - len(places))
+                for place in places:
+                    reader.report_bad(reader.line_number(int(place)), _BLANK_LINE_REASON)
+            is_whole = blank_lines == "count" or not pc.any(blank).as_py()
+            yield split_lines(lines if is_whole else lines.filter(pc.invert(blank)))
 
-TEXT = Format(_read_text, "one sentence per line, words separated by whitespace; blank lines are skipped")
+    return Format(read, summary)
+
 
 _BLANK_LINE_REASON = 'a blank line; format "text" skips those, "wikitext" counts an <eos> for each'
-
-
-def _read_ptb(reader: LineReader, _: Value) -> Iterator[Block]:
-    """Every line is a sentence; a blank one is bad."""
-    for lines in reader.read_blocks():
-        block = split_lines(lines)
-        blank = np.flatnonzero(block.lengths == 1)
-        reader.count_good(len(lines) - len(blank))
-        for index in blank:
-            reader.report_bad(reader.line_number(int(index)), _BLANK_LINE_REASON)
-        yield split_lines(lines.filter(pa.array(block.lengths > 1))) if len(blank) else block
-
-
-PTB = Format(_read_ptb, "Penn Treebank as prepared by Mikolov: one sentence per line, no blank lines")
-
-
-def _read_wikitext(reader: LineReader, _: Value) -> Iterator[Block]:
-    """Every line is a sentence, a blank one too."""
-    for lines in reader.read_blocks():
-        yield split_lines(lines)
-
-
-WIKITEXT = Format(_read_wikitext, "WikiText: one paragraph per line; a blank line counts as one <eos>")
+TEXT = _make_line_format(
+    "skip", "one sentence per line, words separated by whitespace; blank lines are skipped"
+)
+PTB = _make_line_format(
+    "refuse", "Penn Treebank as prepared by Mikolov: one sentence per line, no blank lines"
+)
+WIKITEXT = _make_line_format("count", "WikiText: one paragraph per line; a blank line counts as one <eos>")
 
 
 class RawOptions(FormatOptions):
@@ -125,12 +114,7 @@ def _make_block(codes: Codes, unit: str) -> Block:
     words = int(np.count_nonzero(~is_blank & np.concatenate([[True], is_blank[:-1]])))
     tokens = pa.DictionaryArray.from_arrays(pa.array(indices.astype(np.int32)), pa.array(names, pa.string()))
     lengths = np.diff(np.flatnonzero(codes == _LINE_FEED), prepend=-1).astype(np.int32)
-    size = (
-        len(codes)
-        if unit == "bytes"
-        else sum(int(np.count_nonzero(codes >= least)) for least in _UTF8_LEASTS)
-    )
-    return Block(tokens, lengths, text_words=words, text_bytes=size)
+    return Block(tokens, lengths, text_words=words)
 
 
 RAW = Format(

@@ -60,7 +60,7 @@ class WordTable:
 class SplitCounter:
     """The words of one split as word numbers in a temporary file, and the count of each word.
 
-    `full_sentence_count` are the sentences with words. `text_words` and `text_bytes` add up those of blocks.
+    `full_sentence_count` are the sentences with words. `text_words` adds up those of blocks.
     """
 
     def __init__(self, table: WordTable) -> None:
@@ -69,7 +69,6 @@ class SplitCounter:
         self.full_sentence_count = 0
         self.longest_sentence_tokens = 0
         self.text_words = 0
-        self.text_bytes = 0
         self._table = table
         self._counts = np.zeros(1, np.int64)
         self._spool = _Spool(_SENTENCES)
@@ -88,8 +87,7 @@ class SplitCounter:
         self.token_count += len(block.words)
         self.sentence_count += len(block.lengths)
         self.full_sentence_count += int(np.count_nonzero(block.lengths > 1))
-        self.text_words += block.text_words or 0
-        self.text_bytes += block.text_bytes or 0
+        self.text_words += block.text_words
         self.longest_sentence_tokens = max(self.longest_sentence_tokens, int(block.lengths.max()))
         if sum(words.nbytes for words, _ in self._pending) > _MERGE_THRESHOLD_BYTES:
             self.merge()

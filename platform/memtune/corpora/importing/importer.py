@@ -107,7 +107,7 @@ def import_corpus(
         tables.check({split: counter.sentence_count for split, counter in counters.items()})
         token_stage.check_tokens(name, choice, tables, vectors)
         is_raw = token_stage.has_raw_text(sources)
-        units = token_stage.count_units(counters, table, options, is_raw)
+        units = token_stage.count_units(counters, table, options, choice, is_raw)
         has_files = isinstance(sources, Division) or any(
             isinstance(each, TextFile) for each in sources.values()
         )

@@ -187,18 +187,23 @@ def set_raw_units(
 
 
 def count_units(
-    counters: Mapping[str, SplitCounter], table: WordTable, options: ImportOptions, is_raw: bool
+    counters: Mapping[str, SplitCounter],
+    table: WordTable,
+    options: ImportOptions,
+    choice: TokenChoice,
+    is_raw: bool,
 ) -> dict[str, tuple[int, int]]:
     """Words and UTF-8 bytes of each split's text: words, one blank between two of them, and line feeds."""
-    if is_raw:
-        return {split: (counter.text_words, counter.text_bytes) for split, counter in counters.items()}
-    sizes = pc.binary_length(spell_words(table.words, options)).to_numpy().astype(np.int64)
-    sizes[0] = 0
+    words = pc.replace_substring(table.words, "\\_", "_") if is_raw else spell_words(table.words, options)
+    sizes = pc.binary_length(words).to_numpy().astype(np.int64)
+    if is_raw and choice.kind == "bytes":
+        sizes[:] = 1
+    sizes[0] = 1  # a line feed
     units: dict[str, tuple[int, int]] = {}
     for split, counter in counters.items():
-        blanks = counter.word_count - counter.full_sentence_count
         content = int((sizes * counter.counts).sum())
-        units[split] = counter.word_count, content + blanks + counter.sentence_count
+        blanks = counter.word_count - counter.full_sentence_count
+        units[split] = (counter.text_words, content) if is_raw else (counter.word_count, content + blanks)
     return units
 
 
