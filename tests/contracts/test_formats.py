@@ -239,7 +239,7 @@ SAMPLES = {
         1,
         (
             ("one\ttwo\n", "2 TAB-separated columns instead of 3"),
-            ("one\ttwo\t3\n", 'the label "3" is none of 0, 1, 2'),
+            ("one\ttwo\t3\n", 'the label "3" is none of entailment, neutral, contradiction, 0, 1, 2'),
             ("one\t \t0\n", "a sentence without words"),
         ),
     ),

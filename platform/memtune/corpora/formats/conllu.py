@@ -5,6 +5,7 @@ A tree has one root and no cycle; edges may cross. Whitespace within a form beco
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import Literal, NamedTuple
 
 from memtune.corpora.sources.line_reader import LineReader
@@ -63,16 +64,10 @@ def _read(reader: LineReader, options: ConlluOptions) -> Iterator[Block]:
 
 def _group_sentences(reader: LineReader) -> Iterator[tuple[int, NumberedLines]]:
     """The lines of each sentence, comments left out."""
-    lines: NumberedLines = []
-    for number, line in reader.read_lines():
-        if line.strip():
-            if not line.startswith("#"):
-                lines.append((number, line))
-        elif lines:
+    for is_blank, group in groupby(reader.read_lines(), lambda numbered: not numbered[1].strip()):
+        lines = [(number, line) for number, line in group if not line.startswith("#")]
+        if lines and not is_blank:
             yield lines[0][0], lines
-            lines = []
-    if lines:
-        yield lines[0][0], lines
 
 
 def read_parsed_sentences(reader: LineReader) -> Iterator[Example]:

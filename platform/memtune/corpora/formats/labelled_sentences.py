@@ -38,7 +38,7 @@ from memtune.values import Value
 _FIELDS = ("gold_label", "sentence1_binary_parse", "sentence2_binary_parse")
 _PLAIN_FIELDS = ("label", "premise", "hypothesis")
 _NO_LABEL = ("-", "-1")
-_LABELS = {name: index for index, label in enumerate(INFERENCE_LABELS) for name in (label, str(index))}
+_LABELS = {name: index for names in (INFERENCE_LABELS, "012") for index, name in enumerate(names)}
 """The index of a label by its name and by its number."""
 
 
@@ -74,7 +74,7 @@ def _parse_fields(
     fields = fields_of(line)
     names, split = (_PLAIN_FIELDS, tokenise) if "premise" in fields else (_FIELDS, _split_parse)
     label, *texts = (fields.get(name) for name in names)
-    return _make_pair(reader, str(label), INFERENCE_LABELS, texts, split)
+    return _make_pair(reader, str(label), texts, split)
 
 
 def _split_parse(parse: str) -> list[str]:
@@ -84,24 +84,20 @@ def _split_parse(parse: str) -> list[str]:
 def _read_columns(reader: LineReader, _: Value) -> Iterator[Block]:
     def parse(line: str) -> Example | None:
         premise, hypothesis, label = split_columns(line, 3)
-        return _make_pair(reader, label.strip(), ("0", "1", "2"), (premise, hypothesis), str.split)
+        return _make_pair(reader, label.strip(), (premise, hypothesis), str.split)
 
     return parse_blocks(reader, reader.read_full_lines(), parse)
 
 
 def _make_pair(
-    reader: LineReader,
-    label: str,
-    known: Sequence[str],
-    texts: Sequence[object],
-    split: Callable[[str], list[str]],
+    reader: LineReader, label: str, texts: Sequence[object], split: Callable[[str], list[str]]
 ) -> Example | None:
     """A labelled pair of sentences; None for a pair without a label, which is counted."""
     if label in _NO_LABEL:
         reader.count_skipped("pairs without a label that annotators agreed on")
         return None
     if label not in _LABELS:
-        raise BadLineError(f'the label "{label}" is none of {", ".join(known)}')
+        raise BadLineError(f'the label "{label}" is none of {", ".join(_LABELS)}')
     sentences = []
     for text in texts:
         if not isinstance(text, str) or "\0" in text:

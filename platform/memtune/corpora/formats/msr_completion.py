@@ -21,14 +21,13 @@ from typing import Literal, Self
 from pydantic import model_validator
 
 from memtune.corpora.formats.conllu import drop_punctuation, read_parsed_sentences
-from memtune.corpora.formats.prose_texts import split_clitics
+from memtune.corpora.formats.prose_texts import FINAL_SIGNS, ProseOptions, split_clitics
 from memtune.corpora.sources.line_reader import LineReader
 from memtune.corpora.text_blocks import (
     BadLineError,
     Block,
     Example,
     Format,
-    FormatOptions,
     parse_blocks,
     parse_number,
 )
@@ -37,21 +36,18 @@ from memtune.number_format import format_count
 
 # Possessive quantifiers: without them a long row of spaces without a bracket takes quadratic time.
 _CANDIDATE_PATTERN = re.compile(r"\s*+(\d++)([a-z])\)\s++([^\[\]]*+)\[([^\[\]]*+)\]([^\[\]]*+)")
-_FINAL_SIGNS = (".", "!", "?")
 _ORD_A = ord("a")
 
 
-class CompletionOptions(FormatOptions):
-    """`answers` is a file. `final` keeps or drops a sign that ends the sentence.
+class CompletionOptions(ProseOptions):
+    """Those of prose. `answers` is a file.
 
-    `clitics = "split"` splits words as in the Penn Treebank: `girl 's`, `do n't`. `trees` is a CoNLL-U file
-    of all candidates in their order, with the same words, or a folder with one for each file of questions:
-    valid.conllu for valid.txt. `punctuation = "drop"` then leaves out words with the relation `punct`.
+    `trees` is a CoNLL-U file of all candidates in their order, with the same words, or a folder with one for
+    each file of questions: valid.conllu for valid.txt. `punctuation = "drop"` then leaves out words with the
+    relation `punct`.
     """
 
     answers: Path | None = None
-    final: Literal["keep", "drop"] = "keep"
-    clitics: Literal["keep", "split"] = "keep"
     trees: Path | None = None
     punctuation: Literal["keep", "drop"] = "keep"
 
@@ -185,7 +181,7 @@ def _attach_trees(
 def _split_candidate(options: CompletionOptions, before: str, word: str, after: str) -> list[str]:
     words = [*_split_words(options, before), *_split_words(options, word)]
     last = after.split()
-    if last and last[-1].endswith(_FINAL_SIGNS):
+    if last and last[-1].endswith(FINAL_SIGNS):
         last[-1:] = [part for part in (last[-1][:-1], last[-1][-1]) if part]
         if options.final == "drop":
             last.pop()

@@ -31,7 +31,7 @@ Rows whose verb has no partner are left out and counted. The file is read severa
 
 import csv
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Self
@@ -60,8 +60,8 @@ _GENERATED_COLUMN_COUNTS = (11, 12)  # the last one, the context, is missing fro
 _POSITION, _RIGHT, _WRONG = 3, 6, 7  # columns of generated questions
 _TABLE_COLUMNS = ("form", "class", "n_attr")
 
-_Rows = tuple[dict[str, str], dict[str, str]]
-"""Columns by name of the two rows of a question."""
+_Rows = tuple[dict[str, str], ...]
+"""Columns by name of the two rows of a question; none after the last row."""
 
 
 class AgreementOptions(FormatOptions):
@@ -112,22 +112,18 @@ def _pair_lines(reader: LineReader, verbs: LineReader) -> Iterator[tuple[int, tu
 def _read_table(text: LineReader, path: Path) -> Iterator[_Rows]:
     """The two rows of each question, right form first; the file is opened for the first question."""
     reader = text.open_companion(path)
-    lines = (line for _, line in reader.read_lines())
-    names = _check_header(reader, next(lines, ""), _TABLE_COLUMNS)
     try:
-        rows = (dict(zip(names, row, strict=False)) for row in csv.reader(lines, delimiter="\t"))
+        rows = csv.DictReader((line for _, line in reader.read_lines()), delimiter="\t", restval="")
+        _check_header(reader, rows.fieldnames or (), _TABLE_COLUMNS)
         yield from zip(rows, rows, strict=False)
     except csv.Error as error:
         raise CorpusError(f"{reader.name}: not TAB-separated columns ({error})") from None
 
 
-def _check_header(reader: LineReader, line: str, required: tuple[str, ...]) -> list[str]:
-    """The names of the columns. Raises CorpusError where a required one is missing."""
-    names = line.split("\t")
-    missing = set(required) - set(names)
-    if missing:
+def _check_header(reader: LineReader, names: Collection[str], required: tuple[str, ...]) -> None:
+    """Raises CorpusError where a required column is missing."""
+    if missing := set(required).difference(names):
         raise CorpusError(f"{reader.name}: line 1: a header without {', '.join(sorted(missing))}")
-    return names
 
 
 def _parse_example(rows: Iterator[_Rows] | None, lines: tuple[str, str]) -> Example:
@@ -136,7 +132,7 @@ def _parse_example(rows: Iterator[_Rows] | None, lines: tuple[str, str]) -> Exam
         words.pop()
     columns = lines[1].split("\t")
     if len(columns) in _GENERATED_COLUMN_COUNTS:
-        return _parse_generated(words, columns, None if rows is None else next(rows, ({}, {})))
+        return _parse_generated(words, columns, None if rows is None else next(rows, ()))
     if len(columns) != _COLUMN_COUNT or not (columns[0].isdecimal() and columns[3].strip().isdecimal()):
         raise BadLineError("its gold line is not position, right form, wrong form and attractors")
     verb, attractors = parse_number(columns[0], "position"), parse_number(columns[3], "attractors")
@@ -154,9 +150,9 @@ def _parse_generated(words: list[str], columns: list[str], rows: _Rows | None) -
         raise BadLineError(f"position {verb} in a sentence of {format_count(len(words), 'word')}")
     if rows is None:
         return _make_example(words, verb, right, wrong, UNKNOWN_ATTRACTORS)
-    if [row.get("form", "").strip() for row in rows] != [right, wrong]:
+    if [row["form"].strip() for row in rows] != [right, wrong]:
         raise BadLineError(f'the rows of the table at this place are not of "{right}" and "{wrong}"')
-    attractors = parse_number(rows[0].get("n_attr", ""), "n_attr")
+    attractors = parse_number(rows[0]["n_attr"], "n_attr")
     return _make_example(words, verb, right, wrong, attractors)
 
 
@@ -240,7 +236,8 @@ class LinzenOptions(FormatOptions):
 
 def _read_linzen(reader: LineReader, options: LinzenOptions) -> Iterator[Block]:
     required = _REQUIRED_COLUMNS if options.forms else (*_REQUIRED_COLUMNS, _TAG_COLUMN)
-    names = _check_header(reader, next(reader.reopen().read_lines(), (1, ""))[1], required)
+    names = next(reader.reopen().read_lines(), (1, ""))[1].split("\t")
+    _check_header(reader, names, required)
     if options.forms:
         partners, place = _read_verb_forms(reader.open_companion(options.forms)), str(options.forms)
     else:
@@ -313,8 +310,6 @@ def _parse_linzen_row(
         raise BadLineError(f"{found} instead of {len(names)}")
     row = dict(zip(names, columns, strict=True))
     words = row["orig_sentence"].split()
-    if not (row["verb_index"].isdecimal() and row["n_diff_intervening"].isdecimal()):
-        raise BadLineError("verb_index and n_diff_intervening are numbers")
     verb = parse_number(row["verb_index"], "verb_index") - 1
     attractors = parse_number(row["n_diff_intervening"], "n_diff_intervening")
     if not 0 <= verb < len(words) or words[verb].lower() != row["verb"].lower():

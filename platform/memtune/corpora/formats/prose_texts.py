@@ -92,7 +92,7 @@ def split_sentences(paragraph: str) -> Iterator[str]:
 
 _SEPARATOR_LINE = re.compile(r"[\W_]*")
 _HYPHENATED_LINE_END = re.compile(r"(?<=\w)-$")
-_FINAL_SIGNS = (".", "!", "?")
+FINAL_SIGNS = (".", "!", "?")
 _MAX_PARAGRAPH_CHARACTERS = 2**24
 
 
@@ -157,7 +157,7 @@ def finish_sentence(words: list[str], options: ProseOptions) -> list[str]:
     """Words after the options are applied to them."""
     if options.clitics == "split":
         words = [part for word in words for part in split_clitics(word)]
-    if options.final == "drop" and words[-1:] and words[-1] in _FINAL_SIGNS:
+    if options.final == "drop" and words[-1:] and words[-1] in FINAL_SIGNS:
         words.pop()
     return words
 
