@@ -252,9 +252,8 @@ CSV = _make_format(_read_csv, "CSV with a header, the text in one of its columns
 
 _BATCH_ROWS = 1024
 _BATCH_BYTES = 2**26
-_PARQUET_MAGIC, _ARROW_MAGIC, _STREAM_MAGIC = b"PAR1", b"ARROW1", b"\xff\xff\xff\xff"
+_ARROW_MAGIC = b"ARROW1"
 _STATE_FILE, _SPLITS_FILE = "state.json", "dataset_dict.json"
-_MAX_STATE_BYTES = 2**24
 
 
 def _read_arrow(reader: LineReader, options: RecordOptions) -> Iterator[Block]:
@@ -282,7 +281,6 @@ def _read_column(
 
 
 def _open_parquet(file: IO[bytes], column: str) -> Iterator[pa.Array]:
-    _require_magic(file, (_PARQUET_MAGIC,), "a Parquet file")
     metadata = pq.read_metadata(file)
     check_column(column, metadata.schema.to_arrow_schema().names)
     leaves = [metadata.schema.column(index).path for index in range(len(metadata.schema))]
@@ -307,30 +305,18 @@ def _choose_batch_rows(metadata: pq.FileMetaData, leaves: list[int]) -> int:
 
 
 def _open_arrow(file: IO[bytes], column: str) -> Iterator[pa.Array]:
-    magic = _require_magic(file, (_ARROW_MAGIC, _STREAM_MAGIC), "an Arrow file or stream")
-    open_reader = pa.ipc.open_file if magic == _ARROW_MAGIC else pa.ipc.open_stream
+    is_file = file.read(len(_ARROW_MAGIC)) == _ARROW_MAGIC
+    file.seek(0)
+    open_reader = pa.ipc.open_file if is_file else pa.ipc.open_stream
     schema = open_reader(file).schema
     check_column(column, schema.names)
     file.seek(0)
     chosen = pa.ipc.IpcReadOptions(included_fields=[schema.get_field_index(column)], use_threads=False)
     reader: Any = open_reader(file, options=chosen)
-    if magic == _ARROW_MAGIC:
-        batches = (reader.get_batch(index) for index in range(reader.num_record_batches))
-    else:
-        batches = iter(reader)
-    for batch in batches:
+    for batch in map(reader.get_batch, range(reader.num_record_batches)) if is_file else reader:
         batch.validate(full=True)
         for start in range(0, batch.num_rows, _BATCH_ROWS):
             yield batch.column(0).slice(start, _BATCH_ROWS)
-
-
-def _require_magic(file: IO[bytes], expected: tuple[bytes, ...], kind: str) -> bytes:
-    start = file.read(max(map(len, expected)))
-    file.seek(0)
-    found = next((magic for magic in expected if start.startswith(magic)), None)
-    if found is None:
-        raise CorpusError(f"not {kind} (it starts with {start!r}); other formats: memtune corpus formats")
-    return found
 
 
 @contextmanager
@@ -341,7 +327,10 @@ def _translate_errors(name: str) -> Iterator[None]:
         raise CorpusError(f"{name}: {error}") from None
     except (pa.ArrowException, OSError, ValueError, OverflowError, MemoryError) as error:
         reason = " ".join(str(error).splitlines()[:1])
-        raise CorpusError(f"{name} is damaged ({reason}); write or fetch the file again") from None
+        raise CorpusError(
+            f"{name} is damaged or in another format ({reason}); write or fetch the file again, or see "
+            "memtune corpus formats"
+        ) from None
 
 
 def _list_dataset_files(folder: Path) -> list[Path]:
@@ -357,16 +346,14 @@ def _list_dataset_files(folder: Path) -> list[Path]:
             raise CorpusError(f"{folder} has neither {_STATE_FILE} nor *.arrow files")
         return files
     try:
-        with (folder / _STATE_FILE).open("rb") as file:
-            state = json.loads(file.read(_MAX_STATE_BYTES))
-        names = [entry["filename"] for entry in state["_data_files"]]
-        has_indices = bool(state.get("_indices_data_files"))
+        state = json.loads((folder / _STATE_FILE).read_bytes())
+        names = [Path(entry["filename"]) for entry in state["_data_files"]]
+        is_plain = not state.get("_indices_data_files") and all(name.name == str(name) for name in names)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise CorpusError(f"{folder / _STATE_FILE} does not list the files of a data set") from None
-    are_plain = all(isinstance(name, str) and Path(name).name == name for name in names)
-    if not names or has_indices or not are_plain:
+        is_plain = False
+    if not is_plain or not names:
         raise CorpusError(
-            f"{folder / _STATE_FILE} lists files in a way that this memtune does not read; save the data set "
+            f"{folder / _STATE_FILE} does not list the files of a data set, one after the other; save it "
             "again with Dataset.flatten_indices().save_to_disk(FOLDER)"
         )
     return [folder / name for name in names]
