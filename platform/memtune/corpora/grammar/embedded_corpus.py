@@ -10,6 +10,7 @@ productions.py and derivation.py define the grammar.
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from math import exp, inf
 from pathlib import Path
@@ -59,6 +60,19 @@ class Sentence:
     relations: tuple[str, ...]
     log_probability: float
     agreement: VerbAgreement | None
+
+    @cached_property
+    def children(self) -> list[list[int]]:
+        """For each word the positions of the words that depend on it."""
+        children: list[list[int]] = [[] for _ in self.words]
+        for position, head in enumerate(self.heads):
+            if head >= 0:
+                children[head].append(position)
+        return children
+
+    def collect_phrase(self, position: int) -> set[int]:
+        """Positions of a word and of all its descendants."""
+        return {position}.union(*map(self.collect_phrase, self.children[position]))
 
 
 def generate_sentences(split: str, count: int | None = None) -> Iterator[Sentence]:

@@ -101,7 +101,7 @@ def make_pair(sentence: Sentence, number: int, rng: random.Random) -> Pair | Non
     if not modified:
         return None
     role, noun = _choose_item(list(modified.items()), rng)
-    modifier = tree.collect_subtree(_choose_item(tree.find_modifiers(noun), rng))
+    modifier = sentence.collect_phrase(_choose_item(tree.find_modifiers(noun), rng))
     is_universal = tree.get_number(noun) == "singular" and rng.random() < 0.5
     cases = [
         (longer, negated)
@@ -130,15 +130,15 @@ class _MainClause:
     """The main clause of a sentence: its verb, and the nouns that are its subject and object, if any."""
 
     def __init__(self, sentence: Sentence) -> None:
-        self._sentence = sentence
+        self.sentence = sentence
         self.verb = sentence.heads.index(-1)
         self.subject = self._find_noun("nsubj")
         self.object = self._find_noun("obj")
 
     def find_children(self, position: int, *relations: str) -> list[int]:
         """Positions of the words that depend on a word by one of the relations."""
-        edges = enumerate(zip(self._sentence.heads, self._sentence.relations, strict=True))
-        return [word for word, (head, relation) in edges if head == position and relation in relations]
+        children = self.sentence.children[position]
+        return [word for word in children if self.sentence.relations[word] in relations]
 
     def find_modifiers(self, noun: int) -> list[int]:
         """Positions of the heads of a noun's modifiers."""
@@ -150,20 +150,12 @@ class _MainClause:
 
     def get_number(self, noun: int) -> str:
         """Grammatical number of the noun."""
-        return NUMBER_BY_NOUN[self._sentence.words[noun]]
-
-    def collect_subtree(self, position: int) -> set[int]:
-        """Positions of a word and of all its descendants."""
-        heads = self._sentence.heads
-        found = {position}
-        while new := {word for word, head in enumerate(heads) if head in found} - found:
-            found |= new
-        return found
+        return NUMBER_BY_NOUN[self.sentence.words[noun]]
 
     def _find_noun(self, relation: str) -> int | None:
         """The only dependent of the verb with this relation if it is a common noun, not a name; else None."""
         dependents = self.find_children(self.verb, relation)
-        nouns = [word for word in dependents if self._sentence.words[word] in NUMBER_BY_NOUN]
+        nouns = [word for word in dependents if self.sentence.words[word] in NUMBER_BY_NOUN]
         return nouns[0] if len(dependents) == 1 and nouns else None
 
 
@@ -177,7 +169,7 @@ def _spell_sentence(
     side_words = {
         word
         for side_clause in clause.find_children(clause.verb, *_SIDE_CLAUSES)
-        for word in clause.collect_subtree(side_clause)
+        for word in clause.sentence.collect_phrase(side_clause)
     }
     kept = {position: word for position, word in words.items() if position not in dropped | side_words}
     adverbs = clause.find_children(clause.verb, "advmod")

@@ -47,11 +47,12 @@ def make_example(sentence: Sentence, number: int, rng: random.Random) -> Example
 def label_phrases(sentence: Sentence) -> Iterator[tuple[int, int, int, bool]]:
     """Yields (start, stop, label, is_root) of contiguous phrases: the sentence, then phrases, then words."""
     scores = _score_phrases(sentence)
-    spans = _find_spans(sentence)
     root = sentence.heads.index(-1)
     yield 0, len(sentence.words), _clip_label(scores[root]), True
-    for position, (start, stop, size) in enumerate(spans):
-        if 1 < size == stop - start < len(sentence.words):
+    for position in range(len(sentence.words)):
+        phrase = sentence.collect_phrase(position)
+        start, stop = min(phrase), max(phrase) + 1
+        if 1 < len(phrase) == stop - start < len(sentence.words):
             yield start, stop, _clip_label(scores[position]), False
     for position, word in enumerate(sentence.words):
         yield position, position + 1, _clip_label(score_word(word)), False
@@ -69,34 +70,13 @@ def _clip_label(score: int) -> int:
 
 def _score_phrases(sentence: Sentence) -> list[int]:
     """The score of the phrase of each word."""
-    children = _group_children(sentence)
 
     def score(position: int) -> int:
-        total = score_word(sentence.words[position])
-        for child in children[position]:
+        total, children = score_word(sentence.words[position]), sentence.children[position]
+        for child in children:
             opposed = sentence.relations[child] == "ccomp" and sentence.words[position] in _OPPOSING_VERBS
             total += -score(child) if opposed else score(child)
-        negations = sum(sentence.words[child] in _NEGATING_WORDS for child in children[position])
+        negations = sum(sentence.words[child] in _NEGATING_WORDS for child in children)
         return -total if negations % 2 else total
 
     return [score(position) for position in range(len(sentence.words))]
-
-
-def _find_spans(sentence: Sentence) -> list[tuple[int, int, int]]:
-    """For each word the start, the stop (exclusive) and the number of words of its phrase."""
-    children = _group_children(sentence)
-
-    def members(position: int) -> list[int]:
-        return [position, *(word for child in children[position] for word in members(child))]
-
-    phrases = [members(position) for position in range(len(sentence.words))]
-    return [(min(phrase), max(phrase) + 1, len(phrase)) for phrase in phrases]
-
-
-def _group_children(sentence: Sentence) -> list[list[int]]:
-    """For each word the positions of the words that depend on it."""
-    children: list[list[int]] = [[] for _ in sentence.words]
-    for position, head in enumerate(sentence.heads):
-        if head >= 0:
-            children[head].append(position)
-    return children
