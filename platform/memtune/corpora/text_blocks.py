@@ -106,6 +106,20 @@ def has_lone_surrogate(text: str) -> bool:
     return False
 
 
+def group_texts(texts: Iterable[str], characters: int) -> Iterator[list[str]]:
+    """Lists of texts that have at most so many characters together, or of one text."""
+    group: list[str] = []
+    size = 0
+    for text in texts:
+        if group and size + len(text) > characters:
+            yield group
+            group, size = [], 0
+        group.append(text)
+        size += len(text)
+    if group:
+        yield group
+
+
 class FormatOptions(Value):
     """Base of a format's options, which commands give as texts."""
 

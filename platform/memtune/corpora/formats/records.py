@@ -27,6 +27,7 @@ from memtune.corpora.text_blocks import (
     Block,
     Format,
     FormatOptions,
+    group_texts,
     has_lone_surrogate,
     shorten,
     split_lines,
@@ -129,7 +130,7 @@ def make_record_blocks(texts: Iterable[str], options: RecordOptions, name: str) 
         paragraphs = (split_paragraphs(_check_text(text, name).splitlines(), name) for text in texts)
         yield from make_prose_blocks(chain.from_iterable(paragraphs), ProseOptions())
         return
-    for group in _group_texts(texts):
+    for group in group_texts(texts, _BLOCK_CHARACTERS):
         yield from _split_texts(group, name)
 
 
@@ -139,20 +140,6 @@ def _check_text(text: str, name: str) -> str:
     if has_lone_surrogate(text):
         raise CorpusError(f"{name}: a lone surrogate in {shorten(ascii(text))}, which no text may hold")
     return text
-
-
-def _group_texts(texts: Iterable[str]) -> Iterator[list[str]]:
-    """Lists of texts of a bounded length together."""
-    group: list[str] = []
-    characters = 0
-    for text in texts:
-        group.append(text)
-        characters += len(text) + 1
-        if characters > _BLOCK_CHARACTERS:
-            yield group
-            group, characters = [], 0
-    if group:
-        yield group
 
 
 def _split_texts(texts: list[str], name: str) -> Iterator[Block]:

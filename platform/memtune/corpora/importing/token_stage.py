@@ -53,12 +53,8 @@ def choose_tokeniser(
         with closing(LineReader(choice.path)) as reader:
             content = reader.read_content(_MAX_FILE_BYTES, "give a smaller tokenizer.json")
         try:
-            document = content.decode()
-        except UnicodeDecodeError:
-            raise CorpusError(f"the tokeniser {choice.path} is not UTF-8; give a tokenizer.json") from None
-        try:
-            return make_tokeniser("subwords", document)
-        except CorpusError as error:
+            return make_tokeniser("subwords", content.decode())
+        except (CorpusError, UnicodeDecodeError) as error:
             raise CorpusError(f"{choice.path}: {error}") from None
     if "train" not in counters:
         raise CorpusError(

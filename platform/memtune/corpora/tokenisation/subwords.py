@@ -9,6 +9,7 @@ import base64
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from functools import partial
 from threading import Thread
@@ -18,6 +19,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from typing_extensions import override
 
 from memtune.corpora.store.vocabulary import EOS, UNK
+from memtune.corpora.text_blocks import group_texts
 from memtune.corpora.tokenisation.tokeniser import Tokeniser
 from memtune.errors import CorpusError
 
@@ -90,30 +92,17 @@ class SubwordTokeniser(Tokeniser):
 
     def encode_texts(self, texts: Sequence[str]) -> list[list[int]]:
         """The tokeniser's own ids of each text. Raises CorpusError."""
+        characters = max(map(len, texts), default=0)
+        if characters * self._growth > _MAX_CALL_CHARACTERS:
+            raise CorpusError(
+                f"the tokeniser may make {characters * self._growth:,} characters of a text of "
+                f"{characters:,}, more than {_MAX_CALL_CHARACTERS:,}; split long lines"
+            )
         encoded: list[list[int]] = []
-        for group in self._group_texts(texts):
+        for group in group_texts(texts, _MAX_CALL_CHARACTERS // self._growth):
             encode = partial(self._tokenizer.encode_batch_fast, group, add_special_tokens=False)
             encoded += (each.ids for each in _run_bounded(encode, sum(map(len, group))))
         return encoded
-
-    def _group_texts(self, texts: Sequence[str]) -> Iterator[list[str]]:
-        """Texts that take a bounded memory together. Raises CorpusError for a text that is too long."""
-        group: list[str] = []
-        characters = 0
-        for text in texts:
-            longest = len(text) * self._growth
-            if longest > _MAX_CALL_CHARACTERS:
-                raise CorpusError(
-                    f"the tokeniser may make {longest:,} characters of a text of {len(text):,}, more than "
-                    f"{_MAX_CALL_CHARACTERS:,}; split long lines"
-                )
-            if group and characters + longest > _MAX_CALL_CHARACTERS:
-                yield group
-                group, characters = [], 0
-            group.append(text)
-            characters += longest
-        if group:
-            yield group
 
     @override
     def split(self, words: Sequence[str]) -> list[str]:
@@ -162,31 +151,26 @@ def _run_bounded(encode: Callable[[], list[Any]], characters: int) -> list[Any]:
 
     Native code cannot be interrupted. It runs in a daemon thread, which ends with the process.
     """
-    results: list[list[Any]] = []
-    errors: list[CorpusError] = []
+    result: Future[list[Any]] = Future()
 
     def run() -> None:
         try:
-            with _translate_errors("cannot split this text"):
-                results.append(encode())
-        except CorpusError as error:
-            errors.append(error)
+            result.set_result(encode())
+        except BaseException as error:  # a panic in Rust is not an Exception
+            result.set_exception(error)
 
     limit = _BASE_CPU_SECONDS + characters / _MIN_CHARACTERS_PER_CPU_SECOND
     start = time.process_time()  # processor time, which a busy machine does not change
-    thread = Thread(target=run, daemon=True)
-    thread.start()
-    while thread.is_alive():
-        thread.join(_POLL_SECONDS)
-        if thread.is_alive() and time.process_time() - start > limit:
+    Thread(target=run, daemon=True).start()
+    while wait([result], _POLL_SECONDS).not_done:
+        if time.process_time() - start > limit:
             raise CorpusError(
                 f"the tokeniser takes more than {limit:.0f} s of processor time for {characters:,} "
                 "characters; simplify the regular expression in its pre_tokenizer or normalizer, or split "
                 "long lines"
             )
-    if errors:
-        raise errors[0]
-    return results[0]
+    with _translate_errors("cannot split this text"):
+        return result.result()
 
 
 def train_subwords(kind: Literal["bpe", "unigram"], size: int, texts: Iterable[str]) -> SubwordTokeniser:
