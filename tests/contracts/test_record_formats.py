@@ -291,7 +291,7 @@ def test_the_splits_of_a_data_set_are_found_by_name(tmp_path, plain_digest):
 
 
 def test_records_without_a_named_column_are_refused_with_the_fix(tmp_path):
-    with pytest.raises(CorpusError, match=r"name its text: DataSet\(data, column=...\)"):
+    with pytest.raises(CorpusError, match=r"name the column of records: DataSet\(data, column=...\)"):
         import_digest(dict.fromkeys(SPLITS, DATA_SETS["records"]), tmp_path)
 
 

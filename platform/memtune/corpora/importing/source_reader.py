@@ -112,10 +112,8 @@ class SourceReader:
                 for block in self._read_blocks(source, reader, split):
                     self._add_block(block, counter, split)
                 record = _make_record(source, reader)
-        elif isinstance(source, DataSet):
-            record = self._read_data_set(source, counter, split)
         else:
-            record = self._read_sentences(source, counter, split)
+            record = self._read_data(source, counter, split)
         counter.merge()
         if not counter.word_count:
             skipped = "".join(
@@ -171,62 +169,51 @@ class SourceReader:
                 ) from None
             file.check_bad_share()
 
-    def _read_data_set(self, source: DataSet, counter: SplitCounter, split: str) -> SourceRecord:
-        content = ContentDigest()
-
-        def texts() -> Iterator[str]:
-            for text in source.read_texts():
-                content.add(f"{text}\n".encode(errors="surrogatepass"))
-                yield text
-
-        self._count_blocks(
-            make_record_blocks(texts(), source.options, "the data set"), counter, split, content
-        )
-        return SourceRecord(
-            name="data set",
-            format="data set",
-            sha256=content.sha256,
-            bytes=content.bytes,
-            options=source.options.model_dump(mode="json"),
-        )
-
-    def _read_sentences(
-        self, sentences: Iterable[Sequence[str] | Example], counter: SplitCounter, split: str
+    def _read_data(
+        self, source: DataSet | Iterable[Sequence[str] | Example], counter: SplitCounter, split: str
     ) -> SourceRecord:
-        text = ContentDigest()
-
-        def examples() -> Iterator[Example]:
-            for item in sentences:
-                if isinstance(item, Mapping):
-                    raise CorpusError(
-                        "a record instead of a sentence; name its text: DataSet(data, column=...), or "
-                        "find_splits(data_sets) for several splits"
-                    )
-                if isinstance(item, str) or not isinstance(item, Example | Iterable):
-                    raise CorpusError(
-                        f"the {split} split: a sentence is a list of words, got {describe_value(item)}; "
-                        "split texts into words, or name their column with DataSet(data, column=...)"
-                    )
-                example = item if isinstance(item, Example) else Example((item,))
-                for sentence in example.sentences:
-                    # make_blocks refuses numbers and lone surrogates with a message; the digest accepts them.
-                    text.add(f"{' '.join(map(str, sentence))}\n".encode(errors="surrogatepass"))
-                yield example
-
-        self._count_blocks(make_blocks(examples()), counter, split, text)
-        return SourceRecord(name="sentences", format="sentences", sha256=text.sha256, bytes=text.bytes)
-
-    def _count_blocks(
-        self, blocks: Iterable[Block], counter: SplitCounter, split: str, content: ContentDigest
-    ) -> None:
+        """Counts the words of a data set or of sentences."""
+        content = ContentDigest()
+        if isinstance(source, DataSet):
+            name, options = "data set", source.options.model_dump(mode="json")
+            blocks = make_record_blocks(_hash_texts(source, content), source.options, "the data set")
+        else:
+            name, options = "sentences", {}
+            blocks = make_blocks(_hash_sentences(source, split, content))
         for block in blocks:
             self._add_block(block, counter, split)
             if self.progress:
                 self.progress(content.bytes, None, split)
+        return SourceRecord(
+            name=name, format=name, sha256=content.sha256, bytes=content.bytes, options=options
+        )
 
     def _add_block(self, block: Block, counter: SplitCounter, split: str) -> None:
         self.tables.add(split, block.annotations, counter.sentence_count)
         counter.add(block)
+
+
+def _hash_texts(source: DataSet, content: ContentDigest) -> Iterator[str]:
+    for text in source.read_texts():
+        content.add(f"{text}\n".encode(errors="surrogatepass"))
+        yield text
+
+
+def _hash_sentences(
+    sentences: Iterable[Sequence[str] | Example], split: str, content: ContentDigest
+) -> Iterator[Example]:
+    for item in sentences:
+        if isinstance(item, str | Mapping) or not isinstance(item, Example | Iterable):
+            raise CorpusError(
+                f"the {split} split: a sentence is a list of words, got {describe_value(item)}; split texts "
+                "into words, or name the column of records: DataSet(data, column=...), or "
+                "find_splits(data_sets)"
+            )
+        example = item if isinstance(item, Example) else Example((item,))
+        for sentence in example.sentences:
+            # make_blocks refuses numbers and lone surrogates with a message; the digest accepts them.
+            content.add(f"{' '.join(map(str, sentence))}\n".encode(errors="surrogatepass"))
+        yield example
 
 
 def _open_files(source: TextFile, reader: LineReader) -> Iterator[LineReader]:
