@@ -26,7 +26,6 @@ from typing_extensions import override
 from memtune.corpora.batching.batches import BOUNDARY, TaskPlan
 from memtune.corpora.batching.protocols import Protocol
 from memtune.corpora.store.corpus import Corpus, Split
-from memtune.corpora.store.vocabulary import UNK
 from memtune.errors import CorpusError
 from memtune.models.architecture import LanguageModel, RecurrentState
 from memtune.number_format import format_count
@@ -171,31 +170,9 @@ class QuestionTask(Task[LanguageModel, Any]):
                 f'has them: corpus = "{corpus.name.partition("+")[0]}+QUESTIONS"'
             )
         self.question_corpus = questions
-        self.ids_V = corpus.map_question_ids()
-        self.known_V = self.ids_V >= 0
+        self.ids_V = corpus.map_question_ids(refuse_missing=True)
         self.unknown_id = corpus.vocabulary.unknown_id
-        if self.unknown_id is None:
-            self._check_unknown_words()
-        else:
-            self.known_V &= self.ids_V != self.unknown_id
-            self.ids_V = np.where(self.ids_V < 0, self.unknown_id, self.ids_V)
-
-    def _check_unknown_words(self) -> None:
-        """Raise CorpusError if the text's vocabulary lacks words of the questions; it has no `<unk>`."""
-        words = zip(
-            self.question_corpus.vocabulary.tokens,
-            self.question_corpus.vocabulary.counts,
-            self.known_V,
-            strict=True,
-        )
-        missing = [word for word, count, known in words if not known and (count or word != UNK)]
-        if missing:
-            count = format_count(len(missing), "word")
-            raise CorpusError(
-                f'the questions of "{self.question_corpus.name}" have {count} that the text lacks, such as '
-                f"\"{missing[0]}\", and the text's vocabulary has no {UNK}; use questions in the text's "
-                "words, or import the text with --unknown map"
-            )
+        self.known_V = self.ids_V != (-1 if self.unknown_id is None else self.unknown_id)
 
     def check_answerable(self, split: str) -> None:
         """Raise CorpusError for a split without questions, or without answerable questions."""

@@ -223,7 +223,7 @@ def test_words_are_looked_up_as_written_then_in_lower_case_then_in_any_case(impo
         "dogs": here("dogs"),
         "bark": here("bark"),
         "CATS": here("cats"),
-        "rains": -1,
+        "rains": here("<unk>"),
     }
 
 

@@ -18,7 +18,6 @@ from torch import Tensor
 
 from memtune.corpora.batching.batches import BOUNDARY, GroupedPlan, Positions, TreeBatch
 from memtune.corpora.store.corpus import Corpus, Split
-from memtune.corpora.store.vocabulary import UNK
 from memtune.errors import ConfigurationError, CorpusError
 from memtune.number_format import format_count
 from memtune.values import Value
@@ -80,16 +79,8 @@ class Treebank:
         heads, relations = _read_tree_columns(questions, split)
         places = {label: index for index, label in enumerate(_get_relation_labels(corpus))}
         labels = np.array([places.get(label, MISSING) for label in _get_relation_labels(questions)], np.int64)
-        ids, unknown = corpus.map_question_ids(), corpus.vocabulary.unknown_id
-        unmapped = (ids < 0) & (np.array(questions.vocabulary.counts) > 0)
-        if unknown is None and unmapped.any():
-            missing = questions.vocabulary.tokens[int(np.argmax(unmapped))]
-            raise CorpusError(
-                f'corpus "{corpus.name}" has neither {UNK} nor "{missing}", which its questions have; import '
-                "its text with min_count = 2 or more"
-            )
-        known = np.where(ids < 0, unknown or 0, ids)
-        return cls(questions[split], heads, labels[relations], len(places), unknown, known)
+        ids, unknown = corpus.map_question_ids(refuse_missing=True), corpus.vocabulary.unknown_id
+        return cls(questions[split], heads, labels[relations], len(places), unknown, ids)
 
     @property
     def nonempty_sentences(self) -> Positions:

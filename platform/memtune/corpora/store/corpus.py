@@ -19,7 +19,7 @@ from memtune.corpora.store.arrow_files import ShardArrays, map_file, view_shard
 from memtune.corpora.store.corpus_store import CorpusStore
 from memtune.corpora.store.manifest import Manifest, StoredFile
 from memtune.corpora.store.node_cache import ensure_verified, resolve_cache_folder
-from memtune.corpora.store.vocabulary import Vectors, Vocabulary
+from memtune.corpora.store.vocabulary import UNK, Vectors, Vocabulary
 from memtune.errors import CorpusError, StorageError, did_you_mean
 from memtune.number_format import format_count
 from memtune.values import digest
@@ -136,28 +136,39 @@ class Corpus:
             for heads, relations in zip(batch.column("heads"), batch.column("relations"), strict=True):
                 yield tuple(heads.as_py()), tuple(labels[relation] for relation in relations.as_py())
 
-    def map_question_ids(self) -> npt.NDArray[np.int64]:
-        """The id in this corpus of each token of the questions' vocabulary, (tokens,), -1 for a missing one.
+    def map_question_ids(self, *, refuse_missing: bool = False) -> npt.NDArray[np.int64]:
+        """The id in this corpus of each token of the questions' vocabulary, (tokens,).
 
         A missing token is looked up in lower case, then without regard to case, the most frequent spelling
-        first. A word that the import replaced by `<unk>` is `<unk>` here too. Raises
-        CorpusError when there are no questions.
+        first, and is `<unk>` else; -1 where this vocabulary has none. Raises CorpusError when there are no
+        questions, and with `refuse_missing` for words that are missing without an `<unk>`.
         """
         questions = self.questions
         if questions is None:
             raise CorpusError(
                 f'{self.name} has no annotations; join a corpus that has: "{self.name}+QUESTIONS"'
             )
-        ids = self.vocabulary.ids
+        ids, unknown = self.vocabulary.ids, self.vocabulary.unknown_id
         folded: dict[str, int] = {}
         for token, number in ids.items():
             folded.setdefault(token.casefold(), number)
 
         def find_id(token: str) -> int:
             exact = (ids[spelling] for spelling in (token, token.lower()) if spelling in ids)
-            return next(exact, folded.get(token.casefold(), -1))
+            return next(exact, folded.get(token.casefold(), -1 if unknown is None else unknown))
 
-        return np.fromiter((find_id(token) for token in questions.vocabulary.tokens), np.int64)
+        asked = questions.vocabulary
+        found = np.fromiter((find_id(token) for token in asked.tokens), np.int64)
+        words = zip(asked.tokens, asked.counts, found, strict=True)
+        missing = [word for word, count, id in words if id < 0 and (count or word != UNK)]
+        if missing and refuse_missing:
+            count = format_count(len(missing), "word")
+            raise CorpusError(
+                f'the questions of "{questions.name}" have {count} that the text lacks, such as '
+                f"\"{missing[0]}\", and the text's vocabulary has no {UNK}; use questions in the text's "
+                "words, or import the text with --unknown map"
+            )
+        return found
 
 
 def open_corpus(

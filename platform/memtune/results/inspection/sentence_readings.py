@@ -118,10 +118,7 @@ def _open_corpus(
     if model.corpus.manifest.tokeniser is not None:
         return read_other_text(model.corpus, name, split, model.settings.corpus_store)[0], None
     other = open_corpus(name, model.settings.corpus_store)
-    ids = replace(model.corpus, joined=other).map_question_ids()
-    if UNK in model.corpus.vocabulary:
-        ids = np.where(ids < 0, model.corpus.vocabulary.get_id(UNK), ids)
-    return other, ids
+    return other, replace(model.corpus, joined=other).map_question_ids()
 
 
 def _iterate_split(corpus: Corpus, name: str, ids: NDArray[np.int64] | None) -> Iterator[InspectedSentence]:
