@@ -40,12 +40,6 @@ class AgreementConfig(QuestionTaskConfig):
         "questions, with the state carried from one sentence to the next",
     )
 
-    @property
-    @override
-    def label(self) -> str:
-        variant = self.kind if self.context == "sentence" else f"{self.kind} context={self.context}"
-        return f"{variant} by {self.objective}"
-
     @override
     def open_questions(self, corpus: Corpus, protocol: Protocol) -> "Agreement":
         return Agreement(corpus, protocol, self.objective, self.context)

@@ -41,12 +41,6 @@ class CompletionConfig(QuestionTaskConfig):
         "sentence's probability, as Mirowski and Vlachos (2015) do; they are read as `<unk>` either way",
     )
 
-    @property
-    @override
-    def label(self) -> str:
-        variant = self.kind if self.unknown == "count" else f"{self.kind} unknown={self.unknown}"
-        return f"{variant} by {self.objective}"
-
     @override
     def open_questions(self, corpus: Corpus, protocol: Protocol) -> "Completion":
         return Completion(corpus, protocol, self.objective, self.unknown)

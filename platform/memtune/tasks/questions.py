@@ -131,6 +131,13 @@ class QuestionTaskConfig(TextTaskConfig):
     objective: Literal[Objective.PERPLEXITY, Objective.ACCURACY] = Objective.ACCURACY
     """The figure that compares trials, stops them early and anneals the learning rate."""
 
+    @property
+    @override
+    def label(self) -> str:
+        options = self.model_dump(exclude={"kind", "objective"}, exclude_defaults=True)
+        changed = (f" {name}={value}" for name, value in options.items())
+        return f"{self.kind}{''.join(changed)} by {self.objective}"
+
     @override
     def is_evaluable(self, corpus: Corpus, protocol: Protocol, split: str) -> bool:
         has_questions = corpus.questions is not None and split in corpus.questions.annotations.get(

@@ -15,6 +15,7 @@ from memtune.corpora.store.corpus_store import CorpusStore
 from memtune.corpora.store.manifest import Manifest, StoredFile, check_name
 from memtune.corpora.store.node_cache import resolve_cache_folder
 from memtune.errors import CorpusError, StorageError
+from memtune.objective import Objective
 from memtune.values import Value
 
 
@@ -153,15 +154,11 @@ class TextUnits:
 
         The end of a sentence counts as a word, so that a model of words has its perplexity per token.
         """
-        return _exponentiate(loss * self.tokens / (self.words + self.sentences))
+        return Objective.PERPLEXITY.compute_figure(loss * self.tokens / (self.words + self.sentences))
 
     def compute_byte_perplexity(self, loss: float) -> float:
         """Perplexity per byte of a loss in nats per token."""
-        return _exponentiate(loss * self.tokens / self.bytes)
-
-
-def _exponentiate(nats: float) -> float:
-    return math.exp(nats) if nats < 700 else math.inf  # exp overflows float64 above 709
+        return Objective.PERPLEXITY.compute_figure(loss * self.tokens / self.bytes)
 
 
 def count_text_units(corpus: Corpus, split: str) -> TextUnits:
