@@ -25,7 +25,7 @@ from torch.nn.functional import cross_entropy
 from torch.utils.hooks import RemovableHandle
 from typing_extensions import override
 
-from memtune.corpora.batching.batches import DeviceBatch, GroupedPlan, Positions
+from memtune.corpora.batching.batches import DeviceBatch, Positions, TaskPlan
 from memtune.corpora.batching.protocols import Protocol
 from memtune.corpora.store.corpus import Corpus, Split
 from memtune.corpora.store.vocabulary import Vectors
@@ -172,7 +172,7 @@ class Classification(Task[Classifier, LabelledBatch]):
         ]
 
     @override
-    def training_plan(self, seed: int, epoch: int) -> GroupedPlan[LabelledBatch]:
+    def training_plan(self, seed: int, epoch: int) -> TaskPlan[LabelledBatch]:
         random = np.random.default_rng((seed, epoch))
         shuffled = random.permutation(len(self.training_examples))
         order = _sort_within_pools(
@@ -181,7 +181,7 @@ class Classification(Task[Classifier, LabelledBatch]):
         bounds = np.append(np.arange(0, len(order), self._batch_size), len(order))
         batches = random.permutation(len(bounds) - 1)
         examples = self.training_examples
-        return GroupedPlan(order, bounds, examples.label_count, examples.batch, batches)
+        return TaskPlan(bounds, examples.label_count, examples.batch, order, batches)
 
     @override
     def loss(
@@ -254,7 +254,7 @@ def _sort_within_pools(lengths_E2: Positions, shuffled: Positions, pool: int) ->
     return shuffled[np.lexsort((other, longest, pools))]
 
 
-def _build_evaluation_plan(examples: Examples) -> GroupedPlan[LabelledBatch]:
+def _build_evaluation_plan(examples: Examples) -> TaskPlan[LabelledBatch]:
     """All examples sorted by length, in batches of at most EVALUATION_BATCH_WORDS words or of one example."""
     order = _sort_within_pools(examples.lengths_E2, np.arange(len(examples)), len(examples))
     bounds = [0]
@@ -264,7 +264,7 @@ def _build_evaluation_plan(examples: Examples) -> GroupedPlan[LabelledBatch]:
         first = bounds[-1]
         words = longest[first:] * np.arange(1, len(order) - first + 1)
         bounds.append(first + max(1, int(np.searchsorted(words, EVALUATION_BATCH_WORDS, side="right"))))
-    return GroupedPlan(order, np.array(bounds), examples.label_count, examples.batch)
+    return TaskPlan(np.array(bounds), examples.label_count, examples.batch, order)
 
 
 def find_annotated_splits(corpus: Corpus, kind: str, protocol: Protocol) -> list[str]:

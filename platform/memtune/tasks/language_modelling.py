@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from typing_extensions import override
 
-from memtune.corpora.batching.batches import GroupedPlan, TreeBatch
+from memtune.corpora.batching.batches import TaskPlan, TreeBatch
 from memtune.corpora.batching.protocols import Batch, Plan, Protocol, TextProtocol, TreeProtocol
 from memtune.corpora.batching.tree_protocol import Treebank
 from memtune.corpora.probes import PREFIX, UNASKED
@@ -174,7 +174,7 @@ class TreeLanguageModelling(Task[LanguageModel, TreeBatch]):
         model.set_word_counts(self.corpus.vocabulary.counts)
 
     @override
-    def training_plan(self, seed: int, epoch: int) -> GroupedPlan[TreeBatch]:
+    def training_plan(self, seed: int, epoch: int) -> TaskPlan[TreeBatch]:
         return self.protocol.training_plan(self._training_trees, seed, epoch)
 
     @override

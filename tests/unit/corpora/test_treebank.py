@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from memtune.corpora.batching.batches import GroupedPlan, TreeBatch
+from memtune.corpora.batching.batches import TaskPlan, TreeBatch
 from memtune.corpora.batching.tree_protocol import Treebank, TreeProtocol
 from memtune.errors import ConfigurationError, CorpusError
 from tests.golden.tiny_trees import Sentence, make_treebank, make_trees_of_every_shape
@@ -22,7 +22,7 @@ def trees() -> Treebank:
     return make_treebank(SENTENCES, UNKNOWN)
 
 
-def list_batches(plan: GroupedPlan[TreeBatch]) -> list[TreeBatch]:
+def list_batches(plan: TaskPlan[TreeBatch]) -> list[TreeBatch]:
     return [plan.batch(index) for index in range(len(plan))]
 
 

@@ -8,7 +8,7 @@ Shapes: B batch rows, T time; N nodes, the boundary of sentences first; W = N - 
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 import torch
@@ -94,33 +94,18 @@ class TreeBatch(DeviceBatch):
 BatchT_co = TypeVar("BatchT_co", covariant=True)
 
 
-class TaskPlan(Protocol[BatchT_co]):
-    """The batches of one epoch of training, or of one evaluation, in their order."""
-
-    @property
-    def token_count(self) -> int:
-        """Number of predicted tokens of all batches."""
-
-    def __len__(self) -> int:
-        """Number of batches."""
-
-    def batch(self, index: int) -> BatchT_co:
-        """The batch at an index from 0; it does not read the earlier batches."""
-
-
-Plan = TaskPlan[Batch]
-
-
 @dataclass(frozen=True)
-class GroupedPlan(Generic[BatchT_co]):
-    """Items, such as sentences, cut into batches."""
+class TaskPlan(Generic[BatchT_co]):
+    """The batches of one epoch of training, or of one evaluation: items, such as sentences, in groups."""
 
-    items: Positions
     bounds: Positions
     """Where each batch starts among the items, and the number of items."""
     token_count: int
+    """Number of predicted tokens of all batches."""
     make_batch: Callable[[Positions], BatchT_co]
     """Makes the batch of some items."""
+    items: Positions | None = None
+    """The items in order; None for the numbers from 0."""
     order: Positions | None = None
     """The order of the batches; None for that of the items."""
 
@@ -131,11 +116,15 @@ class GroupedPlan(Generic[BatchT_co]):
     def get_items(self, index: int) -> Positions:
         """The items of the batch at an index from 0."""
         place = index if self.order is None else self.order[index]
-        return self.items[self.bounds[place] : self.bounds[place + 1]]
+        start, stop = self.bounds[place : place + 2]
+        return np.arange(start, stop) if self.items is None else self.items[start:stop]
 
     def batch(self, index: int) -> BatchT_co:
         """The batch at an index from 0; it does not read the earlier batches."""
         return self.make_batch(self.get_items(index))
+
+
+Plan = TaskPlan[Batch]
 
 
 def shift_targets(targets_BT: Positions) -> Positions:

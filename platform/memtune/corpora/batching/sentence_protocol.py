@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from pydantic import Field, model_validator
 
-from memtune.corpora.batching.batches import BOUNDARY, Batch, GroupedPlan, Plan, Positions, shift_targets
+from memtune.corpora.batching.batches import BOUNDARY, Batch, Plan, Positions, TaskPlan, shift_targets
 from memtune.corpora.store.corpus import Split
 from memtune.errors import ConfigurationError
 from memtune.number_format import format_count
@@ -159,7 +159,7 @@ def _cut_sentences(
     split: Split, sentences: Positions, bounds: Positions, order: Positions | None = None
 ) -> Plan:
     token_count = int(split.lengths[sentences].sum(dtype=np.int64))
-    return GroupedPlan(sentences, bounds, token_count, partial(_make_batch, split), order)
+    return TaskPlan(bounds, token_count, partial(_make_batch, split), sentences, order)
 
 
 def _make_batch(split: Split, sentences: Positions) -> Batch:

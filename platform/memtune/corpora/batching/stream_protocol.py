@@ -11,7 +11,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from memtune.corpora.batching.batches import BOUNDARY, Batch, GroupedPlan, Plan, Positions
+from memtune.corpora.batching.batches import BOUNDARY, Batch, Plan, Positions, TaskPlan
 from memtune.corpora.store.corpus import Split
 from memtune.values import Value
 
@@ -80,13 +80,13 @@ class StreamProtocol(Value):
         if self.shuffled_windows:
             words = np.random.default_rng((seed, epoch)).permutation(split.token_count)
             bounds = np.append(np.arange(0, len(words), self.batch_size), len(words))
-            return GroupedPlan(words, bounds, len(words), partial(_make_window_batch, split, self.length))
+            return TaskPlan(bounds, len(words), partial(_make_window_batch, split, self.length), words)
         random = np.random.default_rng((seed, epoch)) if self.random_lengths else None
-        return _StreamPlan(split, self.batch_size, self.length, random)
+        return _make_stream_plan(split, self.batch_size, self.length, random)
 
     def evaluation_plan(self, split: Split, batch_tokens: int = EVALUATION_STREAM_TOKENS) -> Plan:
         """All of a split as one row, `batch_tokens` tokens at a time."""
-        return _StreamPlan(split, 1, batch_tokens)
+        return _make_stream_plan(split, 1, batch_tokens)
 
     def text_plan(self, split: Split) -> Plan:
         """The predictions of `evaluation_plan`, which are in the order of the text already."""
@@ -100,50 +100,37 @@ def _read_text(split: Split, positions: Positions) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(text[:, :-1].copy()), torch.from_numpy(text[:, 1:].copy())
 
 
-class _StreamPlan:
-    def __init__(
-        self, split: Split, rows: int, length: int, random: np.random.Generator | None = None
-    ) -> None:
-        self._split = split
-        self._length = length
-        size, self._longer_row_count = divmod(split.token_count, rows)
-        self._columns = size + (self._longer_row_count > 0)
-        index = np.arange(rows)
-        self._starts = index * size + np.minimum(index, self._longer_row_count)
-        self._scales_learning_rate = random is not None
-        ends = np.arange(length, self._columns, length) if random is None else self._draw_batch_ends(random)
-        self._bounds = [0, *ends.tolist(), self._columns]
+def _make_stream_plan(
+    split: Split, rows: int, length: int, random: np.random.Generator | None = None
+) -> Plan:
+    """The text as rows that are read in parallel, `length` columns per batch or numbers drawn by `random`."""
+    size, longer_row_count = divmod(split.token_count, rows)
+    columns = size + (longer_row_count > 0)
+    index = np.arange(rows)
+    starts = index * size + np.minimum(index, longer_row_count)
+    ends = np.arange(length, columns, length) if random is None else _draw_batch_ends(columns, length, random)
 
-    def _draw_batch_ends(self, random: np.random.Generator) -> Positions:
-        """The columns at which all batches but the last one end."""
-        most = self._columns // MIN_LENGTH_TOKENS + 1
-        means = np.where(random.random(most) < FULL_LENGTH_PROBABILITY, self._length, self._length / 2)
-        drawn = random.normal(means, LENGTH_STANDARD_DEVIATION_TOKENS).astype(np.int64)
-        ends = np.cumsum(np.maximum(MIN_LENGTH_TOKENS, drawn))
-        return ends[ends < self._columns]
-
-    @property
-    def token_count(self) -> int:
-        return self._split.token_count
-
-    def __len__(self) -> int:
-        return len(self._bounds) - 1
-
-    def batch(self, index: int) -> Batch:
-        first, stop = self._bounds[index : index + 2]
-        inputs_BT, targets_BT = _read_text(self._split, self._starts[:, None] + np.arange(first - 1, stop))
-        mask_BT = self._make_mask(stop - first) if stop == self._columns else None
+    def make_batch(columns_T: Positions) -> Batch:
+        first, stop = int(columns_T[0]), int(columns_T[-1]) + 1
+        inputs_BT, targets_BT = _read_text(split, starts[:, None] + np.arange(first - 1, stop))
+        mask_BT = None
+        if longer_row_count and stop == columns:  # the other rows are one token shorter
+            mask_BT = torch.ones_like(targets_BT, dtype=torch.bool)
+            mask_BT[longer_row_count:, -1] = False
         count = targets_BT.numel() if mask_BT is None else int(mask_BT.sum())
-        scale = (stop - first) / self._length if self._scales_learning_rate else 1.0
-        return Batch(inputs_BT, targets_BT, mask_BT, index > 0, count, scale)
+        scale = 1.0 if random is None else (stop - first) / length
+        return Batch(inputs_BT, targets_BT, mask_BT, first > 0, count, scale)
 
-    def _make_mask(self, width: int) -> Tensor | None:
-        """False in the last column of rows that are one token shorter; None when there are none."""
-        if not self._longer_row_count:
-            return None
-        mask_BT = torch.ones(len(self._starts), width, dtype=torch.bool)
-        mask_BT[self._longer_row_count :, -1] = False
-        return mask_BT
+    return TaskPlan(np.concatenate(([0], ends, [columns])), split.token_count, make_batch)
+
+
+def _draw_batch_ends(columns: int, length: int, random: np.random.Generator) -> Positions:
+    """The columns at which all batches but the last one end."""
+    most = columns // MIN_LENGTH_TOKENS + 1
+    means = np.where(random.random(most) < FULL_LENGTH_PROBABILITY, length, length / 2)
+    drawn = random.normal(means, LENGTH_STANDARD_DEVIATION_TOKENS).astype(np.int64)
+    ends = np.cumsum(np.maximum(MIN_LENGTH_TOKENS, drawn))
+    return ends[ends < columns]
 
 
 def _make_window_batch(split: Split, length: int, words: Positions) -> Batch:

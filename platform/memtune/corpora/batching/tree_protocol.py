@@ -16,7 +16,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from memtune.corpora.batching.batches import BOUNDARY, GroupedPlan, Positions, TreeBatch
+from memtune.corpora.batching.batches import BOUNDARY, Positions, TaskPlan, TreeBatch
 from memtune.corpora.store.corpus import Corpus, Split
 from memtune.errors import ConfigurationError, CorpusError
 from memtune.number_format import format_count
@@ -210,7 +210,7 @@ class TreeProtocol(Value):
         """Tokens in the longest row of a training batch, which is the longest sentence."""
         return longest_sentence
 
-    def training_plan(self, trees: Treebank, seed: int, epoch: int) -> GroupedPlan[TreeBatch]:
+    def training_plan(self, trees: Treebank, seed: int, epoch: int) -> TaskPlan[TreeBatch]:
         """One epoch of training, shuffled by (seed, epoch)."""
         sentences = np.random.default_rng((seed, epoch)).permutation(trees.nonempty_sentences)
         batches = -(-len(sentences) // self.batch_size)
@@ -219,7 +219,7 @@ class TreeProtocol(Value):
 
     def evaluation_plan(
         self, trees: Treebank, batch_words: int = EVALUATION_BATCH_WORDS
-    ) -> GroupedPlan[TreeBatch]:
+    ) -> TaskPlan[TreeBatch]:
         """All sentences in their order, in batches of about `batch_words` words."""
         sentences = trees.nonempty_sentences
         batch = np.cumsum(trees.split.lengths[sentences], dtype=np.int64) // batch_words
@@ -229,9 +229,9 @@ class TreeProtocol(Value):
 
 def _cut_sentences(
     trees: Treebank, sentences: Positions, bounds: Positions, count_unknown: bool
-) -> GroupedPlan[TreeBatch]:
+) -> TaskPlan[TreeBatch]:
     """Raises CorpusError when no word counts."""
     token_count = trees.word_count - (0 if count_unknown else trees.count_unknown_words())
     if not token_count:
         raise CorpusError(f'"{trees.split.name}" has no words to predict')
-    return GroupedPlan(sentences, bounds, token_count, partial(trees.batch, count_unknown=count_unknown))
+    return TaskPlan(bounds, token_count, partial(trees.batch, count_unknown=count_unknown), sentences)
