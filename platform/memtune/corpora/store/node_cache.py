@@ -194,28 +194,23 @@ def evict(cache: Path, folder: Path, needed_bytes: int) -> None:
             if path.is_dir() and path != folder
         }
         excess = sum(others.values()) + needed_bytes - read_byte_limit(cache)
-        uses = {path: _lock_path(path) for path in others}
-        last_use = {path: use.stat().st_mtime if use.exists() else 0.0 for path, use in uses.items()}
-        for path in sorted(others, key=lambda path: last_use[path]):
+        for path in sorted(others, key=_read_last_use):
             if excess <= 0:
                 return
-            with _try_exclusive_lock(path) as free:
-                if free:
-                    shutil.rmtree(path)
-                    excess -= others[path]
+            lock = os.open(_lock_path(path), os.O_RDWR | os.O_CREAT, 0o666)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(path)
+                excess -= others[path]
+            except BlockingIOError:  # a process uses it
+                continue
+            finally:
+                os.close(lock)
 
 
-@contextmanager
-def _try_exclusive_lock(folder: Path) -> Iterator[bool]:
-    """Whether no process uses a folder; none can start to during the block."""
-    descriptor = os.open(_lock_path(folder), os.O_RDWR | os.O_CREAT, 0o666)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield True
-    except BlockingIOError:
-        yield False
-    finally:
-        os.close(descriptor)
+def _read_last_use(folder: Path) -> float:
+    use = _lock_path(folder)
+    return use.stat().st_mtime if use.exists() else 0.0
 
 
 def _lock_path(folder: Path) -> Path:
