@@ -126,12 +126,20 @@ def make_record_blocks(texts: Iterable[str], options: RecordOptions, name: str) 
 
     Raises CorpusError, which calls the source `name`, for a NUL or a lone surrogate.
     """
+    checked = (_check_text(text, name) for text in texts)
     if options.content == "prose":
-        paragraphs = (split_paragraphs(_check_text(text, name).splitlines(), name) for text in texts)
+        paragraphs = (split_paragraphs(text.splitlines(), name) for text in checked)
         yield from make_prose_blocks(chain.from_iterable(paragraphs), ProseOptions())
         return
-    for group in group_texts(texts, _BLOCK_CHARACTERS):
-        yield from _split_texts(group, name)
+    for group in group_texts(checked, _BLOCK_CHARACTERS):
+        array = pa.array(group, pa.string())
+        for sign in ("\r\n", "\r"):
+            array = pc.replace_substring(array, sign, "\n")
+        lines = pc.split_pattern(array, "\n").flatten()
+        blank = pc.or_(pc.utf8_is_space(lines), pc.equal(pc.binary_length(lines), 0))
+        lines = lines.filter(pc.invert(blank))
+        if len(lines):
+            yield split_lines(lines)
 
 
 def _check_text(text: str, name: str) -> str:
@@ -140,23 +148,6 @@ def _check_text(text: str, name: str) -> str:
     if has_lone_surrogate(text):
         raise CorpusError(f"{name}: a lone surrogate in {shorten(ascii(text))}, which no text may hold")
     return text
-
-
-def _split_texts(texts: list[str], name: str) -> Iterator[Block]:
-    try:
-        array = pa.array(texts, pa.string())
-    except (UnicodeEncodeError, pa.ArrowException):
-        array = pa.array([_check_text(text, name) for text in texts], pa.string())
-    if pc.any(pc.match_substring(array, "\0")).as_py():
-        for text in texts:
-            _check_text(text, name)
-    for sign in ("\r\n", "\r"):
-        array = pc.replace_substring(array, sign, "\n")
-    lines = pc.split_pattern(array, "\n").flatten()
-    blank = pc.or_(pc.utf8_is_space(lines), pc.equal(pc.binary_length(lines), 0))
-    lines = lines.filter(pc.invert(blank))
-    if len(lines):
-        yield split_lines(lines)
 
 
 def parse_json_line(line: str) -> Any:
