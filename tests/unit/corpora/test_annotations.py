@@ -190,7 +190,7 @@ def test_questions_can_be_joined_with_another_text(import_splits, store, cache):
     questions = import_splits(name="asked", test=[QUESTION])
     joined = open_corpus("small+asked", store, cache)
     assert joined.name == "small+asked"
-    assert joined.vocabulary == text.vocabulary
+    assert joined.vocabulary.batch == text.vocabulary.batch
     assert list(joined.splits) == ["train", "valid", "test"]
     assert require(joined.questions).digest == questions.digest
     assert joined.digest not in (text.digest, questions.digest)

@@ -93,12 +93,6 @@ class Vocabulary:
     def __contains__(self, token: object) -> bool:
         return token in self.ids
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Vocabulary) and self.batch.equals(other.batch)
-
-    def __hash__(self) -> int:
-        return hash((self.tokens, self.counts))
-
     def get_id(self, token: str) -> int:
         """The id of a token, or that of `<unk>` for an unknown one. Raises CorpusError without `<unk>`."""
         identifier = self.ids.get(token, self.unknown_id)
