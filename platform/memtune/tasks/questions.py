@@ -38,8 +38,6 @@ from memtune.tasks.task import AnyTask, Metrics, Task
 
 BATCH_TOKENS = 4096
 """Largest number of tokens in a batch of questions, padding included."""
-CHUNK_TOKENS = 2**20
-"""Tokens read from disk at once."""
 
 
 @dataclass(frozen=True)
@@ -250,9 +248,7 @@ class QuestionTask(Task[LanguageModel, Any]):
     def unknown_rate(self, split: str) -> float:
         """Share of the words of a split's questions that are not in the text's vocabulary, from 0 to 1."""
         text = self.question_corpus[split]
-        starts = range(0, text.token_count, CHUNK_TOKENS)
-        chunks = (text.read_tokens(start, min(start + CHUNK_TOKENS, text.token_count)) for start in starts)
-        unknown = sum(int(np.count_nonzero(~self.known_V[tokens])) for tokens in chunks)
+        unknown = sum(int(np.count_nonzero(~self.known_V[tokens])) for tokens in text.iterate_tokens())
         return unknown / (text.token_count - text.sentence_count)  # without the <eos> of each sentence
 
     def question_table(self, split: str) -> Any:

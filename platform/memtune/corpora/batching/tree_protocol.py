@@ -24,8 +24,6 @@ from memtune.values import Value
 
 MISSING = -1
 """The head of a root, and the label of an edge without a known relation."""
-TOKENS_PER_READ = 2**20
-"""Tokens read per step when counting."""
 EVALUATION_BATCH_WORDS = 2048
 """Words in a batch of an evaluation: enough for matrix products at full speed."""
 
@@ -96,12 +94,8 @@ class Treebank:
         """How many of the words are `<unk>`."""
         if self.unknown_id is None:
             return 0
-        starts = range(0, self.split.token_count, TOKENS_PER_READ)
-        pieces = (
-            self.split.read_tokens(start, min(start + TOKENS_PER_READ, self.split.token_count))
-            for start in starts
-        )
-        return sum(int(np.count_nonzero(self._map_ids(tokens) == self.unknown_id)) for tokens in pieces)
+        pieces = map(self._map_ids, self.split.iterate_tokens())
+        return sum(int(np.count_nonzero(ids == self.unknown_id)) for ids in pieces)
 
     def batch(self, sentences: Positions, count_unknown: bool = True) -> TreeBatch:
         """The trees of these sentences. Without `count_unknown` no `<unk>` counts.

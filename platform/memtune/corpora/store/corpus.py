@@ -24,6 +24,8 @@ from memtune.errors import CorpusError, StorageError, did_you_mean
 from memtune.number_format import format_count
 from memtune.values import digest
 
+_PIECE_TOKENS = 2**20
+
 
 class Split:
     """The tokens of one split: one stream of sentences, each ending with `<eos>`, over all its shards."""
@@ -65,6 +67,11 @@ class Split:
             low, high = max(start, base), min(stop, end)
             copy[low - start : high - start] = self._shards[index].ids[low - base : high - base]
         return copy
+
+    def iterate_tokens(self) -> Iterator[npt.NDArray[np.int64]]:
+        """Copies of all ids in their order, 2^20 at a time."""
+        for start in range(0, self.token_count, _PIECE_TOKENS):
+            yield self.read_tokens(start, min(start + _PIECE_TOKENS, self.token_count))
 
     def gather(self, positions: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
         """A copy of the ids at the positions, in their shape; IndexError for one outside the stream."""

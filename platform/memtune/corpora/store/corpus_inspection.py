@@ -170,10 +170,9 @@ def count_text_units(corpus: Corpus, split: str) -> TextUnits:
     if summary.words is not None and summary.bytes is not None:
         return TextUnits(summary.tokens, summary.words, summary.bytes, summary.sentences, summary.oov_tokens)
     text = corpus[split]
-    ids = text.read_tokens(0, text.token_count)
     sizes = np.array([len(token.encode()) for token in corpus.vocabulary.tokens])
     sizes[0] = 0
     full = int(np.count_nonzero(text.lengths > 1))
     words = text.token_count - text.sentence_count
-    content = int(sizes[ids].sum()) + words - full + text.sentence_count
+    content = sum(int(sizes[ids].sum()) for ids in text.iterate_tokens()) + words - full + text.sentence_count
     return TextUnits(text.token_count, words, content, text.sentence_count, summary.oov_tokens)
