@@ -41,10 +41,6 @@ class GatedUnitsConfig(MappedMixerConfig):
     """A mixer of D gated units."""
 
     @override
-    def output_shape(self, width: int) -> tuple[int, int]:
-        return 1, width
-
-    @override
     def count_products(self, width: int) -> int:
         """None: the scan multiplies elementwise."""
         return 0
@@ -52,6 +48,17 @@ class GatedUnitsConfig(MappedMixerConfig):
     @override
     def state_size(self, width: int) -> int:
         return width
+
+    def set_vectors(self, units: "GatedUnits") -> None:
+        """Set the initial values of the vectors."""
+
+    @abstractmethod
+    def compute_terms(self, mapped: Mapping[str, Tensor], units: "GatedUnits") -> tuple[Tensor, Tensor]:
+        """a and b of the scan, (B, T, D), from the values of the maps."""
+
+    @override
+    def build(self, width: int, depth: float) -> "GatedUnits":
+        return GatedUnits(self, width, depth)
 
 
 class MinGRUConfig(GatedUnitsConfig):
@@ -64,8 +71,9 @@ class MinGRUConfig(GatedUnitsConfig):
         return {name: LinearMap(width, has_bias=True) for name in ("gate", "candidate")}
 
     @override
-    def build(self, width: int, depth: float) -> "MinGRU":
-        return MinGRU(self, width)
+    def compute_terms(self, mapped: Mapping[str, Tensor], units: "GatedUnits") -> tuple[Tensor, Tensor]:
+        gate_BTD = mapped["gate"].sigmoid()
+        return 1 - gate_BTD, gate_BTD * mapped["candidate"]
 
 
 class MinLSTMConfig(GatedUnitsConfig):
@@ -78,12 +86,18 @@ class MinLSTMConfig(GatedUnitsConfig):
         return {name: LinearMap(width, has_bias=True) for name in ("forget", "input", "candidate")}
 
     @override
-    def build(self, width: int, depth: float) -> "MinLSTM":
-        return MinLSTM(self, width)
+    def compute_terms(self, mapped: Mapping[str, Tensor], units: "GatedUnits") -> tuple[Tensor, Tensor]:
+        # f / (f + i) as a sigmoid of a difference of logarithms, which does not divide 0 by 0.
+        forget_BTD, input_BTD = (functional.logsigmoid(mapped[name]) for name in ("forget", "input"))
+        kept_BTD = (forget_BTD - input_BTD).sigmoid()
+        return kept_BTD, (1 - kept_BTD) * mapped["candidate"]
 
 
 class RGLRUConfig(GatedUnitsConfig):
-    """RG-LRU: a decay per unit with a power by the input, and a write that keeps the norm."""
+    """RG-LRU: a decay per unit with a power by the input, and a write that keeps the norm.
+
+    Equations 3 to 6 of Griffin; both gates read what the unit reads.
+    """
 
     kind: Literal["rg_lru"] = "rg_lru"
 
@@ -97,8 +111,19 @@ class RGLRUConfig(GatedUnitsConfig):
         return {"decay": (width,)}
 
     @override
-    def build(self, width: int, depth: float) -> "RGLRU":
-        return RGLRU(self, width)
+    def set_vectors(self, units: "GatedUnits") -> None:
+        decays = torch.linspace(SMALLEST_DECAY, LARGEST_DECAY, units.head_width) ** (1 / RG_LRU_POWER)
+        units.vectors["decay"].copy_(torch.special.logit(decays))
+
+    @override
+    def compute_terms(self, mapped: Mapping[str, Tensor], units: "GatedUnits") -> tuple[Tensor, Tensor]:
+        recurrence_BTD = mapped["recurrence"].sigmoid()
+        log_decay_D = functional.logsigmoid(units.vectors["decay"])
+        log_kept_BTD = RG_LRU_POWER * recurrence_BTD * log_decay_D
+        # expm1 keeps the digits of 1 - a^2 where a is near 1.
+        norm_BTD = (-torch.expm1(2 * log_kept_BTD)).sqrt()
+        input_BTD = mapped["input"].sigmoid()
+        return log_kept_BTD.exp(), norm_BTD * input_BTD * mapped["candidate"]
 
 
 class HGRNConfig(GatedUnitsConfig):
@@ -111,12 +136,22 @@ class HGRNConfig(GatedUnitsConfig):
         return {name: LinearMap(width, has_bias=True) for name in ("forget", "candidate")}
 
     @override
-    def build(self, width: int, depth: float) -> "HGRN":
-        return HGRN(self, width, depth)
+    def compute_terms(self, mapped: Mapping[str, Tensor], units: "GatedUnits") -> tuple[Tensor, Tensor]:
+        kept_BTD = units.depth + (1 - units.depth) * mapped["forget"].sigmoid()
+        return kept_BTD, (1 - kept_BTD) * functional.silu(mapped["candidate"])
 
 
 class GatedUnits(MappedMixer):
     """State: units (B, D)."""
+
+    def __init__(self, config: GatedUnitsConfig, width: int, depth: float) -> None:
+        super().__init__(config, width)
+        self.config, self.depth = config, depth
+
+    @override
+    @torch.no_grad()
+    def set_constants(self) -> None:
+        self.config.set_vectors(self)
 
     @override
     def initial_state(self, batch_size: int) -> MixerState:
@@ -124,68 +159,9 @@ class GatedUnits(MappedMixer):
 
     @override
     def mix(self, mapped: Mapping[str, Tensor], state: MixerState) -> tuple[Tensor, MixerState]:
-        kept_BTD, added_BTD = self.compute_terms(mapped)
+        kept_BTD, added_BTD = self.config.compute_terms(mapped, self)
         units_BTD = scan(kept_BTD, added_BTD, state["units"])
         return units_BTD.unsqueeze(2), {"units": units_BTD[:, -1]}
-
-    @abstractmethod
-    def compute_terms(self, mapped: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """a and b of the scan."""
-
-
-class MinGRU(GatedUnits):
-    """Section 3.1."""
-
-    @override
-    def compute_terms(self, mapped: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        gate_BTD = mapped["gate"].sigmoid()
-        return 1 - gate_BTD, gate_BTD * mapped["candidate"]
-
-
-class MinLSTM(GatedUnits):
-    """Section 3.2."""
-
-    @override
-    def compute_terms(self, mapped: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        # f / (f + i) as a sigmoid of a difference of logarithms, which does not divide 0 by 0.
-        forget_BTD, input_BTD = (functional.logsigmoid(mapped[name]) for name in ("forget", "input"))
-        kept_BTD = (forget_BTD - input_BTD).sigmoid()
-        return kept_BTD, (1 - kept_BTD) * mapped["candidate"]
-
-
-class RGLRU(GatedUnits):
-    """Equations 3 to 6 of Griffin; both gates read what the unit reads."""
-
-    @override
-    @torch.no_grad()
-    def set_constants(self) -> None:
-        count = self.head_width
-        decays = torch.linspace(SMALLEST_DECAY, LARGEST_DECAY, count) ** (1 / RG_LRU_POWER)
-        self.vectors["decay"].copy_(torch.special.logit(decays))
-
-    @override
-    def compute_terms(self, mapped: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        recurrence_BTD = mapped["recurrence"].sigmoid()
-        log_decay_D = functional.logsigmoid(self.vectors["decay"])
-        log_kept_BTD = RG_LRU_POWER * recurrence_BTD * log_decay_D
-        # expm1 keeps the digits of 1 - a^2 where a is near 1.
-        norm_BTD = (-torch.expm1(2 * log_kept_BTD)).sqrt()
-        input_BTD = mapped["input"].sigmoid()
-        return log_kept_BTD.exp(), norm_BTD * input_BTD * mapped["candidate"]
-
-
-class HGRN(GatedUnits):
-    """Section 3 with real units."""
-
-    def __init__(self, config: HGRNConfig, width: int, depth: float) -> None:
-        super().__init__(config, width)
-        self.lower_bound = depth
-
-    @override
-    def compute_terms(self, mapped: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        forget_BTD = mapped["forget"].sigmoid()
-        kept_BTD = self.lower_bound + (1 - self.lower_bound) * forget_BTD
-        return kept_BTD, (1 - kept_BTD) * functional.silu(mapped["candidate"])
 
 
 def scan(kept_BTD: Tensor, added_BTD: Tensor, before_BD: Tensor) -> Tensor:

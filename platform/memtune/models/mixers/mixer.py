@@ -53,9 +53,9 @@ class MixerConfig(Value, ABC):
         """Whether the state grows with the text."""
         return False
 
-    @abstractmethod
     def output_shape(self, width: int) -> tuple[int, int]:
-        """Heads H, and values of a head V."""
+        """Heads H, and values of a head V; one head as wide as the block unless a kind has more."""
+        return 1, width
 
     @abstractmethod
     def parameter_count(self, width: int) -> int:

@@ -32,15 +32,7 @@ from memtune.models.memories.window_attention import (
 from memtune.models.mixers.mixer import Mixer, MixerConfig, MixerState
 
 
-class RecurrentLayerConfig(MixerConfig):
-    """A mixer that is a layer of torch."""
-
-    @override
-    def output_shape(self, width: int) -> tuple[int, int]:
-        return 1, width
-
-
-class LSTMLayerConfig(RecurrentLayerConfig):
+class LSTMLayerConfig(MixerConfig):
     """An LSTM layer (see the family lstm)."""
 
     kind: Literal["lstm"] = "lstm"
@@ -87,7 +79,7 @@ class LSTMLayer(Mixer):
         return outputs_BTD.unsqueeze(2), {"hidden": hidden_B1D.squeeze(1), "cell": cell_B1D.squeeze(1)}
 
 
-class ElmanLayerConfig(RecurrentLayerConfig):
+class ElmanLayerConfig(MixerConfig):
     """An Elman layer with tanh units (see the family rnn)."""
 
     kind: Literal["rnn"] = "rnn"
@@ -126,7 +118,7 @@ class ElmanLayer(Mixer):
         return outputs_BTD.unsqueeze(2), {"hidden": torch.squeeze(hidden_1BD, 0)}
 
 
-class RecurrentMemoryLayerConfig(RecurrentLayerConfig):
+class RecurrentMemoryLayerConfig(MixerConfig):
     """An LSTM layer with a memory block over the last inputs."""
 
     kind: Literal["recurrent_memory"] = "recurrent_memory"
