@@ -43,7 +43,8 @@ pairs.
 
 import math
 from collections.abc import Mapping
-from typing import Literal, NamedTuple
+from dataclasses import dataclass, field
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -115,11 +116,6 @@ class MatrixMemoryConfig(MappedMixerConfig):
         by_vector = self.decay == "vector" and self.decay_map == "product"
         return by_decay or by_vector or self.write in ("step", "trapezoid") or self.rotation == "data"
 
-    @property
-    def decays(self) -> int:
-        """Numbers of decay, as a factor of the heads: 1, or 0 where another map gives them."""
-        return int(self.decay == "number" and self.decay_map != "softplus")
-
     @override
     def list_maps(self, width: int) -> Mapping[str, LinearMap]:
         heads, keys, values = self.heads, self.split_keys(width), self.output_shape(width)[1]
@@ -135,7 +131,7 @@ class MatrixMemoryConfig(MappedMixerConfig):
             found["step"] = LinearMap(heads, has_bias=True)
         if self.decay == "vector":
             found["decay"] = LinearMap(heads * keys, has_bias=True, rank=rank)
-        elif self.decays:
+        elif self.decay == "number" and self.decay_map != "softplus":
             found["decay"] = LinearMap(heads, has_bias=True)
         if self.erase in ("channel", "own_key"):
             found["erase"] = LinearMap(steps * keys, has_bias=True, rank=rank)
@@ -208,14 +204,20 @@ class MatrixMemoryConfig(MappedMixerConfig):
         return MatrixMemory(self, width)
 
 
-class Gates(NamedTuple):
-    """The numbers of each word that the rule uses; None where it has none."""
+@dataclass
+class ReadText:
+    """What a text gives the rule: the values of the maps, the state before it and after it, and the numbers
+    of each word, which are None where the rule has none.
+    """
 
-    step: Tensor | None
+    mapped: Mapping[str, Tensor]
+    before: MixerState
+    after: MixerState = field(default_factory=dict)
+    step: Tensor | None = None
     """dt, (B, H, T, 1)."""
-    strength: Tensor | None
+    strength: Tensor | None = None
     """b, (B, H, T, n, 1)."""
-    decay: Tensor | None
+    decay: Tensor | None = None
     """g, (B, H, T, 1) or (B, H, T, K)."""
     shift: Tensor | None = None
     """With exponential writes: what g has more than the logarithm of D, (B, H, T, 1)."""
@@ -278,43 +280,35 @@ class MatrixMemory(MappedMixer):
 
     @override
     def mix(self, mapped: Mapping[str, Tensor], state: MixerState) -> tuple[Tensor, MixerState]:
-        after: MixerState = {}
-        gates = self._compute_gates(mapped)
-        query_BHTK, keys_BHTnK = self._compute_keys(mapped, gates, state, after)
+        text = ReadText(mapped, state)
+        if self.config.uses_step:
+            text.step = functional.softplus(self.split_heads(mapped["step"]).squeeze(3))
+        if self.config.uses_strength:
+            text.strength = self._compute_strength(mapped["strength"])
+        text.decay = self._compute_decay(text)
+        query_BHTK, keys_BHTnK = self._compute_keys(text)
         values_BHTnV = self.split_heads(mapped["value"], self.config.steps)
-        if self.config.write == "exponential":
-            written_BHTnV, gates = self._stabilise(mapped, values_BHTnV, gates, state, after)
-        else:
-            written_BHTnV = self._scale_values(mapped, values_BHTnV, gates)
-        keys, written, erased = self._list_steps(mapped, keys_BHTnK, written_BHTnV, gates)
+        keys, written, erased = self._list_steps(text, keys_BHTnK, self._scale_values(text, values_BHTnV))
         if self.config.write == "trapezoid":
-            last = self._carry_last_word(mapped, keys_BHTnK, values_BHTnV, gates, state, after)
+            last = self._carry_last_word(text, keys_BHTnK, values_BHTnV)
             keys, written = (torch.cat(pair, dim=3) for pair in zip((keys, written), last, strict=True))
             erased = None if erased is None else functional.pad(erased, (0, 0, 0, 1))
-        steps = join_steps(keys, written, query_BHTK, gates.decay, erased)
-        outputs_BHTV, after["memory"] = run_memory(steps, state["memory"])
-        if gates.floor is not None:
+        steps = join_steps(keys, written, query_BHTK, text.decay, erased)
+        outputs_BHTV, text.after["memory"] = run_memory(steps, state["memory"])
+        if text.floor is not None:
             outputs_BHTV, sums_BHT1 = torch.split(outputs_BHTV, [self.head_width, 1], dim=3)
-            outputs_BHTV = outputs_BHTV / torch.maximum(sums_BHT1.abs(), gates.floor)
+            outputs_BHTV = outputs_BHTV / torch.maximum(sums_BHT1.abs(), text.floor)
         if self.config.skip:
             outputs_BHTV = outputs_BHTV + self.vectors["skip"][:, None, None] * values_BHTnV[:, :, :, -1]
-        return outputs_BHTV.transpose(1, 2), after
-
-    def _compute_gates(self, mapped: Mapping[str, Tensor]) -> Gates:
-        step = strength = None
-        if self.config.uses_step:
-            step = functional.softplus(self.split_heads(mapped["step"]).squeeze(3))
-        if self.config.uses_strength:
-            strength = self._compute_strength(mapped["strength"])
-        return Gates(step, strength, self._compute_decay(mapped, step))
+        return outputs_BHTV.transpose(1, 2), text.after
 
     def _compute_strength(self, values_BTX: Tensor) -> Tensor:
         """b, a number or a vector."""
         strength = self.split_heads(values_BTX, self.config.steps).sigmoid()
         return 2 * strength if self.config.negative_eigenvalues else strength
 
-    def _compute_decay(self, mapped: Mapping[str, Tensor], step_BHT1: Tensor | None) -> Tensor | None:
-        config = self.config
+    def _compute_decay(self, text: ReadText) -> Tensor | None:
+        config, mapped = self.config, text.mapped
         if config.decay == "none":
             return None
         if config.decay == "head":
@@ -323,8 +317,8 @@ class MatrixMemory(MappedMixer):
             decay_H = torch.log1p(-(2.0 ** (-5 - head_H)))
             return decay_H[:, None, None].expand(len(query_BTX), -1, query_BTX.shape[1], -1)
         if config.decay == "number" and config.decay_map == "softplus":
-            assert step_BHT1 is not None
-            return self._scale_rate(step_BHT1)
+            assert text.step is not None
+            return self._scale_rate(text.step)
         input_BHTX = self.split_heads(mapped["decay"]).squeeze(3)
         match config.decay_map:
             case "softplus":
@@ -334,20 +328,18 @@ class MatrixMemory(MappedMixer):
             case "bounded":
                 return -BOUNDED_RATE * input_BHTX.sigmoid()
             case "product":
-                assert step_BHT1 is not None
-                return -functional.softplus(input_BHTX) * step_BHT1
+                assert text.step is not None
+                return -functional.softplus(input_BHTX) * text.step
 
     def _scale_rate(self, values_BHTX: Tensor) -> Tensor:
         """Decays by softplus, times -exp(A) of the head."""
         rate_H: Tensor = self.vectors["rate"]
         return -rate_H.exp()[:, None, None] * values_BHTX
 
-    def _compute_keys(
-        self, mapped: Mapping[str, Tensor], gates: Gates, state: MixerState, after: MixerState
-    ) -> tuple[Tensor, Tensor]:
+    def _compute_keys(self, text: ReadText) -> tuple[Tensor, Tensor]:
         """q and k, (B, H, T, K) and (B, H, T, n, K)."""
-        query = self.split_heads(mapped["query"])
-        keys = self.split_heads(mapped["key"], self.config.steps)
+        query = self.split_heads(text.mapped["query"])
+        keys = self.split_heads(text.mapped["key"], self.config.steps)
         match self.config.keys:
             case "plain":
                 query = query * self.key_width**-0.5
@@ -357,8 +349,8 @@ class MatrixMemory(MappedMixer):
             case "normed":
                 query, keys = self._normalise("query", query), self._normalise("key", keys)
         if self.config.rotation != "none":
-            angle_BHTP = self._sum_angles(mapped, gates.step, state["angle"])
-            after["angle"] = angle_BHTP[:, :, -1].remainder(2 * math.pi)
+            angle_BHTP = self._sum_angles(text)
+            text.after["angle"] = angle_BHTP[:, :, -1].remainder(2 * math.pi)
             query, keys = rotate(query, angle_BHTP.unsqueeze(3)), rotate(keys, angle_BHTP.unsqueeze(3))
         if self.config.read == "corrected":
             query = query - self.view_heads("correction") * keys[:, :, :, -1:]
@@ -368,105 +360,89 @@ class MatrixMemory(MappedMixer):
         normed = functional.rms_norm(vectors_BHTnK, (self.key_width,), eps=NORM_EPSILON)
         return normed * self.view_heads(f"{name}_weight") + self.view_heads(f"{name}_bias")
 
-    def _sum_angles(
-        self, mapped: Mapping[str, Tensor], step_BHT1: Tensor | None, before_BHP: Tensor
-    ) -> Tensor:
+    def _sum_angles(self, text: ReadText) -> Tensor:
         """The sum of the angles up to each word, (B, H, T, P)."""
-        if "angle" in mapped:
-            assert step_BHT1 is not None
-            turns_BHTP = self.split_heads(mapped["angle"]).squeeze(3) * step_BHT1
+        before_BHP = text.before["angle"]
+        if "angle" in text.mapped:
+            assert text.step is not None
+            turns_BHTP = self.split_heads(text.mapped["angle"]).squeeze(3) * text.step
         else:
             speeds_P = list_speeds(self.key_width, before_BHP)
-            turns_BHTP = speeds_P.expand(*before_BHP.shape[:2], mapped["query"].shape[1], -1)
+            turns_BHTP = speeds_P.expand(*before_BHP.shape[:2], text.mapped["query"].shape[1], -1)
         return before_BHP.unsqueeze(2) + turns_BHTP.cumsum(2)
 
-    def _scale_values(self, mapped: Mapping[str, Tensor], values_BHTnV: Tensor, gates: Gates) -> Tensor:
+    def _scale_values(self, text: ReadText, values_BHTnV: Tensor) -> Tensor:
         """u."""
         match self.config.write:
+            case "plain":
+                return values_BHTnV
             case "scaled":
-                assert gates.strength is not None
-                return gates.strength * values_BHTnV
+                assert text.strength is not None
+                return text.strength * values_BHTnV
             case "channel":
-                return self.split_heads(mapped["write"], self.config.steps).sigmoid() * values_BHTnV
-            case "step":
-                assert gates.step is not None
-                return gates.step.unsqueeze(3) * values_BHTnV
-            case "trapezoid":
-                assert gates.step is not None
-                return self.split_heads(mapped["share"]).sigmoid() * gates.step.unsqueeze(3) * values_BHTnV
-        return values_BHTnV
+                return self.split_heads(text.mapped["write"], self.config.steps).sigmoid() * values_BHTnV
+            case "exponential":
+                return self._stabilise(text, values_BHTnV)
+        assert text.step is not None
+        step_BHT11 = text.step.unsqueeze(3)
+        if self.config.write == "trapezoid":
+            step_BHT11 = self.split_heads(text.mapped["share"]).sigmoid() * step_BHT11
+        return step_BHT11 * values_BHTnV
 
     def _carry_last_word(
-        self,
-        mapped: Mapping[str, Tensor],
-        keys_BHTnK: Tensor,
-        values_BHTnV: Tensor,
-        gates: Gates,
-        state: MixerState,
-        after: MixerState,
+        self, text: ReadText, keys_BHTnK: Tensor, values_BHTnV: Tensor
     ) -> tuple[Tensor, Tensor]:
         """The keys, decayed, and the scaled values of the word before each word, (B, H, T, 1, K or V)."""
-        assert gates.step is not None
-        key_BHSK = torch.cat([state["last_key"].unsqueeze(2), keys_BHTnK[:, :, :, -1]], dim=2)
-        value_BHSV = torch.cat([state["last_value"].unsqueeze(2), values_BHTnV[:, :, :, -1]], dim=2)
-        after["last_key"], after["last_value"] = key_BHSK[:, :, -1], value_BHSV[:, :, -1]
-        key_BHTK = key_BHSK[:, :, :-1] if gates.decay is None else key_BHSK[:, :, :-1] * gates.decay.exp()
-        share_BHT1 = (-self.split_heads(mapped["share"])).sigmoid().squeeze(3)
-        return key_BHTK.unsqueeze(3), (share_BHT1 * gates.step * value_BHSV[:, :, :-1]).unsqueeze(3)
+        assert text.step is not None
+        key_BHSK = torch.cat([text.before["last_key"].unsqueeze(2), keys_BHTnK[:, :, :, -1]], dim=2)
+        value_BHSV = torch.cat([text.before["last_value"].unsqueeze(2), values_BHTnV[:, :, :, -1]], dim=2)
+        text.after |= {"last_key": key_BHSK[:, :, -1], "last_value": value_BHSV[:, :, -1]}
+        key_BHTK = key_BHSK[:, :, :-1] if text.decay is None else key_BHSK[:, :, :-1] * text.decay.exp()
+        share_BHT1 = (-self.split_heads(text.mapped["share"])).sigmoid().squeeze(3)
+        return key_BHTK.unsqueeze(3), (share_BHT1 * text.step * value_BHSV[:, :, :-1]).unsqueeze(3)
 
-    def _stabilise(
-        self,
-        mapped: Mapping[str, Tensor],
-        values_BHTnV: Tensor,
-        gates: Gates,
-        state: MixerState,
-        after: MixerState,
-    ) -> tuple[Tensor, Gates]:
-        """u = exp(i - m) v with a column exp(i - m), and the gates of a memory that is stored times exp(-m).
+    def _stabilise(self, text: ReadText, values_BHTnV: Tensor) -> Tensor:
+        """u = exp(i - m) v with a column exp(i - m), for a memory that is stored times exp(-m).
 
         m_t = max(log f_t + m_{t-1}, i_t), with the largest channel of D for f. What is read does not depend
         on m, so no gradient goes through it.
         """
-        input_BHT1 = self.split_heads(mapped["input"]).squeeze(3)
+        input_BHT1 = self.split_heads(text.mapped["input"]).squeeze(3)
         kept_BHT1 = torch.zeros_like(input_BHT1)
-        if gates.decay is not None:
-            kept_BHT1 = gates.decay.detach().amax(3, keepdim=True)
-        before_BH11, sums_BHT1 = state["stabiliser"].detach()[:, :, None, None], kept_BHT1.cumsum(2)
+        if text.decay is not None:
+            kept_BHT1 = text.decay.detach().amax(3, keepdim=True)
+        before_BH11, sums_BHT1 = text.before["stabiliser"].detach()[:, :, None, None], kept_BHT1.cumsum(2)
         largest_BHT1 = (input_BHT1.detach() - sums_BHT1).cummax(2).values
         m_BHT1 = sums_BHT1 + torch.maximum(largest_BHT1, before_BH11)
-        after["stabiliser"] = m_BHT1[:, :, -1, 0]
-        shift_BHT1 = torch.cat([before_BH11, m_BHT1[:, :, :-1]], dim=2) - m_BHT1
-        written = functional.pad(values_BHTnV, (0, 1), value=1.0) * (input_BHT1 - m_BHT1).exp().unsqueeze(3)
-        decay = shift_BHT1 if gates.decay is None else gates.decay + shift_BHT1
-        return written, gates._replace(decay=decay, shift=shift_BHT1, floor=(-m_BHT1).exp())
+        text.after["stabiliser"] = m_BHT1[:, :, -1, 0]
+        text.shift = torch.cat([before_BH11, m_BHT1[:, :, :-1]], dim=2) - m_BHT1
+        text.decay = text.shift if text.decay is None else text.decay + text.shift
+        text.floor = (-m_BHT1).exp()
+        return functional.pad(values_BHTnV, (0, 1), value=1.0) * (input_BHT1 - m_BHT1).exp().unsqueeze(3)
 
     def _list_steps(
-        self, mapped: Mapping[str, Tensor], keys_BHTnK: Tensor, written_BHTnV: Tensor, gates: Gates
+        self, text: ReadText, keys_BHTnK: Tensor, written_BHTnV: Tensor
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """k, u and r of all steps of a word, (B, H, T, M, K or V); the first r reads the decayed memory."""
         match self.config.erase:
             case "none":
                 return keys_BHTnK, written_BHTnV, None
             case "own_key":
-                return self._erase_own_key(mapped, keys_BHTnK, written_BHTnV, gates.shift)
+                return self._erase_own_key(text, keys_BHTnK, written_BHTnV)
             case "channel":
-                erased = self._compute_strength(mapped["erase"]) * keys_BHTnK
+                erased = self._compute_strength(text.mapped["erase"]) * keys_BHTnK
             case _:
-                assert gates.strength is not None
-                erased = gates.strength * keys_BHTnK
+                assert text.strength is not None
+                erased = text.strength * keys_BHTnK
         if self.config.erase == "closed_loop":
             erased = erased * self.view_heads("loop").sigmoid()
-        return keys_BHTnK, written_BHTnV, scale_first_step(erased, gates.decay)
+        return keys_BHTnK, written_BHTnV, scale_first_step(erased, text.decay)
 
     def _erase_own_key(
-        self,
-        mapped: Mapping[str, Tensor],
-        keys_BHTnK: Tensor,
-        written_BHTnV: Tensor,
-        shift_BHT1: Tensor | None,
+        self, text: ReadText, keys_BHTnK: Tensor, written_BHTnV: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """An erasure at the removal key and a write at the blended key for each step."""
-        rate_BHTnK = self.split_heads(mapped["erase"], self.config.steps).sigmoid()
+        rate_BHTnK = self.split_heads(text.mapped["erase"], self.config.steps).sigmoid()
         removal_BHTnK = functional.normalize(keys_BHTnK * self.view_heads("removal"), dim=4)
         blended_BHTnK = keys_BHTnK * (1 + (rate_BHTnK - 1) * self.view_heads("blend"))
         pairs = (
@@ -475,7 +451,7 @@ class MatrixMemory(MappedMixer):
             (removal_BHTnK, torch.zeros_like(removal_BHTnK)),
         )
         keys, values, erased = (torch.stack(pair, dim=4).flatten(3, 4) for pair in pairs)
-        return keys, values, scale_first_step(erased, shift_BHT1)
+        return keys, values, scale_first_step(erased, text.shift)
 
 
 def scale_first_step(erased_BHTMK: Tensor, log_factor: Tensor | None) -> Tensor:
