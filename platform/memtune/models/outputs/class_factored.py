@@ -91,10 +91,12 @@ class ClassFactoredOutput(OutputLayer):
         nats, nats_N = self.classes.negative_log_likelihood_by_row(hidden_NH, class_N, weights_N, direct)
         if len(targets_N) == 0:
             return nats, nats_N
+        if weights_N is None:
+            weights_N = torch.ones_like(targets_N)
         rows = _RowsByClass(class_N, self.borders)
-        within, within_N = _compute_loss_within_classes(
-            hidden_NH, self.words, targets_N, weights_N, rows, direct
-        )
+        leaves = select_leaves(hidden_NH, self.words.weight, self.words.bias, direct)
+        entries_OE = None if direct is None else rows.locate_entries(direct)
+        within, within_N = _LossWithinClasses.apply(*leaves, targets_N, weights_N, rows, entries_OE)  # type: ignore[no-untyped-call]
         return nats + within, nats_N + within_N
 
 
@@ -135,25 +137,11 @@ class _RowsByClass:
         return [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
 
 
-def _compute_loss_within_classes(
-    hidden_NH: Tensor,
-    words: SoftmaxOutput,
-    targets_N: Tensor,
-    weights_N: Tensor | None,
-    rows: _RowsByClass,
-    direct: Slices | None,
-) -> tuple[Tensor, Tensor]:
-    """Weighted sum of -log p(word | class of word), and nats_N of each row, unweighted and detached."""
-    if weights_N is None:
-        weights_N = torch.ones_like(targets_N)
-    leaves = select_leaves(hidden_NH, words.weight, words.bias, direct)
-    entries_OE = None if direct is None else rows.locate_entries(direct)
-    nats: tuple[Tensor, Tensor] = _LossWithinClasses.apply(*leaves, targets_N, weights_N, rows, entries_OE)  # type: ignore[no-untyped-call]
-    return nats
-
-
 class _LossWithinClasses(torch.autograd.Function):
-    """Forward saves the gradients of the logits of each row, only over the words of its class."""
+    """Weighted sum of -log p(word | class of word), and nats_N of each row, unweighted and detached.
+
+    Forward saves the gradients of the logits of each row, only over the words of its class.
+    """
 
     @staticmethod
     def forward(

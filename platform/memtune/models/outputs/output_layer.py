@@ -11,7 +11,7 @@ Shapes: N rows (batch x time), C rows of a chunk, H hidden width, V vocabulary; 
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -59,20 +59,16 @@ class NoOutput(OutputLayer):
     """The output layer of a body below a classifier head; predicting words raises ConfigurationError."""
 
     @override
-    def forward(self, hidden_H: Tensor) -> Tensor:
-        raise _make_no_output_error()
+    def forward(self, hidden_H: Tensor) -> NoReturn:
+        raise ConfigurationError(
+            'output.kind = "none" predicts no words; leave output out for language modelling'
+        )
 
     @override
     def negative_log_likelihood_by_row(
         self, hidden_NH: Tensor, targets_N: Tensor, weights_N: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        raise _make_no_output_error()
-
-
-def _make_no_output_error() -> ConfigurationError:
-    return ConfigurationError(
-        'output.kind = "none" predicts no words; leave output out for language modelling'
-    )
+        self.forward(hidden_NH)
 
 
 class SoftmaxOutput(OutputLayer):
@@ -132,7 +128,10 @@ def compute_chunked_loss(
     only once per forward. Under autocast the matrix products run in its dtype, the softmax and the sums in
     float32.
     """
-    rows = rows or _balance_chunk_rows(len(hidden_NH), find_chunk_rows(hidden_NH.device.type, len(bias_V)))
+    if rows is None:
+        # All chunks are about equal: a short last one costs as much as a full one.
+        chunks = math.ceil(len(hidden_NH) / find_chunk_rows(hidden_NH.device.type, len(bias_V)))
+        rows = max(1, math.ceil(len(hidden_NH) / max(1, chunks)))
     if weights_N is None:
         weights_N = torch.ones_like(targets_N)
     leaves = select_leaves(hidden_NH, weight_VH, bias_V, direct)
@@ -167,12 +166,6 @@ def find_chunk_rows(device: str, vocabulary_size: int) -> int:
     return max(MIN_CHUNK_ROWS, min(MAX_CHUNK_ROWS[kind], MAX_CHUNK_LOGITS[kind] // vocabulary_size))
 
 
-def _balance_chunk_rows(rows: int, most: int) -> int:
-    """Rows of a chunk if all chunks are about equal: a short last chunk costs as much as a full one."""
-    chunks = max(1, math.ceil(rows / most))
-    return max(1, math.ceil(rows / chunks))
-
-
 class _ChunkedLoss(torch.autograd.Function):
     """Forward computes the loss and all gradients; backward only scales the gradients."""
 
@@ -190,9 +183,8 @@ class _ChunkedLoss(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         product_type = find_product_type(hidden_NH)
         with torch.autocast(hidden_NH.device.type, enabled=False):
-            loss = _LossAccumulator(hidden_NH, weight_VH, bias_V, product_type, rows, ctx.needs_input_grad)
-            if table_S is not None and starts_NO is not None:
-                loss.set_slices(table_S, starts_NO, ctx.needs_input_grad[3])
+            leaves = hidden_NH, weight_VH, bias_V, table_S
+            loss = _LossAccumulator(leaves, product_type, rows, ctx.needs_input_grad, starts_NO)
             for first in range(0, len(hidden_NH), rows):
                 chunk = slice(first, first + rows)
                 loss.add_chunk(chunk, targets_N[chunk], weights_N[chunk])
@@ -219,13 +211,15 @@ class _LossAccumulator:
 
     def __init__(
         self,
-        hidden_NH: Tensor,
-        weight_VH: Tensor,
-        bias_V: Tensor,
+        leaves: tuple[Tensor, Tensor, Tensor, Tensor | None],
         product_type: torch.dtype,
         rows: int,
         wanted: tuple[bool, ...],
+        starts_NO: Tensor | None,
     ) -> None:
+        """`starts` are the slices of the table of the leaves that are added to the logits of the rows."""
+        hidden_NH, weight_VH, bias_V, self.table_S = leaves
+        self.starts_NO = starts_NO
         sum_type = torch.promote_types(product_type, torch.float32)
         self.hidden_NH = hidden_NH.to(product_type)
         self.weight_VH = weight_VH.to(product_type)
@@ -236,13 +230,8 @@ class _LossAccumulator:
         self.hidden_gradient_NH = torch.empty_like(hidden_NH) if wanted[0] else None
         self.weight_gradient_VH = torch.zeros_like(weight_VH) if wanted[1] else None
         self.bias_gradient_V = torch.zeros_like(bias_V) if wanted[2] else None
-        self.slices: tuple[Tensor, Tensor] | None = None
-        self.table_gradient_S: Tensor | None = None
-
-    def set_slices(self, table_S: Tensor, starts_NO: Tensor, wanted: bool) -> None:
-        """Set the slices of a table that every chunk adds to the logits of its rows."""
-        self.slices = table_S, starts_NO
-        self.table_gradient_S = torch.zeros_like(table_S) if wanted else None
+        has_table_gradient = self.table_S is not None and wanted[3]
+        self.table_gradient_S = torch.zeros_like(self.table_S) if has_table_gradient else None
 
     def gradients(self) -> tuple[Tensor | None, ...]:
         """The gradients of hidden, weight, bias and table; None for one that is not required."""
@@ -257,9 +246,8 @@ class _LossAccumulator:
         hidden_CH, targets_C1 = self.hidden_NH[chunk], targets_C.unsqueeze(1)
         weights_C1 = weights_C.unsqueeze(1).to(self.nats.dtype)
         logits_CV = self._compute_logits(hidden_CH)
-        if self.slices is not None:
-            table_S, starts_NO = self.slices
-            add_slices(logits_CV, table_S, starts_NO[chunk])
+        if self.table_S is not None and self.starts_NO is not None:
+            add_slices(logits_CV, self.table_S, self.starts_NO[chunk])
         target_C1 = logits_CV.gather(1, targets_C1)
         top_C1 = logits_CV.amax(1, keepdim=True)
         exponentials_CV = logits_CV.sub_(top_C1).exp_()
@@ -285,15 +273,12 @@ class _LossAccumulator:
         if self.hidden_gradient_NH is not None:
             self.hidden_gradient_NH[chunk] = (errors_CV @ self.weight_VH).mul_(scale_C1)
         if self.weight_gradient_VH is not None:
-            _add_product(self.weight_gradient_VH, errors_CV.t(), hidden_CH * scale_C1)
+            factors = errors_CV.t(), hidden_CH * scale_C1
+            if self.weight_gradient_VH.dtype == errors_CV.dtype:
+                self.weight_gradient_VH.addmm_(*factors)
+            else:
+                self.weight_gradient_VH += torch.mm(*factors)
         if self.bias_gradient_V is not None:
             self.bias_gradient_V += errors_CV.t() @ scale_C1.squeeze(1)
-        if self.table_gradient_S is not None and self.slices is not None:
-            add_to_slices(self.table_gradient_S, self.slices[1][chunk], errors_CV * scale_C1)
-
-
-def _add_product(total_VH: Tensor, left_VC: Tensor, right_CH: Tensor) -> None:
-    if total_VH.dtype == left_VC.dtype:
-        total_VH.addmm_(left_VC, right_CH)
-    else:
-        total_VH += left_VC @ right_CH
+        if self.table_gradient_S is not None and self.starts_NO is not None:
+            add_to_slices(self.table_gradient_S, self.starts_NO[chunk], errors_CV * scale_C1)
