@@ -30,7 +30,7 @@ from memtune.training.checkpoint import (
 from memtune.training.devices import open_device
 from memtune.training.memory_footprint import keep_freed_memory
 from memtune.training.optimisation.matmul_backend import select_backend
-from memtune.training.optimisation.width_scaling import find_rate_scales, rescale_initial_values
+from memtune.training.optimisation.width_scaling import scale_to_width
 from memtune.training.training_loop import ProgressMeter, ReportInterval, TrainingLoop, TrainingSession
 from memtune.training.trial_config import TrialConfig
 from memtune.training.trial_report import (
@@ -52,8 +52,7 @@ def build_trial_model(config: TrialConfig, vocabulary_size: int) -> tuple[Model,
     if config.base_model is None:
         return model, {}
     base = build_model(config.task, config.base_model, vocabulary_size, config.seed)
-    rescale_initial_values(model, base)
-    return model, find_rate_scales(model, base)
+    return model, scale_to_width(model, base)
 
 
 class GradientTrainer:
