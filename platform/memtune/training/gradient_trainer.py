@@ -31,7 +31,7 @@ from memtune.training.devices import open_device
 from memtune.training.memory_footprint import keep_freed_memory
 from memtune.training.optimisation.matmul_backend import select_backend
 from memtune.training.optimisation.width_scaling import scale_to_width
-from memtune.training.training_loop import ProgressMeter, ReportInterval, TrainingLoop, TrainingSession
+from memtune.training.training_loop import IntervalRecord, ReportInterval, TrainingLoop, TrainingSession
 from memtune.training.trial_config import TrialConfig
 from memtune.training.trial_report import (
     Progress,
@@ -123,7 +123,7 @@ class GradientTrainer:
             return self.curve[-1]
         interval = self._make_current_interval()
         with self._explain_memory_errors(), self._session.run_block():
-            problem = self._run_loop(interval, inf, progress, never_stop)
+            problem = self._loop.run(interval, inf, self._curve.valid_costs, progress, never_stop)
             metrics = None if problem else self._evaluate()
         self._curve.add(self._build_report(interval, metrics, problem), self._copy_evaluation_weights)
         self._loop.on_validation(self._curve.valid_costs)
@@ -141,21 +141,11 @@ class GradientTrainer:
             return True
         interval = self._make_current_interval()
         with self._explain_memory_errors(), self._session.run_block():
-            problem = self._run_loop(interval, seconds, None, is_stopping)
+            problem = self._loop.run(interval, seconds, self._curve.valid_costs, None, is_stopping)
         return problem is not None or self.tokens >= interval.milestone
 
     def _explain_memory_errors(self) -> AbstractContextManager[None]:
         return memory_footprint.explain_memory_errors(self.config, self.corpus, self.device)
-
-    def _run_loop(
-        self,
-        interval: ReportInterval,
-        seconds: float,
-        progress: Callable[[Progress], None] | None,
-        is_stopping: Callable[[], bool],
-    ) -> str | None:
-        meter = ProgressMeter(progress, self._loop.budget_tokens)
-        return self._loop.run(interval, seconds, self._curve.valid_costs, meter, is_stopping)
 
     def _make_current_interval(self) -> ReportInterval:
         """The interval up to the next report; a new interval after a report."""
@@ -164,7 +154,8 @@ class GradientTrainer:
                 due = (self.tokens // every + 1) * every
             else:
                 due = (self._loop.position.epoch + 1) * self._loop.batches.epoch_tokens
-            self._interval = ReportInterval(self.device, min(due, self._loop.budget_tokens))
+            record = IntervalRecord(milestone=min(due, self._loop.budget_tokens))
+            self._interval = ReportInterval(record, self.device)
         return self._interval
 
     def _evaluate(self) -> Metrics:
@@ -229,7 +220,7 @@ class GradientTrainer:
         )
         groups = self._loop.state_groups() | {
             "random": self._session.random_states(),
-            "interval": self._interval.sums() if self._interval else {},
+            "interval": self._interval.sums if self._interval else {},
         }
         weights = copy_weights(self.model)
         write_checkpoint(Checkpoint(record, weights, self._curve.best_weights, join_groups(groups)), folder)
@@ -247,7 +238,7 @@ class GradientTrainer:
             self._session.elapsed_seconds = record.elapsed_seconds
             self._meter.restore(record.usage, self.tokens)
             if record.interval is not None:
-                self._interval = ReportInterval.from_record(record.interval, groups["interval"], self.device)
+                self._interval = ReportInterval(record.interval, self.device, groups["interval"])
         except (LookupError, RuntimeError, TypeError, ValueError) as error:
             # The tensors have other names, shapes or types than this trainer writes.
             raise CheckpointError(f"{TRAINER_STATE_FILE} does not fit its trial: {error}") from None

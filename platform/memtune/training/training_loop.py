@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import isfinite
-from typing import Self
 
 import torch
 from pydantic import Field
@@ -75,29 +74,29 @@ class IntervalRecord(Value):
 
     milestone: int
     """Predicted tokens of the trial at which its next report is due."""
-    tokens: int
+    tokens: int = 0
     """Predicted tokens since the last report."""
-    steps: int
+    steps: int = 0
     """Steps since the last report."""
-    learning_rate: float
+    learning_rate: float = 0.0
     """Learning rate of the last step."""
-    seconds: float
+    seconds: float = 0.0
     """Seconds of training since the last report, without evaluation."""
 
 
 class ReportInterval:
     """Running sums since the last report; sums of tensors stay on their device until they are read."""
 
-    def __init__(self, device: torch.device, milestone: int) -> None:
-        """`milestone`: predicted tokens of the trial at which the next report is due."""
-        self.milestone = milestone
-        self.tokens = 0
-        self.steps = 0
-        self.learning_rate = 0.0
-        self._nats = torch.zeros((), dtype=torch.float64, device=device)
-        self._norms = torch.zeros((), dtype=torch.float64, device=device)
-        self._seconds = 0.0
+    def __init__(
+        self, record: IntervalRecord, device: torch.device, sums: Mapping[str, Tensor] | None = None
+    ) -> None:
+        """Go on from a record with its sums; without sums the interval is new."""
+        self.milestone, self.tokens, self.steps = record.milestone, record.tokens, record.steps
+        self.learning_rate, self._seconds = record.learning_rate, record.seconds
         self._started: float | None = None
+        zeros = dict.fromkeys(("nats", "norms"), torch.zeros((), dtype=torch.float64))
+        self.sums = {name: (zeros if sums is None else sums)[name].to(device, copy=True) for name in zeros}
+        """The summed nats and norms, scalars of double precision."""
 
     @contextmanager
     def measure_time(self) -> Iterator[None]:
@@ -114,28 +113,28 @@ class ReportInterval:
 
     def add_batch(self, nats: Tensor, tokens: int) -> None:
         """Add the summed nats of a batch and its tokens."""
-        self._nats += nats.detach()
+        self.sums["nats"] += nats.detach()
         self.tokens += tokens
 
     def add_step(self, norm: Tensor, learning_rate: float) -> None:
         """Add the norm of a step's gradient and its learning rate."""
-        self._norms += norm
+        self.sums["norms"] += norm
         self.steps += 1
         self.learning_rate = learning_rate
 
     def find_problem(self) -> str | None:
         """The problem if a sum is not finite, else None; on a GPU the host waits for the sums."""
-        if not isfinite(self._nats.item()):
+        if not isfinite(self.sums["nats"].item()):
             return "the training loss is not finite"
-        return None if isfinite(self._norms.item()) else "the gradient is not finite"
+        return None if isfinite(self.sums["norms"].item()) else "the gradient is not finite"
 
     def mean_loss(self) -> float:
         """Nats per token."""
-        return self._nats.item() / self.tokens
+        return self.sums["nats"].item() / self.tokens
 
     def mean_gradient_norm(self) -> float:
         """Mean over the steps."""
-        return self._norms.item() / self.steps
+        return self.sums["norms"].item() / self.steps
 
     def tokens_per_second(self) -> float:
         """Tokens per second of training, up to now."""
@@ -150,42 +149,6 @@ class ReportInterval:
             learning_rate=self.learning_rate,
             seconds=self.seconds,
         )
-
-    def sums(self) -> dict[str, Tensor]:
-        """The sums by name, scalars of double precision."""
-        return {"nats": self._nats, "norms": self._norms}
-
-    @classmethod
-    def from_record(cls, record: IntervalRecord, sums: dict[str, Tensor], device: torch.device) -> Self:
-        """The interval that `to_record` and `sums` describe."""
-        interval = cls(device, record.milestone)
-        interval.tokens, interval.steps = record.tokens, record.steps
-        interval.learning_rate, interval._seconds = record.learning_rate, record.seconds
-        interval._nats, interval._norms = sums["nats"].to(device), sums["norms"].to(device)
-        return interval
-
-
-PROGRESS_SECONDS = 0.25
-"""Shortest time between two updates."""
-
-
-class ProgressMeter:
-    """Passes the progress of a trial to a callback, four times a second at most."""
-
-    def __init__(self, callback: Callable[[Progress], None] | None, budget_tokens: int) -> None:
-        self._callback = callback
-        self._budget_tokens = budget_tokens
-        self._last_update = time.perf_counter()
-
-    def update(self, tokens: int, interval: ReportInterval) -> None:
-        """Report the progress after `tokens` predicted tokens if an update is due."""
-        now = time.perf_counter()
-        if self._callback is None or now - self._last_update <= PROGRESS_SECONDS:
-            return
-        speed = interval.tokens_per_second()
-        seconds_left = max(0, self._budget_tokens - tokens) / speed
-        self._callback(Progress(tokens, speed, interval.mean_loss(), seconds_left))
-        self._last_update = now
 
 
 class TrainingSession:
@@ -247,6 +210,8 @@ class TrainingSession:
             raise TrialError("training was interrupted in the middle of a step; restore the last checkpoint")
 
 
+PROGRESS_SECONDS = 0.25
+"""Shortest time between two calls about the progress of a trial."""
 GPU_CHECK_STEPS = 50
 """Steps between two checks for NaN on a GPU. Each check makes the host wait for the GPU."""
 
@@ -286,14 +251,15 @@ class TrainingLoop:
         interval: ReportInterval,
         seconds: float,
         valid_costs: Sequence[float],
-        progress: ProgressMeter,
+        progress: Callable[[Progress], None] | None,
         is_stopping: Callable[[], bool],
     ) -> str | None:
         """Take steps for `seconds` or until `is_stopping()`, at most up to the interval's milestone.
 
-        Returns the problem that ended them early: a loss or a gradient that is not finite.
+        `progress` is called four times a second at most. Returns the problem that ended the steps early: a
+        loss or a gradient that is not finite.
         """
-        started = time.perf_counter()
+        started = last_update = time.perf_counter()
         check_every = 1 if self._device.type == "cpu" else GPU_CHECK_STEPS
         problem = interval.find_problem()
         self._model.train()
@@ -302,8 +268,13 @@ class TrainingLoop:
                 self._step(interval, valid_costs)
                 if interval.steps % check_every == 0:
                     problem = interval.find_problem()
-                progress.update(self.position.tokens, interval)
-                if time.perf_counter() - started >= seconds or is_stopping():
+                now = time.perf_counter()
+                if progress is not None and now - last_update > PROGRESS_SECONDS:
+                    tokens, speed = self.position.tokens, interval.tokens_per_second()
+                    seconds_left = max(0, self.budget_tokens - tokens) / speed
+                    progress(Progress(tokens, speed, interval.mean_loss(), seconds_left))
+                    last_update = now
+                if now - started >= seconds or is_stopping():
                     break
         return problem or interval.find_problem()
 
