@@ -146,16 +146,22 @@ class FusedPairClassifier(Classifier):
         self, premises_BS: Tensor, premises_B: Tensor, hypotheses_BT: Tensor, hypotheses_B: Tensor
     ) -> Tensor:
         """logits_BC of the pairs, from the words and the length of each sentence."""
-        first, second = self._get_reader(0), self._get_reader(-1)
-        tape_BSD = _encode_premise(first, premises_BS)
+        first, second, width = self._get_reader(0), self._get_reader(-1), self.config.width
+        state = first.initial_state(len(premises_BS))
+        tape_BND, _, _ = first.layers[0](
+            first.embedding(premises_BS), state["tape"][:, 0], state["attended"][:, 0]
+        )
+        tape_BSD = tape_BND[:, 1:]  # of the words
         inputs_BTE = second.embedding(hypotheses_BT)
-        attended_BTD, _ = self.source(inputs_BTE, tape_BSD, _build_word_mask(premises_BS, premises_B))
-        last_B1D = _select_last_slots(tape_BSD, premises_B)
+        word_S = torch.arange(premises_BS.shape[1], device=premises_BS.device)
+        attended_BTD, _ = self.source(inputs_BTE, tape_BSD, word_S < premises_B.unsqueeze(1))
+        rows_B = torch.arange(len(premises_B), device=premises_B.device)
+        last_B1D = tape_BSD[rows_B, premises_B - 1].unsqueeze(1)
         slot_B1D = last_B1D if self.starts_from_premise else torch.zeros_like(last_B1D)
         hidden_BTH = self._encode_hypothesis(inputs_BTE, attended_BTD, slot_B1D)
-        width = self.config.width
+        rate = self.config.dropout if self.config.dropout_placement == "after" else 0.0
         means_BH = [
-            average_spans(self._apply_output_dropout(states_BTH), Spans.from_lengths(lengths_B))
+            average_spans(dropout(states_BTH, rate, self.training), Spans.from_lengths(lengths_B))
             for states_BTH, lengths_B in ((tape_BSD[:, :, :width], premises_B), (hidden_BTH, hypotheses_B))
         ]
         logits_BC: Tensor = self.head(torch.cat(means_BH, dim=1))
@@ -165,12 +171,6 @@ class FusedPairClassifier(Classifier):
         reader = self.readers[index]
         assert isinstance(reader, LSTMNLanguageModel)
         return reader
-
-    def _apply_output_dropout(self, hidden_BTH: Tensor) -> Tensor:
-        """The states to average; with dropout if it is placed after the layer."""
-        if self.config.dropout_placement != "after":
-            return hidden_BTH
-        return dropout(hidden_BTH, self.config.dropout, self.training)
 
     def _encode_hypothesis(self, inputs_BTE: Tensor, attended_BTD: Tensor, slot_B1D: Tensor) -> Tensor:
         """hidden_BTH; the attended vector of the premise enters the gates (shallow) or the memory (deep)."""
@@ -219,25 +219,6 @@ class _SourceAttention(nn.Module):
                 weights.append(scores_BS.masked_fill(~mask_BS, -torch.inf).softmax(dim=1))
                 found.append(torch.bmm(weights[-1].unsqueeze(1), tape_BSD).squeeze(1))
         return torch.stack(found, dim=1), torch.stack(weights, dim=1)
-
-
-def _encode_premise(reader: LSTMNLanguageModel, premises_BS: Tensor) -> Tensor:
-    """slots_BSD of gamma_j and alpha_j, one per word."""
-    layer, state = reader.layers[0], reader.initial_state(len(premises_BS))
-    tape_BND, _, _ = layer(reader.embedding(premises_BS), state["tape"][:, 0], state["attended"][:, 0])
-    slots_BSD: Tensor = tape_BND[:, 1:]
-    return slots_BSD
-
-
-def _build_word_mask(words_BS: Tensor, lengths_B: Tensor) -> Tensor:
-    """True for a word, false for padding."""
-    return torch.arange(words_BS.shape[1], device=words_BS.device) < lengths_B.unsqueeze(1)
-
-
-def _select_last_slots(tape_BSD: Tensor, lengths_B: Tensor) -> Tensor:
-    """slot_B1D of the last word of each row."""
-    rows_B = torch.arange(len(lengths_B), device=lengths_B.device)
-    return tape_BSD[rows_B, lengths_B - 1].unsqueeze(1)
 
 
 def _to_time_major(values_BTH: Tensor) -> Tensor:

@@ -141,9 +141,7 @@ class AttentionLSTMLanguageModel(EmbeddingLanguageModel):
 
     @override
     def encode(self, tokens_BT: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
-        hidden_BTH, after = self._run_lstm(tokens_BT, state)
-        states_BKR = self._build_window_states(hidden_BTH, state["memory"])
-        weights_XLJ = self._compute_weights(hidden_BTH, states_BKR, state["memory"].shape[1])
+        hidden_BTH, states_BKR, weights_XLJ, after = self._attend(tokens_BT, state)
         values_BKC = states_BKR[..., -self.config.key_width :]
         context_BTC = sum_window_values(weights_XLJ, values_BKC, tokens_BT.shape[1])
         predict_BTF = hidden_BTH[..., -self.config.predict_width :]
@@ -153,30 +151,26 @@ class AttentionLSTMLanguageModel(EmbeddingLanguageModel):
     @override
     @torch.no_grad()
     def trace_attention(self, tokens_BT: Tensor, state: RecurrentState) -> AttentionTrace:
-        hidden_BTH, _ = self._run_lstm(tokens_BT, state)
-        states_BKR = self._build_window_states(hidden_BTH, state["memory"])
-        weights_XLJ = self._compute_weights(hidden_BTH, states_BKR, state["memory"].shape[1])
+        weights_XLJ = self._attend(tokens_BT, state)[2]
         weights_BTn = arrange_window_slots(weights_XLJ, *tokens_BT.shape)
         return AttentionTrace(weights_BTn.unsqueeze(0), tuple(range(-self.config.memory_size, 0)))
 
-    def _run_lstm(self, tokens_BT: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
-        """The hidden states of the LSTM, and the state after the last word."""
+    def _attend(
+        self, tokens_BT: Tensor, state: RecurrentState
+    ) -> tuple[Tensor, Tensor, Tensor, RecurrentState]:
+        """hidden_BTH of the LSTM, states_BKR that the windows slide over, the weights in the windows, and the
+        state after the last word.
+        """
+        slots, key, before = self.config.memory_size, self.config.key_width, state["memory"].shape[1]
         embedded_BTH = self.dropout(self.embedding(tokens_BT))
         hidden_BTH, hidden_BLH, cell_BLH = self.stack(embedded_BTH, state["hidden"], state["cell"])
-        memory_BPR = torch.cat([state["memory"], hidden_BTH[..., : self.memory_width]], dim=1)
-        memory_BPR = memory_BPR[:, -self.config.memory_size :]
-        return hidden_BTH, {"hidden": hidden_BLH, "cell": cell_BLH, "memory": memory_BPR}
-
-    def _build_window_states(self, hidden_BTH: Tensor, memory_BPR: Tensor) -> Tensor:
-        """states_BKR that the windows slide over; without the last hidden state, which no step here reads."""
-        states_BKR = torch.cat([memory_BPR, hidden_BTH[:, :-1, : self.memory_width]], dim=1)
-        return functional.pad(states_BKR, (0, 0, self.config.memory_size - memory_BPR.shape[1], 0))
-
-    def _compute_weights(self, hidden_BTH: Tensor, states_BKR: Tensor, memory_length: int) -> Tensor:
-        steps, slots, key = hidden_BTH.shape[1], self.config.memory_size, self.config.key_width
-        absent_Tn = mask_absent_slots(steps, slots, memory_length - 1, hidden_BTH.device)
-        weights_XLJ: Tensor = self.score(hidden_BTH[..., :key], states_BKR[..., :key], absent_Tn)
-        return weights_XLJ
+        memory_BSR = torch.cat([state["memory"], hidden_BTH[..., : self.memory_width]], dim=1)
+        # No step here reads the last hidden state.
+        states_BKR = functional.pad(memory_BSR[:, :-1], (0, 0, slots - before, 0))
+        absent_Tn = mask_absent_slots(tokens_BT.shape[1], slots, before - 1, hidden_BTH.device)
+        weights_XLJ = self.score(hidden_BTH[..., :key], states_BKR[..., :key], absent_Tn)
+        after = {"hidden": hidden_BLH, "cell": cell_BLH, "memory": memory_BSR[:, -slots:]}
+        return hidden_BTH, states_BKR, weights_XLJ, after
 
 
 def _build_score(kind: ScoreKind, width: int) -> nn.Module:

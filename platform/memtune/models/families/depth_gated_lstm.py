@@ -135,14 +135,13 @@ class _BackwardPass:
             hidden_BH, cell_BH = self._backpropagate_step(step, hidden_BH, cell_BH)
         gates_XF = self.gates_TBG[:, :, -4 * self.width :].flatten(0, 1)
         recurrent_FH = gates_XF.t() @ self.hidden_SBH[:-1].flatten(0, 1)
-        return (
-            self.gates_TBG,
-            recurrent_FH,
-            hidden_BH,
-            cell_BH,
-            self.to_lower_TBH,
-            self._compute_cell_weight_gradient(),
-        )
+        cell_weight = None
+        if self.cell_weight is not None:
+            gates_XH = self.gates_TBG[:, :, : self.width].flatten(0, 1)
+            cells_XH = self.cell_SBH[:-1].flatten(0, 1)
+            is_vector = self.cell_weight.dim() == 1
+            cell_weight = (gates_XH * cells_XH).sum(0) if is_vector else gates_XH.t() @ cells_XH
+        return self.gates_TBG, recurrent_FH, hidden_BH, cell_BH, self.to_lower_TBH, cell_weight
 
     def _backpropagate_step(self, step: int, hidden_BH: Tensor, cell_BH: Tensor) -> tuple[Tensor, Tensor]:
         """The gradients of the gates of a step and of the states before it, from those of its states."""
@@ -163,13 +162,6 @@ class _BackwardPass:
         if self.cell_weight is not None:
             cell_BH += apply_gate_weight(gates_BG[:, :width], self.cell_weight.t())
         return gates_BG[:, -4 * width :] @ self.recurrent_FH, cell_BH
-
-    def _compute_cell_weight_gradient(self) -> Tensor | None:
-        if self.cell_weight is None:
-            return None
-        gates_XH = self.gates_TBG[:, :, : self.width].flatten(0, 1)
-        cells_XH = self.cell_SBH[:-1].flatten(0, 1)
-        return (gates_XH * cells_XH).sum(0) if self.cell_weight.dim() == 1 else gates_XH.t() @ cells_XH
 
 
 GateWeights = Literal["diagonal", "full"]

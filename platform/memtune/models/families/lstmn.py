@@ -122,10 +122,7 @@ class LSTMNConfig(NarrowEmbeddingsConfig):
         """Entries of the matrices of all layers; each matrix has one product per word."""
         own = (6 if self.previous_attention else 5) * self.width
         first, others = self.input_width, (self.layers - 1) * self.width
-        return self.width * (self.layers * own + 5 * (first + others)) + self._count_skip_entries()
-
-    def _count_skip_entries(self) -> int:
-        return self.input_width * self.width if self.has_skip_projection else 0
+        return self.width * (self.layers * own + 5 * (first + others) + first * self.has_skip_projection)
 
     @property
     def has_skip_projection(self) -> bool:

@@ -127,7 +127,7 @@ class SCRNLanguageModel(NeuralLanguageModel):
         if self.config.hidden_reads == "previous":
             read_TBC = torch.cat([state["context"].unsqueeze(0), context_TBC[:-1]])
         inputs_TBH = self.context_to_hidden(read_TBC) + self.hidden_embedding(tokens_TB)
-        hidden_TBH = run_sigmoid_recurrence(inputs_TBH, state["hidden"], self.recurrent_HH)
+        hidden_TBH = _SigmoidRecurrence.apply(inputs_TBH, state["hidden"], self.recurrent_HH)  # type: ignore[no-untyped-call]
         both_BTF = torch.cat([hidden_TBH, context_TBC], dim=2).transpose(0, 1)
         return both_BTF, {"hidden": hidden_TBH[-1], "context": context_TBC[-1]}
 
@@ -173,14 +173,10 @@ def _filter_block(inputs_LBC: Tensor, state_BC: Tensor, log_alpha: float | Tenso
     return torch.bmm(powers, series_PBC.permute(2, 0, 1).contiguous()).permute(1, 2, 0)
 
 
-def run_sigmoid_recurrence(inputs_TBH: Tensor, hidden_BH: Tensor, recurrent_HH: Tensor) -> Tensor:
-    """h_t = sigmoid(inputs_t + R h_{t-1}) for all t, (T, B, H), starting from `hidden`."""
-    outputs_TBH: Tensor = _SigmoidRecurrence.apply(inputs_TBH, hidden_BH, recurrent_HH)  # type: ignore[no-untyped-call]
-    return outputs_TBH
-
-
 class _SigmoidRecurrence(torch.autograd.Function):
-    """Steps write into one buffer; the gradient of R is one product after the loop, not one per step."""
+    """h_t = sigmoid(inputs_t + R h_{t-1}) for all t, (T, B, H), starting from `hidden`.
+
+    Steps write into one buffer; the gradient of R is one product after the loop, not one per step."""
 
     @staticmethod
     def forward(ctx: Any, inputs_TBH: Tensor, hidden_BH: Tensor, recurrent_HH: Tensor) -> Tensor:

@@ -65,30 +65,23 @@ class Regularisation:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value for name, value in values.items() if value}
 
-    def draw_masks(
-        self, like: Tensor, shape_BTE: tuple[int, int, int], width: int, training: bool
-    ) -> LayerMasks:
-        """New masks of a layer of `width` units for inputs of this shape."""
-        rows, steps, input_width = shape_BTE
-        state, series = (rows, width), (steps, rows, width)
-        return LayerMasks(
-            draw_dropout_mask(like, (rows, 1, input_width), self.variational_dropout, training),
-            draw_dropout_mask(like, state, self.variational_recurrent_dropout, training),
-            draw_dropout_mask(like, series, self.recurrent_dropout, training),
-            _draw_zoneout_mask(like, series, self.zoneout_cell, training),
-            _draw_zoneout_mask(like, series, self.zoneout_hidden, training),
-        )
-
     def draw_stack_masks(
         self, inputs_BTE: Tensor, width: int, layers: int, training: bool
     ) -> tuple[list[LayerMasks], Tensor | None]:
         """New masks of each of the `layers` above these inputs, and output_B1H of the last one's outputs."""
-        rows, steps, input_width = inputs_BTE.shape
+        like, (rows, steps, input_width) = inputs_BTE, inputs_BTE.shape
+        state, series = (rows, width), (steps, rows, width)
         masks = [
-            self.draw_masks(inputs_BTE, (rows, steps, read), width, training)
+            LayerMasks(
+                draw_dropout_mask(like, (rows, 1, read), self.variational_dropout, training),
+                draw_dropout_mask(like, state, self.variational_recurrent_dropout, training),
+                draw_dropout_mask(like, series, self.recurrent_dropout, training),
+                _draw_zoneout_mask(like, series, self.zoneout_cell, training),
+                _draw_zoneout_mask(like, series, self.zoneout_hidden, training),
+            )
             for read in (input_width, *[width] * (layers - 1))
         ]
-        return masks, draw_dropout_mask(inputs_BTE, (rows, 1, width), self.variational_dropout, training)
+        return masks, draw_dropout_mask(like, (rows, 1, width), self.variational_dropout, training)
 
 
 def draw_dropout_mask(

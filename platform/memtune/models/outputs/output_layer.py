@@ -230,8 +230,9 @@ class _LossAccumulator:
         self.hidden_gradient_NH = torch.empty_like(hidden_NH) if wanted[0] else None
         self.weight_gradient_VH = torch.zeros_like(weight_VH) if wanted[1] else None
         self.bias_gradient_V = torch.zeros_like(bias_V) if wanted[2] else None
-        has_table_gradient = self.table_S is not None and wanted[3]
-        self.table_gradient_S = torch.zeros_like(self.table_S) if has_table_gradient else None
+        self.table_gradient_S: Tensor | None = None
+        if self.table_S is not None and wanted[3]:
+            self.table_gradient_S = torch.zeros_like(self.table_S)
 
     def gradients(self) -> tuple[Tensor | None, ...]:
         """The gradients of hidden, weight, bias and table; None for one that is not required."""
