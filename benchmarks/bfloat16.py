@@ -20,13 +20,8 @@ import torch
 from benchmarks.recurrent_memory import BATCH, STEPS, make_text
 from benchmarks.side_by_side import compare_times, describe_machine, make_refusal
 from memtune.corpora import Corpus
-from memtune.models import (
-    LSTMConfig,
-    NeuralLanguageModelConfig,
-    RecurrentMemoryConfig,
-    build_model,
-    negative_log_likelihood,
-)
+from memtune.models import LSTMConfig, NeuralLanguageModelConfig, build_model, negative_log_likelihood
+from memtune.models.families.recurrent_memory import RecurrentMemoryConfig
 from memtune.training import GradientTrainer, TrialConfig
 from memtune.training.devices import has_bfloat16_instructions
 from memtune.training.memory_footprint import keep_freed_memory

@@ -16,8 +16,9 @@ from torch import Tensor
 from benchmarks.side_by_side import compare_times, describe_machine, make_refusal
 from memtune.corpora.grammar.embedded_corpus import generate_sentences
 from memtune.model_checks.oracles import assert_near, assert_same_gradients
-from memtune.models import ClassFactoredConfig, DependencyRNNConfig, build_model
-from memtune.models.families.dependency_rnn import DependencyRNNLanguageModel
+from memtune.models import build_model
+from memtune.models.families.dependency_rnn import DependencyRNNConfig, DependencyRNNLanguageModel
+from memtune.models.outputs.output_config import ClassFactoredConfig
 from memtune.models.outputs.word_classes import compute_zipf_counts
 from tests.golden.tiny_trees import Sentence, make_treebank
 from tests.oracles.dependency_rnn import BOUNDARY, compute_discounted_nats, find_paths

@@ -15,8 +15,8 @@ from torch.nn.functional import cross_entropy
 
 from benchmarks.side_by_side import compare_times, describe_machine, make_refusal
 from memtune.model_checks.oracles import assert_near
-from memtune.models import LSTMNConfig
 from memtune.models.classifiers import Classifier, ClassifierConfig
+from memtune.models.families.lstmn import LSTMNConfig
 from memtune.models.fused_pairs import PairReadingConfig
 from tests.oracles.classifiers import compute_reference_fusion
 

@@ -15,14 +15,8 @@ from torch import Tensor
 
 from benchmarks.side_by_side import compare_times, describe_machine, make_refusal
 from memtune.model_checks.oracles import assert_agreement, assert_near
-from memtune.models import (
-    LSTMConfig,
-    LSTMNConfig,
-    NeuralLanguageModelConfig,
-    build_model,
-    negative_log_likelihood,
-)
-from memtune.models.families.lstmn import LSTMNLayer
+from memtune.models import LSTMConfig, NeuralLanguageModelConfig, build_model, negative_log_likelihood
+from memtune.models.families.lstmn import LSTMNConfig, LSTMNLayer
 from memtune.training.optimisation.training_config import TrainingConfig
 from memtune.training.optimisation.update_step import ModelUpdater
 from tests.oracles.lstmn import compute_lstmn_logits, run_reference_layer

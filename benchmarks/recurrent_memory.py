@@ -17,10 +17,10 @@ from memtune.models import (
     LSTMConfig,
     NeuralLanguageModel,
     NeuralLanguageModelConfig,
-    RecurrentMemoryConfig,
     build_model,
     negative_log_likelihood,
 )
+from memtune.models.families.recurrent_memory import RecurrentMemoryConfig
 from memtune.training.optimisation.training_config import TrainingConfig
 from memtune.training.optimisation.update_step import ModelUpdater, enable_sparse_gradients
 from tests.oracles.lstm import compute_lstm_logits

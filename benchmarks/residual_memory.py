@@ -16,7 +16,8 @@ import torch
 
 from benchmarks.side_by_side import compare_times, describe_machine, make_refusal
 from memtune.model_checks.oracles import assert_agreement, assert_near
-from memtune.models import ResidualMemoryConfig, build_model
+from memtune.models import build_model
+from memtune.models.families.residual_memory import ResidualMemoryConfig
 from tests.oracles.residual_memory import compute_residual_memory_logits, compute_window_hidden
 
 BATCH, STEPS, WORDS = 4, 64, 300

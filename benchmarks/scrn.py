@@ -14,7 +14,8 @@ import torch
 
 from benchmarks.side_by_side import compare_times, describe_machine, make_refusal
 from memtune.model_checks.oracles import assert_agreement
-from memtune.models import SCRNConfig, build_model
+from memtune.models import build_model
+from memtune.models.families.scrn import SCRNConfig
 from tests.oracles.scrn import compute_scrn_logits, compute_scrn_steps
 
 BATCH, STEPS, WORDS = 20, 35, 300

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from benchmarks.side_by_side import compare_times, describe_machine, make_refusal
 from memtune.model_checks.oracles import assert_agreement, assert_near
-from memtune.models import StackLSTMConfig, build_model
-from memtune.models.families.stack_lstm import StackLSTMLanguageModel
+from memtune.models import build_model
+from memtune.models.families.stack_lstm import StackLSTMConfig, StackLSTMLanguageModel
 from tests.oracles.stack_lstm import compute_next_stack, compute_stack_lstm_logits
 
 STEPS, WORDS = 35, 300

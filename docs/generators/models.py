@@ -3,7 +3,8 @@
 import sys
 from typing import Any
 
-from memtune.models import MODELS, LanguageModelConfig, MaximumEntropyConfig
+from memtune.models import MODELS, LanguageModelConfig
+from memtune.models.maximum_entropy import MaximumEntropyConfig
 from memtune.models.outputs.output_config import OUTPUTS
 from memtune.values import Value
 

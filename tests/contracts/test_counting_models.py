@@ -13,12 +13,12 @@ from memtune.errors import ConfigurationError
 from memtune.models import (
     MODELS,
     CountingConfig,
-    KneserNeyConfig,
     LanguageModel,
     build_model,
     list_families,
     negative_log_likelihood,
 )
+from memtune.models.families.kneser_ney import KneserNeyConfig
 from memtune.tasks import LanguageModelling
 from memtune.training import load_model, save_model
 from tests.golden.tiny_corpus import make_tiny_corpus

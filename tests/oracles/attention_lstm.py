@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from memtune.models import AttentionLSTMConfig
+from memtune.models.families.attention_lstm import AttentionLSTMConfig
 from tests.oracles.cases import EXAMPLE_SIZE, OracleCase
 from tests.oracles.lstm import compute_output_logits, run_lstm_stack
 from tests.oracles.output_layers import Parameters

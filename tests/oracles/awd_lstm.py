@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from memtune.models import AWDLSTMConfig
+from memtune.models.families.awd_lstm import AWDLSTMConfig
 from tests.oracles.cases import EXAMPLE_SIZE, OracleCase
 from tests.oracles.lstm import compute_output_logits
 from tests.oracles.output_layers import Parameters

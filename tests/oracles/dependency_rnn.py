@@ -6,7 +6,9 @@ A sentence is (words, heads, labels): heads as positions, -1 for a root's; label
 import torch
 from torch import Tensor
 
-from memtune.models import ClassFactoredConfig, DependencyRNNConfig, MaximumEntropyConfig
+from memtune.models.families.dependency_rnn import DependencyRNNConfig
+from memtune.models.maximum_entropy import MaximumEntropyConfig
+from memtune.models.outputs.output_config import ClassFactoredConfig
 from tests.oracles.cases import EXAMPLE_SIZE, OracleCase
 from tests.oracles.output_layers import Parameters, predict, predict_with_ngrams
 

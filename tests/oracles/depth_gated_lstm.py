@@ -5,7 +5,7 @@ Yao et al. (2015). Rows of the gates: depth (where there is one), output, input,
 
 from torch import Tensor
 
-from memtune.models import DepthGatedLSTMConfig
+from memtune.models.families.depth_gated_lstm import DepthGatedLSTMConfig
 from tests.oracles.cases import EXAMPLE_SIZE, OracleCase
 from tests.oracles.lstm import compute_output_logits
 from tests.oracles.output_layers import Parameters

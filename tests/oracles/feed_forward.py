@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from memtune.models import FeedForwardConfig
+from memtune.models.families.feed_forward import FeedForwardConfig
 from tests.oracles.cases import EXAMPLE_SIZE, OracleCase
 from tests.oracles.output_layers import Parameters
 

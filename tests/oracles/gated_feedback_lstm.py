@@ -6,7 +6,7 @@ Chung et al. (2015), section 3. Rows of the gates: candidate, output, input, for
 import torch
 from torch import Tensor
 
-from memtune.models import GatedFeedbackLSTMConfig
+from memtune.models.families.gated_feedback_lstm import GatedFeedbackLSTMConfig
 from tests.oracles.cases import EXAMPLE_SIZE, OracleCase
 from tests.oracles.lstm import compute_output_logits
 from tests.oracles.output_layers import Parameters

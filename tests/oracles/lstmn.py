@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from memtune.models import LSTMNConfig
+from memtune.models.families.lstmn import LSTMNConfig
 from tests.oracles.cases import EXAMPLE_SIZE, OracleCase
 from tests.oracles.lstm import compute_output_logits
 from tests.oracles.output_layers import Parameters

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from memtune.models import MemoryNetworkConfig
+from memtune.models.families.memory_network import MemoryNetworkConfig
 from tests.oracles.cases import EXAMPLE_SIZE, OracleCase
 from tests.oracles.output_layers import Parameters
 

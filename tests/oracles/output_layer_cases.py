@@ -3,17 +3,14 @@
 import torch
 from torch import Tensor
 
-from memtune.models import (
-    AdaptiveConfig,
-    ClassFactoredConfig,
-    LSTMConfig,
-    MaximumEntropyConfig,
-    MemoryNetworkConfig,
-    ResidualMemoryConfig,
-    RNNConfig,
-    SCRNConfig,
-    StackLSTMConfig,
-)
+from memtune.models import LSTMConfig
+from memtune.models.families.memory_network import MemoryNetworkConfig
+from memtune.models.families.residual_memory import ResidualMemoryConfig
+from memtune.models.families.rnn import RNNConfig
+from memtune.models.families.scrn import SCRNConfig
+from memtune.models.families.stack_lstm import StackLSTMConfig
+from memtune.models.maximum_entropy import MaximumEntropyConfig
+from memtune.models.outputs.output_config import AdaptiveConfig, ClassFactoredConfig
 from tests.oracles.cases import EXAMPLE_SIZE, OracleCase
 from tests.oracles.lstm import compute_lstm_logits, run_lstm_stack
 from tests.oracles.output_layers import Parameters, predict_with_ngrams

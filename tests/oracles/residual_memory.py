@@ -9,7 +9,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from memtune.models import ResidualMemoryConfig, logits
+from memtune.models import logits
+from memtune.models.families.residual_memory import ResidualMemoryConfig
 from tests.oracles.cases import EXAMPLE_SIZE, OracleCase, keep_initial_weights
 from tests.oracles.output_layers import Parameters
 

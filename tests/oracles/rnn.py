@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from memtune.models import RNNConfig
+from memtune.models.families.rnn import RNNConfig
 from tests.oracles.cases import EXAMPLE_SIZE, OracleCase, make_masked_case
 from tests.oracles.lstm import apply_zoneout, compute_output_logits
 from tests.oracles.output_layers import Parameters

@@ -6,7 +6,7 @@ Mikolov et al. (2015), equations 2 to 4 and the diagonal matrix Q of section 3.3
 import torch
 from torch import Tensor
 
-from memtune.models import SCRNConfig
+from memtune.models.families.scrn import SCRNConfig
 from tests.oracles.cases import EXAMPLE_SIZE, OracleCase
 from tests.oracles.output_layers import Parameters
 

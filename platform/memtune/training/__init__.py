@@ -12,13 +12,6 @@ from memtune.training.memory_footprint import (
     find_longest_row,
     measure_available_bytes,
 )
-from memtune.training.optimisation.optimisers import (
-    AdamConfig,
-    AdamWConfig,
-    MuonConfig,
-    NTASGDConfig,
-    SGDConfig,
-)
 from memtune.training.optimisation.training_config import TrainingConfig
 from memtune.training.optimisation.update_step import check_device
 from memtune.training.trainers import (

@@ -6,7 +6,9 @@ import torch
 
 from memtune.errors import ConfigurationError
 from memtune.model_checks.oracles import assert_agreement
-from memtune.models import AdaptiveConfig, AttentionLSTMConfig, LSTMConfig, build_model
+from memtune.models import LSTMConfig, build_model
+from memtune.models.families.attention_lstm import AttentionLSTMConfig
+from memtune.models.outputs.output_config import AdaptiveConfig
 from memtune.values import parse
 from tests.oracles.lstm import compute_lstm_logits
 

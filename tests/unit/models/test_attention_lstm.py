@@ -5,7 +5,8 @@ import torch
 
 from memtune.errors import ConfigurationError
 from memtune.model_checks.oracles import assert_near
-from memtune.models import AttentionLSTMConfig, build_model, logits
+from memtune.models import build_model, logits
+from memtune.models.families.attention_lstm import AttentionLSTMConfig
 from tests.oracles.attention_lstm import compute_attention_lstm_weights
 
 WORDS = 23

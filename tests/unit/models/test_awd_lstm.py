@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from memtune.model_checks.oracles import assert_same_gradients
-from memtune.models import AWDLSTMConfig, build_model, logits, negative_log_likelihood
+from memtune.models import build_model, logits, negative_log_likelihood
+from memtune.models.families.awd_lstm import AWDLSTMConfig
 from tests.oracles.awd_lstm import (
     compute_activation_regularisation,
     compute_awd_lstm_logits,

@@ -7,7 +7,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from memtune.errors import ConfigurationError
-from memtune.models import ClassFactoredConfig, LSTMConfig, build_model, logits
+from memtune.models import LSTMConfig, build_model, logits
+from memtune.models.outputs.output_config import ClassFactoredConfig
 from memtune.models.outputs.word_classes import compute_class_borders, compute_zipf_counts
 from tests.oracles.output_layers import assign_word_classes
 

@@ -7,20 +7,16 @@ from torch.nn import functional
 
 from memtune.errors import ConfigurationError
 from memtune.model_checks.oracles import assert_near
-from memtune.models import (
-    MODELS,
-    AdaptiveConfig,
-    AWDLSTMConfig,
-    LSTMConfig,
-    LSTMNConfig,
-    MaximumEntropyConfig,
-    NeuralLanguageModelConfig,
-    ResidualMemoryConfig,
-    StackLSTMConfig,
-)
+from memtune.models import MODELS, LSTMConfig, NeuralLanguageModelConfig
 from memtune.models.classifiers import ClassifierConfig, SentenceClassifier, strip_output_layer
+from memtune.models.families.awd_lstm import AWDLSTMConfig
+from memtune.models.families.lstmn import LSTMNConfig
+from memtune.models.families.residual_memory import ResidualMemoryConfig
+from memtune.models.families.stack_lstm import StackLSTMConfig
 from memtune.models.fused_pairs import PairReadingConfig
 from memtune.models.layers.pooling import Spans, average_spans
+from memtune.models.maximum_entropy import MaximumEntropyConfig
+from memtune.models.outputs.output_config import AdaptiveConfig
 from tests.low_precision import autocast_to_bfloat16
 from tests.oracles.classifiers import compute_pair_logits, compute_phrase_logits, compute_reference_fusion
 

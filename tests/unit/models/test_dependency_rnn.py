@@ -6,7 +6,10 @@ import pytest
 import torch
 
 from memtune.model_checks.oracles import assert_near, assert_same_gradients
-from memtune.models import ClassFactoredConfig, DependencyRNNConfig, MaximumEntropyConfig, build_model
+from memtune.models import build_model
+from memtune.models.families.dependency_rnn import DependencyRNNConfig
+from memtune.models.maximum_entropy import MaximumEntropyConfig
+from memtune.models.outputs.output_config import ClassFactoredConfig
 from tests.golden.tiny_trees import LABEL_COUNT, Sentence, make_treebank, make_trees_of_every_shape
 from tests.oracles.dependency_rnn import compute_discounted_nats, compute_path_nats
 

@@ -3,8 +3,8 @@ from typing import Any
 import pytest
 import torch
 
-from memtune.models import DepthGatedLSTMConfig, build_model, logits
-from memtune.models.families.depth_gated_lstm import run_depth_gated_layer
+from memtune.models import build_model, logits
+from memtune.models.families.depth_gated_lstm import DepthGatedLSTMConfig, run_depth_gated_layer
 from tests.low_precision import autocast_to_bfloat16
 
 WORDS = 23

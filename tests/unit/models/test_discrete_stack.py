@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from memtune.model_checks.oracles import assert_near, assert_same_gradients
-from memtune.models import StackLSTMConfig, build_model, logits, negative_log_likelihood
+from memtune.models import build_model, logits, negative_log_likelihood
+from memtune.models.families.stack_lstm import StackLSTMConfig
 from memtune.models.memories.discrete_stack import compute_reinforce_loss
 from tests.oracles.stack_lstm import (
     compute_reinforce_objective,

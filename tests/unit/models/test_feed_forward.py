@@ -3,7 +3,8 @@ from itertools import product
 import pytest
 import torch
 
-from memtune.models import FeedForwardConfig, build_model, logits
+from memtune.models import build_model, logits
+from memtune.models.families.feed_forward import FeedForwardConfig
 
 WORDS = 23
 READINGS = [*product([2, 3, 6], [False, True])]

@@ -2,8 +2,8 @@ from typing import Any
 
 import torch
 
-from memtune.models import GatedFeedbackLSTMConfig, build_model, logits
-from memtune.models.families.gated_feedback_lstm import run_gated_feedback
+from memtune.models import build_model, logits
+from memtune.models.families.gated_feedback_lstm import GatedFeedbackLSTMConfig, run_gated_feedback
 from tests.low_precision import autocast_to_bfloat16
 
 WORDS = 23

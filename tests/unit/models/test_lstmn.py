@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from memtune.model_checks.oracles import assert_near
-from memtune.models import LSTMNConfig, build_model, logits
+from memtune.models import build_model, logits
+from memtune.models.families.lstmn import LSTMNConfig
 from tests.oracles.lstmn import compute_lstmn_attention, run_reference_layer
 
 WORDS = 23

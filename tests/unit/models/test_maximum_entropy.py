@@ -4,16 +4,11 @@ import pytest
 import torch
 
 from memtune.errors import ConfigurationError
-from memtune.models import (
-    ClassFactoredConfig,
-    LSTMConfig,
-    MaximumEntropyConfig,
-    RNNConfig,
-    build_model,
-    logits,
-    negative_log_likelihood,
-)
+from memtune.models import LSTMConfig, build_model, logits, negative_log_likelihood
+from memtune.models.families.rnn import RNNConfig
+from memtune.models.maximum_entropy import MaximumEntropyConfig
 from memtune.models.outputs.hashed_ngrams import hash_contexts
+from memtune.models.outputs.output_config import ClassFactoredConfig
 from memtune.values import parse
 
 WORDS = 23

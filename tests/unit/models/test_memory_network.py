@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from memtune.model_checks.oracles import assert_near
-from memtune.models import MemoryNetworkConfig, build_model, logits
+from memtune.models import build_model, logits
+from memtune.models.families.memory_network import MemoryNetworkConfig
 from memtune.training.weight_files import load_model, save_model
 from tests.oracles.memory_network import compute_memory_network_attention
 

@@ -6,7 +6,8 @@ from torch.nn import functional
 
 from memtune.errors import ConfigurationError
 from memtune.model_checks.oracles import assert_near
-from memtune.models import RecurrentMemoryConfig, build_model, logits
+from memtune.models import build_model, logits
+from memtune.models.families.recurrent_memory import RecurrentMemoryConfig
 from memtune.training import TrialConfig
 from memtune.values import parse
 from tests.oracles.recurrent_memory import compute_recurrent_memory_attention

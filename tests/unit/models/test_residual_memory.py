@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from memtune.model_checks.oracles import assert_near
-from memtune.models import ResidualMemoryConfig, build_model, logits, negative_log_likelihood
+from memtune.models import build_model, logits, negative_log_likelihood
+from memtune.models.families.residual_memory import ResidualMemoryConfig
 from memtune.training.weight_files import load_model, save_model
 from tests.oracles.residual_memory import compute_window_hidden
 

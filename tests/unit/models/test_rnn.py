@@ -4,7 +4,8 @@ from typing import Any
 import pytest
 import torch
 
-from memtune.models import RNNConfig, build_model, logits
+from memtune.models import build_model, logits
+from memtune.models.families.rnn import RNNConfig
 from tests.oracles.rnn import ALL_REGULARISATION
 
 WORDS = 23

@@ -3,7 +3,8 @@ from typing import Any
 import pytest
 import torch
 
-from memtune.models import SCRNConfig, build_model
+from memtune.models import build_model
+from memtune.models.families.scrn import SCRNConfig
 
 WORDS = 23
 

@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from memtune.model_checks.oracles import assert_near
-from memtune.models import StackLSTMConfig, build_model, logits, negative_log_likelihood
+from memtune.models import build_model, logits, negative_log_likelihood
+from memtune.models.families.stack_lstm import StackLSTMConfig
 from tests.low_precision import autocast_to_bfloat16
 from tests.oracles.stack_lstm import compute_stack_lstm_actions, compute_stack_lstm_contributions
 

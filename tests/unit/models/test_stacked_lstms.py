@@ -3,13 +3,10 @@
 import pytest
 import torch
 
-from memtune.models import (
-    DepthGatedLSTMConfig,
-    GatedFeedbackLSTMConfig,
-    LSTMNConfig,
-    build_model,
-    negative_log_likelihood,
-)
+from memtune.models import build_model, negative_log_likelihood
+from memtune.models.families.depth_gated_lstm import DepthGatedLSTMConfig
+from memtune.models.families.gated_feedback_lstm import GatedFeedbackLSTMConfig
+from memtune.models.families.lstmn import LSTMNConfig
 from tests.low_precision import autocast_to_bfloat16
 from tests.presence import require
 

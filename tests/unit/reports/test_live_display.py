@@ -8,7 +8,8 @@ from math import log
 import pytest
 from rich.console import Console
 
-from memtune.models import LSTMConfig, RecurrentMemoryConfig
+from memtune.models import LSTMConfig
+from memtune.models.families.recurrent_memory import RecurrentMemoryConfig
 from memtune.reports.live.live_display import LiveDisplay
 from memtune.reports.live.live_view import render_as_html
 from memtune.results.study.study_leaderboard import describe_model, describe_settings

@@ -9,7 +9,7 @@ import torch
 
 from memtune.corpora import Example
 from memtune.corpora.batching.protocols import SentenceProtocol
-from memtune.models import KneserNeyConfig
+from memtune.models.families.kneser_ney import KneserNeyConfig
 from memtune.objective import Objective
 from memtune.tasks import AgreementConfig, Answers, CompletionConfig
 from memtune.tasks.item_costs import count_best_candidates, credit_choices

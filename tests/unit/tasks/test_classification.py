@@ -15,8 +15,9 @@ from memtune.corpora import Example, import_corpus, open_corpus
 from memtune.corpora.batching.protocols import SentenceProtocol, StreamProtocol
 from memtune.corpora.store.vocabulary import Vectors
 from memtune.errors import ConfigurationError, CorpusError
-from memtune.models import LSTMConfig, LSTMNConfig
+from memtune.models import LSTMConfig
 from memtune.models.families.kneser_ney import KneserNeyConfig
+from memtune.models.families.lstmn import LSTMNConfig
 from memtune.tasks import InferenceConfig, SentimentConfig, build_model
 from memtune.training import (
     GradientTrainer,

@@ -10,7 +10,8 @@ import torch
 from memtune.corpora import Example
 from memtune.corpora.batching.protocols import SentenceProtocol
 from memtune.errors import CorpusError
-from memtune.models import KneserNeyConfig, negative_log_likelihood
+from memtune.models import negative_log_likelihood
+from memtune.models.families.kneser_ney import KneserNeyConfig
 from memtune.objective import Objective
 from memtune.tasks import Answers, CompletionConfig, ContinuousCache
 from memtune.training import evaluate

@@ -7,7 +7,10 @@ import torch
 
 from memtune.corpora.batching.protocols import SentenceProtocol, StreamProtocol
 from memtune.errors import ConfigurationError
-from memtune.models import FeedForwardConfig, KneserNeyConfig, LSTMConfig, RecurrentMemoryConfig, build_model
+from memtune.models import LSTMConfig, build_model
+from memtune.models.families.feed_forward import FeedForwardConfig
+from memtune.models.families.kneser_ney import KneserNeyConfig
+from memtune.models.families.recurrent_memory import RecurrentMemoryConfig
 from memtune.tasks import (
     CacheGrid,
     ContinuousCache,

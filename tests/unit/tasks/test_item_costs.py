@@ -8,8 +8,10 @@ import torch
 
 from memtune.corpora import Corpus
 from memtune.corpora.batching.protocols import SentenceProtocol, StreamProtocol, TextProtocol, TreeProtocol
-from memtune.models import DependencyRNNConfig, KneserNeyConfig, LSTMConfig, build_model
+from memtune.models import LSTMConfig, build_model
 from memtune.models.architecture import negative_log_likelihood
+from memtune.models.families.dependency_rnn import DependencyRNNConfig
+from memtune.models.families.kneser_ney import KneserNeyConfig
 from memtune.tasks import ItemCosts, LanguageModellingConfig
 from memtune.tasks.item_costs import MIN_ITEMS
 from memtune.training import TrialConfig

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from memtune.corpora.batching.protocols import SentenceProtocol, StreamProtocol
-from memtune.models import LSTMConfig, RecurrentMemoryConfig, build_model, logits
+from memtune.models import LSTMConfig, build_model, logits
+from memtune.models.families.recurrent_memory import RecurrentMemoryConfig
 from memtune.tasks import LanguageModelling, perplexity
 from tests.golden.tiny_corpus import make_tiny_corpus
 

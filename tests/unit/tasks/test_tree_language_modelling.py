@@ -10,7 +10,9 @@ from memtune.corpora import Corpus, Example, ImportOptions, import_corpus, open_
 from memtune.corpora.batching.protocols import SentenceProtocol, TreeProtocol
 from memtune.corpora.batching.tree_protocol import Treebank
 from memtune.errors import ConfigurationError, CorpusError
-from memtune.models import DependencyRNNConfig, LSTMConfig, MaximumEntropyConfig, build_model
+from memtune.models import LSTMConfig, build_model
+from memtune.models.families.dependency_rnn import DependencyRNNConfig
+from memtune.models.maximum_entropy import MaximumEntropyConfig
 from memtune.tasks import LanguageModellingConfig, TreeLanguageModelling, nats_by_sentence
 from memtune.training import (
     GradientTrainer,

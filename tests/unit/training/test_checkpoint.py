@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from memtune.errors import CheckpointError, StorageError
-from memtune.models import LSTMConfig, RecurrentMemoryConfig, build_model, logits
+from memtune.models import LSTMConfig, build_model, logits
+from memtune.models.families.recurrent_memory import RecurrentMemoryConfig
 from memtune.training import GradientTrainer, Report, load_model, restore_trainer, save_model
 from memtune.training.checkpoint import read_checkpoint
 from memtune.trial_state import StopReason

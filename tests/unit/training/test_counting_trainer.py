@@ -4,7 +4,7 @@ import pytest
 
 from memtune.corpora.batching.protocols import SentenceProtocol
 from memtune.errors import CheckpointError, ConfigurationError
-from memtune.models import KneserNeyConfig
+from memtune.models.families.kneser_ney import KneserNeyConfig
 from memtune.training import (
     GradientTrainer,
     TrialConfig,

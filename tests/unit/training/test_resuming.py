@@ -12,15 +12,9 @@ import pytest
 import torch
 
 import memtune
-from memtune.training import (
-    AnyTrainer,
-    GradientTrainer,
-    NTASGDConfig,
-    create_trainer,
-    read_checkpoint,
-    restore_trainer,
-)
+from memtune.training import AnyTrainer, GradientTrainer, create_trainer, read_checkpoint, restore_trainer
 from memtune.training.optimisation.matmul_backend import select_backend, store_backend
+from memtune.training.optimisation.optimisers import NTASGDConfig
 from tests.presence import require
 from tests.unit.training.conftest import LSTM, MEMORY, SENTENCE, STREAM
 

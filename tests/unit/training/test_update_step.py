@@ -14,9 +14,15 @@ from memtune.models import (
     build_model,
     negative_log_likelihood,
 )
-from memtune.training import AdamConfig, AdamWConfig, MuonConfig, SGDConfig, TrainingConfig
+from memtune.training import TrainingConfig
 from memtune.training.optimisation import update_step
-from memtune.training.optimisation.optimisers import RMSpropConfig
+from memtune.training.optimisation.optimisers import (
+    AdamConfig,
+    AdamWConfig,
+    MuonConfig,
+    RMSpropConfig,
+    SGDConfig,
+)
 from memtune.training.optimisation.update_step import ModelUpdater
 from memtune.training.weight_files import copy_weights
 from tests.presence import require

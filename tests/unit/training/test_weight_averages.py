@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from memtune.tasks import LanguageModelling
-from memtune.training import GradientTrainer, NTASGDConfig, read_checkpoint, restore_trainer
+from memtune.training import GradientTrainer, read_checkpoint, restore_trainer
+from memtune.training.optimisation.optimisers import NTASGDConfig
 from memtune.training.optimisation.update_step import WeightAverages
 from memtune.training.weight_files import copy_weights
 from tests.presence import require

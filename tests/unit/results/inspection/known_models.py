@@ -8,7 +8,9 @@ import torch
 
 from memtune.corpora import Corpus, Example, ImportOptions, import_corpus, open_corpus
 from memtune.corpora.batching.protocols import Protocol, SentenceProtocol, StreamProtocol
-from memtune.models import LanguageModel, RecurrentMemoryConfig, StackLSTMConfig
+from memtune.models import LanguageModel
+from memtune.models.families.recurrent_memory import RecurrentMemoryConfig
+from memtune.models.families.stack_lstm import StackLSTMConfig
 from memtune.results.loaded_models import TrainedModel
 from memtune.settings import Settings
 from memtune.training import TrainingConfig, TrialConfig

@@ -10,7 +10,9 @@ import pytest
 import torch
 
 from memtune.errors import ConfigurationError, CorpusError
-from memtune.models import LSTMConfig, LSTMNConfig, RecurrentMemoryConfig
+from memtune.models import LSTMConfig
+from memtune.models.families.lstmn import LSTMNConfig
+from memtune.models.families.recurrent_memory import RecurrentMemoryConfig
 from memtune.results.inspection.attention_weights import (
     average_positions,
     find_distant_examples,
