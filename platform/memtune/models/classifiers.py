@@ -21,7 +21,6 @@ from typing_extensions import override
 
 from memtune.errors import ConfigurationError
 from memtune.models.architecture import Encode, Model, NeuralLanguageModel, NeuralLanguageModelConfig
-from memtune.models.layers.pooling import Spans, average_spans
 from memtune.models.outputs.output_config import NoOutputConfig, SoftmaxConfig
 from memtune.values import Value
 
@@ -50,6 +49,25 @@ class ClassifierConfig(Value):
         """Multiply-adds of one classification."""
         widths = [input_width, *[width] * self.layers, self.classes]
         return sum(below * above for below, above in pairwise(widths))
+
+
+def average_spans(hidden_BTH: Tensor, rows_N: Tensor, starts_N: Tensor, stops_N: Tensor) -> Tensor:
+    """means_NH of the hidden states of the words `start` to `stop` - 1 of a row, at least one in each span.
+
+    Words outside all spans change no mean. The sum of a span is the difference of two running sums, so the
+    cost does not depend on the lengths of spans. Running sums are in float64: in float32 the mean of one word
+    at the end of a long sentence would lose digits.
+    """
+    sums_BTH = hidden_BTH.cumsum(1, dtype=torch.float64)
+    last_NH = sums_BTH[rows_N, stops_N - 1]
+    before_NH = sums_BTH[rows_N, (starts_N - 1).clamp(min=0)] * (starts_N > 0).unsqueeze(1)
+    return ((last_NH - before_NH) / (stops_N - starts_N).unsqueeze(1)).to(hidden_BTH.dtype)
+
+
+def average_sentences(hidden_BTH: Tensor, lengths_B: Tensor) -> Tensor:
+    """means_BH of the hidden states of each row, from its first word to its length."""
+    rows_B = torch.arange(len(lengths_B), device=lengths_B.device)
+    return average_spans(hidden_BTH, rows_B, torch.zeros_like(lengths_B), lengths_B)
 
 
 def strip_output_layer(config: NeuralLanguageModelConfig) -> NeuralLanguageModelConfig:
@@ -125,7 +143,7 @@ class SentenceClassifier(Classifier):
     @override
     def forward(self, words_BT: Tensor, rows_N: Tensor, starts_N: Tensor, stops_N: Tensor) -> Tensor:
         """logits_NC of spans; a span is the words `start` to `stop` - 1 of a row."""
-        means_NH = average_spans(_encode(self.readers[0], words_BT), Spans(rows_N, starts_N, stops_N))
+        means_NH = average_spans(_encode(self.readers[0], words_BT), rows_N, starts_N, stops_N)
         logits_NC: Tensor = self.head(means_NH)
         return logits_NC
 
@@ -151,7 +169,7 @@ class PairClassifier(Classifier):
             means_BH = self._encode_together(premises_BS, premises_B, hypotheses_BT, hypotheses_B)
         else:
             means_BH = [
-                average_spans(_encode(reader, words_BT), Spans.from_lengths(lengths_B))
+                average_sentences(_encode(reader, words_BT), lengths_B)
                 for reader, words_BT, lengths_B in zip(
                     self.readers, (premises_BS, hypotheses_BT), (premises_B, hypotheses_B), strict=True
                 )
@@ -166,7 +184,7 @@ class PairClassifier(Classifier):
         longest = max(premises_BS.shape[1], hypotheses_BT.shape[1])
         words = [pad(words_BT, (0, longest - words_BT.shape[1])) for words_BT in (premises_BS, hypotheses_BT)]
         hidden_PTH = _encode(self.readers[0], torch.cat(words))
-        means_PH = average_spans(hidden_PTH, Spans.from_lengths(torch.cat([premises_B, hypotheses_B])))
+        means_PH = average_sentences(hidden_PTH, torch.cat([premises_B, hypotheses_B]))
         return list(means_PH.chunk(2))
 
 

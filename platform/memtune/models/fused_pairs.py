@@ -26,11 +26,16 @@ from typing_extensions import override
 
 from memtune.errors import ConfigurationError
 from memtune.models.architecture import NeuralLanguageModelConfig
-from memtune.models.classifiers import Classifier, ClassifierConfig, PairClassifier, strip_output_layer
+from memtune.models.classifiers import (
+    Classifier,
+    ClassifierConfig,
+    PairClassifier,
+    average_sentences,
+    strip_output_layer,
+)
 from memtune.models.compilation import leave_uncompiled
 from memtune.models.families.lstmn import LSTMNConfig, LSTMNLanguageModel, LSTMNLayer
 from memtune.models.layers.initializers import initialise_uniform
-from memtune.models.layers.pooling import Spans, average_spans
 from memtune.models.memories.memory_tape import run_memory_tape
 from memtune.values import Value
 
@@ -161,7 +166,7 @@ class FusedPairClassifier(Classifier):
         hidden_BTH = self._encode_hypothesis(inputs_BTE, attended_BTD, slot_B1D)
         rate = self.config.dropout if self.config.dropout_placement == "after" else 0.0
         means_BH = [
-            average_spans(dropout(states_BTH, rate, self.training), Spans.from_lengths(lengths_B))
+            average_sentences(dropout(states_BTH, rate, self.training), lengths_B)
             for states_BTH, lengths_B in ((tape_BSD[:, :, :width], premises_B), (hidden_BTH, hypotheses_B))
         ]
         logits_BC: Tensor = self.head(torch.cat(means_BH, dim=1))

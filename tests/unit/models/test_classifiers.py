@@ -8,13 +8,12 @@ from torch.nn import functional
 from memtune.errors import ConfigurationError
 from memtune.model_checks.oracles import assert_near
 from memtune.models import MODELS, LSTMConfig, NeuralLanguageModelConfig
-from memtune.models.classifiers import ClassifierConfig, SentenceClassifier, strip_output_layer
+from memtune.models.classifiers import ClassifierConfig, SentenceClassifier, average_spans, strip_output_layer
 from memtune.models.families.awd_lstm import AWDLSTMConfig
 from memtune.models.families.lstmn import LSTMNConfig
 from memtune.models.families.residual_memory import ResidualMemoryConfig
 from memtune.models.families.stack_lstm import StackLSTMConfig
 from memtune.models.fused_pairs import PairReadingConfig
-from memtune.models.layers.pooling import Spans, average_spans
 from memtune.models.maximum_entropy import MaximumEntropyConfig
 from memtune.models.outputs.output_config import AdaptiveConfig
 from tests.low_precision import autocast_to_bfloat16
@@ -128,7 +127,7 @@ SPANS = [(0, 0, 7), (0, 3, 4), (1, 0, 1), (2, 1, 4), (0, 2, 6), (2, 0, 4)]
 @pytest.mark.parametrize(("tolerance", "kind"), [(1e-9, torch.double), (1e-5, torch.float)], ids=str)
 def test_phrases_agree_with_their_equations(tolerance, kind):
     model, rows = make_sentence_model().to(kind), draw_sentences([7, 1, 4])
-    logits = model(pad_rows(rows)[0], *Spans(*torch.tensor(SPANS).t()))
+    logits = model(pad_rows(rows)[0], *torch.tensor(SPANS).t())
     assert_agreement(model, logits, lambda p: compute_phrase_logits(p, rows, SPANS), tolerance)
 
 
@@ -181,7 +180,7 @@ every_body = pytest.mark.parametrize("config", BODIES, ids=[body.family for body
 @every_body
 def test_padding_changes_no_logit_of_a_sentence(config, beyond):
     model, rows = make_sentence_model(config), draw_sentences([7, 1, 4])
-    spans = Spans(*torch.tensor(SPANS).t())
+    spans = torch.tensor(SPANS).t()
     plain = compute_loss_and_gradients(model, model(pad_rows(rows)[0], *spans))
     more = compute_loss_and_gradients(model, model(pad_rows(rows, beyond, filler=8)[0], *spans))
     torch.testing.assert_close(more, plain, **EXACT)
@@ -290,8 +289,7 @@ def test_a_hypothesis_depends_on_its_premise_only_in_fusion(fusion):
 
 def test_a_mean_of_one_word_at_the_end_of_a_long_sentence_keeps_its_digits():
     hidden_BTH = torch.rand(1, 640, 4, generator=torch.Generator().manual_seed(0))
-    spans = Spans(*torch.tensor([[0, 639, 640], [0, 0, 640]]).t())
-    means_NH = average_spans(hidden_BTH, spans)
+    means_NH = average_spans(hidden_BTH, *torch.tensor([[0, 639, 640], [0, 0, 640]]).t())
     torch.testing.assert_close(means_NH[0], hidden_BTH[0, 639], rtol=1e-6, atol=0)
     torch.testing.assert_close(means_NH[1], hidden_BTH[0].double().mean(0).float(), rtol=1e-6, atol=0)
 
@@ -306,7 +304,7 @@ def test_a_head_has_the_configured_layers_and_dropout(layers, dropout):
 def test_head_dropout_applies_only_in_training():
     model = make_sentence_model(head=ClassifierConfig(classes=3, dropout=0.5))
     words_BT, lengths_B = pad_rows(draw_sentences([5]))
-    spans = Spans.from_lengths(lengths_B)
+    spans = torch.zeros_like(lengths_B), torch.zeros_like(lengths_B), lengths_B
     assert torch.equal(model(words_BT, *spans), model(words_BT, *spans))
     model.train()
     with torch.random.fork_rng():

@@ -17,11 +17,9 @@ from memtune.ray_backend.clusters.cluster_file import ClusterFile, Finding, load
 from memtune.ray_backend.clusters.compatibility import ClusterConfigError, complete_cluster_config
 from memtune.ray_backend.clusters.ray_commands import (
     HostKeyError,
-    build_dashboard_command,
-    build_down_command,
     build_head_command,
+    build_ray_command,
     build_ray_environment,
-    build_status_command,
     build_stop_workers_command,
     build_up_command,
     build_workers_command,
@@ -58,7 +56,8 @@ def query_status(cluster: ClusterFile) -> ClusterStatus:
 
     Raises HostKeyError when the head's host key changed, ClusterError when the head does not answer.
     """
-    done = _capture(build_status_command(cluster), cluster, cluster.folder)
+    command = [*build_ray_command(cluster, "exec"), "RAY_AUTH_MODE=token ray status"]
+    done = _run(command, cluster, capture=True)
     if refused := find_refused_hosts(done.stdout + done.stderr):
         raise describe_changed_head_key(cluster, refused[0])
     if done.returncode:
@@ -136,7 +135,7 @@ def launch_cluster(
     running = _is_head_up(cluster)
     if running:
         on_progress("the head is already up; its jobs continue")
-    if _run(build_up_command(cluster, yes, restart=not running), cluster):
+    if _run(build_up_command(cluster, yes, restart=not running), cluster).returncode:
         raise ClusterError("ray up failed; the reason is in its output above")
     return _wait_for_nodes(cluster, timeout_seconds, on_progress)
 
@@ -148,7 +147,7 @@ def forward_dashboard(path: Path, port: int) -> None:
     """
     cluster = load_cluster(path)
     _check_head_key(cluster)
-    if _run(build_dashboard_command(cluster, port), cluster):
+    if _run(build_ray_command(cluster, "dashboard", "--port", str(port)), cluster).returncode:
         raise ClusterError(
             f"no connection to the job server of {path}; the reason is above; check that the cluster is up "
             f"(memtune cluster status {path}) and that port {port} is free (--port names another)"
@@ -162,11 +161,11 @@ def stop_cluster(path: Path, *, yes: bool) -> None:
     """
     cluster = load_cluster(path)
     _check_head_key(cluster)
-    if _run(build_down_command(cluster, yes), cluster):
+    if _run(build_ray_command(cluster, "down", yes=yes), cluster).returncode:
         raise ClusterError("ray down failed; nodes may still run: check the list of your provider")
     forget_host_keys(cluster)
     stop = build_stop_workers_command(cluster)
-    if stop and _run(stop, cluster):
+    if stop and _run(stop, cluster).returncode:
         raise ClusterError(
             "the head is down; a worker named above did not answer: run `ray stop` on it when it is up again"
         )
@@ -182,10 +181,10 @@ def _check_head_key(cluster: ClusterFile) -> None:
 
     Reason: `ray up` would retry the connection for 15 minutes.
     """
-    if not cluster.is_on_premises:
-        return
-    if refused := _find_refused(build_head_command(cluster, "true"), cluster):
-        raise describe_changed_head_key(cluster, refused[0])
+    if cluster.is_on_premises:
+        done = _run(build_head_command(cluster, "true"), cluster, capture=True)
+        if refused := find_refused_hosts(done.stderr):
+            raise describe_changed_head_key(cluster, refused[0])
 
 
 def _check_worker_keys(cluster: ClusterFile) -> None:
@@ -194,28 +193,8 @@ def _check_worker_keys(cluster: ClusterFile) -> None:
     Reason: the autoscaler on the head retries the connection forever.
     """
     command = build_workers_command(cluster, "true")
-    if command and (refused := _find_refused(command, cluster)):
+    if command and (refused := find_refused_hosts(_run(command, cluster, capture=True).stderr)):
         raise describe_changed_worker_key(cluster, refused)
-
-
-def _find_refused(command: list[str], cluster: ClusterFile) -> list[str]:
-    """The hosts that ssh refused in a command; other failures are left to Ray."""
-    return find_refused_hosts(_capture(command, cluster).stderr)
-
-
-def _capture(
-    command: list[str], cluster: ClusterFile, folder: Path | None = None
-) -> subprocess.CompletedProcess[str]:
-    """Run a command, in this folder where one is given, and capture its output."""
-    return subprocess.run(
-        command,
-        cwd=folder,
-        env=build_ray_environment(cluster),
-        capture_output=True,
-        encoding="utf-8",
-        errors="replace",
-        check=False,
-    )
 
 
 def _is_head_up(cluster: ClusterFile) -> bool:
@@ -253,7 +232,16 @@ def _wait_for_nodes(
         time.sleep(POLL_SECONDS)
 
 
-def _run(command: list[str], cluster: ClusterFile) -> int:
-    """Run a command with its output on the terminal; returns its exit code."""
-    environment = build_ray_environment(cluster)
-    return subprocess.run(command, cwd=cluster.folder, env=environment, check=False).returncode
+def _run(
+    command: list[str], cluster: ClusterFile, *, capture: bool = False
+) -> subprocess.CompletedProcess[str]:
+    """Run a command with its output on the terminal, or captured."""
+    return subprocess.run(
+        command,
+        cwd=cluster.folder,
+        env=build_ray_environment(cluster),
+        capture_output=capture,
+        encoding="utf-8",
+        errors="replace",
+        check=False,
+    )

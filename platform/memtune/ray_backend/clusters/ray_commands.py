@@ -64,25 +64,15 @@ MAX_PARALLEL_CONNECTIONS = 16
 """Workers that the head connects to at one time."""
 
 
+def build_ray_command(cluster: ClusterFile, name: str, *options: str, yes: bool = False) -> list[str]:
+    """A command of Ray's command line about the cluster; with `yes`, it asks nothing."""
+    return [*RAY_COMMAND, name, *options, *(["--yes"] if yes else []), str(cluster.path)]
+
+
 def build_up_command(cluster: ClusterFile, yes: bool, restart: bool = True) -> list[str]:
     """Launch the cluster. `--no-config-cache`: an edited file has effect at once."""
-    options = [*(["--yes"] if yes else []), *([] if restart else ["--no-restart"])]
-    return [*RAY_COMMAND, "up", "--no-config-cache", *options, str(cluster.path)]
-
-
-def build_down_command(cluster: ClusterFile, yes: bool) -> list[str]:
-    """Stop every node; with the provider `local`, Ray on the head alone."""
-    return [*RAY_COMMAND, "down", *(["--yes"] if yes else []), str(cluster.path)]
-
-
-def build_status_command(cluster: ClusterFile) -> list[str]:
-    """Run `ray status` on the head."""
-    return [*RAY_COMMAND, "exec", str(cluster.path), "RAY_AUTH_MODE=token ray status"]
-
-
-def build_dashboard_command(cluster: ClusterFile, port: int) -> list[str]:
-    """Forward the head's job server to `port` of this machine."""
-    return [*RAY_COMMAND, "dashboard", "--port", str(port), str(cluster.path)]
+    options = ["--no-config-cache", *([] if restart else ["--no-restart"])]
+    return build_ray_command(cluster, "up", *options, yes=yes)
 
 
 def build_head_command(cluster: ClusterFile, command: str) -> list[str]:

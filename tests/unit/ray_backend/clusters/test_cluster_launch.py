@@ -17,9 +17,8 @@ from memtune.ray_backend.clusters.cluster_launch import (
     parse_node_counts,
 )
 from memtune.ray_backend.clusters.ray_commands import (
-    build_down_command,
+    build_ray_command,
     build_ray_environment,
-    build_status_command,
     build_stop_workers_command,
     build_up_command,
 )
@@ -70,12 +69,8 @@ def test_no_command_or_variable_of_a_launch_holds_the_token(
 
 def test_ray_up_receives_the_path_of_the_cluster_file(write: Write) -> None:
     path = write("aws", keep)
-    assert build_up_command(load_cluster(path), yes=True)[3:] == [
-        "up",
-        "--no-config-cache",
-        "--yes",
-        str(path),
-    ]
+    command = build_up_command(load_cluster(path), yes=True)
+    assert command[3:] == ["up", "--no-config-cache", "--yes", str(path)]
 
 
 def test_ray_parses_each_command(write: Write) -> None:
@@ -84,8 +79,9 @@ def test_ray_parses_each_command(write: Write) -> None:
     cluster = load_cluster(write("aws", keep))
     for python, _, module, name, *arguments in (
         build_up_command(cluster, yes=True),
-        build_down_command(cluster, yes=True),
-        build_status_command(cluster),
+        build_ray_command(cluster, "down", yes=True),
+        [*build_ray_command(cluster, "exec"), "ray status"],
+        build_ray_command(cluster, "dashboard", "--port", "8265"),
     ):
         assert (python, module) == (sys.executable, cli.callback.__module__)
         parsed = cli.commands[name].make_context(name, arguments).params
@@ -94,8 +90,7 @@ def test_ray_parses_each_command(write: Write) -> None:
 
 
 def test_ray_asks_for_confirmation_without_yes(write: Write) -> None:
-    cluster = load_cluster(write("aws", keep))
-    assert "--yes" not in [*build_up_command(cluster, yes=False), *build_down_command(cluster, yes=False)]
+    assert "--yes" not in build_up_command(load_cluster(write("aws", keep)), yes=False)
 
 
 def test_a_cluster_on_premises_uses_version_1_of_the_autoscaler(write: Write) -> None:
