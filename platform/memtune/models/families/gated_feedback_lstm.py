@@ -140,7 +140,12 @@ def _slice_resets(given_LBC: Tensor, layer: int) -> Tensor:
 
 def _update(trace: _Trace, layer: int, step: int) -> None:
     """Compute a layer's gates, candidate and new state from its sums and the terms of the previous states."""
-    sums_BA, given_LBC, width = trace.sums_LTBA[layer, step], trace.given_LTBC[:, step], _find_width(trace)
+    sums_BA, given_LBC, cell_SBH = (
+        trace.sums_LTBA[layer, step],
+        trace.given_LTBC[:, step],
+        trace.cell_LSBH[layer],
+    )
+    width = cell_SBH.shape[2]
     sums_BA[:, width : 4 * width] += given_LBC[layer, :, : 3 * width]
     sums_BA[:, 4 * width :] += _slice_resets(given_LBC, layer).sum(0)
     sums_BA[:, width:].sigmoid_()
@@ -148,26 +153,16 @@ def _update(trace: _Trace, layer: int, step: int) -> None:
     resets_LB1 = sums_BA[:, 4 * width :].t().unsqueeze(2)
     candidate_BH += (resets_LB1 * _slice_signals(given_LBC, layer, width)).sum(0)
     candidate_BH.tanh_()
-    cell_SBH = trace.cell_LSBH[layer]
     torch.mul(forget_BH, cell_SBH[step], out=cell_SBH[step + 1]).addcmul_(input_BH, candidate_BH)
     torch.mul(output_BH, cell_SBH[step + 1].tanh(), out=trace.hidden_LSBH[layer, step + 1])
-
-
-def _find_width(trace: _Trace) -> int:
-    return trace.cell_LSBH.shape[3]
 
 
 class _BackwardPass:
     """Back-propagation through time: steps from the last, layers from the top."""
 
     def __init__(self, upper_UAH: Tensor, state_LCH: Tensor, mask_UTBH: Tensor | None, trace: _Trace) -> None:
-        self.upper_UAH, self.mask_UTBH, self.trace, self.width = (
-            upper_UAH,
-            mask_UTBH,
-            trace,
-            _find_width(trace),
-        )
-        self.state_LCH = state_LCH
+        self.upper_UAH, self.state_LCH, self.mask_UTBH = upper_UAH, state_LCH, mask_UTBH
+        self.trace, self.width = trace, state_LCH.shape[2]
         self.sums_LTBA = torch.empty_like(trace.sums_LTBA)
         self.given_LTBC = torch.empty_like(trace.given_LTBC)
         self.cell_LBH = torch.zeros_like(trace.cell_LSBH[:, 0])

@@ -143,24 +143,19 @@ class MemoryNetworkLanguageModel(WindowLanguageModel):
         is_linear = self.config.linear_start and not self.softmax
         weigh = compute_linear_window_weights if is_linear else compute_window_weights
         for _ in range(self.config.hops):
-            position_BTn = self._score_positions(query_BTH).masked_fill(absent_Tn, -torch.inf)
+            if self.temporal_keys is None:
+                position_BTn = query_BTH.new_zeros(*tokens_BT.shape, slots)
+            else:
+                position_BTn = query_BTH @ self.temporal_keys.t()
+            position_BTn = position_BTn.masked_fill(absent_Tn, -torch.inf)
             weights_XLJ = weigh(query_BTH, keys_BKH, position_BTn)
             context_BTH = sum_window_values(weights_XLJ, values_BKH, steps)
             if self.temporal_values is not None:
                 context_BTH = (
                     context_BTH + arrange_window_slots(weights_XLJ, *tokens_BT.shape) @ self.temporal_values
                 )
-            query_BTH = self._rectify(context_BTH + self.hop(query_BTH))
+            query_BTH = context_BTH + self.hop(query_BTH)
+            if self.config.rectify_half:
+                linear_BTF, rectified_BTF = query_BTH.tensor_split([self.config.width // 2], dim=2)
+                query_BTH = torch.cat([linear_BTF, rectified_BTF.relu()], dim=2)
         return query_BTH, weights_XLJ
-
-    def _score_positions(self, query_BTH: Tensor) -> Tensor:
-        """The term of each slot's position in its score."""
-        if self.temporal_keys is None:
-            return query_BTH.new_zeros(*query_BTH.shape[:2], self.config.memory_size)
-        return query_BTH @ self.temporal_keys.t()
-
-    def _rectify(self, query_BTH: Tensor) -> Tensor:
-        if not self.config.rectify_half:
-            return query_BTH
-        linear_BTF, rectified_BTF = query_BTH.tensor_split([self.config.width // 2], dim=2)
-        return torch.cat([linear_BTF, rectified_BTF.relu()], dim=2)

@@ -15,7 +15,6 @@ a step's window, E input width, H width, D = 2H a slot (h_i, then c_i), F = 4H g
 candidate), P = 5H gates and the query of the next step.
 """
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -92,28 +91,28 @@ class _Recurrence(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
         tensors, ctx.limit = arguments[:-1], arguments[-1]
-        buffers = _run_steps(_Inputs.from_arguments(tensors), ctx.limit)
-        ctx.save_for_backward(*tensors, *buffers)
-        ctx.mark_non_differentiable(buffers.weights_BTN)
+        trace = _run_steps(_Inputs.from_arguments(tensors), ctx.limit)
+        ctx.save_for_backward(*tensors, *trace[:-1])
+        ctx.mark_non_differentiable(trace.weights_BTN)
         ctx.set_materialize_grads(False)
-        width = buffers.keys_BNH.shape[2]
-        return buffers.tape_BND, buffers.read_TBD[:, :, :width], buffers.weights_BTN
+        width = trace.keys_BNH.shape[2]
+        return trace.tape_BND, trace.read_TBD[:, :, :width], trace.weights_BTN
 
     @staticmethod
     @once_differentiable
     def backward(
         ctx: Any, tape_BND: Tensor | None, attended_TBH: Tensor | None, _: None
     ) -> tuple[Tensor | None, ...]:
-        kept = len(ctx.saved_tensors) - len(_Buffers._fields)
+        kept = len(ctx.saved_tensors) - len(_Trace._fields) + 1
         inputs = _Inputs.from_arguments(ctx.saved_tensors[:kept])
-        trace = _Trace(_Buffers(*ctx.saved_tensors[kept:]), ctx.limit)
+        trace = _Trace._make([*ctx.saved_tensors[kept:], ctx.limit])
         with torch.autocast(inputs.attended_BH.device.type, enabled=False):
             gradients = _BackwardPass(inputs, trace, tape_BND, attended_TBH)
             return (*gradients.run(), None)
 
 
-class _Buffers(NamedTuple):
-    """The values that a forward pass saves: per step, per slot, and per step and slot."""
+class _Trace(NamedTuple):
+    """What a forward pass saves: per step, per slot, and per step and slot."""
 
     gates_TBP: Tensor
     first_query_BH: Tensor
@@ -121,39 +120,32 @@ class _Buffers(NamedTuple):
     weights_BTN: Tensor
     read_TBD: Tensor
     tape_BND: Tensor
-
-
-@dataclass(frozen=True)
-class _Trace:
-    """The buffers of a forward pass and the window of slots that each step reads."""
-
-    buffers: _Buffers
     max_slots: int | None
 
     def window(self, step: int) -> slice:
         """The slots that a step reads."""
-        _, steps, slots = self.buffers.weights_BTN.shape
+        _, steps, slots = self.weights_BTN.shape
         stop = slots - steps + step
         return slice(0 if self.max_slots is None else max(0, stop - self.max_slots), stop)
 
     def find_readers(self, slot: int) -> slice:
         """The steps that read a slot."""
-        _, steps, slots = self.buffers.weights_BTN.shape
+        _, steps, slots = self.weights_BTN.shape
         first = slot - (slots - steps) + 1
         return slice(first, steps if self.max_slots is None else min(steps, first + self.max_slots))
 
     def compute_tangents(self, step: int, scratch_F: Tensor) -> Tensor:
         """tanh(key + query)_BWH of equation 4, written to the front of a flat buffer."""
-        keys_BWH = self.buffers.keys_BNH[:, self.window(step)]
-        query_BH = _select_query(step, self.buffers.gates_TBP, self.buffers.first_query_BH)
+        keys_BWH = self.keys_BNH[:, self.window(step)]
+        query_BH = _select_query(step, self.gates_TBP, self.first_query_BH)
         out_BWH = scratch_F[: keys_BWH.numel()].view(keys_BWH.shape)
         return torch.add(keys_BWH, query_BH.unsqueeze(1), out=out_BWH).tanh_()
 
     def allocate_scratch(self) -> Tensor:
         """A flat buffer that holds the widest window."""
-        batch, slots, width = self.buffers.keys_BNH.shape
+        batch, slots, width = self.keys_BNH.shape
         widest = slots if self.max_slots is None else min(slots, self.max_slots)
-        return self.buffers.keys_BNH.new_empty(batch * widest * width)
+        return self.keys_BNH.new_empty(batch * widest * width)
 
 
 def _select_query(step: int, gates_TBP: Tensor, first_BH: Tensor) -> Tensor:
@@ -162,10 +154,10 @@ def _select_query(step: int, gates_TBP: Tensor, first_BH: Tensor) -> Tensor:
     return gates_TBP[step - 1, :, 4 * width :] if step else first_BH
 
 
-def _run_steps(inputs: _Inputs, max_slots: int | None) -> _Buffers:
+def _run_steps(inputs: _Inputs, max_slots: int | None) -> _Trace:
     """Equations 4 to 9, step by step."""
-    trace = _Trace(_allocate_buffers(inputs), max_slots)
-    gates_TBP, _, keys_BNH, _, read_TBD, tape_BND = trace.buffers
+    trace = _allocate_trace(inputs, max_slots)
+    gates_TBP, _, keys_BNH, _, read_TBD, tape_BND, _ = trace
     weights, width, carried = inputs.weights, keys_BNH.shape[2], inputs.tape_BSD.shape[1]
     attended_HP = torch.cat([weights.gates_attended_FH.t(), weights.query_attended_HH.t()], dim=1)
     key_HH, scratch_F = weights.key_HH.t().contiguous(), trace.allocate_scratch()
@@ -177,10 +169,10 @@ def _run_steps(inputs: _Inputs, max_slots: int | None) -> _Buffers:
         added_BH = None if inputs.added_TBH is None else inputs.added_TBH[step]
         _write(gates_BP, read_TBD[step, :, width:], slot_BD, added_BH)
         torch.mm(slot_BD[:, :width], key_HH, out=keys_BNH[:, carried + step])
-    return trace.buffers
+    return trace
 
 
-def _allocate_buffers(inputs: _Inputs) -> _Buffers:
+def _allocate_trace(inputs: _Inputs, max_slots: int | None) -> _Trace:
     """Buffers in which gates and queries hold their terms of the inputs.
 
     The query of a step is in the row of the previous step, next to the gates that are computed with it.
@@ -196,25 +188,26 @@ def _allocate_buffers(inputs: _Inputs) -> _Buffers:
     first_BH = inputs_XE[:batch] @ weights.query_input_HE.t()
     tape_BND = new(batch, carried + steps, slot)
     tape_BND[:, :carried] = inputs.tape_BSD
-    return _Buffers(
+    return _Trace(
         gates_TBP=gates_TBP,
         first_query_BH=first_BH.addmm_(inputs.attended_BH, weights.query_attended_HH.t()),
         keys_BNH=new(batch, carried + steps, width),
         weights_BTN=new(batch, steps, carried + steps).zero_(),
         read_TBD=new(steps, batch, slot),
         tape_BND=tape_BND,
+        max_slots=max_slots,
     )
 
 
 def _attend(trace: _Trace, step: int, score_H: Tensor, scratch_F: Tensor) -> None:
     """Equations 4 to 6: the weighted sum of the slots in the window of a step."""
-    window, buffers = trace.window(step), trace.buffers
+    window = trace.window(step)
     tangents_BWH = trace.compute_tangents(step, scratch_F)
     scores_BW = torch.mv(tangents_BWH.flatten(0, 1), score_H).view(tangents_BWH.shape[:2])
     weights_BW = scores_BW.softmax(dim=1)
-    buffers.weights_BTN[:, step, window] = weights_BW
-    read_B1D = buffers.read_TBD[step].unsqueeze(1)
-    torch.bmm(weights_BW.unsqueeze(1), buffers.tape_BND[:, window], out=read_B1D)
+    trace.weights_BTN[:, step, window] = weights_BW
+    read_B1D = trace.read_TBD[step].unsqueeze(1)
+    torch.bmm(weights_BW.unsqueeze(1), trace.tape_BND[:, window], out=read_B1D)
 
 
 def _write(gates_BP: Tensor, remembered_BH: Tensor, slot_BD: Tensor, added_BH: Tensor | None) -> None:
@@ -240,18 +233,18 @@ class _BackwardPass:
         self, inputs: _Inputs, trace: _Trace, tape_BND: Tensor | None, attended_TBH: Tensor | None
     ) -> None:
         """Start from the gradients of the outputs; None for an output without a gradient."""
-        self.inputs, self.trace, self.buffers = inputs, trace, trace.buffers
+        self.inputs, self.trace = inputs, trace
         self.width, self.initial_slots = inputs.attended_BH.shape[1], inputs.tape_BSD.shape[1]
         self.weights = weights = inputs.weights
         self.attended_PH = torch.cat([weights.gates_attended_FH, weights.query_attended_HH])
-        self.tape_BND = torch.zeros_like(self.buffers.tape_BND) if tape_BND is None else tape_BND
+        self.tape_BND = torch.zeros_like(self.trace.tape_BND) if tape_BND is None else tape_BND
         self.attended_TBH = attended_TBH
-        self.gates_TBP = torch.empty_like(self.buffers.gates_TBP)
+        self.gates_TBP = torch.empty_like(self.trace.gates_TBP)
         self.gates_TBP[-1, :, 4 * self.width :] = 0
         self.first_query_BH = torch.empty_like(inputs.attended_BH)
-        self.read_TBD = torch.empty_like(self.buffers.read_TBD)
-        self.keys_BNH = torch.zeros_like(self.buffers.keys_BNH)
-        self.scores_BN = torch.zeros_like(self.buffers.keys_BNH[:, :, 0])
+        self.read_TBD = torch.empty_like(self.trace.read_TBD)
+        self.keys_BNH = torch.zeros_like(self.trace.keys_BNH)
+        self.scores_BN = torch.zeros_like(self.trace.keys_BNH[:, :, 0])
         self.score_B1H = torch.zeros_like(inputs.attended_BH).unsqueeze(1)
         self.added_TBH = None if inputs.added_TBH is None else torch.empty_like(inputs.added_TBH)
         self.scratch_F = trace.allocate_scratch()
@@ -276,14 +269,14 @@ class _BackwardPass:
         width, first_BH, batch = self.width, self.first_query_BH, len(self.first_query_BH)
         gates_XP, inputs_XE = self.gates_TBP.flatten(0, 1), self.inputs.inputs_TBE.flatten(0, 1)
         gates_XF, queries_XH = gates_XP[:, : 4 * width], gates_XP[:-batch, 4 * width :]
-        attended_PH = gates_XP.t() @ self.buffers.read_TBD[:, :, :width].flatten(0, 1)
+        attended_PH = gates_XP.t() @ self.trace.read_TBD[:, :, :width].flatten(0, 1)
         return TapeWeights(
             gates_input_FE=gates_XF.t() @ inputs_XE,
             gates_bias_F=gates_XF.sum(0),
             gates_attended_FH=attended_PH[: 4 * width],
             query_input_HE=(queries_XH.t() @ inputs_XE[batch:]).addmm_(first_BH.t(), inputs_XE[:batch]),
             query_attended_HH=attended_PH[4 * width :].addmm_(first_BH.t(), self.inputs.attended_BH),
-            key_HH=self.keys_BNH.flatten(0, 1).t() @ self.buffers.tape_BND[:, :, :width].flatten(0, 1),
+            key_HH=self.keys_BNH.flatten(0, 1).t() @ self.trace.tape_BND[:, :, :width].flatten(0, 1),
             score_H=self.score_B1H.sum((0, 1)),
         )
 
@@ -301,18 +294,18 @@ class _BackwardPass:
         gates_BP, read_BD = self.gates_TBP[step], self.read_TBD[step]
         slot_B1D = self._compute_slot_gradients(slice(slot, slot + 1), self.trace.find_readers(slot))
         hidden_BH, cell_BH = slot_B1D.squeeze(1).chunk(2, dim=1)
-        output_BH, input_BH, forget_BH, candidate_BH, _ = self.buffers.gates_TBP[step].chunk(5, dim=1)
+        output_BH, input_BH, forget_BH, candidate_BH, _ = self.trace.gates_TBP[step].chunk(5, dim=1)
         to_output_BH, to_input_BH, to_forget_BH, to_candidate_BH, _ = gates_BP.chunk(5, dim=1)
-        tanh_BH = self.buffers.tape_BND[:, slot, width:].tanh()
+        tanh_BH = self.trace.tape_BND[:, slot, width:].tanh()
         cell_BH += tanh_backward(hidden_BH * output_BH, tanh_BH)
         if self.added_TBH is not None:
             self.added_TBH[step] = cell_BH
         torch.mul(hidden_BH, tanh_BH, out=to_output_BH)
         torch.mul(cell_BH, candidate_BH, out=to_input_BH)
-        torch.mul(cell_BH, self.buffers.read_TBD[step, :, width:], out=to_forget_BH)
+        torch.mul(cell_BH, self.trace.read_TBD[step, :, width:], out=to_forget_BH)
         to_sigmoids_BG = gates_BP[:, : 3 * width]
         sigmoid_backward(
-            to_sigmoids_BG, self.buffers.gates_TBP[step, :, : 3 * width], grad_input=to_sigmoids_BG
+            to_sigmoids_BG, self.trace.gates_TBP[step, :, : 3 * width], grad_input=to_sigmoids_BG
         )
         tanh_backward(cell_BH * input_BH, candidate_BH, grad_input=to_candidate_BH)
         torch.mul(cell_BH, forget_BH, out=read_BD[:, width:])
@@ -327,7 +320,7 @@ class _BackwardPass:
         """
         slots_BND = self.tape_BND[:, slots].clone()
         if readers.start < readers.stop:
-            weights_BNR = self.buffers.weights_BTN[:, readers, slots].transpose(1, 2).contiguous()
+            weights_BNR = self.trace.weights_BTN[:, readers, slots].transpose(1, 2).contiguous()
             slots_BND.baddbmm_(weights_BNR, self.read_TBD[readers].transpose(0, 1))
         keys_BNH = self.keys_BNH[:, slots]
         keys_BNH += self.scores_BN[:, slots].unsqueeze(2)
@@ -339,8 +332,8 @@ class _BackwardPass:
         """Equations 4 to 6 backward: from the weighted sum of a step to its query and its window's keys."""
         window = self.trace.window(step)
         read_B1D = self.read_TBD[step].unsqueeze(1)
-        to_weights_BW = torch.bmm(read_B1D, self.buffers.tape_BND[:, window].transpose(1, 2)).squeeze(1)
-        weights_BW = self.buffers.weights_BTN[:, step, window]
+        to_weights_BW = torch.bmm(read_B1D, self.trace.tape_BND[:, window].transpose(1, 2)).squeeze(1)
+        weights_BW = self.trace.weights_BTN[:, step, window]
         shares_BW = weights_BW * to_weights_BW
         scores_BW = shares_BW - weights_BW * shares_BW.sum(dim=1, keepdim=True)
         scores_B1W = scores_BW.unsqueeze(1)

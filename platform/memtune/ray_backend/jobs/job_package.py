@@ -173,10 +173,9 @@ def write_package(files: StudyFiles, folder: Path, source: Path = SOURCE_FOLDER)
     sizes = {name: path.stat().st_size for name, path in modules.items()}
     sizes |= {name: len(text) for name, text in texts.items()}
     _check_size(sizes)
-    for name, path in modules.items():
-        _write(folder / name, path.read_bytes())
-    for name, text in texts.items():
-        _write(folder / name, text)
+    for name in sizes:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(modules[name].read_bytes() if name in modules else texts[name])
     return sum(sizes.values())
 
 
@@ -191,8 +190,3 @@ def _check_size(sizes: Mapping[str, int]) -> None:
         f"{MAX_UPLOAD_BYTES / 2**20:.0f} MiB; its largest files are {named}: keep data in a store, not in "
         "the source folder"
     )
-
-
-def _write(path: Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)

@@ -231,59 +231,52 @@ def redact_url(url: str) -> str:
 
 
 def _open_database(url: str, engine_options: dict[str, Any]) -> optuna.storages.BaseStorage:
+    """Open a database. Of several drivers that create its tables at once, all but one fail, and try again.
+
+    Their errors differ between databases and moments. So the tables decide whether to try again, and not the
+    error. Raises the database's error where they are not complete after 30 s.
+    """
+    was_complete = False
+
+    def open_complete() -> optuna.storages.RDBStorage:
+        nonlocal was_complete
+        with _connect(url, engine_options) as connection:
+            # Optuna writes the schema's revision after everything else.
+            was_complete = MigrationContext.configure(connection).get_current_revision() is not None
+        return optuna.storages.RDBStorage(url, engine_kwargs=engine_options)
+
     try:
         database = optuna.storages.RDBStorage(url, engine_kwargs=engine_options)
     except DATABASE_ERRORS:
-        creation = _TableCreation(url, engine_options)
-        if not creation.has_begun():
+        if not _has_tables(url, engine_options):
             raise
-        database = creation.wait_and_open()
+        database = retry(
+            open_complete,
+            is_transient=lambda error: isinstance(error, DATABASE_ERRORS) and not was_complete,
+            next_pause=lambda: CREATE_TABLES_RETRY_SECONDS,
+            timeout_seconds=CREATE_TABLES_TIMEOUT_SECONDS,
+        )
     weakref.finalize(database, database.engine.dispose)
     return add_read_cache(database)
 
 
-class _TableCreation:
-    """The creation of a new database's tables by another driver.
+def _has_tables(url: str, engine_options: dict[str, Any]) -> bool:
+    """Whether the database has any table; False where it cannot be read."""
+    try:
+        with _connect(url, engine_options) as connection:
+            return bool(inspect(connection).get_table_names())
+    except SQLAlchemyError:
+        return False
 
-    Of several drivers that create the tables at once, all but one fail, with errors that differ between
-    databases and moments. So the tables decide whether to try again, and not the error.
-    """
 
-    def __init__(self, url: str, engine_options: dict[str, Any]) -> None:
-        self._url, self._engine_options = url, engine_options
-        self._was_complete = False
-
-    def has_begun(self) -> bool:
-        """Whether the database has any table; False where it cannot be read."""
-        try:
-            with self._connect() as connection:
-                return bool(inspect(connection).get_table_names())
-        except SQLAlchemyError:
-            return False
-
-    def wait_and_open(self) -> optuna.storages.RDBStorage:
-        """Open the database once its tables are complete. Raises the database's error after 30 s."""
-        return retry(
-            self._open,
-            is_transient=lambda error: isinstance(error, DATABASE_ERRORS) and not self._was_complete,
-            next_pause=lambda: CREATE_TABLES_RETRY_SECONDS,
-            timeout_seconds=CREATE_TABLES_TIMEOUT_SECONDS,
-        )
-
-    def _open(self) -> optuna.storages.RDBStorage:
-        # Optuna writes the schema's revision after everything else.
-        with self._connect() as connection:
-            self._was_complete = MigrationContext.configure(connection).get_current_revision() is not None
-        return optuna.storages.RDBStorage(self._url, engine_kwargs=self._engine_options)
-
-    @contextmanager
-    def _connect(self) -> Iterator[Connection]:
-        engine = create_engine(self._url, **self._engine_options)
-        try:
-            with engine.connect() as connection:
-                yield connection
-        finally:
-            engine.dispose()
+@contextmanager
+def _connect(url: str, engine_options: dict[str, Any]) -> Iterator[Connection]:
+    engine = create_engine(url, **engine_options)
+    try:
+        with engine.connect() as connection:
+            yield connection
+    finally:
+        engine.dispose()
 
 
 def _make_parent_folder(path: Path) -> None:

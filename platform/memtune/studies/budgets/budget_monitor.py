@@ -3,9 +3,8 @@
 import math
 import time
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from memtune.number_format import format_amount, format_count
 from memtune.objective import Objective
@@ -61,7 +60,8 @@ class BudgetMonitor:
     def __init__(
         self, budget: Budget, prices: Prices | None, objective: Objective, clock: StudyClock
     ) -> None:
-        self._budget, self._prices, self._objective, self._clock = budget, prices, objective, clock
+        self._budget, self._objective, self._clock = budget, objective, clock
+        self._prices = prices or Prices()
         self._usage = UsageTotal()
         self._best: tuple[float, int] | None = None
         """The lowest cost, and the first trial that has it."""
@@ -115,21 +115,17 @@ class BudgetMonitor:
 
     def _check_reports(self) -> None:
         """Check the budgets that only change with a report."""
-        checks = self._list_checks()
-        while self._spent is None and (check := next(checks, None)):
-            self._spent = check()
-
-    def _list_checks(self) -> Iterator[Callable[[], SpentBudget | None]]:
-        budget, used = self._budget, self.usage
-        amount = self._check_amount
-        yield partial(amount, "tokens", budget.tokens, used.tokens, "tokens")
-        yield partial(amount, "cpu_hours", budget.cpu_hours, used.cpu_seconds / 3600, "core hours")
-        yield partial(amount, "gpu_hours", budget.gpu_hours, used.gpu_seconds / 3600, "GPU hours")
-        if self._prices is not None:
-            money = self._prices.compute_usage_money(used)
-            yield partial(amount, "money", budget.money, money, self._prices.currency)
-        yield self._check_target
-        yield self._check_improvement
+        budget, used, check = self._budget, self.usage, self._check_amount
+        money = self._prices.compute_usage_money(used)
+        self._spent = (
+            self._spent
+            or check("tokens", budget.tokens, used.tokens, "tokens")
+            or check("cpu_hours", budget.cpu_hours, used.cpu_seconds / 3600, "core hours")
+            or check("gpu_hours", budget.gpu_hours, used.gpu_seconds / 3600, "GPU hours")
+            or check("money", budget.money, money, self._prices.currency)
+            or self._check_target()
+            or self._check_improvement()
+        )
 
     def _check_amount(self, name: str, limit: float | None, spent: float, unit: str) -> SpentBudget | None:
         if limit is None or spent < limit:
