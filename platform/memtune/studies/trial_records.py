@@ -90,7 +90,10 @@ class StudyRecords:
         """Record an ended trial with the curve that the study database holds."""
         config, tokens = outcome.config, max(outcome.curve, default=0)
         self._open_run(outcome.number, outcome.identity, config, max_tokens=tokens)
-        reports = select_recorded_reports(self._read_curve(outcome), outcome)
+        # A worker that outlives its driver stores further reports, which are left out. The last report of a
+        # failed trial has no validation, so the study database has no point for it.
+        failed, curve = outcome.state is TrialState.FAILED, self._read_curve(outcome)
+        reports = [each for each in curve if each.tokens in outcome.curve or (failed and each.cost is None)]
         validated = {report.tokens for report in reports}
         missing = {tokens: cost for tokens, cost in outcome.curve.items() if tokens not in validated}
         objective = config.task.objective
@@ -200,16 +203,6 @@ def describe_open_study(resolved: ResolvedStudy) -> str:
             f"{resolved.corpus.name}; `memtune study show {resolved.id}` shows each.",
         ]
     )
-
-
-def select_recorded_reports(curve: Sequence[Report], outcome: Outcome) -> list[Report]:
-    """The reports of a checkpoint that belong to an ended trial: those in the study database's curve.
-
-    A worker that outlives its driver stores further ones, which are left out. The last report of a failed
-    trial has no validation, so the study database has no point for it.
-    """
-    failed = outcome.state is TrialState.FAILED
-    return [report for report in curve if report.tokens in outcome.curve or (failed and report.cost is None)]
 
 
 def collect_trial_files(config: TrialConfig) -> dict[str, bytes | str | Path]:

@@ -213,29 +213,21 @@ class Lease:
 
     def _expire(self, trial: FrozenTrial) -> None:
         trial_id = self._storage.get_trial_id_from_study_id_trial_number(self._queue_id, trial.number)
-        try:
-            self._storage.set_trial_user_attr(
-                trial_id, SUCCESSOR_KEY, Holder.from_current_process().model_dump()
-            )
-        except UpdateFinishedTrialError:
-            return
-        self._end_trial(trial_id)
+        own = Holder.from_current_process().model_dump()
+        with suppress(UpdateFinishedTrialError):
+            self._storage.set_trial_user_attr(trial_id, SUCCESSOR_KEY, own)
+            self._storage.set_trial_state_values(trial_id, OptunaState.FAIL)
 
     def _release(self) -> None:
         """End the own trial; without the storage, the next driver finds that this process has exited."""
         try:
-            self._end_trial(self._trial_id)
+            with suppress(UpdateFinishedTrialError):
+                self._storage.set_trial_state_values(self._trial_id, OptunaState.FAIL)
         except StudyError:
             log.warning("the lease of study %s cannot be released: its file is gone", self._study_name)
         except Exception as error:
             if not is_unavailable(error):
                 raise
-
-    def _end_trial(self, trial_id: int) -> None:
-        try:
-            self._storage.set_trial_state_values(trial_id, OptunaState.FAIL)
-        except UpdateFinishedTrialError:
-            return
 
     def _run_heartbeat_loop(self) -> None:
         """Send heartbeats. Errors are ignored: an unavailable storage also keeps other drivers out."""

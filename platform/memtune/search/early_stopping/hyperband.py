@@ -13,6 +13,8 @@ import math
 from collections.abc import Iterable
 from typing import ClassVar, Literal, Self
 
+from pydantic import Field
+
 from memtune.search.early_stopping.rule import Decision, Rule
 from memtune.search.early_stopping.rungs import RungConfig
 from memtune.search.early_stopping.successive_halving import SuccessiveHalving, SuccessiveHalvingConfig
@@ -23,7 +25,10 @@ class HyperbandConfig(RungConfig):
     """Brackets of successive halving with first rungs after grace, grace * factor, ... tokens."""
 
     title: ClassVar[str] = "Hyperband"
+    default_grace_share: ClassVar[float] = 0.0
     kind: Literal["hyperband"] = "hyperband"
+    grace: int | None = Field(default=None, ge=1, json_schema_extra={"unit": "predicted tokens, or examples"})
+    """Predicted tokens of the first rung; default: those of the first report."""
 
     def fill_defaults(self, first_report: int, trial_tokens: int) -> Self:
         """Brackets whose first rungs are before the first report would be the same."""

@@ -13,8 +13,6 @@ the best trial of a rung may always continue, so that a short study has a comple
 from collections.abc import Collection, Iterable
 from typing import ClassVar, Literal
 
-from pydantic import Field
-
 from memtune.search.early_stopping.rule import CONTINUE, Action, Decision, Rule
 from memtune.search.early_stopping.rungs import PROTECTED_TRIALS, RungConfig, Rungs
 from memtune.search.outcomes import Outcome
@@ -25,11 +23,7 @@ class PromotionConfig(RungConfig):
     """A trial pauses at each rung until it is among the best of the rung."""
 
     title: ClassVar[str] = "pause and promotion"
-    default_grace_share: ClassVar[float] = 1 / 4
-
     kind: Literal["promotion"] = "promotion"
-    grace: int | None = Field(default=None, ge=1, json_schema_extra={"unit": "predicted tokens, or examples"})
-    """Predicted tokens of the first rung; default: a quarter of a trial's."""
 
     def make_rule(self, trial_tokens: int) -> "Promotion":
         """The rule with its rungs below `trial_tokens`."""
@@ -38,8 +32,6 @@ class PromotionConfig(RungConfig):
 
 class Promotion(Rule):
     """The rungs of one study, and the trials that wait at them."""
-
-    can_pause = True
 
     def __init__(self, config: PromotionConfig, trial_tokens: int) -> None:
         self._rungs = Rungs(config, trial_tokens)

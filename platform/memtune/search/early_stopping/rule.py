@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import ClassVar, Literal, Self
+from typing import Literal, Self
 
 from memtune.search.outcomes import Outcome
 from memtune.values import Value
@@ -38,8 +38,6 @@ CONTINUE = Decision(Action.CONTINUE)
 
 class Rule(ABC):
     """The early stopping of one study. A rule that never pauses needs `decide` and `replay` only."""
-
-    can_pause: ClassVar[bool] = False
 
     @abstractmethod
     def decide(self, number: int, alternative: str, tokens: int, value: float) -> Decision:

@@ -53,7 +53,7 @@ PROTECTED_TRIALS = 2
 
 
 class RungConfig(EarlyStopping):
-    """First rung after `grace` tokens (default: at the first report), each next one `factor` times as far.
+    """First rung after `grace` tokens, each next one `factor` times as far.
 
     A trial passes a rung if it is among the best 1/factor of the trials that have reached it and among the
     best `max_survivors` of them. With `per_family` it also passes if it is among the best two, and the best
@@ -63,11 +63,11 @@ class RungConfig(EarlyStopping):
 
     title: ClassVar[str]
     """The rule's name in tables."""
-    default_grace_share: ClassVar[float] = 0.0
+    default_grace_share: ClassVar[float] = 1 / 4
     """Share of a trial's tokens before which a study that names no first rung has none."""
 
     grace: int | None = Field(default=None, ge=1, json_schema_extra={"unit": "predicted tokens, or examples"})
-    """Predicted tokens of the first rung; default: those of the first report."""
+    """Predicted tokens of the first rung; default: a quarter of a trial's."""
     factor: int = Field(default=3, ge=2)
     """Factor between two rungs, and the reciprocal of the share of trials that continue."""
     max_survivors: int | None = Field(default=4, ge=1, json_schema_extra={"unit": "trials"})

@@ -33,11 +33,7 @@ class SuccessiveHalvingConfig(RungConfig):
     """A trial that reaches a rung continues or is stopped permanently."""
 
     title: ClassVar[str] = "successive halving"
-    default_grace_share: ClassVar[float] = 1 / 4
-
     kind: Literal["successive_halving"] = "successive_halving"
-    grace: int | None = Field(default=None, ge=1, json_schema_extra={"unit": "predicted tokens, or examples"})
-    """Predicted tokens of the first rung; default: a quarter of a trial's."""
     factor: int = Field(default=2, ge=2)
     """Factor between two rungs, and the reciprocal of the share of trials that continue."""
     max_survivors: int | None = Field(default=None, ge=1, json_schema_extra={"unit": "trials"})
