@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 
@@ -45,26 +45,12 @@ TRIAL_SETS = ("_live_trials", "_stopped_trials", "_failed_trials", "_trials_to_c
 """What of Tune's controller holds trials, besides `_trials` and `_trial_to_actor`."""
 
 
-def put_shared_key(key: str) -> None:
-    """Store a key in Ray's head, where every worker finds it."""
-    _call_key_store("_internal_kv_put", key, b"1")
-
-
-def has_shared_key(key: str) -> bool:
-    """Whether Ray's head holds a key."""
-    return bool(_call_key_store("_internal_kv_exists", key))
-
-
-def delete_shared_key(key: str) -> None:
-    """Remove a key from Ray's head."""
-    _call_key_store("_internal_kv_del", key)
-
-
-def _call_key_store(name: str, *arguments: object) -> Any:
+def call_key_store(action: Literal["put", "exists", "del"], *key_and_value: str | bytes) -> Any:
+    """Put a key into Ray's head, where every worker finds it, ask whether it is there, or remove it."""
     # Imported here, as below: Ray loads for seconds, and other commands need none of it.
     from ray.experimental import internal_kv
 
-    return getattr(internal_kv, name)(*arguments, namespace=KEY_NAMESPACE)
+    return getattr(internal_kv, f"_internal_kv_{action}")(*key_and_value, namespace=KEY_NAMESPACE)
 
 
 @contextmanager

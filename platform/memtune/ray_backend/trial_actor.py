@@ -19,12 +19,7 @@ with pause_gc():
     from ray import get_runtime_context, tune
     from ray.tune.execution.placement_groups import PlacementGroupFactory
 
-    from memtune.ray_backend.compatibility import (
-        NODE_TYPE_VARIABLE,
-        delete_shared_key,
-        has_shared_key,
-        put_shared_key,
-    )
+    from memtune.ray_backend.compatibility import NODE_TYPE_VARIABLE, call_key_store
     from memtune.studies.trial_worker import Assignment, TrialWorker
 
 NODE_ID_LABEL = "ray.io/node-id"
@@ -41,14 +36,14 @@ class StopNotice:
 
     def publish(self) -> None:
         """Ask the workers to end."""
-        put_shared_key(self.key)
+        call_key_store("put", self.key, b"1")
 
     def __enter__(self) -> "StopNotice":
         return self
 
     def __exit__(self, *error: object) -> None:
         with suppress(Exception):  # the head of a cluster may be gone
-            delete_shared_key(self.key)
+            call_key_store("del", self.key)
 
 
 class StopWatcher:
@@ -70,7 +65,7 @@ class StopWatcher:
     def _watch(self) -> None:
         while not self._closed.wait(POLL_SECONDS):
             with suppress(Exception):  # a head that does not answer now
-                if has_shared_key(self.key):
+                if call_key_store("exists", self.key):
                     self._found.set()
                     return
 

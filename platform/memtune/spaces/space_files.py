@@ -133,7 +133,7 @@ def _pop_question(tables: dict[str, Any], source: str) -> str:
 
 def read_tree(tables: Mapping[str, Any], source: str) -> tree.Group | tree.Branch:
     """The typed tree of parsed tables; raises SpaceError for an invalid parameter."""
-    root = _TableReader(source).read_table(tables, "")
+    root = _TableReader(source).read_node(tables, "")
     if not isinstance(root, tree.Group | tree.Branch):
         raise SpaceError(
             f"{source} must be a tree of tables such as [model] and [training], not one parameter"
@@ -145,22 +145,20 @@ class _TableReader:
     def __init__(self, source: str) -> None:
         self._source = source
 
-    def read_table(self, table: Mapping[str, Any], place: str) -> tree.Node:
-        if BRANCH_KEY in table:
-            return self._read_branch(table, place)
-        kinds = [kind for kind in LEAF_OPTIONS if kind in table]
-        if kinds:
-            return self._read_leaf(kinds[0], table, place)
-        self._check_misspelt_kind(table, place)
-        return self._read_group(table, place)
+    def read_node(self, node: Any, place: str) -> tree.Node:
+        if not isinstance(node, Mapping):
+            return tree.Constant(node)
+        if BRANCH_KEY in node:
+            return self._read_branch(node, place)
+        if kinds := [kind for kind in LEAF_OPTIONS if kind in node]:
+            return self._read_leaf(kinds[0], node, place)
+        self._check_misspelt_kind(node, place)
+        return self._read_group(node, place)
 
     def _read_group(self, table: Mapping[str, Any], place: str) -> tree.Group:
         return tree.Group(
-            {key: self._read_node(value, tree.join_name(place, key)) for key, value in table.items()}
+            {key: self.read_node(value, tree.join_name(place, key)) for key, value in table.items()}
         )
-
-    def _read_node(self, value: Any, place: str) -> tree.Node:
-        return self.read_table(value, place) if isinstance(value, dict) else tree.Constant(value)
 
     def _read_branch(self, table: Mapping[str, Any], place: str) -> tree.Branch:
         key = table[BRANCH_KEY]
@@ -238,8 +236,9 @@ class _TableReader:
 
     def _read_range(self, kind: str, table: Mapping[str, Any], place: str) -> tree.Integer | tree.Real:
         bounds, step, log = table[kind], table.get("step"), table.get("log", False)
+
         fits = _is_integer if kind == "int" else _is_number
-        if not isinstance(bounds, list) or len(bounds) != 2 or not all(fits(bound) for bound in bounds):
+        if not isinstance(bounds, list) or len(bounds) != 2 or not all(map(fits, bounds)):
             example = "[1, 20]" if kind == "int" else "[0.0, 0.5]"
             raise self._make_error(place, f"{kind} must be two finite bounds such as {example}", bounds)
         low, high = bounds

@@ -170,30 +170,30 @@ class JobServer:
         written = 0
         disconnected_at: float | None = None
         while True:
-            try:
-                written = asyncio.run(self._stream_log(job_id, write, written))
+            seen, interruption = asyncio.run(self._stream_log(job_id, write, written))
+            written = max(seen, written)
+            if interruption is None:
                 job = self.get_job(job_id)
                 if job.has_ended:
                     # Ray ends the stream with the job and may leave out its last lines.
                     write(self.read_log(job_id)[written:])
                     return job
                 disconnected_at = None
-            except _LogInterruptedError as error:
-                now = time.monotonic()
-                if disconnected_at is None or error.has_received:
-                    disconnected_at = now
-                if now - disconnected_at > RECONNECT_TIMEOUT_SECONDS:
-                    raise ClusterError(
-                        f"the log of {job_id} was interrupted ({error}), and {self.address} does not answer; "
-                        f"the job may still run; to follow it: memtune jobs logs {job_id} --follow"
-                    ) from None
-                written = error.characters_written
+            elif disconnected_at is None or seen:
+                disconnected_at = time.monotonic()
+            elif time.monotonic() - disconnected_at > RECONNECT_TIMEOUT_SECONDS:
+                raise ClusterError(
+                    f"the log of {job_id} was interrupted ({interruption}), and {self.address} does not "
+                    f"answer; the job may still run; to follow it: memtune jobs logs {job_id} --follow"
+                )
             time.sleep(POLL_SECONDS)
 
-    async def _stream_log(self, job_id: str, write: Callable[[str], object], characters_written: int) -> int:
-        """Write a log without its first `characters_written` characters; returns the number written so far.
+    async def _stream_log(
+        self, job_id: str, write: Callable[[str], object], written: int
+    ) -> tuple[int, Exception | None]:
+        """Write a log without its first `written` characters.
 
-        Raises _LogInterruptedError when the connection breaks.
+        Returns the number of characters that came, and the error with which the connection broke, or None.
         """
         # Imported here: aiohttp takes about 0.4 s, and only followed logs need it.
         from aiohttp import ClientError
@@ -201,13 +201,13 @@ class JobServer:
         seen = 0
         try:
             async for piece in self._client.tail_job_logs(job_id):
-                new = piece[max(0, characters_written - seen) :]
+                new = piece[max(0, written - seen) :]
                 seen += len(piece)
                 if new:
                     write(new)
         except (ClientError, RuntimeError, OSError) as error:
-            raise _LogInterruptedError(str(error), max(seen, characters_written), seen > 0) from error
-        return max(seen, characters_written)
+            return seen, error
+        return seen, None
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:
@@ -224,15 +224,6 @@ class JobServer:
         except (RuntimeError, ConnectionError, OSError) as error:
             hint = NO_AGENT_HINT if "No available agent" in str(error) else explain_proxy(self.address)
             raise ClusterError(f"the job server at {self.address} failed: {error}{hint}") from error
-
-
-class _LogInterruptedError(Exception):
-    """The stream of a log ended with an error before the job ended."""
-
-    def __init__(self, reason: str, characters_written: int, has_received: bool) -> None:
-        """`has_received` says that the server sent output before the connection broke."""
-        super().__init__(reason)
-        self.characters_written, self.has_received = characters_written, has_received
 
 
 def _create_client(address: str) -> "JobSubmissionClient":
