@@ -230,8 +230,5 @@ def _check_order(outcome: Outcome, tokens: int, cost: float) -> None:
 
 def _describe(proposal: Proposal, curve: dict[int, float]) -> OpenTrial:
     return OpenTrial(
-        number=proposal.number,
-        identity=proposal.identity,
-        configuration=proposal.configuration,
-        curve=curve,
+        number=proposal.number, identity=proposal.identity, configuration=proposal.configuration, curve=curve
     )

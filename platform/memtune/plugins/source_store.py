@@ -123,10 +123,7 @@ def load_sources(sources: Iterable[PluginSource]) -> None:
 
 
 def run_with_sources(
-    action: Callable[[], T],
-    find_source: Callable[[str], PluginSource | None],
-    where: str,
-    trust_code: bool,
+    action: Callable[[], T], find_source: Callable[[str], PluginSource | None], where: str, trust_code: bool
 ) -> T:
     """The result of `action`, with the sources that it lacks loaded from storage, if the user trusts them.
 

@@ -11,6 +11,7 @@ that the windows slide over, R what is remembered of a state, D and C the parts 
 (each H when a state is not split), F the part that predicts.
 """
 
+from collections.abc import Callable, Mapping
 from typing import ClassVar, Literal
 
 import torch
@@ -125,7 +126,7 @@ class AttentionLSTMLanguageModel(EmbeddingLanguageModel):
         super().__init__(config, vocabulary_size, width)
         within = Regularisation(config.recurrent_dropout)
         self.stack = LSTMStack(width, width, config.layers, config.dropout, "between", within)
-        self.score = _build_score(config.score, config.key_width)
+        self.score = SCORES[config.score](config.key_width)
         self.combination = LinearCombination(config.key_width, config.predict_width, width)
         self.output = self.build_output(width)
         self.dropout = nn.Dropout(config.dropout)
@@ -171,17 +172,6 @@ class AttentionLSTMLanguageModel(EmbeddingLanguageModel):
         weights_XLJ = self.score(hidden_BTH[..., :key], states_BKR[..., :key], absent_Tn)
         after = {"hidden": hidden_BLH, "cell": cell_BLH, "memory": memory_BSR[:, -slots:]}
         return hidden_BTH, states_BKR, weights_XLJ, after
-
-
-def _build_score(kind: ScoreKind, width: int) -> nn.Module:
-    """A module that maps query_BTD, keys_BKD and absent_Tn to weights of `memories.window_attention`."""
-    match kind:
-        case "additive":
-            return AdditiveScore(width)
-        case "bilinear":
-            return BilinearScore(width)
-        case "printed":
-            return PrintedScore(width)
 
 
 class AdditiveScore(nn.Module):
@@ -231,3 +221,11 @@ class PrintedScore(nn.Module):
     def forward(self, query_BTD: Tensor, keys_BKD: Tensor, absent_Tn: Tensor) -> Tensor:
         scores_BTn = self.score(keys_BKD).squeeze(2).unfold(1, absent_Tn.shape[1], 1)
         return compute_banded_weights(scores_BTn.masked_fill(absent_Tn, -torch.inf))
+
+
+SCORES: Mapping[ScoreKind, Callable[[int], nn.Module]] = {
+    "additive": AdditiveScore,
+    "bilinear": BilinearScore,
+    "printed": PrintedScore,
+}
+"""Modules that map query_BTD, keys_BKD and absent_Tn to weights of `memories.window_attention`."""

@@ -140,12 +140,8 @@ def _slice_resets(given_LBC: Tensor, layer: int) -> Tensor:
 
 def _update(trace: _Trace, layer: int, step: int) -> None:
     """Compute a layer's gates, candidate and new state from its sums and the terms of the previous states."""
-    sums_BA, given_LBC, cell_SBH = (
-        trace.sums_LTBA[layer, step],
-        trace.given_LTBC[:, step],
-        trace.cell_LSBH[layer],
-    )
-    width = cell_SBH.shape[2]
+    sums_BA, given_LBC = trace.sums_LTBA[layer, step], trace.given_LTBC[:, step]
+    cell_SBH, width = trace.cell_LSBH[layer], trace.cell_LSBH.shape[3]
     sums_BA[:, width : 4 * width] += given_LBC[layer, :, : 3 * width]
     sums_BA[:, 4 * width :] += _slice_resets(given_LBC, layer).sum(0)
     sums_BA[:, width:].sigmoid_()

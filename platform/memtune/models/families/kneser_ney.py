@@ -188,9 +188,7 @@ def _encode_keys(word_T: Integers, number_T: Integers, size: int) -> npt.NDArray
     return key_T
 
 
-def sort_with_positions(
-    key_T: npt.NDArray[np.int64],
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def sort_with_positions(key_T: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """The keys that are not ABSENT, sorted, and the position of each; overwrites `key_T`.
 
     If key and position fit into one integer, sorting these integers is several times faster than argsort.

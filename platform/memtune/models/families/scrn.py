@@ -37,12 +37,7 @@ class SCRNConfig(NeuralLanguageModelConfig):
     family: Literal["scrn"] = "scrn"
     width: int = Field(100, ge=1, description="Hidden units h (equation 3)")
     context_width: int = Field(40, ge=1, description="Context units s (equation 2)")
-    alpha: float = Field(
-        0.95,
-        gt=0,
-        lt=1,
-        description="Share a context unit keeps at each word (equation 2)",
-    )
+    alpha: float = Field(0.95, gt=0, lt=1, description="Share a context unit keeps at each word (equation 2)")
     learn_alpha: bool = Field(
         False, description="An alpha for each context unit, trained from `alpha` on (Q of section 3.3)"
     )

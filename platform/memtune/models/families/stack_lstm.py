@@ -213,11 +213,7 @@ class StackLSTMLanguageModel(EmbeddingLanguageModel):
 
 
 def _build_stack(config: StackLSTMConfig) -> ContinuousStack | DiscreteStack:
-    width, cells, units = config.width, config.stack_size, config.policy_width
-    match config.variant:
-        case "multipop":
-            return ContinuousStack(width, cells, units, config.last_pop)
-        case "continuous":
-            return ContinuousStack(width, cells, units, last_pop=None)
-        case "discrete":
-            return DiscreteStack(width, cells, units)
+    size = config.width, config.stack_size, config.policy_width
+    if config.variant == "discrete":
+        return DiscreteStack(*size)
+    return ContinuousStack(*size, config.last_pop if config.variant == "multipop" else None)

@@ -151,10 +151,8 @@ class StackMixture(torch.autograd.Function):
         trace = trace_steps(reading_BTP, pushes_BTQ, cells_BKQ, decision_3P, bias_J3, effects_YM)
         ctx.save_for_backward(*trace, decision_3P, effects_YM, credits_YY)
         cells, projections = cells_BKQ.shape[1:]
-        tops_TBC, codes_BKC = (
-            trace.tape_TBRD[1:, :, 0, projections:],
-            trace.tape_TBRD[-1, :, :cells, projections:],
-        )
+        tops_TBC = trace.tape_TBRD[1:, :, 0, projections:]
+        codes_BKC = trace.tape_TBRD[-1, :, :cells, projections:]
         return tops_TBC.transpose(0, 1).contiguous(), codes_BKC.contiguous()
 
     @staticmethod

@@ -140,11 +140,7 @@ class Attention(MappedMixer):
             assert scores is not None
             scores = term_BHTS + scores
         outputs_BHTK = functional.scaled_dot_product_attention(
-            query_BHTK,
-            keys_BHSK,
-            read["values"].transpose(1, 2),
-            attn_mask=scores,
-            is_causal=scores is None,
+            query_BHTK, keys_BHSK, read["values"].transpose(1, 2), attn_mask=scores, is_causal=scores is None
         )
         kept = read["keys"].shape[1] if self.config.window is None else self.config.window - 1
         first = max(0, read["keys"].shape[1] - kept)

@@ -171,11 +171,8 @@ class _LossWithinClasses(torch.autograd.Function):
         if any(ctx.needs_input_grad):
             errors_E = log_p_E.exp_()
             errors_E[target_N] -= 1
-            ctx.rows, ctx.entries_OE, ctx.table_size = (
-                rows,
-                entries_OE,
-                0 if table_S is None else len(table_S),
-            )
+            ctx.rows, ctx.entries_OE = rows, entries_OE
+            ctx.table_size = 0 if table_S is None else len(table_S)
             ctx.save_for_backward(hidden_NH, weight_VH, bias_V, errors_E, weights_N)
         by_row_N = torch.empty_like(nats_N).index_copy_(0, rows.order_N, nats_N)
         ctx.mark_non_differentiable(by_row_N)

@@ -197,13 +197,8 @@ class _ChunkedLoss(torch.autograd.Function):
     def backward(ctx: Any, scale: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         assert ctx.gradients is not None, "the chunked loss gives its gradients once per forward"
         gradients, ctx.gradients = ctx.gradients, None
-        return (
-            *(None if gradient is None else gradient.mul_(scale) for gradient in gradients),
-            None,
-            None,
-            None,
-            None,
-        )
+        scaled = (None if gradient is None else gradient.mul_(scale) for gradient in gradients)
+        return (*scaled, None, None, None, None)
 
 
 class _LossAccumulator:

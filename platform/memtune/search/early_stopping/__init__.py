@@ -21,12 +21,7 @@ RULES: ConfigRegistry[EarlyStopping] = ConfigRegistry(
     "memtune.rules",
     "kind",
     EarlyStopping,  # type: ignore[type-abstract]
-    (
-        NoEarlyStoppingConfig,
-        SuccessiveHalvingConfig,
-        PromotionConfig,
-        HyperbandConfig,
-    ),
+    (NoEarlyStoppingConfig, SuccessiveHalvingConfig, PromotionConfig, HyperbandConfig),
 )
 """Kind in the study file -> the rule's settings."""
 AnyEarlyStopping = Annotated[EarlyStopping, RULES]

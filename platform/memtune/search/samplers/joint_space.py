@@ -151,11 +151,7 @@ class RestrictedSampler(optuna.samplers.BaseSampler):
         return self._sampler.sample_relative(self._restrict_study(study), trial, search_space)
 
     def sample_independent(
-        self,
-        study: optuna.Study,
-        trial: FrozenTrial,
-        param_name: str,
-        param_distribution: BaseDistribution,
+        self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
         """As the wrapped sampler, on the given trials."""
         return self._sampler.sample_independent(

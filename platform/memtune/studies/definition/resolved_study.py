@@ -43,11 +43,7 @@ from memtune.spaces import (
 )
 from memtune.storage.folder import Folder
 from memtune.studies.definition.study import Study
-from memtune.studies.definition.study_terms import (
-    TERMS_FILE,
-    describe_changed_terms,
-    name_alternative,
-)
+from memtune.studies.definition.study_terms import TERMS_FILE, describe_changed_terms, name_alternative
 from memtune.studies.definition.trial_limits import TrialLimits, make_trial_config
 from memtune.tasks import AnyTask
 from memtune.training import TrainingConfig, TrialConfig, compute_sizes

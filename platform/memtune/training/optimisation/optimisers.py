@@ -260,11 +260,7 @@ class MuonConfig(OptimiserBase):
             # The factor of Liu et al. (2025), "Muon is Scalable for LLM Training", under which the learning
             # rate and the weight decay of AdamW suit both.
             return Muon(
-                [group],
-                self.learning_rate,
-                self.weight_decay,
-                self.momentum,
-                adjust_lr_fn="match_rms_adamw",
+                [group], self.learning_rate, self.weight_decay, self.momentum, adjust_lr_fn="match_rms_adamw"
             )
         return AdamW(
             [_leave_out_vectors(group)],
