@@ -317,11 +317,15 @@ class NeuralLanguageModel(LanguageModel):
     def set_word_counts(self, counts: Sequence[int]) -> None:
         self.output.set_word_counts(counts)
 
+    def collect_contexts(self, tokens_BT: Tensor, state: RecurrentState) -> dict[str, Tensor]:
+        """What the output layer reads of each word besides its hidden vector, by the names of arguments."""
+        return {}
+
     def logits(self, tokens_BT: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
         """logits_BTV of the word after each word, and the state after the last."""
-        hidden_BTH, state = self.encode(tokens_BT, state)
-        logits_BTV: Tensor = self.output(hidden_BTH)
-        return logits_BTV, state
+        hidden_BTH, after = self.encode(tokens_BT, state)
+        logits_BTV: Tensor = self.output(hidden_BTH, **self.collect_contexts(tokens_BT, state))
+        return logits_BTV, after
 
     @override
     def score_next_word(self, tokens_BT: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
@@ -345,13 +349,14 @@ class NeuralLanguageModel(LanguageModel):
     def candidate_nats(
         self, inputs_BT: Tensor, asked_BT: Tensor, candidates_QC: Tensor, state: RecurrentState
     ) -> tuple[Tensor, RecurrentState]:
-        hidden_BTH, state = self.encode(inputs_BT, state)
-        hidden_QH = hidden_BTH[asked_BT]
+        hidden_BTH, after = self.encode(inputs_BT, state)
+        hidden_QH, contexts = hidden_BTH[asked_BT], self.collect_contexts(inputs_BT, state)
+        asked = {name: values[asked_BT] for name, values in contexts.items()}
         columns = [
-            self.output.negative_log_likelihood_by_row(hidden_QH, candidates_Q.contiguous())[1]
+            self.output.negative_log_likelihood_by_row(hidden_QH, candidates_Q.contiguous(), **asked)[1]
             for candidates_Q in candidates_QC.unbind(1)
         ]
-        return torch.stack(columns, dim=1), state
+        return torch.stack(columns, dim=1), after
 
     def sum_target_nats(self, hidden_BTH: Tensor, targets_BT: Tensor, mask_BT: Tensor | None) -> Tensor:
         """Summed nats of the targets where the mask is true; the output layer, the largest cost, reads no

@@ -86,37 +86,21 @@ class MaximumEntropyLanguageModel(NeuralLanguageModel):
         return hidden_BTH, {**after, "words": keep_recent_words(words_BK, self.carried_words)}
 
     @override
-    def logits(self, tokens_BT: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
-        hidden_BTH, after = self.encode(tokens_BT, state)
-        logits_BTV: Tensor = self.output(hidden_BTH, self._hash_contexts(tokens_BT, state))
-        return logits_BTV, after
+    def collect_contexts(self, tokens_BT: Tensor, state: RecurrentState) -> dict[str, Tensor]:
+        words_BK = torch.cat([state["words"], tokens_BT], dim=1)
+        return {"contexts_NO": hash_contexts(words_BK, tokens_BT.shape[1], self.order)}
 
     @override
     def negative_log_likelihood(
         self, inputs_BT: Tensor, targets_BT: Tensor, mask_BT: Tensor | None, state: RecurrentState
     ) -> tuple[Tensor, RecurrentState]:
         hidden_BTH, after = self.encode(inputs_BT, state)
-        contexts_NO = self._hash_contexts(inputs_BT, state).flatten(0, 1)
+        contexts_NO = self.collect_contexts(inputs_BT, state)["contexts_NO"].flatten(0, 1)
         mask_N = None if mask_BT is None else mask_BT.flatten()
         nats, _ = self.output.negative_log_likelihood_by_row(
             hidden_BTH.flatten(0, 1), targets_BT.flatten(), mask_N, contexts_NO
         )
         return nats, after
-
-    @override
-    @torch.no_grad()
-    def candidate_nats(
-        self, inputs_BT: Tensor, asked_BT: Tensor, candidates_QC: Tensor, state: RecurrentState
-    ) -> tuple[Tensor, RecurrentState]:
-        hidden_BTH, after = self.encode(inputs_BT, state)
-        hidden_QH, contexts_QO = hidden_BTH[asked_BT], self._hash_contexts(inputs_BT, state)[asked_BT]
-        columns = [
-            self.output.negative_log_likelihood_by_row(
-                hidden_QH, candidates_Q.contiguous(), contexts_NO=contexts_QO
-            )[1]
-            for candidates_Q in candidates_QC.unbind(1)
-        ]
-        return torch.stack(columns, dim=1), after
 
     def read_trees(self, trees: Trees) -> Tensor:
         """The hidden vectors of the network, which must be a `TreeReader`."""
@@ -132,10 +116,6 @@ class MaximumEntropyLanguageModel(NeuralLanguageModel):
             self.read_trees(trees), targets_N, weights_N, contexts_NO
         )
 
-    def _hash_contexts(self, tokens_BT: Tensor, state: RecurrentState) -> Tensor:
-        words_BK = torch.cat([state["words"], tokens_BT], dim=1)
-        return hash_contexts(words_BK, tokens_BT.shape[1], self.order)
-
 
 class _NgramConnectedOutput(OutputLayer):
     """An output layer and the table of weights; every call needs the contexts of each row."""
@@ -147,8 +127,8 @@ class _NgramConnectedOutput(OutputLayer):
         self.table_S = nn.Parameter(torch.zeros(size))
 
     @override
-    def forward(self, hidden_H: Tensor, contexts_O: Tensor | None = None) -> Tensor:
-        logits_V: Tensor = self.layer(hidden_H, self._select_slices(contexts_O))
+    def forward(self, hidden_H: Tensor, contexts_NO: Tensor | None = None) -> Tensor:
+        logits_V: Tensor = self.layer(hidden_H, self._select_slices(contexts_NO))
         return logits_V
 
     @override

@@ -204,10 +204,8 @@ class BilinearScore(nn.Module):
     @override
     def forward(self, query_BTD: Tensor, keys_BKD: Tensor, absent_Tn: Tensor) -> Tensor:
         projected_BTD = self.query(query_BTD)
-        position_BTn = projected_BTD.new_zeros(len(query_BTD), *absent_Tn.shape)
-        return compute_window_weights(
-            projected_BTD, keys_BKD, position_BTn.masked_fill(absent_Tn, -torch.inf)
-        )
+        zeros_BTn = projected_BTD.new_zeros(len(query_BTD), *absent_Tn.shape)
+        return compute_window_weights(projected_BTD, keys_BKD, zeros_BTn.masked_fill(absent_Tn, -torch.inf))
 
 
 class PrintedScore(nn.Module):

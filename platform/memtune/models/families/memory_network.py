@@ -151,9 +151,8 @@ class MemoryNetworkLanguageModel(WindowLanguageModel):
             weights_XLJ = weigh(query_BTH, keys_BKH, position_BTn)
             context_BTH = sum_window_values(weights_XLJ, values_BKH, steps)
             if self.temporal_values is not None:
-                context_BTH = (
-                    context_BTH + arrange_window_slots(weights_XLJ, *tokens_BT.shape) @ self.temporal_values
-                )
+                slots_BTn = arrange_window_slots(weights_XLJ, *tokens_BT.shape)
+                context_BTH = context_BTH + slots_BTn @ self.temporal_values
             query_BTH = context_BTH + self.hop(query_BTH)
             if self.config.rectify_half:
                 linear_BTF, rectified_BTF = query_BTH.tensor_split([self.config.width // 2], dim=2)

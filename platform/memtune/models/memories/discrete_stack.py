@@ -107,10 +107,8 @@ class DiscreteStack(nn.Module):
         indices, taken = [torch.cat([initial_BK, empty_B1], dim=1)], []
         for step in range(steps):
             before_BK = indices[-1]
-            top_BP, below_BP = (
-                _gather_vectors(top_BSP, before_BK[:, :1]),
-                _gather_vectors(below_BSP, before_BK[:, 1:2]),
-            )
+            top_BP = _gather_vectors(top_BSP, before_BK[:, :1])
+            below_BP = _gather_vectors(below_BSP, before_BK[:, 1:2])
             logits_B13 = self.policy.logits(reading_BTP[:, step : step + 1], top_BP, below_BP)
             taken_B1 = (logits_B13[:, 0] + noise_BT3[:, step]).argmax(1, keepdim=True)
             indices.append(
