@@ -101,16 +101,13 @@ def find_autoscaling_config() -> dict[str, Any] | None:
     is read on the head: by this process if it runs there, as a job does, otherwise by a task.
     """
     here = ray.get_runtime_context()
-    address = here.gcs_address
-    for node in _list_alive_nodes():
-        if HEAD_RESOURCE in node["Resources"] and node["NodeID"] == here.get_node_id():
-            return read_autoscaling_config(address)
-        if HEAD_RESOURCE in node["Resources"]:
-            found: dict[str, Any] | None = _call_on_node(
-                read_autoscaling_config, address, node=node["NodeID"]
-            )
-            return found
-    return None
+    heads = [node["NodeID"] for node in _list_alive_nodes() if HEAD_RESOURCE in node["Resources"]]
+    if not heads:
+        return None
+    if heads[0] == here.get_node_id():
+        return read_autoscaling_config(here.gcs_address)
+    found: dict[str, Any] | None = _call_on_node(read_autoscaling_config, here.gcs_address, node=heads[0])
+    return found
 
 
 def find_smallest_gpu_bytes() -> int | None:

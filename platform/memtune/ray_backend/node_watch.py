@@ -97,10 +97,8 @@ class NodeWatch:
         host, _, port = self._node.gcs_address.rpartition(":")
         try:
             socket.create_connection((host, int(port)), POLL_SECONDS).close()
-        except ConnectionRefusedError:
-            return True
-        except (OSError, ValueError):
-            return False
+        except (OSError, ValueError) as error:
+            return isinstance(error, ConnectionRefusedError)
         return False
 
 

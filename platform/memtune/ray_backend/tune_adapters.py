@@ -91,7 +91,6 @@ class HeartbeatMonitor:
 
 MAX_RETRIES = 2
 """Consecutive failures of a trial that are retried; a failure after further progress counts as the first."""
-AssignmentFactory = Callable[[DirectedTrial], Assignment]
 
 log = logging.getLogger(__name__)
 
@@ -105,7 +104,7 @@ class DirectorHandle:
     def __init__(
         self,
         director: Director | None = None,
-        make_assignment: AssignmentFactory | None = None,
+        make_assignment: Callable[[DirectedTrial], Assignment] | None = None,
         stop: StopRequest | None = None,
         watch: NodeWatch | None = None,
     ) -> None:

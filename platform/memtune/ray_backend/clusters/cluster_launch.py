@@ -16,7 +16,6 @@ from memtune.ray_backend.clusters.cluster_check import Versions, collect_finding
 from memtune.ray_backend.clusters.cluster_file import ClusterFile, Finding, load_cluster
 from memtune.ray_backend.clusters.compatibility import ClusterConfigError, complete_cluster_config
 from memtune.ray_backend.clusters.ray_commands import (
-    HostKeyError,
     build_head_command,
     build_ray_command,
     build_ray_environment,
@@ -200,8 +199,6 @@ def _check_worker_keys(cluster: ClusterFile) -> None:
 def _is_head_up(cluster: ClusterFile) -> bool:
     try:
         return query_status(cluster).node_count > 0
-    except HostKeyError:
-        raise
     except ClusterError:
         return False
 
@@ -217,8 +214,6 @@ def _wait_for_nodes(
             state = f"{status.node_count} of {format_count(status.min_nodes, 'node')}"
             if status.node_count >= status.min_nodes:
                 return status
-        except HostKeyError:
-            raise
         except ClusterError as error:
             state = str(error)
         if state != reported:

@@ -13,7 +13,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from memtune.errors import ClusterError
+from memtune.errors import MemtuneError
 from memtune.ray_backend.clusters.cluster_file import ClusterFile
 
 SSH_FOLDER = Path(__file__).parent / "bin"
@@ -25,7 +25,7 @@ KNOWN_HOSTS_ON_HEAD = ".memtune-node/known_hosts"
 REFUSED_HOST = re.compile(r"Host key for (\S+) has changed and you have requested strict checking")
 
 
-class HostKeyError(ClusterError):
+class HostKeyError(MemtuneError):
     """A host presented another key than the recorded one; ssh ended before the login."""
 
 

@@ -70,12 +70,8 @@ def resolve_server_address(address_option: str | None) -> str:
 
     Raises ConfigurationError for an address with a password, ClusterError for an address that is not http.
     """
-    candidates = (
-        address_option,
-        os.environ.get("RAY_API_SERVER_ADDRESS"),
-        os.environ.get("RAY_ADDRESS"),
-        DEFAULT_ADDRESS,
-    )
+    variables = (os.environ.get("RAY_API_SERVER_ADDRESS"), os.environ.get("RAY_ADDRESS"))
+    candidates = (address_option, *variables, DEFAULT_ADDRESS)
     address = next(
         candidate
         for candidate in candidates
