@@ -366,7 +366,8 @@ def test_a_prior_is_what_the_best_trainings_have_in_common_and_none_where_they_h
         "lstm.training.optimiser.kind": Prior("adam", "high"),
     }
     assert derive_priors(space, known) == expected
-    found = {p.name: p.leaf.prior for p in add_priors(space, expected).parameters() if p.leaf.prior}
+    with_priors = add_priors(space, expected).parameters()
+    found = {p.name: prior for p in with_priors if (prior := getattr(p.leaf, "prior", None))}
     assert found == expected
 
 
