@@ -111,8 +111,13 @@ def _list_trainings_of_best_tenth(task: SearchTask) -> Points:
     )
 
 
-def _draw_from_priors_of_spaces(task: SearchTask) -> Points:
-    return draw_prior_points(add_priors(task.space, derive_priors(task.space, task.known)), MAX_PRIOR_POINTS)
+def _draw_from_priors_of_spaces(task: SearchTask, known: Sequence[Curve] | None = None) -> Points:
+    space = add_priors(task.space, derive_priors(task.space, known or task.known))
+    return draw_prior_points(space, MAX_PRIOR_POINTS)
+
+
+def _draw_from_wrong_priors_of_spaces(task: SearchTask) -> Points:
+    return _draw_from_priors_of_spaces(task, task.known[::-1])
 
 
 def _make_points(task: SearchTask, curves: Sequence[Curve]) -> Points:
@@ -168,6 +173,7 @@ METHODS: dict[str, OpenSearch] = {
     "prior of the other tables": use_memtune(list_prior=_list_best_tenth),
     "trainings of the other tables": use_memtune(list_prior=_list_trainings_of_best_tenth),
     "priors of the spaces": use_memtune(list_prior=_draw_from_priors_of_spaces),
+    "wrong priors of the spaces": use_memtune(list_prior=_draw_from_wrong_priors_of_spaces),
     "wrong prior": use_memtune(list_prior=_list_worst_tenth),
     "TPE, halving from a quarter, cap 4": use_memtune(max_survivors=4),
     "TPE, halving from a quarter, shared rungs": use_memtune(per_family=False),

@@ -83,9 +83,9 @@ class History:
                 self._starts += [] if rejected else [(self.asks - 1, place)]
         self.window.add(trial)
 
-    def count_starts(self, led: Container[int] = ()) -> list[int]:
-        """The started trials of each alternative, without those at asks that a prior has `led`."""
-        counts = Counter(place for ask, place in self._starts if ask not in led)
+    def count_starts(self, led: Container[int] = (), *, is_led: bool = False) -> list[int]:
+        """The started trials of each alternative at the asks that a prior has `led`, or at the others."""
+        counts = Counter(place for ask, place in self._starts if (ask in led) == is_led)
         return [counts[place] for place in range(len(self._alternatives))]
 
     def list_learnt(self) -> dict[int, FrozenTrial]:
@@ -256,7 +256,13 @@ class Proposer:
             grid = RandomChooser(config.seed).shuffle(grid)
         self._planned_points = [*store.keep_points(INITIAL_POINTS_KEY, list_initial_points), *grid]
         self._samplers = SamplerFactory(
-            config, candidates.space, startup_trials, objectives, prior, len(self._planned_points)
+            config,
+            candidates.space,
+            startup_trials,
+            objectives,
+            prior,
+            len(self._planned_points),
+            candidates.alternatives,
         )
         self._is_exhausted = False
         self._cached_history: History | None = None
@@ -345,27 +351,21 @@ class Proposer:
 
     def _find_next_point(self, history: History) -> Mapping[str, Scalar]:
         """The parameters that the next ask takes: those of a prior, and of the alternative in turn."""
-        prior = self._samplers.prior
-        is_led = prior.leads(history.asks, history.list_learnt())
+        prior, learnt = self._samplers.prior, history.list_learnt()
+        is_led = prior.leads(history.asks, learnt)
         believed = (is_led and prior.find_point(history.asks)) or {}
-        if is_led and self._is_chosen_by_prior:
+        if is_led and prior.chooses_alternative:
             return believed
-        return {**self._find_point_in_turn(history), **believed}
+        # In turns of their own, so that what a prior leads and the others are compared on equal alternatives.
+        starts = history.count_starts(prior.list_led(learnt), is_led=is_led)
+        return {**self._find_point_in_turn(history, starts), **believed}
 
-    @property
-    def _is_chosen_by_prior(self) -> bool:
-        """Whether a prior says which alternative is good; if not, what it leads is a turn of one."""
-        chosen = {name for choice in self._candidates.alternatives for name in choice}
-        return not chosen.isdisjoint(self._samplers.prior.believed)
-
-    def _find_point_in_turn(self, history: History) -> Mapping[str, Scalar]:
+    def _find_point_in_turn(self, history: History, starts: Sequence[int]) -> Mapping[str, Scalar]:
         """The parameters that choose the alternative with the fewest trials; empty when each has enough.
 
         Where the sampler's points were rejected, those of an untried point; without one the next alternative.
         """
         alternatives = self._candidates.alternatives
-        led = self._samplers.prior.list_led(history.list_learnt()) if self._is_chosen_by_prior else ()
-        starts = history.count_starts(led)
         for place in sorted(range(len(alternatives)), key=starts.__getitem__):
             choice = alternatives[place]
             if starts[place] >= self._trials_per_alternative or place in self._untriable:

@@ -111,10 +111,11 @@ def test_starts_and_rejections_are_counted_by_alternative():
     assert (history.count_starts(), history.rejections) == ([1, 1, 0], [1, 0, 0])
 
 
-def test_what_a_prior_leads_is_no_turn_of_its_alternative():
+def test_what_a_prior_leads_and_the_others_are_turns_of_their_own():
     trials = [make_trial(0), make_trial(1), make_trial(2)]
     history = History(trials, [{"family": "scrn"}, {"family": "lstm"}])
     assert history.count_starts(led=[0, 2]) == [0, 1]
+    assert history.count_starts(led=[0, 2], is_led=True) == [2, 0]
 
 
 def test_trials_that_failed_leave_the_asks_of_the_others_as_they_are():

@@ -359,9 +359,10 @@ def test_an_alternative_of_which_few_points_may_start_is_tried_with_these(open_s
 def test_what_a_prior_leads_is_a_turn_of_an_alternative_unless_it_says_which_is_good(open_study):
     widths = {f"{family}.model.width": 3 for family in FAMILIES}
     proposals = open_study("families", "tpe", prior_points=[widths] * 20)
-    drawn = [proposals.ask().configuration["model"] for _ in FAMILIES]
-    assert {model["family"] for model in drawn} == set(FAMILIES)
-    assert [model["width"] for model in drawn[::2]] == [3, 3]
+    drawn = [proposals.ask().configuration["model"] for _ in range(8)]
+    for turns in (drawn[::2], drawn[1::2]):
+        assert {model["family"] for model in turns} == set(FAMILIES)
+    assert [model["width"] for model in drawn[:6:2]] == [3, 3, 3]
     chosen = open_study("families", "tpe", name="t", prior_points=[{"family": "rnn"}] * 20)
     drawn = [chosen.ask().configuration["model"] for _ in range(8)]
     assert [model["family"] for model in drawn[:6:2]] == ["rnn"] * 3

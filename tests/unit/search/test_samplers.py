@@ -329,6 +329,24 @@ def test_a_prior_that_its_trials_contradict_is_given_up_and_the_startup_is_that_
     assert (prior.count_startup(right), prior.count_startup(wrong)) == (4, 5)
 
 
+def test_a_prior_that_says_nothing_of_the_alternatives_is_judged_within_each():
+    """What it led is better within both families, although its family is the worse one in most pairs."""
+    space = JointSpace(read_space(SPACE, "space.toml"))
+    families = [{"optimiser.kind": kind} for kind in ("adam", "sgd")]
+    rates = [{"optimiser.adam.learning_rate": 1e-3, "optimiser.sgd.learning_rate": 1.0}]
+    costs = {"adam": (3.0, 4.0), "sgd": (1.0, 2.0)}
+    asked = {}
+    for ask, kind in enumerate(["adam", "adam", "adam", "adam", "adam", "sgd", "adam", "sgd", "sgd", "sgd"]):
+        params = {"optimiser.kind": kind}
+        distributions = {name: space.distributions[name] for name in params}
+        curve = {1: costs[kind][ask % 2]}
+        asked[ask] = create_trial(
+            value=curve[1], params=params, distributions=distributions, intermediate_values=curve
+        )
+    assert PriorTrials(rates, space, alternatives=families).make_trials(10, asked)
+    assert not PriorTrials(rates, space).make_trials(10, asked)
+
+
 def test_trials_that_failed_do_not_shift_who_was_led():
     """A failed trial is not among those that a sampler learns from."""
     prior = PriorTrials(make_prior(1e-3), JointSpace(read_space(SPACE, "space.toml")))

@@ -66,14 +66,25 @@ class PriorTrials:
     the led trials, so that they show whether the prior is wrong, and cover the space if it is.
     """
 
-    def __init__(self, points: Sequence[Mapping[str, Scalar]], space: JointSpace, first_ask: int = 0) -> None:
+    def __init__(
+        self,
+        points: Sequence[Mapping[str, Scalar]],
+        space: JointSpace,
+        first_ask: int = 0,
+        alternatives: Sequence[Mapping[str, Scalar]] = (),
+    ) -> None:
         """`points` are parameters by name that are believed to be good, the best first.
 
-        The first of the asks that the prior leads take points themselves.
+        The first of the asks that the prior leads take points themselves. `alternatives` are the parameters
+        that choose each alternative of the study.
         """
         self._points, self._space, self._first_ask = points[:MAX_PRIOR_POINTS], space, first_ask
         self.believed = {name for point in self._points for name in point}
         """The parameters of which any point has a value."""
+        chosen = {name: None for choice in alternatives for name in choice}
+        self.chooses_alternative = not self.believed.isdisjoint(chosen)
+        self._compared = [] if self.chooses_alternative else [*chosen]
+        """The parameters that trials have in common where the prior is judged by them."""
         tried = min(MAX_TRIED_POINTS, len(points))
         self._point_asks = range(first_ask, first_ask + LED_EVERY * tried, LED_EVERY)
 
@@ -121,16 +132,23 @@ class PriorTrials:
         return sum(t.state is not OptunaState.RUNNING and ask not in led for ask, t in asked.items())
 
     def _is_contradicted(self, asked: Asked) -> bool:
-        """Whether the trials that the prior led are worse than the others, by the last report of both."""
-        curves: dict[bool, list[dict[int, float]]] = {True: [], False: []}
-        for ask, trial in asked.items():
-            is_ended = trial.state is not OptunaState.RUNNING and trial.intermediate_values
-            if ask >= self._first_ask and is_ended:
-                curves[(ask - self._first_ask) % LED_EVERY == 0].append(trial.intermediate_values)
-        led, free = curves[True], curves[False]
+        """Whether the trials that the prior led are worse than the others, by the last report of both.
+
+        A prior that says nothing of the alternatives is judged within each.
+        """
+        ended = {ask: t for ask, t in asked.items() if t.state is not OptunaState.RUNNING}
+        known = {ask: t for ask, t in ended.items() if ask >= self._first_ask and t.intermediate_values}
+        led = [t for ask, t in known.items() if (ask - self._first_ask) % LED_EVERY == 0]
+        free = [t for ask, t in known.items() if (ask - self._first_ask) % LED_EVERY]
         if len(led) < MIN_LED or len(free) < MIN_FREE:
             return False
-        return fmean(_compare_curves(own, other) for own in led for other in free) < MIN_SHARE
+        shares = [
+            _compare_curves(own.intermediate_values, other.intermediate_values)
+            for own in led
+            for other in free
+            if all(own.params.get(name) == other.params.get(name) for name in self._compared)
+        ]
+        return len(shares) >= MIN_LED * MIN_FREE and fmean(shares) < MIN_SHARE
 
     def _fill_point(self, point: Mapping[str, Scalar], drawn: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
         """A point with drawn values of the parameters that other points have and this one needs.
@@ -233,16 +251,19 @@ class SamplerFactory:
         objectives: MultiObjective | None = None,
         prior_points: Sequence[Mapping[str, Scalar]] = (),
         first_ask: int = 0,
+        alternatives: Sequence[Mapping[str, Scalar]] = (),
     ) -> None:
         """The sampler learns from the results once `startup_trials` trials have ended.
 
         Without `objectives` there is one, the trials' value. `prior_points` are parameters that are believed
-        to be good, the best first. The asks before `first_ask` take points of the study.
+        to be good, the best first. The asks before `first_ask` take points of the study. `alternatives` are
+        the parameters that choose each.
         """
         self._objectives = objectives
         self._config, self._space, self._startup_trials = config, JointSpace(space), startup_trials
         follows_prior = config.follows_prior(1 if objectives is None else objectives.count)
-        self.prior = PriorTrials(prior_points if follows_prior else (), self._space, first_ask)
+        points = prior_points if follows_prior else ()
+        self.prior = PriorTrials(points, self._space, first_ask, alternatives)
 
     def make_sampler(self, ask_number: int, asked: Asked) -> BaseSampler:
         """The sampler of one ask. It learns from `asked` only, which are in the order of their numbers."""
