@@ -223,17 +223,21 @@ def _dry_run(study: Path, overrides: dict[str, Any], json: bool) -> None:
 def _print_prior(resolved: "ResolvedStudy") -> None:
     """Print what is believed before the first trial, or why it has no effect."""
     from memtune.reports.trial_tables import make_prior_table
+    from memtune.search import MAX_PRIOR_POINTS
 
-    sampler, points = resolved.study.sampler, resolved.list_prior_points()
-    if not points and sampler.prior:
+    sampler, points = resolved.study.sampler, resolved.list_prior_points()[:MAX_PRIOR_POINTS]
+    if not sampler.follows_prior(len(resolved.study.objectives)):
+        if sampler.prior:
+            out.print_line(
+                'prior: ignored, because only the sampler "tpe" with one objective follows a prior'
+            )
+    elif not points and sampler.prior:
         missing = {
             "papers": "the spaces have no [[points]]",
-            "studies": "no other study has a complete trial",
-            "none": "the study has none",
+            "studies": "no trial of the best tenth of another study is of a family of these spaces",
+            "none": 'sampler.prior = "none"',
         }
         out.print_line(f"prior: none, because {missing[sampler.prior]}")
-    elif points and not sampler.follows_prior(len(resolved.study.objectives)):
-        out.print_line('prior: ignored, because only the sampler "tpe" with one objective follows a prior')
     elif points:
         source = sampler.prior or "the spaces"
         out.print(make_prior_table(points, f"{format_count(len(points), 'point')} from {source}"))

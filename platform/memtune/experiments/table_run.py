@@ -147,7 +147,7 @@ def _gate(rows: Sequence[ReproducedRow], solved: float) -> list[ReproducedRow]:
     best = max((row for row in rows if row.valid is not None), key=lambda row: row.valid or 0, default=None)
     if best is None or best.valid is None or best.valid >= solved:
         return list(rows)
-    reason = f"not learnable at this budget: at best {best.valid:.1f} % in validation ({best.name})"
+    reason = f"learned by no row that is trained: at best {best.valid:.1f} % in validation ({best.name})"
     return [
         row if row.valid is None else row.model_copy(update={"reason": f"{reason}; {row.reason}"})
         for row in rows

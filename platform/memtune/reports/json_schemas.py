@@ -12,7 +12,7 @@ import inspect
 from copy import deepcopy
 from functools import cache
 from textwrap import dedent
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
@@ -20,6 +20,7 @@ from pydantic_core import core_schema
 from typing_extensions import override
 
 from memtune.experiments.published_tables import Paper
+from memtune.spaces.space_tree import Confidence
 from memtune.studies.definition.study import Study
 from memtune.training import TrialConfig
 
@@ -71,9 +72,18 @@ def _describe_range(kind: str, meaning: str) -> dict[str, Any]:
     return {"type": "array", "items": {"type": kind}, "minItems": 2, "maxItems": 2, "description": meaning}
 
 
+SCALAR = {"type": ["string", "number", "boolean"]}
+PRIOR = {
+    "prior": {**SCALAR, "description": "a value that is believed to be good"},
+    "confidence": {
+        "enum": list(get_args(Confidence)),
+        "default": "medium",
+        "description": "how firmly, with prior",
+    },
+}
 CHOICE = {
     "type": "array",
-    "items": {"type": ["string", "number", "boolean"]},
+    "items": SCALAR,
     "minItems": 1,
     "description": "values that differ: texts, numbers or true and false",
 }
@@ -82,9 +92,15 @@ PARAMETER_KINDS: dict[str, dict[str, Any]] = {
         "int": _describe_range("integer", "lowest and highest value, both included"),
         "step": STEP,
         "log": LOG,
+        **PRIOR,
     },
-    "float": {"float": _describe_range("number", "lowest and highest value"), "step": STEP, "log": LOG},
-    "choice": {"choice": CHOICE},
+    "float": {
+        "float": _describe_range("number", "lowest and highest value"),
+        "step": STEP,
+        "log": LOG,
+        **PRIOR,
+    },
+    "choice": {"choice": CHOICE, **PRIOR},
     **{
         f"fit_{size}": {
             f"fit_{size}": {
@@ -105,7 +121,8 @@ BRANCH_SCHEMA = {
     "description": "One of several tables.",
     "type": "object",
     "properties": {
-        "one_of": {"type": "string", "description": 'the field that names the table, such as "kind"'}
+        "one_of": {"type": "string", "description": 'the field that names the table, such as "kind"'},
+        **PRIOR,
     },
     "required": ["one_of"],
     "additionalProperties": {"type": "object"},

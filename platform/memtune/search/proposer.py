@@ -356,17 +356,21 @@ class Proposer:
         believed = (is_led and prior.find_point(history.asks)) or {}
         if is_led and prior.chooses_alternative:
             return believed
-        # In turns of their own, so that what a prior leads and the others are compared on equal alternatives.
-        starts = history.count_starts(prior.list_led(learnt), is_led=is_led)
-        return {**self._find_point_in_turn(history, starts), **believed}
+        return {**self._find_point_in_turn(history, prior.list_led(learnt), is_led), **believed}
 
-    def _find_point_in_turn(self, history: History, starts: Sequence[int]) -> Mapping[str, Scalar]:
+    def _find_point_in_turn(
+        self, history: History, led: Container[int], is_led: bool
+    ) -> Mapping[str, Scalar]:
         """The parameters that choose the alternative with the fewest trials; empty when each has enough.
 
+        What a prior led and the others have turns of their own, so that they are compared on equal ones.
         Where the sampler's points were rejected, those of an untried point; without one the next alternative.
         """
         alternatives = self._candidates.alternatives
-        for place in sorted(range(len(alternatives)), key=starts.__getitem__):
+        starts = history.count_starts(led, is_led=is_led)
+        others = history.count_starts(led, is_led=not is_led)
+        is_shared = not self._samplers.prior.chooses_alternative
+        for place in sorted(range(len(starts)), key=lambda each: (starts[each], is_shared * others[each])):
             choice = alternatives[place]
             if starts[place] >= self._trials_per_alternative or place in self._untriable:
                 continue

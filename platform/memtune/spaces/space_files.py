@@ -20,11 +20,11 @@ from memtune.toml_text import locate_field, parse_toml, read_toml_text
 from memtune.values import Place, flatten, parse
 
 FITS: Mapping[str, tree.SizeKind] = {f"{tree.FIT_PREFIX}{kind}": kind for kind in tree.SIZE_NOUNS}
-PRIOR_KEY, CONFIDENCE_KEY = "prior", "confidence"
+PRIOR_KEYS = PRIOR_KEY, CONFIDENCE_KEY = ("prior", "confidence")
 LEAF_OPTIONS: Mapping[str, tuple[str, ...]] = {
-    "int": ("step", "log", PRIOR_KEY, CONFIDENCE_KEY),
-    "float": ("step", "log", PRIOR_KEY, CONFIDENCE_KEY),
-    "choice": (PRIOR_KEY, CONFIDENCE_KEY),
+    "int": ("step", "log", *PRIOR_KEYS),
+    "float": ("step", "log", *PRIOR_KEYS),
+    "choice": PRIOR_KEYS,
     **dict.fromkeys(FITS, ()),
 }
 FOREIGN_KINDS = {
@@ -166,8 +166,8 @@ class _TableReader:
             raise self._make_error(
                 place, f'{BRANCH_KEY} names the field that holds the chosen option, such as "family"', key
             )
-        written = (BRANCH_KEY, PRIOR_KEY, CONFIDENCE_KEY)
-        options = {n: v for n, v in table.items() if n not in written or isinstance(v, dict)}
+        written = {n: v for n, v in table.items() if n in PRIOR_KEYS and not isinstance(v, dict)}
+        options = {n: v for n, v in table.items() if n != BRANCH_KEY and n not in written}
         if not options:
             raise self._make_error(
                 place, f"a branch needs options: sub-tables such as [{tree.join_name(place, 'adam')}]", table
@@ -178,7 +178,7 @@ class _TableReader:
                     tree.join_name(place, name), "a branch holds only its options, each a table", option
                 )
         groups = {n: self._read_group(option, tree.join_name(place, n)) for n, option in options.items()}
-        choice = self._add_prior(tree.Categorical(tuple(groups)), table, place)
+        choice = self._add_prior(tree.Categorical(tuple(groups)), written, place)
         return tree.Branch(key, groups, prior=choice.prior)
 
     def _read_leaf(self, kind: str, table: Mapping[str, Any], place: str) -> tree.Leaf:

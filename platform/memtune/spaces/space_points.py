@@ -11,6 +11,7 @@ the branch's field, or by a field that only one option has.
 import math
 from collections.abc import Mapping
 from random import Random
+from statistics import NormalDist
 
 from memtune.errors import SpaceError, did_you_mean
 from memtune.spaces.choosers import PinnedChooser, RandomChooser, Scalar
@@ -121,7 +122,7 @@ def describe_allowed(leaf: Leaf, nearest: Scalar) -> str:
 def draw_prior_points(space: Space, count: int) -> list[dict[str, Scalar]]:
     """Values, by name, of the parameters with a prior: the priors, then draws from them; empty without any.
 
-    A number is normal around its prior, within its range and on its scale.
+    A number is normal around its prior on each side, within its range and on its scale.
     """
     generator = Random(0)
     leaves = {
@@ -132,20 +133,24 @@ def draw_prior_points(space: Space, count: int) -> list[dict[str, Scalar]]:
     if not leaves:
         return []
     priors = {name: leaf.prior.value for name, leaf in leaves.items() if leaf.prior}
-    drawn = [
-        {name: _draw_near_prior(leaf, generator) for name, leaf in leaves.items()} for _ in range(count - 1)
-    ]
-    return [priors, *drawn]
+    drawn = {name: _draw_near_prior(leaf, generator, count - 1) for name, leaf in leaves.items()}
+    return [priors, *({name: drawn[name][place] for name in leaves} for place in range(count - 1))]
 
 
-def _draw_near_prior(leaf: Categorical | Integer | Real, generator: Random) -> Scalar:
+def _draw_near_prior(leaf: Categorical | Integer | Real, generator: Random, count: int) -> list[Scalar]:
     assert leaf.prior is not None
     value, spread = leaf.prior.value, PRIOR_SPREADS[leaf.prior.confidence]
     if isinstance(leaf, Categorical):
-        return value if generator.random() > spread else generator.choice(leaf.choices)
+        return [
+            value if generator.random() > spread else generator.choice(leaf.choices) for _ in range(count)
+        ]
     assert isinstance(value, int | float)
     scale, invert = (math.log, math.exp) if leaf.log else (float, float)
-    low, high, drawn = scale(leaf.low), scale(leaf.high), math.inf
-    while not low <= drawn <= high:
-        drawn = generator.gauss(scale(value), spread * (high - low))
-    return find_nearest_value(leaf, invert(drawn))
+    low, high = scale(leaf.low), scale(leaf.high)
+    normal = NormalDist(scale(value), spread * (high - low))
+    shares = [(place + 0.5) / count for place in range(count)]
+    generator.shuffle(shares)
+    # Half of them are on each side, so that a prior near an end of its range is their median.
+    ends = (normal.cdf(low), normal.cdf(high))
+    quantiles = (0.5 + (2 * abs(share - 0.5)) * (ends[share > 0.5] - 0.5) for share in shares)
+    return [find_nearest_value(leaf, invert(normal.inv_cdf(quantile))) for quantile in quantiles]

@@ -33,14 +33,13 @@ Confidence = Literal["low", "medium", "high"]
 
 @dataclass(frozen=True, slots=True)
 class Prior:
-    """A value that is believed to be good before the first trial, and how firmly."""
+    """A value that is believed to be good before the first trial, and how firmly.
+
+    It changes the order in which a space is searched, so that no description of a space has it.
+    """
 
     value: Scalar
     confidence: Confidence = "medium"
-
-
-def _describe_prior(prior: Prior | None) -> dict[str, Any]:
-    return {} if prior is None else {"prior": prior.value, "confidence": prior.confidence}
 
 
 class _Unchosen:
@@ -92,8 +91,7 @@ class Integer:
 
     def describe(self) -> dict[str, Any]:
         """As in a space file."""
-        written = {"int": [self.low, self.high], "step": self.step, "log": self.log}
-        return written | _describe_prior(self.prior)
+        return {"int": [self.low, self.high], "step": self.step, "log": self.log}
 
     def size(self) -> int | None:
         """Number of integers in the range."""
@@ -127,8 +125,7 @@ class Real:
 
     def describe(self) -> dict[str, Any]:
         """As in a space file; without a step, step is None."""
-        written = {"float": [self.low, self.high], "step": self.step, "log": self.log}
-        return written | _describe_prior(self.prior)
+        return {"float": [self.low, self.high], "step": self.step, "log": self.log}
 
     def size(self) -> int | None:
         """Number of grid points; None without a step."""
@@ -163,7 +160,7 @@ class Categorical:
 
     def describe(self) -> dict[str, Any]:
         """As in a space file."""
-        return {"choice": list(self.choices)} | _describe_prior(self.prior)
+        return {"choice": list(self.choices)}
 
     def size(self) -> int | None:
         """Number of choices."""
@@ -308,8 +305,7 @@ class Branch:
 
     def describe(self) -> dict[str, Any]:
         """As in a space file, every default filled in."""
-        options = {option: group.describe() for option, group in self.options.items()}
-        return {"one_of": self.key, **_describe_prior(self.prior), **options}
+        return {"one_of": self.key, **{option: group.describe() for option, group in self.options.items()}}
 
     def size(self) -> int | None:
         """The sum of the options' sizes."""

@@ -249,7 +249,7 @@ def test_rows_count_only_where_one_of_the_table_has_learned_the_task() -> None:
         ]
         return [row.reason for row in table_run._gate(rows, solved=90.0)]
 
-    unsolved = "not learnable at this budget: at best 40.0 % in validation (PaTH); shorter"
+    unsolved = "learned by no row that is trained: at best 40.0 % in validation (PaTH); shorter"
     assert gate(24.0, 40.0) == [unsolved, unsolved]
     assert gate(None, 40.0) == ["shorter", unsolved]
     assert gate(95.0, 40.0) == gate(24.0, 95.0) == ["shorter", "shorter"]

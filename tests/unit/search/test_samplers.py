@@ -355,6 +355,13 @@ def test_trials_that_failed_do_not_shift_who_was_led():
     assert prior.count_startup(right) == 3
 
 
+def test_a_prior_whose_trials_fail_is_given_up():
+    prior = PriorTrials(make_prior(1e-3), JointSpace(read_space(SPACE, "space.toml")))
+    diverged = {ask: trial for ask, trial in make_asked([1.0, 2.0]).items() if ask % 2}
+    assert not prior.leads(8, diverged)
+    assert prior.leads(8, make_asked([1.0, 2.0]))
+
+
 def test_trials_compare_at_the_last_report_that_both_have():
     prior = PriorTrials(make_prior(1e-3), JointSpace(read_space(SPACE, "space.toml")))
     asked = make_asked([2.0, 1.0])

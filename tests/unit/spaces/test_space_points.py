@@ -170,13 +170,22 @@ def test_points_of_a_prior_are_itself_and_values_near_it():
         "training.optimiser.kind": "sgd",
     }
     assert 0.9 < statistics.mean(point["training.optimiser.kind"] == "sgd" for point in points) < 0.98
-    described = space.describe()["training"]["optimiser"]
-    assert described == {"one_of": "kind", "prior": "sgd", "confidence": "high", "adam": {}, "sgd": {}}
+    assert space.describe()["training"]["optimiser"] == {"one_of": "kind", "adam": {}, "sgd": {}}
     assert 1.8 < statistics.mean(point["model.layers"] for point in points) < 2.4
     assert 0.7 < statistics.mean(point["model.tie"] for point in points) < 0.8
     assert statistics.median(point["training.rate"] for point in points) == pytest.approx(1e-2, rel=0.3)
     assert all(1e-4 <= point["training.rate"] <= 1.0 for point in points)
     assert points == draw_prior_points(space, 400)
+
+
+def test_the_median_of_draws_is_the_prior_at_the_end_of_a_range_too():
+    space = read_space(
+        "[training]\nrate = { float = [0.0, 1.0], prior = 0.95, confidence = 'low' }\n", "test"
+    )
+    rates = [point["training.rate"] for point in draw_prior_points(space, 20)]
+    assert statistics.median(rates) == pytest.approx(0.95, abs=1e-9)
+    assert min(rates) < 0.3
+    assert max(rates) <= 1.0
 
 
 def test_a_space_without_priors_has_no_points_of_a_prior():

@@ -134,13 +134,19 @@ class PriorTrials:
     def _is_contradicted(self, asked: Asked) -> bool:
         """Whether the trials that the prior led are worse than the others, by the last report of both.
 
-        A prior that says nothing of the alternatives is judged within each.
+        A prior that says nothing of the alternatives is judged within each. A trial that failed, by
+        divergence for instance, is not among `asked`, and worse than every other.
         """
-        ended = {ask: t for ask, t in asked.items() if t.state is not OptunaState.RUNNING}
-        known = {ask: t for ask, t in ended.items() if ask >= self._first_ask and t.intermediate_values}
-        led = [t for ask, t in known.items() if (ask - self._first_ask) % LED_EVERY == 0]
-        free = [t for ask, t in known.items() if (ask - self._first_ask) % LED_EVERY]
-        if len(led) < MIN_LED or len(free) < MIN_FREE:
+        curves: dict[bool, list[FrozenTrial]] = {True: [], False: []}
+        failed = {True: 0, False: 0}
+        for ask in range(self._first_ask, max(asked, default=-1) + 1):
+            is_led = (ask - self._first_ask) % LED_EVERY == 0
+            if ask not in asked:
+                failed[is_led] += 1
+            elif asked[ask].state is not OptunaState.RUNNING and asked[ask].intermediate_values:
+                curves[is_led].append(asked[ask])
+        led, free = curves[True], curves[False]
+        if len(led) + failed[True] < MIN_LED or len(free) + failed[False] < MIN_FREE:
             return False
         shares = [
             _compare_curves(own.intermediate_values, other.intermediate_values)
@@ -148,6 +154,7 @@ class PriorTrials:
             for other in free
             if all(own.params.get(name) == other.params.get(name) for name in self._compared)
         ]
+        shares += [0.0] * (failed[True] * len(free)) + [1.0] * (failed[False] * len(led))
         return len(shares) >= MIN_LED * MIN_FREE and fmean(shares) < MIN_SHARE
 
     def _fill_point(self, point: Mapping[str, Scalar], drawn: Mapping[str, Scalar]) -> Mapping[str, Scalar]:

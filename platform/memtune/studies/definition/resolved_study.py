@@ -195,7 +195,11 @@ class ResolvedStudy:
             case "none":
                 return []
             case None:
-                return draw_prior_points(self.space, MAX_PRIOR_POINTS)
+                # What a study compares is its question, of which no prior says the answer.
+                asked = {p.name for p in self.space.parameters() if p.field == self.study.compare}
+                points = draw_prior_points(self.space, MAX_PRIOR_POINTS)
+                said = [{n: v for n, v in point.items() if n not in asked} for point in points]
+                return [point for point in said if point]
 
     def store_terms(self) -> None:
         """Write terms and sources of the study next to its checkpoints, for commands without a study file."""
