@@ -12,15 +12,18 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from memtune.data_frames import make_frame
 from memtune.number_format import format_count
 from memtune.objective import Objective
-from memtune.results.study.study_trials import StudyTrial
 from memtune.seed_statistics import Estimate, estimate_cost
 from memtune.tracking import NO_STUDY, LeaderboardRow
 from memtune.trial_state import TrialState
+
+if TYPE_CHECKING:
+    # A comparison of runs needs no torch.
+    from memtune.results.study.study_trials import StudyTrial
 
 DIGITS = 3
 """Decimal places of a figure in texts and tables."""
@@ -35,10 +38,10 @@ MAX_REQUIRED_SEEDS = 4
 seeds leave those alternatives at fewer seeds that are worse."""
 
 
-Trial = StudyTrial | LeaderboardRow
+Trial: TypeAlias = "StudyTrial | LeaderboardRow"
 """What is ranked: a trial of a study, or its run in MLflow."""
-T = TypeVar("T", bound=Trial)
-T_co = TypeVar("T_co", bound=Trial, covariant=True)
+T = TypeVar("T", bound="Trial")
+T_co = TypeVar("T_co", bound="Trial", covariant=True)
 
 
 @dataclass(frozen=True)
