@@ -318,7 +318,7 @@ def test_a_prior_of_learning_rates_does_not_hide_which_optimiser_is_better():
     assert 0.2 < startup.count("adam") / len(startup) < 0.8
 
 
-def test_a_prior_that_its_trials_contradict_is_given_up_and_the_startup_is_that_of_the_others():
+def test_a_prior_that_its_trials_contradict_is_given_up():
     space = JointSpace(read_space(SPACE, "space.toml"))
     right, wrong = make_asked([1.0, 2.0], count=8), make_asked([2.0, 1.0], count=8)
     prior = PriorTrials(make_prior(1e-3), space)
@@ -326,7 +326,6 @@ def test_a_prior_that_its_trials_contradict_is_given_up_and_the_startup_is_that_
     assert not prior.make_trials(8, wrong)
     assert not prior.make_trials(42, make_asked([1.0, 2.0], count=42))
     assert (prior.list_led(right), prior.list_led(wrong)) == (range(0, 8, 2), range(0, 6, 2))
-    assert (prior.count_startup(right), prior.count_startup(wrong)) == (4, 5)
 
 
 def test_a_prior_that_says_nothing_of_the_alternatives_is_judged_within_each():
@@ -352,7 +351,6 @@ def test_trials_that_failed_do_not_shift_who_was_led():
     prior = PriorTrials(make_prior(1e-3), JointSpace(read_space(SPACE, "space.toml")))
     right = {ask: trial for ask, trial in make_asked([1.0, 2.0]).items() if ask != 0}
     assert prior.make_trials(8, right)
-    assert prior.count_startup(right) == 3
 
 
 def test_a_prior_whose_trials_fail_is_given_up():

@@ -126,11 +126,6 @@ class PriorTrials:
             self._make_trial(point, math.inf) for point in drawn[count:]
         ]
 
-    def count_startup(self, asked: Asked) -> int:
-        """The ended trials of the startup, which are those that the prior did not lead."""
-        led = self.list_led(asked)
-        return sum(t.state is not OptunaState.RUNNING and ask not in led for ask, t in asked.items())
-
     def _is_contradicted(self, asked: Asked) -> bool:
         """Whether the trials that the prior led are worse than the others, by the last report of both.
 
@@ -285,7 +280,8 @@ class SamplerFactory:
         if kind == "nsga2":
             return self._make_nsga2(seed, observed, startup, {t.number: ask for ask, t in asked.items()})
         prior = self.prior.make_trials(ask_number, asked)
-        is_startup = self.prior.count_startup(asked) < self._startup_trials
+        ended = sum(trial.state is not OptunaState.RUNNING for trial in trials)
+        is_startup = ended < self._startup_trials
         if is_startup and not prior:
             return startup
         if kind in SAMPLERS:
