@@ -122,11 +122,11 @@ def _write_page(options: argparse.Namespace) -> None:
 
 
 def _print_priors(options: argparse.Namespace) -> None:
-    from benchmarks.tables.comparison import open_space, rank_curves
+    from benchmarks.tables.comparison import make_space, rank_curves
     from benchmarks.tables.space_priors import derive_priors
 
     tables = tuple(sorted(FOLDER.glob("*.arrow")))
-    found = [derive_priors(open_space(path), rank_curves(tables)) for path in tables]
+    found = [derive_priors(make_space(read_table(path), path), rank_curves(tables)) for path in tables]
     for name, prior in sorted({name: prior for each in found for name, prior in each.items()}.items()):
         print(f'{name}: prior = {json.dumps(prior.value)}, confidence = "{prior.confidence}"')
 

@@ -51,12 +51,11 @@ class Run:
 def open_landscape(path: Path) -> tuple[CurveTable, Landscape]:
     """The table in a file, and the landscape of its space."""
     table = read_table(path)
-    return table, Landscape(table, open_space(path))
+    return table, Landscape(table, make_space(table, path))
 
 
-def open_space(path: Path) -> Space:
-    """The space of the study whose trainings a table has."""
-    table = read_table(path)
+def make_space(table: CurveTable, path: Path) -> Space:
+    """The space of the study whose trainings a table has; errors name the path."""
     return combine_spaces(check_spaces(path, Study.model_validate(table.study), table.vocabulary_size))
 
 

@@ -236,7 +236,6 @@ class _TableReader:
 
     def _read_range(self, kind: str, table: Mapping[str, Any], place: str) -> tree.Integer | tree.Real:
         bounds, step, log = table[kind], table.get("step"), table.get("log", False)
-
         fits = _is_integer if kind == "int" else _is_number
         if not isinstance(bounds, list) or len(bounds) != 2 or not all(map(fits, bounds)):
             example = "[1, 20]" if kind == "int" else "[0.0, 0.5]"

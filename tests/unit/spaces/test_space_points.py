@@ -182,7 +182,7 @@ def test_the_median_of_draws_is_the_prior_at_the_end_of_a_range_too():
     space = read_space(
         "[training]\nrate = { float = [0.0, 1.0], prior = 0.95, confidence = 'low' }\n", "test"
     )
-    rates = [point["training.rate"] for point in draw_prior_points(space, 20)]
+    rates: list[Any] = [point["training.rate"] for point in draw_prior_points(space, 20)]
     assert statistics.median(rates) == pytest.approx(0.95, abs=1e-9)
     assert min(rates) < 0.3
     assert max(rates) <= 1.0

@@ -169,6 +169,19 @@ class BranchSampler(RestrictedSampler):
     Optuna's own groups do, they draw for all branches, which takes a multiple of the time.
     """
 
+    def __init__(
+        self,
+        sampler: optuna.samplers.BaseSampler,
+        trials: Sequence[FrozenTrial],
+        space: JointSpace,
+        objectives: int = 1,
+        free: optuna.samplers.BaseSampler | None = None,
+        believed: Collection[str] = (),
+    ) -> None:
+        """Where there is a `free` sampler, it draws the parameters that are not `believed`."""
+        super().__init__(sampler, trials, space, objectives)
+        self._free, self._believed = free, believed
+
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
@@ -176,48 +189,26 @@ class BranchSampler(RestrictedSampler):
         drawn = read_enqueued(trial)
         for conditions, group in self._space.groups:
             if conditions.items() <= drawn.items():
-                drawn = super().sample_relative(study, trial, group) | drawn
+                drawn = self._sample_group(study, trial, group, drawn)
         return drawn
 
-
-class LedSampler(optuna.samplers.BaseSampler):
-    """A sampler that draws the believed parameters as `led` does, and the others as `free` does."""
-
-    def __init__(
+    def _sample_group(
         self,
-        led: optuna.samplers.BaseSampler,
-        free: optuna.samplers.BaseSampler,
-        believed: Collection[str],
-        space: JointSpace,
-    ) -> None:
-        self._led, self._free, self._believed, self._space = led, free, believed, space
-
-    def infer_relative_search_space(
-        self, study: optuna.Study, trial: FrozenTrial
-    ) -> dict[str, BaseDistribution]:
-        """Every parameter of the joint space."""
-        return self._space.distributions
-
-    def sample_relative(
-        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+        study: optuna.Study,
+        trial: FrozenTrial,
+        group: dict[str, BaseDistribution],
+        drawn: dict[str, Any],
     ) -> dict[str, Any]:
-        """A value of every parameter that the trial needs."""
-        drawn = read_enqueued(trial)
-        for conditions, group in self._space.groups:
-            if not conditions.items() <= drawn.items():
-                continue
-            for sampler, is_led in ((self._led, True), (self._free, False)):
-                part = {name: each for name, each in group.items() if (name in self._believed) == is_led}
-                drawn = (sampler.sample_relative(study, trial, part) if part else {}) | drawn
-                for name in [name for name in part if name not in drawn]:
-                    drawn[name] = sampler.sample_independent(study, trial, name, part[name])
-        return drawn
-
-    def sample_independent(
-        self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
-    ) -> Any:
-        """As the free sampler: of a parameter that has a single value."""
-        return self._free.sample_independent(study, trial, param_name, param_distribution)
+        """`drawn`, which stays as it is, with a value of every parameter of the group."""
+        if self._free is None:
+            return super().sample_relative(study, trial, group) | drawn
+        led = {name: each for name, each in group.items() if name in self._believed}
+        free = {name: each for name, each in group.items() if name not in led}
+        drawn = (super().sample_relative(study, trial, led) if led else {}) | drawn
+        drawn = (self._free.sample_relative(study, trial, free) if free else {}) | drawn
+        # A random sampler draws each parameter by itself.
+        absent = [name for name in free if name not in drawn]
+        return drawn | {n: self._free.sample_independent(study, trial, n, free[n]) for n in absent}
 
 
 class JointSampler(RestrictedSampler):

@@ -27,7 +27,6 @@ from memtune.search.samplers.joint_space import (
     BranchSampler,
     JointSampler,
     JointSpace,
-    LedSampler,
     OrderedNsga2Sampler,
     RestrictedSampler,
     SobolSampler,
@@ -290,17 +289,15 @@ class SamplerFactory:
         if kind == "gp":
             gp, completed = GPSampler(seed=seed, n_startup_trials=1), complete_trials(observed, self._space)
             return JointSampler(gp, completed, self._space, startup)
-        if not prior:
-            return self._make_tpe(BranchSampler, seed, observed)
-        led = self._make_tpe(RestrictedSampler, seed, [*prior, *observed])
-        free = drawn if is_startup else self._make_tpe(RestrictedSampler, seed, observed)
-        return LedSampler(led, free, self.prior.believed, self._space)
-
-    def _make_tpe(
-        self, restricted: type[RestrictedSampler], seed: int, trials: Sequence[FrozenTrial]
-    ) -> BaseSampler:
         tpe = TPESampler(seed=seed, n_startup_trials=0, multivariate=True)
-        return restricted(tpe, self._attach(trials), self._space, self._objective_count)
+        if not prior:
+            return BranchSampler(tpe, self._attach(observed), self._space, self._objective_count)
+        learning = RestrictedSampler(
+            TPESampler(seed=seed, n_startup_trials=0, multivariate=True), self._attach(observed), self._space
+        )
+        free = drawn if is_startup else learning
+        led = self._attach([*prior, *observed])
+        return BranchSampler(tpe, led, self._space, free=free, believed=self.prior.believed)
 
     @property
     def _objective_count(self) -> int:
