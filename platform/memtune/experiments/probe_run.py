@@ -139,8 +139,10 @@ class _ProbeRun:
             valid=tuple(_get_accuracy(trained) for _, trained in trainings),
             test={times: tuple(own[times] for own in found) for times in found[0]},
             chance=task.chance,
+            ceiling=task.ceiling,
         )
-        return result if fmean(result.valid) >= probe.solved else self._gate(result, corpus, probe)
+        is_solved = fmean(result.valid) >= probe.solved * result.ceiling
+        return result if is_solved else self._gate(result, corpus, probe)
 
     def _gate(self, result: ProbeResult, corpus: Corpus, probe: Probe) -> ProbeResult:
         """The result with the first reference that solves the probe, or the best of those that do not."""
@@ -149,8 +151,9 @@ class _ProbeRun:
             [(_, trained)] = self._train(reference, file, 1)
             accuracy = _get_accuracy(trained)
             if result.reference_valid is None or accuracy > result.reference_valid:
-                gated = {"reference": reference, "reference_valid": accuracy}
-                result = result.model_copy(update=gated | {"is_learnable": accuracy >= probe.solved})
+                is_learnable = accuracy >= probe.solved * result.ceiling
+                gated = {"reference": reference, "reference_valid": accuracy, "is_learnable": is_learnable}
+                result = result.model_copy(update=gated)
             if result.is_learnable:
                 break
         return result

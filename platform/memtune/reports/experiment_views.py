@@ -43,7 +43,7 @@ def list_fingerprint_rows(fingerprint: Fingerprint) -> list[tuple[str, ...]]:
             f"{result.probe}{LENGTH_NAMES[times]}",
             format_accuracy(result, times),
             f"{100 * result.chance:.1f} %",
-            "100 %",
+            f"{100 * result.ceiling:.4g} %",
             f"{result.rate:g}",
             f"{result.parameters:,}",
             (reference if result.reference else "solved by the model") if times == 1 else "",

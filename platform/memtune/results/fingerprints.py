@@ -46,7 +46,9 @@ class ProbeResult(Value):
     test: dict[Times, tuple[float, ...]]
     """Test accuracy of each seed on rows of so many times the trained length: 1, and 2 and 4 where asked."""
     chance: float
-    """Of a guess among the answers that validation asks for; the ceiling of every probe is 1."""
+    """Of a guess among the answers that validation asks for."""
+    ceiling: float = 1.0
+    """The share of the answers of validation for which training asks too."""
     reference: str | None = None
     """The reference that was trained because the model itself did not solve the probe."""
     reference_valid: float | None = None
@@ -90,6 +92,7 @@ class Fingerprint(Value):
                 "length": times,
                 "accuracy": fmean(shares),
                 "chance": result.chance,
+                "ceiling": result.ceiling,
                 "is_learnable": result.is_learnable,
                 "rate": result.rate,
                 "parameters": result.parameters,

@@ -101,6 +101,9 @@ class ProbeTask(classification.Classification):
             most[probe] = max(most.get(probe, 0), count)
         self.chance = sum(most.values()) / counts.total()
         """The validation accuracy of the best constant answer, of each probe in a set."""
+        trained = self.rows["train"].answer_counts
+        self.ceiling = sum(own for answer, own in counts.items() if answer in trained) / counts.total()
+        """The validation accuracy of a model that knows every answer for which training asks."""
 
     def compute_accuracy_by_length(
         self, model: AnswerClassifier, split: str, device: str | torch.device = "cpu"

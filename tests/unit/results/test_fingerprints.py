@@ -101,6 +101,20 @@ def test_a_probe_that_no_reference_solves_is_not_learnable_at_the_budget(setting
     assert table.export_text().count("not learnable at this budget") == 3
 
 
+def test_a_model_at_the_ceiling_solves_a_probe(settings: Settings) -> None:
+    """A third of the keys are in no training row, so that no model knows their values."""
+    rows = {"rows": 16, "evaluated": 16, "length": 4, "vocabulary": 64}
+    budget = {"parameters": 8_000, "batch_size": 4, "epochs": 60}
+    terms = TERMS | budget | {"rates": [0.01], "seeds": 1, "settings": rows}
+    found = probe("min_gru", "memorisation", terms, settings=settings, progress=False)
+    (result,) = found.results
+    assert result.ceiling < 0.8
+    assert result.valid == (result.ceiling,)
+    assert result.reference is None
+    [cells] = list_fingerprint_rows(found)
+    assert cells[3] == f"{100 * result.ceiling:.4g} %"
+
+
 @pytest.mark.parametrize(("probed", "lengths"), [("dyck", {1, 2, 4}), ("mqar", {1})])
 def test_a_training_that_diverges_at_once_answers_nothing(
     settings: Settings, probed: str, lengths: set[int]

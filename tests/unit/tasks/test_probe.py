@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from memtune.corpora import Corpus, TextFile, import_corpus, open_corpus
+from memtune.corpora import Corpus, ImportOptions, TextFile, import_corpus, open_corpus
 from memtune.corpora.probes import import_probe
 from memtune.errors import ConfigurationError, CorpusError
 from memtune.models.classifiers import AnswerClassifier
@@ -142,6 +142,13 @@ def test_chance_is_the_best_constant_answer_of_each_probe(rows, tmp_path):
     ]
     import_corpus("both", {"train": both, "valid": both, "test": both}, tmp_path)
     assert open_rows(open_corpus("both", tmp_path)).chance == 3 / 4
+
+
+def test_the_ceiling_is_the_share_of_answers_for_which_training_asks(tmp_path):
+    rows = {"train": [["a", "b"], ["b", "_"], ["c", "_"]], "valid": [["a", "b"], ["b", "c"], ["c", "b"]]}
+    rows["test"] = rows["valid"]
+    import_corpus("some", rows, tmp_path, ImportOptions(vocabulary="all"))
+    assert open_rows(open_corpus("some", tmp_path)).ceiling == 2 / 3
 
 
 def test_a_model_that_reads_ahead_is_refused():

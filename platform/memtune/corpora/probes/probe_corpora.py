@@ -34,11 +34,11 @@ MAX_DRAWS_PER_ROW = 200
 
 @dataclass(frozen=True)
 class Probe:
-    """A question with known answers. Its ceiling is 1: a solver made by hand answers every asked word.
+    """A question with known answers: a solver made by hand answers every asked word.
 
     settings: what `draw` takes by name, and `rows` of the training split; they fit a CPU. published: the
     settings of the source, where they are others. references: mixers that are known to solve it. solved: the
-    accuracy from which a reference counts as having solved it.
+    share of the ceiling from which a reference counts as having solved it.
     """
 
     draw: Callable[..., Row | None]
