@@ -1,6 +1,6 @@
 """Run every benchmark in its own process, and print a table of all measures with their bounds.
 
-    OMP_NUM_THREADS=1 python -m benchmarks [NAME ...] [--markdown docs/results/benchmarks_cpu_2026-11-21.md]
+    OMP_NUM_THREADS=1 python -m benchmarks [NAME ...] [--markdown FILE]
 
 Without names, all benchmarks run that need no GPU. A benchmark prints one line per measure, formatted by
 `side_by_side.format_measure`, and the table is parsed from these lines. The exit code is 1 when a benchmark
