@@ -49,7 +49,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "probe": {"reads_last_state": True},
 }
 COUNTED_IN_EXAMPLES = {"sentiment", "inference", "probe"}
-ROWS = "probe-dyck-rows-60-evaluated-20-length-8-depth-6"
+ROWS = "probe-dyck-length-8-depth-6-rows-60-evaluated-20"
 MODEL = {"family": "lstmn", "width": 6, "initial_range": 0.5}
 TRAINING = {"tokens": 40, "report_every": 20, "optimiser": {"kind": "adam", "learning_rate": 0.02}}
 

@@ -82,7 +82,7 @@ def corpus_probe(
     from memtune.corpora.probes import PREFIX, import_probe
 
     for name in names:
-        print_import(import_probe(f"{PREFIX}{name}", store, replace=replace))
+        print_import(import_probe(f"{PREFIX}{name.removeprefix(PREFIX)}", store, replace=replace))
 
 
 @app.command("questions")

@@ -290,6 +290,6 @@ def _print_estimate(study: "Study", repeats: tuple[int, int], seconds: "CoreSeco
         counts = " to ".join(dict.fromkeys(map("{:,}".format, repeats)))
         trainings += f" and {counts} repeats of {format_amount(seconds.repeat)}"
     out.print(
-        f"about {hours} core hours on this machine, without evaluations and early stopping: {trainings} "
+        f"about {hours} core hours on this machine, without early stopping: {trainings} "
         f"core seconds, measured on samples; {time} with {at_once} at once{money}"
     )

@@ -24,6 +24,7 @@ from memtune.corpora.probes import (
 )
 from memtune.errors import ConfigurationError, did_you_mean
 from memtune.experiments.single_trial import (
+    TrainResult,
     TrialFile,
     open_checkpoints,
     parse_trial,
@@ -31,12 +32,20 @@ from memtune.experiments.single_trial import (
     train_trial,
 )
 from memtune.models import MODELS, find_model
-from memtune.results.fingerprints import Fingerprint, ProbeResult, ProbeTerms, store_fingerprint
+from memtune.results.fingerprints import (
+    MIN_PARAMETERS,
+    Fingerprint,
+    ProbeResult,
+    ProbeTerms,
+    dump_named_fields,
+    store_fingerprint,
+)
 from memtune.settings import Settings
 from memtune.spaces import FittedSize
 from memtune.studies.definition.toml_files import load_listed_models, read_toml
 from memtune.tasks import ProbeTask
 from memtune.tracking import find_evaluation, record_evaluation, record_test_access
+from memtune.training import Progress
 
 FIGURE_PREFIX = "accuracy_length_x"
 """Before the multiple of the trained length in the names of recorded test figures."""
@@ -69,6 +78,11 @@ def _read_model(source: ModelSource) -> tuple[str, dict[str, Any]]:
         load_listed_models(document, path, "model")
         if not isinstance(document.get("model"), dict):
             raise ConfigurationError(f"{path} has no table [model] with a family")
+        if others := sorted(document.keys() - {"models", "model"}):
+            raise ConfigurationError(
+                f"{path} has {', '.join(others)}, which a probe does not read: remove it, and give the terms "
+                "of training as options such as --epochs"
+            )
         return path.stem, document["model"]
     if str(source).endswith(".py"):
         raise ConfigurationError(
@@ -85,19 +99,22 @@ def take_fingerprint(
     device: str = "cpu",
     settings: Settings | None = None,
     notify: Callable[[str], object] = lambda line: None,
+    on_progress: Callable[[str, Progress], None] = lambda title, progress: None,
 ) -> Fingerprint:
     """Train a model on the probes of a set, or on one, and store its fingerprint in the home.
 
     Rows that are missing are drawn. A trained model is not trained again, and its test split is not read
-    again. `notify` gets a line after each training. Before the first training it raises ConfigurationError
+    again. `notify` gets a line after each training, and `on_progress` the title of the present one with its
+    state, a few times a second. Before the first training it raises ConfigurationError
     for an unknown model or setting, and CorpusError for an unknown set and settings that allow no row.
     """
     settings, terms = Settings.resolve(settings), terms or ProbeTerms()
     name, table = open_probed_model(model)
     corpora = {probe: name_corpus(probe, own) for probe, own in _divide_settings(probes, terms).items()}
-    run = _ProbeRun(terms, device, settings, notify)
+    run = _ProbeRun(terms, device, settings, notify, on_progress)
     results = tuple(run.measure(name, table, probe, corpus) for probe, corpus in corpora.items())
-    fingerprint = Fingerprint(name=name, model=table, terms=terms, results=results)
+    width = {"width": table["width"]} if "width" in table else {}
+    fingerprint = Fingerprint(name=name, model=dump_named_fields(table) | width, terms=terms, results=results)
     store_fingerprint(fingerprint, settings)
     return fingerprint
 
@@ -119,9 +136,15 @@ class _ProbeRun:
     """Trains models on probes under one set of terms."""
 
     def __init__(
-        self, terms: ProbeTerms, device: str, settings: Settings, notify: Callable[[str], object]
+        self,
+        terms: ProbeTerms,
+        device: str,
+        settings: Settings,
+        notify: Callable[[str], object],
+        on_progress: Callable[[str, Progress], None],
     ) -> None:
-        self._terms, self._device, self._settings, self._notify = terms, device, settings, notify
+        self._terms, self._device, self._settings = terms, device, settings
+        self._notify, self._on_progress = notify, on_progress
 
     def measure(self, name: str, table: Mapping[str, Any], probe_name: str, corpus_name: str) -> ProbeResult:
         """The result of a model on a probe, with that of a reference where it does not solve it."""
@@ -141,17 +164,23 @@ class _ProbeRun:
             chance=task.chance,
             ceiling=task.ceiling,
         )
-        is_solved = fmean(result.valid) >= probe.solved * result.ceiling
+        is_solved = fmean(result.valid) >= result.compute_threshold(probe.solved)
         return result if is_solved else self._gate(result, corpus, probe)
 
     def _gate(self, result: ProbeResult, corpus: Corpus, probe: Probe) -> ProbeResult:
         """The result with the first reference that solves the probe, or the best of those that do not."""
+        if not 0.9 < result.parameters / self._terms.parameters < 1.1:
+            self._notify(
+                f"{corpus.name}: {result.parameters:,} parameters, and the references about "
+                f"{self._terms.parameters:,}; --parameters {max(result.parameters, MIN_PARAMETERS)} makes "
+                "them equal"
+            )
         for reference in probe.references:
             file = self._make_file(corpus, probe, {"family": "mixer_blocks", "mixer": reference})
-            [(_, trained)] = self._train(reference, file, 1)
+            [(_, trained)] = self._train(reference, file, 1, "reference mixer ")
             accuracy = _get_accuracy(trained)
             if result.reference_valid is None or accuracy > result.reference_valid:
-                is_learnable = accuracy >= probe.solved * result.ceiling
+                is_learnable = accuracy >= result.compute_threshold(probe.solved)
                 gated = {"reference": reference, "reference_valid": accuracy, "is_learnable": is_learnable}
                 result = result.model_copy(update=gated)
             if result.is_learnable:
@@ -183,14 +212,22 @@ class _ProbeRun:
         fitted = FittedSize("parameters", self._terms.parameters)
         return make(fitted.solve(lambda width: make(width).trial.parameter_count(words)))
 
-    def _train(self, name: str, file: TrialFile, seeds: int) -> list[Any]:
-        def train(own: TrialFile) -> Any:
-            trained = train_trial(own, name, device=self._device, settings=self._settings, registers=False)
+    def _train(self, name: str, file: TrialFile, seeds: int, role: str = "") -> list[Any]:
+        def train(own: TrialFile) -> TrainResult:
             rate = own.trial.gradient_training.optimiser.learning_rate
-            self._notify(
-                f"{own.corpus}: {name}, rate {rate:g}, seed {own.trial.seed}: "
-                f"validation {100 * _get_accuracy(trained):.1f} %"
+            title = f"{own.corpus}: {role}{name}, rate {rate:g}, seed {own.trial.seed}"
+            trained = train_trial(
+                own,
+                name,
+                device=self._device,
+                settings=self._settings,
+                on_progress=lambda now: self._on_progress(title, now),
+                registers=False,
             )
+            accuracy = f"validation {100 * _get_accuracy(trained):.1f} %"
+            is_known = trained.initial_tokens == trained.curve[-1].tokens
+            known = ", trained before" if is_known else ""
+            self._notify(f"{title}: {'diverged' if trained.best is None else accuracy}{known}")
             return trained
 
         return train_at_best_rate(file, self._terms.rates, seeds, train)

@@ -115,7 +115,7 @@ def reproduce_table(
     that names the import command where the corpus is missing.
     """
     opened = _open_corpus(table, corpus, settings)
-    run = _TableRun(table, scale, settings, device, hooks, core_hours or CoreHours())
+    run = _TableRun(table, scale, settings, device, hooks, core_hours or CoreHours(), rows)
     all_rows: list[ReproducedRow] = []
     for number, row in enumerate(table.rows):
         file = table.make_trial(row, scale if scale in table.scales else "paper", corpus)
@@ -133,9 +133,7 @@ def reproduce_table(
             has_published_size=size,
             reason=f"not in the rows of scale {scale}",
         )
-        if table.covers(row, scale) and (reason := _find_obstacle(row, rows, file, opened, settings)):
-            found = found.model_copy(update={"reason": reason})
-        elif table.covers(row, scale):
+        if table.covers(row, scale):
             label = f"{name}_{number}_{scale}" if row.trial is None else f"{row.trial}_{scale}"
             found = run.train_row(found, row, file, label)
         all_rows.append(found)
@@ -154,19 +152,6 @@ def _gate(rows: Sequence[ReproducedRow], solved: float) -> list[ReproducedRow]:
     ]
 
 
-def _find_obstacle(
-    row: PublishedRow, rows: Collection[str] | None, file: TrialFile, corpus: Corpus, settings: Settings
-) -> str:
-    """Why a row has no figures yet: it is not among those to train, and not trained; "" without a reason."""
-    if rows is None or row.name in rows:
-        return ""
-    curve = open_checkpoints(file.trial, corpus, settings).read_curve()
-    if curve and curve[-1].is_finished:
-        return ""
-    unit = file.trial.task.prediction_unit
-    return "not among the chosen rows" + (f"; {curve[-1].tokens:,} {unit} are trained" if curve else "")
-
-
 def _open_corpus(table: PublishedTable, corpus: str | None, settings: Settings) -> Corpus:
     try:
         return open_or_draw_corpus(corpus or table.corpus, settings.corpus_store)
@@ -177,8 +162,8 @@ def _open_corpus(table: PublishedTable, corpus: str | None, settings: Settings) 
         ) from None
 
 
-class _CostError(MemtuneError):
-    """A training takes more core hours than are left."""
+class _NotRunError(MemtuneError):
+    """A training that a row needs does not start."""
 
 
 @dataclass
@@ -191,6 +176,8 @@ class _TableRun:
     device: str
     hooks: RowHooks
     core_hours: CoreHours
+    chosen: Collection[str] | None
+    """The rows that are trained; None for all."""
 
     def train_row(
         self, found: ReproducedRow, row: PublishedRow, file: TrialFile, label: str
@@ -209,7 +196,7 @@ class _TableRun:
             corpora = [open_or_draw_corpus(name, self.settings.corpus_store) for name in names]
             files = [file.model_copy(update={"corpus": name}) for name in names]
             by_corpus = [train_at_best_rate(own, terms.rates, terms.seeds, train) for own in files]
-        except _CostError as error:
+        except _NotRunError as error:
             return found.model_copy(update={"reason": str(error)})
         except MemtuneError as error:
             return found.model_copy(update={"state": RowState.FAILED, "reason": str(error)})
@@ -221,14 +208,20 @@ class _TableRun:
         return self._describe(found, row, by_corpus, corpora[0])
 
     def _train(self, row: PublishedRow, own: TrialFile, label: str) -> TrainResult:
-        """Train a row under one rate and seed, or continue it; raises _CostError before it starts."""
+        """Train a row under one rate and seed, or continue it; raises _NotRunError before it starts."""
         corpus = open_or_draw_corpus(own.corpus, self.settings.corpus_store)
         before = open_checkpoints(own.trial, corpus, self.settings).read_curve()
-        estimated = self._estimate_hours(own, corpus, before)
+        is_finished = bool(before) and before[-1].is_finished
+        if self.chosen is not None and row.name not in self.chosen and not is_finished:
+            trained = (
+                f"; {before[-1].tokens:,} {own.trial.task.prediction_unit} are trained" if before else ""
+            )
+            raise _NotRunError(f"not among the chosen rows{trained}")
+        estimated = 0.0 if is_finished else self._estimate_hours(own, corpus, before)
         left = max(0.0, self.core_hours.left)
         if estimated > left:
-            raise _CostError(f"about {estimated:.2g} core hours, where {left:.2g} are left")
-        trained = train_trial(
+            raise _NotRunError(f"about {estimated:.2g} core hours, where {left:.2g} are left")
+        result = train_trial(
             own,
             label,
             device=self.device,
@@ -238,13 +231,13 @@ class _TableRun:
             draw_figures=self.hooks.draw_figures,
             registers=self.scale != "tiny" and not self.table.scales[self.scale].rates,
         )
-        spent = trained.curve[-1].cpu_seconds - (before[-1].cpu_seconds if before else 0.0)
+        spent = result.curve[-1].cpu_seconds - (before[-1].cpu_seconds if before else 0.0)
         self.core_hours.left -= spent / 3600
-        return trained
+        return result
 
     def _estimate_hours(self, own: TrialFile, corpus: Corpus, curve: Sequence[Report]) -> float:
-        """Core hours of what is left of a training, without its validations."""
-        if self.core_hours.left == inf or own.trial.training is None or (curve and curve[-1].is_finished):
+        """Core hours of what is left of a training."""
+        if self.core_hours.left == inf or own.trial.training is None:
             return 0.0
         task = own.trial.task.open(corpus, own.trial.protocol)
         missing = own.trial.count_tokens(lambda: task.epoch_tokens) - (curve[-1].tokens if curve else 0)

@@ -29,7 +29,8 @@ PROBE_COLUMNS = ("probe", "accuracy", "chance", "ceiling", "rate", "parameters",
 def make_fingerprint_table(fingerprint: Fingerprint) -> Table:
     """One row for each probe and tested length: accuracy with its interval over seeds, higher is better."""
     terms = fingerprint.terms
-    seeds = "one seed" if terms.seeds == 1 else f"mean of {terms.seeds} seeds with 95 % interval"
+    seeds = "one seed" if terms.seeds == 1 else f"mean of {terms.seeds} seeds"
+    seeds += " with 95 % interval" if terms.seeds > 2 else ""
     budget = f"epochs: {terms.epochs:g}, batches of {terms.batch_size}"
     title = f"{fingerprint.name}: test accuracy, {seeds}, {budget}"
     columns = (name if name in ("probe", "reference") else f">{name}" for name in PROBE_COLUMNS)
@@ -71,7 +72,7 @@ def draw_fingerprint(fingerprint: Fingerprint) -> "Figure":
     for place, (result, times) in enumerate(rows):
         axes.plot([result.chance] * 2, [place - 0.4, place + 0.4], color="black", linestyle=":", zorder=3)
         if not result.is_learnable:
-            axes.text(result.chance + 0.01, place, format_accuracy(result), va="center", fontsize=9)
+            axes.text(result.chance + 0.01, place, format_accuracy(result, times), va="center", fontsize=9)
             continue
         estimate = result.estimates[times]
         accuracy = 1 - estimate.cost

@@ -1,5 +1,7 @@
 """Fingerprints as values: what a model answers of a set of probes, and the files that hold them."""
 
+import math
+from collections.abc import Mapping
 from contextlib import suppress
 from statistics import fmean
 from typing import Annotated, Any
@@ -10,6 +12,7 @@ from memtune.data_frames import make_frame
 from memtune.errors import ConfigurationError, MissingSourceError
 from memtune.models import ModelConfig
 from memtune.number_format import format_count
+from memtune.plugins.source_modules import SOURCE_FIELD
 from memtune.seed_statistics import Estimate, estimate_cost
 from memtune.settings import Settings
 from memtune.storage.local_files import write_whole
@@ -18,13 +21,14 @@ from memtune.values import Value, digest, parse
 
 FOLDER = "fingerprints"
 """Below the home: one JSON file for each model and its terms."""
+MIN_PARAMETERS = 1_000
 Times = Annotated[int, BeforeValidator(int)]  # keys of JSON are texts
 
 
 class ProbeTerms(Value):
     """The terms under which models are probed: only fingerprints under equal terms compare."""
 
-    parameters: int = Field(100_000, ge=1_000)
+    parameters: int = Field(100_000, ge=MIN_PARAMETERS)
     """Of a model without a width, and of the references."""
     epochs: float = Field(10.0, gt=0)
     batch_size: int = Field(64, ge=1)
@@ -55,6 +59,14 @@ class ProbeResult(Value):
     is_learnable: bool = True
     """Whether the model or a reference solves the probe under the terms; else the accuracies do not count."""
 
+    def compute_threshold(self, solved: float) -> float:
+        """The accuracy from which a model counts as having solved the probe: a share of what is above chance.
+
+        Infinite where no answer can be better than chance.
+        """
+        above = self.ceiling - self.chance
+        return self.chance + solved * above if above > 0 else math.inf
+
     @property
     def estimates(self) -> dict[int, Estimate]:
         """The share of wrong test answers over the seeds, as `test`."""
@@ -66,7 +78,7 @@ class Fingerprint(Value):
 
     name: str
     model: dict[str, Any]
-    """The table of the model; without a width where it was fitted."""
+    """The fields that the table of the model names; without a width where it was fitted."""
     terms: ProbeTerms
     results: tuple[ProbeResult, ...]
 
@@ -75,14 +87,12 @@ class Fingerprint(Value):
 
         A table with a part that is not loaded here, such as the mixer of a plug-in, describes none.
         """
-        if model.family != self.model.get("family") or not model.is_loaded:
+        if model.family != self.model.get("family"):
             return False
         try:
-            own = parse(ModelConfig, self.model, self.name)
+            return dump_named_fields(self.model) == dump_named_fields(self.model, model)
         except (ConfigurationError, MissingSourceError):
             return False
-        named = self.model.keys() - {"width"}
-        return bool(own.model_dump(include=named) == model.model_dump(include=named))
 
     def to_frame(self) -> Any:
         """A pandas data frame with a row for each probe and multiple of its trained length."""
@@ -106,6 +116,15 @@ class Fingerprint(Value):
 
     def _repr_html_(self) -> str:
         return str(self.to_frame().to_html(index=False))
+
+
+def dump_named_fields(table: Mapping[str, Any], model: ModelConfig | None = None) -> dict[str, Any]:
+    """The fields of a model, by default of the table's own, that a table names, apart from the width.
+
+    Those of a user's family or mixer have the SHA-256 of its source.
+    """
+    own: ModelConfig = model or parse(ModelConfig, {"width": 8, **table}, "model")
+    return own.model_dump(mode="json", include={*table, SOURCE_FIELD} - {"width"})
 
 
 def store_fingerprint(found: Fingerprint, settings: Settings) -> None:

@@ -105,7 +105,7 @@ def _draw_samples(resolved: ResolvedStudy) -> list[TrialConfig]:
 
 
 class CoreSeconds(NamedTuple):
-    """Core seconds of a training on this machine without its evaluations, as means over samples."""
+    """Core seconds of a training on this machine with its validations, as means over samples."""
 
     trial: float
     """Of a trial; counting costs nothing here."""

@@ -135,11 +135,19 @@ def test_rows_of_the_least_settings_have_as_many_answers_as_inputs(name, least):
 
 def test_a_corpus_has_the_settings_of_its_name():
     name = name_corpus("noisy_recall", {"noise": 0.4, "length": 128})
-    assert name == "probe-noisy_recall-noise-0.4-length-128"
+    assert name == "probe-noisy_recall-length-128-noise-0.4"
+    assert name == name_corpus("noisy_recall", {"length": 128, "noise": 0.4, "noise_words": 16})
     assert parse_corpus_name(name) == ("noisy_recall", {"noise": 0.4, "length": 128})
     assert parse_corpus_name(name_corpus("noisy_recall", {"noise": 1e-5}))[1] == {"noise": 1e-5}
-    with pytest.raises(CorpusError, match="its settings are length, pairs, keys, values, rows, evaluated"):
+    with pytest.raises(CorpusError, match='no setting "pair" of the rows of mqar; did you mean "pairs"'):
         parse_corpus_name("probe-mqar-pair-3")
+    with pytest.raises(CorpusError, match="pairs needs a number, such as pairs-8"):
+        parse_corpus_name("probe-mqar-pairs")
+    with pytest.raises(CorpusError, match="it is a set, whose rows have no settings"):
+        parse_corpus_name("probe-state-length-8")
+    for other in ("probe-mqar-rows-9-length-32", "probe-mqar-length-32-rows-9-pairs-8"):
+        with pytest.raises(CorpusError, match="has the rows of probe-mqar-length-32-rows-9; use this name"):
+            parse_corpus_name(other)
     with pytest.raises(CorpusError, match='no probe or set "mquar"; did you mean "mqar"'):
         parse_corpus_name("probe-mquar")
 

@@ -270,6 +270,31 @@ def test_a_table_of_probes_draws_its_rows_and_trains_at_scale_tiny(settings: Set
     assert f"{row.test:.2f} % [{row.test_interval[0]:.1f}, " in page
 
 
+def test_rows_that_other_calls_have_trained_have_their_figures(settings: Settings) -> None:
+    """Of a row whose rate is chosen, the trainings at every rate count."""
+    table = find_table("mad", "compress")
+    terms = {"rows": ("mLSTM", "GLA"), "tokens": 200, "rates": (0.01, 0.02)}
+    tiny = table.scales["tiny"].model_copy(update=terms)
+    table = table.model_copy(update={"scales": {**table.scales, "tiny": tiny}})
+    reports: list[str] = []
+    hooks = RowHooks(on_report=lambda row, trial, report: reports.append(row.name))
+
+    def reproduce(*rows: str) -> list[ReproducedRow]:
+        corpus = "probe-compression-length-8-rows-40-evaluated-10"
+        found = reproduce_table(table, "tiny", settings, rows=rows, corpus=corpus, hooks=hooks)
+        return [row for row in found if row.name in ("mLSTM", "GLA")]
+
+    mlstm, gla = reproduce("GLA")
+    assert (mlstm.reason, gla.state) == ("not among the chosen rows", "trained")
+    known = reproduce("mLSTM")[1]
+    assert (known.state, known.run_id, known.valid) == ("trained", gla.run_id, gla.valid)
+    assert known.test == pytest.approx(gla.test)
+    assert {*reports} == {"GLA", "mLSTM"}
+    trained = len(reports)
+    assert [row.state for row in reproduce()] == ["trained", "trained"]
+    assert len(reports) == trained
+
+
 def test_the_settings_of_mad_are_66_corpora_of_probes() -> None:
     corpora = [name for table in load_paper("mad").tables for name in table.scales["paper"].corpora]
     assert len(set(corpora)) == 66

@@ -11,8 +11,10 @@ from rich.console import Console
 from memtune.errors import ConfigurationError, MemtuneError
 from memtune.experiments import probe_run
 from memtune.experiments.probe_run import open_probed_model
+from memtune.models import ModelConfig
 from memtune.models.families.mixer_blocks import MixerBlocksConfig
 from memtune.models.mixers.mixer_registry import PRESETS
+from memtune.models.registry import UnloadedFamilyConfig
 from memtune.reports.experiment_views import (
     draw_fingerprint,
     format_accuracy,
@@ -20,19 +22,27 @@ from memtune.reports.experiment_views import (
     make_fingerprint_table,
 )
 from memtune.reports.live.watched_calls import probe
-from memtune.results.fingerprints import Fingerprint, ProbeResult, list_fingerprints
+from memtune.results.fingerprints import (
+    Fingerprint,
+    ProbeResult,
+    dump_named_fields,
+    list_fingerprints,
+    store_fingerprint,
+)
 from memtune.settings import Settings
 from memtune.tracking import count_test_accesses, record_evaluation
+from memtune.values import parse
+from tests.unit.plugins.user_files import write_family
 
 TERMS: dict[str, Any] = {
     "parameters": 1_500,
-    "epochs": 2,
+    "epochs": 4,
     "batch_size": 32,
     "rates": [1e-6, 0.03],
     "seeds": 2,
     "settings": {"rows": 64, "evaluated": 16, "length": 8, "depth": 2},
 }
-ROWS = "probe-dyck-rows-64-evaluated-16-length-8-depth-2"
+ROWS = "probe-dyck-length-8-depth-2-rows-64-evaluated-16"
 OWN_FAMILY = """models = []
 
 [model]
@@ -62,7 +72,9 @@ def test_a_fingerprint_has_the_rate_that_validation_prefers_and_is_stored(settin
 
     accesses = count_test_accesses(settings.tracking_uri, ROWS)
     assert accesses == 2
-    assert read_fingerprint(settings) == found
+    again = Console(record=True, width=200)
+    assert probe("rnn", "dyck", TERMS, settings=settings, console=again) == found
+    assert again.export_text().count("%, trained before") == 7
     assert count_test_accesses(settings.tracking_uri, ROWS) == accesses
 
 
@@ -88,9 +100,7 @@ def test_a_probe_that_no_reference_solves_is_not_learnable_at_the_budget(setting
     (result,) = found.results
     assert not result.is_learnable
     said = [
-        float(line.split()[-2])
-        for line in lines.export_text().splitlines()
-        if "slstm" in line or ": lstm" in line
+        float(line.split()[-2]) for line in lines.export_text().splitlines() if ": reference mixer" in line
     ]
     assert len(said) == 2
     assert result.reference_valid is not None
@@ -121,7 +131,9 @@ def test_a_training_that_diverges_at_once_answers_nothing(
 ) -> None:
     rows = {"rows": 64, "evaluated": 16, "length": 24}
     terms = TERMS | {"rates": [1e30], "seeds": 1, "epochs": 1, "settings": rows}
-    (result,) = probe("rnn", probed, terms, settings=settings, progress=False).results
+    lines = Console(record=True, width=200)
+    (result,) = probe("rnn", probed, terms, settings=settings, console=lines).results
+    assert "rate 1e+30, seed 0: diverged" in lines.export_text()
     assert result.valid == (0.0,)
     assert result.test == dict.fromkeys(lengths, (0.0,))
 
@@ -139,6 +151,12 @@ def make_result(**changes: Any) -> ProbeResult:
     return ProbeResult(**given | changes)
 
 
+def test_a_model_solves_a_probe_only_above_chance() -> None:
+    """With three words half of the answers of compression are one word, more than 40 % of the ceiling."""
+    assert make_result(chance=0.5).compute_threshold(0.4) == pytest.approx(0.7)
+    assert make_result(chance=1.0).compute_threshold(0.9) == math.inf
+
+
 def test_an_accuracy_is_shown_with_its_interval_where_it_counts(settings: Settings) -> None:
     assert format_accuracy(make_result()) == "30.0 % [5.2 %, 54.8 %]"
     unsolved = format_accuracy(make_result(is_learnable=False))
@@ -146,14 +164,25 @@ def test_an_accuracy_is_shown_with_its_interval_where_it_counts(settings: Settin
 
 
 def test_a_figure_has_a_bar_for_each_accuracy_that_counts(settings: Settings) -> None:
-    results = (make_result(), make_result(probe="parity", is_learnable=False))
+    longer = {1: (0.2, 0.3, 0.4), 2: (0.1, 0.2, 0.3)}
+    results = (make_result(), make_result(probe="parity", test=longer, is_learnable=False))
     given = {"name": "rnn", "model": {}, "terms": {}, "results": results}
     axes = draw_fingerprint(Fingerprint.model_validate(given)).axes[0]
     assert [bar.get_width() for bar in axes.patches if isinstance(bar, Rectangle)] == pytest.approx([0.3])
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["mqar", "parity"]
+    labels = ["mqar", "parity", "parity, twice the length"]
+    assert [label.get_text() for label in axes.get_yticklabels()] == labels
     assert [text.get_text() for text in axes.texts] == [
-        "(30.0 % [5.2 %, 54.8 %], not learnable at this budget)"
+        "(30.0 % [5.2 %, 54.8 %], not learnable at this budget)",
+        "(20.0 % [0.0 %, 44.8 %], not learnable at this budget)",
     ]
+
+
+@pytest.mark.parametrize(("seeds", "promised"), [(1, "one seed,"), (2, "mean of 2 seeds,"), (3, "with 95 %")])
+def test_a_table_promises_the_intervals_that_it_has(seeds: int, promised: str) -> None:
+    given = {"name": "rnn", "model": {}, "terms": {"seeds": seeds}, "results": ()}
+    title = str(make_fingerprint_table(Fingerprint.model_validate(given)).title)
+    assert promised in title
+    assert ("interval" in title) == (seeds > 2)
 
 
 def test_a_model_is_a_family_a_mixer_a_file_or_a_table(tmp_path: Path) -> None:
@@ -166,6 +195,9 @@ def test_a_model_is_a_family_a_mixer_a_file_or_a_table(tmp_path: Path) -> None:
         open_probed_model("gated_deltnet")
     path.write_text("[training]\n")
     with pytest.raises(ConfigurationError, match=r"own.toml has no table \[model\]"):
+        open_probed_model(path)
+    path.write_text(OWN_FAMILY + "[trainning]\nepochs = 3\n")
+    with pytest.raises(ConfigurationError, match=r"own\.toml has trainning, which a probe does not read"):
         open_probed_model(path)
     path.write_text("[model]\nwidth = 6\n")
     with pytest.raises(ConfigurationError, match=r'own.toml: \[model\] has no family; add family = "lstm"'):
@@ -195,6 +227,42 @@ def test_the_fingerprint_of_a_mixer_that_is_not_loaded_describes_no_model(mixer:
     model: dict[str, Any] = {"family": "mixer_blocks", "mixer": mixer}
     found = Fingerprint.model_validate({"name": "mine", "model": model, "terms": {}, "results": ()})
     assert not found.describes(MixerBlocksConfig(width=6, mixer=PRESETS["gla"]))
+
+
+def test_a_fingerprint_describes_the_source_that_it_was_taken_of(settings: Settings, tmp_path: Path) -> None:
+    """Also where that source is not loaded any more."""
+    family = write_family(tmp_path / "my_memory.py")
+    (tmp_path / "own.toml").write_text(
+        'models = ["my_memory.py"]\n[model]\nfamily = "my_memory"\nwidth = 8\n'
+    )
+
+    def take() -> tuple[Fingerprint, Any]:
+        name, table = open_probed_model(tmp_path / "own.toml")
+        found = {"name": name, "model": dump_named_fields(table), "terms": {}, "results": ()}
+        return Fingerprint.model_validate(found), parse(ModelConfig, table, "model")
+
+    first, model = take()
+    assert first.describes(model)
+    family.write_text(family.read_text() + "# changed\n")
+    second, changed = take()
+    assert not first.describes(changed)
+    assert not second.describes(model)
+    store_fingerprint(first, settings)
+    store_fingerprint(second, settings)
+    assert len(list_fingerprints(settings)) == 2
+    unloaded = UnloadedFamilyConfig.model_validate(model.model_dump(mode="json"))
+    assert first.describes(unloaded)
+    assert not second.describes(unloaded)
+
+
+def test_a_model_of_another_size_than_its_references_is_named(settings: Settings) -> None:
+    lines = Console(record=True, width=200)
+    terms = TERMS | {"rates": [1e-6], "seeds": 1, "epochs": 0.5}
+    probe({"family": "rnn", "width": 6}, "dyck", terms, settings=settings, console=lines)
+    assert (
+        "parameters, and the references about 1,500; --parameters 1000 makes them equal"
+        in lines.export_text()
+    )
 
 
 @pytest.mark.parametrize("rate", [-1.0, 0.0, math.nan, math.inf])

@@ -116,15 +116,15 @@ def test_a_corpus_without_rows_is_refused(corpus, problem, store):
 
 
 def test_rows_of_a_probe_are_no_text(store):
-    import_probe("probe-parity-rows-20-evaluated-4-length-12", store)
-    corpus = open_corpus("probe-parity-rows-20-evaluated-4-length-12", store)
-    with pytest.raises(CorpusError, match=r'12" has rows of a probe; add task.kind = "probe"'):
+    import_probe("probe-parity-length-12-rows-20-evaluated-4", store)
+    corpus = open_corpus("probe-parity-length-12-rows-20-evaluated-4", store)
+    with pytest.raises(CorpusError, match=r'4" has rows of a probe; add task.kind = "probe"'):
         LanguageModellingConfig().open(corpus, make_trial().protocol)
 
 
 def test_rows_that_are_read_from_the_last_state_are_not_read_word_by_word(store):
     """Read after each word, the rows of compression ask for the word just read."""
-    corpus = "probe-compression-rows-20-evaluated-4-length-12"
+    corpus = "probe-compression-length-12-rows-20-evaluated-4"
     import_probe(corpus, store)
     with pytest.raises(ConfigurationError, match=r"write task\.reads_last_state = true"):
         open_rows(open_corpus(corpus, store))
@@ -158,8 +158,8 @@ def test_a_model_that_reads_ahead_is_refused():
 
 
 def test_the_rows_of_a_longer_test_are_told_apart(store):
-    import_probe("probe-parity-rows-40-evaluated-8-length-16", store)
-    corpus = open_corpus("probe-parity-rows-40-evaluated-8-length-16", store)
+    import_probe("probe-parity-length-16-rows-40-evaluated-8", store)
+    corpus = open_corpus("probe-parity-length-16-rows-40-evaluated-8", store)
     model = build_probed(make_trial(), corpus)
     task = open_rows(corpus)
     assert set(task.compute_accuracy_by_length(model, "test")) == {16, 32, 64}

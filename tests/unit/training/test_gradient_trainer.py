@@ -1,8 +1,10 @@
 """A trainer's milestones, its figures, and how a trial ends."""
 
+import itertools
 import math
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +15,7 @@ from memtune.errors import ConfigurationError, TrialError
 from memtune.models import build_model
 from memtune.models.outputs.word_classes import compute_class_borders, compute_zipf_counts
 from memtune.tasks import LanguageModelling
-from memtune.training import GradientTrainer
+from memtune.training import GradientTrainer, measure_seconds_per_token, trainers
 from memtune.training.memory_footprint import measure_peak_bytes
 from memtune.training.weight_files import load_model, save_model
 from memtune.trial_state import StopReason, TrialEnd
@@ -380,3 +382,18 @@ def test_an_unknown_device_is_refused(corpus, make_trial):
 def test_a_missing_gpu_is_refused(corpus, make_trial):
     with pytest.raises(ConfigurationError, match="torch finds no GPU"):
         GradientTrainer(make_trial(), corpus, "cuda")
+
+
+def test_the_estimated_cost_of_a_training_has_its_validations(corpus, make_trial, monkeypatch):
+    trainer = SimpleNamespace(tokens=0)
+    trainer.train_for = lambda seconds: setattr(trainer, "tokens", trainer.tokens + 100)
+    monkeypatch.setattr(trainers, "GradientTrainer", lambda config, corpus: trainer)
+    seconds = itertools.count()
+    monkeypatch.setattr(trainers, "time", SimpleNamespace(process_time=lambda: next(seconds)))
+    often, seldom = (
+        measure_seconds_per_token(make_trial(tokens=9_000, report_every=every), corpus) - 0.01
+        for every in (300, 3_000)
+    )
+    assert often == pytest.approx(10 * seldom)
+    validated = 0.01 * trainers.VALIDATION_SHARE * corpus["valid"].token_count
+    assert often == pytest.approx(validated / 300, rel=0.05)

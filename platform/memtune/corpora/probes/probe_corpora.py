@@ -38,7 +38,7 @@ class Probe:
 
     settings: what `draw` takes by name, and `rows` of the training split; they fit a CPU. published: the
     settings of the source, where they are others. references: mixers that are known to solve it. solved: the
-    share of the ceiling from which a reference counts as having solved it.
+    share of the way from chance to the ceiling from which a model counts as having solved it.
     """
 
     draw: Callable[..., Row | None]
@@ -221,9 +221,15 @@ def check_settings(probe: str, changes: Mapping[str, Number]) -> dict[str, Numbe
 
 
 def name_corpus(probe: str, settings: Mapping[str, Number] | None = None) -> str:
-    """The name of the corpus of a probe, or of a set."""
-    parts = [PREFIX + probe]
-    for name, value in (settings or {}).items():
+    """The name of the corpus of a probe, or of a set.
+
+    Equal rows have one name: settings stand in the probe's own order, without those of the default.
+    """
+    parts, changes = [PREFIX + probe], settings or {}
+    for name, default in (PROBES[probe].known_settings if changes else {}).items():
+        value = changes.get(name, default)
+        if value == default:
+            continue
         digits = f"{value:.12f}".rstrip("0").rstrip(".") if isinstance(value, float) else value
         parts.append(f"{name}-{digits}")  # an exponent would be no number to `parse_corpus_name`
     return "-".join(parts)
@@ -232,21 +238,23 @@ def name_corpus(probe: str, settings: Mapping[str, Number] | None = None) -> str
 def parse_corpus_name(corpus: str) -> tuple[str, dict[str, Number]]:
     """Probe or set and settings of the name of a corpus.
 
-    Raises CorpusError for any other name, and for settings that allow no row.
+    Raises CorpusError for any other name, another name of these rows, and settings that allow no row.
     """
     name, *parts = corpus.removeprefix(PREFIX).split("-")
     probes = select_probes(name)
     known = {} if name in SETS else PROBES[probes[0]].known_settings
     changes: dict[str, Number] = {}
     for setting, value in zip(parts[::2], [*parts[1::2], ""], strict=False):
-        if setting not in known or not value.replace(".", "", 1).isdecimal():
-            raise CorpusError(
-                f'"{corpus}" is not a corpus of the probe {name}: after its name come settings with numbers, '
-                f"such as {name_corpus(name, dict(list(known.items())[:1]))}; its settings are "
-                f"{', '.join(known) or 'none, because it is a set'}"
-            )
+        if setting not in known:
+            why = did_you_mean(setting, known) if known else "it is a set, whose rows have no settings"
+            raise CorpusError(f'"{corpus}": no setting "{setting}" of the rows of {name}; {why}')
+        if not value.replace(".", "", 1).isdecimal():
+            raise CorpusError(f'"{corpus}": {setting} needs a number, such as {setting}-{known[setting]}')
         changes[setting] = float(value)
-    return name, changes if name in SETS else check_settings(name, changes)
+    changes = check_settings(name, changes) if changes else changes
+    if (usual := name_corpus(name, changes)) != PREFIX + corpus.removeprefix(PREFIX):
+        raise CorpusError(f'"{corpus}" has the rows of {usual}; use this name')
+    return name, changes
 
 
 def open_or_draw_corpus(corpus: str, store: str | Path | CorpusStore | None = None) -> Corpus:

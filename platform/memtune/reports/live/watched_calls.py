@@ -167,7 +167,13 @@ def probe(
     known = parse(ProbeTerms, dict(terms or {}), "the terms of the probes")
     with LineDisplay(_choose_console(console, progress=progress)) as display:
         return take_fingerprint(
-            model, probes, known, device=device, settings=settings, notify=display.add_line
+            model,
+            probes,
+            known,
+            device=device,
+            settings=settings,
+            notify=display.add_line,
+            on_progress=lambda title, now: display.replace(f"{title}: {format_progress(now, 'examples')}"),
         )
 
 

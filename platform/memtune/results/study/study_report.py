@@ -42,7 +42,7 @@ from memtune.tracking import (
     list_champions,
     read_code_version,
 )
-from memtune.values import Value
+from memtune.values import Value, digest
 
 LIBRARIES = ("torch", "ray", "optuna", "mlflow", "numpy")
 
@@ -141,20 +141,25 @@ def make_report(view: StudyView) -> StudyReport:
 
 
 def _find_probed(view: StudyView, leaderboard: StudyLeaderboard) -> Iterator[ProbedConfiguration]:
-    """Each model's newest fingerprint, with the best configuration that it describes."""
+    """The fingerprints of each model, with the best configuration that they describe.
+
+    Of equal rows the newest one counts.
+    """
     models = {trial.identity: trial.config.model for trial in view.trials}
     fingerprints = list_fingerprints(view.settings)[::-1]
-    seen = set[str]()
+    seen = set[tuple[str, str]]()
     for entry in leaderboard.entries:
-        found = next((own for own in fingerprints if own.describes(models[entry.identity])), None)
-        if found is not None and found.name not in seen:
-            seen.add(found.name)
-            yield ProbedConfiguration(
-                name=name_by_alternative(entry),
-                alternative=entry.alternative,
-                figure=entry.figure,
-                fingerprint=found,
-            )
+        for found in fingerprints:
+            rows = {result.corpus: (digest(found.model), result.corpus) for result in found.results}
+            new = [result for result in found.results if rows[result.corpus] not in seen]
+            if new and found.describes(models[entry.identity]):
+                seen.update(rows.values())
+                yield ProbedConfiguration(
+                    name=name_by_alternative(entry),
+                    alternative=entry.alternative,
+                    figure=entry.figure,
+                    fingerprint=found.model_copy(update={"results": tuple(new)}),
+                )
 
 
 def _collect_provenance(view: StudyView) -> Provenance:

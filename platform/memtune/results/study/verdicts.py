@@ -132,7 +132,8 @@ def _list_caveats(
         bounds = ranking.winner.estimate.compute_interval(view.objective)
         low = bounds[0] if bounds else view.objective.compute_figure(ranking.winner.estimate.cost)
         guess = view.objective.format_figure(view.chance, DIGITS)
-        yield f"Chance is {guess}." if low > view.chance else f"Not above chance, which is {guess}."
+        is_above = low > view.chance and view.objective.format_figure(low, DIGITS) != guess
+        yield f"Chance is {guess}." if is_above else f"Not above chance, which is {guess}."
     undecided = [
         f"{other.name} ({other.certainty})" for other in comparisons if other.certainty != "significant"
     ]

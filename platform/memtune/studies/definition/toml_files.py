@@ -26,7 +26,8 @@ def read_toml(path: Path) -> dict[str, Any]:
         return parse_toml(read_toml_text(path))
     except FileNotFoundError:
         near = sorted(other.name for other in path.parent.glob("*.toml")) if path.parent.is_dir() else []
-        raise StudyError(f"no file {path}; {did_you_mean(path.name, near)}") from None
+        hint = did_you_mean(path.name, near) if near else "there is no TOML file in its folder"
+        raise StudyError(f"no file {path}; {hint}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise StudyError(f"cannot read {path}: {error}") from None
     except ValueError as error:

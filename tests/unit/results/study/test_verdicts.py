@@ -152,6 +152,7 @@ def test_the_headline_says_that_two_alternatives_with_one_figure_are_equal(
     ("costs", "caveat"),
     [
         ([0.5], "Not above chance, which is 50.000 %."),
+        ([0.499999], "Not above chance, which is 50.000 %."),
         ([0.4], "Chance is 50.000 %."),
         ([0.3, 0.4, 0.6], "Not above chance, which is 50.000 %."),
     ],
