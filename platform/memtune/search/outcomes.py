@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 ObjectiveName = Literal["value", "parameters", "multiply_adds", "state", "memory", "tokens_per_second"]
 
+Sizes = Mapping[str, int | None]
+"""What a model takes, by name (`TrialSizes`)."""
 DEFAULT_OBJECTIVES: tuple[ObjectiveName, ...] = ("value", "parameters")
 """Of the front of a study that names no objectives."""
 SIZE_UNITS: Mapping[ObjectiveName, str] = {
@@ -74,6 +76,8 @@ class Outcome:
     end: TrialEnd | None = None
     remark: str | None = None
     usage: Usage = field(default_factory=Usage)
+    sizes: Sizes = field(default_factory=dict)
+    """Of a user's family, whose source is not at hand where the study is read; else empty."""
     alternative: str = ""
     """What the trial answers; empty as read from storage, which does not know what the study compares."""
 

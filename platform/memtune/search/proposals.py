@@ -15,7 +15,7 @@ from optuna.trial import TrialState as OptunaState
 
 from memtune.search.database.outage_buffer import OutageBuffer, StorageUnavailableError, convert_outage_errors
 from memtune.search.database.study_database import open_study_database, redact_url
-from memtune.search.outcomes import Outcome, Proposal
+from memtune.search.outcomes import Outcome, Proposal, Sizes
 from memtune.search.proposer import Candidates, Proposer
 from memtune.search.samplers import MultiObjective, SamplerConfig
 from memtune.search.trial_store import (
@@ -55,13 +55,15 @@ class Proposals:
         *,
         is_grid_ordered: bool = False,
         compared: str = FAMILY_FIELD,
+        compute_sizes: Callable[[dict[str, Any]], Sizes] = lambda configuration: {},
     ) -> None:
         """`guard` is called before every write. It raises when this driver must not write any more.
 
         Initial points are tried first; the sampler draws the parameters that they leave out. Prior points are
         believed to be good, the best first. Both are listed for a study without trials alone. Without
         `objectives` there is one, the trials' value. A grid is tried at random, or as it is ordered. The
-        choices of the field `compared` are the alternatives, which are tried in turn first.
+        choices of the field `compared` are the alternatives, which are tried in turn first. `compute_sizes`
+        is that of `Candidates`.
         """
         storage, redacted_url = open_study_database(storage_url), redact_url(storage_url)
         self._buffer = OutageBuffer(redacted_url)
@@ -69,7 +71,9 @@ class Proposals:
             self._store = TrialStore(storage, study_name, guard)
             self._store.recover_interrupted()
             alternatives = space.list_alternatives(compared)
-            candidates = Candidates(space, identify, get_refusal_reason, measure_size, alternatives)
+            candidates = Candidates(
+                space, identify, get_refusal_reason, measure_size, alternatives, compute_sizes
+            )
             self._proposer = Proposer(
                 self._store,
                 candidates,

@@ -21,7 +21,7 @@ from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 
 from memtune.errors import ConfigurationError, StudyError
-from memtune.search.outcomes import Proposal
+from memtune.search.outcomes import Proposal, Sizes
 from memtune.search.samplers import MultiObjective, SamplerConfig, SamplerFactory
 from memtune.search.trial_store import (
     IDENTITY_KEY,
@@ -179,7 +179,8 @@ class Candidates:
 
     `identify` returns a configuration's identity. `get_refusal_reason` returns why a configuration must not
     start (too many parameters, too little memory), or None. Both may raise ConfigurationError. `alternatives`
-    are the parameters that choose each alternative of the study's question.
+    are the parameters that choose each alternative of the study's question. `compute_sizes` returns what a
+    model takes where its trial has to store it.
     """
 
     space: Space
@@ -187,6 +188,7 @@ class Candidates:
     get_refusal_reason: Callable[[dict[str, Any]], str | None]
     measure_size: MeasureSize | None = None
     alternatives: Sequence[Mapping[str, Scalar]] = ()
+    compute_sizes: Callable[[dict[str, Any]], Sizes] = lambda configuration: {}
 
     def sample(self, trial: Any) -> dict[str, Any]:
         """The configuration that a trial or a chooser draws."""
@@ -406,4 +408,5 @@ class Proposer:
         if reason := self._candidates.get_refusal_reason(configuration):
             self._store.write_refusal(trial, configuration, reason, identity)
             return None
-        return self._store.write_proposal(trial, configuration, identity)
+        sizes = self._candidates.compute_sizes(configuration)
+        return self._store.write_proposal(trial, configuration, identity, sizes)

@@ -14,7 +14,7 @@ from optuna.trial import TrialState as OptunaState
 
 from memtune.errors import StudyError
 from memtune.search.compatibility import suppress_optuna_messages
-from memtune.search.outcomes import Outcome, Proposal
+from memtune.search.outcomes import Outcome, Proposal, Sizes
 from memtune.spaces import Scalar
 from memtune.trial_state import TrialEnd, TrialState, read_earlier_end
 from memtune.usage import Usage
@@ -41,6 +41,7 @@ FORMAT_KEY, STUDY_FORMAT = "format", 2
 """The format of a stored study, in its attributes and its terms; those before the first release have none."""
 
 USAGE_KEY = "usage"
+SIZES_KEY = "sizes"
 """What a trial has used, at its worker's last report."""
 
 STATES = {
@@ -133,6 +134,7 @@ def read_outcome(trial: FrozenTrial) -> Outcome:
             end=end,
             remark=remark,
             usage=Usage.model_validate(usage),
+            sizes=attributes.get(SIZES_KEY, {}),
         )
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise StudyError(
@@ -234,9 +236,13 @@ class TrialStore:
         self._study.sampler = sampler
         return self._study.ask()
 
-    def write_proposal(self, trial: optuna.Trial, configuration: dict[str, Any], identity: str) -> Proposal:
+    def write_proposal(
+        self, trial: optuna.Trial, configuration: dict[str, Any], identity: str, sizes: Sizes
+    ) -> Proposal:
         """Store the trial as one to run."""
         trial.set_user_attr(CONFIGURATION_KEY, configuration)
+        if sizes:
+            trial.set_user_attr(SIZES_KEY, dict(sizes))
         self.guard()  # sampling takes seconds; a trial without an identity does not count
         trial.set_user_attr(IDENTITY_KEY, identity)
         return Proposal(trial.number, dict(trial.params), configuration, identity)

@@ -135,7 +135,10 @@ def test_a_trial_needs_consent_and_its_table_does_not(
 ) -> None:
     detail = show_study(searched, settings)
     number = next(trial.number for trial in detail.trials if trial.family == "my_memory")
-    assert all(trial.sizes is None for trial in detail.trials if trial.family == "my_memory")
+    own = [trial for trial in detail.trials if trial.family == "my_memory"]
+    assert all(trial.sizes and trial.sizes.parameters > 9 and trial.sizes.state for trial in own)
+    assert detail.front is not None
+    assert detail.front.unmeasured == ()
     with pytest.raises(PluginError, match=r"my_memory\.py"):
         evaluate_model(f"{searched}#{number}", settings=settings)
     assert not executed.exists()

@@ -8,6 +8,7 @@ from pydantic import Field, PrivateAttr, computed_field
 
 from memtune.objective import Objective, PredictionUnit
 from memtune.search import Outcome, StoredStudy
+from memtune.search.outcomes import Sizes
 from memtune.spaces import FAMILY_FIELD
 from memtune.studies.definition.study_terms import name_alternative
 from memtune.studies.seed_repeats import TrialNames
@@ -53,6 +54,7 @@ class StudyTrial(Value):
     study: str = Field(default="", exclude=True)
     config: TrialConfig = Field(exclude=True)
     usage: Usage = Field(default_factory=Usage, exclude=True)
+    stored_sizes: Sizes = Field(default_factory=dict, exclude=True)
     planned_tokens: float | None = Field(default=None, exclude=True)
     """Its budget in tokens; None for a model that counts, and where the length of an epoch is not known."""
     _context: TrialContext = PrivateAttr()
@@ -122,7 +124,7 @@ class StudyTrial(Value):
     @computed_field  # type: ignore[prop-decorator]
     @cached_property
     def sizes(self) -> TrialSizes | None:
-        """None without the corpus in the store, and for a user's family whose source is not loaded."""
+        """None without the corpus in the store."""
         return self._context.measure(self)
 
 
@@ -168,6 +170,7 @@ def list_study_trials(
             study=stored.id,
             config=config,
             usage=outcome.usage,
+            stored_sizes=outcome.sizes,
             planned_tokens=plan_tokens(config.training),
         )
         trial._context = context

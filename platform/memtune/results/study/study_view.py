@@ -33,7 +33,7 @@ from memtune.studies.definition.study_terms import (
 )
 from memtune.tasks import ProbeConfig
 from memtune.training import TrialSizes, compute_sizes
-from memtune.values import flatten
+from memtune.values import flatten, parse
 
 log = logging.getLogger(__name__)
 
@@ -169,12 +169,15 @@ class StudyView:
         return self._places.get(trial.identity)
 
     def measure(self, trial: StudyTrial) -> TrialSizes | None:
-        """The sizes of a trial; None without the corpus, and for a family whose source is not loaded."""
+        """The sizes of a trial: those that it has stored where its source is not loaded.
+
+        None without the corpus, and where such a trial has none.
+        """
         if self.corpus is None:
             return None
         with suppress(MissingSourceError):
             return compute_sizes(trial.config, self.corpus)
-        return None
+        return parse(TrialSizes, trial.stored_sizes, trial.name) if trial.stored_sizes else None
 
     @cached_property
     def eligible(self) -> Ranking[StudyTrial] | None:

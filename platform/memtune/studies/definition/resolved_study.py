@@ -155,6 +155,7 @@ class ResolvedStudy:
             list_prior_points=self.list_prior_points if repeats is None else tuple,
             is_grid_ordered=repeats is not None,
             compared=self.study.compare,
+            compute_sizes=self.limits.compute_sizes_to_store,
         )
 
     def compute_objectives(self, outcome: Outcome) -> list[float]:

@@ -10,10 +10,12 @@ import torch
 from memtune.corpora import Corpus
 from memtune.errors import ConfigurationError
 from memtune.model_checks.check_run import find_formula_problem
+from memtune.plugins.source_modules import SOURCE_FIELD
 from memtune.studies.definition.study import Study
 from memtune.training import (
     MemoryEstimate,
     TrialConfig,
+    compute_sizes,
     estimate_memory,
     find_longest_row,
     measure_available_bytes,
@@ -70,6 +72,12 @@ class TrialLimits:
         if parameters < (budget.min_parameters or 0):
             return f"{parameters:,} parameters are fewer than min_parameters = {budget.min_parameters:,}"
         return self._get_memory_refusal_reason(config)
+
+    def compute_sizes_to_store(self, configuration: Mapping[str, Any]) -> dict[str, int | None]:
+        """The sizes of a user's family: a report must not execute its source. Empty for a built-in one."""
+        config = make_trial_config(configuration)
+        is_built_in = getattr(config.model, SOURCE_FIELD, None) is None
+        return {} if is_built_in else compute_sizes(config, self.corpus).model_dump()
 
     def _get_memory_refusal_reason(self, config: TrialConfig) -> str | None:
         """Why the trial does not fit the memory of this machine, or of the study's GPUs; or None."""
