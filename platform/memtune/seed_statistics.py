@@ -128,7 +128,7 @@ class PairedTest(Value):
 
     method: Literal["sign test of differences", "Welch's t-test"]
     pairs: int
-    unit: Literal["sentences", "questions", "examples", "seeds"]
+    unit: Literal["sentences", "questions", "examples", "rows", "seeds"]
     difference: float
     """Nats per predicted token, or share of wrong answers."""
     low: float

@@ -1,4 +1,4 @@
-"""The cost of each item of a split: a sentence, a question or a labelled example.
+"""The cost of each item of a split: a sentence, a question, a labelled example or a row of a probe.
 
 Models of one task on one corpus have the same items in the same order, so their costs compare in pairs.
 
@@ -35,7 +35,7 @@ MIN_ITEMS = 20
 """Items of an interval: the costs of fewer are too skewed for Student's distribution."""
 
 
-ItemUnit = Literal["sentences", "questions", "examples"]
+ItemUnit = Literal["sentences", "questions", "examples", "rows"]
 STORED_FILE = "valid_costs.json"
 """In the folder of a trial."""
 
@@ -56,7 +56,7 @@ class ItemCosts:
 
     unit: ItemUnit
     costs_I: NDArray[np.float64]
-    """Nats of the item's predictions, or 1 - credit of its answer."""
+    """Nats of the item's predictions, or 1 - credit of its answers."""
     counts_I: NDArray[np.int64]
     """Predictions of each item."""
 

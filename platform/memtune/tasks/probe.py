@@ -8,7 +8,6 @@ Shapes: E rows, B rows of a batch, T inputs of its longest row, N answers.
 
 from collections import Counter
 from contextlib import suppress
-from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -22,8 +21,9 @@ from memtune.corpora.probes import PREFIX, PROBES, UNASKED, parse_corpus_name
 from memtune.corpora.store.corpus import Corpus, Split
 from memtune.errors import ConfigurationError, CorpusError
 from memtune.models.architecture import LanguageModelConfig
-from memtune.models.classifiers import AnswerClassifier, ClassifierConfig
+from memtune.models.classifiers import AnswerClassifier, Classifier, ClassifierConfig
 from memtune.tasks import classification
+from memtune.tasks.item_costs import ItemCosts
 
 ROWS_READ_AT_ONCE = 1_024
 
@@ -105,18 +105,25 @@ class ProbeTask(classification.Classification):
         self.ceiling = sum(own for answer, own in counts.items() if answer in trained) / counts.total()
         """The validation accuracy of a model that knows every answer for which training asks."""
 
+    @override
+    def compute_item_costs(
+        self, model: Classifier, split: str, device: str | torch.device = "cpu"
+    ) -> ItemCosts:
+        """Of rows, short ones first: the answers of a row are not independent of each other."""
+        costs_N = super().compute_item_costs(model, split, device).costs_I
+        _, asked_I = self.rows[split].sort_by_length()
+        firsts_I = np.cumsum(asked_I) - asked_I
+        return ItemCosts("rows", np.add.reduceat(costs_N, firsts_I), asked_I.astype(np.int64))
+
     def compute_accuracy_by_length(
         self, model: AnswerClassifier, split: str, device: str | torch.device = "cpu"
     ) -> dict[int, float]:
         """The share of right answers by the number of inputs of their rows, ascending."""
-        costs_N = self.compute_item_costs(model, split, device).costs_I
-        lengths_N = self.rows[split].sort_label_lengths()
-        lengths, firsts = np.unique(lengths_N, return_index=True)
-        bounds = [*firsts.tolist(), len(costs_N)]
-        return {
-            int(length): 1 - float(costs_N[first:stop].mean())
-            for length, (first, stop) in zip(lengths, pairwise(bounds), strict=True)
-        }
+        items = self.compute_item_costs(model, split, device)
+        lengths_I, _ = self.rows[split].sort_by_length()
+        lengths, firsts = np.unique(lengths_I, return_index=True)
+        costs, counts = (np.add.reduceat(own, firsts) for own in (items.costs_I, items.counts_I))
+        return dict(zip(lengths.tolist(), (1 - costs / counts).tolist(), strict=True))
 
 
 class _Rows(classification.Examples):
@@ -137,9 +144,11 @@ class _Rows(classification.Examples):
         self._asked_E = np.concatenate(asked)
         self.label_count = int(self._asked_E.sum())
 
-    def sort_label_lengths(self) -> Positions:
-        """The length of each answer's row in the order of an evaluation, which reads short rows first."""
-        return np.sort(np.repeat(self.lengths_E2[:, 0], self._asked_E))
+    def sort_by_length(self) -> tuple[Positions, Positions]:
+        """The lengths and the asked answers of the rows that ask, in the order of an evaluation."""
+        order_E = np.argsort(self.lengths_E2[:, 0], kind="stable")
+        order_I = order_E[self._asked_E[order_E] > 0]
+        return self.lengths_E2[order_I, 0], self._asked_E[order_I]
 
     @override
     def batch(self, indices: Positions) -> classification.LabelledBatch:

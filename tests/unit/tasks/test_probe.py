@@ -94,6 +94,12 @@ def test_the_accuracy_of_a_split_is_that_of_its_lengths(rows):
         output.bias.copy_(torch.eye(len(rows.vocabulary))[rows.vocabulary.get_id("x")])
     assert task.compute_accuracy_by_length(model, "test") == {1: 0.0, 2: 1.0, 4: 0.5}
     assert task.evaluate(model, "test").accuracy == 0.5
+    items = task.compute_item_costs(model, "test")
+    assert (items.unit, items.costs_I.tolist(), items.counts_I.tolist()) == (
+        "rows",
+        [1.0, 0.0, 1.0],
+        [1, 1, 2],
+    )
 
 
 def test_answers_from_the_last_state_depend_on_their_places(rows):
