@@ -221,12 +221,12 @@ def probe(
     }
     with _explain_interrupt("continues"):
         found = take_fingerprint(model, probes, terms, device=device, console=err)
-    if figure is not None:
-        save_figure(draw_fingerprint(found), figure)
     if json:
         out.print_json(found.model_dump_json())
     else:
         out.print(make_fingerprint_table(found))
+    if figure is not None:
+        save_figure(draw_fingerprint(found), figure)
 
 
 def _parse_rates(text: str) -> list[float]:

@@ -22,7 +22,7 @@ from memtune.corpora.probes import (
     open_or_draw_corpus,
     select_probes,
 )
-from memtune.errors import ConfigurationError, did_you_mean
+from memtune.errors import ConfigurationError, SpaceError, did_you_mean
 from memtune.experiments.single_trial import (
     TrainResult,
     TrialFile,
@@ -210,7 +210,13 @@ class _ProbeRun:
         if "width" in table:
             return make(0)
         fitted = FittedSize("parameters", self._terms.parameters)
-        return make(fitted.solve(lambda width: make(width).trial.parameter_count(words)))
+        try:
+            return make(fitted.solve(lambda width: make(width).trial.parameter_count(words)))
+        except SpaceError as error:
+            raise ConfigurationError(
+                f"{corpus.name} has {words:,} words: no width of the model has --parameters "
+                f"{self._terms.parameters} ({error})"
+            ) from None
 
     def _train(self, name: str, file: TrialFile, seeds: int, role: str = "") -> list[Any]:
         def train(own: TrialFile) -> TrainResult:

@@ -132,8 +132,13 @@ class _Rows(classification.Examples):
     def __init__(self, split: Split, unasked: int) -> None:
         self._split, self._unasked = split, unasked
         words_E = split.lengths.astype(np.int64) - 1
-        if (words_E % 2).any() or not words_E.all():
-            raise CorpusError(f"a row of {split.name} has not as many answers as inputs; draw the rows again")
+        odd_E = (words_E % 2 == 1) | (words_E == 0)
+        if odd_E.any():
+            row = int(odd_E.argmax())
+            raise CorpusError(
+                f"row {row + 1} of {split.name} has {words_E[row]} words; a row has its inputs and then as "
+                "many answers, _ where nothing is asked"
+            )
         self.lengths_E2 = np.stack([words_E // 2, np.zeros_like(words_E)], axis=1)
         asked, self.answer_counts = [], Counter[int]()
         """The asked answers by id, with their numbers."""

@@ -265,6 +265,12 @@ def test_a_model_of_another_size_than_its_references_is_named(settings: Settings
     )
 
 
+def test_a_size_that_the_words_of_a_probe_exceed_is_refused(settings: Settings) -> None:
+    terms = TERMS | {"settings": {"vocabulary": 512, "rows": 64, "evaluated": 16}}
+    with pytest.raises(ConfigurationError, match=r"words: no width of the model has --parameters 1500"):
+        probe("gla", "memorisation", terms, settings=settings, progress=False)
+
+
 @pytest.mark.parametrize("rate", [-1.0, 0.0, math.nan, math.inf])
 def test_rates_are_checked_before_the_first_training(settings: Settings, rate: float) -> None:
     lines = Console(record=True, width=200)

@@ -114,7 +114,10 @@ def test_answers_from_the_last_state_depend_on_their_places(rows):
 
 @pytest.mark.parametrize(
     ("corpus", "problem"),
-    [("text", 'corpus "text" has no rows of a probe'), ("odd", "has not as many answers as inputs")],
+    [
+        ("text", 'corpus "text" has no rows of a probe'),
+        ("odd", "row 1 of train has 3 words; a row has its inputs and then as many answers"),
+    ],
 )
 def test_a_corpus_without_rows_is_refused(corpus, problem, store):
     with pytest.raises(CorpusError, match=problem):
