@@ -72,7 +72,8 @@ def draw_fingerprint(fingerprint: Fingerprint) -> "Figure":
     for place, (result, times) in enumerate(rows):
         axes.plot([result.chance] * 2, [place - 0.4, place + 0.4], color="black", linestyle=":", zorder=3)
         if not result.is_learnable:
-            axes.text(result.chance + 0.01, place, format_accuracy(result, times), va="center", fontsize=9)
+            words = format_accuracy(result, times)
+            axes.text(0.02, place, words, va="center", fontsize=9, backgroundcolor="white", zorder=4)
             continue
         estimate = result.estimates[times]
         accuracy = 1 - estimate.cost

@@ -244,8 +244,9 @@ def _select_study(rows: list[LeaderboardRow], corpus: str, study: str | None) ->
     named = [name for name in known if study in (name, name.rpartition("-")[0])]
     if len(named) == 1:
         return [row for row in rows if row.study == named[0]]
-    suggestion = f"several have that name: {', '.join(named)}" if named else did_you_mean(study, known)
-    raise TrackingError(f'no one study "{study}" on corpus "{corpus}"; {suggestion}')
+    if named:
+        raise TrackingError(f'several studies are called "{study}": give the id of one, {", ".join(named)}')
+    raise TrackingError(f'no study "{study}" on corpus "{corpus}"; {did_you_mean(study, known)}')
 
 
 def find_champions(

@@ -58,7 +58,7 @@ def test_a_report_is_written_where_the_locale_has_no_encoding_for_its_files(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["nothing"], 'no one study "nothing"'),
+        (["nothing"], 'no study "nothing"'),
         (["--corpus", "nothing"], 'no study has run on corpus "nothing"'),
         (["families", "--out", "/proc/nothing/report.html"], "cannot be written"),
     ],

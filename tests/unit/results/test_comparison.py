@@ -100,7 +100,7 @@ def test_a_protocol_without_a_task_is_accepted_if_only_one_task_has_it(recorded:
 
 
 def test_the_error_for_an_unknown_study_lists_the_known_ones(recorded: Settings) -> None:
-    with pytest.raises(TrackingError, match=r'no one study "third".*known: first-0123abcd, second'):
+    with pytest.raises(TrackingError, match=r'no study "third".*known: first-0123abcd, second'):
         compare("tiny", study="third", settings=recorded)
 
 

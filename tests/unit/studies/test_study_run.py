@@ -324,7 +324,7 @@ def test_a_study_whose_start_failed_was_never_there_and_hides_no_other(
 
     with pytest.raises(StudyError, match="no node has a core"):
         run(study_file, settings, changed, FailingExecutor(look))
-    assert seen[0].startswith(f'no one study "{started}"')
+    assert seen[0].startswith(f'no study "{started}"')
     assert StudyReader(settings.study_database).list_ids() == []
     finished = run(study_file, settings, {"budget.trials": 1})
     assert open_view("layers", settings).id == finished.resolved.id

@@ -264,8 +264,9 @@ def open_view(study: str, settings: Settings | None = None) -> StudyView:
         named = [found for found in named if reader.has_begun(found)] or named
     if len(named) == 1:
         return StudyView(reader.read(named[0]), settings)
-    suggestion = f"several have that name: {', '.join(named)}" if named else did_you_mean(study, known)
-    raise StudyError(f'no one study "{study}"; {suggestion}; list them with: memtune study list')
+    if named:
+        raise StudyError(f'several studies are called "{study}": give the id of one, {", ".join(named)}')
+    raise StudyError(f'no study "{study}"; {did_you_mean(study, known)}; list them with: memtune study list')
 
 
 def list_views(settings: Settings) -> list[StudyView]:

@@ -141,7 +141,7 @@ def test_the_reason_of_a_pause_is_shown_like_that_of_a_stop(study_file: Path, se
 
 
 def test_an_unknown_study_is_named_with_a_suggestion(study: ResolvedStudy, settings: Settings) -> None:
-    with pytest.raises(StudyError, match=r'no one study "layer"; .*layers'):
+    with pytest.raises(StudyError, match=r'no study "layer"; .*layers'):
         open_view("layer", settings)
 
 
