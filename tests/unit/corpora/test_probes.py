@@ -152,6 +152,11 @@ def test_a_corpus_has_the_settings_of_its_name():
         parse_corpus_name("probe-mquar")
 
 
+def test_rows_that_would_take_gigabytes_are_refused():
+    with pytest.raises(CorpusError, match="parity would have 640,000,000 inputs, more than 100,000,000"):
+        check_settings("parity", {"length": 10_000_000, "rows": 64})
+
+
 def test_the_corpus_of_a_probe_holds_inputs_and_answers(tmp_path):
     name = "probe-dyck-rows-20-evaluated-10"
     import_probe(name, tmp_path)
