@@ -3,7 +3,6 @@
 Tests run in parallel, one per core: torch uses one thread in each test and in its processes.
 """
 
-import gc
 import os
 import shutil
 import signal
@@ -34,13 +33,6 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # This process does not wait for the disk, which would take half of the time of many tests; no power fails.
 os.fsync = lambda fd: None
-
-
-def pytest_collection_finish() -> None:
-    """Exclude the imported modules from garbage collection, which would take a tenth of all tests' time."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 100)
 
 
 @event.listens_for(Engine, "connect")
