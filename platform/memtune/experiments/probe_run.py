@@ -49,6 +49,8 @@ from memtune.training import Progress
 
 FIGURE_PREFIX = "accuracy_length_x"
 """Before the multiple of the trained length in the names of recorded test figures."""
+MAX_SIZE_DIFFERENCE = 0.1
+"""Between a model and its references, which heads and words keep from having exactly the terms' size."""
 ModelSource = str | Path | Mapping[str, Any]
 """A family, a mixer, a TOML file with the table [model], or that table."""
 
@@ -113,8 +115,7 @@ def take_fingerprint(
     corpora = {probe: name_corpus(probe, own) for probe, own in _divide_settings(probes, terms).items()}
     run = _ProbeRun(terms, device, settings, notify, on_progress)
     results = tuple(run.measure(name, table, probe, corpus) for probe, corpus in corpora.items())
-    width = {"width": table["width"]} if "width" in table else {}
-    fingerprint = Fingerprint(name=name, model=dump_named_fields(table) | width, terms=terms, results=results)
+    fingerprint = Fingerprint(name=name, model=dump_named_fields(table), terms=terms, results=results)
     store_fingerprint(fingerprint, settings)
     return fingerprint
 
@@ -169,7 +170,7 @@ class _ProbeRun:
 
     def _gate(self, result: ProbeResult, corpus: Corpus, probe: Probe) -> ProbeResult:
         """The result with the first reference that solves the probe, or the best of those that do not."""
-        if not 0.9 < result.parameters / self._terms.parameters < 1.1:
+        if abs(result.parameters / self._terms.parameters - 1) > MAX_SIZE_DIFFERENCE:
             self._notify(
                 f"{corpus.name}: {result.parameters:,} parameters, and the references about "
                 f"{self._terms.parameters:,}; --parameters {max(result.parameters, MIN_PARAMETERS)} makes "

@@ -213,15 +213,14 @@ class _TableRun:
         before = open_checkpoints(own.trial, corpus, self.settings).read_curve()
         is_finished = bool(before) and before[-1].is_finished
         if self.chosen is not None and row.name not in self.chosen and not is_finished:
-            trained = (
-                f"; {before[-1].tokens:,} {own.trial.task.prediction_unit} are trained" if before else ""
-            )
-            raise _NotRunError(f"not among the chosen rows{trained}")
+            unit = own.trial.task.prediction_unit
+            so_far = f"; {before[-1].tokens:,} {unit} are trained" if before else ""
+            raise _NotRunError(f"not among the chosen rows{so_far}")
         estimated = 0.0 if is_finished else self._estimate_hours(own, corpus, before)
         left = max(0.0, self.core_hours.left)
         if estimated > left:
             raise _NotRunError(f"about {estimated:.2g} core hours, where {left:.2g} are left")
-        result = train_trial(
+        trained = train_trial(
             own,
             label,
             device=self.device,
@@ -231,9 +230,9 @@ class _TableRun:
             draw_figures=self.hooks.draw_figures,
             registers=self.scale != "tiny" and not self.table.scales[self.scale].rates,
         )
-        spent = result.curve[-1].cpu_seconds - (before[-1].cpu_seconds if before else 0.0)
+        spent = trained.curve[-1].cpu_seconds - (before[-1].cpu_seconds if before else 0.0)
         self.core_hours.left -= spent / 3600
-        return result
+        return trained
 
     def _estimate_hours(self, own: TrialFile, corpus: Corpus, curve: Sequence[Report]) -> float:
         """Core hours of what is left of a training."""

@@ -90,7 +90,8 @@ class Fingerprint(Value):
         if model.family != self.model.get("family"):
             return False
         try:
-            return dump_named_fields(self.model) == dump_named_fields(self.model, model)
+            named = {name: value for name, value in self.model.items() if name != "width"}
+            return dump_named_fields(named) == dump_named_fields(named, model)
         except (ConfigurationError, MissingSourceError):
             return False
 
@@ -119,12 +120,13 @@ class Fingerprint(Value):
 
 
 def dump_named_fields(table: Mapping[str, Any], model: ModelConfig | None = None) -> dict[str, Any]:
-    """The fields of a model, by default of the table's own, that a table names, apart from the width.
+    """The fields of a model, by default of the table's own, that a table names.
 
     Those of a user's family or mixer have the SHA-256 of its source.
     """
+    # A family may need some width, which is not among the fields unless the table has it.
     own: ModelConfig = model or parse(ModelConfig, {"width": 8, **table}, "model")
-    return own.model_dump(mode="json", include={*table, SOURCE_FIELD} - {"width"})
+    return own.model_dump(mode="json", include={*table, SOURCE_FIELD})
 
 
 def store_fingerprint(found: Fingerprint, settings: Settings) -> None:

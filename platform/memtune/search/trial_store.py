@@ -41,8 +41,9 @@ FORMAT_KEY, STUDY_FORMAT = "format", 2
 """The format of a stored study, in its attributes and its terms; those before the first release have none."""
 
 USAGE_KEY = "usage"
-SIZES_KEY = "sizes"
 """What a trial has used, at its worker's last report."""
+SIZES_KEY = "sizes"
+"""What a model of a user's source takes."""
 
 STATES = {
     OptunaState.RUNNING: TrialState.RUNNING,

@@ -103,6 +103,11 @@ class GradientTrainer:
         return self._loop.position.tokens
 
     @property
+    def epoch_tokens(self) -> int:
+        """Predicted tokens of an epoch."""
+        return self._task.epoch_tokens
+
+    @property
     def usage(self) -> Usage:
         """What the trial has used so far."""
         return self._meter.measure(self.tokens)

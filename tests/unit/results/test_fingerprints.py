@@ -32,6 +32,7 @@ from memtune.results.fingerprints import (
 from memtune.settings import Settings
 from memtune.tracking import count_test_accesses, record_evaluation
 from memtune.values import parse
+from tests.registries import isolate_registries
 from tests.unit.plugins.user_files import write_family
 
 TERMS: dict[str, Any] = {
@@ -241,12 +242,13 @@ def test_a_fingerprint_describes_the_source_that_it_was_taken_of(settings: Setti
         found = {"name": name, "model": dump_named_fields(table), "terms": {}, "results": ()}
         return Fingerprint.model_validate(found), parse(ModelConfig, table, "model")
 
-    first, model = take()
-    assert first.describes(model)
-    family.write_text(family.read_text() + "# changed\n")
-    second, changed = take()
-    assert not first.describes(changed)
-    assert not second.describes(model)
+    with isolate_registries():
+        first, model = take()
+        assert first.describes(model)
+        family.write_text(family.read_text() + "# changed\n")
+        second, changed = take()
+        assert not first.describes(changed)
+        assert not second.describes(model)
     store_fingerprint(first, settings)
     store_fingerprint(second, settings)
     assert len(list_fingerprints(settings)) == 2

@@ -385,7 +385,8 @@ def test_a_missing_gpu_is_refused(corpus, make_trial):
 
 
 def test_the_estimated_cost_of_a_training_has_its_validations(corpus, make_trial, monkeypatch):
-    trainer = SimpleNamespace(tokens=0)
+    epoch_tokens = make_trial().task.open(corpus, make_trial().protocol).epoch_tokens
+    trainer = SimpleNamespace(tokens=0, epoch_tokens=epoch_tokens)
     trainer.train_for = lambda seconds: setattr(trainer, "tokens", trainer.tokens + 100)
     monkeypatch.setattr(trainers, "GradientTrainer", lambda config, corpus: trainer)
     seconds = itertools.count()

@@ -24,7 +24,7 @@ Number = int | float
 PREFIX = "probe-"
 MAX_SETTING = 10_000_000
 """A row of more words, or more rows, would take minutes and gigabytes to draw."""
-MAX_WORDS = 100_000_000
+MAX_INPUTS = 100_000_000
 """Inputs of all training rows, for the same reason."""
 EVALUATED_ROWS = 1_280
 """Rows of validation, and of each length of the test split, unless a corpus sets `evaluated`."""
@@ -216,10 +216,10 @@ def check_settings(probe: str, changes: Mapping[str, Number]) -> dict[str, Numbe
             checked[name] = int(value)
     own: dict[str, Number] = {**known, **checked}
     count, _ = own.pop("rows"), own.pop("evaluated")
-    if (inputs := count * own.get("length", 1)) > MAX_WORDS:
+    if (inputs := count * own.get("length", 1)) > MAX_INPUTS:
         raise CorpusError(
-            f"the rows of {probe} would have {inputs:,} inputs, more than {MAX_WORDS:,}; give fewer rows, or "
-            "shorter ones"
+            f"the rows of {probe} would have {inputs:,} inputs, more than {MAX_INPUTS:,}; give fewer "
+            "rows, or shorter ones"
         )
     try:
         PROBES[probe].draw(Random(0), True, **own)

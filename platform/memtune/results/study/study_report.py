@@ -146,14 +146,13 @@ def _find_probed(view: StudyView, leaderboard: StudyLeaderboard) -> Iterator[Pro
     Of equal rows the newest one counts.
     """
     models = {trial.identity: trial.config.model for trial in view.trials}
-    fingerprints = list_fingerprints(view.settings)[::-1]
+    fingerprints = [(digest(found.model), found) for found in list_fingerprints(view.settings)[::-1]]
     seen = set[tuple[str, str]]()
     for entry in leaderboard.entries:
-        for found in fingerprints:
-            rows = {result.corpus: (digest(found.model), result.corpus) for result in found.results}
-            new = [result for result in found.results if rows[result.corpus] not in seen]
+        for model, found in fingerprints:
+            new = [result for result in found.results if (model, result.corpus) not in seen]
             if new and found.describes(models[entry.identity]):
-                seen.update(rows.values())
+                seen.update((model, result.corpus) for result in new)
                 yield ProbedConfiguration(
                     name=name_by_alternative(entry),
                     alternative=entry.alternative,

@@ -10,7 +10,7 @@ import torch
 from memtune.corpora import Corpus
 from memtune.errors import ConfigurationError
 from memtune.model_checks.check_run import find_formula_problem
-from memtune.plugins.source_modules import SOURCE_FIELD
+from memtune.plugins import list_sources
 from memtune.studies.definition.study import Study
 from memtune.training import (
     MemoryEstimate,
@@ -74,10 +74,10 @@ class TrialLimits:
         return self._get_memory_refusal_reason(config)
 
     def compute_sizes_to_store(self, configuration: Mapping[str, Any]) -> dict[str, int | None]:
-        """The sizes of a user's family: a report must not execute its source. Empty for a built-in one."""
+        """The sizes of a model of a user's source, which a report must not execute; empty for others."""
         config = make_trial_config(configuration)
-        is_built_in = getattr(config.model, SOURCE_FIELD, None) is None
-        return {} if is_built_in else compute_sizes(config, self.corpus).model_dump()
+        has_source = bool(list_sources(config.model_dump(mode="json")))
+        return compute_sizes(config, self.corpus).model_dump() if has_source else {}
 
     def _get_memory_refusal_reason(self, config: TrialConfig) -> str | None:
         """Why the trial does not fit the memory of this machine, or of the study's GPUs; or None."""
