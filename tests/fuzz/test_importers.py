@@ -10,7 +10,7 @@ from memtune.corpora import FORMATS
 from tests.fuzz.importers import OPTIONS, SEEDS, Attack, as_bytes, fuzz, try_import
 from tests.fuzz.time_limit import limit_time
 
-INPUTS = 200
+INPUTS = 100
 """Inputs for each format; more with `python -m tests.fuzz.importers --inputs 100000`."""
 
 

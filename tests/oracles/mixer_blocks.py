@@ -132,7 +132,7 @@ def make_case(mixer: MixerConfig | None = None, **fields: Any) -> OracleCase:
     return OracleCase(
         config=config,
         logits=compute_logits,
-        lengths=(2, 18, 67) if config.mixer.kind in ("matrix_memory", "mesa", "attention") else (2, 18),
+        lengths=(2, 18, 67) if config.mixer.kind in ("matrix_memory", "mesa") else (2, 18),
         float32_lengths=(),
         cuts=(1, 7),
         rows=2,

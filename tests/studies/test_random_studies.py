@@ -15,7 +15,7 @@ from tests.studies.surfaces import Surfaces, add_rows, prepare_home, run
 
 STORED_SEED = 2026
 """The first of the seeds of `make test`."""
-FEW, MANY, PER_HOME = 50, 1_000, 50
+FEW, MANY, PER_HOME = 25, 1_000, 50
 NAMED = (30, 390)
 """Studies that once had a fault: alternatives only outside [champion]; no checkpoint to register."""
 THOROUGH_EVERY = 10
