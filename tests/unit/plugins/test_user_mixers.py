@@ -62,3 +62,11 @@ def test_a_users_mixer_is_an_alternative_by_its_name_and_its_trials_have_its_sou
 def test_a_kind_whose_defaults_are_published_is_the_published_alternative(resolved: ResolvedStudy) -> None:
     """Else its trials would count for an alternative that the study does not have."""
     assert [*resolved.alternatives] == ["mixer moving_average", "mixer gla", "mixer mesanet"]
+
+
+def test_the_source_of_a_mixer_decides_which_study_it_is(
+    resolved: ResolvedStudy, tmp_path: Path, settings: Settings
+) -> None:
+    assert resolve(tmp_path / "study.toml", settings).id == resolved.id
+    (tmp_path / "my_mixer.py").write_text(EXAMPLE.read_text() + "# changed\n")
+    assert resolve(tmp_path / "study.toml", settings).id != resolved.id

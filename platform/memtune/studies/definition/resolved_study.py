@@ -309,12 +309,16 @@ class ResolvedStudy:
 
         Budgets, prices, resources, repeats and the rule for the champion may change between runs of one study
         and are left out. The value as only objective is left out too, as in studies of earlier versions. The
-        paths of model files are left out: the space holds the digests of their content.
+        paths of model files are left out. The digests of their content count; the space holds those of
+        families.
         """
-        terms = self.terms
+        terms, space = self.terms, self.space.describe()
         if source := SAMPLERS.get_source(self.study.sampler.kind):
             terms["sampler"]["source"] = source.digest
-        return f"{self.study.name}-{digest(terms, self.space.describe(), self.corpus.digest)[:8]}"
+        held = str((terms, space))
+        if others := sorted(source.digest for source in self.sources if source.digest not in held):
+            terms["sources"] = others  # of mixers, tasks and output layers
+        return f"{self.study.name}-{digest(terms, space, self.corpus.digest)[:8]}"
 
     def compute_average_gpus(self, gpu_bytes: int | None) -> float:
         """The GPUs that the trials of the space request on average."""
