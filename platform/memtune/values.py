@@ -19,7 +19,8 @@ Place = str | Callable[[str], str]
 """Where data come from, in messages; a function returns it for a field by its dotted name."""
 UNION_LABEL = re.compile(r"(constrained-)?(str|int|float|bool)|[a-z-]+\[.*\]")
 """What pydantic puts into a location for a member of a union without tags, such as "literal['papers']"."""
-SCALAR_ERRORS = ("int_type", "float_type", "string_type", "bool_type", "literal_error")
+SIZE_ERRORS = ("byte_size", "byte_size_unit")
+SCALAR_ERRORS = ("int_type", "float_type", "string_type", "bool_type", "literal_error", *SIZE_ERRORS)
 """Pydantic's errors for a list or a table in place of one value."""
 
 UNCHANGED_PARTS = ("default", "metadata", "serialization")
@@ -214,6 +215,8 @@ def _suggest_value(error: str, value: object) -> str:
             return f"; write {value.strip()} without quotation marks"
     if error == "bool_type" and not isinstance(value, list | Mapping):
         return "; write true or false without quotation marks"
+    if error in SIZE_ERRORS:
+        return '; a size is a number and a unit such as "24GB" or "80GiB"'
     if isinstance(value, list):
         return f"; to sample one of them, a study or a space has {{ choice = {_abbreviate(value)} }}"
     if isinstance(value, Mapping):

@@ -159,56 +159,40 @@ def test_files_of_a_folder_are_listed_at_every_depth_but_not_behind_links(tmp_pa
     assert found == ["a/b/x", "a/y", "z"]
 
 
-SIGNATURES = [
+ZIP = b"PK\x03\x04\x14\0"
+BINARY = [
     (b"\x1f\x8b\x08\x00", "the gzip data are damaged or cut off"),
-    (b"PK\x03\x04", "is a zip archive"),
-    (b"PAR1\x15\x04", "is a Parquet file, not UTF-8 text; import it with --format parquet"),
-    (b"\x89PNG\r\n\x1a\n", r"byte 0, line 1: not UTF-8 \(0x89"),
-    (b"%PDF-1.7\n", "is a PDF document"),
-    (b"\xff\xfea\0", r'is UTF-16 text, not UTF-8 text; convert it first \("iconv -f UTF-16 -t UTF-8"\)'),
-    (b"\xff\xfe\0\0a\0\0\0", "is UTF-32 text"),
-    (b"name".ljust(257, b"\0") + b"ustar\0", "is a tar archive"),
     (b"(\xb5/\xfd\x04\x00", "the zstd data are damaged"),
+    (ZIP, "byte 5, line 1: a NUL byte, so not text; convert text with iconv, unpack archives, and read Parq"),
+    (
+        b"\x89PNG\r\n\x1a\n",
+        r"byte 0, line 1: not UTF-8 \(0x89, invalid start byte\); convert text",
+    ),
+    (b"\xff\xfea\0", "byte 3, line 1: a NUL byte"),
 ]
 
 
-@pytest.mark.parametrize(("start", "message"), SIGNATURES)
-def test_a_binary_file_is_refused_with_its_kind_and_a_conversion(tmp_path, start, message):
+@pytest.mark.parametrize(("start", "message"), BINARY)
+def test_a_binary_file_is_refused_with_a_conversion(tmp_path, start, message):
     path = tmp_path / "file"
     path.write_bytes(start + b"content\n" * 100)
     with pytest.raises(CorpusError, match=message):
         read_text(path)
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"%PDF-1.7\n", "is a PDF document"),
-        (gzip.compress(b"a text\n", mtime=0), "is gzip data, not UTF-8 text; comp"),
-    ],
-)
-def test_the_content_of_a_compressed_file_is_checked_too(tmp_path, content, message):
+@pytest.mark.parametrize("content", [ZIP, gzip.compress(b"a text\n", mtime=0)], ids=["zip", "gzip"])
+def test_the_content_of_a_compressed_file_is_checked_too(tmp_path, content):
     path = tmp_path / "file"
     path.write_bytes(gzip.compress(content))
-    with pytest.raises(CorpusError, match=message):
+    with pytest.raises(CorpusError, match="a NUL byte"):
         read_text(path)
-
-
-def test_binary_data_from_a_pipe_is_refused_with_its_kind(tmp_path):
-    path = tmp_path / "fifo"
-    os.mkfifo(path)
-    writer = threading.Thread(target=path.write_bytes, args=(b"%PDF-1.7\n" * 5,))
-    writer.start()
-    with pytest.raises(CorpusError, match="is a PDF document"):
-        read_text(path)
-    writer.join(timeout=10)
 
 
 def test_a_book_that_is_binary_is_refused_instead_of_read_as_latin1(tmp_path, store):
     (tmp_path / "books").mkdir()
-    (tmp_path / "books" / "a.txt").write_bytes(b"%PDF-1.7caf\xe9\n")
+    (tmp_path / "books" / "a.txt").write_bytes(b"%PDF-1.7\0caf\xe9\n")
     source = TextFile(tmp_path / "books", "gutenberg")
-    with pytest.raises(CorpusError, match=r"a\.txt is a PDF document"):
+    with pytest.raises(CorpusError, match=r"a\.txt: byte 8, line 1: a NUL byte"):
         import_corpus("books", dict.fromkeys(("train", "valid", "test"), source), store)
 
 
@@ -218,7 +202,7 @@ def compress_zstd(content: bytes) -> bytes:
 
 @pytest.mark.parametrize("compress", [gzip.compress, bz2.compress, lzma.compress, compress_zstd])
 def test_a_small_file_that_expands_without_measure_is_refused(tmp_path, monkeypatch, compress):
-    monkeypatch.setattr("memtune.corpora.sources.file_signatures._FREE_BYTES", 2**20)
+    monkeypatch.setattr("memtune.corpora.sources.compression._FREE_BYTES", 2**20)
     content = b"the cat sleeps\n" * 2**19
     path = tmp_path / "text"
     path.write_bytes(compress(content))

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from memtune.corpora.formats.prose_texts import ProseOptions, make_prose_blocks, split_paragraphs
-from memtune.corpora.sources.file_signatures import check_expansion
+from memtune.corpora.sources.compression import check_expansion
 from memtune.corpora.sources.line_reader import LineReader
 from memtune.corpora.text_blocks import (
     BadLineError,

@@ -9,7 +9,7 @@ from typing import IO
 import numpy as np
 import pyarrow as pa
 
-from memtune.corpora.sources.source_file import Location, SourceFile
+from memtune.corpora.sources.source_file import CONVERSION_ADVICE, Location, SourceFile
 from memtune.errors import CorpusError
 from memtune.storage.digests import ContentDigest
 
@@ -93,7 +93,7 @@ class LineReader:
             self._block_start_line += len(lines)
 
     def read_chunks(self) -> Iterator[bytes]:
-        """Yields the content, hashed but not checked. Raises CorpusError for a binary file."""
+        """Yields the content, hashed but not checked."""
         with self._translate_errors():
             for data in self.source.read_chunks(self._block_bytes):
                 self._content.add(data)
@@ -101,7 +101,7 @@ class LineReader:
                 yield data
 
     def read_content(self, max_bytes: int, fix: str) -> bytes:
-        """The bytes of the whole file. Raises CorpusError for a binary or a larger file, with a fix."""
+        """The bytes of the whole file. Raises CorpusError for a NUL byte and for a larger file."""
         data = bytearray()
         for chunk in self.read_chunks():
             data += chunk
@@ -207,17 +207,15 @@ class LineReader:
             except UnicodeDecodeError as error:
                 raise CorpusError(
                     f"{self._describe_position(data, error.start)}: not UTF-8 (0x{data[error.start]:02x}, "
-                    f"{error.reason}); convert the file to UTF-8 first"
+                    f"{error.reason}); {CONVERSION_ADVICE}"
                 ) from None
         return lines
 
     def _refuse_nul(self, data: bytes | bytearray) -> None:
         nul = data.find(b"\0")
         if nul >= 0:
-            raise CorpusError(
-                f"{self._describe_position(data, nul)}: a NUL byte, so the file is binary or UTF-16 and "
-                "not UTF-8 text"
-            )
+            position = self._describe_position(data, nul)
+            raise CorpusError(f"{position}: a NUL byte, so not text; {CONVERSION_ADVICE}")
 
     def _refuse_lone_carriage_return(self, data: bytes) -> None:
         """Refuses CR line ends of old Macs: as whitespace they would join a file into one sentence."""

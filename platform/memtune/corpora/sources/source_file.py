@@ -19,7 +19,7 @@ from urllib.parse import unquote, urlsplit
 
 from pyarrow import fs
 
-from memtune.corpora.sources import file_signatures
+from memtune.corpora.sources import compression
 from memtune.errors import CorpusError, suggest_nearest
 from memtune.storage.folder import Folder
 from memtune.storage.local_files import create_temporary_file, translate_spool_errors
@@ -120,6 +120,10 @@ def _matches(path: str, pattern: str) -> bool:
     return len(parts) == len(patterns) and all(map(fnmatchcase, parts, patterns))
 
 
+CONVERSION_ADVICE = (
+    "convert text with iconv, unpack archives, and read Parquet and Arrow with --format parquet or arrow"
+)
+"""For a source that is binary or in another encoding."""
 _STANDARD_INPUT = Path("-")
 _COPY_BYTES = 2**20
 
@@ -226,20 +230,15 @@ class SourceFile:
         if self.is_folder:
             return sum(os.stat(file, follow_symlinks=False).st_size for file in self.list_files())
         with self.local_path.open("rb") as file:
-            return None if file_signatures.find_codec(_peek(file)) else os.fstat(file.fileno()).st_size
+            return None if compression.find_codec(_peek(file)) else os.fstat(file.fileno()).st_size
 
     def read_chunks(self, chunk_bytes: int) -> Iterator[bytes]:
         """Yields the decompressed text from its start; may be called several times, also for a pipe.
 
-        Raises OSError, and CorpusError for a binary format.
+        Raises OSError.
         """
         with closing(self._open_stored(is_text=True)) as stream:
-            start, chunks = _peek(stream), self._decompress(stream, chunk_bytes)
-            if first := next(chunks, b""):
-                text = first if file_signatures.find_codec(start) else start
-                file_signatures.refuse_binary_signature(self.name, text[: file_signatures.SIGNATURE_BYTES])
-                yield first
-            yield from chunks
+            yield from self._decompress(stream, chunk_bytes)
 
     def open_binary(self) -> IO[bytes]:
         """The decompressed content as a file with random access, for formats that are not text.
@@ -247,7 +246,7 @@ class SourceFile:
         A remote and a compressed file are copied to a temporary file first. Raises OSError.
         """
         stream: IO[bytes] = self._open_stored(is_text=False)
-        if self.remote is None and not file_signatures.find_codec(_peek(stream)):
+        if self.remote is None and not compression.find_codec(_peek(stream)):
             return stream
         with closing(stream):
             return self._copy_chunks(self._decompress(stream, _COPY_BYTES))
@@ -258,8 +257,8 @@ class SourceFile:
 
     def _decompress(self, stream: Any, chunk_bytes: int) -> Iterator[bytes]:
         """Chunks of the decompressed content of a stream at its start."""
-        if codec := file_signatures.find_codec(_peek(stream)):
-            return file_signatures.read_decompressed(self.name, stream, codec, chunk_bytes)
+        if codec := compression.find_codec(_peek(stream)):
+            return compression.read_decompressed(self.name, stream, codec, chunk_bytes)
         return iter(lambda: stream.read(chunk_bytes), b"")
 
     def _open_stored(self, is_text: bool) -> Any:
@@ -293,14 +292,10 @@ class SourceFile:
         """The chunks of a pipe; CorpusError for binary data, which may be endless and fill the disk."""
         read, codec = 0, None
         for chunk in chunks:
-            if not read:
-                codec = file_signatures.find_codec(chunk)
-                start = b"" if codec else chunk[: file_signatures.SIGNATURE_BYTES]
-                file_signatures.refuse_binary_signature(self.name, start)
+            codec = codec if read else compression.find_codec(chunk)
             if not codec and (nul := chunk.find(b"\0")) >= 0:
                 raise CorpusError(
-                    f"{self.name}: byte {read + nul}: a NUL byte, so the data are binary or UTF-16 and not "
-                    "UTF-8 text"
+                    f"{self.name}: byte {read + nul}: a NUL byte, so not text; {CONVERSION_ADVICE}"
                 )
             read += len(chunk)
             yield chunk
@@ -308,7 +303,7 @@ class SourceFile:
 
 def _peek(stream: Any) -> bytes:
     """The first bytes of a file, which is read from its start afterwards."""
-    start: bytes = stream.read(file_signatures.SIGNATURE_BYTES)
+    start: bytes = stream.read(compression.SIGNATURE_BYTES)
     stream.seek(0)
     return start
 

@@ -1,13 +1,12 @@
 """The terms of a study that may change between its runs: budget, prices, resources, repeats, champion."""
 
 import json
-import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, ByteSize, ConfigDict, Field, WithJsonSchema, model_validator
 
 from memtune.objective import Objective
 from memtune.search import FORMAT_KEY, ObjectiveName, check_format
@@ -26,44 +25,29 @@ CONSTANT_TABLES = ("task", "model", "protocol", "training")
 """The tables of a study that replace entries of its spaces."""
 
 
-def _parse_quantity(value: object, factor_by_unit: Mapping[str, int], expected: str) -> object:
-    """A text of a number and a unit as a number in the unit with the factor 1; other values unchanged."""
-    if not isinstance(value, str):
-        return value
-    found = re.fullmatch(rf"\s*(\d+(?:\.\d+)?)\s*({'|'.join(factor_by_unit)})\s*", value)
-    if not found:
-        raise ValueError(f'{expected}, got "{value}"')
-    return float(found[1]) * factor_by_unit[found[2]]
-
-
-def _describe_quantity(kind: str, units: str) -> WithJsonSchema:
-    """The JSON schema of a number of this kind, or of a text of a number and a unit."""
-    text = {"type": "string", "pattern": rf"^\s*\d+(\.\d+)?\s*{units}\s*$"}
-    return WithJsonSchema({"anyOf": [{"type": kind, "exclusiveMinimum": 0}, text]})
+SECONDS_BY_UNIT = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_DURATION = r"^\s*(\d+(?:\.\d+)?)\s*([smhd])\s*$"
 
 
 def parse_duration(value: object) -> object:
     """A duration such as "90s", "15m", "2h" or "1d" in seconds; other values unchanged."""
-    expected = 'a duration is a number and a unit such as "90s", "15m", "2h" or "1d"'
-    return _parse_quantity(value, {"s": 1, "m": 60, "h": 3600, "d": 86400}, expected)
-
-
-def parse_size(value: object) -> object:
-    """A size such as "24GB" or "80 GiB" in bytes; other values unchanged."""
-    units = {"GB": 10**9, "GiB": 2**30, "MB": 10**6, "MiB": 2**20}
-    size = _parse_quantity(value, units, 'a size is a number and a unit such as "24GB" or "80GiB"')
-    if not isinstance(value, str) or not isinstance(size, float):
-        return size
-    if not math.isfinite(size):
-        raise ValueError("a size must be finite")
-    return int(size)
+    if not isinstance(value, str):
+        return value
+    if not (found := re.fullmatch(_DURATION, value)):
+        raise ValueError(
+            f'a duration is a number and a unit such as "90s", "15m", "2h" or "1d", got "{value}"'
+        )
+    return float(found[1]) * SECONDS_BY_UNIT[found[2]]
 
 
 PositiveNumber = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 """An infinite price times nothing used is not a number, so amounts and prices are finite."""
-Duration = Annotated[PositiveNumber, BeforeValidator(parse_duration), _describe_quantity("number", "[smhd]")]
-ByteSize = Annotated[
-    int, BeforeValidator(parse_size), Field(gt=0), _describe_quantity("integer", "(GB|GiB|MB|MiB)")
+Duration = Annotated[
+    PositiveNumber,
+    BeforeValidator(parse_duration),
+    WithJsonSchema(
+        {"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"type": "string", "pattern": _DURATION}]}
+    ),
 ]
 GpuShare = Annotated[float, Field(ge=0, allow_inf_nan=False)] | Literal["fit"]
 
@@ -150,7 +134,7 @@ class ChampionLimits(Value):
     """Per token."""
     max_state: int | None = Field(default=None, ge=1, json_schema_extra={"unit": "numbers"})
     """Numbers carried from word to word."""
-    max_memory: ByteSize | None = Field(default=None, json_schema_extra={"unit": "bytes"})
+    max_memory: ByteSize | None = Field(default=None, gt=0, json_schema_extra={"unit": "bytes"})
     """Estimated bytes in training."""
     min_tokens_per_second: float | None = Field(
         default=None, gt=0, json_schema_extra={"unit": "tokens per second and core"}
@@ -184,7 +168,7 @@ class Resources(Value):
     """Cores, and threads of torch."""
     gpus_per_trial: GpuShare = Field(default=0.0, json_schema_extra={"unit": "GPUs"})
     """A share of a GPU below 1, whole ones, or "fit": as the memory of each trial."""
-    gpu_memory: ByteSize | None = Field(default=None, json_schema_extra={"unit": "bytes"})
+    gpu_memory: ByteSize | None = Field(default=None, gt=0, json_schema_extra={"unit": "bytes"})
     """Of one GPU, for "fit"; default: read from the nodes."""
     max_concurrent: int | None = Field(default=None, ge=1, json_schema_extra={"unit": "trials"})
     """Trials at once; default: what fits."""

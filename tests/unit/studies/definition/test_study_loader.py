@@ -109,7 +109,7 @@ def test_a_grid_over_a_continuous_space_is_refused(study_file: Path, settings: S
             "[budget]",
             f'[resources]\ngpu_memory = "{"9" * 400}GB"\n[budget]',
             ConfigurationError,
-            "resources.gpu_memory: a size must be finite",
+            "resources.gpu_memory: could not parse value and unit",
         ),
         ('corpus = "tiny"', 'corpus = "tiny"\npoints = [5]', ConfigurationError, "points"),
         ("tokens = 900", "tokens = 900\nepocs = 2", SpaceError, 'did you mean "epochs"'),

@@ -23,7 +23,7 @@ def test_an_invalid_share_of_a_gpu_is_refused(study_file: Path) -> None:
     with pytest.raises(ConfigurationError, match="gpus_per_trial"):
         load_study(study_file, {"resources.gpus_per_trial": "some"})
     with pytest.raises(ConfigurationError, match='such as "24GB"'):
-        load_study(study_file, {"resources.gpu_memory": "24"})
+        load_study(study_file, {"resources.gpu_memory": "24 parsecs"})
 
 
 @pytest.mark.parametrize(
