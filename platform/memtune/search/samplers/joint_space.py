@@ -9,6 +9,7 @@ Sobol (1967), "On the Distribution of Points in a Cube and the Approximate Evalu
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from random import Random
 from typing import Any
 
@@ -125,69 +126,59 @@ class SobolSampler(optuna.samplers.RandomSampler):
         return self._space.read_cube(point)
 
 
+@dataclass(eq=False)
 class RestrictedSampler(optuna.samplers.BaseSampler):
-    """A sampler of a joint space that learns from the given trials only."""
+    """A sampler of a joint space that learns from the given trials only.
 
-    def __init__(
-        self,
-        sampler: optuna.samplers.BaseSampler,
-        trials: Sequence[FrozenTrial],
-        space: JointSpace,
-        objectives: int = 1,
-    ) -> None:
-        """The trials have a value of each of the `objectives`."""
-        self._sampler, self._trials, self._space, self._objectives = sampler, trials, space, objectives
+    The trials have a value of each of the `objectives`.
+    """
+
+    sampler: optuna.samplers.BaseSampler
+    trials: Sequence[FrozenTrial]
+    space: JointSpace
+    objectives: int = 1
 
     def infer_relative_search_space(
         self, study: optuna.Study, trial: FrozenTrial
     ) -> dict[str, BaseDistribution]:
         """Every parameter of the joint space."""
-        return self._space.distributions
+        return self.space.distributions
 
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         """As the wrapped sampler, on the given trials."""
-        return self._sampler.sample_relative(self._restrict_study(study), trial, search_space)
+        return self.sampler.sample_relative(self._restrict_study(study), trial, search_space)
 
     def sample_independent(
         self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
         """As the wrapped sampler, on the given trials."""
-        return self._sampler.sample_independent(
-            self._restrict_study(study), trial, param_name, param_distribution
-        )
+        study = self._restrict_study(study)
+        return self.sampler.sample_independent(study, trial, param_name, param_distribution)
 
     def _restrict_study(self, study: optuna.Study) -> Any:
-        return RestrictedStudy(study, self._trials, self._objectives)
+        return RestrictedStudy(study, self.trials, self.objectives)
 
 
+@dataclass(eq=False)
 class BranchSampler(RestrictedSampler):
     """A sampler that draws parameters together where a trial has them together.
 
     It draws the parameters outside of branches first, and then those of the branches that were chosen. What
-    Optuna's own groups do, they draw for all branches, which takes a multiple of the time.
+    Optuna's own groups do, they draw for all branches, which takes a multiple of the time. Where there is a
+    `free` sampler, it draws the parameters that are not `believed`.
     """
 
-    def __init__(
-        self,
-        sampler: optuna.samplers.BaseSampler,
-        trials: Sequence[FrozenTrial],
-        space: JointSpace,
-        objectives: int = 1,
-        free: optuna.samplers.BaseSampler | None = None,
-        believed: Collection[str] = (),
-    ) -> None:
-        """Where there is a `free` sampler, it draws the parameters that are not `believed`."""
-        super().__init__(sampler, trials, space, objectives)
-        self._free, self._believed = free, believed
+    free: optuna.samplers.BaseSampler | None = None
+    believed: Collection[str] = ()
 
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         """A value of every parameter that the trial needs."""
         drawn = read_enqueued(trial)
-        for conditions, group in self._space.groups:
+        for conditions, group in self.space.groups:
             if conditions.items() <= drawn.items():
                 drawn = self._sample_group(study, trial, group, drawn)
         return drawn
@@ -200,17 +191,18 @@ class BranchSampler(RestrictedSampler):
         drawn: dict[str, Any],
     ) -> dict[str, Any]:
         """`drawn`, which stays as it is, with a value of every parameter of the group."""
-        if self._free is None:
+        if self.free is None:
             return super().sample_relative(study, trial, group) | drawn
-        led = {name: each for name, each in group.items() if name in self._believed}
+        led = {name: each for name, each in group.items() if name in self.believed}
         free = {name: each for name, each in group.items() if name not in led}
         drawn = (super().sample_relative(study, trial, led) if led else {}) | drawn
-        drawn = (self._free.sample_relative(study, trial, free) if free else {}) | drawn
+        drawn = (self.free.sample_relative(study, trial, free) if free else {}) | drawn
         # A random sampler draws each parameter by itself.
         absent = [name for name in free if name not in drawn]
-        return drawn | {n: self._free.sample_independent(study, trial, n, free[n]) for n in absent}
+        return drawn | {n: self.free.sample_independent(study, trial, n, free[n]) for n in absent}
 
 
+@dataclass(eq=False, kw_only=True)
 class JointSampler(RestrictedSampler):
     """A sampler that learns from the given points of a joint space and draws such a point.
 
@@ -218,23 +210,14 @@ class JointSampler(RestrictedSampler):
     draws nothing, `startup` does.
     """
 
-    def __init__(
-        self,
-        sampler: optuna.samplers.BaseSampler,
-        trials: Sequence[FrozenTrial],
-        space: JointSpace,
-        startup: optuna.samplers.BaseSampler,
-        objectives: int = 1,
-    ) -> None:
-        super().__init__(sampler, trials, space, objectives)
-        self._startup = startup
+    startup: optuna.samplers.BaseSampler
 
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         """A value of every parameter, or of none where the startup sampler draws each by itself."""
         drawn = super().sample_relative(study, trial, search_space)
-        return drawn or self._startup.sample_relative(study, trial, search_space)
+        return drawn or self.startup.sample_relative(study, trial, search_space)
 
 
 class OrderedNsga2Sampler(optuna.samplers.NSGAIISampler):

@@ -277,27 +277,31 @@ class SamplerFactory:
         trials = list(asked.values())
         observed = extrapolate_stopped(trials) if self._config.stopped_trials == "extrapolated" else trials
         if kind == "nsga2":
-            return self._make_nsga2(seed, observed, startup, {t.number: ask for ask, t in asked.items()})
+            # Generations are as large as the startup, which is the first of them. Children inherit the values
+            # of absent parameters, so these are drawn, by the ask: a killed driver leaves a gap in the numbers
+            # of trials.
+            nsga2 = OrderedNsga2Sampler(population_size=max(2, self._startup_trials), seed=seed)
+            ask_by_number = {trial.number: ask for ask, trial in asked.items()}
+            completed = self._attach(complete_trials(observed, self._space, ask_by_number))
+            return JointSampler(nsga2, completed, self._space, self._objective_count, startup=startup)
         prior = self.prior.make_trials(ask_number, asked)
         ended = sum(trial.state is not OptunaState.RUNNING for trial in trials)
         is_startup = ended < self._startup_trials
         if is_startup and not prior:
             return startup
-        if kind in SAMPLERS:
-            own = SAMPLERS[kind](SamplerRequest(seed, self._config.options))
-            return BranchSampler(own, self._attach(observed), self._space, self._objective_count)
         if kind == "gp":
             gp, completed = GPSampler(seed=seed, n_startup_trials=1), complete_trials(observed, self._space)
-            return JointSampler(gp, completed, self._space, startup)
-        tpe = TPESampler(seed=seed, n_startup_trials=0, multivariate=True)
+            return JointSampler(gp, completed, self._space, startup=startup)
+        learnt, space = self._attach(observed), self._space
+        if kind in SAMPLERS:
+            own = SAMPLERS[kind](SamplerRequest(seed, self._config.options))
+            return BranchSampler(own, learnt, space, self._objective_count)
+        tpe, free_tpe = (TPESampler(seed=seed, n_startup_trials=0, multivariate=True) for _ in range(2))
         if not prior:
-            return BranchSampler(tpe, self._attach(observed), self._space, self._objective_count)
-        learning = RestrictedSampler(
-            TPESampler(seed=seed, n_startup_trials=0, multivariate=True), self._attach(observed), self._space
-        )
-        free = drawn if is_startup else learning
+            return BranchSampler(tpe, learnt, space, self._objective_count)
+        free = drawn if is_startup else RestrictedSampler(free_tpe, learnt, space)
         led = self._attach([*prior, *observed])
-        return BranchSampler(tpe, led, self._space, free=free, believed=self.prior.believed)
+        return BranchSampler(tpe, led, space, free=free, believed=self.prior.believed)
 
     @property
     def _objective_count(self) -> int:
@@ -306,22 +310,6 @@ class SamplerFactory:
     def _attach(self, trials: Sequence[FrozenTrial]) -> Sequence[FrozenTrial]:
         """The trials with all objectives."""
         return trials if self._objectives is None else attach_objectives(trials, self._objectives)
-
-    def _make_nsga2(
-        self,
-        seed: int,
-        observed: Sequence[FrozenTrial],
-        startup: BaseSampler,
-        ask_by_number: Mapping[int, int],
-    ) -> BaseSampler:
-        """NSGA-II with generations as large as the startup, which is its first generation.
-
-        Children inherit the values of absent parameters, so these are drawn, by the ask: a killed driver
-        leaves a gap in the numbers of trials.
-        """
-        nsga2 = OrderedNsga2Sampler(population_size=max(2, self._startup_trials), seed=seed)
-        completed = complete_trials(observed, self._space, ask_by_number)
-        return JointSampler(nsga2, self._attach(completed), self._space, startup, self._objective_count)
 
 
 def check_sampler(config: SamplerConfig, space: Space) -> None:
