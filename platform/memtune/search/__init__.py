@@ -13,11 +13,11 @@ from memtune.search.outcomes import (
     compute_coordinate,
 )
 from memtune.search.proposals import Proposals
-from memtune.search.samplers import (
+from memtune.search.samplers.observed_values import MultiObjective
+from memtune.search.samplers.sampler_factory import (
     MAX_PRIOR_POINTS,
     MULTI_OBJECTIVE_KINDS,
     SAMPLERS,
-    MultiObjective,
     SamplerConfig,
     SamplerRequest,
     check_sampler,

@@ -17,7 +17,8 @@ from memtune.search.database.outage_buffer import OutageBuffer, StorageUnavailab
 from memtune.search.database.study_database import open_study_database, redact_url
 from memtune.search.outcomes import Outcome, Proposal, Sizes
 from memtune.search.proposer import Candidates, Proposer
-from memtune.search.samplers import MultiObjective, SamplerConfig
+from memtune.search.samplers.observed_values import MultiObjective
+from memtune.search.samplers.sampler_factory import SamplerConfig
 from memtune.search.trial_store import (
     ListPoints,
     TrialStore,
@@ -93,19 +94,14 @@ class Proposals:
         Raises StorageUnavailableError when the storage does not answer. A later call returns the proposal
         that this call would have returned.
         """
-        proposal = self._buffer.try_once(self._proposer.propose_next)
-        if proposal is not None:
-            self._proposer.confirm_issued(proposal)
-        return proposal
+        return self._buffer.try_once(self._proposer.propose_next)
 
     def propose(self, parameters: Mapping[str, Scalar]) -> Proposal:
         """A trial with the given parameters, stored as running; the sampler draws those that are missing.
 
         Raises StudyError for a configuration that the study refuses or that one of its trials has.
         """
-        proposal = self._buffer.try_once(lambda: self._proposer.propose_given(parameters))
-        self._proposer.confirm_issued(proposal)
-        return proposal
+        return self._buffer.try_once(lambda: self._proposer.propose_given(parameters))
 
     def report(self, number: int, tokens: int, value: float) -> None:
         """Add a point to a running trial's curve; the first value at a number of tokens stays."""

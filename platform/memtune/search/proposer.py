@@ -22,7 +22,8 @@ from optuna.trial import TrialState as OptunaState
 
 from memtune.errors import ConfigurationError, StudyError
 from memtune.search.outcomes import Proposal, Sizes
-from memtune.search.samplers import MultiObjective, SamplerConfig, SamplerFactory
+from memtune.search.samplers.observed_values import MultiObjective
+from memtune.search.samplers.sampler_factory import SamplerConfig, SamplerFactory
 from memtune.search.trial_store import (
     IDENTITY_KEY,
     INITIAL_POINTS_KEY,
@@ -300,10 +301,6 @@ class Proposer:
             raise StudyError(f"the configuration is not started: {newest.remark}")
         return proposal
 
-    def confirm_issued(self, proposal: Proposal) -> None:
-        """Note that the caller has the proposal."""
-        self._issued_numbers.add(proposal.number)
-
     def update_trial(self, number: int) -> None:
         """Let the sampler learn from the trial's pause or end."""
         if self._cached_history is not None:
@@ -313,6 +310,7 @@ class Proposer:
         """A stored proposal that no caller has: the answer to its last write was lost."""
         for trial in select_started(self._store.list_asked()):
             if trial.state is OptunaState.RUNNING and trial.number not in self._issued_numbers:
+                self._issued_numbers.add(trial.number)
                 return read_proposal(trial)
         return None
 
@@ -391,6 +389,7 @@ class Proposer:
         trial = self._store.ask(sampler)
         proposal = self._write_sample(trial, history)
         history.add(self._store.read_trial(trial.number))
+        self._issued_numbers.add(trial.number)
         return proposal
 
     def _write_sample(self, trial: optuna.Trial, history: History) -> Proposal | None:

@@ -10,10 +10,9 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from memtune.errors import SpaceError
 from memtune.search import Proposals, SamplerConfig, check_sampler
 from memtune.search.compatibility import suppress_optuna_messages
-from memtune.search.samplers import SamplerFactory
 from memtune.search.samplers.joint_space import JointSampler, JointSpace, SobolSampler
 from memtune.search.samplers.observed_values import complete_trials, extrapolate_stopped
-from memtune.search.samplers.sampler_factory import PriorTrials
+from memtune.search.samplers.sampler_factory import PriorTrials, SamplerFactory
 from memtune.spaces import RandomChooser, read_space
 from tests.presence import require
 
