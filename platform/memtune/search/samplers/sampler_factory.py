@@ -277,9 +277,8 @@ class SamplerFactory:
         trials = list(asked.values())
         observed = extrapolate_stopped(trials) if self._config.stopped_trials == "extrapolated" else trials
         if kind == "nsga2":
-            # Generations are as large as the startup, which is the first of them. Children inherit the values
-            # of absent parameters, so these are drawn, by the ask: a killed driver leaves a gap in the numbers
-            # of trials.
+            # Generations are as large as the startup, the first one. Children inherit the values of absent
+            # parameters, so these are drawn, by the ask: a killed driver leaves a gap in the trials' numbers.
             nsga2 = OrderedNsga2Sampler(population_size=max(2, self._startup_trials), seed=seed)
             ask_by_number = {trial.number: ask for ask, trial in asked.items()}
             completed = self._attach(complete_trials(observed, self._space, ask_by_number))
