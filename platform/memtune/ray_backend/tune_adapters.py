@@ -11,6 +11,7 @@ import logging
 import re
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -95,50 +96,23 @@ MAX_RETRIES = 2
 log = logging.getLogger(__name__)
 
 
+@dataclass(eq=False)
 class DirectorHandle:
-    """The director and its assignments, for the adapters; pickled as an empty handle.
+    """What the adapters call of a run; pickled as an empty object.
 
     Tune pickles its adapters for its own resume, which memtune never uses: a study resumes from its records.
     """
 
-    def __init__(
-        self,
-        director: Director | None = None,
-        make_assignment: Callable[[DirectedTrial], Assignment] | None = None,
-        stop: StopRequest | None = None,
-        watch: NodeWatch | None = None,
-    ) -> None:
-        """Without a `watch` the death of Ray's processes is not noticed."""
-        self._director, self._make_assignment, self._stop = director, make_assignment, stop
-        self._watch = watch
-        self.cut_off: set[int] = set()
-        """Numbers of the trials that a stop of the run has left open."""
+    director: Director
+    make_assignment: Callable[[DirectedTrial], Assignment]
+    stop: StopRequest
+    watch: NodeWatch
+    """Notices that Ray has died on this node or on the head."""
+    cut_off: set[int] = field(default_factory=set)
+    """Numbers of the trials that a stop of the run has left open."""
 
-    def __reduce__(self) -> tuple[type["DirectorHandle"], tuple[()]]:
-        """Pickle as an empty handle."""
-        return DirectorHandle, ()
-
-    @property
-    def director(self) -> Director:
-        """The study's director."""
-        assert self._director is not None
-        return self._director
-
-    @property
-    def is_stopping(self) -> bool:
-        """Whether the run should end."""
-        return self._stop is not None and self._stop.is_set
-
-    def check_node(self) -> None:
-        """End the run if Ray has died on this node or on the head."""
-        if self._watch is not None:
-            self._watch.check()
-
-    def next_assignment(self) -> Assignment | None:
-        """The assignment of the next trial; None when none is left to start."""
-        assert self._make_assignment is not None
-        trial = self.director.take_next_trial()
-        return None if trial is None else self._make_assignment(trial)
+    def __reduce__(self) -> tuple[type[object], tuple[()]]:
+        return object, ()
 
 
 class DirectedSearcher(Searcher):
@@ -158,17 +132,18 @@ class DirectedSearcher(Searcher):
         After an outage over the limit, or a stop of the run, no further trials start, and the driver ends
         when the running ones have ended.
         """
-        if self._handle.is_stopping:
+        if self._handle.stop.is_set:
             return Searcher.FINISHED  # type: ignore[return-value]
         if not self._slots.has_slot(self._open_gpus.values()):
             return None
         try:
-            assignment = self._handle.next_assignment()
+            trial = self._handle.director.take_next_trial()
         except StorageUnavailableError as outage:
             return Searcher.FINISHED if outage.permanent else None  # type: ignore[return-value]
-        if assignment is None:
+        if trial is None:
             is_finished = not self._handle.director.may_start_later
             return Searcher.FINISHED if is_finished else None  # type: ignore[return-value]
+        assignment = self._handle.make_assignment(trial)
         self._open_gpus[trial_id] = assignment.gpus
         return {
             "number": assignment.number,
@@ -198,7 +173,6 @@ class DirectedStopper(tune.Stopper):
     """
 
     def __init__(self, handle: DirectorHandle) -> None:
-        """One stopper serves one run."""
         self._handle = handle
         self.has_ended = False
         """Whether the run's workers have ended, or been killed, after a stop."""
@@ -207,7 +181,7 @@ class DirectedStopper(tune.Stopper):
         """Whether the trial ends with this report. After a stop of the run it does, and stays open."""
         number, report = result["config"]["number"], WorkerReport.model_validate_json(result["report"])
         continues = self._handle.director.on_worker_report(number, report)
-        if continues and not report.is_finished and self._handle.is_stopping:
+        if continues and not report.is_finished and self._handle.stop.is_set:
             self._handle.cut_off.add(number)
             return True
         return not continues
@@ -247,22 +221,17 @@ class SilentProgress(TrialProgressCallback):
         """Neither print nor keep the trial."""
 
 
+@dataclass(eq=False)
 class DirectedCallback(tune.Callback):
     """Forwards trial events to the director, kills workers whose heartbeat expired, and stops the run."""
 
-    def __init__(
-        self,
-        handle: DirectorHandle,
-        slots: SlotPlanner,
-        monitor: HeartbeatMonitor,
-        notice: StopNotice,
-        stopper: DirectedStopper,
-    ) -> None:
-        """One callback serves one run."""
-        self._handle, self._slots, self._monitor = handle, slots, monitor
-        self._notice, self._stopper = notice, stopper
-        self._expired_numbers: set[int] = set()
-        self._stop_deadline: float | None = None
+    handle: DirectorHandle
+    slots: SlotPlanner
+    monitor: HeartbeatMonitor
+    notice: StopNotice
+    stopper: DirectedStopper
+    _expired_numbers: set[int] = field(default_factory=set, init=False)
+    _stop_deadline: float | None = field(default=None, init=False)
 
     def _advance_stop(self, trials: list[Any]) -> None:
         """Tell the workers to end; end the run when they have, and kill the others after 5 s.
@@ -271,7 +240,7 @@ class DirectedCallback(tune.Callback):
         trained again.
         """
         if self._stop_deadline is None:
-            self._notice.publish()
+            self.notice.publish()
             self._stop_deadline = time.monotonic() + STOP_SECONDS
         actors = [
             actor
@@ -282,19 +251,19 @@ class DirectedCallback(tune.Callback):
             return
         for actor in actors:
             ray.kill(actor)
-        self._stopper.has_ended = True
+        self.stopper.has_ended = True
 
     def on_step_begin(self, iteration: int, trials: list[Any], **info: object) -> None:
         """Kill the workers whose heartbeat expired. Tune calls this about ten times a second.
 
         Raises StudyError when this driver lost the study or its storage was deleted.
         """
-        self._handle.check_node()
-        self._handle.director.check()
-        if self._handle.is_stopping:
+        self.handle.watch.check()
+        self.handle.director.check()
+        if self.handle.stop.is_set:
             self._advance_stop(trials)
-        for expired in self._monitor.find_expired_trials():
-            self._monitor.remove(expired)
+        for expired in self.monitor.find_expired_trials():
+            self.monitor.remove(expired)
             # The number of a resumed trial occurs several times; its last run is the live one.
             trial = [trial for trial in trials if _get_number(trial) == expired][-1]
             if actor := trial.temporary_state.ray_actor:
@@ -303,51 +272,51 @@ class DirectedCallback(tune.Callback):
                 ray.kill(actor)
 
     def _describe_expiry(self) -> str:
-        return f"its worker sent no report for {self._monitor.timeout_seconds:,.0f} s"
+        return f"its worker sent no report for {self.monitor.timeout_seconds:,.0f} s"
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: object) -> None:
         """A worker starts the trial."""
         number = _get_number(trial)
-        self._monitor.start(number)
+        self.monitor.start(number)
         self._expired_numbers.discard(number)
-        self._handle.director.on_started(number)
+        self.handle.director.on_started(number)
 
     def on_trial_result(
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: object
     ) -> None:
         """Progress resets the count of failures: a trial of days may lose many nodes."""
-        if self._monitor.record_heartbeat(_get_number(trial), result["tokens"]):
+        if self.monitor.record_heartbeat(_get_number(trial), result["tokens"]):
             trial.run_metadata.num_failures = 0
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: object) -> None:
         """The trial ended or was stopped, unless a stop of the run or a fault has left it open."""
         number = _get_number(trial)
-        self._monitor.remove(number)
-        if number in self._handle.cut_off:
+        self.monitor.remove(number)
+        if number in self.handle.cut_off:
             return
         if (fault := trial.last_result["environment_fault"]) is not None:
-            self._slots.rest(trial.last_result["node_id"])
-            self._handle.director.on_environment_fault(number, fault)
+            self.slots.rest(trial.last_result["node_id"])
+            self.handle.director.on_environment_fault(number, fault)
         else:
-            self._handle.director.on_ended(number)
+            self.handle.director.on_ended(number)
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: object) -> None:
         """The trial failed more often than it is retried, unless its worker ended with Ray."""
-        self._handle.check_node()
+        self.handle.watch.check()
         number = _get_number(trial)
-        self._monitor.remove(number)
+        self.monitor.remove(number)
         if self._stop_deadline is not None:
             return
         expired = number in self._expired_numbers
         cause = self._describe_expiry() if expired else read_last_failure(trial.error_file)
         detail = f"failed {MAX_RETRIES + 1} times, last because {cause}"
-        self._handle.director.on_crashed(number, TrialEnd(reason=StopReason.WORKER_LOST, detail=detail))
+        self.handle.director.on_crashed(number, TrialEnd(reason=StopReason.WORKER_LOST, detail=detail))
 
     def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: object) -> None:
         """The trial's worker failed; another one will run the trial."""
-        self._monitor.remove(_get_number(trial))
+        self.monitor.remove(_get_number(trial))
         if self._stop_deadline is None:
-            self._handle.director.on_worker_lost(_get_number(trial))
+            self.handle.director.on_worker_lost(_get_number(trial))
 
 
 def _get_number(trial: Any) -> int:

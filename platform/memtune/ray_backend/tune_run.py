@@ -11,21 +11,11 @@ from pathlib import Path
 
 from ray import tune
 
+from memtune.ray_backend import tune_adapters as adapters
 from memtune.ray_backend.cluster_nodes import SlotPlanner
 from memtune.ray_backend.compatibility import forward_no_variables, raise_callback_errors
 from memtune.ray_backend.node_watch import watch_node
 from memtune.ray_backend.trial_actor import StopNotice, TrialActor, request_resources
-from memtune.ray_backend.tune_adapters import (
-    MAX_RETRIES,
-    DirectedCallback,
-    DirectedSearcher,
-    DirectedStopper,
-    DirectorHandle,
-    ForgetfulScheduler,
-    HeartbeatMonitor,
-    SilentProgress,
-    SilentReporter,
-)
 from memtune.studies.executor import ExecutorRun
 
 TUNE_SETTINGS = {
@@ -56,14 +46,15 @@ def run_trials(run: ExecutorRun, folder: Path) -> None:
     ):
         watch.check()
         slots = SlotPlanner(run.resources.cpus_per_trial, run.average_gpus, run.resources.max_concurrent)
-        handle = DirectorHandle(run.director, run.make_assignment, run.stop, watch)
-        stopper = DirectedStopper(handle)
-        monitor = HeartbeatMonitor(run.resources.report_timeout)
+        handle = adapters.DirectorHandle(run.director, run.make_assignment, run.stop, watch)
+        stopper = adapters.DirectedStopper(handle)
+        monitor = adapters.HeartbeatMonitor(run.resources.report_timeout)
+        callback = adapters.DirectedCallback(handle, slots, monitor, notice, stopper)
         tune.Tuner(
             tune.with_resources(TrialActor, request_resources),
             tune_config=tune.TuneConfig(
-                search_alg=DirectedSearcher(handle, slots, notice.key),
-                scheduler=ForgetfulScheduler(),  # type: ignore[no-untyped-call]
+                search_alg=adapters.DirectedSearcher(handle, slots, notice.key),
+                scheduler=adapters.ForgetfulScheduler(),  # type: ignore[no-untyped-call]
                 num_samples=-1,
                 reuse_actors=True,
                 trial_name_creator=lambda trial: str(trial.trial_id),
@@ -72,12 +63,12 @@ def run_trials(run: ExecutorRun, folder: Path) -> None:
             run_config=tune.RunConfig(
                 name="trials",
                 storage_path=scratch,
-                callbacks=[DirectedCallback(handle, slots, monitor, notice, stopper), SilentProgress()],
+                callbacks=[callback, adapters.SilentProgress()],
                 stop=stopper,
                 checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
-                failure_config=tune.FailureConfig(max_failures=MAX_RETRIES),
+                failure_config=tune.FailureConfig(max_failures=adapters.MAX_RETRIES),
                 verbose=0,
-                progress_reporter=SilentReporter(),
+                progress_reporter=adapters.SilentReporter(),
             ),
         ).fit()
     # Tune's objects call Ray when they are collected, which fails if Ray has been shut down before.

@@ -7,6 +7,7 @@ import pytest
 from ray.tune.search import Searcher
 
 from memtune.ray_backend.cluster_nodes import SlotPlanner
+from memtune.ray_backend.node_watch import NodeWatch
 from memtune.ray_backend.trial_actor import StopNotice
 from memtune.ray_backend.tune_adapters import (
     DirectedCallback,
@@ -32,7 +33,8 @@ TUNE_TRIAL = SimpleNamespace(trial_id="a", config={"number": 3}, error_file=None
 
 def make_handle(director, *, is_stopping: bool = False) -> DirectorHandle:
     """A handle of a run that may be stopping."""
-    return DirectorHandle(director, stop=StopRequest(lambda: is_stopping))
+    stop, watch = StopRequest(lambda: is_stopping), create_autospec(NodeWatch, instance=True)
+    return DirectorHandle(director, create_autospec(lambda trial: None), stop, watch)
 
 
 def make_result(report: WorkerReport) -> dict[str, object]:
@@ -80,6 +82,6 @@ def test_the_search_is_finished_once_no_paused_trial_may_continue(may_start_late
     director = create_autospec(Director, instance=True)
     director.take_next_trial.return_value = None
     director.may_start_later = may_start_later
-    handle = DirectorHandle(director, create_autospec(lambda trial: None))
-    searcher = DirectedSearcher(handle, create_autospec(SlotPlanner, instance=True), "stop")
+    slots = create_autospec(SlotPlanner, instance=True)
+    searcher = DirectedSearcher(make_handle(director), slots, "stop")
     assert searcher.suggest("a") == (None if may_start_later else Searcher.FINISHED)
