@@ -24,16 +24,8 @@ os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
 import ray
 
 from memtune.errors import StudyError
-from memtune.ray_backend.compatibility import (
-    import_dashboard_modules,
-    is_start_timeout,
-    leave_stop_signals,
-    make_job_config,
-    reset_token_cache,
-    set_environment,
-    start_instance,
-    use_lean_node,
-)
+from memtune.ray_backend import compatibility
+from memtune.ray_backend.compatibility import set_environment
 from memtune.ray_backend.instance_cleanup import RUN_FOLDER_VARIABLE
 from memtune.ray_backend.run_folder import open_run_folder
 from memtune.retry import Backoff, retry
@@ -50,7 +42,7 @@ HTTP2_START = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 
 """What a client of gRPC sends first. The answer of the head of a cluster begins with its settings."""
 SETTINGS_FRAME = 4
 
-import_dashboard_modules()
+compatibility.import_dashboard_modules()
 
 
 @contextmanager
@@ -65,13 +57,13 @@ def run_local_instance(folder: Path, cores: int | None, **options: Any) -> Itera
 
     def start() -> None:
         ray.shutdown()  # what is left of an attempt before
-        start_instance(folder / "ray", cores, **options)
+        compatibility.start_instance(folder / "ray", cores, **options)
 
     with use_private_token(folder):
         try:
             variables = {RUN_FOLDER_VARIABLE: str(folder), "PYTHONSAFEPATH": "1"}
-            with use_lean_node(), set_environment(variables), start_processes_without(SIGHUP):
-                retry(start, is_start_timeout, Backoff(1.0, 1.0).next_pause, RETRY_SECONDS)
+            with compatibility.use_lean_node(), set_environment(variables), start_processes_without(SIGHUP):
+                retry(start, compatibility.is_start_timeout, Backoff(1.0, 1.0).next_pause, RETRY_SECONDS)
             yield
         finally:
             ray.shutdown()
@@ -88,11 +80,11 @@ def use_private_token(folder: Path) -> Iterator[None]:
     with os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, OWNER_ONLY_MODE), "w") as file:
         file.write(secrets.token_hex(32))
     with set_environment({"RAY_AUTH_TOKEN_PATH": str(path), "RAY_AUTH_TOKEN": None, "RAY_AUTH_MODE": None}):
-        reset_token_cache()
+        compatibility.reset_token_cache()
         try:
             yield
         finally:
-            reset_token_cache()
+            compatibility.reset_token_cache()
 
 
 def protect_default_token(home: Path) -> None:
@@ -132,11 +124,12 @@ def connect_ray(
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
     protect_default_token(Path.home())
     target = address or os.environ.get("RAY_ADDRESS") or "local"
-    options = {"log_to_driver": False, "logging_level": logging.ERROR, "job_config": make_job_config()}
+    job_config = compatibility.make_job_config()
+    options = {"log_to_driver": False, "logging_level": logging.ERROR, "job_config": job_config}
     with ExitStack() as connection:
         folder = connection.enter_context(open_run_folder())
         try:
-            with keep_handlers(), leave_stop_signals():
+            with keep_handlers(), compatibility.leave_stop_signals():
                 if target == "local":
                     connection.enter_context(run_local_instance(folder, trials and cpus * trials, **options))
                 else:

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 import pytest
 
 from memtune.errors import StudyError
-from memtune.ray_backend import ray_connection
+from memtune.ray_backend import compatibility, ray_connection
 from memtune.ray_backend.ray_connection import connect_ray
 
 
@@ -42,6 +42,6 @@ def test_a_private_instance_has_the_cores_of_its_trials_as_far_as_the_machine_ha
 ) -> None:
     started: list[int] = []
     monkeypatch.setattr(os, "cpu_count", lambda: 8)
-    monkeypatch.setattr(ray_connection, "start_instance", lambda folder, cores, **_: started.append(cores))
+    monkeypatch.setattr(compatibility, "start_instance", lambda folder, cores, **_: started.append(cores))
     with connect_ray("local", 2, trials):
         assert started == [cores]

@@ -12,21 +12,10 @@ from pathlib import Path
 
 from memtune.errors import ClusterError, ConfigurationError
 from memtune.number_format import format_count
+from memtune.ray_backend.clusters import ray_commands
 from memtune.ray_backend.clusters.cluster_check import Versions, collect_findings
 from memtune.ray_backend.clusters.cluster_file import ClusterFile, Finding, load_cluster
 from memtune.ray_backend.clusters.compatibility import ClusterConfigError, complete_cluster_config
-from memtune.ray_backend.clusters.ray_commands import (
-    build_head_command,
-    build_ray_command,
-    build_ray_environment,
-    build_stop_workers_command,
-    build_up_command,
-    build_workers_command,
-    describe_changed_head_key,
-    describe_changed_worker_key,
-    find_refused_hosts,
-    forget_host_keys,
-)
 from memtune.ray_backend.clusters.token_file import ensure_token, find_token_file
 from memtune.values import Value
 
@@ -55,10 +44,10 @@ def query_status(cluster: ClusterFile) -> ClusterStatus:
 
     Raises HostKeyError when the head's host key changed, ClusterError when the head does not answer.
     """
-    command = [*build_ray_command(cluster, "exec"), "RAY_AUTH_MODE=token ray status"]
+    command = [*ray_commands.build_ray_command(cluster, "exec"), "RAY_AUTH_MODE=token ray status"]
     done = _run(command, cluster, capture=True)
-    if refused := find_refused_hosts(done.stdout + done.stderr):
-        raise describe_changed_head_key(cluster, refused[0])
+    if refused := ray_commands.find_refused_hosts(done.stdout + done.stderr):
+        raise ray_commands.describe_changed_head_key(cluster, refused[0])
     if done.returncode:
         raise ClusterError(f"the head of {cluster.path} does not answer: {_extract_failure_reason(done)}")
     report = extract_status_report(done.stdout)
@@ -134,7 +123,7 @@ def launch_cluster(
     running = _is_head_up(cluster)
     if running:
         on_progress("the head is already up; its jobs continue")
-    if _run(build_up_command(cluster, yes, restart=not running), cluster).returncode:
+    if _run(ray_commands.build_up_command(cluster, yes, restart=not running), cluster).returncode:
         raise ClusterError("ray up failed; the reason is in its output above")
     return _wait_for_nodes(cluster, timeout_seconds, on_progress)
 
@@ -146,7 +135,7 @@ def forward_dashboard(path: Path, port: int) -> None:
     """
     cluster = load_cluster(path)
     _check_head_key(cluster)
-    if _run(build_ray_command(cluster, "dashboard", "--port", str(port)), cluster).returncode:
+    if _run(ray_commands.build_ray_command(cluster, "dashboard", "--port", str(port)), cluster).returncode:
         raise ClusterError(
             f"no connection to the job server of {path}; the reason is above; check that the cluster is up "
             f"(memtune cluster status {path}) and that port {port} is free (--port names another)"
@@ -160,10 +149,10 @@ def stop_cluster(path: Path, *, yes: bool) -> None:
     """
     cluster = load_cluster(path)
     _check_head_key(cluster)
-    if _run(build_ray_command(cluster, "down", yes=yes), cluster).returncode:
+    if _run(ray_commands.build_ray_command(cluster, "down", yes=yes), cluster).returncode:
         raise ClusterError("ray down failed; nodes may still run: check the list of your provider")
-    forget_host_keys(cluster)
-    stop = build_stop_workers_command(cluster)
+    ray_commands.forget_host_keys(cluster)
+    stop = ray_commands.build_stop_workers_command(cluster)
     if stop and _run(stop, cluster).returncode:
         raise ClusterError(
             "the head is down; a worker named above did not answer: run `ray stop` on it when it is up again"
@@ -181,9 +170,9 @@ def _check_head_key(cluster: ClusterFile) -> None:
     Reason: `ray up` would retry the connection for 15 minutes.
     """
     if cluster.is_on_premises:
-        done = _run(build_head_command(cluster, "true"), cluster, capture=True)
-        if refused := find_refused_hosts(done.stderr):
-            raise describe_changed_head_key(cluster, refused[0])
+        done = _run(ray_commands.build_head_command(cluster, "true"), cluster, capture=True)
+        if refused := ray_commands.find_refused_hosts(done.stderr):
+            raise ray_commands.describe_changed_head_key(cluster, refused[0])
 
 
 def _check_worker_keys(cluster: ClusterFile) -> None:
@@ -191,9 +180,9 @@ def _check_worker_keys(cluster: ClusterFile) -> None:
 
     Reason: the autoscaler on the head retries the connection forever.
     """
-    command = build_workers_command(cluster, "true")
-    if command and (refused := find_refused_hosts(_run(command, cluster, capture=True).stderr)):
-        raise describe_changed_worker_key(cluster, refused)
+    command = ray_commands.build_workers_command(cluster, "true")
+    if command and (refused := ray_commands.find_refused_hosts(_run(command, cluster, capture=True).stderr)):
+        raise ray_commands.describe_changed_worker_key(cluster, refused)
 
 
 def _is_head_up(cluster: ClusterFile) -> bool:
@@ -234,7 +223,7 @@ def _run(
     return subprocess.run(
         command,
         cwd=cluster.folder,
-        env=build_ray_environment(cluster),
+        env=ray_commands.build_ray_environment(cluster),
         capture_output=capture,
         encoding="utf-8",
         errors="replace",

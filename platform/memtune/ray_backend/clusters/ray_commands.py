@@ -34,14 +34,6 @@ def find_known_hosts_file(cluster: ClusterFile) -> Path:
     return Path.home() / ".memtune" / f"known_hosts_{re.sub(r'[^A-Za-z0-9_.-]', '_', cluster.name)}"
 
 
-def build_ssh_environment(cluster: ClusterFile) -> dict[str, str]:
-    """Variables with which `ssh` verifies host keys, for commands that find it on PATH."""
-    return {
-        "PATH": f"{SSH_FOLDER}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
-        "MEMTUNE_KNOWN_HOSTS": str(find_known_hosts_file(cluster)),
-    }
-
-
 def find_refused_hosts(output: str) -> list[str]:
     """The hosts that ssh refused because their key changed, in the output of commands that use it."""
     return sorted(set(REFUSED_HOST.findall(output)))
@@ -123,8 +115,13 @@ def build_ray_environment(cluster: ClusterFile) -> dict[str, str]:
 
     Ray's commands run in the folder of the cluster file, and take no modules from it.
     """
-    version = {"RAY_UP_enable_autoscaler_v2": "0"} if cluster.is_on_premises else {}
-    return {**os.environ, **build_ssh_environment(cluster), **version, "PYTHONSAFEPATH": "1"}
+    return {
+        **os.environ,
+        "PATH": f"{SSH_FOLDER}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
+        "MEMTUNE_KNOWN_HOSTS": str(find_known_hosts_file(cluster)),
+        **({"RAY_UP_enable_autoscaler_v2": "0"} if cluster.is_on_premises else {}),
+        "PYTHONSAFEPATH": "1",
+    }
 
 
 def describe_changed_head_key(cluster: ClusterFile, host: str) -> HostKeyError:

@@ -12,7 +12,7 @@ import pytest
 from memtune.ray_backend.clusters import load_cluster
 from memtune.ray_backend.clusters.ray_commands import (
     SSH_FOLDER,
-    build_ssh_environment,
+    build_ray_environment,
     find_known_hosts_file,
     find_refused_hosts,
     forget_host_keys,
@@ -34,8 +34,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_options_of_the_ssh_program_precede_those_of_ray(write: Write) -> None:
     cluster = load_cluster(write("onprem", lambda config: None))
     command = ["ssh", "-G", "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "host"]
-    environment = {**os.environ, **build_ssh_environment(cluster)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        command, env=build_ray_environment(cluster), capture_output=True, text=True, check=True
+    )
     options = dict(line.split(" ", 1) for line in done.stdout.splitlines())
     assert options["stricthostkeychecking"] == "accept-new"
     assert options["userknownhostsfile"] == str(find_known_hosts_file(cluster))
