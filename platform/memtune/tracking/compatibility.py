@@ -101,15 +101,11 @@ def build_server_environment(store_uri: str, artifact_folder: Path, port: int) -
     }
 
 
-def format_shared_view_tag(name: str) -> str:
-    """The experiment tag that holds a table's columns, order, filter and charts.
+SHARED_VIEW_TAG = "mlflow.sharedViewState."
+"""Followed by its name: the experiment tag that holds a table's columns, order, filter and charts.
 
-    Reason: a link can open a prepared table only through a shared view. Fallback: the page opens
-    with MLflow's own columns.
-    """
-    return f"mlflow.sharedViewState.{name}"
-
-
+Reason: a link can open a prepared table only through a shared view. Fallback: the page opens with MLflow's
+own columns."""
 KNOWN_VIEW_VERSIONS = ("3.17.",)
 """Starts of the MLflow versions whose pages are known to read named views with charts."""
 MAX_VIEW_CHARACTERS = 5000
@@ -149,12 +145,12 @@ def build_charts(
     see `encode_shared_view`.
     """
     section, wide_section = "memtune-charts", "memtune-parameters"
+    shared = {"metricSectionId": section, "isGenerated": False, "deleted": False, "runsCountToCompare": 100}
     # With every setting that the pages write for one.
     lines = {
         "type": "LINE",
         "uuid": "memtune-validation",
         "displayName": f"Validation {objective} by tokens ({objective.direction} is better)",
-        "runsCountToCompare": 100,
         "metricKey": f"valid_{objective}",
         "selectedMetricKeys": [f"valid_{objective}"],
         "lineSmoothness": 0,
@@ -168,30 +164,22 @@ def build_charts(
         "useGlobalXaxisKey": False,
         "useGlobalLineSmoothing": True,
     }
-    charts: list[dict[str, object]] = [lines]
-    charts.append(
-        {
-            "type": "SCATTER",
-            "uuid": "memtune-size",
-            "displayName": f"Best validation {objective} by number of parameters",
-            "runsCountToCompare": 100,
-            "xaxis": {"key": size_parameter, "type": "PARAM"},
-            "yaxis": {"key": ranking_metric, "type": "METRIC"},
-        }
-    )
-    if searched:
-        charts.append(
-            {
-                "type": "PARALLEL",
-                "metricSectionId": wide_section,
-                "uuid": "memtune-searched",
-                "displayName": f"Searched parameters and best validation {objective}",
-                "runsCountToCompare": 100,
-                "selectedParams": list(searched),
-                "selectedMetrics": [ranking_metric],
-                "showAllRuns": True,
-            }
-        )
+    sizes = {
+        "type": "SCATTER",
+        "uuid": "memtune-size",
+        "displayName": f"Best validation {objective} by number of parameters",
+        "xaxis": {"key": size_parameter, "type": "PARAM"},
+        "yaxis": {"key": ranking_metric, "type": "METRIC"},
+    }
+    parameters = {
+        "type": "PARALLEL",
+        "metricSectionId": wide_section,
+        "uuid": "memtune-searched",
+        "displayName": f"Searched parameters and best validation {objective}",
+        "selectedParams": list(searched),
+        "selectedMetrics": [ranking_metric],
+        "showAllRuns": True,
+    }
     sections = [
         _describe_section(section, "memtune", is_open=True, columns=2),
         # In a narrower chart, the names of the axes cover each other.
@@ -199,9 +187,8 @@ def build_charts(
         _describe_section("memtune-model", "Model metrics"),
         _describe_section("memtune-system", "System metrics"),
     ]
-    shared = {"metricSectionId": section, "isGenerated": False, "deleted": False}
     return {
-        "compareRunCharts": [{**shared, **chart} for chart in charts],
+        "compareRunCharts": [shared | chart for chart in (lines, sizes, *([parameters] if searched else []))],
         "compareRunSections": sections,
         "runsHiddenMode": "SHOW_ALL",
         "isAccordionReordered": True,

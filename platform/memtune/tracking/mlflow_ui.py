@@ -66,7 +66,6 @@ def _is_listening(port: int) -> bool:
 
 
 ADDRESS_FILE = "ui-address.txt"
-TOKEN_BYTES = 32
 END_SECONDS = 10.0
 """Seconds in which the server closes the connections of browsers."""
 
@@ -104,7 +103,7 @@ def serve_pages(port: int = 5000, settings: Settings | None = None) -> Iterator[
     check_type("port", port, int, "the number of a port on this machine, such as 5000")
     tracking_uri = Settings.resolve(settings).tracking_uri
     database = require_database(tracking_uri)
-    token = secrets.token_urlsafe(TOKEN_BYTES)
+    token = secrets.token_urlsafe(32)
     server = start_server(tracking_uri, port, token)
     pages = ServedPages(server, f"http://127.0.0.1:{port}", token, database.parent / ADDRESS_FILE)
     try:

@@ -81,9 +81,7 @@ def link_corpus(
         suffix = "-" + re.sub(r"[^\w.]+", "-", named).strip("-") if named else ""
         views = _build_views(kept, {tag: value for tag, value in conditions.items() if value}, tracking_uri)
         for name, value in views.items():
-            client.set_experiment_tag(
-                experiment_id, compatibility.format_shared_view_tag(name + suffix), value
-            )
+            client.set_experiment_tag(experiment_id, compatibility.SHARED_VIEW_TAG + name + suffix, value)
     address = (pages_url or (tracking_uri if is_server(tracking_uri) else LOCAL_PAGES_URL)).rstrip("/")
     trials, families = quote(f"memtune{suffix}"), quote(f"memtune-families{suffix}")
     return CorpusPages(
