@@ -110,7 +110,10 @@ def _load_version(
     name: str, settings: Settings, device: str, trust_code: bool
 ) -> tuple[DownloadedModel, Model, TrialConfig]:
     found = load_registered(settings.tracking_uri, name, settings.home / "models")
-    model = found.run_with_sources(lambda: load_model(found.folder, str(open_device(device))), trust_code)
+    sources = {source.digest: source for source in found.sources}
+    model = run_with_sources(
+        lambda: load_model(found.folder, str(open_device(device))), sources.get, found.version.uri, trust_code
+    )
     place = f"{found.version.uri}: the configuration on its card"
     return found, model, parse(TrialConfig, found.card.result.configuration, place)
 

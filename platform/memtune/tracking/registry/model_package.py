@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,15 +20,14 @@ from safetensors import SafetensorError, safe_open
 
 from memtune.errors import TrackingError
 from memtune.objective import Objective
-from memtune.plugins import PluginSource, parse_sources, run_with_sources
+from memtune.plugins import PluginSource, parse_sources
 from memtune.seed_statistics import Estimate
 from memtune.storage.digests import hash_file
 from memtune.storage.local_files import open_scratch_folder
 from memtune.tracking.code_version import read_code_version
 from memtune.tracking.home_artifacts import find_local_folder
 from memtune.tracking.mlflow_connection import open_store
-from memtune.tracking.registry import model_versions
-from memtune.tracking.registry.model_versions import RegisteredVersion
+from memtune.tracking.registry.model_versions import RegisteredVersion, find_version
 from memtune.tracking.registry.text_rules import TextRules
 from memtune.values import Value
 
@@ -36,8 +35,6 @@ if TYPE_CHECKING:
     from mlflow.models import Model
     from mlflow.tracking import MlflowClient
 
-
-T = TypeVar("T")
 V = TypeVar("V", bound=Value)
 
 SCHEMA_VERSION = 4
@@ -262,11 +259,6 @@ def read_sources(folder: Path) -> tuple[PluginSource, ...]:
     return parse_sources(path.read_bytes(), str(path)) if path.exists() else ()
 
 
-def digest_card(folder: Path) -> str:
-    """The SHA-256 of the card, which stands for the whole package."""
-    return hash_file(folder / CARD_FILE)
-
-
 @dataclass(frozen=True)
 class DownloadedModel:
     """A version on this machine; the files in `folder` match their digests."""
@@ -280,14 +272,6 @@ class DownloadedModel:
     sources: tuple[PluginSource, ...] = ()
     """The sources of what is not built in; text, which is executed with consent only."""
 
-    def run_with_sources(self, action: Callable[[], T], trust_code: bool) -> T:
-        """The result of an action that builds the model, with the package's sources if the user trusts them.
-
-        Raises PluginError that names the file and its digest without `trust_code`.
-        """
-        by_digest = {source.digest: source for source in self.sources}
-        return run_with_sources(action, by_digest.get, self.version.uri, trust_code)
-
 
 def load_registered(tracking_uri: str, uri: str, cache: Path) -> DownloadedModel:
     """The model behind `models:/ptb@champion` or `models:/ptb/3`, downloaded into `cache` if it is not there.
@@ -296,7 +280,7 @@ def load_registered(tracking_uri: str, uri: str, cache: Path) -> DownloadedModel
     TrackingError for an unknown name, an altered file or a store that does not answer.
     """
     with open_store(tracking_uri) as client:
-        version = model_versions.find_version(client, uri)
+        version = find_version(client, uri)
         folder = cache / version.content
         if not folder.is_dir():
             _download(client, tracking_uri, version, folder)
@@ -308,7 +292,7 @@ def load_registered(tracking_uri: str, uri: str, cache: Path) -> DownloadedModel
 def _verify_package(folder: Path, version: RegisteredVersion) -> ModelCard:
     """The card of a package, after checking it against the registry and the other files against the card."""
     card = check_package(folder)
-    if digest_card(folder) != version.content:
+    if hash_file(folder / CARD_FILE) != version.content:
         raise TrackingError(f"{folder / CARD_FILE} is not the card that {version.uri} was registered with")
     return card
 

@@ -21,16 +21,12 @@ from typing import TYPE_CHECKING
 from memtune.errors import TrackingError
 from memtune.plugins import PluginSource
 from memtune.seed_statistics import Estimate
+from memtune.storage.digests import hash_file
 from memtune.storage.local_files import open_scratch_folder
 from memtune.tracking.mlflow_connection import make_experiment_name, open_store, retry_while_unavailable
 from memtune.tracking.registry import model_versions
-from memtune.tracking.registry.model_package import ModelResult, digest_card, write_run_package
-from memtune.tracking.registry.model_versions import (
-    CHAMPION_ALIAS,
-    FAMILY_ALIAS,
-    RegisteredVersion,
-    make_label_suffix,
-)
+from memtune.tracking.registry.model_package import CARD_FILE, ModelResult, write_run_package
+from memtune.tracking.registry.model_versions import CHAMPION_ALIAS, RegisteredVersion
 from memtune.tracking.registry.text_rules import TextRules
 from memtune.tracking.runs import run_store, run_tags
 from memtune.tracking.runs.run_store import RunKey
@@ -92,9 +88,10 @@ def _register(
     corpus = make_experiment_name(result.corpus)
     main = model_versions.find_by_alias(client, corpus, CHAMPION_ALIAS)
     # The aliases of the main label, which was registered first, have no suffix.
-    suffix = "" if main is None or main.protocol == result.label else make_label_suffix(result.label)
-    family = str(result.configuration["model"]["family"])
-    aliases = [*([CHAMPION_ALIAS + suffix] if as_champion else []), f"{FAMILY_ALIAS}-{family}{suffix}"]
+    is_main = main is None or main.protocol == result.label
+    suffix = "" if is_main else model_versions.make_label_suffix(result.label)
+    family_alias = f"{model_versions.FAMILY_ALIAS}-{result.configuration['model']['family']}{suffix}"
+    aliases = [*([CHAMPION_ALIAS + suffix] if as_champion else []), family_alias]
     holders = {alias: model_versions.find_by_alias(client, corpus, alias) for alias in aliases}
     refusals = {alias: _explain_refusal(holders[alias], result) for alias in aliases}
     open_aliases = [alias for alias in aliases if refusals[alias] is None]
@@ -146,7 +143,7 @@ def _upload(
     run = runs[0]
     with open_scratch_folder() as folder:
         write(folder, run.info.run_id)
-        content = digest_card(folder)
+        content = hash_file(folder / CARD_FILE)
         model = _log_model(client, run, result, content, folder)
     estimate = result.estimate or Estimate(cost=result.cost)
     same = {"corpus", "corpus_digest", "objective", "cost", "study", "trial", "trial_cost", "parameters"}
