@@ -22,22 +22,8 @@ from memtune.retry import Backoff, retry
 from memtune.settings import bypass_proxy_for_loopback, explain_proxy
 from memtune.storage.local_files import open_scratch_folder
 from memtune.storage.uris import SQLITE_PREFIX, find_path, make_path_uri
-from memtune.tracking.compatibility import (
-    DATABASE_LOGGER,
-    DATABASE_REFUSAL_CODE,
-    EXPERIMENT_KIND,
-    EXPERIMENT_KIND_TAG,
-    is_unreachable,
-    iterate_causes,
-    load_client_class,
-    register_repository,
-)
-from memtune.tracking.home_artifacts import (
-    SERVER_SCHEMES,
-    make_locations_relative,
-    make_relative_location,
-    open_repository,
-)
+from memtune.tracking import compatibility, home_artifacts
+from memtune.tracking.compatibility import EXPERIMENT_KIND_TAG, iterate_causes
 
 if TYPE_CHECKING:
     from mlflow.entities import Experiment
@@ -56,6 +42,7 @@ PERMANENT_ERROR_CODES = {
 }
 FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.1, 5.0
 """Seconds between two attempts to reach an unavailable store."""
+NOT_FOUND_CODES = {"RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"}
 ACCESS_DENIED_CODES = {"UNAUTHENTICATED", "PERMISSION_DENIED", "CUSTOMER_UNAUTHORIZED"}
 
 REBUILD_HINT = (
@@ -91,14 +78,18 @@ def connect(tracking_uri: str) -> "MlflowClient":
     Raises TrackingError for a URI that is neither http(s) nor a database, and for a file that is
     not a database of this version of MLflow.
     """
-    _configure_mlflow()
+    bypass_proxy_for_loopback()
+    for name, value in _ENVIRONMENT_DEFAULTS.items():
+        os.environ.setdefault(name, value)
+    logging.getLogger("alembic").setLevel(logging.WARNING)
+    logging.getLogger(compatibility.DATABASE_LOGGER).setLevel(logging.CRITICAL)
     path = find_sqlite_path(tracking_uri)
     if path is not None and path.exists():
         check_sqlite_file(path)
     with pause_gc():
-        client_class = load_client_class()
-    for scheme in SERVER_SCHEMES:
-        register_repository(scheme, open_repository)
+        client_class = compatibility.load_client_class()
+    for scheme in home_artifacts.SERVER_SCHEMES:
+        compatibility.register_repository(scheme, home_artifacts.open_repository)
     try:
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -106,7 +97,7 @@ def connect(tracking_uri: str) -> "MlflowClient":
         with nullcontext() if path is None else FileLock(f"{path}.lock"):
             if path is not None:
                 _create_sqlite_file(path, client_class)
-                make_locations_relative(path)
+                home_artifacts.make_locations_relative(path)
             return client_class(tracking_uri, registry_uri=tracking_uri)
     except PermissionError as error:
         raise TrackingError(f"cannot use {error.filename}: {error.strerror}; {OWNER_HINT}") from None
@@ -172,14 +163,6 @@ def summarize_error(error: BaseException) -> str:
     return f"{first} {others[-1]}" if others and first.endswith(":") else first
 
 
-def _configure_mlflow() -> None:
-    bypass_proxy_for_loopback()
-    for name, value in _ENVIRONMENT_DEFAULTS.items():
-        os.environ.setdefault(name, value)
-    logging.getLogger("alembic").setLevel(logging.WARNING)
-    logging.getLogger(DATABASE_LOGGER).setLevel(logging.CRITICAL)
-
-
 def find_sqlite_path(tracking_uri: str) -> Path | None:
     """The file behind a sqlite URI, or None for any other store."""
     return find_path(tracking_uri, SQLITE_PREFIX)
@@ -200,7 +183,7 @@ def check_tracking(tracking_uri: str) -> None:
                 "~/.mlflow/credentials (mode 0600), or set MLFLOW_TRACKING_TOKEN to the token of `memtune ui`"
                 f"{explain_proxy(tracking_uri)}"
             ) from None
-        if is_unreachable(error):
+        if compatibility.is_unreachable(error):
             raise TrackingError(
                 f"no tracking server answers at {tracking_uri}; start it (`memtune ui` starts one on this "
                 "machine), correct MLFLOW_TRACKING_URI, or unset it to record in a file"
@@ -245,6 +228,18 @@ def open_store(tracking_uri: str) -> Iterator["MlflowClient"]:
         yield client
 
 
+def find_or_none(request: Callable[[], T]) -> T | None:
+    """The answer to a request for one entry; None where the store has no such entry."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        return request()
+    except MlflowException as error:
+        if error.error_code in NOT_FOUND_CODES:
+            return None
+        raise
+
+
 def read_pages(read_page: "Callable[[str | None], PagedList[T]]") -> list[T]:
     """All entries of a search, whose pages are read by the token of the page before."""
     page = read_page(None)
@@ -283,7 +278,7 @@ def is_database_refusal(error: Exception) -> bool:
     """
     from mlflow.exceptions import MlflowException
 
-    return isinstance(error, MlflowException) and error.error_code == DATABASE_REFUSAL_CODE
+    return isinstance(error, MlflowException) and error.error_code == compatibility.DATABASE_REFUSAL_CODE
 
 
 def make_experiment_name(corpus: str) -> str:
@@ -306,8 +301,8 @@ def ensure_experiment(client: "MlflowClient", tracking_uri: str, corpus: str) ->
     """
     found = client.get_experiment_by_name(corpus)
     if found is None:
-        location = make_relative_location(corpus) if find_sqlite_path(tracking_uri) else None
-        tags = {EXPERIMENT_KIND_TAG: EXPERIMENT_KIND}
+        location = home_artifacts.make_relative_location(corpus) if find_sqlite_path(tracking_uri) else None
+        tags = {EXPERIMENT_KIND_TAG: compatibility.EXPERIMENT_KIND}
         return client.create_experiment(corpus, artifact_location=location, tags=tags)
     if found.lifecycle_stage == "deleted":
         client.restore_experiment(found.experiment_id)
@@ -318,4 +313,5 @@ def ensure_experiment(client: "MlflowClient", tracking_uri: str, corpus: str) ->
 def set_experiment_kind(client: "MlflowClient", experiment: "Experiment") -> None:
     """Let MLflow's pages show an experiment as machine learning, unless it has a kind already."""
     if not experiment.tags.get(EXPERIMENT_KIND_TAG):
-        client.set_experiment_tag(experiment.experiment_id, EXPERIMENT_KIND_TAG, EXPERIMENT_KIND)
+        kind = compatibility.EXPERIMENT_KIND
+        client.set_experiment_tag(experiment.experiment_id, EXPERIMENT_KIND_TAG, kind)

@@ -12,7 +12,7 @@ from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT
 
 from memtune.errors import TrackingError
 from memtune.tracking import CorpusInput, Recorder
-from memtune.tracking.runs.run_store import PendingEntries, compose_note, parse_description
+from memtune.tracking.runs.run_store import PendingEntries, describe_state, read_description
 from memtune.trial_state import StopReason, TrialEnd, TrialState
 from memtune.values import Value
 
@@ -160,8 +160,8 @@ def test_a_refused_batch_is_an_error_although_mlflow_is_set_to_log_in_the_backgr
 
 def test_a_description_of_several_paragraphs_is_kept_below_the_status():
     description = "An LSTM.\n\nWith 8 units."
-    assert parse_description(compose_note("running", description)) == description
-    assert parse_description("running") == ""
+    assert read_description(describe_state(TrialState.RUNNING, None, 0, description)) == description
+    assert read_description(describe_state(TrialState.RUNNING, None, 0, "")) == ""
 
 
 def test_missing_values_and_flags_are_no_metrics(tracking_uri, find):

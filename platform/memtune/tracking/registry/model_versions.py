@@ -14,7 +14,13 @@ from memtune.errors import TrackingError, did_you_mean
 from memtune.objective import Objective
 from memtune.seed_statistics import Estimate
 from memtune.tracking.compatibility import MODEL_VERSIONS_TAG
-from memtune.tracking.mlflow_connection import find_sqlite_path, make_experiment_name, open_store, read_pages
+from memtune.tracking.mlflow_connection import (
+    find_or_none,
+    find_sqlite_path,
+    make_experiment_name,
+    open_store,
+    read_pages,
+)
 from memtune.tracking.runs import run_tags
 from memtune.tracking.runs.recorded_runs import find_trial_run, is_trial_name
 from memtune.values import Value
@@ -25,8 +31,6 @@ if TYPE_CHECKING:
 
 CHAMPION_ALIAS = "champion"
 FAMILY_ALIAS = "best"
-
-NOT_FOUND_CODES = {"RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"}
 
 logger = logging.getLogger(__name__)
 
@@ -177,16 +181,8 @@ def list_model_names(client: "MlflowClient") -> list[str]:
 def find_by_alias(client: "MlflowClient", corpus: str, alias: str) -> RegisteredVersion | None:
     """The version that carries an alias, or None. Raises ForeignVersionError when memtune did not
     register it."""
-    # Imported here: MLflow loads for seconds; see mlflow_connection.
-    from mlflow.exceptions import MlflowException
-
-    try:
-        found = _to_registered_version(client.get_model_version_by_alias(corpus, alias))
-        return found.model_copy(update={"alias": alias})
-    except MlflowException as error:
-        if error.error_code in NOT_FOUND_CODES:
-            return None
-        raise
+    found = find_or_none(lambda: client.get_model_version_by_alias(corpus, alias))
+    return None if found is None else _to_registered_version(found).model_copy(update={"alias": alias})
 
 
 def list_own_versions(client: "MlflowClient", corpus: str, after: int) -> list[RegisteredVersion]:
@@ -206,6 +202,7 @@ def _list_all_versions(client: "MlflowClient", corpus: str) -> list["ModelVersio
 
 def create_version(client: "MlflowClient", candidate: RegisteredVersion, source: str) -> RegisteredVersion:
     """Register a version with its description as tags and no alias, or give the one of the same content."""
+    # Imported here: MLflow loads for seconds; see mlflow_connection.
     from mlflow.exceptions import MlflowException
 
     try:

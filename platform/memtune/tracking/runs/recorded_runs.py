@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from pydantic import ConfigDict, Field, ValidationError
 
 from memtune.errors import TrackingError
-from memtune.tracking.mlflow_connection import find_sqlite_path, open_store
+from memtune.tracking.mlflow_connection import find_or_none, find_sqlite_path, open_store
 from memtune.tracking.runs import run_store, run_tags
 from memtune.values import Value
 
@@ -98,7 +98,7 @@ def find_trial_run(tracking_uri: str, text: str) -> TrialRun:
 def _find_runs(client: "MlflowClient", text: str) -> list["Run"]:
     named = TRIAL_PATTERN.fullmatch(text)
     if named is None:
-        run = _get_run(client, text)
+        run = find_or_none(lambda: client.get_run(text))
         return [run] if run and run.data.tags.get(run_tags.ROLE) == "trial" else []
     experiments = [experiment.experiment_id for experiment in client.search_experiments()]
     numbers: tuple[dict[str, str], ...] = ({run_tags.NUMBER: named["number"]}, {})
@@ -113,18 +113,6 @@ def _find_runs(client: "MlflowClient", text: str) -> list["Run"]:
 def _read_number(run: "Run") -> str:
     """The trial's name within its study, which runs before 2026-11-22 have in their own name alone."""
     return run.data.tags.get(run_tags.NUMBER) or str(run.info.run_name).rpartition("#")[2]
-
-
-def _get_run(client: "MlflowClient", run_id: str) -> "Run | None":
-    # Imported here: MLflow loads for seconds; see mlflow_connection.
-    from mlflow.exceptions import MlflowException
-
-    try:
-        return client.get_run(run_id)
-    except MlflowException as error:
-        if error.error_code == "RESOURCE_DOES_NOT_EXIST":
-            return None
-        raise
 
 
 @dataclass(frozen=True)
@@ -213,13 +201,10 @@ def record_conclusion(
         for run in runs:
             known = run.data.tags
             if known[run_tags.ROLE] == "study":
-                written = {**_name_tags(tags), run_tags.NOTE: description}
+                written = {**run_tags.name_tags(tags), run_tags.NOTE: description}
             else:
                 earlier = {name: value for name, value in NO_CONCLUSION.items() if known.get(name)}
-                written = earlier | _name_tags(tags_by_trial.get(known.get(run_tags.TRIAL, ""), {}))
+                own = tags_by_trial.get(known.get(run_tags.TRIAL, ""), {})
+                written = earlier | run_tags.name_tags(own)
             if written:
                 client.log_batch(run.info.run_id, tags=run_store.to_tags(written))
-
-
-def _name_tags(tags: Mapping[str, str]) -> dict[str, str]:
-    return {f"memtune.{name}": value for name, value in tags.items()}

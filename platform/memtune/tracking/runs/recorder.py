@@ -21,16 +21,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
 from memtune.errors import StudyError, TrackingError
 from memtune.retry import Backoff
-from memtune.tracking.code_version import read_code_version
-from memtune.tracking.mlflow_connection import (
-    connect,
-    is_database_refusal,
-    is_permanent,
-    make_experiment_name,
-    retry_while_unavailable,
-    summarize_error,
-    translate_mlflow_errors,
-)
+from memtune.tracking import mlflow_connection
 from memtune.tracking.runs import run_tags
 from memtune.tracking.runs.run_store import CorpusInput, RecordedTrial, RunKey
 from memtune.tracking.runs.run_writer import DrawFigures, RunCommand, RunWriter
@@ -184,7 +175,7 @@ class DeliveryQueue(Generic[Key, Message]):
                     attempts = 0
                     continue
                 if failed_since is None:
-                    failed_since, self._outage = time.monotonic(), summarize_error(error)
+                    failed_since, self._outage = time.monotonic(), mlflow_connection.summarize_error(error)
                     logger.warning("tracking is unavailable, entries are kept and retried: %s", self._outage)
                 self._closing.wait(backoff.next_pause())
         self._outage = ""
@@ -213,13 +204,13 @@ class Recorder:
         draw_figures: DrawFigures = lambda name, objective, metrics: {},
     ) -> None:
         self.tracking_uri = tracking_uri
-        self.experiment = make_experiment_name(corpus)
+        self.experiment = mlflow_connection.make_experiment_name(corpus)
         self._study = run_tags.NO_STUDY
         self._started: set[RunKey] = set()
-        client = cast("MlflowClient", _GuardedClient(connect(tracking_uri), guard))
+        client = cast("MlflowClient", _GuardedClient(mlflow_connection.connect(tracking_uri), guard))
         self._runs = RunWriter(client, tracking_uri, self.experiment, draw_figures)
         self._delivery_queue: DeliveryQueue[RunKey, RunCommand] = DeliveryQueue(
-            self._deliver, is_permanent, is_database_refusal
+            self._deliver, mlflow_connection.is_permanent, mlflow_connection.is_database_refusal
         )
 
     def start_study(
@@ -241,7 +232,7 @@ class Recorder:
             name=name,
             time_ms=_read_clock_ms(),
             parameters=dict(parameters),
-            tags=_build_tags(tags),
+            tags=dict(tags or {}),
             dataset=dataset,
             description=description,
         )
@@ -268,7 +259,7 @@ class Recorder:
             name=name,
             time_ms=_read_clock_ms(),
             parameters=dict(parameters),
-            tags=_build_tags(tags),
+            tags=dict(tags or {}),
             dataset=dataset,
             max_tokens=max_tokens,
             description=description,
@@ -316,8 +307,8 @@ class Recorder:
         A trial's end is written after its whole curve. Waits for the store, up to 60 s while it does not
         answer; then raises TrackingError.
         """
-        with translate_mlflow_errors(self.tracking_uri):
-            return retry_while_unavailable(lambda: self._runs.list_recorded(self._study))
+        with mlflow_connection.translate_mlflow_errors(self.tracking_uri):
+            return mlflow_connection.retry_while_unavailable(lambda: self._runs.list_recorded(self._study))
 
     def log_study_figures(self, figures: Mapping[str, float], tokens: int) -> None:
         """Record figures of the whole study, at the tokens that its trials have trained on.
@@ -395,11 +386,6 @@ class _GuardedClient:
     def __getattr__(self, name: str) -> Any:
         self._guard()
         return getattr(self._client, name)
-
-
-def _build_tags(tags: Mapping[str, str] | None) -> dict[str, str]:
-    named = {f"memtune.{name}": value for name, value in (tags or {}).items()}
-    return {**named, run_tags.CODE: read_code_version()}
 
 
 def _read_content(file: bytes | str | Path) -> bytes:

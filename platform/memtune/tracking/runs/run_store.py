@@ -129,8 +129,8 @@ def read_logged_values(client: "MlflowClient", run: "Run") -> LoggedValues:
     }
 
 
-def describe_end(state: TrialState, end: TrialEnd | None, tokens: int, description: str) -> dict[str, str]:
-    """The tags that say how and why a run ended, at `tokens`.
+def describe_state(state: TrialState, end: TrialEnd | None, tokens: int, description: str) -> dict[str, str]:
+    """The tags that say how a run stands, or how and why it ended, at `tokens`.
 
     The status is the first paragraph of the description in the pages, above the trial's own.
     """
@@ -138,7 +138,7 @@ def describe_end(state: TrialState, end: TrialEnd | None, tokens: int, descripti
     tags = {
         run_tags.STATE: state.value,
         run_tags.STATUS: status.partition("\n")[0][:MAX_STATUS_CHARACTERS],
-        run_tags.NOTE: compose_note(status, description),
+        run_tags.NOTE: f"{status}\n\n{description}" if description else status,
     }
     if end is not None:
         tags |= {run_tags.STOP_REASON: end.reason.value, run_tags.REASON: str(end)}
@@ -167,14 +167,9 @@ def describe_status(state: TrialState, end: TrialEnd | None, tokens: int) -> str
     return f"{state.value}{place}{reason}"
 
 
-def compose_note(status: str, description: str) -> str:
-    """A run's description in the pages: its status, then what it is."""
-    return "\n\n".join(part for part in (status, description) if part)
-
-
-def parse_description(note: str) -> str:
-    """What a run is, from its description in the pages."""
-    return note.partition("\n\n")[2]
+def read_description(tags: Mapping[str, str]) -> str:
+    """What a run is, from its description in the pages, below its status."""
+    return tags.get(run_tags.NOTE, "").partition("\n\n")[2]
 
 
 def drop_surplus(client: "MlflowClient", run: "Run", max_tokens: int) -> "Run":

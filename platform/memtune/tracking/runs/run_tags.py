@@ -42,6 +42,11 @@ TOKENS_METRIC, HOURS_METRIC, MONEY_METRIC = "tokens", "hours", "spent_money"
 """What a trial has seen and used up to its last report."""
 
 
+def name_tags(tags: Mapping[str, str]) -> dict[str, str]:
+    """Tags as they are stored, as `memtune.<name>`."""
+    return {f"memtune.{name}": value for name, value in tags.items()}
+
+
 def read_objective(tags: Mapping[str, str]) -> Objective:
     """The objective of a run by its tags."""
     return Objective.ACCURACY if tags.get(OBJECTIVE) == Objective.ACCURACY else Objective.PERPLEXITY

@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from memtune.objective import Objective
+from memtune.tracking.code_version import read_code_version
 from memtune.tracking.compatibility import forget_repository
 from memtune.tracking.mlflow_connection import ensure_experiment
 from memtune.tracking.runs import run_store, run_tags
@@ -107,6 +108,9 @@ class RunWriter:
             self._experiment_id = ensure_experiment(self._client, self._tracking_uri, self._experiment)
         return self._experiment_id
 
+    def _search_runs(self, tags: dict[str, str]) -> list["Run"]:
+        return run_store.find_runs(self._client, [self._ensure_experiment_id()], tags)
+
     def list_recorded(self, study: str) -> dict[str, RecordedTrial]:
         """The trials of a study whose end the store holds, by identity; none that has two runs."""
         recorded: dict[str, RecordedTrial] = {}
@@ -121,14 +125,13 @@ class RunWriter:
     def _find_trials(self, study: str) -> dict[str, list["Run"]]:
         """The runs of a study's trials by the trial's identity."""
         found = defaultdict[str, list["Run"]](list)
-        tags = {run_tags.STUDY: study, run_tags.ROLE: "trial"}
-        for run in run_store.find_runs(self._client, [self._ensure_experiment_id()], tags):
+        for run in self._search_runs({run_tags.STUDY: study, run_tags.ROLE: "trial"}):
             found[run.data.tags[run_tags.TRIAL]].append(run)
         return found
 
     def reconcile_runs(self, key: RunKey, state_by_trial: Mapping[str, TrialState], time_ms: int) -> None:
         """Make the store agree with a resumed study; see `Recorder.reconcile`."""
-        parents = run_store.find_runs(self._client, [self._ensure_experiment_id()], RunKey(key.study).tags())
+        parents = self._search_runs(RunKey(key.study).tags())
         parent = run_store.merge_runs(self._client, parents).info.run_id if parents else None
         for identity, runs in self._find_trials(key.study).items():
             run = run_store.merge_runs(self._client, runs)
@@ -141,9 +144,8 @@ class RunWriter:
         if state is None and run.info.status == "RUNNING":
             state = TrialState.INTERRUPTED
             tokens = int(run.data.metrics.get(run_tags.TOKENS_METRIC, 0))
-            description = run_store.parse_description(run.data.tags.get(run_tags.NOTE, ""))
+            tags = run_store.describe_state(state, None, tokens, run_store.read_description(run.data.tags))
             run_store.drop_end_tags(self._client, run)
-            tags = run_store.describe_end(state, None, tokens, description)
             run_store.PendingEntries(tags=tags).send(self._client, run.info.run_id)
             self._client.set_terminated(run.info.run_id, RUN_STATUS[state], time_ms)
         elif state is not None and run.info.status != RUN_STATUS[state]:
@@ -169,14 +171,14 @@ class RunWriter:
         Validations of a resumed trial beyond `max_tokens` are not in the study database and are dropped.
         """
         self._send_pending(key)  # of a trial that lost its worker
-        status = TrialState.RUNNING.value
-        note = run_store.compose_note(status, description)
-        shown = {run_tags.STATE: status, run_tags.STATUS: status, run_tags.NOTE: note}
-        tags = {**tags, **key.tags(), **shown}
+        code = {run_tags.CODE: read_code_version()}
+        shown = run_store.describe_state(TrialState.RUNNING, None, 0, description)
+        tags = {**run_tags.name_tags(tags), **code, **key.tags(), **shown}
         parent = self._open_runs.get(RunKey(key.study)) if key.trial is not None else None
         if parent is not None:
             tags[run_tags.PARENT] = parent.run_id
-        found = self._find_runs(key)
+        is_new = key.study in self._new_studies and key not in self._attempted
+        found = [] if is_new else self._search_runs(key.tags())
         if found:
             run = run_store.merge_runs(self._client, found)
             if max_tokens is not None:
@@ -185,15 +187,7 @@ class RunWriter:
             self._client.update_run(run.info.run_id, status="RUNNING", name=name)
         else:
             run = self._create_run(key, name, time_ms, tags)
-        opened = _OpenRun(
-            run.info.run_id,
-            name,
-            run_tags.read_objective(tags),
-            _read_ideal(tags),
-            description,
-            is_stale=bool(found),
-        )
-        self._open_runs[key] = opened
+        opened = self._open_run(key, run, name, tags, description, is_stale=bool(found))
         # MLflow refuses to change a parameter.
         known = run.data.params
         opened.pending.parameters += [
@@ -204,10 +198,14 @@ class RunWriter:
         if dataset is not None:
             self._client.log_inputs(opened.run_id, [run_store.to_dataset_input(dataset)])
 
-    def _find_runs(self, key: RunKey) -> list["Run"]:
-        if key.study in self._new_studies and key not in self._attempted:
-            return []
-        return run_store.find_runs(self._client, [self._ensure_experiment_id()], key.tags())
+    def _open_run(
+        self, key: RunKey, run: "Run", name: str, tags: Mapping[str, str], description: str, is_stale: bool
+    ) -> _OpenRun:
+        ideal = float(tags[run_tags.IDEAL]) if tags.get(run_tags.IDEAL) else None
+        objective = run_tags.read_objective(tags)
+        opened = _OpenRun(run.info.run_id, name, objective, ideal, description, is_stale=is_stale)
+        self._open_runs[key] = opened
+        return opened
 
     def _create_run(self, key: RunKey, name: str, time_ms: int, tags: dict[str, str]) -> "Run":
         is_first_attempt = key not in self._attempted
@@ -232,7 +230,7 @@ class RunWriter:
                 self._add_metric(run, name, step, value, time_ms)
         if numbers and key.trial is not None:
             self._add_table_metrics(run, step, time_ms)
-        tags = {f"memtune.{name}": text for name, text in texts.items()}
+        tags = run_tags.name_tags(texts)
         new = {tag: text for tag, text in tags.items() if run.texts.get(tag) != text}
         run.texts |= new
         run.pending.tags |= new
@@ -283,7 +281,7 @@ class RunWriter:
         if key.trial is not None:
             self._draw_curve(run)
         tokens = max((step for values in run.values.values() for step in values), default=0)
-        tags = run_store.describe_end(state, end, tokens, run.description)
+        tags = run_store.describe_state(state, end, tokens, run.description)
         if validated_tokens is not None:
             tags[run_tags.VALIDATED_TOKENS] = str(validated_tokens)
         if key.trial is None:  # its description is the study's conclusion
@@ -328,26 +326,16 @@ class RunWriter:
 
     def _find_open_run(self, key: RunKey) -> _OpenRun:
         """The open run; one that has ended is read from the store. Raises LookupError when there is none."""
-        if key not in self._open_runs:
-            found = run_store.find_runs(self._client, [self._ensure_experiment_id()], key.tags())
-            if not found:
-                raise LookupError(f"the store holds no run of {key}; it was deleted")
-            info, tags = found[0].info, found[0].data.tags
-            self._open_runs[key] = _OpenRun(
-                info.run_id,
-                info.run_name,
-                run_tags.read_objective(tags),
-                _read_ideal(tags),
-                run_store.parse_description(tags.get(run_tags.NOTE, "")),
-                is_stale=True,
-            )
-        return self._open_runs[key]
+        if key in self._open_runs:
+            return self._open_runs[key]
+        found = self._search_runs(key.tags())
+        if not found:
+            raise LookupError(f"the store holds no run of {key}; it was deleted")
+        run, tags = found[0], found[0].data.tags
+        description = run_store.read_description(tags)
+        return self._open_run(key, run, run.info.run_name, tags, description, is_stale=True)
 
 
 def round_figure(value: float, digits: int = 4) -> float:
     """A figure with few significant digits: MLflow's table of runs shows every digit of a metric."""
     return float(f"{value:.{digits}g}")
-
-
-def _read_ideal(tags: dict[str, str]) -> float | None:
-    return float(tags[run_tags.IDEAL]) if tags.get(run_tags.IDEAL) else None
