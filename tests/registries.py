@@ -14,12 +14,12 @@ def isolate_registries() -> Iterator[None]:
         (registry, {name: dict(held) for name, held in vars(registry).items() if isinstance(held, dict)})
         for registry in plugin_registry._registries
     ]
-    digests = source_modules.list_loaded_digests()
+    before = set(source_modules.loaded_sources)
     try:
         yield
     finally:
         for registry, state in states:
             vars(registry).update(state)
-        for digest in source_modules.list_loaded_digests() - digests:
-            source_modules.unload_source(source_modules._loaded[digest])
+        for digest in set(source_modules.loaded_sources) - before:
+            source_modules.unload_source(source_modules.loaded_sources[digest])
         forget_schemas()

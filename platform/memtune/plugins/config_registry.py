@@ -18,7 +18,7 @@ from typing_extensions import override
 
 from memtune.errors import MemtuneError, MissingSourceError, PluginError
 from memtune.plugins.plugin_registry import PluginRegistry
-from memtune.plugins.source_modules import SOURCE_FIELD, PluginSource, describe_error, remember_source
+from memtune.plugins.source_modules import SOURCE_FIELD, PluginSource, describe_error
 from memtune.values import Value, forget_schemas
 
 T = TypeVar("T")
@@ -97,9 +97,7 @@ class ConfigRegistry(PluginRegistry[type[ConfigT]], Generic[ConfigT]):
                 f'{source}: {entry.__name__} has a field "{SOURCE_FIELD}", in which memtune keeps the '
                 "digest of the file; rename the field"
             )
-        known = self._class_by_source.get((name, source.digest)) or self._attach_source(entry, source)
-        remember_source(source)
-        return known
+        return self._class_by_source.get((name, source.digest)) or self._attach_source(entry, source)
 
     @override
     def add(self, name: str, entry: type[ConfigT], source: PluginSource) -> None:
@@ -196,10 +194,8 @@ class ConfigRegistry(PluginRegistry[type[ConfigT]], Generic[ConfigT]):
             return None
         if not isinstance(digest, str) or name in self.built_in:
             return self.find(name)
-        known = self._class_by_source.get((name, digest))
-        if known is None and self.find(name) is not None:  # the package of the name is imported now
-            known = self._class_by_source.get((name, digest))
-        return known
+        self.find(name)  # imports the package that has the name
+        return self._class_by_source.get((name, digest))
 
 
 class ObjectRegistry(PluginRegistry[T], Generic[T]):
@@ -212,14 +208,8 @@ class ObjectRegistry(PluginRegistry[T], Generic[T]):
         self._is_valid = is_valid
 
     @override
-    def find_entries(self, module: ModuleType) -> Mapping[str, object]:
-        """None: a file of a study defines families, output layers, tasks and rules."""
-        return {}
-
-    @override
     def adapt(self, name: str, entry: object, source: PluginSource) -> T:
         """The object itself. Raises PluginError for one of another kind."""
         if not self._is_valid(entry):
             raise PluginError(f'{source} has {entry!r} as "{name}", which is no {self.noun}')
-        remember_source(source)
         return cast(T, entry)

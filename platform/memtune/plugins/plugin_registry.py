@@ -49,7 +49,6 @@ class PluginRegistry(Mapping[str, T], ABC, Generic[T]):
         return iter([*self.built_in, *self._loaded])
 
     def __len__(self) -> int:
-        """The number of built-in and loaded entries."""
         return len(self.built_in) + len(self._loaded)
 
     def __eq__(self, other: object) -> bool:
@@ -82,10 +81,14 @@ class PluginRegistry(Mapping[str, T], ABC, Generic[T]):
         """Add an entry whose name is not built in, or replace that of an earlier version of its source."""
         self._loaded[name] = entry
         self._source_by_name[name] = source
+        source_modules.loaded_sources[source.digest] = source
 
-    @abstractmethod
     def find_entries(self, module: ModuleType) -> Mapping[str, object]:
-        """The entries of this kind that a module defines, by name. Raises PluginError for an invalid one."""
+        """The entries of this kind that a module defines, by name; none of a kind that packages alone add.
+
+        Raises PluginError for an invalid one.
+        """
+        return {}
 
     @abstractmethod
     def adapt(self, name: str, entry: object, source: PluginSource) -> T:

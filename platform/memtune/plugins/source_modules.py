@@ -126,8 +126,8 @@ BYTE_ORDER_MARK = "\ufeff"
 SOURCE_FIELD = "source"
 """The field of a configuration that holds the digest of the source that defines its class."""
 
-_loaded: dict[str, PluginSource] = {}
-"""The sources that this process has loaded, by digest."""
+loaded_sources: dict[str, PluginSource] = {}
+"""The sources that this process has loaded, whose classes are in use, by digest."""
 
 
 class _SourceImporter(MetaPathFinder, ExecutionLoader):
@@ -186,23 +186,13 @@ def load_source(source: PluginSource) -> ModuleType:
     if not isinstance(module, ModuleType):
         _forget(root)
         raise PluginError(f"{source} cannot be loaded: it takes itself out of sys.modules")
-    remember_source(source)
+    loaded_sources[source.digest] = source
     return module
-
-
-def remember_source(source: PluginSource) -> None:
-    """Note that the classes of a source are in use; configurations find it by its digest."""
-    _loaded[source.digest] = source
-
-
-def list_loaded_digests() -> frozenset[str]:
-    """The digests of the sources that this process has loaded."""
-    return frozenset(_loaded)
 
 
 def unload_source(source: PluginSource) -> None:
     """Forget a source and its modules, so that it is executed again when it is loaded again."""
-    _loaded.pop(source.digest, None)
+    loaded_sources.pop(source.digest, None)
     _forget(_name_root(source))
 
 
@@ -212,8 +202,8 @@ def list_sources(configuration: Mapping[str, Any]) -> tuple[PluginSource, ...]:
     for name, value in configuration.items():
         if isinstance(value, Mapping):
             found |= {source.digest: source for source in list_sources(value)}
-        elif name == SOURCE_FIELD and isinstance(value, str) and value in _loaded:
-            found[value] = _loaded[value]
+        elif name == SOURCE_FIELD and isinstance(value, str) and value in loaded_sources:
+            found[value] = loaded_sources[value]
     return tuple(found.values())
 
 

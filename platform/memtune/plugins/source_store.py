@@ -117,8 +117,7 @@ def load_sources(sources: Iterable[PluginSource]) -> None:
 
     A source that this process has already loaded, perhaps as an installed package, is not executed again.
     """
-    loaded = source_modules.list_loaded_digests()
-    for source in [source for source in sources if source.digest not in loaded]:
+    for source in [source for source in sources if source.digest not in source_modules.loaded_sources]:
         register_module(source_modules.load_source(source), source)
 
 
