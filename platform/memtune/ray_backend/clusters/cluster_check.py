@@ -277,47 +277,34 @@ class Versions(Value):
 
 def find_version_mismatches(cluster: ClusterFile, client: Versions) -> Iterator[Problem]:
     """Entries that declare another version than the client's, and versions that no entry declares."""
-    declared = {"ray": [*_find_ray_versions(cluster)], "python": [*_find_python_versions(cluster)]}
+    declared = [*_find_declared_versions(cluster)]
     for name, own in client.model_dump().items():
-        if not declared[name]:
+        found = [(where, version) for kind, where, version in declared if kind == name]
+        if not found:
             problem = f"no entry declares the nodes' version of {name}; this machine has {own}"
             fix = f"declare {own} in an image's tag, a setup command or a mounted requirements.txt"
             yield "setup_commands", problem, fix
-        for where, version in declared[name]:
+        for where, version in found:
             if version != own:
                 fix = f"write {own} there, or install {version} here; head, workers and client must agree"
                 yield where, f"{name} {version} on the nodes, {own} on this machine", fix
 
 
-def _find_ray_versions(cluster: ClusterFile) -> Iterator[tuple[str, str]]:
-    """(entry of the file, version) of each declaration."""
-    yield from _search_setup_commands(cluster, RAY_VERSION)
-    for where, image in _iterate_image_matches(cluster):
-        yield where, image[1]
+def _find_declared_versions(cluster: ClusterFile) -> Iterator[tuple[str, str, str]]:
+    """("ray" or "python", entry of the file, version) of each declaration."""
+    for name in ("initialization_commands", "setup_commands", "head_setup_commands", "worker_setup_commands"):
+        commands = "\n".join(cluster.commands(name))
+        yield from (("ray", name, version) for version in RAY_VERSION.findall(commands))
+        yield from (("python", name, version) for version in PYTHON_VERSION.findall(commands))
+    for name in ("image", "head_image", "worker_image"):
+        if image := IMAGE_VERSIONS.search(str(cluster.table("docker").get(name, ""))):
+            yield "ray", f"docker.{name}", image[1]
+            if image[2]:
+                yield "python", f"docker.{name}", f"{image[2]}.{image[3]}"
     for remote, local in cluster.mounts.items():
         if local.suffix == ".txt" and local.is_file():
             pinned = RAY_VERSION.findall(local.read_text(encoding="utf-8"))
-            yield from ((f"file_mounts.{remote}", version) for version in pinned)
-
-
-def _find_python_versions(cluster: ClusterFile) -> Iterator[tuple[str, str]]:
-    yield from _search_setup_commands(cluster, PYTHON_VERSION)
-    for where, image in _iterate_image_matches(cluster):
-        if image[2]:
-            yield where, f"{image[2]}.{image[3]}"
-
-
-def _search_setup_commands(cluster: ClusterFile, pattern: re.Pattern[str]) -> Iterator[tuple[str, str]]:
-    for name in ("initialization_commands", "setup_commands", "head_setup_commands", "worker_setup_commands"):
-        for command in cluster.commands(name):
-            yield from ((name, version) for version in pattern.findall(command))
-
-
-def _iterate_image_matches(cluster: ClusterFile) -> Iterator[tuple[str, re.Match[str]]]:
-    for name in ("image", "head_image", "worker_image"):
-        found = IMAGE_VERSIONS.search(str(cluster.table("docker").get(name, "")))
-        if found:
-            yield f"docker.{name}", found
+            yield from (("ray", f"file_mounts.{remote}", version) for version in pinned)
 
 
 CHECKS = (

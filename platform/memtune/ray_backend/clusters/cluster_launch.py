@@ -12,11 +12,10 @@ from pathlib import Path
 
 from memtune.errors import ClusterError, ConfigurationError
 from memtune.number_format import format_count
-from memtune.ray_backend.clusters import ray_commands
+from memtune.ray_backend.clusters import cluster_file, ray_commands
 from memtune.ray_backend.clusters.cluster_check import Versions, collect_findings
 from memtune.ray_backend.clusters.cluster_file import ClusterFile, Finding, load_cluster
 from memtune.ray_backend.clusters.compatibility import ClusterConfigError, complete_cluster_config
-from memtune.ray_backend.clusters.token_file import ensure_token, find_token_file
 from memtune.values import Value
 
 LOG_LINE_START = re.compile(r"^(?:\x1b\[\d*m)*\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+\s", re.MULTILINE)
@@ -118,8 +117,8 @@ def launch_cluster(
     if findings := collect_findings(cluster, Versions.detect()):
         raise ConfigurationError(f"{cluster.path} is not ready to launch\n{format_findings(findings)}")
     _check_head_key(cluster)
-    if ensure_token(find_token_file(cluster)):
-        on_progress(f"created the cluster's token in {find_token_file(cluster)}")
+    if cluster_file.ensure_token(cluster_file.find_token_file(cluster)):
+        on_progress(f"created the cluster's token in {cluster_file.find_token_file(cluster)}")
     running = _is_head_up(cluster)
     if running:
         on_progress("the head is already up; its jobs continue")
@@ -175,16 +174,6 @@ def _check_head_key(cluster: ClusterFile) -> None:
             raise ray_commands.describe_changed_head_key(cluster, refused[0])
 
 
-def _check_worker_keys(cluster: ClusterFile) -> None:
-    """Raise HostKeyError for workers on premises whose keys changed.
-
-    Reason: the autoscaler on the head retries the connection forever.
-    """
-    command = ray_commands.build_workers_command(cluster, "true")
-    if command and (refused := ray_commands.find_refused_hosts(_run(command, cluster, capture=True).stderr)):
-        raise ray_commands.describe_changed_worker_key(cluster, refused)
-
-
 def _is_head_up(cluster: ClusterFile) -> bool:
     try:
         return query_status(cluster).node_count > 0
@@ -198,7 +187,11 @@ def _wait_for_nodes(
     deadline, reported = time.monotonic() + timeout_seconds, ""
     while True:
         try:
-            _check_worker_keys(cluster)
+            # The autoscaler on the head retries a refused connection to a worker forever.
+            asked = ray_commands.build_workers_command(cluster, "true")
+            output = _run(asked, cluster, capture=True).stderr if asked else ""
+            if refused := ray_commands.find_refused_hosts(output):
+                raise ray_commands.describe_changed_worker_key(cluster, refused)
             status = query_status(cluster)
             state = f"{status.node_count} of {format_count(status.min_nodes, 'node')}"
             if status.node_count >= status.min_nodes:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from memtune.errors import ClusterError, did_you_mean
+from memtune.ray_backend.clusters.cluster_file import read_token
 from memtune.ray_backend.clusters.compatibility import UPLOAD_LOGGERS
-from memtune.ray_backend.clusters.token_file import read_token
 from memtune.ray_backend.compatibility import set_environment
 from memtune.settings import bypass_proxy_for_loopback, explain_proxy
 from memtune.storage.uris import refuse_credentials
@@ -70,14 +70,9 @@ def resolve_server_address(address_option: str | None) -> str:
 
     Raises ConfigurationError for an address with a password, ClusterError for an address that is not http.
     """
-    variables = (os.environ.get("RAY_API_SERVER_ADDRESS"), os.environ.get("RAY_ADDRESS"))
-    candidates = (address_option, *variables, DEFAULT_ADDRESS)
-    address = next(
-        candidate
-        for candidate in candidates
-        # RAY_ADDRESS may name the GCS of a cluster, such as 10.0.0.1:6379, which is not a job server.
-        if candidate and (candidate is address_option or candidate.startswith("http"))
-    )
+    variables = (os.environ.get(name, "") for name in ("RAY_API_SERVER_ADDRESS", "RAY_ADDRESS"))
+    # RAY_ADDRESS may name the GCS of a cluster, such as 10.0.0.1:6379, which is not a job server.
+    address = address_option or next((own for own in variables if own.startswith("http")), DEFAULT_ADDRESS)
     refuse_credentials("--address", address)  # first, because the next error repeats the address
     if not _is_http_address(address):
         raise ClusterError(f"{address} is not the address of a job server; write it as {DEFAULT_ADDRESS}")
@@ -96,22 +91,18 @@ class JobServer:
 
     def __init__(self, address: str) -> None:
         """Connect with the token of this machine's user. Raises ClusterError when nothing answers."""
-        self.address = address
+        self.address, parts = address, urlsplit(address)
         bypass_proxy_for_loopback()
-        self._check_port()
-        with self._translate_errors():
-            self._client = _create_client(address)
-
-    def _check_port(self) -> None:
-        parts = urlsplit(self.address)
         port = parts.port or (443 if parts.scheme == "https" else 80)
         try:
             socket.create_connection((parts.hostname or "", port), timeout=CONNECT_TIMEOUT_SECONDS).close()
         except OSError as error:
             raise ClusterError(
-                f"no job server answers at {self.address}: {error}; check that the cluster is up and that "
+                f"no job server answers at {address}: {error}; check that the cluster is up and that "
                 "`memtune cluster dashboard CLUSTER.yaml` runs in another terminal"
             ) from None
+        with self._translate_errors():
+            self._client = _create_client(address)
 
     def submit(
         self,

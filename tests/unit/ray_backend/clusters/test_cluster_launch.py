@@ -11,6 +11,7 @@ import pytest
 
 from memtune.errors import ClusterError, ConfigurationError
 from memtune.ray_backend.clusters import launch_cluster, load_cluster
+from memtune.ray_backend.clusters.cluster_file import ensure_token, find_token_file
 from memtune.ray_backend.clusters.cluster_launch import (
     count_min_nodes,
     extract_status_report,
@@ -22,7 +23,6 @@ from memtune.ray_backend.clusters.ray_commands import (
     build_stop_workers_command,
     build_up_command,
 )
-from memtune.ray_backend.clusters.token_file import ensure_token, find_token_file
 
 ROOT = Path(__file__).parents[4]
 Write = Callable[[str, Callable[[dict[str, Any]], object]], Path]
