@@ -11,7 +11,7 @@ The nodes read passwords and keys from files: `~/.pgpass`, `~/.mlflow/credential
 """
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Self
 
@@ -69,15 +69,9 @@ def build_job_environment(environment: Mapping[str, str]) -> dict[str, str]:
     forwarded = {name: environment[name] for name in FORWARDED_VARIABLES if environment.get(name)}
     for name, value in forwarded.items():
         refuse_credentials(name, value)
-    resolved = {
-        name: _make_absolute(value) if name in FOLDER_VARIABLES else value
-        for name, value in forwarded.items()
-    }
-    return {"MEMTUNE_HOME": HOME_ON_HEAD, **resolved, **FIXED_VARIABLES}
-
-
-def _make_absolute(folder: str) -> str:
-    return folder if "://" in folder or folder.startswith("~") else os.path.abspath(folder)
+        if name in FOLDER_VARIABLES and "://" not in value and not value.startswith("~"):
+            forwarded[name] = os.path.abspath(value)
+    return {"MEMTUNE_HOME": HOME_ON_HEAD, **forwarded, **FIXED_VARIABLES}
 
 
 SOURCE_FOLDER = Path(memtune.__file__).parent
@@ -108,21 +102,20 @@ def collect_study_files(path: Path, study: Study) -> StudyFiles:
 
     Raises StudyError, SpaceError or PluginError for a file that is missing or cannot be packaged.
     """
-    relative_spaces: list[Path] = []
-    for name in study.spaces:
-        if name.endswith(".toml"):
-            _require_relative("space", name, path)
-            relative_spaces += list_space_files(find_space(name, path))
-    for name in study.models:
-        _require_relative("model file", name, path)
-        read_source_text(path.parent / name)
+    spaces_by_path = [name for name in study.spaces if name.endswith(".toml")]
+    for noun, names in (("space", spaces_by_path), ("model file", study.models)):
+        if absolute := [name for name in names if Path(name).is_absolute()]:
+            raise StudyError(
+                f"{path} names the {noun} {absolute[0]} by an absolute path, which the cluster does not "
+                "have; name it relative to the study file"
+            )
+    relative_spaces = [file for name in spaces_by_path for file in list_space_files(find_space(name, path))]
     model_files = [path.parent / name for name in study.models]
+    for file in model_files:
+        read_source_text(file)
     folders = [file.parent for file in model_files]
-    beside_models = [
-        found
-        for name in study.spaces
-        if not name.endswith(".toml") and (found := find_space(name, path, folders)).parent in folders
-    ]
+    named_spaces = [find_space(name, path, folders) for name in study.spaces if name not in spaces_by_path]
+    beside_models = [space for space in named_spaces if space.parent in folders]
     # Absolute without `..`; symbolic links are not resolved.
     listed = (path, *relative_spaces, *model_files, *beside_models)
     files = [Path(os.path.normpath(file.absolute())) for file in listed]
@@ -132,29 +125,15 @@ def collect_study_files(path: Path, study: Study) -> StudyFiles:
     if not all(file.is_relative_to(root) for file in files):
         root = Path(os.path.commonpath([file.parent for file in files]))
     packaged = {file.relative_to(root).as_posix(): file for file in files}
-    for name in study.spaces:
-        if not name.endswith(".toml") and find_space(name, path, folders) not in beside_models:
-            _add_named_space(list_space_files(find_space(name, path)), packaged)
-    texts = {name: file.read_text(encoding="utf-8") for name, file in packaged.items()}
-    return StudyFiles(study=files[0].relative_to(root).as_posix(), texts=texts)
-
-
-def _require_relative(noun: str, name: str, study: Path) -> None:
-    if Path(name).is_absolute():
-        raise StudyError(
-            f"{study} names the {noun} {name} by an absolute path, which the cluster does not have; "
-            "name it relative to the study file"
-        )
-
-
-def _add_named_space(files: Iterable[Path], paths_in_package: dict[str, Path]) -> None:
-    for file in files:
-        name = f"search_spaces/{file.name}"
-        other = paths_in_package.setdefault(name, file)
+    elsewhere = [space for space in named_spaces if space not in beside_models]
+    for file in [file for space in elsewhere for file in list_space_files(space)]:
+        other = packaged.setdefault(f"search_spaces/{file.name}", file)
         if other.read_bytes() != file.read_bytes():
             raise StudyError(
                 f"the study names two spaces {file.stem}: {other} and {file}; rename one of them"
             )
+    texts = {name: file.read_text(encoding="utf-8") for name, file in packaged.items()}
+    return StudyFiles(study=files[0].relative_to(root).as_posix(), texts=texts)
 
 
 def write_package(files: StudyFiles, folder: Path, source: Path = SOURCE_FOLDER) -> int:
@@ -172,21 +151,16 @@ def write_package(files: StudyFiles, folder: Path, source: Path = SOURCE_FOLDER)
     texts = {f"{STUDY_FOLDER}/{name}": text.encode() for name, text in files.texts.items()}
     sizes = {name: path.stat().st_size for name, path in modules.items()}
     sizes |= {name: len(text) for name, text in texts.items()}
-    _check_size(sizes)
+    total = sum(sizes.values())
+    if total >= MAX_UPLOAD_BYTES:
+        largest = sorted(sizes, key=lambda name: -sizes[name])[:MAX_LISTED_FILES]
+        named = ", ".join(f"{name} ({sizes[name] / 2**20:.0f} MiB)" for name in largest)
+        raise ClusterError(
+            f"the job's package has {total / 2**20:.0f} MiB; an upload is limited to "
+            f"{MAX_UPLOAD_BYTES / 2**20:.0f} MiB; its largest files are {named}: keep data in a store, not "
+            "in the source folder"
+        )
     for name in sizes:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(modules[name].read_bytes() if name in modules else texts[name])
-    return sum(sizes.values())
-
-
-def _check_size(sizes: Mapping[str, int]) -> None:
-    total = sum(sizes.values())
-    if total < MAX_UPLOAD_BYTES:
-        return
-    largest = sorted(sizes, key=lambda name: -sizes[name])[:MAX_LISTED_FILES]
-    named = ", ".join(f"{name} ({sizes[name] / 2**20:.0f} MiB)" for name in largest)
-    raise ClusterError(
-        f"the job's package has {total / 2**20:.0f} MiB; an upload is limited to "
-        f"{MAX_UPLOAD_BYTES / 2**20:.0f} MiB; its largest files are {named}: keep data in a store, not in "
-        "the source folder"
-    )
+    return total
