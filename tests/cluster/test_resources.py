@@ -69,7 +69,7 @@ def test_trials_are_packed_on_gpus_by_their_memory(
     two_logical_gpus: None, resolved: ResolvedStudy, settings: Settings, tmp_path: Path
 ) -> None:
     """Two trials fit on each of two GPUs; they train on the CPU."""
-    from memtune.ray_backend.tune_run import run_trials
+    from memtune.ray_backend.tune_adapters import run_trials
     from memtune.studies.executor import ExecutorRun
 
     memory = resolved.study.resources.gpu_memory

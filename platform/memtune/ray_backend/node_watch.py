@@ -41,6 +41,7 @@ class NodeWatch:
         self._is_closed = threading.Event()
         self._refusals = 0
         self.loss: ExecutorLostError | None = None
+        """Why the block of `watch_node` has ended, where a process has died."""
         self._thread = threading.Thread(target=self._watch, name="memtune-node-watch", daemon=True)
         self._thread.start()
 
@@ -48,11 +49,6 @@ class NodeWatch:
         """End the block of `watch_node` if a process has died."""
         if self._find_dead():
             raise _NodeLost
-
-    def raise_loss(self) -> None:
-        """Raise ExecutorLostError if the block has ended because a process has died."""
-        if self.loss is not None:
-            raise self.loss
 
     def make_error(self) -> ExecutorLostError:
         """The error that names the dead process and the folder of its logs."""
@@ -104,7 +100,7 @@ class NodeWatch:
 
 @contextmanager
 def watch_node() -> Iterator[NodeWatch]:
-    """Watch the connected node during the block; call `raise_loss` after it.
+    """Watch the connected node during the block; raise its `loss` after it.
 
     When a process has died, the block ends and the connection is closed: further calls to Ray would wait.
     """

@@ -40,7 +40,7 @@ class RayExecutor:
 
     def run_trials(self, run: ExecutorRun) -> None:
         """Run trials as Tune actors until the director has no more."""
-        from memtune.ray_backend.tune_run import run_trials
+        from memtune.ray_backend.tune_adapters import run_trials
 
         assert self._folder is not None, "connect comes first"
         run_trials(run, self._folder)

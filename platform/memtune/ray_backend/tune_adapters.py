@@ -1,16 +1,22 @@
-"""Ray Tune's extension points, implemented by calls to the study's director.
+"""One run of Ray Tune over the trials of a director, by Tune's extension points.
 
 Tune asks the searcher for trials, shows the stopper each report, and informs the callback about workers. The
-three adapters hold no decisions of their own.
+three adapters call the director and hold no decisions of their own.
 
 The clock of heartbeats advances by one second at most between two checks. A driver that was stopped for an
 hour, or waited for its storage, therefore does not expire its workers.
 """
 
+import gc
 import logging
+import os
 import re
+import signal
+import tempfile
+import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,14 +27,13 @@ from ray.tune.progress_reporter import TrialProgressCallback
 from ray.tune.schedulers import FIFOScheduler
 from ray.tune.search import Searcher
 
+from memtune.ray_backend import compatibility
 from memtune.ray_backend.cluster_nodes import SlotPlanner
-from memtune.ray_backend.compatibility import LOW_MEMORY_PATTERN, WORKER_DIED_TEXT, forget_ended_trials
-from memtune.ray_backend.node_watch import NodeWatch
-from memtune.ray_backend.trial_actor import StopNotice
+from memtune.ray_backend.node_watch import NodeWatch, watch_node
+from memtune.ray_backend.trial_actor import StopNotice, TrialActor, request_resources
 from memtune.search import StorageUnavailableError
-from memtune.studies.director import DirectedTrial, Director
-from memtune.studies.executor import STOP_SECONDS, StopRequest
-from memtune.studies.trial_worker import Assignment, WorkerReport
+from memtune.studies.executor import STOP_SECONDS, ExecutorRun
+from memtune.studies.trial_worker import WorkerReport
 from memtune.trial_state import StopReason, TrialEnd
 
 FAILURE_HEADER_PATTERN = re.compile(r"^Failure # \d+ .*$", re.MULTILINE)
@@ -41,10 +46,12 @@ def read_last_failure(path: str | None) -> str:
     if not path or not Path(path).exists():
         return WORKER_DIED_MESSAGE
     failure = FAILURE_HEADER_PATTERN.split(Path(path).read_text(encoding="utf-8", errors="replace"))[-1]
-    if low := LOW_MEMORY_PATTERN.search(failure):
+    if low := compatibility.LOW_MEMORY_PATTERN.search(failure):
         return f"its node ran low on memory and Ray ended the worker: {low[1].strip()}"
-    last = next((line.strip() for line in reversed(failure.splitlines()) if line.strip()), WORKER_DIED_TEXT)
-    return WORKER_DIED_MESSAGE if WORKER_DIED_TEXT in last else last[:MAX_REASON_CHARACTERS]
+    lines = [line.strip() for line in failure.splitlines() if line.strip()]
+    if not lines or compatibility.WORKER_DIED_TEXT in lines[-1]:
+        return WORKER_DIED_MESSAGE
+    return lines[-1][:MAX_REASON_CHARACTERS]
 
 
 MAX_STEP_SECONDS = 1.0
@@ -70,9 +77,9 @@ class HeartbeatMonitor:
     def record_heartbeat(self, number: int, tokens: int) -> bool:
         """Record a report of the worker; return whether the trial has more tokens than ever before."""
         self._last_heartbeats[number] = self._elapsed_seconds
-        has_progressed = tokens > self._max_tokens.get(number, 0)
-        self._max_tokens[number] = max(tokens, self._max_tokens.get(number, 0))
-        return has_progressed
+        most = self._max_tokens.get(number, 0)
+        self._max_tokens[number] = max(tokens, most)
+        return tokens > most
 
     def remove(self, number: int) -> None:
         """The trial ended, or lost its worker."""
@@ -97,15 +104,13 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(eq=False)
-class DirectorHandle:
+class RunHandle:
     """What the adapters call of a run; pickled as an empty object.
 
     Tune pickles its adapters for its own resume, which memtune never uses: a study resumes from its records.
     """
 
-    director: Director
-    make_assignment: Callable[[DirectedTrial], Assignment]
-    stop: StopRequest
+    run: ExecutorRun
     watch: NodeWatch
     """Notices that Ray has died on this node or on the head."""
     cut_off: set[int] = field(default_factory=set)
@@ -118,7 +123,7 @@ class DirectorHandle:
 class DirectedSearcher(Searcher):
     """Asks the director for the next trial while the cluster has a slot for one."""
 
-    def __init__(self, handle: DirectorHandle, slots: SlotPlanner, stop_key: str) -> None:
+    def __init__(self, handle: RunHandle, slots: SlotPlanner, stop_key: str) -> None:
         """`stop_key` names the notice that ends the run's workers."""
         super().__init__()
         self._handle, self._slots, self._stop_key = handle, slots, stop_key
@@ -132,18 +137,18 @@ class DirectedSearcher(Searcher):
         After an outage over the limit, or a stop of the run, no further trials start, and the driver ends
         when the running ones have ended.
         """
-        if self._handle.stop.is_set:
+        if self._handle.run.stop.is_set:
             return Searcher.FINISHED  # type: ignore[return-value]
         if not self._slots.has_slot(self._open_gpus.values()):
             return None
         try:
-            trial = self._handle.director.take_next_trial()
+            trial = self._handle.run.director.take_next_trial()
         except StorageUnavailableError as outage:
             return Searcher.FINISHED if outage.permanent else None  # type: ignore[return-value]
         if trial is None:
-            is_finished = not self._handle.director.may_start_later
+            is_finished = not self._handle.run.director.may_start_later
             return Searcher.FINISHED if is_finished else None  # type: ignore[return-value]
-        assignment = self._handle.make_assignment(trial)
+        assignment = self._handle.run.make_assignment(trial)
         self._open_gpus[trial_id] = assignment.gpus
         return {
             "number": assignment.number,
@@ -172,7 +177,7 @@ class DirectedStopper(tune.Stopper):
     go on.
     """
 
-    def __init__(self, handle: DirectorHandle) -> None:
+    def __init__(self, handle: RunHandle) -> None:
         self._handle = handle
         self.has_ended = False
         """Whether the run's workers have ended, or been killed, after a stop."""
@@ -180,8 +185,8 @@ class DirectedStopper(tune.Stopper):
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
         """Whether the trial ends with this report. After a stop of the run it does, and stays open."""
         number, report = result["config"]["number"], WorkerReport.model_validate_json(result["report"])
-        continues = self._handle.director.on_worker_report(number, report)
-        if continues and not report.is_finished and self._handle.stop.is_set:
+        continues = self._handle.run.director.on_worker_report(number, report)
+        if continues and not report.is_finished and self._handle.run.stop.is_set:
             self._handle.cut_off.add(number)
             return True
         return not continues
@@ -196,7 +201,7 @@ class ForgetfulScheduler(FIFOScheduler):
 
     def choose_trial_to_run(self, tune_controller: Any) -> Any:
         """The first trial that waits; Tune calls this in each of its steps."""
-        forget_ended_trials(tune_controller)
+        compatibility.forget_ended_trials(tune_controller)
         return super().choose_trial_to_run(tune_controller)
 
 
@@ -225,7 +230,7 @@ class SilentProgress(TrialProgressCallback):
 class DirectedCallback(tune.Callback):
     """Forwards trial events to the director, kills workers whose heartbeat expired, and stops the run."""
 
-    handle: DirectorHandle
+    handle: RunHandle
     slots: SlotPlanner
     monitor: HeartbeatMonitor
     notice: StopNotice
@@ -259,8 +264,8 @@ class DirectedCallback(tune.Callback):
         Raises StudyError when this driver lost the study or its storage was deleted.
         """
         self.handle.watch.check()
-        self.handle.director.check()
-        if self.handle.stop.is_set:
+        self.handle.run.director.check()
+        if self.handle.run.stop.is_set:
             self._advance_stop(trials)
         for expired in self.monitor.find_expired_trials():
             self.monitor.remove(expired)
@@ -279,7 +284,7 @@ class DirectedCallback(tune.Callback):
         number = _get_number(trial)
         self.monitor.start(number)
         self._expired_numbers.discard(number)
-        self.handle.director.on_started(number)
+        self.handle.run.director.on_started(number)
 
     def on_trial_result(
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: object
@@ -296,9 +301,9 @@ class DirectedCallback(tune.Callback):
             return
         if (fault := trial.last_result["environment_fault"]) is not None:
             self.slots.rest(trial.last_result["node_id"])
-            self.handle.director.on_environment_fault(number, fault)
+            self.handle.run.director.on_environment_fault(number, fault)
         else:
-            self.handle.director.on_ended(number)
+            self.handle.run.director.on_ended(number)
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: object) -> None:
         """The trial failed more often than it is retried, unless its worker ended with Ray."""
@@ -310,15 +315,82 @@ class DirectedCallback(tune.Callback):
         expired = number in self._expired_numbers
         cause = self._describe_expiry() if expired else read_last_failure(trial.error_file)
         detail = f"failed {MAX_RETRIES + 1} times, last because {cause}"
-        self.handle.director.on_crashed(number, TrialEnd(reason=StopReason.WORKER_LOST, detail=detail))
+        self.handle.run.director.on_crashed(number, TrialEnd(reason=StopReason.WORKER_LOST, detail=detail))
 
     def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: object) -> None:
         """The trial's worker failed; another one will run the trial."""
         self.monitor.remove(_get_number(trial))
         if self._stop_deadline is None:
-            self.handle.director.on_worker_lost(_get_number(trial))
+            self.handle.run.director.on_worker_lost(_get_number(trial))
 
 
 def _get_number(trial: Any) -> int:
     """The study's number of a Tune trial."""
     return int(trial.config["number"])
+
+
+TUNE_SETTINGS = {
+    # Lifts Tune's own limit on trials that wait for a node: the searcher limits the open trials.
+    "TUNE_MAX_PENDING_TRIALS_PG": "10000",
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",
+    # A study resumes from its own records: Tune writes its state at the end alone.
+    "TUNE_GLOBAL_CHECKPOINT_S": "1000000000",
+}
+
+
+def run_trials(run: ExecutorRun, folder: Path) -> None:
+    """Run trials until the director has no more, or `run.stop` is set.
+
+    Tune's own files go to `folder`. At a stop the workers have 5 s to store a checkpoint and end. As many
+    trials are open at once as fit on the cluster after its autoscaler has added all the nodes it may, and all
+    of them request their resources at once. Raises StudyError when no node can hold a trial, and
+    ExecutorLostError when Ray has died on this node or on the head.
+    """
+    os.environ.update(TUNE_SETTINGS)
+    compatibility.forward_no_variables()
+    with (
+        tempfile.TemporaryDirectory(prefix="tune-", dir=folder) as scratch,
+        _keep_signal_handler(),
+        compatibility.raise_callback_errors(),
+        StopNotice() as notice,
+        watch_node() as watch,
+    ):
+        watch.check()
+        slots = SlotPlanner(run.resources.cpus_per_trial, run.average_gpus, run.resources.max_concurrent)
+        handle = RunHandle(run, watch)
+        stopper = DirectedStopper(handle)
+        monitor = HeartbeatMonitor(run.resources.report_timeout)
+        callback = DirectedCallback(handle, slots, monitor, notice, stopper)
+        tune.Tuner(
+            tune.with_resources(TrialActor, request_resources),
+            tune_config=tune.TuneConfig(
+                search_alg=DirectedSearcher(handle, slots, notice.key),
+                scheduler=ForgetfulScheduler(),  # type: ignore[no-untyped-call]
+                num_samples=-1,
+                reuse_actors=True,
+                trial_name_creator=lambda trial: str(trial.trial_id),
+                trial_dirname_creator=lambda trial: str(trial.trial_id),
+            ),
+            run_config=tune.RunConfig(
+                name="trials",
+                storage_path=scratch,
+                callbacks=[callback, SilentProgress()],
+                stop=stopper,
+                checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
+                failure_config=tune.FailureConfig(max_failures=MAX_RETRIES),
+                verbose=0,
+                progress_reporter=SilentReporter(),
+            ),
+        ).fit()
+    # Tune's objects call Ray when they are collected, which fails if Ray has been shut down before.
+    gc.collect()
+    if watch.loss is not None:
+        raise watch.loss
+
+
+def _keep_signal_handler() -> ExitStack:
+    """At its end SIGUSR1 has the present handler again, which Tune replaces."""
+    restoring = ExitStack()
+    if threading.current_thread() is threading.main_thread():
+        restoring.callback(signal.signal, signal.SIGUSR1, signal.getsignal(signal.SIGUSR1))
+    return restoring

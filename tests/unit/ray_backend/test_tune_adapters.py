@@ -13,11 +13,12 @@ from memtune.ray_backend.tune_adapters import (
     DirectedCallback,
     DirectedSearcher,
     DirectedStopper,
-    DirectorHandle,
     HeartbeatMonitor,
+    RunHandle,
 )
+from memtune.studies.definition.study_terms import Resources
 from memtune.studies.director import Director
-from memtune.studies.executor import StopRequest
+from memtune.studies.executor import ExecutorRun, StopRequest
 from memtune.studies.trial_worker import WorkerReport
 
 
@@ -31,10 +32,11 @@ class LocalNotice(StopNotice):
 TUNE_TRIAL = SimpleNamespace(trial_id="a", config={"number": 3}, error_file=None)
 
 
-def make_handle(director, *, is_stopping: bool = False) -> DirectorHandle:
+def make_handle(director, *, is_stopping: bool = False) -> RunHandle:
     """A handle of a run that may be stopping."""
-    stop, watch = StopRequest(lambda: is_stopping), create_autospec(NodeWatch, instance=True)
-    return DirectorHandle(director, create_autospec(lambda trial: None), stop, watch)
+    stop, make_assignment = StopRequest(lambda: is_stopping), create_autospec(lambda trial: None)
+    run = ExecutorRun(director, make_assignment, Resources(), 0.0, stop)
+    return RunHandle(run, create_autospec(NodeWatch, instance=True))
 
 
 def make_result(report: WorkerReport) -> dict[str, object]:
