@@ -163,9 +163,6 @@ def _explain_failure(target: str, is_from_environment: bool, error: Exception) -
         return (
             f"Ray did not start on this machine: {error}; run the command again when the machine is less busy"
         )
-    if is_from_environment:
-        return (
-            f"no Ray cluster answers at {target}, which RAY_ADDRESS names: {error}; check the address and "
-            "its token, or unset RAY_ADDRESS to train on this machine"
-        )
-    return f"no Ray cluster answers at {target}: {error}; check the address and its token"
+    named = ", which RAY_ADDRESS names" if is_from_environment else ""
+    unset = ", or unset RAY_ADDRESS to train on this machine" if is_from_environment else ""
+    return f"no Ray cluster answers at {target}{named}: {error}; check the address and its token{unset}"

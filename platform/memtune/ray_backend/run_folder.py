@@ -59,7 +59,10 @@ def _start_cleanup(folder: Path) -> "subprocess.Popen[bytes]":
 
 
 def _make_private_root() -> Path:
-    root = _find_temporary_folder() / f"memtune_{os.geteuid()}"
+    """The folder of run folders, in RAY_TMPDIR or TMPDIR where that is short enough for Ray, else in /tmp."""
+    name, folder = f"memtune_{os.geteuid()}", Path(os.environ.get("RAY_TMPDIR") or tempfile.gettempdir())
+    is_short = len(os.fsencode(folder / name / "01234567")) <= MAX_PATH_BYTES
+    root = (folder if is_short else Path("/tmp")) / name
     try:
         root.mkdir(OWNER_ONLY_MODE, exist_ok=True)
         status = root.lstat()
@@ -75,10 +78,3 @@ def _make_private_root() -> Path:
             "of your own"
         ) from error
     return root
-
-
-def _find_temporary_folder() -> Path:
-    """RAY_TMPDIR or TMPDIR where the path is short enough for Ray's sockets, else /tmp."""
-    folder = Path(os.environ.get("RAY_TMPDIR") or tempfile.gettempdir())
-    run_folder = folder / f"memtune_{os.geteuid()}" / "01234567"
-    return folder if len(os.fsencode(run_folder)) <= MAX_PATH_BYTES else Path("/tmp")
