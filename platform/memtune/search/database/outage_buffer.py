@@ -78,15 +78,9 @@ def convert_outage_errors(redacted_url: str) -> Iterator[None]:
 class OutageBuffer:
     """The writes that wait for one storage, and the state of its outage."""
 
-    def __init__(
-        self,
-        redacted_url: str,
-        limit_seconds: float | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, redacted_url: str, clock: Callable[[], float] = time.monotonic) -> None:
         """`redacted_url` names the storage in messages."""
         self._redacted_url, self._clock = redacted_url, clock
-        self._limit_seconds = OUTAGE_LIMIT_SECONDS if limit_seconds is None else limit_seconds
         self._pending_writes: deque[tuple[BufferedWrite, bool]] = deque()
         self._backoff = Backoff(FIRST_RETRY_PAUSE_SECONDS, MAX_RETRY_PAUSE_SECONDS)
         self._outage_start: float | None = None
@@ -157,7 +151,7 @@ class OutageBuffer:
                 "the study database %s is unavailable; training continues, and it is retried for %.0f "
                 "minutes: %s",
                 self._redacted_url,
-                self._limit_seconds / 60,
+                OUTAGE_LIMIT_SECONDS / 60,
                 describe_cause(error),
             )
         self._last_error = describe_cause(error)
@@ -177,5 +171,5 @@ class OutageBuffer:
         return StorageUnavailableError(
             f"the study database {self._redacted_url} has not answered for {seconds:.0f} s: "
             f"{self._last_error}; when it answers, continue with --resume: checkpoints hold the results",
-            permanent=seconds >= self._limit_seconds,
+            permanent=seconds >= OUTAGE_LIMIT_SECONDS,
         )

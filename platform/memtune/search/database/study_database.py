@@ -92,7 +92,13 @@ class CrashSafeJournal(JournalFileBackend):
         try:
             size = self._journal_path.stat().st_size
         except FileNotFoundError:
-            self._check_missing_time()
+            now = self._clock()
+            self._missing_since = now if self._missing_since is None else self._missing_since
+            if now - self._missing_since >= MISSING_LIMIT_SECONDS:
+                raise StudyError(
+                    f"the study's journal {self._journal_path} was deleted while the study was running; "
+                    "restore it and continue with --resume, or start the study again"
+                ) from None
             raise
         self._missing_since = None
         if size < self._min_size:  # not the inode, which some network file systems change
@@ -101,15 +107,6 @@ class CrashSafeJournal(JournalFileBackend):
                 "it was replaced or truncated while the study was running; restore it and continue with "
                 "--resume"
             )
-
-    def _check_missing_time(self) -> None:
-        if self._missing_since is None:
-            self._missing_since = self._clock()
-        if self._clock() - self._missing_since >= MISSING_LIMIT_SECONDS:
-            raise StudyError(
-                f"the study's journal {self._journal_path} was deleted while the study was running; "
-                "restore it and continue with --resume, or start the study again"
-            ) from None
 
     def _cut_incomplete_line(self) -> None:
         self._own_lock.acquire()

@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import optuna
@@ -73,7 +72,6 @@ class Holder(Value):
         )
 
     def __str__(self) -> str:
-        """The process and its machine."""
         return f"process {self.process} on {self.host} since {self.since}"
 
 
@@ -147,9 +145,7 @@ class Lease:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Release the lease.
 
         Raises StudyError instead of the block's error when the lease was lost: a write that was interrupted

@@ -44,8 +44,9 @@ def clock():
 
 
 @pytest.fixture
-def buffer(clock):
-    return OutageBuffer("postgresql://host/optuna", limit_seconds=60, clock=lambda: clock[0])
+def buffer(clock, monkeypatch):
+    monkeypatch.setattr("memtune.search.database.outage_buffer.OUTAGE_LIMIT_SECONDS", 60.0)
+    return OutageBuffer("postgresql://host/optuna", clock=lambda: clock[0])
 
 
 def test_writes_wait_in_order_until_the_storage_is_available(database, buffer, clock):
