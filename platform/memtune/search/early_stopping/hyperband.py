@@ -25,15 +25,13 @@ class HyperbandConfig(RungConfig):
     """Brackets of successive halving with first rungs after grace, grace * factor, ... tokens."""
 
     title: ClassVar[str] = "Hyperband"
-    default_grace_share: ClassVar[float] = 0.0
     kind: Literal["hyperband"] = "hyperband"
     grace: int | None = Field(default=None, ge=1, json_schema_extra={"unit": "predicted tokens, or examples"})
     """Predicted tokens of the first rung; default: those of the first report."""
 
     def fill_defaults(self, first_report: int, trial_tokens: int) -> Self:
         """Brackets whose first rungs are before the first report would be the same."""
-        filled = super().fill_defaults(first_report, trial_tokens)
-        return filled.model_copy(update={"grace": max(filled.first_rung, first_report)})
+        return self.model_copy(update={"grace": max(self.first_rung, first_report)})
 
     def make_rule(self, trial_tokens: int) -> "Hyperband":
         """The rule with its brackets below `trial_tokens`."""

@@ -63,8 +63,6 @@ class RungConfig(EarlyStopping):
 
     title: ClassVar[str]
     """The rule's name in tables."""
-    default_grace_share: ClassVar[float] = 1 / 4
-    """Share of a trial's tokens before which a study that names no first rung has none."""
 
     grace: int | None = Field(default=None, ge=1, json_schema_extra={"unit": "predicted tokens, or examples"})
     """Predicted tokens of the first rung; default: a quarter of a trial's."""
@@ -84,8 +82,7 @@ class RungConfig(EarlyStopping):
         """The settings with a first rung where the study names none."""
         if self.grace:
             return self
-        grace = max(first_report, math.ceil(self.default_grace_share * trial_tokens))
-        return self.model_copy(update={"grace": grace})
+        return self.model_copy(update={"grace": max(first_report, math.ceil(trial_tokens / 4))})
 
     def describe(self) -> str:
         """The rule's name with its first rung."""
