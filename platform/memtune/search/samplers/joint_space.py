@@ -13,12 +13,16 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-import optuna
+from optuna import Study
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.samplers import BaseSampler, NSGAIISampler, RandomSampler
 from optuna.trial import FrozenTrial
 
 from memtune.search.compatibility import RestrictedStudy, read_enqueued
 from memtune.spaces import Categorical, Integer, Real, Scalar, Space
+
+Ranges = dict[str, BaseDistribution]
+"""The distribution of each parameter, by name."""
 
 
 class JointSpace:
@@ -29,13 +33,12 @@ class JointSpace:
     """
 
     def __init__(self, space: Space) -> None:
-        found = {parameter.name: _make_distribution(parameter.leaf) for parameter in space.parameters()}
-        self.distributions: dict[str, BaseDistribution] = {
-            name: distribution
-            for name, distribution in found.items()
-            if distribution is not None and not distribution.single()
+        self.distributions: Ranges = {
+            parameter.name: distribution
+            for parameter in space.parameters()
+            if (distribution := _make_distribution(parameter.leaf)) and not distribution.single()
         }
-        groups: dict[tuple[tuple[str, str], ...], dict[str, BaseDistribution]] = {}
+        groups: dict[tuple[tuple[str, str], ...], Ranges] = {}
         for parameter in space.parameters():
             if parameter.name in self.distributions:
                 group = groups.setdefault(tuple(parameter.conditions.items()), {})
@@ -44,18 +47,17 @@ class JointSpace:
         """The parameters by the choices of branches under which a trial has them, outer branches first."""
         self._middle = self.read_cube([0.5] * len(self.distributions))
 
-    def fill_absent(self, parameters: Mapping[str, Scalar]) -> dict[str, Scalar]:
+    def fill_absent(self, parameters: Mapping[str, Scalar], seed: int | None = None) -> dict[str, Scalar]:
         """A trial's parameters, with the middle of the range for each parameter that it lacks.
 
-        Two trials that both lack a parameter do not differ in it.
+        Two trials that both lack a parameter do not differ in it. With a seed, its value is drawn.
         """
-        return {name: parameters.get(name, middle) for name, middle in self._middle.items()}
+        filling = self._middle if seed is None else self.draw_point(Random(seed))
+        return {name: parameters.get(name, value) for name, value in filling.items()}
 
-    def draw_absent(self, parameters: Mapping[str, Scalar], seed: int) -> dict[str, Scalar]:
-        """A trial's parameters, with a random value for each parameter that it lacks."""
-        generator = Random(seed)
-        drawn = self.read_cube([generator.random() for _ in self.distributions])
-        return {name: parameters.get(name, value) for name, value in drawn.items()}
+    def draw_point(self, generator: Random) -> dict[str, Scalar]:
+        """The parameters at a random point of the unit cube."""
+        return self.read_cube([generator.random() for _ in self.distributions])
 
     def read_cube(self, point: Sequence[float]) -> dict[str, Scalar]:
         """The parameters at a point of the unit cube."""
@@ -96,7 +98,7 @@ def _find_interval(coordinate: float, count: int) -> int:
     return min(int(coordinate * count), count - 1)
 
 
-class SobolSampler(optuna.samplers.RandomSampler):
+class SobolSampler(RandomSampler):
     """One point of the sequence; parameters outside of the joint space are drawn at random."""
 
     def __init__(self, space: JointSpace, seed: int, index: int) -> None:
@@ -104,15 +106,11 @@ class SobolSampler(optuna.samplers.RandomSampler):
         super().__init__(seed=seed + index)
         self._space, self._sequence_seed, self._index = space, seed, index
 
-    def infer_relative_search_space(
-        self, study: optuna.Study, trial: FrozenTrial
-    ) -> dict[str, BaseDistribution]:
+    def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> Ranges:
         """Every parameter of the joint space."""
         return self._space.distributions
 
-    def sample_relative(
-        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
-    ) -> dict[str, Any]:
+    def sample_relative(self, study: Study, trial: FrozenTrial, search_space: Ranges) -> dict[str, Any]:
         """The point's value of every parameter."""
         if not search_space:
             return {}
@@ -127,37 +125,33 @@ class SobolSampler(optuna.samplers.RandomSampler):
 
 
 @dataclass(eq=False)
-class RestrictedSampler(optuna.samplers.BaseSampler):
+class RestrictedSampler(BaseSampler):
     """A sampler of a joint space that learns from the given trials only.
 
     The trials have a value of each of the `objectives`.
     """
 
-    sampler: optuna.samplers.BaseSampler
+    sampler: BaseSampler
     trials: Sequence[FrozenTrial]
     space: JointSpace
     objectives: int = 1
 
-    def infer_relative_search_space(
-        self, study: optuna.Study, trial: FrozenTrial
-    ) -> dict[str, BaseDistribution]:
+    def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> Ranges:
         """Every parameter of the joint space."""
         return self.space.distributions
 
-    def sample_relative(
-        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
-    ) -> dict[str, Any]:
+    def sample_relative(self, study: Study, trial: FrozenTrial, search_space: Ranges) -> dict[str, Any]:
         """As the wrapped sampler, on the given trials."""
         return self.sampler.sample_relative(self._restrict_study(study), trial, search_space)
 
     def sample_independent(
-        self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+        self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
         """As the wrapped sampler, on the given trials."""
         study = self._restrict_study(study)
         return self.sampler.sample_independent(study, trial, param_name, param_distribution)
 
-    def _restrict_study(self, study: optuna.Study) -> Any:
+    def _restrict_study(self, study: Study) -> Any:
         return RestrictedStudy(study, self.trials, self.objectives)
 
 
@@ -170,12 +164,10 @@ class BranchSampler(RestrictedSampler):
     `free` sampler, it draws the parameters that are not `believed`.
     """
 
-    free: optuna.samplers.BaseSampler | None = None
+    free: BaseSampler | None = None
     believed: Collection[str] = ()
 
-    def sample_relative(
-        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
-    ) -> dict[str, Any]:
+    def sample_relative(self, study: Study, trial: FrozenTrial, search_space: Ranges) -> dict[str, Any]:
         """A value of every parameter that the trial needs."""
         drawn = read_enqueued(trial)
         for conditions, group in self.space.groups:
@@ -184,11 +176,7 @@ class BranchSampler(RestrictedSampler):
         return drawn
 
     def _sample_group(
-        self,
-        study: optuna.Study,
-        trial: FrozenTrial,
-        group: dict[str, BaseDistribution],
-        drawn: dict[str, Any],
+        self, study: Study, trial: FrozenTrial, group: Ranges, drawn: dict[str, Any]
     ) -> dict[str, Any]:
         """`drawn`, which stays as it is, with a value of every parameter of the group."""
         if self.free is None:
@@ -210,23 +198,21 @@ class JointSampler(RestrictedSampler):
     draws nothing, `startup` does.
     """
 
-    startup: optuna.samplers.BaseSampler
+    startup: BaseSampler
 
-    def sample_relative(
-        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
-    ) -> dict[str, Any]:
+    def sample_relative(self, study: Study, trial: FrozenTrial, search_space: Ranges) -> dict[str, Any]:
         """A value of every parameter, or of none where the startup sampler draws each by itself."""
         drawn = super().sample_relative(study, trial, search_space)
         return drawn or self.startup.sample_relative(study, trial, search_space)
 
 
-class OrderedNsga2Sampler(optuna.samplers.NSGAIISampler):
+class OrderedNsga2Sampler(NSGAIISampler):
     """NSGA-II whose parents are in the order of their numbers.
 
     Optuna orders the parents of a generation by rank for its first child and by number for the others. So a
     driver that is killed at the first child would draw another one when it is resumed.
     """
 
-    def select_parent(self, study: optuna.Study, generation: int) -> list[FrozenTrial]:
+    def select_parent(self, study: Study, generation: int) -> list[FrozenTrial]:
         """The generation's parents, by number."""
         return sorted(super().select_parent(study, generation), key=lambda trial: trial.number)

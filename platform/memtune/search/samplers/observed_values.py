@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
+from functools import cache
 from statistics import median
 from typing import Any
 
@@ -59,12 +60,8 @@ def complete_trials(
         elif (value := values[trial.number]) is not None:
             completed.append(_complete(trial, value, read_sampler_attributes(trial)))
     for trial in completed:
-        known = trial.params
-        if absent_seeds is None:
-            filled = space.fill_absent(known)
-        else:
-            filled = space.draw_absent(known, absent_seeds[trial.number])
-        trial.params, trial.distributions = filled, space.distributions
+        seed = None if absent_seeds is None else absent_seeds[trial.number]
+        trial.params, trial.distributions = space.fill_absent(trial.params, seed), space.distributions
     return completed
 
 
@@ -93,8 +90,8 @@ def _make_estimate(trials: Sequence[FrozenTrial]) -> Callable[[FrozenTrial, floa
         for trial in trials
         if trial.state is OptunaState.COMPLETE and trial.value is not None
     ]
-    changes: dict[int, float] = {}
 
+    @cache
     def compute_change(tokens: int) -> float:
         """Median change of complete trials from their first report at or past a number of tokens."""
         found = []
@@ -104,11 +101,8 @@ def _make_estimate(trials: Sequence[FrozenTrial]) -> Callable[[FrozenTrial, floa
         return median(found) if found else 0.0
 
     def estimate(trial: FrozenTrial, value: float) -> float:
-        tokens = trial.last_step
-        assert tokens is not None
-        if tokens not in changes:
-            changes[tokens] = compute_change(tokens)
-        return value + changes[tokens]
+        assert trial.last_step is not None
+        return value + compute_change(trial.last_step)
 
     return estimate
 
@@ -138,14 +132,11 @@ def attach_objectives(trials: Sequence[FrozenTrial], objectives: MultiObjective)
         max((value for value in column if math.isfinite(value)), default=0.0)
         for column in zip(*measured.values(), strict=True)
     ] or [0.0] * objectives.count
-    return [_attach(trial, measured.get(trial.number, worst), worst) for trial in trials]
-
-
-def _attach(trial: FrozenTrial, values: Sequence[float], worst: Sequence[float]) -> FrozenTrial:
-    if trial.state is not OptunaState.COMPLETE:
-        return trial
-    attached = copy(trial)
-    attached.values = [
-        value if math.isfinite(value) else bound for value, bound in zip(values, worst, strict=True)
-    ]
+    attached = []
+    for trial in trials:
+        if trial.state is OptunaState.COMPLETE:
+            trial = copy(trial)
+            values = zip(measured.get(trial.number, worst), worst, strict=True)
+            trial.values = [value if math.isfinite(value) else bound for value, bound in values]
+        attached.append(trial)
     return attached

@@ -23,14 +23,8 @@ from pydantic import Field, model_validator
 
 from memtune.errors import SpaceError, did_you_mean
 from memtune.plugins import ObjectRegistry
-from memtune.search.samplers.joint_space import (
-    BranchSampler,
-    JointSampler,
-    JointSpace,
-    OrderedNsga2Sampler,
-    RestrictedSampler,
-    SobolSampler,
-)
+from memtune.search.samplers import joint_space
+from memtune.search.samplers.joint_space import JointSpace
 from memtune.search.samplers.observed_values import (
     MultiObjective,
     attach_objectives,
@@ -115,11 +109,8 @@ class PriorTrials:
         if not self.leads(ask_number, asked):
             return []
         count = math.ceil(len(self._points) * (1 - (ask_number - self._first_ask) / LAST_ASK))
-        generator, width = Random(ask_number), len(self._space.distributions)
-        bad = math.ceil(count * (1 / GOOD_SHARE - 1))
-        drawn = [
-            self._space.read_cube([generator.random() for _ in range(width)]) for _ in range(count + bad)
-        ]
+        generator, bad = Random(ask_number), math.ceil(count * (1 / GOOD_SHARE - 1))
+        drawn = [self._space.draw_point(generator) for _ in range(count + bad)]
         good = [self._fill_point(*pair) for pair in zip(self._points[:count], drawn, strict=False)]
         return [self._make_trial(point, -math.inf) for point in good] + [
             self._make_trial(point, math.inf) for point in drawn[count:]
@@ -256,21 +247,19 @@ class SamplerFactory:
     ) -> None:
         """The sampler learns from the results once `startup_trials` trials have ended.
 
-        Without `objectives` there is one, the trials' value. `prior_points` are parameters that are believed
-        to be good, the best first. The asks before `first_ask` take points of the study. `alternatives` are
-        the parameters that choose each.
+        Without `objectives` there is one, the trials' value. The asks before `first_ask` take points of the
+        study. `prior_points` and `alternatives` are those of `PriorTrials`.
         """
-        self._objectives = objectives
+        self._objectives, self._objective_count = objectives, objectives.count if objectives else 1
         self._config, self._space, self._startup_trials = config, JointSpace(space), startup_trials
-        follows_prior = config.follows_prior(1 if objectives is None else objectives.count)
-        points = prior_points if follows_prior else ()
+        points = prior_points if config.follows_prior(self._objective_count) else ()
         self.prior = PriorTrials(points, self._space, first_ask, alternatives)
 
     def make_sampler(self, ask_number: int, asked: Asked) -> BaseSampler:
         """The sampler of one ask. It learns from `asked` only, which are in the order of their numbers."""
         seed = int(digest(self._config.seed, ask_number)[:8], 16)
         kind, drawn = self._config.kind, RandomSampler(seed=seed)
-        sobol = SobolSampler(self._space, self._config.seed, ask_number)
+        sobol = joint_space.SobolSampler(self._space, self._config.seed, ask_number)
         if kind in ("qmc", "random", "grid"):
             return sobol if kind == "qmc" else drawn
         startup = sobol if self._config.startup == "sobol" else drawn
@@ -279,10 +268,12 @@ class SamplerFactory:
         if kind == "nsga2":
             # Generations are as large as the startup, the first one. Children inherit the values of absent
             # parameters, so these are drawn, by the ask: a killed driver leaves a gap in the trials' numbers.
-            nsga2 = OrderedNsga2Sampler(population_size=max(2, self._startup_trials), seed=seed)
+            nsga2 = joint_space.OrderedNsga2Sampler(population_size=max(2, self._startup_trials), seed=seed)
             ask_by_number = {trial.number: ask for ask, trial in asked.items()}
             completed = self._attach(complete_trials(observed, self._space, ask_by_number))
-            return JointSampler(nsga2, completed, self._space, self._objective_count, startup=startup)
+            return joint_space.JointSampler(
+                nsga2, completed, self._space, self._objective_count, startup=startup
+            )
         prior = self.prior.make_trials(ask_number, asked)
         ended = sum(trial.state is not OptunaState.RUNNING for trial in trials)
         is_startup = ended < self._startup_trials
@@ -290,21 +281,17 @@ class SamplerFactory:
             return startup
         if kind == "gp":
             gp, completed = GPSampler(seed=seed, n_startup_trials=1), complete_trials(observed, self._space)
-            return JointSampler(gp, completed, self._space, startup=startup)
+            return joint_space.JointSampler(gp, completed, self._space, startup=startup)
         learnt, space = self._attach(observed), self._space
         if kind in SAMPLERS:
             own = SAMPLERS[kind](SamplerRequest(seed, self._config.options))
-            return BranchSampler(own, learnt, space, self._objective_count)
+            return joint_space.BranchSampler(own, learnt, space, self._objective_count)
         tpe, free_tpe = (TPESampler(seed=seed, n_startup_trials=0, multivariate=True) for _ in range(2))
         if not prior:
-            return BranchSampler(tpe, learnt, space, self._objective_count)
-        free = drawn if is_startup else RestrictedSampler(free_tpe, learnt, space)
+            return joint_space.BranchSampler(tpe, learnt, space, self._objective_count)
+        free = drawn if is_startup else joint_space.RestrictedSampler(free_tpe, learnt, space)
         led = self._attach([*prior, *observed])
-        return BranchSampler(tpe, led, space, free=free, believed=self.prior.believed)
-
-    @property
-    def _objective_count(self) -> int:
-        return 1 if self._objectives is None else self._objectives.count
+        return joint_space.BranchSampler(tpe, led, space, free=free, believed=self.prior.believed)
 
     def _attach(self, trials: Sequence[FrozenTrial]) -> Sequence[FrozenTrial]:
         """The trials with all objectives."""
