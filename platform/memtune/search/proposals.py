@@ -35,9 +35,7 @@ from memtune.usage import Usage
 class Proposals:
     """The trials of one study, found again under the same name in the same storage.
 
-    `identify` returns a configuration's identity; `get_refusal_reason` returns why a configuration must not
-    start (too many parameters, too little memory), or None. Methods that read raise StorageUnavailableError
-    when the storage stays unavailable.
+    Methods that read raise StorageUnavailableError when the storage stays unavailable.
     """
 
     def __init__(
@@ -63,8 +61,8 @@ class Proposals:
         Initial points are tried first; the sampler draws the parameters that they leave out. Prior points are
         believed to be good, the best first. Both are listed for a study without trials alone. Without
         `objectives` there is one, the trials' value. A grid is tried at random, or as it is ordered. The
-        choices of the field `compared` are the alternatives, which are tried in turn first. `compute_sizes`
-        is that of `Candidates`.
+        choices of the field `compared` are the alternatives, which are tried in turn first. `identify`,
+        `get_refusal_reason` and `compute_sizes` are those of `Candidates`.
         """
         storage, redacted_url = open_study_database(storage_url), redact_url(storage_url)
         self._buffer = OutageBuffer(redacted_url)

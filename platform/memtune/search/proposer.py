@@ -12,7 +12,7 @@ memory, and a sampler learns from a bounded part of them.
 import math
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,21 +21,11 @@ from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 
 from memtune.errors import ConfigurationError, StudyError
+from memtune.search import trial_store
 from memtune.search.outcomes import Proposal, Sizes
 from memtune.search.samplers.observed_values import MultiObjective
 from memtune.search.samplers.sampler_factory import SamplerConfig, SamplerFactory
-from memtune.search.trial_store import (
-    IDENTITY_KEY,
-    INITIAL_POINTS_KEY,
-    PRIOR_POINTS_KEY,
-    ListPoints,
-    TrialStore,
-    is_rejected,
-    present_to_sampler,
-    read_outcome,
-    read_proposal,
-    select_started,
-)
+from memtune.search.trial_store import ListPoints, TrialStore
 from memtune.spaces import MeasureSize, PinnedChooser, RandomChooser, Scalar, Space
 from memtune.values import digest
 
@@ -72,12 +62,12 @@ class History:
 
     def add(self, trial: FrozenTrial) -> None:
         """Add the next trial that was asked of the sampler."""
-        rejected = is_rejected(trial)
+        rejected = trial_store.is_rejected(trial)
         self._ask_by_number[trial.number] = self.asks
         self.asks += 1
         self.consecutive_rejections = self.consecutive_rejections + 1 if rejected else 0
-        if IDENTITY_KEY in trial.user_attrs and not rejected:
-            self.number_by_identity[trial.user_attrs[IDENTITY_KEY]] = trial.number
+        if trial_store.IDENTITY_KEY in trial.user_attrs and not rejected:
+            self.number_by_identity[trial.user_attrs[trial_store.IDENTITY_KEY]] = trial.number
         for place, choice in enumerate(self._alternatives):
             if choice.items() <= trial.params.items():
                 self.rejections[place] += rejected
@@ -110,8 +100,11 @@ class TrialWindow:
 
     def add(self, trial: FrozenTrial) -> None:
         """Add a trial, or replace a running or paused trial by its later state."""
-        trial = present_to_sampler(trial)
-        self._discard(trial.number)
+        trial = trial_store.present_to_sampler(trial)
+        if (known := self._trials.pop(trial.number, None)) is not None:
+            _remove(self._running, trial.number)
+            _remove(self._newest, trial.number)
+            _remove(self._ranks, _rank(known))
         if trial.state is OptunaState.RUNNING:
             self._trials[trial.number] = trial
             insort(self._running, trial.number)
@@ -125,13 +118,6 @@ class TrialWindow:
         """The trials of the part, by number."""
         numbers = {rank[-1] for rank in self._ranks}.union(self._newest, self._running[-MAX_RUNNING_TRIALS:])
         return [self._trials[number] for number in sorted(numbers)]
-
-    def _discard(self, number: int) -> None:
-        known = self._trials.pop(number, None)
-        if known is not None:
-            _remove(self._running, number)
-            _remove(self._newest, number)
-            _remove(self._ranks, _rank(known))
 
     def _drop_surplus(self) -> None:
         dropped = {rank[-1] for rank in self._ranks[MAX_BEST_TRIALS:]}.union(
@@ -209,7 +195,13 @@ class Candidates:
         """
         if self.has_tried_all(history):
             return None
-        for chooser in self._make_choosers(seed, choice):
+        random, size = RandomChooser(seed), self.space.size()
+        if size is None or size > MAX_CANDIDATE_POINTS:
+            choosers = (PinnedChooser(choice, random) for _ in range(MAX_CANDIDATE_POINTS))
+        else:
+            points = [point for point in self.space.points() if choice.items() <= point.items()]
+            choosers = (PinnedChooser(point, random) for point in random.shuffle(points))
+        for chooser in choosers:
             try:
                 configuration = self.sample(chooser)
                 is_new = self.identify(configuration) not in history.number_by_identity
@@ -218,14 +210,6 @@ class Candidates:
             except ConfigurationError:
                 continue
         return None
-
-    def _make_choosers(self, seed: int, choice: Mapping[str, Scalar]) -> Iterator[PinnedChooser]:
-        random = RandomChooser(seed)
-        size = self.space.size()
-        if size is None or size > MAX_CANDIDATE_POINTS:
-            return (PinnedChooser(choice, random) for _ in range(MAX_CANDIDATE_POINTS))
-        points = [point for point in self.space.points() if choice.items() <= point.items()]
-        return (PinnedChooser(point, random) for point in random.shuffle(points))
 
 
 class Proposer:
@@ -253,11 +237,12 @@ class Proposer:
         self._trials_per_alternative = startup_trials // max(alternatives, 1)
         self._untriable: set[int] = set()
         """The alternatives without a point that may start."""
-        prior = store.keep_points(PRIOR_POINTS_KEY, list_prior_points)
+        prior = store.keep_points(trial_store.PRIOR_POINTS_KEY, list_prior_points)
+        initial = store.keep_points(trial_store.INITIAL_POINTS_KEY, list_initial_points)
         grid = list(candidates.space.points()) if config.kind == "grid" else []
         if not is_grid_ordered:
             grid = RandomChooser(config.seed).shuffle(grid)
-        self._planned_points = [*store.keep_points(INITIAL_POINTS_KEY, list_initial_points), *grid]
+        self._planned_points = [*initial, *grid]
         self._samplers = SamplerFactory(
             config,
             candidates.space,
@@ -278,8 +263,11 @@ class Proposer:
         self._store.guard()
         if self._cached_history is None:
             self._store.recover_interrupted()
-            if stored := self._find_unissued():
-                return stored
+            for trial in trial_store.select_started(self._store.list_asked()):
+                # No caller has a stored proposal where the answer to its last write was lost.
+                if trial.state is OptunaState.RUNNING and trial.number not in self._issued_numbers:
+                    self._issued_numbers.add(trial.number)
+                    return trial_store.read_proposal(trial)
         for _ in range(MAX_ASKS_PER_CALL):
             if self._is_exhausted:
                 break
@@ -297,7 +285,7 @@ class Proposer:
         self._store.enqueue(parameters)
         proposal = self._ask_sampler(history)
         if proposal is None:
-            newest = read_outcome(self._store.list_asked()[-1])
+            newest = trial_store.read_outcome(self._store.list_asked()[-1])
             raise StudyError(f"the configuration is not started: {newest.remark}")
         return proposal
 
@@ -306,22 +294,19 @@ class Proposer:
         if self._cached_history is not None:
             self._cached_history.window.add(self._store.read_trial(number))
 
-    def _find_unissued(self) -> Proposal | None:
-        """A stored proposal that no caller has: the answer to its last write was lost."""
-        for trial in select_started(self._store.list_asked()):
-            if trial.state is OptunaState.RUNNING and trial.number not in self._issued_numbers:
-                self._issued_numbers.add(trial.number)
-                return read_proposal(trial)
-        return None
-
     def _try_proposal(self) -> Proposal | None:
         """One sample of the space; None where it is rejected."""
         # The cache stays empty after an exception: the study then holds half a trial and is read again.
         history, self._cached_history = self._cached_history or self._read_history(), None
+        point: Mapping[str, Scalar] | None
         if self._is_futile(history):
-            proposal = self._propose_untried(history)
+            seed = int(digest(self._config.seed, history.asks, "untried")[:8], 16)
+            point = self._candidates.find_untried_point(history, seed, {})
         else:
-            self._store.enqueue(self._find_planned_point(history) or self._find_next_point(history))
+            point = self._find_planned_point(history) or self._find_next_point(history)
+        proposal, self._is_exhausted = None, point is None
+        if point is not None:
+            self._store.enqueue(point)
             proposal = self._ask_sampler(history)
         self._cached_history = history
         return proposal
@@ -339,15 +324,6 @@ class Proposer:
         """The initial point, or the point of the grid, for the next ask; None after the last one."""
         planned = self._planned_points
         return planned[history.asks] if history.asks < len(planned) else None
-
-    def _propose_untried(self, history: History) -> Proposal | None:
-        seed = int(digest(self._config.seed, history.asks, "untried")[:8], 16)
-        untried = self._candidates.find_untried_point(history, seed, {})
-        if untried is None:
-            self._is_exhausted = True
-            return None
-        self._store.enqueue(untried)
-        return self._ask_sampler(history)
 
     def _find_next_point(self, history: History) -> Mapping[str, Scalar]:
         """The parameters that the next ask takes: those of a prior, and of the alternative in turn."""

@@ -7,18 +7,11 @@ from datetime import datetime
 from optuna.trial import FrozenTrial
 
 from memtune.errors import StudyError, did_you_mean
+from memtune.search import trial_store
 from memtune.search.database.outage_buffer import convert_outage_errors
 from memtune.search.database.study_database import open_study_database, redact_url
 from memtune.search.importance import ParameterImportance, rank_parameters
 from memtune.search.outcomes import Outcome
-from memtune.search.trial_store import (
-    IDENTITY_KEY,
-    REFUSAL_KEY,
-    check_format,
-    read_outcome,
-    read_seconds_spent,
-    select_started,
-)
 
 REPEATS_SUFFIX = "-repeats"
 """A study's repeats are a separate Optuna study with this suffix."""
@@ -48,9 +41,9 @@ class StoredStudy:
     def refused(self) -> list[Outcome]:
         """The samples that were refused, each with the reason as its remark."""
         return [
-            read_outcome(trial)
+            trial_store.read_outcome(trial)
             for trial in self.searched
-            if {REFUSAL_KEY, IDENTITY_KEY} <= trial.user_attrs.keys()
+            if {trial_store.REFUSAL_KEY, trial_store.IDENTITY_KEY} <= trial.user_attrs.keys()
         ]
 
     def rank_parameters(self) -> list[ParameterImportance]:
@@ -78,13 +71,13 @@ class StudyReader:
         A study is stored before its first trial, so one whose start failed or was killed has nothing else.
         """
         with convert_outage_errors(self._redacted_url):
-            if select_started(self._list_trials(study)):
+            if trial_store.select_started(self._list_trials(study)):
                 return True
             try:
                 number = self._storage.get_study_id_from_name(study)
             except KeyError:
                 return False
-            return read_seconds_spent(self._storage.get_study_user_attrs(number)) > 0
+            return trial_store.read_seconds_spent(self._storage.get_study_user_attrs(number)) > 0
 
     def read(self, study: str) -> StoredStudy:
         """A study with its repeats.
@@ -97,7 +90,7 @@ class StudyReader:
         with convert_outage_errors(self._redacted_url):
             trials, repeats = self._list_trials(study), self._list_trials(f"{study}{REPEATS_SUFFIX}")
             attributes = self._storage.get_study_user_attrs(self._storage.get_study_id_from_name(study))
-        check_format(attributes, study)
+        trial_store.check_format(attributes, study)
         times = [
             time
             for trial in [*trials, *repeats]
@@ -107,9 +100,9 @@ class StudyReader:
         try:
             return StoredStudy(
                 study,
-                [read_outcome(trial) for trial in select_started(trials)],
-                [read_outcome(trial) for trial in select_started(repeats)],
-                read_seconds_spent(attributes),
+                [trial_store.read_outcome(trial) for trial in trial_store.select_started(trials)],
+                [trial_store.read_outcome(trial) for trial in trial_store.select_started(repeats)],
+                trial_store.read_seconds_spent(attributes),
                 max(times, default=None),
                 trials,
             )
@@ -120,7 +113,7 @@ class StudyReader:
         """The repeats of a study that were started; none for an unknown id."""
         with convert_outage_errors(self._redacted_url):
             trials = self._list_trials(f"{study}{REPEATS_SUFFIX}")
-        return [read_outcome(trial) for trial in select_started(trials)]
+        return [trial_store.read_outcome(trial) for trial in trial_store.select_started(trials)]
 
     def delete(self, study: str) -> None:
         """Delete a study and its repeats; the queue of its drivers stays, because its lease is held."""
