@@ -18,7 +18,7 @@ from pyarrow import fs
 
 from memtune.errors import StorageError, explain_system_error
 from memtune.storage.digests import HashingSink
-from memtune.storage.local_files import open_regular_file, read_at_most
+from memtune.storage.local_files import open_regular_file
 from memtune.storage.uris import redact_uri, refuse_credentials
 from memtune.values import parse_json
 
@@ -30,8 +30,9 @@ CONNECT_TIMEOUT_SECONDS, REQUEST_TIMEOUT_SECONDS = 10, 60
 takes for its first byte."""
 PARTIAL_SUFFIX = ".partial"
 """Ends the name of a document that is being written, or whose writer was killed."""
-MAX_DOCUMENT_BYTES = 2**26
-"""Size limit of a JSON document: a manifest that lists 100,000 source files has about 20 MB."""
+CHUNK_BYTES, MAX_DOCUMENT_BYTES = 2**20, 2**26
+"""Bytes read at once, and the size limit of a JSON document: a manifest that lists 100,000 source files has
+about 20 MB."""
 
 
 class MissingFileError(StorageError):
@@ -97,7 +98,6 @@ class Folder:
         return Folder(self.filesystem, self._join(name), uri, self._boundary)
 
     def __str__(self) -> str:
-        """The location, for messages."""
         return self.uri
 
     def list_entries(self) -> list[fs.FileInfo]:
@@ -133,16 +133,19 @@ class Folder:
 
     def read_document(self, name: str) -> bytes | None:
         """The content of a small file, or None when it does not exist."""
+        data = bytearray()
         try:
             with self.open_file(name) as stream:
-                data = read_at_most(stream, MAX_DOCUMENT_BYTES + 1)
+                # In chunks, because `read(limit)` allocates the limit first, however short the file is.
+                while len(data) <= MAX_DOCUMENT_BYTES and (chunk := stream.read(CHUNK_BYTES)):
+                    data += chunk
         except MissingFileError:
             return None
         if len(data) > MAX_DOCUMENT_BYTES:
             raise StorageError(
                 f"{self}/{name} is larger than {MAX_DOCUMENT_BYTES} bytes and was not written here"
             )
-        return data
+        return bytes(data)
 
     def read_json(self, name: str) -> Any | None:
         """The JSON document `name`, or None when it does not exist."""
@@ -215,20 +218,15 @@ class Folder:
                 if not path.is_dir() or path.is_symlink():  # refuse devices, FIFOs and links that lead out
                     open_regular_file(path, self._boundary).close()
             for entry in self.filesystem.get_file_info(selector):
-                name = self._name_below(entry.path)
+                name = entry.path.removeprefix(f"{self.path}/")
+                # A key of an object store may contain "..", which a local folder would follow.
+                if name == entry.path or not {"", ".", ".."}.isdisjoint(name.split("/")):
+                    raise StorageError(
+                        f"{self} has an entry {entry.path!r} that leads out of the folder; delete it"
+                    )
                 if entry.is_file:
                     (target / name).parent.mkdir(parents=True, exist_ok=True)
                     fs.copy_files(entry.path, str(target / name), self.filesystem, fs.LocalFileSystem())
-
-    def _name_below(self, path: str) -> str:
-        """The name of a listed entry below this folder. Raises StorageError for one that leads out of it.
-
-        A key of an object store may contain "..", which a local folder would follow.
-        """
-        name = path.removeprefix(f"{self.path}/")
-        if name == path or not {"", ".", ".."}.isdisjoint(name.split("/")):
-            raise StorageError(f"{self} has an entry {path!r} that leads out of the folder; delete it")
-        return name
 
     def measure_bytes(self) -> int:
         """The size of all files below; 0 when the folder does not exist."""

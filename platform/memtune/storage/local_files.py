@@ -15,12 +15,12 @@ import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import IO, Any, BinaryIO
+from typing import IO, BinaryIO
 
 from memtune.errors import StorageError, explain_system_error
 
-CHUNK_BYTES = 2**20
 PREFIX = "memtune-scratch-"
 OPEN_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -55,18 +55,6 @@ def open_regular_file(path: Path, root: Path) -> BinaryIO:
     return os.fdopen(descriptor, "rb")
 
 
-def read_at_most(stream: Any, limit: int) -> bytes:
-    """Up to `limit` bytes of a binary stream.
-
-    It reads in chunks, because `read(limit)` allocates the limit first, however short the file is.
-    """
-    chunks = []
-    while limit > 0 and (data := stream.read(min(limit, CHUNK_BYTES))):
-        chunks.append(data)
-        limit -= len(data)
-    return b"".join(chunks)
-
-
 def write_whole(path: Path, content: bytes) -> None:
     """Write a file that a user names, and the folders above it; where that fails, an older one stays.
 
@@ -95,21 +83,18 @@ def open_scratch_folder(parent: Path | None = None) -> Iterator[Path]:
     Removes those below `parent` whose process of this user was killed. Raises StorageError when no folder can
     be made.
     """
+    remove = partial(shutil.rmtree, ignore_errors=True)
     try:
         # In the block: a folder for temporary files must be writable to be found.
-        folder, lock = make_locked_folder(parent or Path(tempfile.gettempdir()), PREFIX, _remove)
+        folder, lock = make_locked_folder(parent or Path(tempfile.gettempdir()), PREFIX, remove)
     except OSError as error:
         place = parent or "the folder for temporary files (TMPDIR)"
         raise StorageError(f"cannot write to {place}: {explain_system_error(error)}") from error
     try:
         yield folder
     finally:
-        _remove(folder)
+        remove(folder)
         os.close(lock)
-
-
-def _remove(folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def make_locked_folder(root: Path, prefix: str, clean_up: Callable[[Path], None]) -> tuple[Path, int]:
@@ -119,7 +104,13 @@ def make_locked_folder(root: Path, prefix: str, clean_up: Callable[[Path], None]
     """
     for stale in root.glob(f"{prefix}*"):
         with suppress(OSError):  # in use, another user's, removed meanwhile, or a file
-            _clean_up_unlocked(stale, clean_up)
+            lock = os.open(stale, OPEN_FLAGS)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.fstat(lock).st_uid == os.geteuid():
+                    clean_up(stale)
+            finally:
+                os.close(lock)
     while True:
         folder = Path(tempfile.mkdtemp(prefix=prefix, dir=root))
         with suppress(FileNotFoundError):
@@ -129,16 +120,6 @@ def make_locked_folder(root: Path, prefix: str, clean_up: Callable[[Path], None]
             if folder.exists():
                 return folder, lock
             os.close(lock)  # another process removed it before it was locked
-
-
-def _clean_up_unlocked(folder: Path, clean_up: Callable[[Path], None]) -> None:
-    lock = os.open(folder, OPEN_FLAGS)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.fstat(lock).st_uid == os.geteuid():
-            clean_up(folder)
-    finally:
-        os.close(lock)
 
 
 @contextmanager
