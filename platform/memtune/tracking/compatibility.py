@@ -164,7 +164,7 @@ def build_charts(
         "useGlobalXaxisKey": False,
         "useGlobalLineSmoothing": True,
     }
-    sizes = {
+    sizes: dict[str, object] = {
         "type": "SCATTER",
         "uuid": "memtune-size",
         "displayName": f"Best validation {objective} by number of parameters",
@@ -180,6 +180,7 @@ def build_charts(
         "selectedMetrics": [ranking_metric],
         "showAllRuns": True,
     }
+    charts: list[dict[str, object]] = [lines, sizes, *([parameters] if searched else [])]
     sections = [
         _describe_section(section, "memtune", is_open=True, columns=2),
         # In a narrower chart, the names of the axes cover each other.
@@ -188,7 +189,7 @@ def build_charts(
         _describe_section("memtune-system", "System metrics"),
     ]
     return {
-        "compareRunCharts": [shared | chart for chart in (lines, sizes, *([parameters] if searched else []))],
+        "compareRunCharts": [{**shared, **chart} for chart in charts],
         "compareRunSections": sections,
         "runsHiddenMode": "SHOW_ALL",
         "isAccordionReordered": True,

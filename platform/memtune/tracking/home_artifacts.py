@@ -5,7 +5,6 @@ folder `artifacts` next to the file; here they are read and written in that fold
 """
 
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
@@ -93,9 +92,16 @@ def make_locations_relative(database: Path) -> None:
         }
         if "experiments" not in tables:
             return
-        found = list(_list_absolute(connection, database.absolute().parent / ARTIFACTS_FOLDER))
+        artifacts = database.absolute().parent / ARTIFACTS_FOLDER
+        query = "SELECT experiment_id, name, artifact_location FROM experiments"
+        found = connection.execute(f"{query} WHERE artifact_location NOT LIKE '{SCHEME}:%'").fetchall()
         with connection:
-            for experiment, old, new in found:
+            for experiment, name, old in found:
+                is_own = old.endswith(f"/{ARTIFACTS_FOLDER}/{quote(name)}") and (artifacts / name).is_dir()
+                # MLflow creates experiment 0 with a folder of its own choice, which nothing uses.
+                if not is_own and experiment != 0:
+                    continue
+                new = make_relative_location(name)
                 connection.execute(
                     "UPDATE experiments SET artifact_location = ? WHERE experiment_id = ?", (new, experiment)
                 )
@@ -107,15 +113,3 @@ def make_locations_relative(database: Path) -> None:
                             f"WHERE substr({column}, 1, ?) = ?",
                             (new, len(old) + 1, len(old) + 1, f"{old}/"),
                         )
-
-
-def _list_absolute(connection: sqlite3.Connection, artifacts: Path) -> Iterator[tuple[int, str, str]]:
-    """(id, absolute location, relative location) of each experiment that has its folder next to the store."""
-    query = (
-        "SELECT experiment_id, name, artifact_location FROM experiments WHERE artifact_location NOT LIKE ?"
-    )
-    for experiment, name, location in connection.execute(query, (f"{SCHEME}:%",)):
-        is_own = str(location).endswith(f"/{ARTIFACTS_FOLDER}/{quote(name)}") and (artifacts / name).is_dir()
-        # MLflow creates experiment 0 with a folder of its own choice, which nothing uses.
-        if is_own or experiment == 0:
-            yield experiment, str(location), make_relative_location(name)

@@ -177,17 +177,17 @@ def check_tracking(tracking_uri: str) -> None:
     try:
         client.search_experiments(max_results=1)
     except Exception as error:
+        proxy = explain_proxy(tracking_uri)
         if getattr(error, "error_code", None) in ACCESS_DENIED_CODES:
             raise TrackingError(
                 f"the tracking server {tracking_uri} refuses this user; keep user and password in "
                 "~/.mlflow/credentials (mode 0600), or set MLFLOW_TRACKING_TOKEN to the token of `memtune ui`"
-                f"{explain_proxy(tracking_uri)}"
+                f"{proxy}"
             ) from None
         if compatibility.is_unreachable(error):
             raise TrackingError(
                 f"no tracking server answers at {tracking_uri}; start it (`memtune ui` starts one on this "
-                "machine), correct MLFLOW_TRACKING_URI, or unset it to record in a file"
-                f"{explain_proxy(tracking_uri)}"
+                f"machine), correct MLFLOW_TRACKING_URI, or unset it to record in a file{proxy}"
             ) from None
         if path := find_sqlite_path(tracking_uri):
             raise TrackingError(
@@ -195,7 +195,7 @@ def check_tracking(tracking_uri: str) -> None:
             ) from error
         raise TrackingError(
             f"the tracking server {tracking_uri} does not answer as MLflow does: {summarize_error(error)}; "
-            f"correct MLFLOW_TRACKING_URI, or unset it to record in a file{explain_proxy(tracking_uri)}"
+            f"correct MLFLOW_TRACKING_URI, or unset it to record in a file{proxy}"
         ) from error
 
 

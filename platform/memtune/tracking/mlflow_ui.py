@@ -133,9 +133,15 @@ def start_server(tracking_uri: str, port: int, token: str) -> "subprocess.Popen[
     Raises TrackingError like `serve_pages`.
     """
     database = require_database(tracking_uri)
-    # The socket is opened here, so that no other process can take the port before the server loads.
+    try:
+        # The socket is opened here, so that no other process can take the port before the server loads.
+        socket_of_server = socket.create_server(("127.0.0.1", port))
+    except OSError as error:
+        raise TrackingError(
+            f"port {port} cannot be served: {error.strerror}; use another: memtune ui --port {port + 1}"
+        ) from None
     filters = [os.environ.get("PYTHONWARNINGS"), *(f"ignore:{start}" for start in OLD_IMPORT_WARNINGS)]
-    with _listen(port) as listening:
+    with socket_of_server as listening:
         environment = {
             **os.environ,
             **build_server_environment(tracking_uri, database.parent / "artifacts", port),
@@ -160,16 +166,6 @@ def require_database(tracking_uri: str) -> Path:
         raise TrackingError(f"{database} does not exist yet; run a search or a training first")
     check_sqlite_file(database)
     return database
-
-
-def _listen(port: int) -> socket.socket:
-    """A socket that listens on 127.0.0.1. Raises TrackingError when the port is taken or not allowed."""
-    try:
-        return socket.create_server(("127.0.0.1", port))
-    except OSError as error:
-        raise TrackingError(
-            f"port {port} cannot be served: {error.strerror}; use another: memtune ui --port {port + 1}"
-        ) from None
 
 
 def _write_private(path: Path, text: str) -> None:

@@ -126,7 +126,6 @@ class RegisteredVersion(Value):
         return make_frame([self.list_columns()])
 
     def __repr__(self) -> str:
-        """The version's URI, its family and its figure."""
         return f"RegisteredVersion({self.uri}: {self.family}, {self.summary})"
 
     __str__ = __repr__

@@ -4,10 +4,6 @@ One experiment per corpus, one run per study, one nested run per trial, found ag
 return at once unless the queue is full; a thread writes to the store in few requests and retries while the
 store is unavailable. Nothing is lost and nothing is written twice, also when a study is resumed after its
 driver was killed.
-
-A delivery that fails because the receiver is unavailable is retried with growing pauses. A command that is
-refused permanently is dropped, logged as an error and kept in `problems`. The queue does not look into the
-commands.
 """
 
 import logging
@@ -47,8 +43,9 @@ class DeliveryQueue(Generic[Key, Message]):
     """Queues by key, emptied by a thread.
 
     `deliver(key, commands)` carries out commands from the left and removes each once it is done; when it
-    raises, the remaining commands are retried. The leftmost command is dropped at once if
-    `is_permanent(error)`, and after MAX_DOUBTFUL_ATTEMPTS attempts if `is_doubtful(error)`.
+    raises, the remaining commands are retried with growing pauses. The leftmost command is dropped, logged as
+    an error and kept in `problems` at once if `is_permanent(error)`, and after MAX_DOUBTFUL_ATTEMPTS attempts
+    if `is_doubtful(error)`.
     """
 
     def __init__(
@@ -82,7 +79,13 @@ class DeliveryQueue(Generic[Key, Message]):
         """
         with self._changed:
             if self._count_waiting() >= self._capacity:
-                self._wait_for_space()
+                logger.warning(
+                    "tracking is behind: the search waits until half of %s entries are recorded",
+                    f"{self._count_waiting():,}",
+                )
+                # Not until one is, so that the caller is not woken for every command.
+                while self._count_waiting() > self._capacity // 2 and not self._closing.is_set():
+                    self._changed.wait(1.0)
             self._queues.setdefault(key, deque()).extend(commands)
             self._put_count += len(commands)
             self._changed.notify_all()
@@ -123,15 +126,6 @@ class DeliveryQueue(Generic[Key, Message]):
             self._queues.clear()
             self._changed.notify_all()
 
-    def _wait_for_space(self) -> None:
-        """Wait until half of the capacity is free, so that the caller is not woken for every command."""
-        logger.warning(
-            "tracking is behind: the search waits until half of %s entries are recorded",
-            f"{self._count_waiting():,}",
-        )
-        while self._count_waiting() > self._capacity // 2 and not self._closing.is_set():
-            self._changed.wait(1.0)
-
     def _count_waiting(self) -> int:
         return sum(len(queue) for queue in self._queues.values()) + len(self._taken)
 
@@ -139,22 +133,19 @@ class DeliveryQueue(Generic[Key, Message]):
         return self._put_count - self._count_waiting()
 
     def _deliver_until_closed(self) -> None:
-        while (key := self._take_next()) is not None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._queues or self._closing.is_set())
+                if self._closing.is_set():
+                    return
+                key = next(iter(self._queues))
+                self._busy = True
+                self._taken = self._queues.pop(key)
             self._deliver_all(key, self._taken)
             with self._changed:
                 self._busy = False
                 self._taken = deque()
                 self._changed.notify_all()
-
-    def _take_next(self) -> Key | None:
-        with self._changed:
-            self._changed.wait_for(lambda: self._queues or self._closing.is_set())
-            if self._closing.is_set():
-                return None
-            key = next(iter(self._queues))
-            self._busy = True
-            self._taken = self._queues.pop(key)
-            return key
 
     def _deliver_all(self, key: Key, commands: deque[Message]) -> None:
         """Deliver until nothing is left or the queue closes; log one warning per outage.
@@ -227,6 +218,7 @@ class Recorder:
         `description` is Markdown; `record_conclusion` replaces it.
         """
         self._study = study
+        self._started.add(RunKey(study))
         opening = partial(
             self._runs.start_run,
             name=name,
@@ -236,7 +228,7 @@ class Recorder:
             dataset=dataset,
             description=description,
         )
-        self._enqueue_start(RunKey(study), opening)
+        self._enqueue(None, opening)
 
     def start_trial(
         self,
@@ -264,7 +256,8 @@ class Recorder:
             max_tokens=max_tokens,
             description=description,
         )
-        self._enqueue_start(RunKey(self._study, identity), opening)
+        self._started.add(RunKey(self._study, identity))
+        self._enqueue(identity, opening)
 
     def log_reports(self, identity: str, reports: Iterable[object]) -> None:
         """Record each report's numbers at its `tokens`; a step that is already recorded stays as it is."""
@@ -351,10 +344,6 @@ class Recorder:
 
     def __exit__(self, *error: object) -> None:
         self.close()
-
-    def _enqueue_start(self, key: RunKey, command: RunCommand) -> None:
-        self._started.add(key)
-        self._delivery_queue.put(key, command)
 
     def _deliver(self, key: RunKey, commands: deque[RunCommand]) -> None:
         try:

@@ -46,16 +46,16 @@ class _OpenRun:
     run_id: str
     name: str
     objective: Objective
-    ideal: float | None = None
+    ideal: float | None
     """The perplexity that no model can beat, where it is known."""
-    description: str = ""
+    description: str
     """Markdown for the pages, without the run's status."""
+    is_stale: bool
+    """A request failed, although the store may have carried it out: `values` must be read again."""
     values: run_store.LoggedValues = field(default_factory=dict)
     """What the store holds, or holds after the pending batch: value by step by metric."""
     texts: dict[str, str] = field(default_factory=dict)
     """Tags set from reports."""
-    is_stale: bool = False
-    """A request failed, although the store may have carried it out: `values` must be read again."""
     pending: run_store.PendingEntries = field(default_factory=run_store.PendingEntries)
 
 
@@ -187,7 +187,7 @@ class RunWriter:
             self._client.update_run(run.info.run_id, status="RUNNING", name=name)
         else:
             run = self._create_run(key, name, time_ms, tags)
-        opened = self._open_run(key, run, name, tags, description, is_stale=bool(found))
+        opened = self._open_run(key, run, name, tags, is_stale=bool(found))
         # MLflow refuses to change a parameter.
         known = run.data.params
         opened.pending.parameters += [
@@ -199,13 +199,17 @@ class RunWriter:
             self._client.log_inputs(opened.run_id, [run_store.to_dataset_input(dataset)])
 
     def _open_run(
-        self, key: RunKey, run: "Run", name: str, tags: Mapping[str, str], description: str, is_stale: bool
+        self, key: RunKey, run: "Run", name: str, tags: Mapping[str, str], is_stale: bool
     ) -> _OpenRun:
-        ideal = float(tags[run_tags.IDEAL]) if tags.get(run_tags.IDEAL) else None
-        objective = run_tags.read_objective(tags)
-        opened = _OpenRun(run.info.run_id, name, objective, ideal, description, is_stale=is_stale)
-        self._open_runs[key] = opened
-        return opened
+        self._open_runs[key] = _OpenRun(
+            run.info.run_id,
+            name,
+            run_tags.read_objective(tags),
+            float(tags[run_tags.IDEAL]) if tags.get(run_tags.IDEAL) else None,
+            run_store.read_description(tags),
+            is_stale,
+        )
+        return self._open_runs[key]
 
     def _create_run(self, key: RunKey, name: str, time_ms: int, tags: dict[str, str]) -> "Run":
         is_first_attempt = key not in self._attempted
@@ -222,7 +226,7 @@ class RunWriter:
         step, numbers, texts = run_store.read_report(report)
         for name, value in numbers.items():
             if key.trial is None:
-                self._replace_metric(run, name, step, value, time_ms)
+                self._add_metric(run, name, step, value, time_ms, replace=True)
                 # A study's figures have a step for each of its trials: those before are forgotten.
                 known = run.values[name]
                 run.values[name] = {earlier: known[earlier] for earlier in known if earlier >= step}
@@ -247,10 +251,10 @@ class RunWriter:
             self._log_best(run, step, run.objective.choose_best(reached), time_ms)
 
     def _log_best(self, run: _OpenRun, step: int, best: float, time_ms: int) -> None:
-        self._replace_metric(run, run_tags.RANKING_METRIC, step, round_figure(best), time_ms)
+        self._add_metric(run, run_tags.RANKING_METRIC, step, round_figure(best), time_ms, replace=True)
         if run.ideal and run.objective.has_ideal:
             distance = round_figure(100 * (best / run.ideal - 1))
-            self._replace_metric(run, run_tags.ABOVE_IDEAL_METRIC, step, distance, time_ms)
+            self._add_metric(run, run_tags.ABOVE_IDEAL_METRIC, step, distance, time_ms, replace=True)
 
     def _draw_curve(self, run: _OpenRun) -> None:
         """Add a trial's figures and its best validation value to the pending batch."""
@@ -288,27 +292,24 @@ class RunWriter:
             del tags[run_tags.NOTE]
         run.pending.tags |= tags
         for name, value in figures.items():
-            self._replace_metric(run, name, tokens, round_figure(value), time_ms)
+            self._add_metric(run, name, tokens, round_figure(value), time_ms, replace=True)
         self._send_pending(key)
         self._client.set_terminated(run.run_id, RUN_STATUS[state], time_ms)
         if key.trial is not None:  # the study's run stays, as the parent of trials
             del self._open_runs[key]
             forget_repository(run.run_id)
 
-    def _add_metric(self, run: _OpenRun, name: str, step: int, value: float, time_ms: int) -> None:
+    def _add_metric(
+        self, run: _OpenRun, name: str, step: int, value: float, time_ms: int, *, replace: bool = False
+    ) -> None:
+        """Add a value at a new step, or `replace` another one there: the later one counts for the pages."""
         # Imported here: MLflow loads for seconds; see mlflow_connection.
         from mlflow.entities import Metric
 
         values = run.values.setdefault(name, {})
-        if step not in values:
+        if step not in values or (replace and values[step] != value):
             values[step] = value
             run.pending.metrics.append(Metric(name, value, time_ms, step))
-
-    def _replace_metric(self, run: _OpenRun, name: str, step: int, value: float, time_ms: int) -> None:
-        """Add a metric, also at a step that has another value: the later one counts for the pages."""
-        if run.values.get(name, {}).get(step) != value:
-            run.values.get(name, {}).pop(step, None)
-            self._add_metric(run, name, step, value, time_ms)
 
     def _send_pending(self, key: RunKey) -> None:
         run = self._open_runs.get(key)
@@ -331,9 +332,8 @@ class RunWriter:
         found = self._search_runs(key.tags())
         if not found:
             raise LookupError(f"the store holds no run of {key}; it was deleted")
-        run, tags = found[0], found[0].data.tags
-        description = run_store.read_description(tags)
-        return self._open_run(key, run, run.info.run_name, tags, description, is_stale=True)
+        run = found[0]
+        return self._open_run(key, run, run.info.run_name, run.data.tags, is_stale=True)
 
 
 def round_figure(value: float, digits: int = 4) -> float:
