@@ -12,7 +12,6 @@ from memtune.plugins.source_store import (
     load_plugin_file,
     load_plugin_files,
     load_sources,
-    parse_sources,
     read_source,
     run_with_sources,
     store_sources,

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from memtune.errors import MissingSourceError, PluginError
 from memtune.plugins import source_modules
@@ -78,7 +78,6 @@ MAX_SOURCES = 20
 """Of one configuration: a model, its output layer and a task have one each."""
 
 T = TypeVar("T")
-_SOURCES: TypeAdapter[tuple[PluginSource, ...]] = TypeAdapter(tuple[PluginSource, ...])
 
 
 def store_sources(study_folder: str, sources: Iterable[PluginSource]) -> None:
@@ -102,14 +101,6 @@ def read_source(study_folder: str, digest: str) -> PluginSource | None:
     if source.digest != digest:
         raise PluginError(f"{where} has digest {source.digest}; it was altered")
     return source
-
-
-def parse_sources(data: bytes, where: str) -> tuple[PluginSource, ...]:
-    """The sources in a JSON document. Raises PluginError for any other content."""
-    try:
-        return _SOURCES.validate_json(data)
-    except ValidationError as error:
-        raise PluginError(f"{where} does not hold sources: {error.errors()[0]['msg']}") from None
 
 
 def load_sources(sources: Iterable[PluginSource]) -> None:

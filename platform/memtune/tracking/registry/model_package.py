@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pydantic import FiniteFloat, ValidationError
+from pydantic import FiniteFloat, TypeAdapter, ValidationError
 from safetensors import SafetensorError, safe_open
 
-from memtune.errors import TrackingError
+from memtune.errors import PluginError, TrackingError
 from memtune.objective import Objective
-from memtune.plugins import PluginSource, parse_sources
+from memtune.plugins import PluginSource
 from memtune.seed_statistics import Estimate
 from memtune.storage.digests import hash_file
 from memtune.storage.local_files import open_scratch_folder
@@ -172,7 +172,15 @@ def check_package(folder: Path) -> ModelCard:
 
 def check_files(folder: Path) -> ModelCard:
     """As `check_package`, for a folder to which MLflow's own loader adds files of its own."""
-    card = read_card(folder)
+    path = folder / CARD_FILE
+    _require_regular_file(path, MAX_TEXT_BYTES)
+    card = _read_document(path, ModelCard, "is not a card this memtune reads")
+    if set(card.files) != COVERED_FILES.get(card.schema_version):
+        names = ", ".join(sorted(card.files))
+        raise TrackingError(
+            f"{path} is not a card this memtune reads: schema version {card.schema_version} with the files "
+            f"{names}"
+        )
     for name, expected in card.files.items():
         path = folder / name
         _require_regular_file(path, None if name == WEIGHTS_FILE else MAX_TEXT_BYTES)
@@ -191,20 +199,6 @@ def _is_whole(path: Path) -> bool:
             return True
     except (SafetensorError, OSError, MemoryError):  # MemoryError: too large to map
         return False
-
-
-def read_card(folder: Path) -> ModelCard:
-    """The card of a package. Raises TrackingError when it is missing or not one that this memtune reads."""
-    path = folder / CARD_FILE
-    _require_regular_file(path, MAX_TEXT_BYTES)
-    card = _read_document(path, ModelCard, "is not a card this memtune reads")
-    if set(card.files) != COVERED_FILES.get(card.schema_version):
-        names = ", ".join(sorted(card.files))
-        raise TrackingError(
-            f"{path} is not a card this memtune reads: schema version {card.schema_version} with the files "
-            f"{names}"
-        )
-    return card
 
 
 def _read_document(path: Path, kind: type[V], problem: str) -> V:
@@ -256,7 +250,12 @@ def read_text_rules(folder: Path) -> TextRules:
 def read_sources(folder: Path) -> tuple[PluginSource, ...]:
     """The sources in a package, as text; none of them is executed. Raises PluginError for another content."""
     path = folder / SOURCES_FILE
-    return parse_sources(path.read_bytes(), str(path)) if path.exists() else ()
+    if not path.exists():
+        return ()
+    try:
+        return TypeAdapter(tuple[PluginSource, ...]).validate_json(path.read_bytes())
+    except ValidationError as error:
+        raise PluginError(f"{path} does not hold sources: {error.errors()[0]['msg']}") from None
 
 
 @dataclass(frozen=True)

@@ -52,10 +52,6 @@ class Registration(Value):
     """The version of the candidate, perhaps the best of its family only; None if it was not registered."""
 
 
-WritePackage = Callable[[Path, str], None]
-"""Fills a folder with the package of a candidate, whose run has this id."""
-
-
 def register_if_better(
     tracking_uri: str,
     result: ModelResult,
@@ -83,7 +79,7 @@ def register_if_better(
 
 
 def _register(
-    client: "MlflowClient", result: ModelResult, write: WritePackage, as_champion: bool
+    client: "MlflowClient", result: ModelResult, write: Callable[[Path, str], None], as_champion: bool
 ) -> Registration:
     corpus = make_experiment_name(result.corpus)
     main = model_versions.find_by_alias(client, corpus, CHAMPION_ALIAS)
@@ -133,9 +129,12 @@ def _explain_decision(
 
 
 def _upload(
-    client: "MlflowClient", result: ModelResult, write: WritePackage, offered_as: str
+    client: "MlflowClient", result: ModelResult, write: Callable[[Path, str], None], offered_as: str
 ) -> RegisteredVersion:
-    """Log the package as a model that the trial's run made, and register a version of it."""
+    """Log the package as a model that the trial's run made, and register a version of it.
+
+    `write` fills a folder with the package of a candidate, whose run has the id.
+    """
     runs = run_store.find_corpus_runs(client, result.corpus, RunKey(result.study, result.trial).tags())
     if not runs:
         where = f'trial {result.trial} of study "{result.study}" in experiment "{result.corpus}"'

@@ -13,14 +13,9 @@ from memtune.data_frames import make_frame, render_table
 from memtune.errors import TrackingError, did_you_mean
 from memtune.objective import Objective
 from memtune.seed_statistics import Estimate
+from memtune.tracking import mlflow_connection
 from memtune.tracking.compatibility import MODEL_VERSIONS_TAG
-from memtune.tracking.mlflow_connection import (
-    find_or_none,
-    find_sqlite_path,
-    make_experiment_name,
-    open_store,
-    read_pages,
-)
+from memtune.tracking.mlflow_connection import open_store, read_pages
 from memtune.tracking.runs import run_tags
 from memtune.tracking.runs.recorded_runs import find_trial_run, is_trial_name
 from memtune.values import Value
@@ -180,7 +175,7 @@ def list_model_names(client: "MlflowClient") -> list[str]:
 def find_by_alias(client: "MlflowClient", corpus: str, alias: str) -> RegisteredVersion | None:
     """The version that carries an alias, or None. Raises ForeignVersionError when memtune did not
     register it."""
-    found = find_or_none(lambda: client.get_model_version_by_alias(corpus, alias))
+    found = mlflow_connection.find_or_none(lambda: client.get_model_version_by_alias(corpus, alias))
     return None if found is None else _to_registered_version(found).model_copy(update={"alias": alias})
 
 
@@ -294,7 +289,7 @@ def require_registered(tracking_uri: str, uri: str) -> None:
         find_trial_run(tracking_uri, uri)
         return
     _parse_model_uri(uri)
-    database = find_sqlite_path(tracking_uri)
+    database = mlflow_connection.find_sqlite_path(tracking_uri)
     if database is not None and not database.exists():
         raise TrackingError(
             f"no {uri}: {database} does not exist; run: memtune search STUDY.toml, or set MEMTUNE_HOME to "
@@ -340,7 +335,7 @@ def _parse_model_uri(uri: str) -> tuple[str, str, str]:
 
 
 def _to_registered_version(version: "ModelVersion") -> RegisteredVersion:
-    make_experiment_name(version.name)
+    mlflow_connection.make_experiment_name(version.name)
     tagged = {name: version.tags.get(name) for name in RegisteredVersion.model_fields}
     fields = {**tagged, "corpus": version.name, "version": version.version, "run_id": version.run_id}
     known = {name: value for name, value in fields.items() if value is not None}

@@ -88,11 +88,8 @@ class TextReader:
     def __init__(self, rules: TextRules, id_by_token: Mapping[str, int]) -> None:
         """Raises CorpusError for a tokeniser that this machine cannot make."""
         self._rules, self._id_by_token = rules, id_by_token
-        self._tokeniser = (
-            None
-            if rules.tokens == "words"
-            else make_tokeniser(rules.tokens, rules.tokeniser_document or "{}")
-        )
+        document = rules.tokeniser_document or "{}"
+        self._tokeniser = None if rules.tokens == "words" else make_tokeniser(rules.tokens, document)
 
     def read(self, text: str) -> ReadText:
         """The ids of a text's words, or other tokens.
