@@ -87,9 +87,8 @@ def make_locations_relative(database: Path) -> None:
     Only those of experiments whose folder lies next to the file: a home that was moved, or is about to be.
     """
     with closing(sqlite3.connect(f"{database.absolute().as_uri()}?mode=rw", uri=True)) as connection:
-        tables = {
-            name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-        }
+        listed = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        tables = {name for (name,) in listed}
         if "experiments" not in tables:
             return
         artifacts = database.absolute().parent / ARTIFACTS_FOLDER

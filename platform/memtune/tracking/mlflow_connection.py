@@ -143,9 +143,8 @@ def check_sqlite_file(path: Path) -> None:
     try:
         # Writable: after a killed writer, sqlite first rolls back what its journal holds.
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True)) as database:
-            tables = {
-                name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-            }
+            found = database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+            tables = {name for (name,) in found}
     except sqlite3.OperationalError as error:
         raise TrackingError(f"cannot read {path}: {error}; {OWNER_HINT}") from None
     except sqlite3.DatabaseError as error:
@@ -208,10 +207,8 @@ def translate_mlflow_errors(tracking_uri: str) -> Iterator[None]:
     try:
         yield
     except (MlflowException, OSError) as error:
-        if any(
-            isinstance(cause, sqlite3.DatabaseError) and not isinstance(cause, sqlite3.OperationalError)
-            for cause in iterate_causes(error)
-        ):
+        causes = [cause for cause in iterate_causes(error) if isinstance(cause, sqlite3.DatabaseError)]
+        if any(not isinstance(cause, sqlite3.OperationalError) for cause in causes):
             path = find_sqlite_path(tracking_uri) or tracking_uri
             raise TrackingError(f"{path} is damaged: {summarize_error(error)}; {REBUILD_HINT}") from error
         proxy = explain_proxy(tracking_uri)
@@ -266,9 +263,8 @@ def is_permanent(error: Exception) -> bool:
 
     if isinstance(error, MlflowException):
         return error.error_code in PERMANENT_ERROR_CODES
-    return isinstance(
-        error, TypeError | ValueError | LookupError | AttributeError | ArithmeticError | Warning
-    )
+    refusals = TypeError | ValueError | LookupError | AttributeError | ArithmeticError | Warning
+    return isinstance(error, refusals)
 
 
 def is_database_refusal(error: Exception) -> bool:

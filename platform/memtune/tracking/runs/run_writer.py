@@ -189,10 +189,8 @@ class RunWriter:
             run = self._create_run(key, name, time_ms, tags)
         opened = self._open_run(key, run, name, tags, is_stale=bool(found))
         # MLflow refuses to change a parameter.
-        known = run.data.params
-        opened.pending.parameters += [
-            parameter for parameter in run_store.to_params(parameters) if parameter.key not in known
-        ]
+        known, given = run.data.params, run_store.to_params(parameters)
+        opened.pending.parameters += [parameter for parameter in given if parameter.key not in known]
         if found:
             opened.pending.tags |= tags
         if dataset is not None:
