@@ -67,14 +67,12 @@ def _find_processes(folder: Path) -> Iterator[int]:
     Those to which Ray has given a title may have lost it, because a title is written over the environment.
     They have a log of the instance open, as the driver has, which has no such title.
     """
+    variable = f"{RUN_FOLDER_VARIABLE}={folder}".encode()
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # another user's, or ended meanwhile
-            if int(entry.name) != os.getpid() and (_has_variable(entry, folder) or _has_title(entry, folder)):
+            has_variable = variable in (entry / "environ").read_bytes().split(b"\0")
+            if int(entry.name) != os.getpid() and (has_variable or _has_title(entry, folder)):
                 yield int(entry.name)
-
-
-def _has_variable(entry: Path, folder: Path) -> bool:
-    return f"{RUN_FOLDER_VARIABLE}={folder}".encode() in (entry / "environ").read_bytes().split(b"\0")
 
 
 def _has_title(entry: Path, folder: Path) -> bool:

@@ -15,12 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from memtune.errors import did_you_mean
+from memtune.ray_backend.clusters import compatibility
 from memtune.ray_backend.clusters.cluster_file import ClusterFile, Finding, Problem, load_cluster
-from memtune.ray_backend.clusters.compatibility import (
-    ClusterConfigError,
-    iterate_packaged_files,
-    validate_cluster_config,
-)
 from memtune.ray_backend.clusters.ray_commands import SSH_PATH_ON_NODES
 from memtune.settings import LOOPBACK_HOSTS
 from memtune.values import Value
@@ -202,8 +198,8 @@ def _iterate_strings(node: Any, where: str) -> Iterator[tuple[str, str]]:
 def find_schema_violations(cluster: ClusterFile) -> Iterator[Problem]:
     """At most one: Ray stops at the first violation."""
     try:
-        validate_cluster_config(cluster.config)
-    except ClusterConfigError as error:
+        compatibility.validate_cluster_config(cluster.config)
+    except compatibility.ClusterConfigError as error:
         fix = "write the entry as in cluster.yaml, clusters/gcp.yaml or clusters/onprem.yaml"
         yield error.entry, f"Ray refuses it: {error.problem}", fix
 
@@ -227,7 +223,7 @@ def find_large_uploads(cluster: ClusterFile) -> Iterator[Problem]:
         (f"file_mounts.{name}", _count_tree_bytes(local), fix) for name, local in cluster.mounts.items()
     ]
     if (cluster.folder / "platform" / "memtune").is_dir():
-        packed = sum(path.stat().st_size for path in iterate_packaged_files(cluster.folder))
+        packed = sum(path.stat().st_size for path in compatibility.iterate_packaged_files(cluster.folder))
         fix = "add what a job does not need to .gitignore or .rayignore; keep corpora in shared storage"
         uploads.append((str(cluster.folder), packed, fix))
     limit = f"an upload is limited to {MAX_UPLOAD_BYTES / 2**20:.0f} MiB"

@@ -65,10 +65,8 @@ class ClusterFile:
     @property
     def mounts(self) -> dict[str, Path]:
         """The local file or folder of each file mount, by its path on the nodes."""
-        return {
-            remote: self.folder / Path(str(local)).expanduser()
-            for remote, local in self.table("file_mounts").items()
-        }
+        mounts = self.table("file_mounts").items()
+        return {remote: self.folder / Path(str(local)).expanduser() for remote, local in mounts}
 
     def table(self, name: str) -> dict[str, Any]:
         """The table `name`; empty when it is missing or not a table."""

@@ -119,7 +119,10 @@ def launch_cluster(
     _check_head_key(cluster)
     if cluster_file.ensure_token(cluster_file.find_token_file(cluster)):
         on_progress(f"created the cluster's token in {cluster_file.find_token_file(cluster)}")
-    running = _is_head_up(cluster)
+    try:
+        running = query_status(cluster).node_count > 0
+    except ClusterError:
+        running = False
     if running:
         on_progress("the head is already up; its jobs continue")
     if _run(ray_commands.build_up_command(cluster, yes, restart=not running), cluster).returncode:
@@ -172,13 +175,6 @@ def _check_head_key(cluster: ClusterFile) -> None:
         done = _run(ray_commands.build_head_command(cluster, "true"), cluster, capture=True)
         if refused := ray_commands.find_refused_hosts(done.stderr):
             raise ray_commands.describe_changed_head_key(cluster, refused[0])
-
-
-def _is_head_up(cluster: ClusterFile) -> bool:
-    try:
-        return query_status(cluster).node_count > 0
-    except ClusterError:
-        return False
 
 
 def _wait_for_nodes(

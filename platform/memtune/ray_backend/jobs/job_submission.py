@@ -11,16 +11,8 @@ from typing import Any
 
 from memtune.errors import ClusterError, ConfigurationError, CorpusError, StorageError
 from memtune.library import FileKind, find_file
-from memtune.ray_backend.jobs.job_package import (
-    HOME_ON_HEAD,
-    SECRET_FILES_ON_NODES,
-    SOURCE_PATH,
-    STUDY_FOLDER,
-    StudyFiles,
-    build_job_environment,
-    collect_study_files,
-    write_package,
-)
+from memtune.ray_backend.jobs import job_package
+from memtune.ray_backend.jobs.job_package import SOURCE_PATH, STUDY_FOLDER, StudyFiles
 from memtune.ray_backend.jobs.job_server import STUDY_KEY, Job, JobServer
 from memtune.settings import LOCATION_VARIABLES, Settings
 from memtune.storage.local_files import open_scratch_folder
@@ -98,9 +90,10 @@ def prepare_submission(
     """
     path, options = find_file(FileKind.STUDY, Path(path)), _build_options(overrides or {}, reuse)
     study = load_study(path, options.overrides)
-    variables = build_job_environment(environment)
+    variables = job_package.build_job_environment(environment)
     notes = [*_check_study_locally(path, study, variables), *_note_locations(environment)]
-    return Submission(study.name, collect_study_files(path, study), options, resume, variables, notes)
+    files = job_package.collect_study_files(path, study)
+    return Submission(study.name, files, options, resume, variables, notes)
 
 
 def _build_options(overrides: Mapping[str, Any], reuse: bool) -> SubmissionOptions:
@@ -133,22 +126,24 @@ def _check_study_locally(path: Path, study: Study, variables: Mapping[str, str])
 
 def _note_locations(environment: Mapping[str, str]) -> list[str]:
     unset = [name for name in LOCATION_VARIABLES if not environment.get(name)]
-    home = environment.get("MEMTUNE_HOME") or HOME_ON_HEAD
+    home = environment.get("MEMTUNE_HOME") or job_package.HOME_ON_HEAD
     notes = []
     if unset:
         notes.append(
             f"{', '.join(unset)} not set: the job uses {home} on the head; other nodes have to share "
             "this folder, which may be deleted with the cluster"
         )
-    secrets_here = {name: file for name, file in SECRET_FILES_ON_NODES.items() if environment.get(name)}
-    return notes + [f"{name} is not sent; the nodes read {file}" for name, file in secrets_here.items()]
+    for name, file in job_package.SECRET_FILES_ON_NODES.items():
+        if environment.get(name):
+            notes.append(f"{name} is not sent; the nodes read {file}")
+    return notes
 
 
 def submit(server: JobServer, submission: Submission) -> str:
     """Submit a study and return the id of its job. Raises ClusterError for a package that is too large."""
     job_id = f"{submission.study}-{secrets.token_hex(3)}"
     with open_scratch_folder() as folder:
-        write_package(submission.files, folder)
+        job_package.write_package(submission.files, folder)
         server.submit(job_id, submission.entrypoint, folder, submission.environment, submission.metadata)
     return job_id
 
@@ -168,7 +163,8 @@ def prepare_resumption(job: Job, overrides: Mapping[str, Any] | None = None) -> 
     files: StudyFiles = _read_metadata(job, FILES_KEY, StudyFiles)
     previous: SubmissionOptions = _read_metadata(job, OPTIONS_KEY, SubmissionOptions)
     options = _build_options({**previous.overrides, **(overrides or {})}, previous.reuse)
-    return Submission(job.study or job.id, files, options, True, build_job_environment(job.environment))
+    variables = job_package.build_job_environment(job.environment)
+    return Submission(job.study or job.id, files, options, True, variables)
 
 
 def _read_metadata(job: Job, key: str, kind: type[Value]) -> Any:
