@@ -16,10 +16,7 @@ class RayExecutor:
     def __init__(
         self, address: str | None = None, notify: Callable[[str], object] = lambda text: None
     ) -> None:
-        """`address` is a cluster's; without it RAY_ADDRESS counts, and else a private instance is started.
-
-        `notify` prints which cluster runs the trials.
-        """
+        """Without a cluster's `address` RAY_ADDRESS counts. `notify` prints which cluster runs the trials."""
         self._address, self._notify = address, notify
         self._connection = ExitStack()
         self._folder: Path | None = None

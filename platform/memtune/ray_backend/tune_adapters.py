@@ -90,11 +90,8 @@ class HeartbeatMonitor:
         now = self._clock()
         self._elapsed_seconds += min(now - self._last_check, MAX_STEP_SECONDS)
         self._last_check = now
-        return [
-            number
-            for number, last in self._last_heartbeats.items()
-            if self._elapsed_seconds - last >= self.timeout_seconds
-        ]
+        oldest = self._elapsed_seconds - self.timeout_seconds
+        return [number for number, last in self._last_heartbeats.items() if last <= oldest]
 
 
 MAX_RETRIES = 2
@@ -247,11 +244,8 @@ class DirectedCallback(tune.Callback):
         if self._stop_deadline is None:
             self.notice.publish()
             self._stop_deadline = time.monotonic() + STOP_SECONDS
-        actors = [
-            actor
-            for trial in trials
-            if (actor := trial.temporary_state.ray_actor) and not trial.is_finished()
-        ]
+        states = [trial.temporary_state for trial in trials if not trial.is_finished()]
+        actors = [state.ray_actor for state in states if state.ray_actor]
         if actors and time.monotonic() < self._stop_deadline:
             return
         for actor in actors:
