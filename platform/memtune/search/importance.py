@@ -106,8 +106,7 @@ def _evaluate(evaluator: Any, trials: Sequence[FrozenTrial]) -> dict[str, float]
         # Optuna warns of branches with one trial, which it leaves out.
         warnings.simplefilter("ignore")
         study: Any = RestrictedStudy(optuna.create_study(), trials)
-        found: dict[str, float] = evaluator.evaluate(study)
-        return found
+        return dict(evaluator.evaluate(study))
 
 
 def _find_noise_level(evaluator: Any, trials: Sequence[FrozenTrial], names: Collection[str]) -> float:

@@ -13,20 +13,14 @@ from typing import Any
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 
+from memtune.search import trial_store
 from memtune.search.database.outage_buffer import OutageBuffer, StorageUnavailableError, convert_outage_errors
 from memtune.search.database.study_database import open_study_database, redact_url
 from memtune.search.outcomes import Outcome, Proposal, Sizes
 from memtune.search.proposer import Candidates, Proposer
 from memtune.search.samplers.observed_values import MultiObjective
 from memtune.search.samplers.sampler_factory import SamplerConfig
-from memtune.search.trial_store import (
-    ListPoints,
-    TrialStore,
-    is_paused,
-    read_outcome,
-    read_proposal,
-    select_started,
-)
+from memtune.search.trial_store import ListPoints, TrialStore
 from memtune.spaces import FAMILY_FIELD, MeasureSize, Scalar, Space
 from memtune.trial_state import StopReason, TrialEnd
 from memtune.usage import Usage
@@ -140,15 +134,15 @@ class Proposals:
 
     def list_unfinished(self) -> list[Proposal]:
         """The running trials, which a later driver resumes."""
-        return [read_proposal(trial) for trial in self._list_running() if not is_paused(trial)]
+        return self._list_proposals(is_paused=False)
 
     def list_paused(self) -> list[Proposal]:
         """The trials that the early-stopping rule has paused and may continue."""
-        return [read_proposal(trial) for trial in self._list_running() if is_paused(trial)]
+        return self._list_proposals(is_paused=True)
 
     def list_outcomes(self) -> list[Outcome]:
         """Every trial that was started, running ones included: what a budget of trials counts."""
-        return [read_outcome(trial) for trial in self._list_started()]
+        return [trial_store.read_outcome(trial) for trial in self._list_started()]
 
     def list_finished(self) -> list[Outcome]:
         """Every trial that has ended or is paused."""
@@ -176,11 +170,12 @@ class Proposals:
         with suppress(StorageUnavailableError):
             self._buffer.try_once(lambda: self._store.write_seconds_spent(seconds))
 
-    def _list_running(self) -> list[FrozenTrial]:
-        return [trial for trial in self._list_started() if trial.state is OptunaState.RUNNING]
+    def _list_proposals(self, *, is_paused: bool) -> list[Proposal]:
+        running = [trial for trial in self._list_started() if trial.state is OptunaState.RUNNING]
+        return [trial_store.read_proposal(t) for t in running if trial_store.is_paused(t) == is_paused]
 
     def _list_started(self) -> list[FrozenTrial]:
-        return select_started(self._buffer.retry_until(self._store.list_asked))
+        return trial_store.select_started(self._buffer.retry_until(self._store.list_asked))
 
     def _end(self, number: int, state: OptunaState, end: TrialEnd | None, **fields: float | None) -> None:
         stored = {"state": state.name, "end": end and end.model_dump(mode="json"), **fields}

@@ -40,11 +40,8 @@ class StoredStudy:
     @property
     def refused(self) -> list[Outcome]:
         """The samples that were refused, each with the reason as its remark."""
-        return [
-            trial_store.read_outcome(trial)
-            for trial in self.searched
-            if {trial_store.REFUSAL_KEY, trial_store.IDENTITY_KEY} <= trial.user_attrs.keys()
-        ]
+        keys = {trial_store.REFUSAL_KEY, trial_store.IDENTITY_KEY}
+        return [trial_store.read_outcome(trial) for trial in self.searched if keys <= trial.user_attrs.keys()]
 
     def rank_parameters(self) -> list[ParameterImportance]:
         """The parameters of the study, the most important first; empty below ten trials with a value."""
@@ -91,12 +88,8 @@ class StudyReader:
             trials, repeats = self._list_trials(study), self._list_trials(f"{study}{REPEATS_SUFFIX}")
             attributes = self._storage.get_study_user_attrs(self._storage.get_study_id_from_name(study))
         trial_store.check_format(attributes, study)
-        times = [
-            time
-            for trial in [*trials, *repeats]
-            for time in (trial.datetime_start, trial.datetime_complete)
-            if time is not None
-        ]
+        pairs = [(trial.datetime_start, trial.datetime_complete) for trial in [*trials, *repeats]]
+        times = [time for pair in pairs for time in pair if time is not None]
         try:
             return StoredStudy(
                 study,

@@ -70,9 +70,8 @@ def is_rejected(trial: FrozenTrial) -> bool:
 
 def is_paused(trial: FrozenTrial) -> bool:
     """Whether the trial waits with its checkpoint."""
-    return trial.state is OptunaState.RUNNING and not trial.user_attrs.get(PAUSE_KEY, {}).get(
-        "is_resumed", True
-    )
+    pause = trial.user_attrs.get(PAUSE_KEY, {})
+    return trial.state is OptunaState.RUNNING and not pause.get("is_resumed", True)
 
 
 def present_to_sampler(trial: FrozenTrial) -> FrozenTrial:
@@ -308,9 +307,8 @@ class TrialStore:
         """Continue a paused trial."""
         self.guard()
         trial_id, trial = self._find_running_trial(number)
-        self._storage.set_trial_user_attr(
-            trial_id, PAUSE_KEY, {**trial.user_attrs[PAUSE_KEY], "is_resumed": True}
-        )
+        pause = {**trial.user_attrs[PAUSE_KEY], "is_resumed": True}
+        self._storage.set_trial_user_attr(trial_id, PAUSE_KEY, pause)
 
     def recover_interrupted(self) -> None:
         """Complete the ends and pauses that a killed driver had decided; drop proposals stored in part."""

@@ -65,11 +65,8 @@ class Holder(Value):
 
     def has_exited(self) -> bool:
         """Whether this was a process of this machine; False when it runs, and for another machine."""
-        return (
-            bool(self.machine)
-            and self.machine == _read_machine_id()
-            and _read_start_time(self.process) != self.started
-        )
+        is_here = bool(self.machine) and self.machine == _read_machine_id()
+        return is_here and _read_start_time(self.process) != self.started
 
     def __str__(self) -> str:
         return f"process {self.process} on {self.host} since {self.since}"
@@ -132,9 +129,8 @@ class Lease:
         """Join the queue, wait until every earlier driver has ended or expired, and start the heartbeat."""
         with convert_outage_errors(self._redacted_url):
             self._trial_id = self._storage.create_new_trial(self._queue_id)
-            self._storage.set_trial_user_attr(
-                self._trial_id, HOLDER_KEY, Holder.from_current_process().model_dump()
-            )
+            own = Holder.from_current_process().model_dump()
+            self._storage.set_trial_user_attr(self._trial_id, HOLDER_KEY, own)
             self._last_heartbeat = read_clock_seconds()
             try:
                 self._wait_for_turn()
@@ -234,15 +230,13 @@ class Lease:
     def _send_heartbeat(self) -> None:
         """Increment the counter, or note that another driver has ended the trial."""
         with self._heartbeat_lock:
-            now = read_clock_seconds()
+            now, count = read_clock_seconds(), self._heartbeat_count + 1
             try:
-                self._storage.set_trial_user_attr(
-                    self._trial_id, HEARTBEAT_COUNT_KEY, self._heartbeat_count + 1
-                )
+                self._storage.set_trial_user_attr(self._trial_id, HEARTBEAT_COUNT_KEY, count)
             except UpdateFinishedTrialError:
                 self._lost.set()
                 return
-            self._heartbeat_count, self._last_heartbeat = self._heartbeat_count + 1, now
+            self._heartbeat_count, self._last_heartbeat = count, now
 
 
 def _read_holder(trial: FrozenTrial) -> Holder | None:

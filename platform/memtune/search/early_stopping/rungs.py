@@ -188,10 +188,8 @@ class Rungs:
 
     def replay(self, outcome: Outcome) -> int:
         """Add a recorded curve; return the number of rungs that the trial has reached."""
-        reports = sorted(outcome.curve.items())
-        return sum(
-            len(self.record(outcome.number, outcome.alternative, tokens, value)) for tokens, value in reports
-        )
+        number, alternative = outcome.number, outcome.alternative
+        return sum(len(self.record(number, alternative, *each)) for each in sorted(outcome.curve.items()))
 
     def get_rank(self, number: int, index: int, least: int | None = None) -> RungRank:
         """The place of a trial that has reached a rung; within its alternative if it passes only there.
