@@ -15,7 +15,7 @@ from memtune.cli.compare_commands import best, compare, report, ui
 from memtune.cli.evaluate_commands import ask, evaluate, generate
 from memtune.cli.search_commands import demo, search
 from memtune.cli.shell_completion import answer_bash
-from memtune.cli.terminal import LogConsole, err, out
+from memtune.cli.terminal import LogConsole, err, expand_option_groups, out
 from memtune.cli.training_commands import judge, probe, reproduce, train
 from memtune.errors import MemtuneError, explain_system_error, is_environment_fault
 from memtune.reports.text_console import show_control_characters
@@ -53,22 +53,24 @@ for command in (
     app.command()(command)
 
 
-def set_summaries(group: typer.Typer) -> None:
-    """Set the lines of the list of commands: the first paragraph of a docstring, a group's help.
+def complete_commands(group: typer.Typer) -> None:
+    """Expand the groups of options, and set the lines of the list of commands.
 
-    Plain help wraps them; without them, it cuts the help to the width of the terminal.
+    A line is the first paragraph of a docstring, or a group's help. Plain help wraps them; without them, it
+    cuts the help to the width of the terminal.
     """
     for command in group.registered_commands:
-        text = getattr(command.callback, "__doc__", None) or ""  # None under python -OO
-        paragraph, _, _ = inspect.cleandoc(text).partition("\n\n")
+        assert command.callback is not None
+        paragraph, _, _ = inspect.cleandoc(command.callback.__doc__ or "").partition("\n\n")  # none under -OO
         command.short_help = " ".join(paragraph.split())
+        command.callback = expand_option_groups(command.callback)
     for part in group.registered_groups:
         if part.typer_instance is not None:
             part.short_help = part.typer_instance.info.help
-            set_summaries(part.typer_instance)
+            complete_commands(part.typer_instance)
 
 
-set_summaries(app)
+complete_commands(app)
 
 
 def run_command() -> None:

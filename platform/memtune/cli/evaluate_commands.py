@@ -18,7 +18,6 @@ from memtune.cli.terminal import (
     SplitName,
     TrustCode,
     corpus_option,
-    expand_option_groups,
     out,
     warn,
 )
@@ -76,7 +75,6 @@ class CacheOptions:
             raise typer.BadParameter(str(error)) from None
 
 
-@expand_option_groups
 def evaluate(
     model: ModelName,
     split: SplitName = "valid",

@@ -18,7 +18,6 @@ from memtune.cli.terminal import (
     StudyName,
     TrustCode,
     corpus_option,
-    expand_option_groups,
     out,
 )
 from memtune.reports.figure_files import save_figure
@@ -103,7 +102,6 @@ class OutputOptions:
 
 
 @app.command()
-@expand_option_groups
 def positions(models: ModelNames, text: TextOptions, output: OutputOptions, layer: Layer = None) -> None:
     """Mean attention by position in the memory (Tran 2016, figure 3).
 
@@ -117,7 +115,6 @@ def positions(models: ModelNames, text: TextOptions, output: OutputOptions, laye
 
 
 @app.command()
-@expand_option_groups
 def samples(
     model: ModelName,
     text: TextOptions,
@@ -140,7 +137,6 @@ def samples(
 
 
 @app.command()
-@expand_option_groups
 def examples(
     model: ModelName,
     text: TextOptions,
@@ -166,7 +162,6 @@ def examples(
 
 
 @app.command()
-@expand_option_groups
 def pairs(
     model: ModelName,
     text: TextOptions,
@@ -191,7 +186,6 @@ def pairs(
 
 
 @app.command()
-@expand_option_groups
 def relations(
     model: ModelName,
     text: TextOptions,
@@ -215,7 +209,6 @@ def relations(
 
 
 @app.command()
-@expand_option_groups
 def links(
     model: ModelName,
     text: TextOptions,
@@ -248,7 +241,6 @@ def links(
 
 
 @app.command("stack-actions")
-@expand_option_groups
 def stack_actions(model: ModelName, text: TextOptions, output: OutputOptions) -> None:
     """Most probable actions of a stack and their peakedness (Yogatama 2018, figure 3).
 
@@ -262,7 +254,6 @@ def stack_actions(model: ModelName, text: TextOptions, output: OutputOptions) ->
 
 
 @app.command("stack-sentence")
-@expand_option_groups
 def stack_sentence(
     model: ModelName, text: TextOptions, output: OutputOptions, first: FirstSentence = 0
 ) -> None:
@@ -278,7 +269,6 @@ def stack_sentence(
 
 
 @app.command()
-@expand_option_groups
 def mistakes(
     models: ModelNames,
     output: OutputOptions,
@@ -304,7 +294,6 @@ def mistakes(
 
 
 @app.command()
-@expand_option_groups
 def accuracy(models: ModelNames, output: OutputOptions) -> None:
     """Accuracy against perplexity over the reports of trainings (Mirowski and Vlachos 2015, figure 2).
 
@@ -318,7 +307,6 @@ def accuracy(models: ModelNames, output: OutputOptions) -> None:
 
 
 @app.command()
-@expand_option_groups
 def parameter(
     study: StudyName,
     name: Annotated[str, typer.Argument(help="A parameter, such as model.phi.")],

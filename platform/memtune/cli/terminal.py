@@ -8,7 +8,7 @@ from dataclasses import fields, is_dataclass
 from functools import wraps
 from inspect import Parameter, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.text import Text
@@ -115,18 +115,18 @@ def expand_option_groups(command: Callable[..., None]) -> Callable[..., None]:
     Typer makes one option of each parameter of a function and has no groups. A field has the annotation of a
     Typer parameter and a default.
     """
-    hints = get_type_hints(command, include_extras=True)
-    groups = {name: kind for name, kind in hints.items() if is_dataclass(kind) and isinstance(kind, type)}
+    groups = {name: kind for name, kind in command.__annotations__.items() if is_dataclass(kind)}
+    if not groups:
+        return command
     parameters: list[Parameter] = []
     for name, parameter in signature(command).parameters.items():
         if group := groups.get(name):
-            own, kind = get_type_hints(group, include_extras=True), Parameter.KEYWORD_ONLY
             parameters += [
-                Parameter(field.name, kind, default=field.default, annotation=own[field.name])
+                Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=field.type)
                 for field in fields(group)
             ]
         else:
-            parameters.append(parameter.replace(kind=Parameter.KEYWORD_ONLY, annotation=hints[name]))
+            parameters.append(parameter.replace(kind=Parameter.KEYWORD_ONLY))
 
     @wraps(command)
     def run_expanded(**values: Any) -> None:
