@@ -57,26 +57,21 @@ class Comparison:
     """How many trials under this protocol read another text of this name, in words; empty for none."""
 
     @property
-    def unequal_budgets(self) -> str:
-        """That studies have no place because others trained longer, in words; empty for equal budgets."""
-        budgets: dict[str, int] = {}
+    def remarks(self) -> list[str]:
+        """What is left out, and which studies come last whatever their figures, as others trained longer."""
+        remarks, budgets = [self.text_remark] if self.text_remark else [], dict[str, int]()
         for row in self.rows:
             if row.state is TrialState.COMPLETE and row.planned_tokens:
                 study = "no study" if row.study == NO_STUDY else row.study
                 budgets[study] = max(budgets.get(study, 0), round(row.planned_tokens))
         longest = max(budgets.values(), default=0)
-        if all(budget >= (1 - LENGTH_TOLERANCE) * longest for budget in budgets.values()):
-            return ""
-        named = ", ".join(f"{study} {budget:,}" for study, budget in budgets.items())
-        return (
-            f"the studies trained on unequal numbers of tokens ({named}): trials below {longest:,} tokens "
-            "are not ranked and come last, whatever their figure"
-        )
-
-    @property
-    def remarks(self) -> list[str]:
-        """What is left out, or comes last whatever its figure."""
-        return [remark for remark in (self.text_remark, self.unequal_budgets) if remark]
+        if any(budget < (1 - LENGTH_TOLERANCE) * longest for budget in budgets.values()):
+            named = ", ".join(f"{study} {budget:,}" for study, budget in budgets.items())
+            remarks.append(
+                f"the studies trained on unequal numbers of tokens ({named}): trials below {longest:,} "
+                "tokens are not ranked and come last, whatever their figure"
+            )
+        return remarks
 
     @property
     def best(self) -> LeaderboardRow | None:

@@ -19,7 +19,7 @@ from memtune.corpora.batching.protocols import Plan, TextProtocol
 from memtune.data_frames import make_frame, render_table
 from memtune.errors import ConfigurationError
 from memtune.models import NeuralLanguageModel, logits
-from memtune.results.loaded_models import TrainedModel, open_model
+from memtune.results.loaded_models import open_model
 from memtune.results.other_texts import read_other_text, write_word_log_probabilities
 from memtune.seed_statistics import Estimate
 from memtune.settings import Settings
@@ -59,13 +59,9 @@ class EvaluationResult:
 
     def __repr__(self) -> str:
         text = self.split if self.corpus is None else f"{self.split} of {self.corpus}"
-        return f"EvaluationResult({self.model} on {text}: {self._describe_figure()})"
-
-    def _describe_figure(self) -> str:
-        metrics = self.metrics
-        if metrics.accuracy is not None:
-            return f"accuracy {metrics.accuracy:.3f}"
-        return f"perplexity {metrics.perplexity:.3f}" if self.unit == "tokens" else f"loss {metrics.loss:.3f}"
+        name = "perplexity" if self.unit == "tokens" else "loss"
+        name = name if self.metrics.accuracy is None else "accuracy"
+        return f"EvaluationResult({self.model} on {text}: {name} {getattr(self.metrics, name):.3f})"
 
     def _repr_html_(self) -> str:
         frame = self.to_frame()
@@ -112,8 +108,10 @@ def evaluate_model(
     settings = Settings.resolve(settings)
     opened = open_model(name, settings, device, trust_code=trust_code)
     config = opened.config
-    chosen = _tune_cache(opened, cache, device) if isinstance(cache, CacheGrid) else cache
-    if words is not None and chosen is not None:
+    if isinstance(cache, CacheGrid):
+        reader = opened.model.require_language_model("a cache")
+        cache = tune_cache(reader, opened.corpus, config.protocol, cache, device)
+    if words is not None and cache is not None:
         raise ConfigurationError(
             "the probabilities of words are those without a cache; leave one of them out"
         )
@@ -123,47 +121,32 @@ def evaluate_model(
         text, units = read_other_text(text, corpus, split, settings.corpus_store)
     else:
         units = count_text_units(text, split) if split in text.splits else TextUnits(0, 0, 0, 0)
-    metrics = evaluate(opened.model, text, config.protocol, split, device, chosen, config.task)
+    metrics = evaluate(opened.model, text, config.protocol, split, device, cache, config.task)
     if words is not None:
         write_word_log_probabilities(opened.model, text, config.protocol, split, Path(words), device)
     ideal = text.manifest.ideal.get(split) if text.manifest.ideal and corpus is None else None
-    has_interval = split == "test" and chosen is None
+    interval = None
+    if split == "test" and cache is None:
+        costs = config.task.open(text, config.protocol).compute_item_costs(opened.model, split, device)
+        low, high = costs.compute_interval() or (None, None)
+        interval = Estimate(cost=0.0, low=low, high=high).compute_interval(config.task.objective)
     result = EvaluationResult(
         opened.name,
         config.label,
         split,
         metrics,
         ideal_perplexity=ideal,
-        cache=chosen,
+        cache=cache,
         unit=config.task.prediction_unit,
         units=units if units.tokens == metrics.tokens else None,
         corpus=corpus,
-        interval=_compute_interval(opened, text, split, device) if has_interval else None,
+        interval=interval,
     )
     if split == "test":
-        _record_figures(result, opened)
+        name = "_".join(filter(None, (split, cache and cache.label, corpus)))
+        figures = metrics.model_dump(exclude_none=True) | result.text_figures
+        record_evaluation(settings.tracking_uri, opened.run_id, name, figures, opened.version)
     return result
-
-
-def _tune_cache(opened: TrainedModel, grid: CacheGrid, device: str) -> ContinuousCache:
-    reader = opened.model.require_language_model("a cache")
-    return tune_cache(reader, opened.corpus, opened.config.protocol, grid, device)
-
-
-def _record_figures(result: EvaluationResult, opened: TrainedModel) -> None:
-    parts = (result.split, result.cache.label if result.cache else None, result.corpus)
-    name = "_".join(part for part in parts if part)
-    figures = result.metrics.model_dump(exclude_none=True) | result.text_figures
-    record_evaluation(opened.settings.tracking_uri, opened.run_id, name, figures, opened.version)
-
-
-def _compute_interval(
-    opened: TrainedModel, text: Corpus, split: str, device: str
-) -> tuple[float, float] | None:
-    config = opened.config
-    costs = config.task.open(text, config.protocol).compute_item_costs(opened.model, split, device)
-    low, high = costs.compute_interval() or (None, None)
-    return Estimate(cost=0.0, low=low, high=high).compute_interval(config.task.objective)
 
 
 @dataclass(frozen=True)

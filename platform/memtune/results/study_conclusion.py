@@ -21,13 +21,12 @@ from memtune.studies.study_run import Conclusion
 from memtune.tasks import ItemCosts
 from memtune.tracking import Recorder, Registration, list_champions, record_conclusion
 
+log = logging.getLogger(__name__)
+
 MAX_TAGGED = 20
 """Configurations whose runs are tagged with their rank: each run takes a request."""
-
 MANY_COMPARED = 4
 """More alternatives take a while to evaluate."""
-
-log = logging.getLogger(__name__)
 
 
 def conclude_study(
@@ -46,7 +45,7 @@ def conclude_study(
     verdict, tests = _judge_and_test(study, view, eligible, notify)
     text = describe_answer(view, verdict, eligible.winner)
     answer = StudyAnswer(question=study.study.question, answer=text)
-    registration = _register_winner(study, eligible, answer, as_champion=not verdict.is_undecided)
+    registration = _register_winner(study, eligible, None if verdict.is_undecided else answer)
     for found in view.family_bests:
         if found.family != eligible.winner.family:
             _register(study, found.best, found.estimate, None)
@@ -60,18 +59,17 @@ def conclude_study(
 
 
 def _register_winner(
-    study: ResolvedStudy, ranking: Ranking[StudyTrial], answer: StudyAnswer, *, as_champion: bool
+    study: ResolvedStudy, ranking: Ranking[StudyTrial], answer: StudyAnswer | None
 ) -> Registration | None:
     """Offer the winner to the registry, or the next trial that has a checkpoint; None where none has one.
 
-    Not `as_champion` it is registered as the best of its family alone.
+    `answer` is as in `_register`.
     """
     # The registered weights are those of the best-validated seed, because a user wants the best model; the
     # number that is reported everywhere is the mean over seeds, because it is what the configuration gives.
-    seeds = [(trial, found.estimate) for found in ranking.configurations for trial in found.trials]
-    short = [(found.best, found.estimate) for found in ranking.short]
-    for trial, estimate in seeds + short:
-        if registration := _register(study, trial, estimate, answer if as_champion else None):
+    configurations = (*ranking.configurations, *ranking.short)
+    for trial, estimate in ((trial, found.estimate) for found in configurations for trial in found.trials):
+        if registration := _register(study, trial, estimate, answer):
             return registration
         champions = list_champions(study.settings.tracking_uri, study.corpus.name)
         if (study.id, trial.identity) in {(champion.study, champion.trial) for champion in champions}:
@@ -135,16 +133,13 @@ def _store_item_costs(study: ResolvedStudy, trial: StudyTrial) -> None:
     """Store the costs of the validation split's items under a trial's best weights, computed once."""
     folder = Folder.open(study.checkpoint_root) / trial.identity
     cost = min(trial.curve.values())
-    if ItemCosts.read(folder, cost) is None:
-        _compute_item_costs(study, trial).store(folder, cost)
-
-
-def _compute_item_costs(study: ResolvedStudy, trial: StudyTrial) -> ItemCosts:
+    if ItemCosts.read(folder, cost) is not None:
+        return
     checkpoint = Checkpoints(study.checkpoint_root, trial.identity).read(max(trial.curve))
     config, model = checkpoint.record.config, checkpoint.build_best_model()
     device = study.limits.select_device(config) if torch.cuda.is_available() else "cpu"
     task = config.task.open(study.corpus, config.protocol)
-    return task.compute_item_costs(model.to(device), "valid", device)
+    task.compute_item_costs(model.to(device), "valid", device).store(folder, cost)
 
 
 def _log_figures(

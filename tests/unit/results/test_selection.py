@@ -101,7 +101,7 @@ def test_a_trial_stopped_early_does_not_compete_with_complete_ones() -> None:
     ranking = rank(stopped, make_trial("a", {300: 5.0, 600: 4.5, 900: 4.0}))
     assert list_names(ranking) == ["a"]
     (short,) = ranking.short
-    assert (short.tokens, short.cost, short.leader_cost) == (300, 3.0, 5.0)
+    assert (short.tokens, short.estimate.cost, short.leader_cost) == (300, 3.0, 5.0)
 
 
 def test_a_stopped_trial_is_next_to_trained_ones_and_not_to_a_model_that_counts() -> None:
@@ -224,7 +224,7 @@ def test_reports_of_equal_number_are_at_equal_tokens_though_batches_differ() -> 
     leader = make_trial("lstm 0", {20_053: 6.0, 40_351: 5.0, 80_131: 4.0}, planned=80_000)
     stopped = make_trial("rnn 1", {20_128: 5.9}, planned=80_000, state=TrialState.STOPPED)
     (short,) = rank(leader, stopped).short
-    assert (short.tokens, short.cost, short.leader_cost) == (20_128, 5.9, 6.0)
+    assert (short.tokens, short.estimate.cost, short.leader_cost) == (20_128, 5.9, 6.0)
 
 
 def test_a_diverged_report_does_not_hide_an_earlier_one() -> None:

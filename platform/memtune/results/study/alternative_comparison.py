@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from memtune.errors import CorpusError, StorageError
 from memtune.number_format import format_count
 from memtune.objective import Objective
-from memtune.results.study.ranking import Configuration, Ranking, is_rankable
+from memtune.results.study.ranking import Configuration, Ranking, ShortTrial, is_rankable
 from memtune.results.study.study_trials import StudyTrial
 from memtune.seed_statistics import (
     CONFIDENCE_LEVEL,
@@ -101,7 +101,7 @@ class WinnerComparison(Value):
 def select_compared(ranking: Ranking[StudyTrial]) -> list[Ranked]:
     """The best configuration of each alternative; of a single alternative, its two best configurations."""
     bests = ranking.find_bests(lambda trial: trial.alternative)
-    compared = [found for found in bests.values() if isinstance(found, Configuration)]
+    compared = [found for found in bests.values() if not isinstance(found, ShortTrial)]
     if len(bests) == 1 and ranking.runner_up:
         compared.append(ranking.runner_up)
     return compared

@@ -12,7 +12,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+
+from typing_extensions import override
 
 from memtune.data_frames import make_frame
 from memtune.number_format import format_count
@@ -36,7 +39,6 @@ MAX_COST = 20.0
 MAX_REQUIRED_SEEDS = 4
 """The trial that was selected and three repeats, which have a mean without luck and can be tested: rounds of
 seeds leave those alternatives at fewer seeds that are worse."""
-
 
 Trial: TypeAlias = "StudyTrial | LeaderboardRow"
 """What is ranked: a trial of a study, or its run in MLflow."""
@@ -95,48 +97,27 @@ class Configuration(Generic[T_co]):
         return "" if self.place else f"{format_count(self.estimate.seeds, 'seed')}, fewer than others"
 
 
-@dataclass(frozen=True)
-class ShortTrial(Generic[T_co]):
-    """A trial that ended before full length."""
+@dataclass(frozen=True, kw_only=True)
+class ShortTrial(Configuration[T_co]):
+    """A trial that ended before full length, alone, with its lowest cost up to a milestone."""
 
-    best: T_co
     tokens: int
     """The last milestone that it shares with the ranked trials."""
-    cost: float
-    """Its lowest validation cost up to that milestone."""
     leader_cost: float
     """The lowest validation cost of a ranked trial up to that milestone.
 
     Models that count have no value there, and are left out where others are ranked.
     """
 
-    @property
-    def trials(self) -> tuple[T_co, ...]:
-        """The trial alone."""
-        return (self.best,)
-
-    @property
-    def family(self) -> str:
-        """The family of its model."""
-        return self.best.family
-
-    @property
-    def estimate(self) -> Estimate:
-        """Its cost, of a single seed."""
-        return Estimate(cost=self.cost)
-
-    @property
-    def cost_by_seed(self) -> dict[int, float]:
-        """The cost of its seed."""
-        return {self.best.seed: self.cost}
-
+    @override
     def explain(self, objective: Objective, digits: int) -> str:
         """Its figure at the milestone, and that of the best ranked trial there.
 
         >>> short.explain(Objective.PERPLEXITY, 1)
         'ended early: 120.1 at 300,000 tokens, where the best has 110.4'
         """
-        own, leader = (objective.format_cost(cost, digits) for cost in (self.cost, self.leader_cost))
+        costs = self.estimate.cost, self.leader_cost
+        own, leader = (objective.format_cost(cost, digits) for cost in costs)
         how = "is shorter" if self.best.state is TrialState.COMPLETE else "ended early"
         return f"{how}: {own} at {self.tokens:,} {self.best.unit}, where the best has {leader}"
 
@@ -167,13 +148,11 @@ class Ranking(Generic[T_co]):
         """The configuration after the winner; None where no other has a place."""
         return next(iter(self.ranked[1:]), None)
 
-    def find_bests(self, key: Callable[[T_co], str]) -> "dict[str, Configuration[T_co] | ShortTrial[T_co]]":
+    def find_bests(self, key: Callable[[T_co], str]) -> dict[str, Configuration[T_co]]:
         """The best configuration for each key, best first; then the furthest trial of keys without one."""
-        found: dict[str, Configuration[T_co] | ShortTrial[T_co]] = {}
-        for configuration in self.configurations:
+        found: dict[str, Configuration[T_co]] = {}
+        for configuration in (*self.configurations, *self.short):
             found.setdefault(key(configuration.best), configuration)
-        for short in self.short:
-            found.setdefault(key(short.best), short)
         return found
 
     def filter(self, is_kept: Callable[[T_co], bool]) -> "Ranking[T_co] | None":
@@ -269,11 +248,11 @@ def _group_by_configuration(full: Sequence[T], tokens: float) -> list[Configurat
     for trial in sorted(full, key=lambda trial: int((re.findall(r"#(\d+)", trial.name) or [0])[0])):
         by_study = groups.setdefault(trial.configuration, {})
         by_study.setdefault(trial.study, {}).setdefault(trial.seed, trial)
-    found = [
-        _collect_seeds(list(by_seed.values()), tokens)
-        for by_study in groups.values()
-        for by_seed in _drop_repeated(by_study)
-    ]
+    found: list[Configuration[T]] = []
+    for by_seed in chain.from_iterable(map(_drop_repeated, groups.values())):
+        seeds = [(find_cost_at(trial.curve, tokens), trial) for trial in by_seed.values()]
+        costs, trials = zip(*sorted(seeds, key=lambda own: own[0]), strict=True)
+        found.append(Configuration(trials, costs, Estimate(cost=costs[0])))
     intervals = sum(len(configuration.cost_by_seed) > 1 for configuration in found)
     estimated = [
         replace(each, estimate=estimate_cost(list(each.cost_by_seed.values()), max(1, intervals)))
@@ -295,13 +274,6 @@ def _drop_repeated(by_study: Mapping[str, dict[int, T]]) -> list[dict[int, T]]:
     return kept
 
 
-def _collect_seeds(seeds: Sequence[T], tokens: float) -> Configuration[T]:
-    costs = [(find_cost_at(trial.curve, tokens), place) for place, trial in enumerate(seeds)]
-    ordered = sorted(costs)
-    trials = tuple(seeds[place] for _, place in ordered)
-    return Configuration(trials, tuple(cost for cost, _ in ordered), Estimate(cost=ordered[0][0]))
-
-
 def _count_seeds_by_study(full: Iterable[Trial]) -> dict[str, int]:
     """The seeds with which a configuration competes in each study: the most that one has, up to a limit."""
     trials = {(trial.study, trial.configuration, trial.seed) for trial in full}
@@ -318,10 +290,10 @@ def _list_short(validated: Sequence[T], full: Sequence[T], tokens: float) -> tup
     def find_lead(milestone: int) -> float:
         return min(find_cost_at(leader.curve, milestone) for leader in leaders)
 
-    short = []
-    for trial in validated:
-        if has_reached(trial, tokens):
-            continue
-        milestone = max(trial.curve)
-        short.append(ShortTrial(trial, milestone, min(trial.curve.values()), find_lead(milestone)))
-    return tuple(sorted(short, key=lambda found: (-found.tokens, found.cost)))
+    short = [
+        ShortTrial((trial,), (cost,), Estimate(cost=cost), tokens=milestone, leader_cost=find_lead(milestone))
+        for trial in validated
+        if not has_reached(trial, tokens)
+        for cost, milestone in [(min(trial.curve.values()), max(trial.curve))]
+    ]
+    return tuple(sorted(short, key=lambda found: (-found.tokens, found.estimate.cost)))

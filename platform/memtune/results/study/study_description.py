@@ -88,10 +88,6 @@ def describe_version(
     return "\n\n".join(parts)
 
 
-LINE_CHARACTERS = 96
-"""Of a corpus's description in MLflow's table of runs, in a window of 1,000 pixels."""
-
-
 def describe_conclusion(
     view: StudyView, answer: StudyAnswer, statements: Sequence[str], registration: Registration | None
 ) -> str:
@@ -116,8 +112,8 @@ def describe_conclusion(
 def describe_answer(view: StudyView, verdict: Verdict, winner: Configuration[StudyTrial]) -> str:
     """The best model, by how much, at what size and cost; then the verdict, and the ideal.
 
-    In this order and in short forms, because MLflow's pages show the first line: in a window of 1,000 pixels
-    that is LINE_CHARACTERS.
+    In this order and in short forms, because MLflow's pages show the first line: 96 characters of it in a
+    window of 1,000 pixels.
     """
     objective, entry = view.objective, make_entry(view, winner)
     margin = verdict.comparisons[0].margin if verdict.comparisons else None

@@ -195,7 +195,10 @@ def explain_end(
     searched = [trial for trial in view.trials if not trial.is_repeat]
     found = next((trial for trial in searched if trial.number == number), None)
     if found is None or not found.state.has_ended_early:
-        state = found.state.value if found else _explain_missing(view, number)
+        state = found.state.value if found else "not a trial of the study"
+        if found is None and number <= max(trial.number for trial in view.trials):
+            reasons = [outcome.remark for outcome in view.stored.refused if outcome.number == number]
+            state = f"not started: {reasons[0] if reasons else 'the study has its configuration already'}"
         raise StudyError(
             f"trial {number} of {view.id} is {state}; --why explains stopped, paused and failed ones"
         )
@@ -206,14 +209,6 @@ def explain_end(
     ]
     compared.sort(key=lambda trial: (math.inf if trial.cost is None else trial.cost, trial.number))
     return _describe_report(found, found.tokens, found.curve.get(found.tokens)), compared
-
-
-def _explain_missing(view: StudyView, number: int) -> str:
-    """Why a study has no trial of a number."""
-    if number > max(trial.number for trial in view.trials):
-        return "not a trial of the study"
-    reasons = [outcome.remark for outcome in view.stored.refused if outcome.number == number]
-    return f"not started: {reasons[0] if reasons else 'the study has its configuration already'}"
 
 
 def format_trial_file(study: str, number: int, settings: Settings | None = None) -> str:

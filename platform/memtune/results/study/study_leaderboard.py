@@ -142,7 +142,7 @@ def make_leaderboard(view: StudyView) -> StudyLeaderboard:
 
 
 def make_entry(
-    view: StudyView, found: Configuration[StudyTrial] | ShortTrial[StudyTrial], *, has_sizes: bool = True
+    view: StudyView, found: Configuration[StudyTrial], *, has_sizes: bool = True
 ) -> LeaderboardEntry:
     """A ranked configuration, or a trial that ended early, with what its study knows of it.
 
@@ -172,7 +172,7 @@ def make_entry(
         tokens_per_second=usage.tokens_per_second,
         note=found.explain(objective, DIGITS),
         identity=best.identity,
-        is_repeated=isinstance(found, Configuration) and found.is_repeated,
+        is_repeated=not isinstance(found, ShortTrial) and found.is_repeated,
         is_counted=best.is_counted,
     )
 

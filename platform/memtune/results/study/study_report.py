@@ -1,7 +1,8 @@
 """The report of a study: everything that its page shows, and how to repeat it, as one value."""
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -124,10 +125,9 @@ def report_study(study: str, settings: Settings | None = None) -> StudyReport:
 
 def make_report(view: StudyView) -> StudyReport:
     """The report of a study."""
-    cost = None
+    cost, leaderboard = None, make_leaderboard(view)
     with suppress(CorpusError, StorageError):
         cost = view.compute_cost()
-    leaderboard = make_leaderboard(view)
     return StudyReport(
         written=datetime.now(UTC),
         detail=describe_study(view),
@@ -167,10 +167,20 @@ def _collect_provenance(view: StudyView) -> Provenance:
     trained_with: dict[str, str] = {}
     if winner is not None:
         with suppress(CheckpointError, StorageError):
-            record = Checkpoints(view.checkpoint_root, winner.identity).read().record
-            trained_with = _add_commit(record.versions, view, winner)
+            trained_with = dict(Checkpoints(view.checkpoint_root, winner.identity).read().record.versions)
+            with suppress(TrackingError, ConfigurationError):
+                # A checkpoint has the release alone. A run of another release, such as the one that a newer
+                # driver has recorded again, says nothing of the commit.
+                code = find_trial_run(view.settings.tracking_uri, f"{view.id}{winner.reference}").code
+                if code.partition("+")[0] == trained_with.get("memtune"):
+                    trained_with["memtune"] = code
+    written_with = {"memtune": read_code_version()}
+    for library in LIBRARIES:
+        with suppress(PackageNotFoundError):
+            written_with[library] = version(library)
     versions, accesses = _read_registry(view.terms.corpus, view.settings)
     registered = next((found for found in versions if found.study == view.id), None)
+    commands = _list_commands(view, winner, registered)
     return Provenance(
         study=view.id,
         corpus=view.terms.corpus,
@@ -179,21 +189,12 @@ def _collect_provenance(view: StudyView) -> Provenance:
         vocabulary=len(corpus.vocabulary) if corpus else None,
         winner_trial=winner.identity if winner else None,
         trained_with=trained_with,
-        written_with=_list_versions(),
+        written_with=written_with,
         version=registered,
         test_accesses=accesses,
-        commands=tuple(_list_commands(view, winner, registered)),
+        commands=tuple(ShellCommand(purpose=purpose, command=command) for purpose, command in commands),
         study_file=_read_study_file(view),
     )
-
-
-def _list_versions() -> dict[str, str]:
-    """The versions of memtune and of the libraries that this process uses."""
-    found = {"memtune": read_code_version()}
-    for library in LIBRARIES:
-        with suppress(PackageNotFoundError):
-            found[library] = version(library)
-    return found
 
 
 def _read_study_file(view: StudyView) -> str:
@@ -206,47 +207,26 @@ def _read_study_file(view: StudyView) -> str:
     return format_toml({name: value for name, value in stored.items() if name not in derived})
 
 
-def _add_commit(versions: Mapping[str, str], view: StudyView, winner: StudyTrial) -> dict[str, str]:
-    """The versions of the winner's checkpoint with the full version of the code from its run.
-
-    A checkpoint has the release alone. A run of another release, such as the one that a newer driver has
-    recorded again, says nothing of the commit.
-    """
-    found = dict(versions)
-    with suppress(TrackingError, ConfigurationError):
-        code = find_trial_run(view.settings.tracking_uri, f"{view.id}{winner.reference}").code
-        if code.partition("+")[0] == found.get("memtune"):
-            found["memtune"] = code
-    return found
-
-
 def _read_registry(corpus: str, settings: Settings) -> tuple[list[RegisteredVersion], int | None]:
     """The champions and how often the test split was read; nothing where the store does not answer."""
-    try:
-        versions = list_champions(settings.tracking_uri, corpus)
-        return versions, count_test_accesses(settings.tracking_uri, corpus)
-    except (TrackingError, ConfigurationError):
-        return [], None
+    uri = settings.tracking_uri
+    with suppress(TrackingError, ConfigurationError):
+        return list_champions(uri, corpus), count_test_accesses(uri, corpus)
+    return [], None
 
 
 def _list_commands(
     view: StudyView, winner: StudyTrial | None, registered: RegisteredVersion | None
-) -> list[ShellCommand]:
-    rows = [
-        ("run the study again", f"memtune search {shlex.quote(view.name)}.toml"),
-        ("show its values in a terminal", f"memtune study show {shlex.quote(view.id)}"),
-        ("compare all trials of the corpus", f"memtune compare --corpus {shlex.quote(view.terms.corpus)}"),
-        ("write this report", f"memtune report {shlex.quote(view.id)} --out report.html"),
-    ]
-    model = registered.uri if registered else None
-    if model is None and winner is not None:
-        model = f"{view.id}{winner.reference}"
-    if model is not None:
-        split = " --split test" if view.corpus is not None and "test" in view.corpus.manifest.splits else ""
-        rows.insert(1, ("evaluate the best model", f"memtune evaluate {shlex.quote(model)}"))
-        if split:
-            rows.insert(2, ("read its test figure, once", f"memtune evaluate {shlex.quote(model)}{split}"))
-    return [ShellCommand(purpose=purpose, command=command) for purpose, command in rows]
+) -> Iterator[tuple[str, str]]:
+    study, trial = shlex.quote(view.id), f"{view.id}{winner.reference}" if winner else None
+    yield "run the study again", f"memtune search {shlex.quote(view.name)}.toml"
+    if model := registered.uri if registered else trial:
+        yield "evaluate the best model", f"memtune evaluate {shlex.quote(model)}"
+        if view.corpus is not None and "test" in view.corpus.manifest.splits:
+            yield "read its test figure, once", f"memtune evaluate {shlex.quote(model)} --split test"
+    yield "show its values in a terminal", f"memtune study show {study}"
+    yield "compare all trials of the corpus", f"memtune compare --corpus {shlex.quote(view.terms.corpus)}"
+    yield "write this report", f"memtune report {study} --out report.html"
 
 
 class LabelReport(Value):
@@ -304,11 +284,10 @@ def report_corpus(corpus: str, settings: Settings | None = None) -> CorpusReport
     champions = [champion for champion in champions if digest in (None, champion.corpus_digest)]
     studies = [make_report(view) for view in same_text]
     ideal = (opened.manifest.ideal or {}).get("valid") if opened else None
-    labels = sorted({study.label for study in studies})
-    found = [
-        _report_label(label, [study for study in studies if study.label == label], champions)
-        for label in labels
-    ]
+    by_label = defaultdict[str, list[StudyReport]](list)
+    for study in studies:
+        by_label[study.label].append(study)
+    found = [_report_label(label, own, champions) for label, own in by_label.items()]
     return CorpusReport(
         written=datetime.now(UTC),
         corpus=corpus,

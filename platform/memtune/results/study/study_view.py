@@ -20,7 +20,7 @@ from memtune.errors import (
 )
 from memtune.objective import Objective
 from memtune.results.one_text import open_stored
-from memtune.results.study.ranking import Configuration, Ranking, ShortTrial, rank_trials
+from memtune.results.study.ranking import Configuration, Ranking, rank_trials
 from memtune.results.study.study_trials import StudyTrial, list_study_trials
 from memtune.search import Outcome, StoredStudy, StudyReader
 from memtune.settings import Settings
@@ -197,21 +197,19 @@ class StudyView:
         return None if self.eligible is None else self.eligible.winner
 
     @property
-    def family_bests(self) -> list[Configuration[StudyTrial] | ShortTrial[StudyTrial]]:
+    def family_bests(self) -> list[Configuration[StudyTrial]]:
         """The best configuration of each family, as of each alternative."""
         return self._find_bests(lambda trial: trial.family)
 
     @property
-    def alternative_bests(self) -> list[Configuration[StudyTrial] | ShortTrial[StudyTrial]]:
+    def alternative_bests(self) -> list[Configuration[StudyTrial]]:
         """The best configuration of each alternative, best first; then those that ended early.
 
         It is within the limits of [champion], as in the verdict; alternatives without one come last.
         """
         return self._find_bests(lambda trial: trial.alternative)
 
-    def _find_bests(
-        self, key: Callable[[StudyTrial], str]
-    ) -> list[Configuration[StudyTrial] | ShortTrial[StudyTrial]]:
+    def _find_bests(self, key: Callable[[StudyTrial], str]) -> list[Configuration[StudyTrial]]:
         if self.ranking is None or self.eligible is None:
             return []
         within, anywhere = self.eligible.find_bests(key), self.ranking.find_bests(key)

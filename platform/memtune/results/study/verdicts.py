@@ -22,7 +22,7 @@ from memtune.results.study.alternative_comparison import (
     name_with_alternative,
     select_compared,
 )
-from memtune.results.study.ranking import Configuration, Ranking, ShortTrial, is_rankable
+from memtune.results.study.ranking import DIGITS, Ranking, ShortTrial, is_rankable
 from memtune.results.study.study_trials import StudyTrial
 from memtune.results.study.study_view import StudyView
 from memtune.seed_statistics import (
@@ -37,7 +37,6 @@ from memtune.studies.definition.study_terms import Repeats, name_value
 from memtune.trial_state import TrialState
 from memtune.values import Value, flatten
 
-DIGITS = 3
 FEW_CONFIGURATIONS_RATIO = 3
 """An alternative with fewer than a third of the configurations of another one is named."""
 TIED_MARGIN = 1e-9
@@ -114,7 +113,7 @@ def find_leaders(ranking: Ranking[StudyTrial]) -> list[ShortTrial[StudyTrial]]:
         found
         for found in ranking.short
         if (found.best.state.is_open or found.best.state is TrialState.PAUSED)
-        and found.cost < found.leader_cost
+        and found.estimate.cost < found.leader_cost
         and not found.best.is_repeat
         and not (has_several and found.best.alternative == own)
     ]
@@ -155,13 +154,13 @@ def _list_caveats(
         yield f"Refused before its alternative was known: {samples}, for instance because {unnamed[0]}."
     anywhere = (view.ranking or ranking).find_bests(lambda trial: trial.alternative)
     known = dict.fromkeys([*bests, *sorted(tried)])
-    lacking = [name for name in known if not isinstance(bests.get(name), Configuration)]
-    short = [name for name in lacking if not isinstance(anywhere.get(name), Configuration)]
+    lacking = [name for name in known if isinstance(bests.get(name), ShortTrial | None)]
+    short = [name for name in lacking if isinstance(anywhere.get(name), ShortTrial | None)]
     if short:
         yield f"Without a trial of full length: {', '.join(short)}."
     if excluded := [name for name in lacking if name not in short]:
         yield f"Of full length only outside the limits of [champion]: {', '.join(excluded)}."
-    fewer = [name for name, found in bests.items() if isinstance(found, Configuration) and not found.place]
+    fewer = [name for name, found in bests.items() if name not in lacking and not found.place]
     if fewer:
         yield f"Not ranked, with fewer seeds than others: {', '.join(fewer)}."
     if open_ones := [trial for trial in trials if trial.state.is_open]:
@@ -240,7 +239,7 @@ def _write_headline(
         text += f" (95 % interval {low} to {high} over {winner.estimate.seeds} seeds)"
     if leaders:
         led = leaders[0]
-        own, best = (objective.format_cost(cost, DIGITS) for cost in (led.cost, led.leader_cost))
+        own, best = (objective.format_cost(cost, DIGITS) for cost in (led.estimate.cost, led.leader_cost))
         return (
             f"Undecided: {led.best.name} led with {own} at {led.tokens:,} {led.best.unit}, where the best "
             f"had {best}, when the study ended; of full length, {text}."
@@ -317,8 +316,6 @@ _CERTAINTY_OF_COUNTED = {
     "not tested": "; both learn by counting, so a seed changes nothing, and their validation items are not "
     "compared yet",
 }
-
-
 _ADVICE_FOR_COUNTED: dict[Certainty, str] = {
     "significant": "",
     "equal": "",
@@ -384,8 +381,6 @@ def _describe_rest(
 
 
 _ADVICE_TO_GO_ON = "To find out, raise the budget and run the study with --resume."
-
-
 _ADVICE_FOR_SEVERAL = (
     'To find out, add [repeats] with until = "decided" to the study\'s file and run it with --resume.'
 )
