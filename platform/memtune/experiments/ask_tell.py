@@ -114,7 +114,19 @@ class AskTell:
         budget = self._budget.find_spent()
         if budget is not None:
             raise StudyError(f"no trial starts: {budget}")
-        proposal = self._start_next() if configuration is None else self._start_given(configuration)
+        max_trials = self._resolved.study.budget.trials
+        spent = f"no trial starts: budget.trials = {max_trials} have started"
+        if configuration is None:
+            trial = self._make_director().take_next_trial()
+            if trial is None:
+                raise StudyError(f"{spent}, or nothing new is left to try")
+            proposal = trial.proposal
+        elif len(self._proposals.list_outcomes()) >= max_trials:
+            raise StudyError(spent)
+        else:
+            point: dict[str, Scalar] = dict(flatten(configuration))
+            proposal = self._proposals.propose(pin_point(self._resolved.space, point, "the configuration"))
+            self._make_director()
         self._clock.tick()
         return _describe(proposal, self._find_outcome(proposal.number).curve)
 
@@ -134,10 +146,9 @@ class AskTell:
         ended, for a value that the objective cannot have, and for one that contradicts or precedes what was
         told.
         """
-        self._check_value(tokens, cost)
         outcome = self._find_outcome(number)
         if cost is not None:
-            _check_order(outcome, tokens, cost)
+            self._check_value(outcome, tokens, cost)
         if outcome.state is not TrialState.RUNNING:
             # A call may repeat what ended the trial: a value, or its failure.
             fails = error is not None or (cost is not None and not math.isfinite(cost))
@@ -161,25 +172,6 @@ class AskTell:
         told = self._find_outcome(number)
         return TellResult(number=number, state=told.state, end=told.end)
 
-    def _start_next(self) -> Proposal:
-        director = self._make_director()
-        trial = director.take_next_trial()
-        if trial is None:
-            max_trials = self._resolved.study.budget.trials
-            raise StudyError(
-                f"no trial starts: budget.trials = {max_trials} have started, or nothing new is left to try"
-            )
-        return trial.proposal
-
-    def _start_given(self, configuration: Mapping[str, Any]) -> Proposal:
-        max_trials = self._resolved.study.budget.trials
-        if len(self._proposals.list_outcomes()) >= max_trials:
-            raise StudyError(f"no trial starts: budget.trials = {max_trials} have started")
-        point: dict[str, Scalar] = dict(flatten(configuration))
-        proposal = self._proposals.propose(pin_point(self._resolved.space, point, "the configuration"))
-        self._make_director()
-        return proposal
-
     def _make_director(self) -> Director:
         """A director that has resumed every open trial."""
         resolved, rule = self._resolved, self._resolved.make_early_stopping_rule()
@@ -194,10 +186,11 @@ class AskTell:
             director.on_started(trial.proposal.number)
         return director
 
-    def _check_value(self, tokens: int, cost: float | None) -> None:
-        """Raise StudyError for a value without tokens, or of another unit; no number fails the trial."""
-        if cost is None:
-            return
+    def _check_value(self, outcome: Outcome, tokens: int, cost: float) -> None:
+        """Raise StudyError for a value without tokens, of another unit, or that contradicts those before.
+
+        A value that is no number passes: it fails the trial.
+        """
         most = min(MAX_TOKENS, find_max_tokens(self._resolved.settings.study_database))
         if not 1 <= tokens <= most:
             raise StudyError(f"a value needs the tokens it was measured at, 1 to {most:,}, got {tokens:,}")
@@ -205,27 +198,22 @@ class AskTell:
         if cost < 0 or cost > limit:
             unit = "the share of wrong answers, 0 to 1" if limit == 1 else "nats per token, at least 0"
             raise StudyError(f"a value of this study is {unit}, got {cost:g}")
+        trial, last = f"trial {outcome.number}", max(outcome.curve, default=0)
+        told = outcome.curve.get(tokens)
+        if told is None and tokens < last:
+            raise StudyError(f"{trial} has a value at {last:,} tokens; the next one has more, got {tokens:,}")
+        # Of an accuracy the cost is 1 - (1 - cost), which may differ in the last digit.
+        if told is not None and not math.isclose(told, cost, rel_tol=1e-9, abs_tol=1e-12):
+            raise StudyError(
+                f"{trial} has the value {told:g} at {tokens:,} tokens, got {cost:g}; tell a new value at its "
+                "own tokens"
+            )
 
     def _find_outcome(self, number: int) -> Outcome:
         found = [outcome for outcome in self._proposals.list_outcomes() if outcome.number == number]
         if not found:
             raise StudyError(f"study {self._resolved.id} has started no trial {number}")
         return found[0]
-
-
-def _check_order(outcome: Outcome, tokens: int, cost: float) -> None:
-    """Raise StudyError for another value at the same tokens, and for tokens before those that were told."""
-    last, told = max(outcome.curve, default=0), outcome.curve.get(tokens)
-    if told is None and tokens < last:
-        raise StudyError(
-            f"trial {outcome.number} has a value at {last:,} tokens; the next one has more, got {tokens:,}"
-        )
-    # Of an accuracy the cost is 1 - (1 - cost), which may differ in the last digit.
-    if told is not None and not math.isclose(told, cost, rel_tol=1e-9, abs_tol=1e-12):
-        raise StudyError(
-            f"trial {outcome.number} has the value {told:g} at {tokens:,} tokens, got {cost:g}; tell a new "
-            "value at its own tokens"
-        )
 
 
 def _describe(proposal: Proposal, curve: dict[int, float]) -> OpenTrial:

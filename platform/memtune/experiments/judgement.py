@@ -27,10 +27,7 @@ from memtune.studies.definition.study_terms import Repeats
 from memtune.tracking import NO_STUDY, find_trial_run, is_trial_name
 from memtune.values import Value
 
-REGISTERED = "models:/"
 JudgedOutcome = Literal["better", "worse", "equal", "undecided", "same configuration"]
-TrainSeed = Callable[[TrialFile, str], TrainResult]
-"""Trains a configuration that is recorded under a name."""
 
 
 class Judgement(Value):
@@ -58,7 +55,7 @@ class Judgement(Value):
 
 def open_judged(source: TrialSource, settings: Settings, *, trust_code: bool) -> tuple[str, TrialFile]:
     """A configuration with its name: of a trial's file, of a trial by its name, or of a registered model."""
-    if isinstance(source, str) and (source.startswith(REGISTERED) or is_trial_name(source)):
+    if isinstance(source, str) and (source.startswith("models:/") or is_trial_name(source)):
         try:
             opened = open_model(source, settings, trust_code=trust_code)
         except CheckpointError:
@@ -85,11 +82,12 @@ def judge_configurations(
     candidate: tuple[str, TrialFile],
     terms: Repeats,
     settings: Settings,
-    train: TrainSeed,
+    train: Callable[[TrialFile, str], TrainResult],
 ) -> Judgement:
     """Train both under the same new seeds until one is better, both are equal, or no seed is left.
 
-    Raises StudyError where their figures do not compare: another corpus, protocol, task or length.
+    `train` records a configuration under a name. Raises StudyError where their figures do not compare:
+    another corpus, protocol, task or length.
     """
     names, files = (baseline[0], candidate[0]), (baseline[1], candidate[1])
     if names[0] == names[1]:

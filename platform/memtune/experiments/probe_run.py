@@ -7,6 +7,7 @@ is not learnable at this budget.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from statistics import fmean
@@ -133,26 +134,22 @@ def _divide_settings(probes: str, terms: ProbeTerms) -> dict[str, dict[str, int 
     }
 
 
+@dataclass(frozen=True)
 class _ProbeRun:
     """Trains models on probes under one set of terms."""
 
-    def __init__(
-        self,
-        terms: ProbeTerms,
-        device: str,
-        settings: Settings,
-        notify: Callable[[str], object],
-        on_progress: Callable[[str, Progress], None],
-    ) -> None:
-        self._terms, self._device, self._settings = terms, device, settings
-        self._notify, self._on_progress = notify, on_progress
+    terms: ProbeTerms
+    device: str
+    settings: Settings
+    notify: Callable[[str], object]
+    on_progress: Callable[[str, Progress], None]
 
     def measure(self, name: str, table: Mapping[str, Any], probe_name: str, corpus_name: str) -> ProbeResult:
         """The result of a model on a probe, with that of a reference where it does not solve it."""
         probe = PROBES[probe_name]
-        corpus = open_or_draw_corpus(corpus_name, self._settings.corpus_store)
+        corpus = open_or_draw_corpus(corpus_name, self.settings.corpus_store)
         file = self._make_file(corpus, probe, table)
-        trainings = self._train(name, file, self._terms.seeds)
+        trainings = self._train(name, file, self.terms.seeds)
         found = [self._read_test(corpus, probe, *own) for own in trainings]
         task = ProbeTask(corpus, file.trial.protocol.batch_size)
         result = ProbeResult(
@@ -170,10 +167,10 @@ class _ProbeRun:
 
     def _gate(self, result: ProbeResult, corpus: Corpus, probe: Probe) -> ProbeResult:
         """The result with the first reference that solves the probe, or the best of those that do not."""
-        if abs(result.parameters / self._terms.parameters - 1) > MAX_SIZE_DIFFERENCE:
-            self._notify(
+        if abs(result.parameters / self.terms.parameters - 1) > MAX_SIZE_DIFFERENCE:
+            self.notify(
                 f"{corpus.name}: {result.parameters:,} parameters, and the references about "
-                f"{self._terms.parameters:,}; --parameters {max(result.parameters, MIN_PARAMETERS)} makes "
+                f"{self.terms.parameters:,}; --parameters {max(result.parameters, MIN_PARAMETERS)} makes "
                 "them equal"
             )
         for reference in probe.references:
@@ -196,9 +193,9 @@ class _ProbeRun:
                 "corpus": corpus.name,
                 "model": {"width": width, **table},
                 "task": {"kind": "probe", "reads_last_state": probe.reads_last_state},
-                "protocol": {"kind": "sentence", "batch_size": self._terms.batch_size},
+                "protocol": {"kind": "sentence", "batch_size": self.terms.batch_size},
                 "training": {
-                    "epochs": self._terms.epochs,
+                    "epochs": self.terms.epochs,
                     "optimiser": {"kind": "adamw", "decayed": "matrices"},
                     "schedule": {"kind": "warmup"},
                     "clip_norm": 1.0,
@@ -210,13 +207,13 @@ class _ProbeRun:
         words = len(corpus.vocabulary)
         if "width" in table:
             return make(0)
-        fitted = FittedSize("parameters", self._terms.parameters)
+        fitted = FittedSize("parameters", self.terms.parameters)
         try:
             return make(fitted.solve(lambda width: make(width).trial.parameter_count(words)))
         except SpaceError as error:
             raise ConfigurationError(
                 f"{corpus.name} has {words:,} words: no width of the model has --parameters "
-                f"{self._terms.parameters} ({error})"
+                f"{self.terms.parameters} ({error})"
             ) from None
 
     def _train(self, name: str, file: TrialFile, seeds: int, role: str = "") -> list[Any]:
@@ -226,18 +223,18 @@ class _ProbeRun:
             trained = train_trial(
                 own,
                 name,
-                device=self._device,
-                settings=self._settings,
-                on_progress=lambda now: self._on_progress(title, now),
+                device=self.device,
+                settings=self.settings,
+                on_progress=lambda now: self.on_progress(title, now),
                 registers=False,
             )
             accuracy = f"validation {100 * _get_accuracy(trained):.1f} %"
             is_known = trained.initial_tokens == trained.curve[-1].tokens
             known = ", trained before" if is_known else ""
-            self._notify(f"{title}: {'diverged' if trained.best is None else accuracy}{known}")
+            self.notify(f"{title}: {'diverged' if trained.best is None else accuracy}{known}")
             return trained
 
-        return train_at_best_rate(file, self._terms.rates, seeds, train)
+        return train_at_best_rate(file, self.terms.rates, seeds, train)
 
     def _read_test(self, corpus: Corpus, probe: Probe, file: TrialFile, trained: Any) -> dict[int, float]:
         """The test accuracy by multiple of the trained length, from the records where it was read before.
@@ -247,7 +244,7 @@ class _ProbeRun:
         lengths = TESTED_LENGTHS if probe.tests_longer else (1,)
         if trained.best is None:
             return dict.fromkeys(lengths, 0.0)
-        uri, identity = self._settings.tracking_uri, file.trial.identity(corpus.digest)
+        uri, identity = self.settings.tracking_uri, file.trial.identity(corpus.digest)
         recorded = find_evaluation(uri, corpus.name, identity)
         assert recorded is not None, "a training is recorded before its test split is read"
         known = {
@@ -257,15 +254,15 @@ class _ProbeRun:
         }
         if known.keys() == {*lengths}:  # fewer where a call was stopped while it recorded them
             return {times: known[times] for times in lengths}
-        checkpoint = open_checkpoints(file.trial, corpus, self._settings).read()
-        model: Any = checkpoint.build_best_model().to(self._device)
+        checkpoint = open_checkpoints(file.trial, corpus, self.settings).read()
+        model: Any = checkpoint.build_best_model().to(self.device)
         record_test_access(uri, recorded.run_id)
         task = ProbeTask(corpus, file.trial.protocol.batch_size)
         if probe.tests_longer:
-            by_length = task.compute_accuracy_by_length(model, "test", self._device)
+            by_length = task.compute_accuracy_by_length(model, "test", self.device)
             found = dict(zip(TESTED_LENGTHS, by_length.values(), strict=True))
         else:
-            found = {1: task.evaluate(model, "test", self._device).accuracy or 0.0}
+            found = {1: task.evaluate(model, "test", self.device).accuracy or 0.0}
         figures = {f"{FIGURE_PREFIX}{times}": own for times, own in found.items()}
         record_evaluation(uri, recorded.run_id, "test", figures)
         return found

@@ -114,7 +114,13 @@ def reproduce_table(
     within what the trainings before it leave; a row that does not says how much it needs. Raises CorpusError
     that names the import command where the corpus is missing.
     """
-    opened = _open_corpus(table, corpus, settings)
+    try:
+        opened = open_or_draw_corpus(corpus or table.corpus, settings.corpus_store)
+    except CorpusError as error:
+        raise CorpusError(
+            f"table {table.name} needs the corpus {corpus or table.corpus}: {error}; "
+            f"text: {table.text_source}; import it with: {table.import_command}"
+        ) from None
     run = _TableRun(table, scale, settings, device, hooks, core_hours or CoreHours(), rows)
     all_rows: list[ReproducedRow] = []
     for number, row in enumerate(table.rows):
@@ -150,16 +156,6 @@ def _gate(rows: Sequence[ReproducedRow], solved: float) -> list[ReproducedRow]:
         row if row.valid is None else row.model_copy(update={"reason": f"{reason}; {row.reason}"})
         for row in rows
     ]
-
-
-def _open_corpus(table: PublishedTable, corpus: str | None, settings: Settings) -> Corpus:
-    try:
-        return open_or_draw_corpus(corpus or table.corpus, settings.corpus_store)
-    except CorpusError as error:
-        raise CorpusError(
-            f"table {table.name} needs the corpus {corpus or table.corpus}: {error}; "
-            f"text: {table.text_source}; import it with: {table.import_command}"
-        ) from None
 
 
 class _NotRunError(MemtuneError):
