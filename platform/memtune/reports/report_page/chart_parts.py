@@ -202,8 +202,15 @@ def figure_format(objective: Objective) -> str:
     return ",.4~g" if objective.scale == 1 else ".3~%"
 
 
-def place_figure(channel: type[Axis], scale: alt.Scale, ticks: Sequence[float], objective: Objective) -> Axis:
-    """The axis of validation figures, as x or y."""
+def place_figures(
+    channel: type[Axis],
+    figures: Iterable[float],
+    objective: Objective,
+    *,
+    is_logarithmic: bool | None = None,
+) -> Axis:
+    """The axis of validation figures, as x or y, over these figures."""
+    scale, ticks = choose_scale(figures, is_logarithmic=is_logarithmic)
     axis = channel("figure:Q", scale=scale, title=f"validation {objective.axis_title}")
     return axis.axis(format=figure_format(objective), values=ticks)
 

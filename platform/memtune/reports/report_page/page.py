@@ -20,7 +20,6 @@ from markupsafe import Markup
 
 from memtune.corpora.store.node_cache import resolve_cache_folder
 from memtune.number_format import format_amount
-from memtune.objective import Objective
 from memtune.reports.experiment_views import format_accuracy
 from memtune.reports.marks import COLOURS, DARK_COLOURS, Mark, assign_marks
 from memtune.reports.report_page.chart_parts import make_config
@@ -31,6 +30,7 @@ from memtune.results.study.study_report import CorpusReport, StudyReport
 from memtune.storage.digests import hash_bytes
 from memtune.values import digest
 
+FOLDER = Path(__file__).parent
 SNIPPET = "window.vegaEmbed = vegaEmbed;"
 
 
@@ -49,7 +49,11 @@ def load_vega() -> str:
     # An HTML parser ends a script at this text anywhere; within a JavaScript text both are equal.
     bundle = bundle.replace("</script", "<\\/script").replace("<!--", "<\\!--")
     with suppress(OSError):
-        _store(bundle, file)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        temporary = file.with_suffix(f".{os.getpid()}")
+        temporary.write_text(bundle, encoding="utf-8")
+        temporary.chmod(0o644)
+        temporary.replace(file)
     return bundle
 
 
@@ -59,41 +63,26 @@ def _is_own(file: Path) -> bool:
     return stat.S_ISREG(state.st_mode) and state.st_uid == os.getuid() and not state.st_mode & 0o022
 
 
-def _store(bundle: str, file: Path) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    temporary = file.with_suffix(f".{os.getpid()}")
-    temporary.write_text(bundle, encoding="utf-8")
-    temporary.chmod(0o644)
-    temporary.replace(file)
-
-
-FOLDER = Path(__file__).parent
-
-
 def render_page(report: StudyReport | CorpusReport, content: PageContent | None = None) -> str:
     """The HTML of the report of a study, or of a corpus over all its studies.
 
     `content` is the report's `describe_page`, where the caller has it already.
     """
-    template = "study_page.html.jinja" if isinstance(report, StudyReport) else "corpus_page.html.jinja"
-    content = content or describe_page(report)
+    name = "study_page.html.jinja" if isinstance(report, StudyReport) else "corpus_page.html.jinja"
+    template, content = _open_templates().get_template(name), content or describe_page(report)
     charts = {chart.name: chart.to_spec("container") for chart in content.charts}
     vega, script = load_vega(), (FOLDER / "report_page.js").read_text(encoding="utf-8")
-    return (
-        _open_templates()
-        .get_template(template)
-        .render(
-            report=report,
-            content=content,
-            marks={name: _draw_mark(mark) for name, mark in assign_marks(content.alternatives).items()},
-            style=Markup((FOLDER / "report_page.css").read_text(encoding="utf-8")),
-            colours=list(zip(COLOURS, DARK_COLOURS, strict=True)),
-            charts=embed_json({"config": make_config(has_legend=False), "charts": charts}),
-            values=embed_json(report),
-            vega=Markup(vega),
-            script=Markup(script),
-            digests=" ".join(f"'sha256-{digest_script(text)}'" for text in (vega, script)),
-        )
+    return template.render(
+        report=report,
+        content=content,
+        marks={name: _draw_mark(mark) for name, mark in assign_marks(content.alternatives).items()},
+        style=Markup((FOLDER / "report_page.css").read_text(encoding="utf-8")),
+        colours=list(zip(COLOURS, DARK_COLOURS, strict=True)),
+        charts=embed_json({"config": make_config(has_legend=False), "charts": charts}),
+        values=embed_json(report),
+        vega=Markup(vega),
+        script=Markup(script),
+        digests=" ".join(f"'sha256-{digest_script(text)}'" for text in (vega, script)),
     )
 
 
@@ -116,20 +105,15 @@ def _open_templates() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["figure"] = format_figure_value
+    environment.filters["figure"] = lambda figure, objective: (
+        "" if figure is None else f"{objective.scale * figure:,.3f}{objective.unit}"
+    )
     environment.filters["count"] = lambda number: "" if number is None else f"{number:,.0f}"
     environment.filters["amount"] = lambda number: "" if number is None else format_amount(number, 3)
     environment.filters["by_alternative"] = name_by_alternative
     environment.filters["probe"] = format_accuracy
     environment.filters["percent"] = lambda share: "" if share is None else f"{100 * share:,.1f} %"
     return environment
-
-
-def format_figure_value(figure: float | None, objective: Objective) -> str:
-    """A perplexity or an accuracy as tables show it."""
-    if figure is None:
-        return ""
-    return f"{objective.scale * figure:,.3f}{objective.unit}"
 
 
 def _draw_mark(mark: Mark) -> Markup:

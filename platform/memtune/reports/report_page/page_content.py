@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import NamedTuple
 
 from memtune.objective import PredictionUnit
@@ -27,8 +28,6 @@ from memtune.search import MIN_IMPORTANCE_TRIALS, MIN_PARAMETER_TRIALS
 class ChartSection(NamedTuple):
     """Charts under one heading."""
 
-    key: str
-    """Of the section's element."""
     title: str
     charts: tuple[StudyChart, ...]
 
@@ -44,8 +43,8 @@ def list_families(report: CorpusReport) -> list[str]:
     return sorted({trial.family for study in studies for trial in study.detail.trials})
 
 
-def list_sections(report: StudyReport) -> list[ChartSection]:
-    """The sections that have a chart."""
+def list_sections(report: StudyReport) -> dict[str, ChartSection]:
+    """The sections that have a chart, by the names of their elements."""
     detail, leaderboard, ideal = report.detail, report.leaderboard, report.ideal
     objective, scales = detail.summary.objective, MarkScales(list_alternatives(report))
     best = detail.best.number if detail.best else -1
@@ -72,15 +71,12 @@ def list_sections(report: StudyReport) -> list[ChartSection]:
     return _keep_drawn(drawn)
 
 
-def _keep_drawn(sections: Iterable[tuple[str, str, Sequence[StudyChart | None]]]) -> list[ChartSection]:
-    found = (
-        ChartSection(key, title, tuple(chart for chart in charts if chart is not None))
-        for key, title, charts in sections
-    )
-    return [section for section in found if section.charts]
+def _keep_drawn(sections: Iterable[tuple[str, str, Sequence[StudyChart | None]]]) -> dict[str, ChartSection]:
+    found = {key: ChartSection(title, tuple(filter(None, charts))) for key, title, charts in sections}
+    return {key: section for key, section in found.items() if section.charts}
 
 
-def list_corpus_sections(report: CorpusReport) -> list[ChartSection]:
+def list_corpus_sections(report: CorpusReport) -> dict[str, ChartSection]:
     """A section for each label of a corpus with a configuration of full length."""
     scales = MarkScales(list_families(report))
     found = []
@@ -111,7 +107,7 @@ class PageContent:
     alternatives: tuple[str, ...]
     """That the reader may switch off: of a study, or the families of a corpus."""
     sections: dict[str, ChartSection]
-    """By their key."""
+    """By the names of their elements."""
     equality_of: tuple[tuple[str, ...], ...]
     """For each leaderboard: whether configurations compare at equal tokens and sizes, in sentences."""
     commands: tuple[ShellCommand, ...]
@@ -132,16 +128,18 @@ def describe_page(report: StudyReport | CorpusReport) -> PageContent:
             title=f"Which model is best for {report.corpus}?",
             subject=report.corpus,
             alternatives=tuple(list_families(report)),
-            sections={section.key: section for section in list_corpus_sections(report)},
+            sections=list_corpus_sections(report),
             equality_of=tuple(describe_equality(label.leaderboard, label.unit) for label in report.labels),
-            commands=tuple(_list_commands(report)),
+            commands=tuple(
+                ShellCommand(purpose=purpose, command=command) for purpose, command in _list_commands(report)
+            ),
         )
     summary = report.detail.summary
     return PageContent(
         title=summary.question or f"Study {summary.name}",
         subject=summary.name,
         alternatives=tuple(list_alternatives(report)),
-        sections={section.key: section for section in list_sections(report)},
+        sections=list_sections(report),
         equality_of=(describe_equality(report.leaderboard, summary.unit),),
         commands=report.provenance.commands,
         importance_note="" if report.detail.importance else NO_IMPORTANCE,
@@ -173,18 +171,14 @@ def describe_equality(leaderboard: StudyLeaderboard, unit: PredictionUnit) -> tu
     return tuple(found)
 
 
-def _list_commands(report: CorpusReport) -> Iterator[ShellCommand]:
+def _list_commands(report: CorpusReport) -> Iterator[tuple[str, str]]:
     corpus = shlex.quote(report.corpus)
     for label in report.labels:
         if label.champion:
             name = f"models:/{label.champion.corpus}@{label.champion.alias}"
-            command = f"memtune evaluate {shlex.quote(name)}"
-            yield ShellCommand(purpose=f"evaluate the champion of {label.label}", command=command)
-    yield ShellCommand(purpose="compare all trials", command=f"memtune compare --corpus {corpus}")
-    for label in report.labels:
-        for study in label.studies:
-            command = f"memtune report {shlex.quote(study.detail.summary.id)} --out report.html"
-            yield ShellCommand(purpose=f"report of {study.detail.summary.name}", command=command)
-    yield ShellCommand(
-        purpose="write this report", command=f"memtune report --corpus {corpus} --out report.html"
-    )
+            yield f"evaluate the champion of {label.label}", f"memtune evaluate {shlex.quote(name)}"
+    yield "compare all trials", f"memtune compare --corpus {corpus}"
+    for study in chain.from_iterable(label.studies for label in report.labels):
+        summary = study.detail.summary
+        yield f"report of {summary.name}", f"memtune report {shlex.quote(summary.id)} --out report.html"
+    yield "write this report", f"memtune report --corpus {corpus} --out report.html"

@@ -13,11 +13,10 @@ from memtune.reports.report_page.chart_parts import (
     MarkScales,
     Row,
     StudyChart,
-    choose_scale,
     describe_drawn_limit,
     find_drawn_limit,
     is_drawable,
-    place_figure,
+    place_figures,
     plot_rows,
     tell_figure,
 )
@@ -121,8 +120,7 @@ def _draw_slice(
     validated = [trial for trial in detail.trials if not trial.is_repeat and trial.cost is not None]
     left_out = len(validated) - len(trials)
     limit = _find_limit(trials, objective)
-    vertical, ticks = choose_scale(figure for figure in figures if figure <= limit)
-    y = place_figure(alt.Y, vertical, ticks, objective)
+    y = place_figures(alt.Y, (figure for figure in figures if figure <= limit), objective)
     x = alt.X("place:Q", scale=PLACES, title=axis.label).axis(
         labels=False, ticks=False, grid=False, titleY=28
     )

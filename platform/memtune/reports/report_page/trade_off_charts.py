@@ -11,6 +11,7 @@ from memtune.reports.report_page.chart_parts import (
     MARK_SIZE,
     MUTED,
     SEED_SIZE,
+    Axis,
     MarkScales,
     Row,
     StudyChart,
@@ -21,7 +22,7 @@ from memtune.reports.report_page.chart_parts import (
     draw_ring,
     find_drawn_limit,
     is_drawable,
-    place_figure,
+    place_figures,
     place_spent,
     plot_rows,
     tell_figure,
@@ -65,11 +66,11 @@ class _Points:
         """The figures of trained models; an axis leaves out those that are far above the best."""
         return [row["figure"] for row in [*self.rows, *self.seeds, *self.others]]
 
-    @property
-    def figures(self) -> list[float]:
-        """All figures, with the ideal."""
-        counted = [row["figure"] for row in self.counted]
-        return [*self.trained, *counted, *([self.ideal] if self.ideal else [])]
+    def place(self, channel: type[Axis], objective: Objective) -> Axis:
+        """The axis of all figures that are not far above the best trained one, with the ideal."""
+        counted, limit = [row["figure"] for row in self.counted], find_drawn_limit(self.trained, objective)
+        figures = [*self.trained, *counted, *([self.ideal] if self.ideal else [])]
+        return place_figures(channel, (figure for figure in figures if figure <= limit), objective)
 
     def describe_rest(self, objective: Objective) -> str:
         """What a caption says of models that count and of figures beyond the axis, after a space."""
@@ -202,19 +203,13 @@ def _draw(trade_off: TradeOff, points: _Points, objective: Objective, scales: Ma
     return draw(trade_off, points, objective, scales)
 
 
-def _scale_figures(points: _Points, objective: Objective) -> tuple[alt.Scale, list[float]]:
-    limit = find_drawn_limit(points.trained, objective)
-    return choose_scale(figure for figure in points.figures if figure <= limit)
-
-
 def _draw_points(
     trade_off: TradeOff, points: _Points, objective: Objective, scales: MarkScales
 ) -> StudyChart:
     horizontal, ticks = choose_scale(row["amount"] for row in [*points.rows, *points.others])
-    vertical, figure_ticks = _scale_figures(points, objective)
     x = alt.X("amount:Q", scale=horizontal, title=trade_off.unit)
     x = x.axis(labelExpr=choose_labels(trade_off.quantity), values=ticks, grid=False)
-    y = place_figure(alt.Y, vertical, figure_ticks, objective)
+    y = points.place(alt.Y, objective)
     # Up to the next worse amount, the figure of a point of the front stays attainable.
     steps: Literal["step-before", "step-after"] = (
         "step-before" if trade_off.quantity == "tokens_per_second" else "step-after"
@@ -249,8 +244,7 @@ def _draw_strips(
 ) -> StudyChart:
     # The leaderboard's order, so the first of an alternative is its best.
     names = list(dict.fromkeys(row["alternative"] for row in [*points.rows, *points.others]))
-    scale, ticks = _scale_figures(points, objective)
-    x = place_figure(alt.X, scale, ticks, objective)
+    x = points.place(alt.X, objective)
     y = alt.Y("alternative:N", sort=names, title=None).axis(domain=False, ticks=False, grid=True)
     encoded = _encode_marks(x, y, trade_off, objective, scales)
     marks = plot_rows("points").mark_point(filled=True, size=MARK_SIZE, opacity=0.85, clip=True)

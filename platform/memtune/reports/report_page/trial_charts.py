@@ -13,14 +13,13 @@ from memtune.reports.report_page.chart_parts import (
     MarkScales,
     Row,
     StudyChart,
-    choose_scale,
     describe_drawn_limit,
     divide,
     draw_ideal,
     draw_ring,
     find_drawn_limit,
     is_drawable,
-    place_figure,
+    place_figures,
     place_spent,
     plot_rows,
     tell_figure,
@@ -65,11 +64,10 @@ def draw_seeds(
         if is_drawable(objective.compute_figure(cost)) and not entry.is_counted
     ]
     means = [_describe_mean(entry, best) for entry in entries]
-    scale, ticks = _scale_rows(seeds, means, shown_ideal)
-    x = place_figure(alt.X, scale, ticks, objective)
+    x = place_figures(alt.X, _list_shown(seeds, means, shown_ideal), objective)
     y = alt.Y("name:N", sort=[row["name"] for row in means], title=None)
     y = y.axis(domain=False, ticks=False, grid=True)
-    layers = [*draw_ideal(shown_ideal, x), *map(scales.filter, _draw_rows(x, y, scale, objective, scales))]
+    layers = [*draw_ideal(shown_ideal, x), *map(scales.filter, _draw_rows(x, y, objective, scales))]
     layers.append(scales.filter(draw_ring("means", x, y)))
     return StudyChart(
         name="leaderboard",
@@ -84,27 +82,23 @@ def draw_seeds(
     )
 
 
-def _scale_rows(
-    seeds: Sequence[Row], means: Sequence[Row], ideal: float | None
-) -> tuple[alt.Scale, list[float]]:
-    """Scale and ticks of the figures, the ideal, and the bounds of intervals that are near the figures."""
+def _list_shown(seeds: Sequence[Row], means: Sequence[Row], ideal: float | None) -> list[float]:
+    """The figures, the ideal, and the bounds of intervals that are near the figures."""
     shown = [row["figure"] for row in [*seeds, *means]]
     bounds = [bound for row in means for bound in (row["low"], row["high"]) if bound is not None]
     # An interval of two seeds can be far wider than all figures; it is cut at the edge then.
     spread = max(shown) - min(shown) or max(shown)
     inside = [bound for bound in bounds if min(shown) - spread <= bound <= max(shown) + spread]
-    return choose_scale([*shown, *inside, *([ideal] if ideal else [])])
+    return [*shown, *inside, *([ideal] if ideal else [])]
 
 
-def _draw_rows(
-    x: alt.X, y: alt.Y, scale: alt.Scale, objective: Objective, scales: MarkScales
-) -> list[alt.Chart]:
+def _draw_rows(x: alt.X, y: alt.Y, objective: Objective, scales: MarkScales) -> list[alt.Chart]:
     """Intervals, dots of the seeds, and marks of the means, which are filled for models that are trained."""
     tooltip = [alt.Tooltip("name:N", title="configuration"), tell_figure(objective)]
     interval = (
         plot_rows("means")
         .mark_rule(strokeWidth=2, opacity=0.6, clip=True)
-        .encode(x=alt.X("low:Q", scale=scale), x2="high:Q", y=y, color=scales.colour())
+        .encode(x=alt.X("low:Q", scale=x["scale"]), x2="high:Q", y=y, color=scales.colour())
     )
     dots = (
         plot_rows("seeds")
@@ -178,10 +172,9 @@ def draw_learning_curves(detail: StudyDetail, ideal: float | None, scales: MarkS
     if not trained:
         return None
     limit = find_drawn_limit([row["figure"] for row in trained], objective)
-    vertical, ticks = _scale_figures(rows, limit, ideal, objective)
     end = max(row["tokens"] for row in trained)
     x = place_spent("tokens", end, f"{detail.summary.unit} of a trial")
-    y = place_figure(alt.Y, vertical, ticks, objective)
+    y = _place_rows(rows, limit, ideal, objective)
     counted = [row for row in rows if row["counted"]]
     layers = map(scales.filter, _draw_curves(x, y, objective, scales))
     return StudyChart(
@@ -248,13 +241,11 @@ def _list_reports(trial: StudyTrial, objective: Objective) -> Iterator[Row]:
         }
 
 
-def _scale_figures(
-    rows: list[Row], limit: float, ideal: float | None, objective: Objective
-) -> tuple[alt.Scale, list[float]]:
+def _place_rows(rows: list[Row], limit: float, ideal: float | None, objective: Objective) -> alt.Y:
     shown = [row["figure"] for row in rows if row["figure"] <= limit]
     if not objective.is_ratio:
-        return choose_scale(shown, is_logarithmic=False)
-    return choose_scale([*shown, *([ideal] if ideal else [])])
+        return place_figures(alt.Y, shown, objective, is_logarithmic=False)
+    return place_figures(alt.Y, [*shown, *([ideal] if ideal else [])], objective)
 
 
 def draw_progress(detail: StudyDetail, ideal: float | None, scales: MarkScales) -> Iterator[StudyChart]:
@@ -282,8 +273,7 @@ def draw_progress(detail: StudyDetail, ideal: float | None, scales: MarkScales) 
     }
     steps = [*rows, {**rows[-1], **ends}]
     trained = [row["figure"] for row in rows if not row["counted"]]
-    vertical, ticks = _scale_figures(rows, find_drawn_limit(trained, objective), ideal, objective)
-    y = place_figure(alt.Y, vertical, ticks, objective)
+    y = _place_rows(rows, find_drawn_limit(trained, objective), ideal, objective)
     for quantity, name in (("tokens", detail.summary.unit), ("core_hours", "core hours")):
         if not ends[quantity]:
             continue
@@ -322,19 +312,14 @@ def draw_best_of(
     if most < 2:
         return None
     limit = find_drawn_limit([row["figure"] for row in rows], objective)
-    vertical, ticks = _scale_figures(rows, limit, None, objective)
     whole = [tick for tick in divide(0, most) if tick >= 1 and tick.is_integer()]
     x = alt.X(
         "configurations:Q",
         scale=alt.Scale(domain=[0.9, most + 0.1], nice=False),
         title="configurations tried",
     ).axis(values=whole, format="d", grid=False)
-    marks = {"x": x, "y": place_figure(alt.Y, vertical, ticks, objective), "color": scales.colour()}
-    tooltip = [
-        alt.Tooltip("alternative:N"),
-        alt.Tooltip("configurations:Q"),
-        tell_figure(objective),
-    ]
+    marks = {"x": x, "y": _place_rows(rows, limit, None, objective), "color": scales.colour()}
+    tooltip = [alt.Tooltip("alternative:N"), alt.Tooltip("configurations:Q"), tell_figure(objective)]
     lines = (
         plot_rows("expected")
         .mark_line(clip=True)
