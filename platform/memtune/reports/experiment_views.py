@@ -186,10 +186,7 @@ TRAINING_COLUMNS = ("row", "seed", "trained on", "best validation at", "per seco
 
 
 def make_reproduction_table(table: PublishedTable, rows: Sequence[ReproducedRow], scale: ScaleName) -> Table:
-    """One row per model: our figures next to the published ones.
-
-    Lower perplexity and higher accuracy are better.
-    """
+    """One row per model, ours next to the published: lower perplexity and higher accuracy are better."""
     title = f"{table.title}, scale {_describe_scale(table, scale)}"
     columns = (name if name in ("row", "reason") else f">{name}" for name in TABLE_COLUMNS)
     return make_table(title, columns, map(_list_cells, rows), **WITHOUT_FRAME)

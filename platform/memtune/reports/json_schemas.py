@@ -60,16 +60,11 @@ def _read_docstrings(config: type) -> dict[str, str]:
 
 
 SchemaKind = Literal["study", "trial", "space", "paper"]
-DIALECT = "https://json-schema.org/draft/2020-12/schema"
 PARAMETER, BRANCH = "#/$defs/Parameter", "#/$defs/Branch"
 TRIAL_TABLES = ("task", "model", "protocol", "training")
 """Tables of a trial that a study replaces and a space samples."""
 STEP = {"type": "number", "exclusiveMinimum": 0, "description": "distance of the values; not with log"}
 LOG = {"type": "boolean", "default": False, "description": "whether equal ratios are equally likely"}
-
-
-def _describe_range(kind: str, meaning: str) -> dict[str, Any]:
-    return {"type": "array", "items": {"type": kind}, "minItems": 2, "maxItems": 2, "description": meaning}
 
 
 SCALAR = {"type": ["string", "number", "boolean"]}
@@ -87,18 +82,19 @@ CHOICE = {
     "minItems": 1,
     "description": "values that differ: texts, numbers or true and false",
 }
+RANGE = {"type": "array", "minItems": 2, "maxItems": 2}
 PARAMETER_KINDS: dict[str, dict[str, Any]] = {
-    "int": {
-        "int": _describe_range("integer", "lowest and highest value, both included"),
-        "step": STEP,
-        "log": LOG,
-        **PRIOR,
-    },
-    "float": {
-        "float": _describe_range("number", "lowest and highest value"),
-        "step": STEP,
-        "log": LOG,
-        **PRIOR,
+    **{
+        kind: {
+            kind: {**RANGE, "items": {"type": number}, "description": meaning},
+            "step": STEP,
+            "log": LOG,
+            **PRIOR,
+        }
+        for kind, number, meaning in (
+            ("int", "integer", "lowest and highest value, both included"),
+            ("float", "number", "lowest and highest value"),
+        )
     },
     "choice": {"choice": CHOICE, **PRIOR},
     **{
@@ -133,7 +129,8 @@ def make_schema(kind: SchemaKind) -> dict[str, Any]:
     """The JSON Schema of a kind of file."""
     makers = {"study": _make_study_schema, "trial": _make_trial_schema, "space": _make_space_schema}
     schema = makers[kind]() if kind in makers else _generate(Paper)
-    return {"$schema": DIALECT, "title": f"memtune {kind}", **schema}
+    dialect = "https://json-schema.org/draft/2020-12/schema"
+    return {"$schema": dialect, "title": f"memtune {kind}", **schema}
 
 
 class _DescribedSchema(GenerateJsonSchema):
@@ -230,7 +227,9 @@ def _allow_sampling(schema: dict[str, Any]) -> dict[str, Any]:
     for config in (schema, *schema["$defs"].values()):
         for name, field in config.get("properties", {}).items():
             if config is not schema or name == "seed":
-                config["properties"][name] = _add_parameter(field)
+                about = {key: field.pop(key) for key in ("description", "default") if key in field}
+                options = [*field.get("anyOf", [field]), {"$ref": PARAMETER}]
+                config["properties"][name] = {"anyOf": options, **about}
     kinds = [
         {"type": "object", "properties": fields, "required": [kind], "additionalProperties": False}
         for kind, fields in PARAMETER_KINDS.items()
@@ -238,13 +237,6 @@ def _allow_sampling(schema: dict[str, Any]) -> dict[str, Any]:
     parameter = {"description": "A value that a study samples or solves.", "oneOf": kinds}
     schema["$defs"] |= {"Parameter": parameter, "Branch": deepcopy(BRANCH_SCHEMA)}
     return schema
-
-
-def _add_parameter(field: dict[str, Any]) -> dict[str, Any]:
-    """A field that may be a parameter, with its description and its default."""
-    about: dict[str, Any] = {name: field.pop(name) for name in ("description", "default") if name in field}
-    options = field.get("anyOf", [field])
-    return {"anyOf": [*options, {"$ref": PARAMETER}], **about}
 
 
 def _walk(node: Any) -> list[dict[str, Any]]:

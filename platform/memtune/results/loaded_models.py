@@ -148,10 +148,7 @@ def _open_trial(name: str, settings: Settings, device: str, trust_code: bool) ->
 
 
 def _open_training_corpus(name: str, corpus: str, digest: str, settings: Settings) -> Corpus:
-    """The corpus a model was trained on.
-
-    Raises CorpusError when the store lacks it or holds another text of that name.
-    """
+    """The corpus of a model's training. Raises CorpusError where the store lacks it or has another text."""
     opened = open_corpus(corpus, settings.corpus_store)
     if opened.digest != digest:
         raise CorpusError(

@@ -61,10 +61,7 @@ def conclude_study(
 def _register_winner(
     study: ResolvedStudy, ranking: Ranking[StudyTrial], answer: StudyAnswer | None
 ) -> Registration | None:
-    """Offer the winner to the registry, or the next trial that has a checkpoint; None where none has one.
-
-    `answer` is as in `_register`.
-    """
+    """Offer the winner, or the next trial with a checkpoint, as `_register` does; None where none has one."""
     # The registered weights are those of the best-validated seed, because a user wants the best model; the
     # number that is reported everywhere is the mean over seeds, because it is what the configuration gives.
     configurations = (*ranking.configurations, *ranking.short)

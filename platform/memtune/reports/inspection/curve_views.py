@@ -92,10 +92,7 @@ def _place_values(
 
 
 def draw_trajectories(found: ParameterCurves) -> "Figure":
-    """Validation against training perplexity, a line for each trial; training leads from right to left.
-
-    The last report of a trial has a ring.
-    """
+    """Validation against training perplexity, a line for each trial, from right to left to a ring."""
     figure, lines = make_figure(7, 4.8), list[Line]()
     axes = figure.add_subplot()
     for trial in found.trials:

@@ -31,10 +31,7 @@ def render_as_html(renderable: RenderableType) -> str:
 
 
 class LiveView(ABC):
-    """A renderable that is shown as long as it is open as a context manager, and leaves its last state.
-
-    It is rendered anew at each refresh, so it may change.
-    """
+    """A renderable that is shown as long as it is open, rendered anew at each refresh, and then stays."""
 
     def __init__(self, console: Console) -> None:
         self._console = console

@@ -36,10 +36,7 @@ def describe_registration(
     config: TrialConfig,
     answer: StudyAnswer | None = None,
 ) -> None:
-    """Describe a registered version, and its corpus's model where the version is its champion.
-
-    Raises TrackingError when the store does not answer.
-    """
+    """Describe a version, and the corpus's model where it is the champion; may raise TrackingError."""
     version = registration.champion or registration.version
     if version is None:
         return

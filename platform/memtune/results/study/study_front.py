@@ -86,10 +86,7 @@ class HypervolumePoint(Value):
 
 
 class StudyFront(Value):
-    """Configurations by their objectives, and how the front has advanced.
-
-    Models without trained parameters are not points.
-    """
+    """Configurations by their objectives, without models that count, and how the front has advanced."""
 
     objectives: tuple[ObjectiveName, ...]
     points: tuple[ParetoPoint, ...]

@@ -42,10 +42,7 @@ class StudyView:
     """A stored study. Every property is computed on first use."""
 
     def __init__(self, stored: StoredStudy, settings: Settings, corpus: Corpus | None = None) -> None:
-        """`corpus` is the study's where the caller has it open.
-
-        Raises ConfigurationError for trials of another version of memtune.
-        """
+        """`corpus` is the study's, if open. Raises ConfigurationError for trials of another version."""
         self.stored, self.settings = stored, settings
         if corpus is not None:
             self.corpus = corpus
@@ -169,10 +166,7 @@ class StudyView:
         return self._places.get(trial.identity)
 
     def measure(self, trial: StudyTrial) -> TrialSizes | None:
-        """The sizes of a trial: those that it has stored where its source is not loaded.
-
-        None without the corpus, and where such a trial has none.
-        """
+        """The sizes of a trial, stored ones where its source is not loaded; None without corpus or sizes."""
         if self.corpus is None:
             return None
         with suppress(MissingSourceError):
