@@ -5,6 +5,7 @@ Every figure takes its marks from here: those of matplotlib as polygons, those o
 
 import math
 from collections.abc import Iterable, Sequence
+from itertools import cycle
 from typing import Any, NamedTuple
 
 Point = tuple[float, float]
@@ -53,24 +54,13 @@ class Mark(NamedTuple):
 
 def assign_marks(names: Iterable[str]) -> dict[str, Mark]:
     """A mark for each name; the first twenty differ in their shapes, the first eleven in their colours."""
-    shapes = tuple(SHAPES.values())
-    return {
-        name: Mark(
-            shapes[place % len(shapes)],
-            COLOURS[place % len(COLOURS)],
-            DASHES[place % len(DASHES)],
-        )
-        for place, name in enumerate(sorted(set(names)))
-    }
+    marks = zip(cycle(SHAPES.values()), cycle(COLOURS), cycle(DASHES), strict=False)
+    return {name: Mark(*mark) for name, mark in zip(sorted(set(names)), marks, strict=False)}
 
 
 def _make_star(points: int, inner: float) -> Polygon:
     """A star with its first point up; `inner` is the radius of the corners between two points."""
     return _place([1.0 if place % 2 == 0 else inner for place in range(2 * points)])
-
-
-def _make_regular(corners: int) -> Polygon:
-    return _place([1.0] * corners)
 
 
 def _place(radii: Sequence[float]) -> Polygon:
@@ -94,16 +84,16 @@ _PLUS: Polygon = tuple(
 )
 _CROSS: Polygon = tuple(((x - y) * 0.72, (x + y) * 0.72) for x, y in _PLUS)
 _HOURGLASS: Polygon = ((-0.85, 1), (0.85, 1), (0.12, 0), (0.85, -1), (-0.85, -1), (-0.12, 0))
-_HALF_DISC: Polygon = tuple((x, 1.1 * y - 0.5) for x, y in _make_regular(24) if y > -0.01)
+_HALF_DISC: Polygon = tuple((x, 1.1 * y - 0.5) for x, y in _place([1.0] * 24) if y > -0.01)
 _ARROW: Polygon = ((0, 1), (-0.95, 0.05), (-0.38, 0.05), (-0.38, -1), (0.38, -1), (0.38, 0.05), (0.95, 0.05))
 _CHEVRON: Polygon = ((0, 0.8), (-1, -0.2), (-1, -0.9), (0, 0.1), (1, -0.9), (1, -0.2))
 _BAR: Polygon = ((-0.38, 1), (0.38, 1), (0.38, -1), (-0.38, -1))
 
 SHAPES: dict[str, Polygon] = {
-    "disc": tuple((0.9 * x, 0.9 * y) for x, y in _make_regular(24)),
+    "disc": _place([0.9] * 24),
     "square": ((-0.8, 0.8), (0.8, 0.8), (0.8, -0.8), (-0.8, -0.8)),
     "triangle up": _TRIANGLE,
-    "diamond": _make_regular(4),
+    "diamond": _place([1.0] * 4),
     "plus": _PLUS,
     "star": _make_star(5, 0.42),
     "triangle down": _rotate(_TRIANGLE, 2),

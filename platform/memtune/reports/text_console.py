@@ -97,7 +97,9 @@ class TextConsole(Console):
             self.file.reconfigure(errors="backslashreplace")
         for table in objects:
             if isinstance(table, Table):
-                _fold_numbers(table)
+                for column in table.columns:
+                    if column.justify == "right" and column.overflow == "ellipsis":  # numbers
+                        column.overflow = "fold"
                 if not self.is_terminal:
                     table.box, table.pad_edge = None, False
                     table.expand = False
@@ -174,13 +176,6 @@ def _list_cells(table: Table) -> Text:
 
 def _read_text(cell: object) -> str:
     return show_control_characters(cell.plain if isinstance(cell, Text) else str(cell))
-
-
-def _fold_numbers(table: Table) -> None:
-    """Let columns of numbers, which are aligned on the right, break long cells instead of cutting them."""
-    for column in table.columns:
-        if column.justify == "right" and column.overflow == "ellipsis":
-            column.overflow = "fold"
 
 
 def show_control_characters(text: str) -> str:

@@ -93,13 +93,19 @@ def _place_values(
 
 def draw_trajectories(found: ParameterCurves) -> "Figure":
     """Validation against training perplexity, a line for each trial, from right to left to a ring."""
+    # Imported here, as below: matplotlib takes about 1 s, and tables do not need it.
+    from matplotlib.ticker import LogFormatter
+
     figure, lines = make_figure(7, 4.8), list[Line]()
     axes = figure.add_subplot()
     for trial in found.trials:
         points = [(report.train_perplexity, report.valid_perplexity) for report in trial.reports]
         lines.append((_label_trial(trial, found.trials), points))
     _draw_reports(axes, lines)
-    _set_logarithmic(axes)
+    axes.set(xscale="log", yscale="log")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(LogFormatter())
+        axis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.5)))
     axes.set(xlabel="training perplexity", ylabel="validation perplexity (lower is better)")
     axes.set_title(f"{found.study}: training leads from right to left, the ring is its end", fontsize=9)
     axes.grid(visible=True, which="both", alpha=0.3)
@@ -140,16 +146,6 @@ def _draw_legend(figure: "Figure", title: str | None) -> None:
             title_fontsize=8,
             handlelength=4,
         )
-
-
-def _set_logarithmic(axes: "Axes") -> None:
-    # Imported here, as below: matplotlib takes about 1 s, and tables do not need it.
-    from matplotlib.ticker import LogFormatter
-
-    axes.set(xscale="log", yscale="log")
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter(LogFormatter())
-        axis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.5)))
 
 
 def draw_accuracies(models: Sequence[TrialReports]) -> "Figure":

@@ -111,29 +111,22 @@ class LiveDisplay(LiveView):
 
     def __call__(self, trial: DirectedTrial) -> None:
         """Show a trial's new state."""
-        had_ended = trial.proposal.number in self._ended
-        self._trials[trial.proposal.number] = trial
-        if trial.state.has_ended:
-            self._ended.add(trial.proposal.number)
-            self._drop_surplus()
-        self._pace_meter.watch(trial)
-        self._print_remarks(trial)
-        self.refresh()
-        if not self.is_shown_in_place and not had_ended:
-            self._print_change(trial)
-
-    def _drop_surplus(self) -> None:
-        """Drop the ended trials that no table shows."""
-        ended = sorted((t for t in self._trials.values() if t.state.has_ended), key=_get_cost_or_infinity)
-        for trial in ended[MAX_ROWS:]:
-            del self._trials[trial.proposal.number]
-
-    def _print_remarks(self, trial: DirectedTrial) -> None:
-        """Print each new remark on a line of its own, above the table where there is one."""
         number = trial.proposal.number
+        had_ended = number in self._ended
+        self._trials[number] = trial
+        if trial.state.has_ended:
+            self._ended.add(number)
+            ended = [known for known in self._trials.values() if known.state.has_ended]
+            for surplus in sorted(ended, key=_get_cost_or_infinity)[MAX_ROWS:]:
+                del self._trials[surplus.proposal.number]  # no table shows it
+        self._pace_meter.watch(trial)
+        # Each on a line of its own, above the table where there is one.
         for remark in trial.remarks[self._printed_remarks.get(number, 0) :]:
             self.add_line(f"trial {self._get_name(trial):>3}  {remark}")
             self._printed_remarks[number] = len(trial.remarks)
+        self.refresh()
+        if not self.is_shown_in_place and not had_ended:
+            self._print_change(trial)
 
     def _print_change(self, trial: DirectedTrial) -> None:
         """Print a line for a trial's news; the first one has its configuration, the last one the progress."""
@@ -142,21 +135,18 @@ class LiveDisplay(LiveView):
         if before == now:
             return
         self._printed_states[number] = now
-        self.add_line(self._format_line(trial, with_configuration=before is None))
-        if trial.state.has_ended:
-            del self._printed_states[number]
-            self.add_line("; ".join(self._list_progress()))
-
-    def _format_line(self, trial: DirectedTrial, *, with_configuration: bool) -> str:
         parts = [f"trial {self._get_name(trial):>3}", f"{trial.state:11s}"]
-        if with_configuration:
+        if before is None:
             parts.append(describe_settings(trial.config, self._phase.searched_fields))
         if trial.reports:
             figure = f"best so far {_format_figure(trial)} validation {trial.config.task.objective}"
             parts.append(f"{trial.tokens:,} {trial.config.task.prediction_unit}, {figure}")
         if trial.end and trial.state.has_ended_early:
             parts.append(str(trial.end))
-        return "  ".join(parts).rstrip()
+        self.add_line("  ".join(parts).rstrip())
+        if trial.state.has_ended:
+            del self._printed_states[number]
+            self.add_line("; ".join(self._list_progress()))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Title, table and progress. The table has as many rows as leave the progress on the terminal."""

@@ -179,20 +179,10 @@ def count_attended_pairs(
         for (distance, attended, predicted), predictions in found.items()
     ]
     pairs.sort(key=lambda pair: (-pair.training_count, pair.attended, pair.predicted, pair.distance))
-    return AttendedPairs(
-        model=model.name,
-        family=model.network.config.family,
-        window=reach,
-        by_distance=_group_by_distance(pairs),
-        pairs=tuple(pairs),
-    )
-
-
-def _group_by_distance(pairs: list[AttendedPair]) -> tuple[PairDistance, ...]:
     groups = defaultdict[int, list[AttendedPair]](list)
     for pair in pairs:
         groups[pair.distance].append(pair)
-    return tuple(
+    by_distance = tuple(
         PairDistance(
             distance=distance,
             pairs=len(group),
@@ -201,6 +191,13 @@ def _group_by_distance(pairs: list[AttendedPair]) -> tuple[PairDistance, ...]:
             mean_training_count_at_distance=mean(pair.training_count_at_distance for pair in group),
         )
         for distance, group in sorted(groups.items())
+    )
+    return AttendedPairs(
+        model=model.name,
+        family=model.network.config.family,
+        window=reach,
+        by_distance=by_distance,
+        pairs=tuple(pairs),
     )
 
 
@@ -239,8 +236,6 @@ ALL = "ALL"
 DISTANCE_BINS = ((1, 1), (2, 2), (3, 3), (4, 4), (5, 5), (6, 7), (8, 10), (11, 15))
 """First and last distance of each bin; the paper bins the distant ones too."""
 FIRST_FAR_BIN = 4
-
-Path = tuple[str, ...]
 
 
 class DistanceMean(Value):
@@ -352,7 +347,7 @@ def _iterate_pairs(
                 yield attended, predicted, bins[distance], float(weights_Tn[step, slot])
 
 
-def find_path(tree: WordTree, start: int, end: int, max_steps: int) -> Path | None:
+def find_path(tree: WordTree, start: int, end: int, max_steps: int) -> tuple[str, ...] | None:
     """The relations on the way from one word of a tree to another, None for more than `max_steps` of them.
 
     `rel←` leads from a dependent up to its head, `→rel` from a head down to its dependent.

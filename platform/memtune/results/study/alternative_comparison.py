@@ -255,23 +255,21 @@ class AlternativeEffort(Value):
 
 def measure_efforts(trials: Sequence[StudyTrial], objective: Objective) -> tuple[AlternativeEffort, ...]:
     """A row for each alternative, in the order of their first trials."""
-    return tuple(
-        _measure([trial for trial in trials if trial.alternative == name], objective)
-        for name in dict.fromkeys(trial.alternative for trial in trials)
-    )
-
-
-def _measure(trials: Sequence[StudyTrial], objective: Objective) -> AlternativeEffort:
-    searched = {trial.configuration: trial for trial in trials if not trial.is_repeat}
-    costs = [trial.cost for trial in searched.values() if trial.cost is not None and is_rankable(trial.cost)]
-    return AlternativeEffort(
-        name=trials[0].alternative,
-        configurations=len(searched),
-        tokens=sum(trial.tokens for trial in trials),
-        cpu_hours=sum(trial.cpu_hours for trial in trials),
-        gpu_hours=sum(trial.gpu_hours for trial in trials),
-        best_of=tuple(objective.compute_figure(cost) for cost in expect_best(costs)),
-    )
+    efforts = []
+    for name in dict.fromkeys(trial.alternative for trial in trials):
+        own = [trial for trial in trials if trial.alternative == name]
+        searched = {trial.configuration: trial.cost for trial in own if not trial.is_repeat}
+        costs = [cost for cost in searched.values() if cost is not None and is_rankable(cost)]
+        effort = AlternativeEffort(
+            name=name,
+            configurations=len(searched),
+            tokens=sum(trial.tokens for trial in own),
+            cpu_hours=sum(trial.cpu_hours for trial in own),
+            gpu_hours=sum(trial.gpu_hours for trial in own),
+            best_of=tuple(objective.compute_figure(cost) for cost in expect_best(costs)),
+        )
+        efforts.append(effort)
+    return tuple(efforts)
 
 
 def expect_best(costs: Sequence[float]) -> list[float]:

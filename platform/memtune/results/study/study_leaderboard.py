@@ -239,8 +239,11 @@ def join_leaderboards(
             competing += named
         else:
             shorter += named[:1]
-    unique = _drop_repeated(competing)
-    ordered = sorted(unique, key=lambda entry: (entry.place is None, entry.estimate.cost))
+    # Each trial once, of the study with the most seeds, or that trained it: others take its results.
+    by_identity: dict[str, LeaderboardEntry] = {}
+    for entry in sorted(competing, key=lambda own: (len(own.cost_by_seed), own.cpu_hours), reverse=True):
+        by_identity.setdefault(entry.identity, entry)
+    ordered = sorted(by_identity.values(), key=lambda entry: (entry.place is None, entry.estimate.cost))
     entries = tuple(
         entry.model_copy(update={"place": entry.place and number, "number": number})
         for number, entry in enumerate(ordered, start=1)
@@ -248,14 +251,6 @@ def join_leaderboards(
     trade_offs = tuple(compare_quantities(entries))
     joined = StudyLeaderboard(tokens=full_length or None, entries=entries, trade_offs=trade_offs)
     return joined, tuple(shorter)
-
-
-def _drop_repeated(entries: Iterable[LeaderboardEntry]) -> list[LeaderboardEntry]:
-    """Each trial once, of the study with the most seeds, or that trained it: others take its results."""
-    found: dict[str, LeaderboardEntry] = {}
-    for entry in sorted(entries, key=lambda own: (len(own.cost_by_seed), own.cpu_hours), reverse=True):
-        found.setdefault(entry.identity, entry)
-    return list(found.values())
 
 
 def compare_quantities(entries: Sequence[LeaderboardEntry]) -> Iterator[TradeOff]:
