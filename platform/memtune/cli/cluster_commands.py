@@ -154,7 +154,7 @@ def submit(
 def jobs(context: typer.Context, address: Address = None, json: AsJson = False) -> None:
     """List, follow, stop and resume the jobs of a cluster; without a subcommand, list them."""
     if context.invoked_subcommand is None:
-        _print_jobs(address, json)
+        jobs_list(address, json)
 
 
 @jobs_app.command("list")
@@ -163,7 +163,15 @@ def jobs_list(address: Address = None, json: AsJson = False) -> None:
 
     Example: memtune jobs list --json
     """
-    _print_jobs(address, json)
+    listed = _open_job_server(address).list_jobs()
+    if json:
+        out.print_json(
+            data=[job.model_dump(mode="json", exclude={"metadata", "environment"}) for job in listed]
+        )
+    elif listed:
+        out.print(make_job_table(listed, time.time()))
+    else:
+        out.print_line("no jobs yet; submit a study: memtune submit jobs/studies/demo.toml")
 
 
 @jobs_app.command("logs")
@@ -255,18 +263,6 @@ def _follow(server: "JobServer", job: str) -> None:
     reason = f"exit code {code}" if code else (ended.message or "no exit code")
     warn(f"{job} {ended.status.lower()}: {reason}; to resume its study: memtune jobs resume {job}")
     raise typer.Exit(code or 1)
-
-
-def _print_jobs(address: str | None, json: bool) -> None:
-    listed = _open_job_server(address).list_jobs()
-    if json:
-        out.print_json(
-            data=[job.model_dump(mode="json", exclude={"metadata", "environment"}) for job in listed]
-        )
-    elif listed:
-        out.print(make_job_table(listed, time.time()))
-    else:
-        out.print_line("no jobs yet; submit a study: memtune submit jobs/studies/demo.toml")
 
 
 def make_job_table(jobs: "Iterable[Job]", now: float) -> Table:

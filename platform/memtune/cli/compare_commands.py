@@ -56,23 +56,24 @@ def compare(
     if json + csv + latex > 1:
         raise typer.BadParameter("choose one of --json, --csv and --latex")
     # Imported here: MLflow and torch load for seconds, which --help and refused options need not wait for.
+    from memtune.reports import trial_tables as tables
     from memtune.results.comparison import compare as compare_trials
     from memtune.results.comparison import compare_tokenisations
 
-    several = compare_tokenisations(corpus.split(","), protocol) if "," in corpus else None
-    found = compare_trials(corpus, protocol, study) if several is None else None
-    for remark in [] if found is None else found.remarks:
+    if "," in corpus:
+        several = compare_tokenisations(corpus.split(","), protocol)
+        if json:
+            out.print_json(data=several)
+        else:
+            out.print(tables.make_tokenisation_table(several))
+        return
+    found = compare_trials(corpus, protocol, study)
+    rows = found.rows[:top]
+    for remark in found.remarks:
         warn(remark)
     if json:
-        out.print_json(data=several if found is None else found.rows[:top])
-        return
-    from memtune.reports import trial_tables as tables
-
-    if found is None:
-        out.print(tables.make_tokenisation_table(several or []))
-        return
-    rows = found.rows[:top]
-    if csv:
+        out.print_json(data=rows)
+    elif csv:
         typer.echo(tables.format_leaderboard_csv(rows, found.ideal_perplexity), nl=False)
     elif latex:
         table = tables.make_leaderboard_table(rows, found.ideal_perplexity, found.title, is_stacked=False)

@@ -126,7 +126,17 @@ def evaluate(
         found = evaluate_model(
             model, split, device=device, cache=cache, corpus=corpus, words=words, trust_code=trust_code
         )
-        sentence, data = _describe_evaluation(found), _summarise_evaluation(found)
+        sentence = _describe_evaluation(found)
+        data = {
+            **found.metrics.model_dump(exclude_none=True),
+            **found.text_figures,
+            "split": found.split,
+            "protocol": found.label,
+            "model": found.model,
+            "ideal": found.ideal_perplexity,
+            "cache": found.cache and found.cache.model_dump(),
+            "interval": found.interval,
+        }
     if json:
         out.print_json(data=data)
     else:
@@ -162,20 +172,6 @@ def _score_sentences(file: Path, model: str, device: str, trust_code: bool, json
         words = " ".join(f"{word} {value:.3f}" for word, value in rows)
         typer.echo(show_control_characters(f"{each.log_probability:.4f}\t{each.sentence}\t{words}"))
         _warn_of_unknown(each.unknown_words)
-
-
-def _summarise_evaluation(found: "EvaluationResult") -> dict[str, Any]:
-    """The figures of an evaluation by name, as JSON has them."""
-    return {
-        **found.metrics.model_dump(exclude_none=True),
-        **found.text_figures,
-        "split": found.split,
-        "protocol": found.label,
-        "model": found.model,
-        "ideal": found.ideal_perplexity,
-        "cache": found.cache and found.cache.model_dump(),
-        "interval": found.interval,
-    }
 
 
 def _describe_evaluation(found: "EvaluationResult") -> str:

@@ -191,21 +191,22 @@ def _dry_run(study: Path, overrides: dict[str, Any], json: bool) -> None:
         found = {"id": resolved.id, "study": resolved.study, "samples": samples, "refusals": refusals}
         out.print_json(data={**found, "refused_draws": problems, "alternatives": resolved.alternatives})
         return
-    study_config, sample = resolved.study, samples[0]
-    size = resolved.space.size()
+    study_config, sample, size = resolved.study, samples[0], resolved.space.size()
     points = "infinitely many configurations" if size is None else format_count(size, "configuration")
-    early_stopping = resolved.early_stopping.describe()
     out.print(f"study {resolved.id}: {study_config.question}")
-    spaces = ", ".join(study_config.spaces)
-    out.print(f"corpus {study_config.corpus}, {sample.label}, spaces {spaces}")
+    out.print(f"corpus {study_config.corpus}, {sample.label}, spaces {', '.join(study_config.spaces)}")
     trials = f"{format_count(study_config.budget.trials, 'trial')} of {points}"
     length = f"{resolved.trial_tokens:,} {sample.task.prediction_unit} each"
-    out.print(f"{trials}, {length}, sampler {study_config.sampler.kind}, {early_stopping}")
+    how = f"sampler {study_config.sampler.kind}, {resolved.early_stopping.describe()}"
+    out.print(f"{trials}, {length}, {how}")
     for family, own in study_config.families.items():
         fields = (f"{name} = {value}" for name, value in flatten(own.model_dump()))
         out.print_line(f"{family} alone: {', '.join(fields)}")
-    if study_config.compare != FAMILY_FIELD:
-        _print_alternatives(resolved)
+    if (field := study_config.compare) != FAMILY_FIELD:
+        out.print_line(f"alternatives by {field}: {', '.join(resolved.alternatives)}")
+        for name, families in resolved.alternatives.items():
+            if families == [name]:
+                out.print_line(f"{name} has no {field}, so it is an alternative of its own")
     out.print(make_sample_table(samples, resolved.vocabulary_size, resolved.searched_fields, refusals))
     if problems:
         out.print_line(
@@ -241,15 +242,6 @@ def _print_prior(resolved: "ResolvedStudy") -> None:
     elif points:
         source = sampler.prior or "the spaces"
         out.print(make_prior_table(points, f"{format_count(len(points), 'point')} from {source}"))
-
-
-def _print_alternatives(resolved: "ResolvedStudy") -> None:
-    """Print the alternatives of a study that compares a field, and which families do not have it."""
-    field, alternatives = resolved.study.compare, resolved.alternatives
-    out.print_line(f"alternatives by {field}: {', '.join(alternatives)}")
-    for name, families in alternatives.items():
-        if families == [name]:
-            out.print_line(f"{name} has no {field}, so it is an alternative of its own")
 
 
 def _print_budget(study: "Study", objective: "Objective") -> None:

@@ -80,11 +80,6 @@ class PublishedTable(Value):
     and no row counts."""
     rows: tuple[PublishedRow, ...]
 
-    @property
-    def averaged_corpora(self) -> int:
-        """The number of corpora over which the published values are means."""
-        return max(1, len(self.scales["paper"].corpora)) if "paper" in self.scales else 1
-
     def covers(self, row: PublishedRow, scale: ScaleName) -> bool:
         """Whether a scale trains a row."""
         chosen = self.scales.get(scale)

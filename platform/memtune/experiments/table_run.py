@@ -263,7 +263,8 @@ class _TableRun:
         file, trained = pairs[0]
         last = trained.curve[-1]
         ours, published = (valid, row.valid) if test is None or row.test is None else (test, row.test)
-        settings, difference = self.table.averaged_corpora, None
+        paper, difference = self.table.scales.get("paper"), None
+        settings = max(1, len(paper.corpora)) if paper else 1  # over which the published value is a mean
         if published is not None and len(by_corpus) == settings:
             difference = objective.compute_difference(ours, published)
         if published is not None and difference is None:

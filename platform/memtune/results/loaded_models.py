@@ -80,8 +80,12 @@ def open_model(
     CorpusError when the store lacks the corpus or holds another text of that name.
     """
     check_model_name(name)
-    open_any = _open_trial if is_trial_name(name) else _open_version
-    return open_any(name, settings, device, trust_code)
+    if is_trial_name(name):
+        return _open_trial(name, settings, device, trust_code)
+    found, model, config = _load_version(name, settings, device, trust_code)
+    version = found.version
+    corpus = _open_training_corpus(name, version.corpus, version.corpus_digest, settings)
+    return TrainedModel(version.uri, model, config, corpus, version.run_id, settings, version)
 
 
 def check_model_name(name: object) -> None:
@@ -90,20 +94,6 @@ def check_model_name(name: object) -> None:
     if isinstance(loaded := getattr(name, "name", None), str):
         expected += f", here {loaded!r}"
     check_type("name", name, str, expected)
-
-
-def _open_version(name: str, settings: Settings, device: str, trust_code: bool) -> TrainedModel:
-    found, model, config = _load_version(name, settings, device, trust_code)
-    version = found.version
-    return TrainedModel(
-        version.uri,
-        model,
-        config,
-        _open_training_corpus(name, version.corpus, version.corpus_digest, settings),
-        version.run_id,
-        settings,
-        version,
-    )
 
 
 def _load_version(

@@ -1,7 +1,7 @@
 """Axes of searched parameters: each value a place from 0 to 1, and one place for trials without it."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -71,7 +71,13 @@ def make_axis(field: str, label: str, values: Sequence[object]) -> ParameterAxis
         places = {text: place / max(1, len(names) - 1) for place, text in enumerate(names)}
         ticks = [(place, text) for text, place in places.items()]
     absent = [(ABSENT_PLACE, "absent")] if has_absent else []
-    return ParameterAxis(field, label, places, tuple(_list_ticks([*absent, *ticks])))
+    widths = zip(CHART_PIXELS, (*CHART_PIXELS[1:], MAX_PIXELS), AXIS_CHARACTERS, strict=True)
+    shown = tuple(
+        AxisTick(place, text, low, high)
+        for low, high, characters in widths
+        for place, text in drop_overlapping([*absent, *ticks], characters)
+    )
+    return ParameterAxis(field, label, places, shown)
 
 
 def _place_numbers(numbers: Mapping[str, float]) -> tuple[dict[str, float], list[tuple[float, str]]]:
@@ -110,14 +116,6 @@ def format_level(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.3g}"
     return str(value)
-
-
-def _list_ticks(ticks: Sequence[tuple[float, str]]) -> Iterator[AxisTick]:
-    """The ticks whose labels do not overlap, for each width of a chart; the absent one is the first."""
-    limits = (*CHART_PIXELS[1:], MAX_PIXELS)
-    for low, high, characters in zip(CHART_PIXELS, limits, AXIS_CHARACTERS, strict=True):
-        for place, text in drop_overlapping(ticks, characters):
-            yield AxisTick(place, text, low, high)
 
 
 def drop_overlapping(ticks: Sequence[tuple[float, str]], characters: int) -> list[tuple[float, str]]:
