@@ -129,8 +129,7 @@ def _record_report(study: ResolvedStudy, view: StudyView, recorder: Recorder) ->
 def _draw_report(view: StudyView) -> dict[str, str]:
     """The report's page and its main figures as SVG, by the names of their files."""
     # Imported here: Altair loads for half a second, and only a study that ends needs it.
-    from memtune.reports.report_page.page import render_page
-    from memtune.reports.report_page.page_content import describe_page
+    from memtune.reports.report_page.page import describe_page, render_page
     from memtune.reports.report_page.result_figures import draw_chart
     from memtune.results.study.study_report import make_report
 

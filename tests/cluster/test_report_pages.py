@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from memtune.reports.report_page.page import render_page
-from memtune.reports.report_page.page_content import describe_page
+from memtune.reports.report_page.page import describe_page, render_page
 from memtune.results.study.study_report import StudyReport, report_corpus
 from memtune.settings import Settings
 from tests.reported_study import HOSTILE_QUESTION

@@ -193,7 +193,7 @@ def _render(report: StudyReport, *, has_charts: bool) -> str:
     with ExitStack() as stack:
         if not has_charts:
             module = "memtune.reports.report_page"
-            stack.enter_context(patch(f"{module}.page_content.list_sections", lambda report: {}))
+            stack.enter_context(patch(f"{module}.page.list_sections", lambda report: {}))
             stack.enter_context(patch(f"{module}.page.load_vega", lambda: ""))
         page = render_page(report)
     body = re.sub(r"<(script|style)\b.*?</\1>", "", page, flags=re.DOTALL)

@@ -174,8 +174,7 @@ def report(
     target = file or (None if json else Path("report.html"))
     if target is None and figures is None:
         return
-    from memtune.reports.report_page.page import render_page
-    from memtune.reports.report_page.page_content import describe_page
+    from memtune.reports.report_page.page import describe_page, render_page
     from memtune.reports.report_page.result_figures import draw_charts
 
     content, messages = describe_page(found), []

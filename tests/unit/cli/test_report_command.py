@@ -10,8 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from memtune.cli.command_line import app
-from memtune.reports.report_page.page import FOLDER
-from memtune.reports.report_page.page_content import describe_page
+from memtune.reports.report_page.page import FOLDER, describe_page
 from memtune.results.study.study_report import StudyReport
 from memtune.settings import Settings
 from tests.reported_study import home, report

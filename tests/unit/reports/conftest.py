@@ -3,7 +3,7 @@
 import pytest
 
 from memtune.reports.report_page.chart_parts import StudyChart
-from memtune.reports.report_page.page_content import describe_page
+from memtune.reports.report_page.page import describe_page
 from memtune.results.study.study_report import StudyReport
 from tests.reported_study import home, report
 

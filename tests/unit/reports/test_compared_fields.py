@@ -5,8 +5,7 @@ import re
 import pytest
 
 from memtune.reports.report_page.chart_parts import MarkScales, StudyChart
-from memtune.reports.report_page.page import render_page
-from memtune.reports.report_page.page_content import describe_page
+from memtune.reports.report_page.page import describe_page, render_page
 from memtune.reports.report_page.parameter_charts import draw_parallel_coordinates, draw_slices
 from memtune.reports.report_page.result_figures import draw_chart
 from memtune.results.study.study_description import format_alternatives

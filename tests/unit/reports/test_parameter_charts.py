@@ -6,9 +6,8 @@ import pytest
 
 from memtune.reports.report_page import parameter_charts
 from memtune.reports.report_page.chart_parts import MarkScales, StudyChart
-from memtune.reports.report_page.page_content import list_alternatives
-from memtune.reports.report_page.parameter_axes import format_level, make_axis
-from memtune.reports.report_page.parameter_charts import draw_parallel_coordinates
+from memtune.reports.report_page.page import list_alternatives
+from memtune.reports.report_page.parameter_charts import draw_parallel_coordinates, format_level, make_axis
 from memtune.results.study.study_report import StudyReport
 from memtune.trial_state import TrialState
 

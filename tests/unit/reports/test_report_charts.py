@@ -9,7 +9,7 @@ from memtune.reports.report_page.chart_parts import (
     describe_drawn_limit,
     find_drawn_limit,
 )
-from memtune.reports.report_page.page_content import describe_page
+from memtune.reports.report_page.page import describe_page
 from memtune.reports.report_page.trial_charts import draw_best_of
 from memtune.results.study.alternative_comparison import AlternativeEffort
 from memtune.results.study.study_report import StudyReport

@@ -6,8 +6,7 @@ import re
 import pytest
 
 from memtune.reports.report_page.chart_parts import StudyChart
-from memtune.reports.report_page.page import digest_script, embed_json, render_page
-from memtune.reports.report_page.page_content import describe_page
+from memtune.reports.report_page.page import describe_page, digest_script, embed_json, render_page
 from memtune.results.fingerprints import Fingerprint
 from memtune.results.study import study_report
 from memtune.results.study.study_report import StudyReport, report_corpus, report_study

@@ -15,7 +15,7 @@ from memtune.errors import did_you_mean
 from memtune.reports.experiment_views import draw_scaling
 from memtune.reports.figure_files import SUFFIXES, check_suffix, render_figure
 from memtune.reports.report_page.chart_parts import MUTED, StudyChart, make_config, resolve_colours
-from memtune.reports.report_page.page_content import PageContent, describe_page
+from memtune.reports.report_page.page import PageContent, describe_page
 from memtune.reports.report_page.trade_off_charts import draw_trials
 from memtune.results.comparison import Comparison
 from memtune.results.study.scaling_laws import ScalingReport
