@@ -115,7 +115,9 @@ def expand_option_groups(command: Callable[..., None]) -> Callable[..., None]:
     Typer makes one option of each parameter of a function and has no groups. A field has the annotation of a
     Typer parameter and a default.
     """
-    groups = {name: kind for name, kind in command.__annotations__.items() if is_dataclass(kind)}
+    groups: dict[str, Any] = {
+        name: kind for name, kind in command.__annotations__.items() if is_dataclass(kind)
+    }
     if not groups:
         return command
     parameters: list[Parameter] = []

@@ -143,7 +143,7 @@ def evaluate_model(
         interval=interval,
     )
     if split == "test":
-        name = "_".join(filter(None, (split, cache and cache.label, corpus)))
+        name = "_".join(filter(None, (split, cache.label if cache else None, corpus)))
         figures = metrics.model_dump(exclude_none=True) | result.text_figures
         record_evaluation(settings.tracking_uri, opened.run_id, name, figures, opened.version)
     return result
