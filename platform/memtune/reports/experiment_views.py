@@ -62,10 +62,7 @@ def format_accuracy(result: ProbeResult, times: int = 1) -> str:
 
 
 def draw_fingerprint(fingerprint: Fingerprint) -> "Figure":
-    """Test accuracies as bars, with their interval over seeds and the chance.
-
-    A probe that is not learnable at the budget has no bar but the words for it.
-    """
+    """Test accuracies as bars with intervals and chance; what is not learnable at the budget in words."""
     rows = [(result, times) for result in fingerprint.results for times in result.test]
     figure = make_figure(7.5, 1.4 + 0.3 * len(rows))
     axes = figure.add_subplot()

@@ -302,16 +302,14 @@ def compare_tokenisations(
 
 
 def _make_row(corpus: Corpus, best: LeaderboardRow) -> TokenisationRow:
-    if best.figure is None:
+    figure = best.ranked_figure
+    if figure is None:
         raise TrackingError(f'no trial on corpus "{corpus.name}" has a validation yet')
     if not best.has_read(corpus.digest):
         raise TrackingError(
             f'the trials of "{corpus.name}" read another text of this name; import that text again'
         )
-    figure = best.ranked_figure
-    assert figure is not None
-    loss = math.log(figure)
-    units = count_text_units(corpus, "valid")
+    loss, units = math.log(figure), count_text_units(corpus, "valid")
     return TokenisationRow(
         corpus=corpus.name,
         tokens=corpus.manifest.options.tokens,

@@ -1,5 +1,6 @@
 """Tables and figures of attention between two words: Tran, Bisazza and Monz (2016), figures 4 and 5."""
 
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -45,7 +46,9 @@ def draw_link_arcs(sentence: SentenceLinks, title: str, min_weight: float = 0.2)
     A thicker and darker arc is a larger weight; weights below `min_weight` are left out. A dashed arc leads
     to a later word, and a dot is the attention of a word to itself.
     """
-    places = _place_words(sentence)
+    # On a line of characters: the centre of each word, and at last the end of the line.
+    sizes = [len(word) + 2.0 for word in sentence.words]
+    places = [*(end - size / 2 for end, size in zip(accumulate(sizes), sizes, strict=True)), sum(sizes)]
     width = min(MAX_WIDTH_INCHES, 1.0 + CHARACTER_INCHES * places[-1])
     figure = make_figure(width, 0.6 + 2.2 * sentence.layers)
     figure.suptitle(f"{title}; weights of {min_weight:g} and more", fontsize=9)
@@ -55,16 +58,6 @@ def draw_link_arcs(sentence: SentenceLinks, title: str, min_weight: float = 0.2)
         if sentence.layers > 1:
             axes.set_title(f"layer {layer}", fontsize=8, loc="left")
     return figure
-
-
-def _place_words(sentence: SentenceLinks) -> list[float]:
-    """The centre of each word on a line, in characters, and at last the length of the line."""
-    centres, end = [], 0.0
-    for word in sentence.words:
-        size = len(word) + 2.0
-        centres.append(end + size / 2)
-        end += size
-    return [*centres, end]
 
 
 def _draw_arcs(axes: "Axes", sentence: SentenceLinks, places: list[float], links: list[Link]) -> None:

@@ -8,8 +8,11 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from memtune.arguments import check_type
+from memtune.reports.learning_curves import draw_trial_figures
 from memtune.reports.live.live_view import LiveView
 from memtune.reports.text_console import TextConsole
+from memtune.settings import Settings
+from memtune.values import parse
 
 if TYPE_CHECKING:
     from memtune.corpora import CorpusStore, Division, ImportOptions, ImportResult, Source, VectorFile
@@ -17,7 +20,6 @@ if TYPE_CHECKING:
     from memtune.experiments.probe_run import ModelSource
     from memtune.experiments.single_trial import TrainResult, TrialFile, TrialSource
     from memtune.results.fingerprints import Fingerprint
-    from memtune.settings import Settings
     from memtune.training import Progress, Report
 
 MEGABYTE = 1_000_000
@@ -44,7 +46,7 @@ def train(
     overrides: Mapping[str, Any] | None = None,
     *,
     device: str = "cpu",
-    settings: "Settings | None" = None,
+    settings: Settings | None = None,
     progress: bool = True,
     console: Console | None = None,
     on_progress: "Callable[[Progress], None] | None" = None,
@@ -62,8 +64,6 @@ def train(
     """
     # Imported here: torch loads for seconds.
     from memtune.experiments.single_trial import open_trial, train_trial
-    from memtune.reports.learning_curves import draw_trial_figures
-    from memtune.settings import Settings
 
     output = _choose_console(console, progress=progress)
     known = Settings.resolve(settings)
@@ -100,7 +100,7 @@ def judge(
     max_seeds: int = 30,
     device: str = "cpu",
     trust_code: bool = False,
-    settings: "Settings | None" = None,
+    settings: Settings | None = None,
     progress: bool = True,
     console: Console | None = None,
 ) -> "Judgement":
@@ -113,10 +113,7 @@ def judge(
     """
     from memtune.experiments.judgement import judge_configurations, open_judged
     from memtune.experiments.single_trial import train_trial
-    from memtune.reports.learning_curves import draw_trial_figures
-    from memtune.settings import Settings
     from memtune.studies.definition.study_terms import Repeats
-    from memtune.values import parse
 
     output = _choose_console(console, progress=progress)
     known = Settings.resolve(settings)
@@ -148,7 +145,7 @@ def probe(
     terms: Mapping[str, Any] | None = None,
     *,
     device: str = "cpu",
-    settings: "Settings | None" = None,
+    settings: Settings | None = None,
     progress: bool = True,
     console: Console | None = None,
 ) -> "Fingerprint":
@@ -162,7 +159,6 @@ def probe(
     # Imported here: torch loads for seconds.
     from memtune.experiments.probe_run import take_fingerprint
     from memtune.results.fingerprints import ProbeTerms
-    from memtune.values import parse
 
     known = parse(ProbeTerms, dict(terms or {}), "the terms of the probes")
     with LineDisplay(_choose_console(console, progress=progress)) as display:

@@ -140,10 +140,7 @@ def format_level(value: object) -> str:
 
 
 def drop_overlapping(ticks: Sequence[tuple[float, str]], characters: int) -> list[tuple[float, str]]:
-    """The ticks whose labels have room after the one before; the last one always has.
-
-    `characters` is the number of them that fit between the places 0 and 1.
-    """
+    """The ticks whose labels have room, the last one always; so many characters fit from place 0 to 1."""
     kept: list[tuple[float, str]] = []
     for tick in ticks:
         if not kept or _is_clear(kept[-1], tick, characters):

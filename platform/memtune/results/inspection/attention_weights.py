@@ -35,14 +35,16 @@ def select_layer(reading: SentenceAttention, layer: int | None) -> NDArray[np.fl
     return found_Tn
 
 
-def find_most_attended(reading: SentenceAttention, layer: int | None) -> Iterator[tuple[int, int, float]]:
-    """Yield (step, slot, weight) of the most attended word of each step at which any slot has a word."""
+def find_most_attended(
+    reading: SentenceAttention, layer: int | None
+) -> Iterator[tuple[int, int, float, tuple[int, int]]]:
+    """Yield (step, slot, weight, (word, target)) of the most attended word of each step that has one."""
     weights_Tn, words_Tn = select_layer(reading, layer), reading.find_attended_words()
     masked_Tn = np.where(words_Tn >= 0, weights_Tn, -np.inf)
     for step, slot in enumerate(masked_Tn.argmax(1).tolist()):
         weight = float(masked_Tn[step, slot])
         if np.isfinite(weight):
-            yield step, slot, weight
+            yield step, slot, weight, (int(words_Tn[step, slot]), int(reading.targets_T[step]))
 
 
 class PositionMean(Value):
@@ -73,10 +75,7 @@ class AttentionPositions(Value):
 def average_positions(
     model: TrainedModel, choice: TextChoice, layer: int | None = None
 ) -> AttentionPositions:
-    """The mean attention of a layer (default: the last) to each position, over a text.
-
-    Raises the errors of `read_attention` and of `select_layer`.
-    """
+    """The mean attention of a layer to each position. Raises as `read_attention` and `select_layer` do."""
     sums, counts = defaultdict[int, float](float), defaultdict[int, int](int)
     predictions, without_word = 0, 0.0
     for reading in read_attention(model, choice):
@@ -216,9 +215,8 @@ def find_distant_examples(
     best: list[tuple[float, int, AttentionExample]] = []
     seen, order = set[tuple[int, int]](), count_from(0, -1)
     for reading in read_attention(model, choice):
-        words_Tn, distances = reading.find_attended_words(), reading.distances_n
-        for step, slot, weight in find_most_attended(reading, layer):
-            pair = int(words_Tn[step, slot]), int(reading.targets_T[step])
+        distances = reading.distances_n
+        for step, slot, weight, pair in find_most_attended(reading, layer):
             is_far = distances[slot] >= min_distance and skipped.isdisjoint(pair) and pair not in seen
             if not is_far or (len(best) == count and weight <= best[0][0]):
                 continue

@@ -154,11 +154,10 @@ def count_attended_pairs(
     """
     found, skipped = Counter[tuple[int, int, int]](), list_signs(model.corpus)
     for reading in read_attention(model, choice):
-        words_Tn, distances = reading.find_attended_words(), reading.distances_n.tolist()
-        for step, slot, _ in find_most_attended(reading, layer):
-            attended, predicted = int(words_Tn[step, slot]), int(reading.targets_T[step])
-            if distances[slot] >= min_distance and skipped.isdisjoint((attended, predicted)):
-                found[distances[slot], attended, predicted] += 1
+        distances = reading.distances_n.tolist()
+        for _, slot, _, pair in find_most_attended(reading, layer):
+            if distances[slot] >= min_distance and skipped.isdisjoint(pair):
+                found[distances[slot], *pair] += 1
     reach = window or max((distance for distance, _, _ in found), default=min_distance)
     counts = count_cooccurrences(
         model.corpus["train"],

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from memtune.objective import Objective
-from memtune.results.study.ranking import Ranking, find_cost_at
+from memtune.results.study.ranking import find_cost_at
 from memtune.results.study.study_trials import StudyTrial
 from memtune.results.study.study_view import StudyView
 from memtune.search import DEFAULT_OBJECTIVES, ObjectiveName, compute_coordinate
@@ -128,7 +128,16 @@ def find_study_front(view: StudyView) -> StudyFront | None:
         for index in [*front, *others]
         for own, quantities in [measured[index]]
     ]
-    single = list(_measure_search(ranking, trials, objectives))
+    # The single seeds of the search. The validation of a diverged trial may be thousands of times the others'
+    # and would set the scale.
+    full = {trial.identity for own in ranking.configurations for trial in own.trials}
+    converged = [trial for trial in trials if not trial.is_repeat and not trial.has_diverged]
+    single = [
+        (trial, quantities)
+        for trial in converged
+        if trial.identity in full
+        and (quantities := _measure(trial, find_cost_at(trial.curve, ranking.tokens), objectives)) is not None
+    ]
     worst: Quantities = {}
     for name in objectives if single else ():
         worst[name] = max((own[name] for _, own in single), key=partial(compute_coordinate, name))
@@ -139,22 +148,6 @@ def find_study_front(view: StudyView) -> StudyFront | None:
         reference=_read_values(worst, objective),
         hypervolume=tuple(_trace_hypervolume(single, _place(worst), trials)),
     )
-
-
-def _measure_search(
-    ranking: Ranking[StudyTrial], trials: Sequence[StudyTrial], objectives: Sequence[ObjectiveName]
-) -> Iterator[tuple[StudyTrial, Quantities]]:
-    """The trials of full length that the search started and that did not diverge, by number, with their own
-    values.
-
-    The validation of a diverged trial may be thousands of times the others' and would set the scale.
-    """
-    full = {trial.identity for found in ranking.configurations for trial in found.trials}
-    for trial in trials:
-        if trial.identity in full and not trial.is_repeat and not trial.has_diverged:
-            quantities = _measure(trial, find_cost_at(trial.curve, ranking.tokens), objectives)
-            if quantities is not None:
-                yield trial, quantities
 
 
 def _measure(trial: StudyTrial, cost: float, objectives: Sequence[ObjectiveName]) -> Quantities | None:

@@ -262,10 +262,7 @@ def open_view(study: str, settings: Settings | None = None) -> StudyView:
 
 
 def list_views(settings: Settings) -> list[StudyView]:
-    """The studies of a home with a trial, the one with the latest activity first.
-
-    A study that this version of memtune cannot read is left out with a warning.
-    """
+    """The readable studies of a home with a trial, latest activity first; a warning names the others."""
     reader = StudyReader(settings.study_database)
     found: list[StudyView] = []
     for name in reader.list_ids():
