@@ -21,9 +21,15 @@ from memtune.toml_text import format_toml
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-
 LENGTH_NAMES = {1: "", 2: ", twice the length", 4: ", four times the length"}
 PROBE_COLUMNS = ("probe", "accuracy", "chance", "ceiling", "rate", "parameters", "reference")
+SURE_SHARE = 0.95
+TABLE_COLUMNS = (
+    *("row", "parameters", "published", "validation", "published"),
+    *("test", "published", "difference", "reason"),
+)
+TRAINING_COLUMNS = ("row", "seed", "trained on", "best validation at", "per second", "core hours")
+"""Of the tokens or examples of a row."""
 
 
 def make_fingerprint_table(fingerprint: Fingerprint) -> Table:
@@ -83,9 +89,6 @@ def draw_fingerprint(fingerprint: Fingerprint) -> "Figure":
     axes.set_xlabel("test accuracy, higher is better\n(lines: 95 % interval over seeds; dotted: chance)")
     axes.set_title(fingerprint.name)
     return figure
-
-
-SURE_SHARE = 0.95
 
 
 def make_scaling_table(report: ScalingReport) -> Table:
@@ -172,14 +175,6 @@ def draw_scaling(report: ScalingReport) -> "Figure":
     axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), fontsize=8)
     axes.xaxis.set_minor_formatter(NullFormatter())
     return figure
-
-
-TABLE_COLUMNS = (
-    *("row", "parameters", "published", "validation", "published"),
-    *("test", "published", "difference", "reason"),
-)
-TRAINING_COLUMNS = ("row", "seed", "trained on", "best validation at", "per second", "core hours")
-"""Of the tokens or examples of a row."""
 
 
 def make_reproduction_table(table: PublishedTable, rows: Sequence[ReproducedRow], scale: ScaleName) -> Table:

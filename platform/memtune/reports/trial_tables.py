@@ -31,6 +31,13 @@ from memtune.tracking import NO_STUDY, LeaderboardRow
 from memtune.training import TrialConfig
 from memtune.trial_state import StopReason
 
+MODEL_PREFIX, TRAINING_PREFIX = "model.", "training."
+CONFIGURATION_PREFIXES = (MODEL_PREFIX, "task.", "protocol.", TRAINING_PREFIX)
+VARIANT_FIELDS = tuple(f"protocol.{name}" for name in LENGTH_FIELDS)
+"""Fields that only protocol.variant = "tran2016" has."""
+BUDGET_FIELDS = ("training.tokens", "training.epochs", "training.report_every")
+"""Fields that belong to the study's budget; the table has a column of tokens instead."""
+
 
 def format_leaderboard_csv(rows: Sequence[LeaderboardRow], ideal: float | None) -> str:
     """One line per trial under a header, in the order of the rows, with the columns of `describe_row`.
@@ -55,14 +62,6 @@ def format_latex(table: Table) -> str:
     cells = ([str(cell).replace("\n", "; ") for cell in row] for row in rows)
     frame = make_frame((dict(zip(names, row, strict=True)) for row in cells), names)
     return str(frame.to_latex(index=False, escape=True, column_format=alignment))
-
-
-MODEL_PREFIX, TRAINING_PREFIX = "model.", "training."
-CONFIGURATION_PREFIXES = (MODEL_PREFIX, "task.", "protocol.", TRAINING_PREFIX)
-VARIANT_FIELDS = tuple(f"protocol.{name}" for name in LENGTH_FIELDS)
-"""Fields that only protocol.variant = "tran2016" has."""
-BUDGET_FIELDS = ("training.tokens", "training.epochs", "training.report_every")
-"""Fields that belong to the study's budget; the table has a column of tokens instead."""
 
 
 def make_leaderboard_table(

@@ -48,7 +48,7 @@ def test_a_diverged_trial_does_not_squeeze_the_axis_of_figures(report: StudyRepo
     assert float(limit) == pytest.approx(4 * best, rel=0.01)
 
 
-def test_parallel_coordinates_read_each_field_of_a_trial_twice(
+def test_parallel_coordinates_format_each_field_of_a_trial_three_times(
     report: StudyReport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[object] = []
@@ -61,8 +61,8 @@ def test_parallel_coordinates_read_each_field_of_a_trial_twice(
     trials = report.detail.trials
     assert draw_parallel_coordinates(report.detail, MarkScales(list_alternatives(report))) is not None
     fields = {name for trial in trials for name in trial.fields}
-    # To choose the axes and for the tooltips; the family, the figure and its place are no fields.
-    assert len(read) <= len(trials) * (2 * len(fields) + 3) + 1
+    # To choose the axes, for the places and the tooltips; the family, the figure and its place are no fields.
+    assert len(read) <= len(trials) * (3 * len(fields) + 3) + 1
 
 
 def test_labels_of_an_axis_have_room_at_the_width_of_a_chart() -> None:

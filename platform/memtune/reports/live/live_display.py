@@ -21,6 +21,19 @@ from memtune.trial_state import TrialState
 
 MEASURED_STATES = (TrialState.COMPLETE, TrialState.STOPPED)
 """States whose trials show how long a trial of this study is; a failed trial does not."""
+MAX_ROWS = 20
+TITLE_AND_HEADER_LINES = 3
+NARROW_CHARACTERS = 90
+"""On narrower terminals the table leaves out the speed, so that the configurations have room."""
+COLOURS = {
+    TrialState.RUNNING: "cyan",
+    TrialState.COMPLETE: "green",
+    TrialState.STOPPED: "yellow",
+    TrialState.PAUSED: "blue",
+    TrialState.FAILED: "red",
+    TrialState.INTERRUPTED: "magenta",
+    TrialState.WAITING: "dim",
+}
 
 
 @dataclass(frozen=True)
@@ -73,21 +86,6 @@ class PaceMeter:
         left = unstarted * length + sum(max(0.0, length - trial.tokens) for trial in running)
         since_report = self._clock() - self._last_report
         return Pace(max(0.0, left / speed - since_report), speed, length)
-
-
-MAX_ROWS = 20
-TITLE_AND_HEADER_LINES = 3
-NARROW_CHARACTERS = 90
-"""On narrower terminals the table leaves out the speed, so that the configurations have room."""
-COLOURS = {
-    TrialState.RUNNING: "cyan",
-    TrialState.COMPLETE: "green",
-    TrialState.STOPPED: "yellow",
-    TrialState.PAUSED: "blue",
-    TrialState.FAILED: "red",
-    TrialState.INTERRUPTED: "magenta",
-    TrialState.WAITING: "dim",
-}
 
 
 class LiveDisplay(LiveView):

@@ -25,6 +25,10 @@ from memtune.results.inspection.sentence_readings import (
 from memtune.results.loaded_models import TrainedModel
 from memtune.values import Value
 
+NEXT_WORDS = 5
+DISTANT_WORDS = 7
+"""The paper's distant words are more than six positions to the left."""
+
 
 def select_layer(reading: SentenceAttention, layer: int | None) -> NDArray[np.float64]:
     """weights_Tn of a layer, counted from 1; None is the last. Raises ConfigurationError for another one."""
@@ -168,11 +172,6 @@ def list_attended_words(
         for distance, word, weight in sorted(slots, key=lambda slot: -slot[0])
         if word != NO_WORD
     )
-
-
-NEXT_WORDS = 5
-DISTANT_WORDS = 7
-"""The paper's distant words are more than six positions to the left."""
 
 
 class NextWord(Value):

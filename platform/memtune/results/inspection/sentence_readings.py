@@ -28,6 +28,12 @@ from memtune.results.loaded_models import TrainedModel
 from memtune.results.other_texts import make_reader, read_other_text
 from memtune.values import Value
 
+BATCH_SENTENCES = 16
+MAX_EARLIER_WORDS = 1000
+"""Words kept of a text that is read on across sentences: more than any memory in use holds."""
+NO_WORD = -1
+"""The id of a slot without a word, and of a word that the vocabulary lacks."""
+
 
 def list_signs(corpus: Corpus) -> set[int]:
     """The ids of `<eos>` and, where the vocabulary has it, `<unk>`, which are not words."""
@@ -48,9 +54,6 @@ def _require_trace(model: TrainedModel, trace: MemoryTrace) -> None:
         raise ConfigurationError(
             f'{model.name} has no {trace}: its family is "{config.family}"; families with {trace}: {having}'
         )
-
-
-MISSING = -1
 
 
 class TextChoice(Value):
@@ -126,8 +129,8 @@ def _iterate_split(corpus: Corpus, name: str, ids: NDArray[np.int64] | None) -> 
     for number, (start, length) in enumerate(zip(split.starts, split.lengths, strict=True)):
         words_W = split.read_tokens(int(start), int(start + length - 1))
         read_W = words_W if ids is None else ids[words_W]
-        if (read_W == MISSING).any():
-            missing = corpus.vocabulary.tokens[int(words_W[np.argmax(read_W == MISSING)])]
+        if (read_W == NO_WORD).any():
+            missing = corpus.vocabulary.tokens[int(words_W[np.argmax(read_W == NO_WORD)])]
             raise CorpusError(
                 f'"{missing}" of corpus "{corpus.name}" is not in the vocabulary of the model, which has no '
                 f"{UNK}; inspect another text"
@@ -135,13 +138,6 @@ def _iterate_split(corpus: Corpus, name: str, ids: NDArray[np.int64] | None) -> 
         tree = next(trees, None)
         if length > 1:
             yield InspectedSentence(number, read_W, tree and WordTree(*tree))
-
-
-BATCH_SENTENCES = 16
-MAX_EARLIER_WORDS = 1000
-"""Words kept of a text that is read on across sentences: more than any memory in use holds."""
-NO_WORD = -1
-"""The id of a slot without a word."""
 
 
 @dataclass(frozen=True)

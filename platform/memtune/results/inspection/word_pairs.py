@@ -36,6 +36,13 @@ from memtune.results.inspection.sentence_readings import (
 from memtune.results.loaded_models import TrainedModel
 from memtune.values import Value
 
+CHUNK_TOKENS = 2**20
+ALL = "ALL"
+"""The name of the mean over all pairs of words."""
+DISTANCE_BINS = ((1, 1), (2, 2), (3, 3), (4, 4), (5, 5), (6, 7), (8, 10), (11, 15))
+"""First and last distance of each bin; the paper bins the distant ones too."""
+FIRST_FAR_BIN = 4
+
 
 class Link(Value):
     """Attention of one word to another."""
@@ -99,9 +106,6 @@ def _describe_sentence(model: TrainedModel, reading: SentenceAttention) -> Sente
             if inside[word, slot]
         ),
     )
-
-
-CHUNK_TOKENS = 2**20
 
 
 class AttendedPair(Value):
@@ -228,13 +232,6 @@ def count_cooccurrences(
             for code, count in zip(found.tolist(), occurrences.tolist(), strict=True):
                 counts[divmod(code, base)][distance] += count
     return counts
-
-
-ALL = "ALL"
-"""The name of the mean over all pairs of words."""
-DISTANCE_BINS = ((1, 1), (2, 2), (3, 3), (4, 4), (5, 5), (6, 7), (8, 10), (11, 15))
-"""First and last distance of each bin; the paper bins the distant ones too."""
-FIRST_FAR_BIN = 4
 
 
 class DistanceMean(Value):

@@ -41,6 +41,37 @@ FEW_CONFIGURATIONS_RATIO = 3
 """An alternative with fewer than a third of the configurations of another one is named."""
 TIED_MARGIN = 1e-9
 """Per cent or points: the rounding of means over seeds is below it."""
+_CERTAINTY = {
+    "significant": ", and the difference is significant",
+    "not significant": ", but the difference is not significant: seeds alone can explain it",
+    "not tested": "; with so few seeds nothing tells whether the difference is real",
+}
+_CERTAINTY_OF_COUNTED = {
+    "significant": ", and the difference is significant on such text; both learn by counting, so a seed "
+    "changes nothing",
+    "not significant": ", but the difference is not significant on such text; both learn by counting, so a "
+    "seed changes nothing",
+    "not tested": "; both learn by counting, so a seed changes nothing, and their validation items are not "
+    "compared yet",
+}
+_ADVICE_FOR_COUNTED: dict[Certainty, str] = {
+    "significant": "",
+    "equal": "",
+    "not significant": "To find out, compare them on more validation text.",
+    "not tested": "To find out, run the study with --resume, which compares their validation items.",
+}
+_ADVICE_TO_GO_ON = "To find out, raise the budget and run the study with --resume."
+_ADVICE_FOR_SEVERAL = (
+    'To find out, add [repeats] with until = "decided" to the study\'s file and run it with --resume.'
+)
+_ADVICE_FOR_REPEATED = (
+    'To find out, write until = "decided" in place of best and seeds under [repeats] in the study\'s file '
+    "and run it with --resume."
+)
+_ADVICE_FOR_ONE = (
+    f"To find out, add [repeats] with best = 2 and seeds = {MIN_PAIRED_SEEDS + 1} or more to the study's "
+    "file and run it with --resume."
+)
 
 
 class Verdict(Value):
@@ -300,27 +331,6 @@ def _describe_decision(
     return sentences[decided.end]
 
 
-_CERTAINTY = {
-    "significant": ", and the difference is significant",
-    "not significant": ", but the difference is not significant: seeds alone can explain it",
-    "not tested": "; with so few seeds nothing tells whether the difference is real",
-}
-_CERTAINTY_OF_COUNTED = {
-    "significant": ", and the difference is significant on such text; both learn by counting, so a seed "
-    "changes nothing",
-    "not significant": ", but the difference is not significant on such text; both learn by counting, so a "
-    "seed changes nothing",
-    "not tested": "; both learn by counting, so a seed changes nothing, and their validation items are not "
-    "compared yet",
-}
-_ADVICE_FOR_COUNTED: dict[Certainty, str] = {
-    "significant": "",
-    "equal": "",
-    "not significant": "To find out, compare them on more validation text.",
-    "not tested": "To find out, run the study with --resume, which compares their validation items.",
-}
-
-
 def _advise(
     ranking: Ranking[StudyTrial],
     comparisons: Sequence[WinnerComparison],
@@ -375,17 +385,3 @@ def _describe_rest(
     what = "The rest of what led" if leaders else "The next test"
     command = f"memtune search {study.rpartition('-')[0] or study}.toml --resume"
     return f" {what} takes about {hours:.2g} core h: {command}."
-
-
-_ADVICE_TO_GO_ON = "To find out, raise the budget and run the study with --resume."
-_ADVICE_FOR_SEVERAL = (
-    'To find out, add [repeats] with until = "decided" to the study\'s file and run it with --resume.'
-)
-_ADVICE_FOR_REPEATED = (
-    'To find out, write until = "decided" in place of best and seeds under [repeats] in the study\'s file '
-    "and run it with --resume."
-)
-_ADVICE_FOR_ONE = (
-    f"To find out, add [repeats] with best = 2 and seeds = {MIN_PAIRED_SEEDS + 1} or more to the study's "
-    "file and run it with --resume."
-)
