@@ -15,7 +15,6 @@ from pathlib import Path
 from memtune.library import FileKind, list_packaged
 from memtune.storage.uris import SQLITE_PREFIX, find_path, make_path_uri
 
-MANIFEST_FILE, STUDY_FILE = "manifest.json", "study.json"
 ALIASES = "SELECT 'models:/' || name || '@' || alias FROM registered_model_aliases"
 TRIALS = """
 SELECT study.value || '#' || number.value FROM tags AS study JOIN tags AS number USING (run_uuid)
@@ -95,7 +94,7 @@ def _list_folders(variable: str, default: str, file: str) -> Iterator[str]:
 def _list_corpora(incomplete: str) -> Iterator[str]:
     """Names of corpora; of a joined corpus, such as text+questions, the last one is completed."""
     joined, plus, _ = incomplete.rpartition("+")
-    for name in _list_folders("MEMTUNE_STORE", "corpora", MANIFEST_FILE):
+    for name in _list_folders("MEMTUNE_STORE", "corpora", "manifest.json"):
         yield f"{joined}{plus}{name}"
 
 
@@ -123,7 +122,7 @@ def _query_records(*queries: str) -> Iterator[str]:
 
 
 complete_corpus = _make_completer(_list_corpora)
-complete_study = _make_completer(lambda _: _list_folders("MEMTUNE_STUDIES", "studies", STUDY_FILE))
+complete_study = _make_completer(lambda _: _list_folders("MEMTUNE_STUDIES", "studies", "study.json"))
 complete_model = _make_completer(lambda _: _query_records(ALIASES, TRIALS))
 """Registered models by their aliases, and trials of studies."""
 complete_paper = _make_completer(lambda _: list_packaged(FileKind.PAPER))

@@ -93,22 +93,17 @@ def train(
     trained = []
     for overrides in [{**fixed, "seed": number} for number in seeds] or [fixed]:
         with _explain_interrupt("resumes"):
-            trained.append(train_trial(file, overrides, device=device, console=out))
-        _print_trained(file, trained[-1])
+            trained.append(result := train_trial(file, overrides, device=device, console=out))
+        if result.best is None:
+            raise MemtuneError(f"{file} reached no validation: {result.curve[-1].end}")
+        if result.initial_tokens == result.curve[-1].tokens:
+            out.print(f"{file} was already trained to its end, {result.initial_tokens:,} {result.unit}")
+        best, objective = result.best, result.best.objective
+        figure = f"{objective} {objective.format_cost(best.cost or 0.0, 3)}"
+        out.print(f"best: validation {figure} at {best.tokens:,} {result.unit}")
+        print_registration(result.registration, result.has_test_split)
     if len(trained) > 1:
         _print_spread(trained, device)
-
-
-def _print_trained(file: Path, trained: "TrainResult") -> None:
-    """Print the best validation and what the registry did. Raises MemtuneError without a validation."""
-    if trained.best is None:
-        raise MemtuneError(f"{file} reached no validation: {trained.curve[-1].end}")
-    best = trained.best
-    if trained.initial_tokens == trained.curve[-1].tokens:
-        out.print(f"{file} was already trained to its end, {trained.initial_tokens:,} {trained.unit}")
-    figure = f"{best.objective} {best.objective.format_cost(best.cost or 0.0, 3)}"
-    out.print(f"best: validation {figure} at {best.tokens:,} {trained.unit}")
-    print_registration(trained.registration, trained.has_test_split)
 
 
 def _print_spread(trained: "Sequence[TrainResult]", device: str) -> None:

@@ -119,13 +119,10 @@ def judge_configurations(
                 if name in decision.continued and seed not in costs[name]:
                     train_under(seed, name, file)
     ends = [result.curve[-1] for result in trained]
-    return _conclude(known, _fix_counted(costs, files), decision, terms).model_copy(
-        update={
-            "tokens": sum(end.tokens for end in ends),
-            "cpu_hours": sum(end.cpu_seconds for end in ends) / 3600,
-            "gpu_hours": sum(end.gpu_seconds for end in ends) / 3600,
-        }
-    )
+    known["tokens"] = sum(end.tokens for end in ends)
+    known["cpu_hours"] = sum(end.cpu_seconds for end in ends) / 3600
+    known["gpu_hours"] = sum(end.gpu_seconds for end in ends) / 3600
+    return _conclude(known, _fix_counted(costs, files), decision, terms)
 
 
 def _check_comparable(names: tuple[str, str], files: tuple[TrialFile, TrialFile], settings: Settings) -> None:

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 MAX_ATTRACTORS = 5
 MAX_REGIONS = 24
-COUNTS = (">asked", ">not asked", ">ties", ">accuracy", ">95 % interval", ">unknown words")
 
 
 def make_answers_table(model_answers: Sequence[ModelAnswers], title: str) -> Table:
@@ -31,7 +30,8 @@ def make_answers_table(model_answers: Sequence[ModelAnswers], title: str) -> Tab
     the questions that the accuracy omits: a word is outside of the vocabulary, or the answer is unknown. The
     last rows have the means of models that differ by their seeds.
     """
-    table = make_table(title, ("model", "family", "group", *COUNTS), overflow="ellipsis")
+    counts = (">asked", ">not asked", ">ties", ">accuracy", ">95 % interval", ">unknown words")
+    table = make_table(title, ("model", "family", "group", *counts), overflow="ellipsis")
     for model in model_answers:
         groups = group_answers(model.answers)
         for place, (name, answers) in enumerate(groups):

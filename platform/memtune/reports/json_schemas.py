@@ -61,8 +61,6 @@ def _read_docstrings(config: type) -> dict[str, str]:
 
 SchemaKind = Literal["study", "trial", "space", "paper"]
 PARAMETER, BRANCH = "#/$defs/Parameter", "#/$defs/Branch"
-TRIAL_TABLES = ("task", "model", "protocol", "training")
-"""Tables of a trial that a study replaces and a space samples."""
 STEP = {"type": "number", "exclusiveMinimum": 0, "description": "distance of the values; not with log"}
 LOG = {"type": "boolean", "default": False, "description": "whether equal ratios are equally likely"}
 
@@ -75,12 +73,6 @@ PRIOR = {
         "default": "medium",
         "description": "how firmly, with prior",
     },
-}
-CHOICE = {
-    "type": "array",
-    "items": SCALAR,
-    "minItems": 1,
-    "description": "values that differ: texts, numbers or true and false",
 }
 RANGE = {"type": "array", "minItems": 2, "maxItems": 2}
 PARAMETER_KINDS: dict[str, dict[str, Any]] = {
@@ -96,7 +88,15 @@ PARAMETER_KINDS: dict[str, dict[str, Any]] = {
             ("float", "number", "lowest and highest value"),
         )
     },
-    "choice": {"choice": CHOICE, **PRIOR},
+    "choice": {
+        "choice": {
+            "type": "array",
+            "items": SCALAR,
+            "minItems": 1,
+            "description": "values that differ: texts, numbers or true and false",
+        },
+        **PRIOR,
+    },
     **{
         f"fit_{size}": {
             f"fit_{size}": {
@@ -157,7 +157,7 @@ def _generate(config: Any) -> dict[str, Any]:
 def _make_study_schema() -> dict[str, Any]:
     schema, trial = _generate(Study), _allow_sampling(_generate(TrialConfig))
     schema["required"].remove("name")  # the name of the file
-    for name in TRIAL_TABLES:
+    for name in ("task", "model", "protocol", "training"):  # a study replaces them, and a space samples them
         meaning = schema["properties"][name]["description"]
         schema["properties"][name] = {**trial["properties"][name], "description": meaning}
         schema["properties"][name].pop("default", None)  # that of the spaces

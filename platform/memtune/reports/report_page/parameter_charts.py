@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import altair as alt
 
 from memtune.number_format import format_count
-from memtune.objective import Objective
 from memtune.reports.report_page.chart_parts import (
     HOLLOW_SIZE,
     MUTED,
@@ -239,7 +238,7 @@ def _draw_slice(
     ]
     validated = [trial for trial in detail.trials if not trial.is_repeat and trial.cost is not None]
     left_out = len(validated) - len(trials)
-    limit = _find_limit(trials, objective)
+    limit = find_drawn_limit((trial.figure or 0.0 for trial in trials if not trial.is_counted), objective)
     y = place_figures(alt.Y, (figure for figure in figures if figure <= limit), objective)
     x = alt.X("place:Q", scale=PLACES, title=axis.label).axis(
         labels=False, ticks=False, grid=False, titleY=28
@@ -276,7 +275,7 @@ def draw_parallel_coordinates(detail: StudyDetail, scales: MarkScales) -> StudyC
     trials, objective = _list_valued(detail), detail.summary.objective
     axes = _choose_axes(detail, trials)[:MAX_AXES]
     figures = [trial.figure or 0.0 for trial in trials]
-    limit = _find_limit(trials, objective)
+    limit = find_drawn_limit((trial.figure or 0.0 for trial in trials if not trial.is_counted), objective)
     drawn = [format_level(min(figure, limit)) for figure in figures]
     last = make_axis("", f"validation {objective}", [float(text) for text in drawn])
     if len(axes) < 2 or last is None:
@@ -353,11 +352,6 @@ def _join_axes(rows: list[Row], axes: Sequence[ParameterAxis], scales: MarkScale
 def _list_valued(detail: StudyDetail) -> list[StudyTrial]:
     """The trials of the search with a value that an axis can show."""
     return [trial for trial in detail.trials if not trial.is_repeat and is_drawable(trial.figure)]
-
-
-def _find_limit(trials: Sequence[StudyTrial], objective: Objective) -> float:
-    """The highest figure that an axis shows."""
-    return find_drawn_limit((trial.figure or 0.0 for trial in trials if not trial.is_counted), objective)
 
 
 def _choose_axes(detail: StudyDetail, trials: Sequence[StudyTrial]) -> list[ParameterAxis]:

@@ -243,10 +243,7 @@ class StudyView:
 
 
 def open_view(study: str, settings: Settings | None = None) -> StudyView:
-    """A study by its id or, where that names one study only, by its name. Raises StudyError.
-
-    Studies that have not begun count only where no other has the name.
-    """
+    """A study by its id, or by its name where one study, or one that has begun, has it; or StudyError."""
     check_type("study", study, str, 'the id or the name of a study, such as "demo"')
     settings = Settings.resolve(settings)
     reader = StudyReader(settings.study_database)

@@ -46,17 +46,13 @@ _CERTAINTY = {
     "not significant": ", but the difference is not significant: seeds alone can explain it",
     "not tested": "; with so few seeds nothing tells whether the difference is real",
 }
+_COUNTED = "both learn by counting, so a seed changes nothing"
 _CERTAINTY_OF_COUNTED = {
-    "significant": ", and the difference is significant on such text; both learn by counting, so a seed "
-    "changes nothing",
-    "not significant": ", but the difference is not significant on such text; both learn by counting, so a "
-    "seed changes nothing",
-    "not tested": "; both learn by counting, so a seed changes nothing, and their validation items are not "
-    "compared yet",
+    "significant": f", and the difference is significant on such text; {_COUNTED}",
+    "not significant": f", but the difference is not significant on such text; {_COUNTED}",
+    "not tested": f"; {_COUNTED}, and their validation items are not compared yet",
 }
 _ADVICE_FOR_COUNTED: dict[Certainty, str] = {
-    "significant": "",
-    "equal": "",
     "not significant": "To find out, compare them on more validation text.",
     "not tested": "To find out, run the study with --resume, which compares their validation items.",
 }
@@ -350,7 +346,7 @@ def _advise(
         return _ADVICE_FOR_ONE if not comparisons and len(ranking.configurations) > 1 else ""
     nearest = open_ones[0]
     if nearest.are_both_counted:
-        return _ADVICE_FOR_COUNTED[nearest.certainty]
+        return _ADVICE_FOR_COUNTED.get(nearest.certainty, "")
     if _has_several(ranking):
         advice = _ADVICE_FOR_REPEATED if repeats.are_asked_for else _ADVICE_FOR_SEVERAL
     elif nearest.certainty == "not tested":
