@@ -58,11 +58,6 @@ def assign_marks(names: Iterable[str]) -> dict[str, Mark]:
     return {name: Mark(*mark) for name, mark in zip(sorted(set(names)), marks, strict=False)}
 
 
-def _make_star(points: int, inner: float) -> Polygon:
-    """A star with its first point up; `inner` is the radius of the corners between two points."""
-    return _place([1.0 if place % 2 == 0 else inner for place in range(2 * points)])
-
-
 def _place(radii: Sequence[float]) -> Polygon:
     """Corners at these radii, evenly around the centre, from the top."""
     angles = [math.tau * (0.25 + place / len(radii)) for place in range(len(radii))]
@@ -95,7 +90,7 @@ SHAPES: dict[str, Polygon] = {
     "triangle up": _TRIANGLE,
     "diamond": _place([1.0] * 4),
     "plus": _PLUS,
-    "star": _make_star(5, 0.42),
+    "star": _place([1.0, 0.42] * 5),
     "triangle down": _rotate(_TRIANGLE, 2),
     "cross": _CROSS,
     "hourglass": _HOURGLASS,
@@ -103,7 +98,7 @@ SHAPES: dict[str, Polygon] = {
     "triangle right": _rotate(_TRIANGLE, 3),
     "bow tie": _rotate(_HOURGLASS, 1),
     "arrow up": _ARROW,
-    "four-pointed star": _make_star(4, 0.3),
+    "four-pointed star": _place([1.0, 0.3] * 4),
     "half disc": _HALF_DISC,
     "triangle left": _rotate(_TRIANGLE, 1),
     "chevron": _CHEVRON,

@@ -11,13 +11,7 @@ from functools import cached_property
 
 from memtune.arguments import check_type
 from memtune.corpora import Corpus
-from memtune.errors import (
-    ConfigurationError,
-    CorpusError,
-    MissingSourceError,
-    StudyError,
-    did_you_mean,
-)
+from memtune.errors import ConfigurationError, CorpusError, MissingSourceError, StudyError, did_you_mean
 from memtune.objective import Objective
 from memtune.results.one_text import open_stored
 from memtune.results.study.ranking import Configuration, Ranking, rank_trials
