@@ -68,7 +68,7 @@ class _Points:
 
     def place(self, channel: type[Axis], objective: Objective) -> Axis:
         """The axis of all figures that are not far above the best trained one, with the ideal."""
-        counted = [row["figure"] for row in self.counted]
+        counted: list[float] = [row["figure"] for row in self.counted]
         limit = find_drawn_limit(self.trained, objective)
         figures = [*self.trained, *counted, *([self.ideal] if self.ideal else [])]
         return place_figures(channel, (figure for figure in figures if figure <= limit), objective)

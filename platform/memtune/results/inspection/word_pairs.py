@@ -159,9 +159,9 @@ def count_attended_pairs(
     found, skipped = Counter[tuple[int, int, int]](), list_signs(model.corpus)
     for reading in read_attention(model, choice):
         distances = reading.distances_n.tolist()
-        for _, slot, _, pair in find_most_attended(reading, layer):
-            if distances[slot] >= min_distance and skipped.isdisjoint(pair):
-                found[distances[slot], *pair] += 1
+        for _, slot, _, words in find_most_attended(reading, layer):
+            if distances[slot] >= min_distance and skipped.isdisjoint(words):
+                found[distances[slot], *words] += 1
     reach = window or max((distance for distance, _, _ in found), default=min_distance)
     counts = count_cooccurrences(
         model.corpus["train"],
