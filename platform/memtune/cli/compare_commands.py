@@ -55,19 +55,23 @@ def compare(
     """
     if json + csv + latex > 1:
         raise typer.BadParameter("choose one of --json, --csv and --latex")
-    # Imported here: MLflow and torch load for seconds, which --help and refused options need not wait for.
-    from memtune.reports import trial_tables as tables
+    # Imported here: MLflow and torch load for seconds, which --help, refused options and wrong names need not
+    # wait for.
     from memtune.results.comparison import compare as compare_trials
     from memtune.results.comparison import compare_tokenisations
 
     if "," in corpus:
         several = compare_tokenisations(corpus.split(","), protocol)
+        from memtune.reports.trial_tables import make_tokenisation_table
+
         if json:
             out.print_json(data=several)
         else:
-            out.print(tables.make_tokenisation_table(several))
+            out.print(make_tokenisation_table(several))
         return
     found = compare_trials(corpus, protocol, study)
+    from memtune.reports import trial_tables as tables
+
     rows = found.rows[:top]
     for remark in found.remarks:
         warn(remark)
