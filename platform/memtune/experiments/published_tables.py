@@ -114,14 +114,20 @@ class Paper(Value):
 
 
 def load_paper(name: str) -> Paper:
-    """The tables of a paper. Raises StudyError for an unknown name, ConfigurationError for other content."""
+    """The tables of a paper, from the user's file or the packaged one.
+
+    Raises StudyError for an unknown name, and ConfigurationError for other content.
+    """
     path = find_file(FileKind.PAPER, Path(name))
     paper: Paper = parse(Paper, read_toml(path), str(path))
     return paper
 
 
 def select_tables(paper: Paper, number: str | None) -> list[PublishedTable]:
-    """The tables of a number, as 2 for 2-de and 2-it, or a name; or all. Raises ConfigurationError."""
+    """The tables of a number, such as 2 for 2-de and 2-it, or the one of a full name; all without a number.
+
+    Raises ConfigurationError where there is none.
+    """
     chosen = [t for t in paper.tables if number in (None, t.name, t.name.partition("-")[0])]
     if not chosen:
         names = [table.name for table in paper.tables]
@@ -130,7 +136,10 @@ def select_tables(paper: Paper, number: str | None) -> list[PublishedTable]:
 
 
 def select_rows(tables: Sequence[PublishedTable], names: Sequence[str]) -> frozenset[str] | None:
-    """The rows of these names; None for all without names. Raises ConfigurationError for unknown ones."""
+    """The rows with these names; None, which means all rows, without names.
+
+    Raises ConfigurationError for a name that no table has.
+    """
     known = dict.fromkeys(row.name for table in tables for row in table.rows)
     for name in names:
         if name not in known:

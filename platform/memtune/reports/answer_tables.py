@@ -105,7 +105,10 @@ def make_mcnemar_table(found: SharedMistakes) -> Table:
 
 
 def draw_mistakes(found: SharedMistakes) -> "Figure":
-    """A bar for each set of models with the same mistakes, below it its models with their totals."""
+    """A bar for each set of models that make the same mistakes, below it the models of the set.
+
+    Each model has its family's name and its total.
+    """
     regions, names = found.regions[:MAX_REGIONS], [model.name for model in found.models]
     figure = make_figure(max(5.5, 0.62 * len(regions) + 3.4), 3.0 + 0.34 * len(names))
     title = f"{found.questions:,} questions, {found.correct_for_all:,.0f} answered correctly by all"

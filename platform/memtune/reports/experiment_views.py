@@ -68,7 +68,10 @@ def format_accuracy(result: ProbeResult, times: int = 1) -> str:
 
 
 def draw_fingerprint(fingerprint: Fingerprint) -> "Figure":
-    """Test accuracies as bars with intervals and chance; what is not learnable at the budget in words."""
+    """Test accuracies as bars, with their interval over seeds and the chance.
+
+    A probe that is not learnable at the budget has no bar but the words for it.
+    """
     rows = [(result, times) for result in fingerprint.results for times in result.test]
     figure = make_figure(7.5, 1.4 + 0.3 * len(rows))
     axes = figure.add_subplot()
@@ -178,7 +181,10 @@ def draw_scaling(report: ScalingReport) -> "Figure":
 
 
 def make_reproduction_table(table: PublishedTable, rows: Sequence[ReproducedRow], scale: ScaleName) -> Table:
-    """One row per model, ours next to the published: lower perplexity and higher accuracy are better."""
+    """One row per model: our figures next to the published ones.
+
+    Lower perplexity and higher accuracy are better.
+    """
     title = f"{table.title}, scale {_describe_scale(table, scale)}"
     columns = (name if name in ("row", "reason") else f">{name}" for name in TABLE_COLUMNS)
     return make_table(title, columns, map(_list_cells, rows), **WITHOUT_FRAME)

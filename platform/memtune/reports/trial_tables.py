@@ -264,7 +264,10 @@ def make_sample_table(
     searched_fields: Collection[str] = (),
     refusals: Sequence[str | None] = (),
 ) -> Table:
-    """One row per sampled configuration with its sizes; where some would not start, a column says why."""
+    """One row per sampled configuration, with its sizes for this vocabulary size.
+
+    Where the study would not start some of them, a column has the reasons.
+    """
     kinds: tuple[SizeKind, ...] = ("parameters", "multiply_adds", "state")
     columns = [
         "configuration",

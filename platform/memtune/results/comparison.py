@@ -247,7 +247,10 @@ def _select_study(rows: list[LeaderboardRow], corpus: str, study: str | None) ->
 def find_champions(
     corpus: str | None = None, settings: Settings | None = None
 ) -> ResultList[RegisteredVersion]:
-    """The champion of each label of a corpus or of all, the main one first. Raises TrackingError for none."""
+    """The champion of each label of a corpus, or of every corpus, that of the main label first.
+
+    Raises TrackingError when there is none.
+    """
     check_type("corpus", corpus, (str, type(None)), f"{CORPUS_NAME}, or None for all")
     settings = Settings.resolve(settings)
     found = list_champions(settings.tracking_uri, corpus)

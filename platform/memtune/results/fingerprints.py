@@ -60,7 +60,10 @@ class ProbeResult(Value):
     """Whether the model or a reference solves the probe under the terms; else the accuracies do not count."""
 
     def compute_threshold(self, solved: float) -> float:
-        """The accuracy from which the probe counts as solved; infinite where no answer is above chance."""
+        """The accuracy from which a model counts as having solved the probe: a share of what is above chance.
+
+        Infinite where no answer can be better than chance.
+        """
         above = self.ceiling - self.chance
         return self.chance + solved * above if above > 0 else math.inf
 
@@ -117,7 +120,10 @@ class Fingerprint(Value):
 
 
 def dump_named_fields(table: Mapping[str, Any], model: ModelConfig | None = None) -> dict[str, Any]:
-    """The fields that a table names, by default of its own model, with the SHA-256 of a user's source."""
+    """The fields of a model, by default of the table's own, that a table names.
+
+    Those of a user's family or mixer have the SHA-256 of its source.
+    """
     # A family may need some width, which is not among the fields unless the table has it.
     own: ModelConfig = model or parse(ModelConfig, {"width": 8, **table}, "model")
     return own.model_dump(mode="json", include={*table, SOURCE_FIELD})

@@ -138,7 +138,10 @@ def _open_trial(name: str, settings: Settings, device: str, trust_code: bool) ->
 
 
 def _open_training_corpus(name: str, corpus: str, digest: str, settings: Settings) -> Corpus:
-    """The corpus of a model's training. Raises CorpusError where the store lacks it or has another text."""
+    """The corpus a model was trained on.
+
+    Raises CorpusError when the store lacks it or holds another text of that name.
+    """
     opened = open_corpus(corpus, settings.corpus_store)
     if opened.digest != digest:
         raise CorpusError(

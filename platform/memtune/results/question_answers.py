@@ -167,7 +167,10 @@ def compare_pairs(answers: Mapping[str, Answers]) -> list[McNemarTest]:
 
 
 def compare_answers(first: str, second: str, answers: Mapping[str, Answers]) -> McNemarTest:
-    """The test of two models over what counts for both. Raises CorpusError for different questions."""
+    """The test of two models over the questions that count for both.
+
+    Raises CorpusError when they have different questions.
+    """
     one, other = answers[first], answers[second]
     if one.names != other.names:
         raise CorpusError(f'"{first}" and "{second}" answered different questions; ask both in one call')
@@ -212,7 +215,10 @@ class SharedMistakes(Value):
 
 
 def find_shared_mistakes(answers: Sequence[ModelAnswers]) -> SharedMistakes:
-    """The overlap of models' mistakes on the same questions. Raises CorpusError when the questions differ."""
+    """The overlap of mistakes of models that answered the same questions.
+
+    Raises CorpusError when the questions differ.
+    """
     families = Counter(model.family for model in answers)
     names = [
         model.family if families[model.family] == 1 else f"{model.family} ({model.model_uri})"

@@ -59,7 +59,10 @@ def make_samples_table(samples: Sequence[AttentionSample], title: str) -> Table:
 
 
 def draw_samples(samples: Sequence[AttentionSample], title: str) -> "Figure":
-    """A column for each predicted word, a row for each position; darker is more, hatched has no word."""
+    """A column for each predicted word and a row for each position, the most recent at the bottom.
+
+    A darker cell is a larger weight; a hatched cell has no word.
+    """
     distances = sorted({word.distance for sample in samples for word in sample.attended}, reverse=True)
     distances = distances[-MAX_POSITIONS:]
     rows = {distance: row for row, distance in enumerate(distances)}
@@ -82,7 +85,10 @@ def draw_samples(samples: Sequence[AttentionSample], title: str) -> "Figure":
 
 
 def make_examples_table(examples: Sequence[AttentionExample], title: str) -> Table:
-    """One row for each example; next words are quoted, because a comma may be one of them."""
+    """One row for each example, with the likeliest next words and their log-probabilities.
+
+    The words are quoted, because a comma may be one of them.
+    """
     texts = ("sentence", "attended", "predicted", "likeliest next words with log-probabilities in nats")
     table = make_table(title, (*texts, ">words before", ">weight", ">rank"))
     for example in examples:

@@ -92,7 +92,10 @@ def _place_values(
 
 
 def draw_trajectories(found: ParameterCurves) -> "Figure":
-    """Validation against training perplexity, a line for each trial, from right to left to a ring."""
+    """Validation against training perplexity, a line for each trial; training leads from right to left.
+
+    The last report of a trial has a ring.
+    """
     # Imported here, as below: matplotlib takes about 1 s, and tables do not need it.
     from matplotlib.ticker import LogFormatter
 

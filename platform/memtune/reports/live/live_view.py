@@ -31,7 +31,10 @@ def render_as_html(renderable: RenderableType) -> str:
 
 
 class LiveView(ABC):
-    """A renderable that is shown as long as it is open, rendered anew at each refresh, and then stays."""
+    """A renderable that is shown as long as it is open as a context manager, and leaves its last state.
+
+    It is rendered anew at each refresh, so it may change.
+    """
 
     def __init__(self, console: Console) -> None:
         self._console = console

@@ -118,7 +118,10 @@ def plot_rows(name: str) -> alt.Chart:
 def choose_scale(
     values: Iterable[float], *, is_logarithmic: bool | None = None
 ) -> tuple[alt.Scale, list[float]]:
-    """A scale over finite values, and its ticks: logarithmic where positive ones span a factor of three."""
+    """A scale over the values, and its ticks: logarithmic where they span a factor of three.
+
+    Values must be finite; those at or below 0 make the scale linear.
+    """
     found = list(values)
     low, high = min(found), max(found)
     if is_logarithmic is None:

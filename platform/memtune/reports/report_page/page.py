@@ -241,7 +241,10 @@ def _is_own(file: Path) -> bool:
 
 
 def render_page(report: StudyReport | CorpusReport, content: PageContent | None = None) -> str:
-    """The page of a report; `content` is the report's `describe_page`, where the caller has it already."""
+    """The HTML of the report of a study, or of a corpus over all its studies.
+
+    `content` is the report's `describe_page`, where the caller has it already.
+    """
     name = "study_page.html.jinja" if isinstance(report, StudyReport) else "corpus_page.html.jinja"
     template, content = _open_templates().get_template(name), content or describe_page(report)
     charts = {chart.name: chart.to_spec("container") for chart in content.charts}

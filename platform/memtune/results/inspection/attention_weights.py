@@ -79,7 +79,10 @@ class AttentionPositions(Value):
 def average_positions(
     model: TrainedModel, choice: TextChoice, layer: int | None = None
 ) -> AttentionPositions:
-    """The mean attention of a layer to each position. Raises as `read_attention` and `select_layer` do."""
+    """The mean attention of a layer (default: the last) to each position, over a text.
+
+    Raises the errors of `read_attention` and of `select_layer`.
+    """
     sums, counts = defaultdict[int, float](float), defaultdict[int, int](int)
     predictions, without_word = 0, 0.0
     for reading in read_attention(model, choice):

@@ -369,7 +369,10 @@ def _resample(curves: Curves, law: np.ndarray, generator: np.random.Generator) -
 
 
 def _predict(law: np.ndarray, curves: Curves, compute: float) -> tuple[float, float, float]:
-    """(cost, parameters, tokens) of the best size at a compute; multiply-adds are a power of parameters."""
+    """(cost, parameters, tokens) of the best size at a compute.
+
+    Multiply-adds per token follow the parameters as a power of the sizes that were trained.
+    """
     slope, level = curves.multiply_adds_line
     largest = curves.parameters.max() * max(1.0, compute / curves.compute.max())
     parameters = np.geomspace(curves.parameters.min(), largest, SIZES_PER_BUDGET)

@@ -36,7 +36,10 @@ def describe_registration(
     config: TrialConfig,
     answer: StudyAnswer | None = None,
 ) -> None:
-    """Describe a version, and the corpus's model where it is the champion; may raise TrackingError."""
+    """Describe a registered version, and its corpus's model where the version is its champion.
+
+    Raises TrackingError when the store does not answer.
+    """
     version = registration.champion or registration.version
     if version is None:
         return

@@ -212,7 +212,10 @@ def explain_end(
 
 
 def format_trial_file(study: str, number: int, settings: Settings | None = None) -> str:
-    """The file with which `memtune train` trains a trial again, with all fields; may raise StudyError."""
+    """The file with which `memtune train` trains a trial of a study again: its configuration with all fields.
+
+    Raises StudyError for an unknown study or trial.
+    """
     view = open_view(study, settings)
     found = next((each for each in view.stored.outcomes if each.number == number), None)
     if found is None:

@@ -86,7 +86,10 @@ class HypervolumePoint(Value):
 
 
 class StudyFront(Value):
-    """Configurations by their objectives, without models that count, and how the front has advanced."""
+    """Configurations by their objectives, and how the front has advanced.
+
+    Models without trained parameters are not points.
+    """
 
     objectives: tuple[ObjectiveName, ...]
     points: tuple[ParetoPoint, ...]

@@ -144,7 +144,10 @@ def make_leaderboard(view: StudyView) -> StudyLeaderboard:
 def make_entry(
     view: StudyView, found: Configuration[StudyTrial], *, has_sizes: bool = True
 ) -> LeaderboardEntry:
-    """A ranked configuration with what its study knows of it; without `has_sizes` nothing of its corpus."""
+    """A ranked configuration, or a trial that ended early, with what its study knows of it.
+
+    Without `has_sizes` nothing is read from the corpus.
+    """
     best, cost, objective = found.best, found.estimate.cost, view.objective
     usage = add_usages(trial.usage for trial in found.trials)
     figure = objective.compute_figure(cost)

@@ -141,7 +141,10 @@ def make_report(view: StudyView) -> StudyReport:
 
 
 def _find_probed(view: StudyView, leaderboard: StudyLeaderboard) -> Iterator[ProbedConfiguration]:
-    """The fingerprints of each model, the newest of equal rows, with the best configuration they describe."""
+    """The fingerprints of each model, with the best configuration that they describe.
+
+    Of equal rows the newest one counts.
+    """
     models = {trial.identity: trial.config.model for trial in view.trials}
     fingerprints = [(digest(found.model), found) for found in list_fingerprints(view.settings)[::-1]]
     seen = set[tuple[str, str]]()
@@ -264,7 +267,10 @@ class CorpusReport(Value):
 
 
 def report_corpus(corpus: str, settings: Settings | None = None) -> CorpusReport:
-    """The studies of one text of a corpus: the store's, else a champion's. Raises StudyError for none."""
+    """The report of a corpus over its studies of one text: that of the store, else that of a champion.
+
+    Raises StudyError where none has a trial.
+    """
     settings = Settings.resolve(settings)
     views = [view for view in list_views(settings) if view.terms.corpus == corpus]
     if not views:

@@ -36,7 +36,10 @@ class StudyView:
     """A stored study. Every property is computed on first use."""
 
     def __init__(self, stored: StoredStudy, settings: Settings, corpus: Corpus | None = None) -> None:
-        """`corpus` is the study's, if open. Raises ConfigurationError for trials of another version."""
+        """`corpus` is the study's where the caller has it open.
+
+        Raises ConfigurationError for trials of another version of memtune.
+        """
         self.stored, self.settings = stored, settings
         if corpus is not None:
             self.corpus = corpus
@@ -160,7 +163,10 @@ class StudyView:
         return self._places.get(trial.identity)
 
     def measure(self, trial: StudyTrial) -> TrialSizes | None:
-        """The sizes of a trial, stored ones where its source is not loaded; None without corpus or sizes."""
+        """The sizes of a trial: those that it has stored where its source is not loaded.
+
+        None without the corpus, and where such a trial has none.
+        """
         if self.corpus is None:
             return None
         with suppress(MissingSourceError):
@@ -237,7 +243,10 @@ class StudyView:
 
 
 def open_view(study: str, settings: Settings | None = None) -> StudyView:
-    """A study by its id, or by its name where one study, or one that has begun, has it; or StudyError."""
+    """A study by its id or, where that names one study only, by its name. Raises StudyError.
+
+    Studies that have not begun count only where no other has the name.
+    """
     check_type("study", study, str, 'the id or the name of a study, such as "demo"')
     settings = Settings.resolve(settings)
     reader = StudyReader(settings.study_database)
@@ -253,7 +262,10 @@ def open_view(study: str, settings: Settings | None = None) -> StudyView:
 
 
 def list_views(settings: Settings) -> list[StudyView]:
-    """The readable studies of a home with a trial, latest activity first; a warning names the others."""
+    """The studies of a home with a trial, the one with the latest activity first.
+
+    A study that this version of memtune cannot read is left out with a warning.
+    """
     reader = StudyReader(settings.study_database)
     found: list[StudyView] = []
     for name in reader.list_ids():

@@ -217,7 +217,10 @@ def _list_caveats(
 
 
 def _find_unequal_settings(first: Ranked, second: Ranked, searched: Sequence[StudyTrial]) -> list[str]:
-    """The fields in which two configurations differ, without those that both alternatives have varied."""
+    """The fields in which configurations of two alternatives differ, and which one of these did not vary.
+
+    What both varied is the best that each of them found.
+    """
     if first.best.alternative == second.best.alternative:
         return []
     own, other = (dict(flatten(_select_shared(found.best))) for found in (first, second))
