@@ -3,7 +3,7 @@
 import shlex
 import statistics
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -225,10 +225,11 @@ def probe(
 
 
 def _parse_rates(text: str) -> list[float]:
-    try:
-        return [float(rate) for rate in text.split(",")]
-    except ValueError:
-        raise typer.BadParameter(f"{text} is not a number, such as 0.003", param_hint="--rates") from None
+    with suppress(ValueError):
+        rates = [float(rate) for rate in text.split(",")]
+        if all(0 < rate < inf for rate in rates):
+            return rates
+    raise typer.BadParameter(f"{text} is not a number above 0, such as 0.003", param_hint="--rates")
 
 
 def _parse_setting(text: str) -> tuple[str, float]:
