@@ -86,8 +86,7 @@ def run_summed_layer(model: StackLSTMLanguageModel, embedded_BTH: Tensor, hidden
 
 
 def run_lstm_layer(model: StackLSTMLanguageModel, embedded_BTH: Tensor) -> Tensor:
-    state = model.initial_state(len(embedded_BTH))
-    return model.lstm(embedded_BTH, state["hidden"], state["cell"])[0]
+    return model.lstm(embedded_BTH, model.initial_state(len(embedded_BTH)))[0]
 
 
 def make_step(

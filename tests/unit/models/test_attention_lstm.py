@@ -59,7 +59,7 @@ def test_one_slot_returns_the_state_before():
     state = model.initial_state(2)
     assert model.trace_attention(words_BT, state).weights_LBTn[0].eq(1).all()
     combined_BTH, _ = model.encode(words_BT, state)
-    hidden_BTH, _, _ = model.stack(model.embedding(words_BT), state["hidden"], state["cell"])
+    hidden_BTH, _ = model.stack(model.embedding(words_BT), state)
     previous_BTH = torch.cat([torch.zeros(2, 1, 7).double(), hidden_BTH[:, :-1]], dim=1)
     torch.testing.assert_close(combined_BTH, model.combination(previous_BTH, hidden_BTH))
 

@@ -58,7 +58,8 @@ def test_one_slot_with_a_sum_adds_the_current_words_output_memory():
     config = make_config(memory_size=1, composition="sum")
     model, words_BT = make_model(config), draw_text(6)
     state = model.initial_state(2)
-    hidden_BTH, _, _ = model.below(model.embedding(words_BT), state["below_hidden"], state["below_cell"])
+    below = {name: state[f"below_{name}"] for name in ("hidden", "cell")}
+    hidden_BTH, _ = model.below(model.embedding(words_BT), below)
     composed_BTH, _ = model.encode(words_BT, state)
     torch.testing.assert_close(composed_BTH, hidden_BTH + model.memory.output_table(words_BT))
 

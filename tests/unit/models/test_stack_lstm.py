@@ -45,8 +45,7 @@ def make_model_with_one_action(action: int, **fields):
 
 
 def compute_hidden_states(model, words_BT: torch.Tensor) -> torch.Tensor:
-    state = model.initial_state(len(words_BT))
-    return model.lstm(model.embedding(words_BT), state["hidden"], state["cell"])[0]
+    return model.lstm(model.embedding(words_BT), model.initial_state(len(words_BT)))[0]
 
 
 @every_reading

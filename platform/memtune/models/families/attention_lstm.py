@@ -136,9 +136,8 @@ class AttentionLSTMLanguageModel(EmbeddingLanguageModel):
 
     @override
     def initial_state(self, batch_size: int) -> RecurrentState:
-        hidden_BLH, cell_BLH = self.stack.initial_state(batch_size)
-        first_B1R = hidden_BLH.new_zeros(batch_size, 1, self.memory_width)
-        return {"hidden": hidden_BLH, "cell": cell_BLH, "memory": first_B1R}
+        first_B1R = self.embedding.weight.new_zeros(batch_size, 1, self.memory_width)
+        return self.stack.initial_state(batch_size) | {"memory": first_B1R}
 
     @override
     def encode(self, tokens_BT: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
@@ -163,15 +162,13 @@ class AttentionLSTMLanguageModel(EmbeddingLanguageModel):
         state after the last word.
         """
         slots, key, before = self.config.memory_size, self.config.key_width, state["memory"].shape[1]
-        embedded_BTH = self.dropout(self.embedding(tokens_BT))
-        hidden_BTH, hidden_BLH, cell_BLH = self.stack(embedded_BTH, state["hidden"], state["cell"])
+        hidden_BTH, after = self.stack(self.dropout(self.embedding(tokens_BT)), state)
         memory_BSR = torch.cat([state["memory"], hidden_BTH[..., : self.memory_width]], dim=1)
         # No step here reads the last hidden state.
         states_BKR = functional.pad(memory_BSR[:, :-1], (0, 0, slots - before, 0))
         absent_Tn = mask_absent_slots(tokens_BT.shape[1], slots, before - 1, hidden_BTH.device)
         weights_XLJ = self.score(hidden_BTH[..., :key], states_BKR[..., :key], absent_Tn)
-        after = {"hidden": hidden_BLH, "cell": cell_BLH, "memory": memory_BSR[:, -slots:]}
-        return hidden_BTH, states_BKR, weights_XLJ, after
+        return hidden_BTH, states_BKR, weights_XLJ, after | {"memory": memory_BSR[:, -slots:]}
 
 
 class AdditiveScore(nn.Module):

@@ -126,11 +126,9 @@ class LSTMLanguageModel(EmbeddingLanguageModel):
 
     @override
     def initial_state(self, batch_size: int) -> RecurrentState:
-        hidden_BLH, cell_BLH = self.stack.initial_state(batch_size)
-        return {"hidden": hidden_BLH, "cell": cell_BLH}
+        return self.stack.initial_state(batch_size)
 
     @override
     def encode(self, tokens_BT: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
-        embedded_BTE = self.embedding(tokens_BT)
-        hidden_BTH, hidden_BLH, cell_BLH = self.stack(embedded_BTE, state["hidden"], state["cell"])
-        return hidden_BTH, {"hidden": hidden_BLH, "cell": cell_BLH}
+        result: tuple[Tensor, RecurrentState] = self.stack(self.embedding(tokens_BT), state)
+        return result

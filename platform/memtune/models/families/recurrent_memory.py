@@ -360,7 +360,7 @@ class RecurrentMemoryLanguageModel(EmbeddingLanguageModel):
     def initial_state(self, batch_size: int) -> RecurrentState:
         state = {"words": make_empty_words(batch_size, self.embedding.weight.device)}
         for name, stack in self._stacks().items():
-            state[f"{name}_hidden"], state[f"{name}_cell"] = stack.initial_state(batch_size)
+            state |= {f"{name}_{part}": zeros for part, zeros in stack.initial_state(batch_size).items()}
         return state
 
     @override
@@ -386,7 +386,6 @@ class RecurrentMemoryLanguageModel(EmbeddingLanguageModel):
     ) -> Tensor:
         """One stack over all steps; its new state is written to `after`."""
         outputs_BTH: Tensor
-        outputs_BTH, after[f"{name}_hidden"], after[f"{name}_cell"] = stack(
-            inputs_BTH, state[f"{name}_hidden"], state[f"{name}_cell"]
-        )
+        outputs_BTH, own = stack(inputs_BTH, {part: state[f"{name}_{part}"] for part in ("hidden", "cell")})
+        after |= {f"{name}_{part}": value for part, value in own.items()}
         return outputs_BTH

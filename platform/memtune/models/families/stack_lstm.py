@@ -152,9 +152,8 @@ class StackLSTMLanguageModel(EmbeddingLanguageModel):
 
     @override
     def initial_state(self, batch_size: int) -> RecurrentState:
-        hidden_BLH, cell_BLH = self.lstm.initial_state(batch_size)
-        cells_BKH = hidden_BLH.new_zeros(batch_size, self.config.stack_size, self.config.width)
-        return {"hidden": hidden_BLH, "cell": cell_BLH, "stack": cells_BKH}
+        shape = (batch_size, self.config.stack_size, self.config.width)
+        return self.lstm.initial_state(batch_size) | {"stack": self.embedding.weight.new_zeros(shape)}
 
     @override
     def encode(self, tokens_BT: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
@@ -207,9 +206,8 @@ class StackLSTMLanguageModel(EmbeddingLanguageModel):
     def _run_lstm(self, tokens_BT: Tensor, state: RecurrentState) -> tuple[Tensor, Tensor, RecurrentState]:
         """The vectors that the policy reads, the hidden states, and the LSTM's state after the last word."""
         embedded_BTH = self.dropout(self.embedding(tokens_BT))
-        hidden_BTH, hidden_BLH, cell_BLH = self.lstm(embedded_BTH, state["hidden"], state["cell"])
-        reading_BTH = embedded_BTH if self.config.policy_reads == "word" else hidden_BTH
-        return reading_BTH, hidden_BTH, {"hidden": hidden_BLH, "cell": cell_BLH}
+        hidden_BTH, after = self.lstm(embedded_BTH, state)
+        return embedded_BTH if self.config.policy_reads == "word" else hidden_BTH, hidden_BTH, after
 
 
 def _build_stack(config: StackLSTMConfig) -> ContinuousStack | DiscreteStack:

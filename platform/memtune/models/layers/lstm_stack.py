@@ -7,7 +7,7 @@ with the paper does not, so the equations are taken as a misprint.
 Shapes: B batch, T time, E input width, L layers, H width.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import torch
@@ -54,27 +54,25 @@ class LSTMStack(nn.Module):
             bias_4H = getattr(self.lstm, f"bias_ih_l{layer}")
             bias_4H[width : 2 * width] = value
 
-    def initial_state(self, batch_size: int) -> tuple[Tensor, Tensor]:
-        """Zeros: hidden_BLH and cell_BLH."""
+    def initial_state(self, batch_size: int) -> dict[str, Tensor]:
+        """Zeros: hidden and cell, both (B, L, H)."""
         shape = (batch_size, self.lstm.num_layers, self.lstm.hidden_size)
-        parameter = next(self.parameters())
-        return parameter.new_zeros(shape), parameter.new_zeros(shape)
+        return {name: next(self.parameters()).new_zeros(shape) for name in ("hidden", "cell")}
 
-    def forward(
-        self, inputs_BTE: Tensor, hidden_BLH: Tensor, cell_BLH: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """outputs_BTH of the last layer, dropout applied, and hidden_BLH and cell_BLH after the last step."""
+    def forward(self, inputs_BTE: Tensor, state: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        """outputs_BTH of the last layer, dropout applied, and hidden and cell after the last step."""
         inputs_BTE = self.input_dropout(inputs_BTE)
         has_cudnn_masks = self.training and self.lstm.dropout > 0 and inputs_BTE.is_cuda
         if has_cudnn_masks or self.regularisation.is_active(self.training):
-            return self._run_layers_separately(inputs_BTE, hidden_BLH, cell_BLH)
-        state = hidden_BLH.transpose(0, 1).contiguous(), cell_BLH.transpose(0, 1).contiguous()
-        outputs_BTH, (hidden_LBH, cell_LBH) = self.lstm(inputs_BTE, state)
-        return self.dropout(outputs_BTH), hidden_LBH.transpose(0, 1), cell_LBH.transpose(0, 1)
+            return self._run_layers_separately(inputs_BTE, state["hidden"], state["cell"])
+        before = tuple(state[name].transpose(0, 1).contiguous() for name in ("hidden", "cell"))
+        outputs_BTH, (hidden_LBH, cell_LBH) = self.lstm(inputs_BTE, before)
+        after = {"hidden": hidden_LBH.transpose(0, 1), "cell": cell_LBH.transpose(0, 1)}
+        return self.dropout(outputs_BTH), after
 
     def _run_layers_separately(
         self, values_BTE: Tensor, hidden_BLH: Tensor, cell_BLH: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         masks, output_B1H = self.regularisation.draw_stack_masks(
             values_BTE, self.lstm.hidden_size, self.lstm.num_layers, self.training
         )
@@ -90,7 +88,8 @@ class LSTMStack(nn.Module):
                 values_BTE, *after = run_fused_lstm(*operands)
             states.append(after)
         hidden_BLH, cell_BLH = (torch.stack(tensors, dim=1) for tensors in zip(*states, strict=True))
-        return self.dropout(apply_mask(values_BTE, output_B1H)), hidden_BLH, cell_BLH
+        after = {"hidden": hidden_BLH, "cell": cell_BLH}
+        return self.dropout(apply_mask(values_BTE, output_B1H)), after
 
 
 def run_fused_lstm(
@@ -108,8 +107,7 @@ def run_fused_lstm(
 
 def lstm_parameter_count(input_width: int, width: int, layers: int) -> int:
     """Parameters of a stack: four gates a layer, each with two weight matrices and two biases."""
-    first = 4 * width * (input_width + width + 2)
-    return first + (layers - 1) * 4 * width * (2 * width + 2)
+    return lstm_multiply_adds(input_width, width, layers) + layers * 8 * width
 
 
 def lstm_multiply_adds(input_width: int, width: int, layers: int) -> int:

@@ -73,10 +73,9 @@ class LSTMLayer(Mixer):
 
     @override
     def forward(self, inputs_BTD: Tensor, state: MixerState) -> tuple[Tensor, MixerState]:
-        outputs_BTD, hidden_B1D, cell_B1D = self.stack(
-            inputs_BTD, state["hidden"].unsqueeze(1), state["cell"].unsqueeze(1)
-        )
-        return outputs_BTD.unsqueeze(2), {"hidden": hidden_B1D.squeeze(1), "cell": cell_B1D.squeeze(1)}
+        before = {name: state[name].unsqueeze(1) for name in ("hidden", "cell")}
+        outputs_BTD, after = self.stack(inputs_BTD, before)
+        return outputs_BTD.unsqueeze(2), {name: value.squeeze(1) for name, value in after.items()}
 
 
 class ElmanLayerConfig(MixerConfig):
