@@ -17,6 +17,7 @@ Shapes: B batch, T time, E input width of a layer, L layers, H width, F = 4H gat
 candidate), G gates with the depth gate before them (5H), or without (4H), V vocabulary.
 """
 
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -68,15 +69,8 @@ class _Recurrence(torch.autograd.Function):
     """The steps of the layer; row 0 of the hidden and cell buffers is the state before the first step."""
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        gates_TBG: Tensor,
-        recurrent_FH: Tensor,
-        hidden_BH: Tensor,
-        cell_BH: Tensor,
-        lower_TBH: Tensor | None,
-        cell_weight: Tensor | None,
-    ) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, *operands: Any) -> tuple[Tensor, Tensor]:
+        gates_TBG, recurrent_FH, hidden_BH, cell_BH, lower_TBH, cell_weight = operands
         steps, (_, width) = len(gates_TBG), recurrent_FH.shape
         gates_TBG = gates_TBG.clone(memory_format=torch.contiguous_format)
         hidden_SBH, cell_SBH = hidden_BH.new_empty(2, steps + 1, *hidden_BH.shape).unbind()
@@ -105,24 +99,21 @@ class _Recurrence(torch.autograd.Function):
             return _BackwardPass(*ctx.saved_tensors).run(hidden_TBH, cell_TBH)
 
 
+@dataclass
 class _BackwardPass:
     """Back-propagation through time, from the tensors that forward saved."""
 
-    def __init__(
-        self,
-        gates_TBG: Tensor,
-        recurrent_FH: Tensor,
-        hidden_SBH: Tensor,
-        cell_SBH: Tensor,
-        lower_TBH: Tensor | None,
-        cell_weight: Tensor | None,
-    ) -> None:
-        self.kept_TBG, self.recurrent_FH = gates_TBG, recurrent_FH
-        self.hidden_SBH, self.cell_SBH = hidden_SBH, cell_SBH
-        self.lower_TBH, self.cell_weight = lower_TBH, cell_weight
-        self.width = recurrent_FH.shape[1]
-        self.gates_TBG = torch.empty_like(gates_TBG)
-        self.to_lower_TBH = None if lower_TBH is None else torch.empty_like(lower_TBH)
+    kept_TBG: Tensor
+    recurrent_FH: Tensor
+    hidden_SBH: Tensor
+    cell_SBH: Tensor
+    lower_TBH: Tensor | None
+    cell_weight: Tensor | None
+
+    def __post_init__(self) -> None:
+        self.width = self.recurrent_FH.shape[1]
+        self.gates_TBG = torch.empty_like(self.kept_TBG)
+        self.to_lower_TBH = None if self.lower_TBH is None else torch.empty_like(self.lower_TBH)
 
     def run(self, hidden_TBH: Tensor | None, cell_TBH: Tensor | None) -> tuple[Tensor | None, ...]:
         """The gradients of the function's arguments, in their order, from the gradients of its outputs."""

@@ -77,16 +77,8 @@ class _Recurrence(torch.autograd.Function):
     """Forward runs over steps from the first and layers from the bottom; backward runs in reverse order."""
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        first_TBA: Tensor,
-        upper_UAH: Tensor,
-        bias_UA: Tensor,
-        state_LCH: Tensor,
-        hidden_LBH: Tensor,
-        cell_LBH: Tensor,
-        mask_UTBH: Tensor | None,
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(ctx: Any, *operands: Any) -> tuple[Tensor, Tensor, Tensor]:
+        first_TBA, upper_UAH, bias_UA, state_LCH, hidden_LBH, cell_LBH, mask_UTBH = operands
         trace = _allocate_trace(first_TBA, state_LCH, hidden_LBH, cell_LBH)
         upper_UHA = upper_UAH.transpose(1, 2).contiguous()
         state_LHC = state_LCH.transpose(1, 2).contiguous()

@@ -170,20 +170,11 @@ class _ChunkedLoss(torch.autograd.Function):
     """Forward computes the loss and all gradients; backward only scales the gradients."""
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        hidden_NH: Tensor,
-        weight_VH: Tensor,
-        bias_V: Tensor,
-        table_S: Tensor | None,
-        targets_N: Tensor,
-        weights_N: Tensor,
-        rows: int,
-        starts_NO: Tensor | None,
-    ) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, *operands: Any) -> tuple[Tensor, Tensor]:
+        *leaves, targets_N, weights_N, rows, starts_NO = operands
+        hidden_NH = leaves[0]
         product_type = find_product_type(hidden_NH)
         with torch.autocast(hidden_NH.device.type, enabled=False):
-            leaves = hidden_NH, weight_VH, bias_V, table_S
             loss = _LossAccumulator(leaves, product_type, rows, ctx.needs_input_grad, starts_NO)
             for first in range(0, len(hidden_NH), rows):
                 chunk = slice(first, first + rows)
@@ -206,13 +197,15 @@ class _LossAccumulator:
 
     def __init__(
         self,
-        leaves: tuple[Tensor, Tensor, Tensor, Tensor | None],
+        leaves: Sequence[Any],
         product_type: torch.dtype,
         rows: int,
         wanted: tuple[bool, ...],
         starts_NO: Tensor | None,
     ) -> None:
-        """`starts` are the slices of the table of the leaves that are added to the logits of the rows."""
+        """`leaves` are those of `select_leaves`; `starts` the slices of their table that the logits of the
+        rows add.
+        """
         hidden_NH, weight_VH, bias_V, self.table_S = leaves
         self.starts_NO = starts_NO
         sum_type = torch.promote_types(product_type, torch.float32)
