@@ -52,25 +52,10 @@ class UnloadedFamilyConfig(LanguageModelConfig):
     source: str
     """SHA-256 of the source that defines the family."""
 
-    @override
-    def require_network(self, purpose: str) -> NeuralLanguageModelConfig:
-        self._refuse()
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise MissingSourceError("model family", self.family, self.source)
 
-    @override
-    def build(self, vocabulary_size: int) -> LanguageModel:
-        self._refuse()
-
-    @override
-    def parameter_count(self, vocabulary_size: int) -> int:
-        self._refuse()
-
-    @override
-    def multiply_adds(self, vocabulary_size: int) -> int:
-        self._refuse()
-
-    @override
-    def state_size(self) -> int:
-        self._refuse()
+    require_network = build = parameter_count = multiply_adds = state_size = _refuse
 
     @override
     def describe(self) -> dict[str, str | int | float]:
@@ -82,9 +67,6 @@ class UnloadedFamilyConfig(LanguageModelConfig):
     @override
     def describe_output(self) -> dict[str, str | int | float]:
         return {}
-
-    def _refuse(self) -> NoReturn:
-        raise MissingSourceError("model family", self.family, self.source)
 
 
 BUILT_IN: tuple[type[LanguageModelConfig], ...] = (
