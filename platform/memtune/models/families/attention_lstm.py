@@ -26,7 +26,7 @@ from memtune.models.layers.initializers import initialise_uniform
 from memtune.models.layers.lstm_stack import LSTMStack, lstm_multiply_adds, lstm_parameter_count
 from memtune.models.layers.regularisation import Regularisation
 from memtune.models.layers.shared_fields import CandidateDropout, InitialRange, InputForgetBias, LayerDropout
-from memtune.models.memories.composition import LinearCombination
+from memtune.models.memories.composition import build_linear_combination
 from memtune.models.memories.memory_traces import AttentionTrace, MemoryTrace
 from memtune.models.memories.window_attention import (
     arrange_window_slots,
@@ -127,7 +127,7 @@ class AttentionLSTMLanguageModel(EmbeddingLanguageModel):
         within = Regularisation(config.recurrent_dropout)
         self.stack = LSTMStack(width, width, config.layers, config.dropout, "between", within)
         self.score = SCORES[config.score](config.key_width)
-        self.combination = LinearCombination(config.key_width, config.predict_width, width)
+        self.combination = build_linear_combination(config.key_width, config.predict_width, width)
         self.output = self.build_output(width)
         self.dropout = nn.Dropout(config.dropout)
         self.memory_width = config.memory_width

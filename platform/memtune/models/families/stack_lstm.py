@@ -20,7 +20,7 @@ from memtune.models.layers.initializers import initialise_uniform
 from memtune.models.layers.lstm_stack import LSTMStack, lstm_multiply_adds, lstm_parameter_count
 from memtune.models.layers.regularisation import Regularisation
 from memtune.models.layers.shared_fields import CandidateDropout, InitialRange, InputForgetBias, LayerDropout
-from memtune.models.memories.composition import LinearCombination
+from memtune.models.memories.composition import build_linear_combination
 from memtune.models.memories.continuous_stack import ContinuousStack, LastPop
 from memtune.models.memories.discrete_stack import DiscreteStack, StackDecisions, compute_reinforce_loss
 from memtune.models.memories.memory_traces import MemoryTrace, StackUse
@@ -140,7 +140,7 @@ class StackLSTMLanguageModel(EmbeddingLanguageModel):
         within = Regularisation(config.recurrent_dropout)
         self.lstm = LSTMStack(width, width, config.layers, config.dropout, "between", within)
         self.stack = _build_stack(config)
-        self.combination = LinearCombination(width, width, width)
+        self.combination = build_linear_combination(width, width, width)
         self.output = self.build_output(width)
         self.baseline = nn.Linear(width, 1) if config.variant == "discrete" else None
         self.dropout = nn.Dropout(config.dropout)

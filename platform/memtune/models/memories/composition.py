@@ -3,7 +3,7 @@
 Tran, Bisazza and Monz (2016), section 3.1. "sum" is g(s, h) = s + h, as the text of the paper describes
 Sukhbaatar's network. "projected_sum" is s + H h with a matrix H, the linear composition of the released code.
 "gate" is equations 4 to 7 as printed. "gate_biased" adds a bias to each of the six maps, as the released code
-does. `LinearCombination` is the composition of Yogatama et al. (2018).
+does. `build_linear_combination` is the composition of Yogatama et al. (2018).
 
 Shapes: H width; leading dimensions are free.
 """
@@ -21,9 +21,9 @@ def build_composition(kind: CompositionKind, width: int) -> nn.Module:
     """The module of a kind, called with context and hidden vectors."""
     match kind:
         case "sum":
-            return Sum()
+            return Sum(nn.Identity(), nn.Identity())
         case "projected_sum":
-            return ProjectedSum(width)
+            return Sum(nn.Identity(), nn.Linear(width, width, bias=False))
         case "gate":
             return Gate(width, bias=False)
         case "gate_biased":
@@ -40,25 +40,22 @@ def composition_multiply_adds(kind: CompositionKind, width: int) -> int:
     return {"sum": 0, "projected_sum": 1, "gate": 6, "gate_biased": 6}[kind] * width * width
 
 
+def build_linear_combination(context_width: int, hidden_width: int, width: int) -> "Sum":
+    """W_hm m + W_hh h: Yogatama et al. (2018), section 2."""
+    return Sum(nn.Linear(context_width, width, bias=False), nn.Linear(hidden_width, width, bias=False))
+
+
 class Sum(nn.Module):
-    """s + h."""
+    """M s + H h, where each of the two maps may be the identity."""
 
-    @override
-    def forward(self, context_H: Tensor, hidden_H: Tensor) -> Tensor:
-        return context_H + hidden_H
-
-
-class ProjectedSum(nn.Module):
-    """s + H h."""
-
-    def __init__(self, width: int) -> None:
+    def __init__(self, memory: nn.Module, hidden: nn.Module) -> None:
         super().__init__()
-        self.hidden = nn.Linear(width, width, bias=False)
+        self.memory, self.hidden = memory, hidden
 
     @override
-    def forward(self, context_H: Tensor, hidden_H: Tensor) -> Tensor:
-        projected_H: Tensor = self.hidden(hidden_H)
-        return context_H + projected_H
+    def forward(self, context_M: Tensor, hidden_H: Tensor) -> Tensor:
+        combined_H: Tensor = self.memory(context_M) + self.hidden(hidden_H)
+        return combined_H
 
 
 class Gate(nn.Module):
@@ -82,17 +79,3 @@ class Gate(nn.Module):
         candidate_H = (from_context_H + self.candidate(reset_H * hidden_H)).tanh()
         # Under autocast the products have a lower precision than the hidden vectors; lerp takes one dtype.
         return torch.lerp(hidden_H, candidate_H.to(hidden_H.dtype), update_H.to(hidden_H.dtype))
-
-
-class LinearCombination(nn.Module):
-    """W_hm m + W_hh h: Yogatama et al. (2018), section 2."""
-
-    def __init__(self, context_width: int, hidden_width: int, width: int) -> None:
-        super().__init__()
-        self.memory = nn.Linear(context_width, width, bias=False)
-        self.hidden = nn.Linear(hidden_width, width, bias=False)
-
-    @override
-    def forward(self, context_M: Tensor, hidden_H: Tensor) -> Tensor:
-        combined_H: Tensor = self.memory(context_M) + self.hidden(hidden_H)
-        return combined_H
