@@ -341,8 +341,9 @@ class NeuralLanguageModel(LanguageModel):
         A family with decisions that are not differentiable adds their gradient estimate here; the value
         remains the negative log likelihood.
         """
-        hidden_BTH, state = self.encode(inputs_BT, state)
-        return self.sum_target_nats(hidden_BTH, targets_BT, mask_BT), state
+        hidden_BTH, after = self.encode(inputs_BT, state)
+        contexts = self.collect_contexts(inputs_BT, state)
+        return self.sum_target_nats(hidden_BTH, targets_BT, mask_BT, **contexts), after
 
     @override
     @torch.no_grad()
@@ -358,15 +359,17 @@ class NeuralLanguageModel(LanguageModel):
         ]
         return torch.stack(columns, dim=1), after
 
-    def sum_target_nats(self, hidden_BTH: Tensor, targets_BT: Tensor, mask_BT: Tensor | None) -> Tensor:
+    def sum_target_nats(
+        self, hidden_BTH: Tensor, targets_BT: Tensor, mask_BT: Tensor | None, **contexts: Tensor
+    ) -> Tensor:
         """Summed nats of the targets where the mask is true; the output layer, the largest cost, reads no
-        other rows.
+        other rows. `contexts` are those of `collect_contexts`.
         """
-        hidden_NH, targets_N = hidden_BTH.flatten(0, 1), targets_BT.flatten()
+        rows = {"hidden_NH": hidden_BTH, "targets_N": targets_BT, **contexts}
+        rows = {name: values.flatten(0, 1) for name, values in rows.items()}
         if mask_BT is not None:
-            counted_N = mask_BT.flatten()
-            hidden_NH, targets_N = hidden_NH[counted_N], targets_N[counted_N]
-        return self.output.negative_log_likelihood(hidden_NH, targets_N)
+            rows = {name: values[mask_BT.flatten()] for name, values in rows.items()}
+        return self.output.negative_log_likelihood(**rows)
 
     @override
     def wrap_body(self, wrap: Callable[["NeuralLanguageModel"], Encode]) -> None:

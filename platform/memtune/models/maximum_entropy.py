@@ -90,18 +90,6 @@ class MaximumEntropyLanguageModel(NeuralLanguageModel):
         words_BK = torch.cat([state["words"], tokens_BT], dim=1)
         return {"contexts_NO": hash_contexts(words_BK, tokens_BT.shape[1], self.order)}
 
-    @override
-    def negative_log_likelihood(
-        self, inputs_BT: Tensor, targets_BT: Tensor, mask_BT: Tensor | None, state: RecurrentState
-    ) -> tuple[Tensor, RecurrentState]:
-        hidden_BTH, after = self.encode(inputs_BT, state)
-        contexts_NO = self.collect_contexts(inputs_BT, state)["contexts_NO"].flatten(0, 1)
-        mask_N = None if mask_BT is None else mask_BT.flatten()
-        nats, _ = self.output.negative_log_likelihood_by_row(
-            hidden_BTH.flatten(0, 1), targets_BT.flatten(), mask_N, contexts_NO
-        )
-        return nats, after
-
     def read_trees(self, trees: Trees) -> Tensor:
         """The hidden vectors of the network, which must be a `TreeReader`."""
         assert isinstance(self.body, TreeReader), "the configuration says which families read trees"

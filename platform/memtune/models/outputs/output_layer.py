@@ -43,13 +43,14 @@ class OutputLayer(nn.Module, ABC):
         """The result of `negative_log_likelihood`, and nats_N of each row, unweighted and detached."""
 
     def negative_log_likelihood(
-        self, hidden_NH: Tensor, targets_N: Tensor, weights_N: Tensor | None = None
+        self, hidden_NH: Tensor, targets_N: Tensor, weights_N: Tensor | None = None, **contexts: Tensor
     ) -> Tensor:
         """Nats of the targets summed over the rows, each times its weight.
 
-        A boolean mask is a valid weight; None stands for 1 everywhere.
+        A boolean mask is a valid weight; None stands for 1 everywhere. `contexts` is what the layer reads
+        besides.
         """
-        return self.negative_log_likelihood_by_row(hidden_NH, targets_N, weights_N)[0]
+        return self.negative_log_likelihood_by_row(hidden_NH, targets_N, weights_N, **contexts)[0]
 
     def set_word_counts(self, counts: Sequence[int]) -> None:
         """Use the counts of the words in the training text; call before training. Most layers ignore them."""
