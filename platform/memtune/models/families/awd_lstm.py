@@ -26,6 +26,7 @@ from memtune.models.architecture import EmbeddingLanguageModel, NeuralLanguageMo
 from memtune.models.layers.initializers import initialise_uniform
 from memtune.models.layers.lstm_stack import lstm_multiply_adds, lstm_parameter_count, run_fused_lstm
 from memtune.models.layers.regularisation import apply_mask, draw_dropout_mask
+from memtune.models.layers.shared_fields import Probability
 
 
 class AWDLSTMConfig(NeuralLanguageModelConfig):
@@ -37,17 +38,17 @@ class AWDLSTMConfig(NeuralLanguageModelConfig):
     )
     width: int = Field(1150, ge=1, description="Width of every layer but the last (section 5)")
     layers: int = Field(3, ge=1, description="LSTM layers (section 5)")
-    weight_drop: float = Field(
-        0.5, ge=0, lt=1, description="Probability that a recurrent weight is dropped (section 2)"
+    weight_drop: Probability = Field(
+        0.5, description="Probability that a recurrent weight is dropped (section 2)"
     )
-    embedding_dropout: float = Field(
-        0.1, ge=0, lt=1, description="Probability that a word is dropped at all its positions (section 4.3)"
+    embedding_dropout: Probability = Field(
+        0.1, description="Probability that a word is dropped at all its positions (section 4.3)"
     )
-    input_dropout: float = Field(
-        0.4, ge=0, lt=1, description="Probability that a unit of the embeddings is dropped (section 4.2)"
+    input_dropout: Probability = Field(
+        0.4, description="Probability that a unit of the embeddings is dropped (section 4.2)"
     )
-    hidden_dropout: float = Field(0.25, ge=0, lt=1, description="The same between two layers (section 4.2)")
-    output_dropout: float = Field(0.4, ge=0, lt=1, description="The same after the last layer (section 4.2)")
+    hidden_dropout: Probability = Field(0.25, description="The same between two layers (section 4.2)")
+    output_dropout: Probability = Field(0.4, description="The same after the last layer (section 4.2)")
     activation_regularisation: float = Field(
         2.0,
         ge=0,

@@ -21,7 +21,7 @@ from memtune.models.layers.lstm_stack import (
     lstm_parameter_count,
 )
 from memtune.models.layers.regularisation import Regularisation
-from memtune.models.layers.shared_fields import TieOutput, VariationalDropout
+from memtune.models.layers.shared_fields import InputForgetBias, Probability, TieOutput, VariationalDropout
 from memtune.models.maximum_entropy import NgramConnections, add_ngram_connections
 from memtune.models.narrow_embeddings import NarrowEmbeddingsConfig
 
@@ -32,39 +32,31 @@ class LSTMConfig(NarrowEmbeddingsConfig):
     family: Literal["lstm"] = "lstm"
     width: int = Field(128, ge=1, description="Width of every layer, and of the embeddings (section 4.2)")
     layers: int = Field(1, ge=1, description="LSTM layers")
-    dropout: float = Field(0.0, ge=0, lt=1, description="Probability that a value is dropped (section 6)")
+    dropout: Probability = Field(0.0, description="Probability that a value is dropped (section 6)")
     dropout_placement: StackDropoutPlacement = Field(
         "between",
         description='"between" layers, as the released code (nothing to drop in one layer), "after" each '
         'layer, as section 6, or "around", on the embeddings too (Zaremba et al. 2014, section 3.1)',
     )
-    recurrent_dropout: float = Field(
-        0.0,
-        ge=0,
-        lt=1,
-        description="Dropout of a step's candidate, never of the cell (Semeniuta et al. 2016)",
+    recurrent_dropout: Probability = Field(
+        0.0, description="Dropout of a step's candidate, never of the cell (Semeniuta et al. 2016)"
     )
     variational_dropout: VariationalDropout = 0.0
-    variational_recurrent_dropout: float = Field(
+    variational_recurrent_dropout: Probability = Field(
         0.0,
-        ge=0,
-        lt=1,
         description="Dropout of the hidden state that the gates read, one mask per sequence (Gal and "
         "Ghahramani 2016)",
     )
-    zoneout_cell: float = Field(
-        0.0, ge=0, lt=1, description="Probability that a cell stays as it was (Krueger et al. 2017)"
+    zoneout_cell: Probability = Field(
+        0.0, description="Probability that a cell stays as it was (Krueger et al. 2017)"
     )
-    zoneout_hidden: float = Field(0.0, ge=0, lt=1, description="The same of a hidden unit")
+    zoneout_hidden: Probability = Field(0.0, description="The same of a hidden unit")
     maximum_entropy: NgramConnections = None
     tie_output: TieOutput = False
     initial_range: float = Field(
         0.05, ge=0, le=100, description="Every parameter starts in U(-range, range) (section 4.2)"
     )
-    forget_bias: float = Field(
-        1.0,
-        description="Initial input bias of the forget gates (section 4.2); the recurrent one stays random",
-    )
+    forget_bias: InputForgetBias = 1.0
 
     @override
     def build(self, vocabulary_size: int) -> NeuralLanguageModel:

@@ -22,7 +22,7 @@ from typing_extensions import override
 from memtune.models.architecture import EmbeddingLanguageModel, RecurrentState
 from memtune.models.layers.initializers import initialise_uniform
 from memtune.models.layers.lstm_stack import DropoutPlacement
-from memtune.models.layers.shared_fields import InitialRange, TieOutput
+from memtune.models.layers.shared_fields import InitialRange, Probability, TieOutput
 from memtune.models.memories.memory_tape import TapeWeights, run_memory_tape
 from memtune.models.memories.memory_traces import AttentionTrace, MemoryTrace
 from memtune.models.narrow_embeddings import NarrowEmbeddingsConfig
@@ -56,7 +56,7 @@ class LSTMNConfig(NarrowEmbeddingsConfig):
         description="Whether attention depends on the vector attended to before, W_h~ h~ in equation 4; the "
         "released encoder leaves it out",
     )
-    dropout: float = Field(0.0, ge=0, lt=1, description="Probability that a value is dropped; Cheng has none")
+    dropout: Probability = Field(0.0, description="Probability that a value is dropped; Cheng has none")
     dropout_placement: DropoutPlacement = Field(
         "between",
         description='Dropout between layers ("between"; one layer has none), or of '

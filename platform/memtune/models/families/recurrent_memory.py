@@ -26,7 +26,7 @@ from memtune.models.layers.lstm_stack import (
     lstm_multiply_adds,
     lstm_parameter_count,
 )
-from memtune.models.layers.shared_fields import TieOutput
+from memtune.models.layers.shared_fields import InputForgetBias, Probability, TieOutput
 from memtune.models.memories.composition import (
     CompositionKind,
     build_composition,
@@ -230,7 +230,7 @@ class RecurrentMemoryConfig(NeuralLanguageModelConfig):
         description='g(s, h): "sum" s + h, "projected_sum" s + H h (released code), "gate" (equations 4-7), '
         '"gate_biased" (released code: a bias in each of the six maps)',
     )
-    dropout: float = Field(0.0, ge=0, lt=1, description="Probability that a value is dropped (section 6)")
+    dropout: Probability = Field(0.0, description="Probability that a value is dropped (section 6)")
     dropout_placement: DropoutPlacement = Field(
         "between",
         description='"between" the layers of a stack, as the released code (nothing to drop in one layer), '
@@ -244,10 +244,7 @@ class RecurrentMemoryConfig(NeuralLanguageModelConfig):
     initial_range: float = Field(
         0.05, ge=0, le=100, description="Every parameter starts in U(-range, range) (section 4.2)"
     )
-    forget_bias: float = Field(
-        1.0,
-        description="Initial input bias of the forget gates (section 4.2); the recurrent one stays random",
-    )
+    forget_bias: InputForgetBias = 1.0
 
     @model_validator(mode="after")
     def _check_alignment(self) -> Self:

@@ -25,7 +25,13 @@ from memtune.models.layers.regularisation import (
     apply_zoneout,
     select_step_mask,
 )
-from memtune.models.layers.shared_fields import Dropout, InitialRange, TieOutput, VariationalDropout
+from memtune.models.layers.shared_fields import (
+    Dropout,
+    InitialRange,
+    Probability,
+    TieOutput,
+    VariationalDropout,
+)
 from memtune.models.maximum_entropy import NgramConnections, add_ngram_connections
 from memtune.models.narrow_embeddings import NarrowEmbeddingsConfig
 
@@ -47,22 +53,17 @@ class RNNConfig(NarrowEmbeddingsConfig):
         description='"between" layers (nothing to drop in one layer), "after" each layer, or "around", on '
         "the embeddings too",
     )
-    recurrent_dropout: float = Field(
-        0.0,
-        ge=0,
-        lt=1,
-        description="Dropout of a step's candidate (Semeniuta et al. 2016), here the whole new state",
+    recurrent_dropout: Probability = Field(
+        0.0, description="Dropout of a step's candidate (Semeniuta et al. 2016), here the whole new state"
     )
     variational_dropout: VariationalDropout = 0.0
-    variational_recurrent_dropout: float = Field(
+    variational_recurrent_dropout: Probability = Field(
         0.0,
-        ge=0,
-        lt=1,
         description="Dropout of the state that a layer reads, one mask per sequence (Gal and "
         "Ghahramani 2016)",
     )
-    zoneout: float = Field(
-        0.0, ge=0, lt=1, description="Probability that a unit keeps its previous value (Krueger et al. 2017)"
+    zoneout: Probability = Field(
+        0.0, description="Probability that a unit keeps its previous value (Krueger et al. 2017)"
     )
     maximum_entropy: NgramConnections = None
     tie_output: TieOutput = False

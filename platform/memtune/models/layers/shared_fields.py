@@ -4,32 +4,25 @@ from typing import Annotated
 
 from pydantic import Field
 
-Dropout = Annotated[float, Field(ge=0, lt=1, description="Probability that a value is dropped")]
+Probability = Annotated[float, Field(ge=0, lt=1)]
+Dropout = Annotated[Probability, Field(description="Probability that a value is dropped")]
 LayerDropout = Annotated[
-    float,
+    Probability,
     Field(
-        ge=0,
-        lt=1,
         description="Probability that a value is dropped from the embedding, between LSTM layers and from "
-        "what the output layer reads (section 3.1)",
+        "what the output layer reads (section 3.1)"
     ),
 ]
 """Dropout as Yogatama et al. (2018) apply it."""
 CandidateDropout = Annotated[
-    float,
-    Field(
-        ge=0,
-        lt=1,
-        description="Probability that a unit of a step's candidate is dropped, never a cell (section 3.1)",
-    ),
+    Probability,
+    Field(description="Probability that a unit of a step's candidate is dropped, never a cell (section 3.1)"),
 ]
 VariationalDropout = Annotated[
-    float,
+    Probability,
     Field(
-        ge=0,
-        lt=1,
         description="Dropout of each layer's input and the last one's output, one mask per sequence (Gal and "
-        "Ghahramani 2016)",
+        "Ghahramani 2016)"
     ),
 ]
 TieOutput = Annotated[bool, Field(description="The output layer's weight is the embedding table")]
