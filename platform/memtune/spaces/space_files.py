@@ -189,8 +189,7 @@ class _TableReader:
                 )
             if name != kind and name not in LEAF_OPTIONS[kind]:
                 near = did_you_mean(name, (kind, *LEAF_OPTIONS[kind]))
-                file = locate_field(self._source, place)
-                raise SpaceError(f'{file}: [{place}] unknown name "{name}" next to {kind}; {near}')
+                raise SpaceError(f'{self._locate(place)} unknown name "{name}" next to {kind}; {near}')
         if kind in FITS:
             return self._read_fitted(kind, table[kind], place)
         if kind == "choice":
@@ -242,10 +241,7 @@ class _TableReader:
             raise self._make_error(place, f"{kind} must be two finite bounds such as {example}", bounds)
         low, high = bounds
         if low >= high:
-            raise SpaceError(
-                f"{locate_field(self._source, place)}: [{place}] low must be below high, got low = {low}, "
-                f"high = {high}"
-            )
+            raise SpaceError(f"{self._locate(place)} low must be below high, got low = {low}, high = {high}")
         if not math.isfinite(float(high) - float(low)):
             raise self._make_error(place, "the range is wider than the largest floating-point number", bounds)
         if not isinstance(log, bool):
@@ -272,19 +268,23 @@ class _TableReader:
     def _check_misspelt_kind(self, table: Mapping[str, Any], place: str) -> None:
         """Raise SpaceError for { flaot = [0, 1] }, which would otherwise be a group with a constant list."""
         for name in FOREIGN_KINDS.keys() & table.keys():
-            file, kind = locate_field(self._source, place), FOREIGN_KINDS[name]
-            raise SpaceError(f'{file}: [{place}] no kind "{name}" of parameter; write {kind}')
+            raise SpaceError(
+                f'{self._locate(place)} no kind "{name}" of parameter; write {FOREIGN_KINDS[name]}'
+            )
         names = [name for name, value in table.items() if isinstance(value, list)]
         if (
             len(names) == 1
             and set(table) <= {names[0], *LEAF_OPTIONS["int"]}
             and get_close_matches(names[0], LEAF_OPTIONS)
         ):
-            file, near = locate_field(self._source, place), did_you_mean(names[0], LEAF_OPTIONS)
-            raise SpaceError(f'{file}: [{place}] unknown kind "{names[0]}"; {near}')
+            near = did_you_mean(names[0], LEAF_OPTIONS)
+            raise SpaceError(f'{self._locate(place)} unknown kind "{names[0]}"; {near}')
 
     def _make_error(self, place: str, problem: str, got: Any) -> SpaceError:
-        return SpaceError(f"{locate_field(self._source, place)}: [{place}] {problem}, got {got!r}")
+        return SpaceError(f"{self._locate(place)} {problem}, got {got!r}")
+
+    def _locate(self, place: str) -> str:
+        return f"{locate_field(self._source, place)}: [{place}]"
 
 
 def _is_integer(value: Any) -> bool:
