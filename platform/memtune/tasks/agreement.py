@@ -21,11 +21,9 @@ from memtune.corpora.batching.batches import BOUNDARY, shift_targets
 from memtune.corpora.batching.protocols import Protocol
 from memtune.corpora.store.corpus import Corpus
 from memtune.models.architecture import LanguageModel, RecurrentState
-from memtune.objective import Objective
 from memtune.tasks.item_costs import evaluation_mode
 from memtune.tasks.questions import Answers, QuestionTask, QuestionTaskConfig, batch_by_length
 
-Context = Literal["sentence", "text"]
 CHUNK_TOKENS = 256
 """Tokens of a text in one forward pass."""
 
@@ -34,7 +32,7 @@ class AgreementConfig(QuestionTaskConfig):
     """Model a text and choose forms of verbs."""
 
     kind: Literal["agreement"] = "agreement"
-    context: Context = Field(
+    context: Literal["sentence", "text"] = Field(
         "sentence",
         description='The context before a verb: its "sentence" alone, or the whole "text" of the '
         "questions, with the state carried from one sentence to the next",
@@ -42,20 +40,19 @@ class AgreementConfig(QuestionTaskConfig):
 
     @override
     def open_questions(self, corpus: Corpus, protocol: Protocol) -> "Agreement":
-        return Agreement(corpus, protocol, self.objective, self.context)
+        return Agreement(corpus, protocol, self)
 
 
 class Agreement(QuestionTask):
     """Number agreement on a corpus."""
 
-    kind = "agreement"
     unanswerable_reason = (
         "no verb has both forms in its vocabulary; import questions about verbs that the text contains"
     )
 
-    def __init__(self, corpus: Corpus, protocol: Protocol, objective: Objective, context: Context) -> None:
-        super().__init__(corpus, protocol, objective)
-        self._context = context
+    def __init__(self, corpus: Corpus, protocol: Protocol, config: AgreementConfig) -> None:
+        super().__init__(corpus, protocol, config)
+        self._context = config.context
         protocol.require_text("agreement, whose questions are read before a tree is known,")
 
     @override

@@ -23,19 +23,16 @@ from memtune.corpora.store.corpus import Corpus, Split
 from memtune.errors import CorpusError
 from memtune.models.architecture import LanguageModel
 from memtune.number_format import format_count
-from memtune.objective import Objective
 from memtune.tasks.item_costs import evaluation_mode
 from memtune.tasks.language_modelling import nats_by_sentence
 from memtune.tasks.questions import Answers, QuestionTask, QuestionTaskConfig, batch_by_length
-
-UnknownWords = Literal["count", "skip"]
 
 
 class CompletionConfig(QuestionTaskConfig):
     """Model a text and complete sentences."""
 
     kind: Literal["completion"] = "completion"
-    unknown: UnknownWords = Field(
+    unknown: Literal["count", "skip"] = Field(
         "count",
         description='Words outside the vocabulary: "count" them as `<unk>`, or "skip" them in a '
         "sentence's probability, as Mirowski and Vlachos (2015) do; they are read as `<unk>` either way",
@@ -43,20 +40,17 @@ class CompletionConfig(QuestionTaskConfig):
 
     @override
     def open_questions(self, corpus: Corpus, protocol: Protocol) -> "Completion":
-        return Completion(corpus, protocol, self.objective, self.unknown)
+        return Completion(corpus, protocol, self)
 
 
 class Completion(QuestionTask):
     """Sentence completion on a corpus."""
 
-    kind = "completion"
     unanswerable_reason = "their correct candidates are not known; import them with --option answers=FILE"
 
-    def __init__(
-        self, corpus: Corpus, protocol: Protocol, objective: Objective, unknown: UnknownWords
-    ) -> None:
-        super().__init__(corpus, protocol, objective)
-        self._skip_unknown = unknown == "skip"
+    def __init__(self, corpus: Corpus, protocol: Protocol, config: CompletionConfig) -> None:
+        super().__init__(corpus, protocol, config)
+        self._skip_unknown = config.unknown == "skip"
         if protocol.reads_trees:
             for split in self.question_corpus.annotations[self.kind]:
                 Treebank.from_questions(corpus, split)  # raises CorpusError if trees are missing

@@ -158,14 +158,13 @@ class QuestionTaskConfig(TextTaskConfig):
 class QuestionTask(Task[LanguageModel, Any]):
     """A text for training and questions for evaluation; raises CorpusError for a corpus without questions."""
 
-    kind: str
     unanswerable_reason: str
     """End of the error for a split without answerable questions: the reason and the fix."""
 
-    def __init__(self, corpus: Corpus, protocol: Protocol, objective: Objective) -> None:
+    def __init__(self, corpus: Corpus, protocol: Protocol, config: QuestionTaskConfig) -> None:
         self.text_task: AnyTask = LanguageModellingConfig().open(corpus, protocol)
         self.outcome_count = self.text_task.outcome_count
-        self.objective = objective
+        self.kind, self.objective = config.kind, config.objective
         self.corpus, self.protocol = corpus, protocol
         questions = corpus.questions
         if questions is None or self.kind not in questions.annotations:
