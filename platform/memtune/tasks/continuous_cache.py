@@ -74,14 +74,10 @@ def evaluate_with_cache(
     cache: ContinuousCache,
     device: str | torch.device = "cpu",
 ) -> Metrics:
-    """The metrics of a split under a cache, every predicted token counted once; the model is on `device`.
-
-    Raises ConfigurationError for a model without hidden states.
-    """
+    """The metrics of a split under a cache. Raises ConfigurationError for a model without hidden states."""
     plan = protocol.require_text("a cache").text_plan(corpus[split])
-    ((loss,),) = _compute_losses(
-        model.require_network("a cache"), plan, cache.size, [cache.flatness], [cache.weight], device
-    )
+    grid = CacheGrid(size=cache.size, flatnesses=(cache.flatness,), weights=(cache.weight,))
+    ((loss,),) = _compute_losses(model, plan, grid, device)
     return Metrics(loss=loss, perplexity=perplexity(loss), tokens=plan.token_count)
 
 
@@ -97,9 +93,7 @@ def tune_cache(
     Raises ConfigurationError for a model without hidden states.
     """
     plan = protocol.require_text("a cache").text_plan(corpus["valid"])
-    losses = _compute_losses(
-        model.require_network("a cache"), plan, grid.size, grid.flatnesses, grid.weights, device
-    )
+    losses = _compute_losses(model, plan, grid, device)
     settings = (
         (loss, flatness, weight)
         for row, flatness in zip(losses, grid.flatnesses, strict=True)
@@ -111,22 +105,17 @@ def tune_cache(
 
 @torch.inference_mode()
 def _compute_losses(
-    model: NeuralLanguageModel,
-    plan: Plan,
-    size: int,
-    flatnesses: Sequence[float],
-    weights: Sequence[float],
-    device: str | torch.device,
+    model: LanguageModel, plan: Plan, grid: CacheGrid, device: str | torch.device
 ) -> list[list[float]]:
     """Nats per token for each flatness (outer list) and each weight (inner lists)."""
-    place = torch.device(device)
-    weights_W = torch.tensor(weights, dtype=torch.float64, device=place)
-    total_FW = torch.zeros(len(flatnesses), len(weights), dtype=torch.float64, device=place)
-    slots = _CacheSlots(size)
-    with evaluation_mode(model):
-        for hidden_NH, words_N in _iterate_blocks(model, plan, place):
-            _, nats_N = model.output.negative_log_likelihood_by_row(hidden_NH, words_N)
-            probabilities_FN = slots.compute_cache_probabilities(hidden_NH, words_N, flatnesses)
+    network, place = model.require_network("a cache"), torch.device(device)
+    weights_W = torch.tensor(grid.weights, dtype=torch.float64, device=place)
+    total_FW = torch.zeros(len(grid.flatnesses), len(weights_W), dtype=torch.float64, device=place)
+    slots = _CacheSlots(grid.size)
+    with evaluation_mode(network):
+        for hidden_NH, words_N in _iterate_blocks(network, plan, place):
+            _, nats_N = network.output.negative_log_likelihood_by_row(hidden_NH, words_N)
+            probabilities_FN = slots.compute_cache_probabilities(hidden_NH, words_N, grid.flatnesses)
             for total_W, cache_N in zip(total_FW, probabilities_FN, strict=True):
                 total_W += _mix_losses(nats_N.double(), cache_N.double(), weights_W)
     losses: list[list[float]] = (total_FW / plan.token_count).tolist()
