@@ -80,7 +80,6 @@ class ClassificationConfig(TaskConfig):
     """A task over labelled examples, annotations of the task's kind."""
 
     objective: Literal[Objective.ACCURACY] = Objective.ACCURACY
-    """The figure that compares trials of the task."""
     prediction_unit = "examples"
 
     words_per_label: ClassVar[int] = 1

@@ -46,11 +46,6 @@ class InferenceConfig(classification.ClassificationConfig, PairReadingConfig):
         "decay changes them",
     )
 
-    @property
-    @override
-    def label(self) -> str:
-        return "inference"
-
     @override
     def make_head(self, vocabulary_size: int) -> ClassifierConfig:
         return ClassifierConfig(classes=CLASS_COUNT, layers=self.classifier_layers, dropout=self.dropout)

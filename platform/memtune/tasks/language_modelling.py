@@ -65,7 +65,6 @@ class LanguageModellingConfig(TextTaskConfig):
 
     kind: Literal["language_modelling"] = "language_modelling"
     objective: Literal[Objective.PERPLEXITY] = Objective.PERPLEXITY
-    """The figure that compares trials of the task."""
 
     @property
     @override
