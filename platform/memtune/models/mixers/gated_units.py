@@ -21,7 +21,7 @@ Shapes: B batch, T time, D width, which is also the number of units.
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -39,6 +39,13 @@ SMALLEST_DECAY, LARGEST_DECAY = 0.9, 0.999
 
 class GatedUnitsConfig(MappedMixerConfig):
     """A mixer of D gated units."""
+
+    biased_maps: ClassVar[tuple[str, ...]]
+    """The names of the maps with a bias."""
+
+    @override
+    def list_maps(self, width: int) -> Mapping[str, LinearMap]:
+        return {name: LinearMap(width, has_bias=True) for name in self.biased_maps}
 
     @override
     def count_products(self, width: int) -> int:
@@ -65,10 +72,7 @@ class MinGRUConfig(GatedUnitsConfig):
     """minGRU: a gate between the state and the candidate."""
 
     kind: Literal["min_gru"] = "min_gru"
-
-    @override
-    def list_maps(self, width: int) -> Mapping[str, LinearMap]:
-        return {name: LinearMap(width, has_bias=True) for name in ("gate", "candidate")}
+    biased_maps = ("gate", "candidate")
 
     @override
     def compute_terms(self, mapped: Mapping[str, Tensor], units: "GatedUnits") -> tuple[Tensor, Tensor]:
@@ -80,10 +84,7 @@ class MinLSTMConfig(GatedUnitsConfig):
     """minLSTM: forget and input gates that are divided by their sum."""
 
     kind: Literal["min_lstm"] = "min_lstm"
-
-    @override
-    def list_maps(self, width: int) -> Mapping[str, LinearMap]:
-        return {name: LinearMap(width, has_bias=True) for name in ("forget", "input", "candidate")}
+    biased_maps = ("forget", "input", "candidate")
 
     @override
     def compute_terms(self, mapped: Mapping[str, Tensor], units: "GatedUnits") -> tuple[Tensor, Tensor]:
@@ -100,11 +101,11 @@ class RGLRUConfig(GatedUnitsConfig):
     """
 
     kind: Literal["rg_lru"] = "rg_lru"
+    biased_maps = ("recurrence", "input")
 
     @override
     def list_maps(self, width: int) -> Mapping[str, LinearMap]:
-        gates = {name: LinearMap(width, has_bias=True) for name in ("recurrence", "input")}
-        return {"candidate": LinearMap(width), **gates}
+        return {"candidate": LinearMap(width), **super().list_maps(width)}
 
     @override
     def list_vectors(self, width: int) -> Mapping[str, tuple[int, ...]]:
@@ -130,10 +131,7 @@ class HGRNConfig(GatedUnitsConfig):
     """HGRN: a forget gate with a lower bound that rises with the depth of the block."""
 
     kind: Literal["hgrn"] = "hgrn"
-
-    @override
-    def list_maps(self, width: int) -> Mapping[str, LinearMap]:
-        return {name: LinearMap(width, has_bias=True) for name in ("forget", "candidate")}
+    biased_maps = ("forget", "candidate")
 
     @override
     def compute_terms(self, mapped: Mapping[str, Tensor], units: "GatedUnits") -> tuple[Tensor, Tensor]:

@@ -7,9 +7,9 @@ PRESETS.
 import json
 from typing import Annotated, Any
 
-from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic import BeforeValidator, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import core_schema
+from pydantic_core.core_schema import CoreSchema
 
 from memtune.errors import did_you_mean
 from memtune.models.mixers.attention import AttentionConfig
@@ -104,28 +104,25 @@ def list_settings(mixer: MixerConfig) -> list[str]:
     return [f"{field} = {json.dumps(value)}" for field, value in fields.items()]
 
 
-class _NamedMixer:
-    """Lets a field hold the name of a published mixer, or a kind, in place of a table."""
+def _find_mixer(value: object) -> object:
+    """The published mixer, or the table of the kind, that a text names; any other value as it is."""
+    if not isinstance(value, str):
+        return value
+    if value in PRESETS:
+        return PRESETS[value]
+    if value in MIXERS:
+        return {MIXERS.tag: value}
+    raise ValueError(f'no mixer "{value}"; {did_you_mean(value, list_mixer_names())}')
 
-    def __get_pydantic_core_schema__(
-        self, source: Any, handler: GetCoreSchemaHandler
-    ) -> core_schema.CoreSchema:
-        return core_schema.no_info_before_validator_function(self._find, handler(source))
+
+class _NamesInSchema:
+    """The names that a field takes, in its JSON schema."""
 
     def __get_pydantic_json_schema__(
-        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
         return {"anyOf": [{"type": "string", "enum": list_mixer_names()}, handler(schema)]}
 
-    def _find(self, value: object) -> object:
-        if not isinstance(value, str):
-            return value
-        if value in PRESETS:
-            return PRESETS[value]
-        if value in MIXERS:
-            return {MIXERS.tag: value}
-        raise ValueError(f'no mixer "{value}"; {did_you_mean(value, list_mixer_names())}')
 
-
-MixerChoice = Annotated[MixerConfig, MIXERS, _NamedMixer()]
+MixerChoice = Annotated[MixerConfig, MIXERS, BeforeValidator(_find_mixer), _NamesInSchema()]
 """A mixer, by its table or by its name."""
