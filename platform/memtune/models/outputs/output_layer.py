@@ -47,8 +47,7 @@ class OutputLayer(nn.Module, ABC):
     ) -> Tensor:
         """Nats of the targets summed over the rows, each times its weight.
 
-        A boolean mask is a valid weight; None stands for 1 everywhere. `contexts` is what the layer reads
-        besides.
+        A boolean mask is a valid weight; None stands for 1 everywhere.
         """
         return self.negative_log_likelihood_by_row(hidden_NH, targets_N, weights_N, **contexts)[0]
 
@@ -86,9 +85,8 @@ class SoftmaxOutput(OutputLayer):
         Without `bias`, the bias is a constant zero and no parameter.
         """
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(vocabulary_size, width))
-        if tied_to is not None:
-            self.weight = tied_to.weight
+        own = nn.Parameter(torch.empty(vocabulary_size, width))
+        self.weight = own if tied_to is None else tied_to.weight
         if bias:
             self.bias = nn.Parameter(torch.empty(vocabulary_size))
         else:
@@ -172,10 +170,10 @@ class _ChunkedLoss(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, *operands: Any) -> tuple[Tensor, Tensor]:
-        *leaves, targets_N, weights_N, rows, starts_NO = operands
-        hidden_NH = leaves[0]
+        hidden_NH, weight_VH, bias_V, table_S, targets_N, weights_N, rows, starts_NO = operands
         product_type = find_product_type(hidden_NH)
         with torch.autocast(hidden_NH.device.type, enabled=False):
+            leaves = hidden_NH, weight_VH, bias_V, table_S
             loss = _LossAccumulator(leaves, product_type, rows, ctx.needs_input_grad, starts_NO)
             for first in range(0, len(hidden_NH), rows):
                 chunk = slice(first, first + rows)
@@ -198,15 +196,13 @@ class _LossAccumulator:
 
     def __init__(
         self,
-        leaves: Sequence[Any],
+        leaves: tuple[Tensor, Tensor, Tensor, Tensor | None],
         product_type: torch.dtype,
         rows: int,
         wanted: tuple[bool, ...],
         starts_NO: Tensor | None,
     ) -> None:
-        """`leaves` are those of `select_leaves`; `starts` the slices of their table that the logits of the
-        rows add.
-        """
+        """`leaves` are those of `select_leaves`; `starts` the slices of their table that rows add."""
         hidden_NH, weight_VH, bias_V, self.table_S = leaves
         self.starts_NO = starts_NO
         sum_type = torch.promote_types(product_type, torch.float32)
@@ -235,7 +231,11 @@ class _LossAccumulator:
         """
         hidden_CH, targets_C1 = self.hidden_NH[chunk], targets_C.unsqueeze(1)
         weights_C1 = weights_C.unsqueeze(1).to(self.nats.dtype)
-        logits_CV = self._compute_logits(hidden_CH)
+        logits_CV = self.buffer_CV[: len(hidden_CH)]
+        if logits_CV.dtype == hidden_CH.dtype:
+            torch.addmm(self.bias_V, hidden_CH, self.weight_VH.t(), out=logits_CV)
+        else:
+            logits_CV.copy_(torch.addmm(self.bias_V, hidden_CH, self.weight_VH.t()))
         if self.table_S is not None and self.starts_NO is not None:
             add_slices(logits_CV, self.table_S, self.starts_NO[chunk])
         target_C1 = logits_CV.gather(1, targets_C1)
@@ -247,12 +247,6 @@ class _LossAccumulator:
         self.nats += (nats_C1 * weights_C1).sum()
         errors_CV = exponentials_CV.scatter_add_(1, targets_C1, -total_C1)
         self._add_gradients(chunk, hidden_CH, errors_CV, weights_C1 / total_C1)
-
-    def _compute_logits(self, hidden_CH: Tensor) -> Tensor:
-        buffer_CV = self.buffer_CV[: len(hidden_CH)]
-        if buffer_CV.dtype == hidden_CH.dtype:
-            return torch.addmm(self.bias_V, hidden_CH, self.weight_VH.t(), out=buffer_CV)
-        return buffer_CV.copy_(torch.addmm(self.bias_V, hidden_CH, self.weight_VH.t()))
 
     def _add_gradients(self, chunk: slice, hidden_CH: Tensor, errors_CV: Tensor, scale_C1: Tensor) -> None:
         """Gradients of the chunk, where d loss / d logits = scale * errors."""
