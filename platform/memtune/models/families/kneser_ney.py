@@ -172,20 +172,15 @@ def _extend_ngrams(
     `number_T` is the number, among `size`, of the n-gram that ends at each position; `word_T` is the word
     before that n-gram.
     """
-    key_T, position_T = sort_with_positions(_encode_keys(word_T, number_T, size))
+    key_T = np.asarray(np.multiply(word_T, size, dtype=np.int64) + number_T, dtype=np.int64)
+    key_T[np.minimum(word_T, number_T) < 0] = ABSENT
+    key_T, position_T = sort_with_positions(key_T)
     begins = np.flatnonzero(np.diff(key_T, prepend=ABSENT))
     keys, seen = key_T[begins], np.diff(begins, append=len(key_T))
     longer_T = np.full(len(word_T), ABSENT, dtype=np.int32)
     longer_T[position_T] = np.repeat(np.arange(len(keys), dtype=np.int32), seen)
     context = number_T[position_T[begins] - 1]
     return NgramCounts(keys, seen, context, size, keys >= vocabulary_size * size), longer_T
-
-
-def _encode_keys(word_T: Integers, number_T: Integers, size: int) -> npt.NDArray[np.int64]:
-    """Keys of the n-grams of a word and the n-gram after it, one of `size`; ABSENT if either is ABSENT."""
-    key_T = np.asarray(np.multiply(word_T, size, dtype=np.int64) + number_T, dtype=np.int64)
-    key_T[np.minimum(word_T, number_T) < 0] = ABSENT
-    return key_T
 
 
 def sort_with_positions(key_T: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
@@ -316,7 +311,10 @@ class KneserNey(LanguageModel):
         self, inputs_BT: Tensor, targets_BT: Tensor, state: RecurrentState
     ) -> tuple[Tensor, RecurrentState]:
         """Natural log probability of each target given the inputs up to it, and the state after the last."""
-        words_BK = self._concatenate_words(inputs_BT, state)
+        words_BK = torch.cat([state["words"], inputs_BT], dim=1)
+        if not state["words"].shape[1]:  # the boundary before a text becomes its start sign
+            first_B = words_BK[:, 0]
+            words_BK[:, 0] = first_B.masked_fill(first_B == BOUNDARY_ID, self.vocabulary_size)
         back = list(self._iterate_context_words(words_BK, inputs_BT.shape[1]))
         grams = self._find_indices([targets_BT, *back])
         contexts = chain([torch.zeros_like(targets_BT)], self._find_indices(back))
@@ -324,14 +322,6 @@ class KneserNey(LanguageModel):
         for order, gram_BT, context_BT in zip(self.tables, grams, contexts, strict=True):
             p_BT = order.gain[gram_BT] + order.backoff[context_BT] * p_BT
         return p_BT.log(), {"words": keep_recent_words(words_BK, max(1, self.config.order - 2))}
-
-    def _concatenate_words(self, inputs_BT: Tensor, state: RecurrentState) -> Tensor:
-        """The carried words and the inputs; the boundary before a text becomes its start sign."""
-        words_BK = torch.cat([state["words"], inputs_BT], dim=1)
-        if not state["words"].shape[1]:
-            first_B = words_BK[:, 0]
-            words_BK[:, 0] = first_B.masked_fill(first_B == BOUNDARY_ID, self.vocabulary_size)
-        return words_BK
 
     def _iterate_context_words(self, words_BK: Tensor, steps: int) -> Iterator[Tensor]:
         """The word 1, 2, ... n - 1 places before each target, (B, T); ABSENT before the start of the text."""
