@@ -18,13 +18,7 @@ from typing_extensions import override
 from memtune.models.architecture import EmbeddingLanguageModel, NeuralLanguageModel, RecurrentState
 from memtune.models.layers.initializers import initialise_uniform
 from memtune.models.layers.lstm_stack import StackDropoutPlacement
-from memtune.models.layers.regularisation import (
-    LayerMasks,
-    Regularisation,
-    apply_mask,
-    apply_zoneout,
-    select_step_mask,
-)
+from memtune.models.layers.regularisation import LayerMasks, Regularisation, apply_mask, apply_zoneout
 from memtune.models.layers.shared_fields import (
     Dropout,
     InitialRange,
@@ -179,8 +173,8 @@ class _ElmanLayer(nn.Module):
         for step, sum_BH in enumerate(sums_TBH.unbind()):
             read_BH = apply_mask(hidden_BH, masks.state_BH)
             reached_BH = activation(torch.addmm(sum_BH, read_BH, recurrent_HH.t()))
-            reached_BH = apply_mask(reached_BH, select_step_mask(masks.candidate_TBH, step))
-            hidden_BH = apply_zoneout(reached_BH, hidden_BH, select_step_mask(masks.kept_hidden_TBH, step))
+            reached_BH = apply_mask(reached_BH, masks.candidate_TBH, step)
+            hidden_BH = apply_zoneout(reached_BH, hidden_BH, masks.kept_hidden_TBH, step)
             outputs.append(hidden_BH)
         return torch.stack(outputs, dim=1)
 

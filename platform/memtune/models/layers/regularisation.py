@@ -104,9 +104,11 @@ def _draw_zoneout_mask(
     return like.new_empty(shape).bernoulli_(probability)
 
 
-def apply_mask(values: Tensor, mask: Tensor | None) -> Tensor:
-    """The product of values and mask; None stands for a mask of 1."""
-    return values if mask is None else values * mask
+def apply_mask(values: Tensor, mask: Tensor | None, step: int | None = None) -> Tensor:
+    """The product of values and a mask, or its row of a step; None stands for a mask of 1."""
+    if mask is None:
+        return values
+    return values * (mask if step is None else mask[step])
 
 
 def run_lstm_steps(
@@ -126,23 +128,18 @@ def run_lstm_steps(
         input_BH, forget_BH, candidate_BH, output_BH = torch.addmm(gates_BG, read_BH, recurrent_HG).chunk(
             4, dim=1
         )
-        update_BH = apply_mask(candidate_BH.tanh(), select_step_mask(masks.candidate_TBH, step))
+        update_BH = apply_mask(candidate_BH.tanh(), masks.candidate_TBH, step)
         new_cell_BH = forget_BH.sigmoid() * cell_BH + input_BH.sigmoid() * update_BH
         new_hidden_BH = output_BH.sigmoid() * new_cell_BH.tanh()
-        cell_BH = apply_zoneout(new_cell_BH, cell_BH, select_step_mask(masks.kept_cell_TBH, step))
-        hidden_BH = apply_zoneout(new_hidden_BH, hidden_BH, select_step_mask(masks.kept_hidden_TBH, step))
+        cell_BH = apply_zoneout(new_cell_BH, cell_BH, masks.kept_cell_TBH, step)
+        hidden_BH = apply_zoneout(new_hidden_BH, hidden_BH, masks.kept_hidden_TBH, step)
         outputs.append(hidden_BH)
     return torch.stack(outputs, dim=1), hidden_BH, cell_BH
 
 
-def select_step_mask(mask_TBH: Tensor | None, step: int) -> Tensor | None:
-    """The mask of one step; None if there is no mask."""
-    return None if mask_TBH is None else mask_TBH[step]
-
-
-def apply_zoneout(reached_BH: Tensor, before_BH: Tensor, kept_BH: Tensor | None) -> Tensor:
+def apply_zoneout(reached_BH: Tensor, before_BH: Tensor, kept_TBH: Tensor | None, step: int) -> Tensor:
     """reached + kept * (before - reached): the old value where `kept` is 1, the new value where it is 0."""
-    if kept_BH is None:
+    if kept_TBH is None:
         return reached_BH
     # Under autocast the new value is in a lower precision than the state, and lerp takes one dtype.
-    return torch.lerp(reached_BH.to(before_BH.dtype), before_BH, kept_BH)
+    return torch.lerp(reached_BH.to(before_BH.dtype), before_BH, kept_TBH[step])
