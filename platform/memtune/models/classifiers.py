@@ -166,7 +166,11 @@ class PairClassifier(Classifier):
     ) -> Tensor:
         """logits_BC of the pairs, from the words and the length of each sentence."""
         if len(self.readers) == 1:
-            means_BH = self._encode_together(premises_BS, premises_B, hypotheses_BT, hypotheses_B)
+            longest = max(premises_BS.shape[1], hypotheses_BT.shape[1])
+            words = [pad(each, (0, longest - each.shape[1])) for each in (premises_BS, hypotheses_BT)]
+            hidden_PTH = _encode(self.readers[0], torch.cat(words))
+            means_PH = average_sentences(hidden_PTH, torch.cat([premises_B, hypotheses_B]))
+            means_BH = list(means_PH.chunk(2))
         else:
             means_BH = [
                 average_sentences(_encode(reader, words_BT), lengths_B)
@@ -176,16 +180,6 @@ class PairClassifier(Classifier):
             ]
         logits_BC: Tensor = self.head(torch.cat(means_BH, dim=1))
         return logits_BC
-
-    def _encode_together(
-        self, premises_BS: Tensor, premises_B: Tensor, hypotheses_BT: Tensor, hypotheses_B: Tensor
-    ) -> list[Tensor]:
-        """The means of premises and of hypotheses, read by one reader in one batch."""
-        longest = max(premises_BS.shape[1], hypotheses_BT.shape[1])
-        words = [pad(words_BT, (0, longest - words_BT.shape[1])) for words_BT in (premises_BS, hypotheses_BT)]
-        hidden_PTH = _encode(self.readers[0], torch.cat(words))
-        means_PH = average_sentences(hidden_PTH, torch.cat([premises_B, hypotheses_B]))
-        return list(means_PH.chunk(2))
 
 
 class AnswerClassifier(Classifier):

@@ -25,14 +25,8 @@ from torch.nn.functional import dropout
 from typing_extensions import override
 
 from memtune.errors import ConfigurationError
+from memtune.models import classifiers
 from memtune.models.architecture import NeuralLanguageModelConfig
-from memtune.models.classifiers import (
-    Classifier,
-    ClassifierConfig,
-    PairClassifier,
-    average_sentences,
-    strip_output_layer,
-)
 from memtune.models.compilation import leave_uncompiled
 from memtune.models.families.lstmn import LSTMNConfig, LSTMNLanguageModel, LSTMNLayer
 from memtune.models.layers.initializers import initialise_uniform
@@ -75,24 +69,32 @@ class PairReadingConfig(Value):
         return self.fusion == "deep" if given is None else given
 
     def build_classifier(
-        self, config: NeuralLanguageModelConfig, vocabulary_size: int, head: ClassifierConfig
-    ) -> Classifier:
+        self, config: NeuralLanguageModelConfig, vocabulary_size: int, head: classifiers.ClassifierConfig
+    ) -> classifiers.Classifier:
         """A new model. Raises ConfigurationError if the family does not support this fusion."""
         if self.fusion == "none":
-            return PairClassifier(config, vocabulary_size, head, self.shared_reader)
+            return classifiers.PairClassifier(config, vocabulary_size, head, self.shared_reader)
         return FusedPairClassifier(_require_fusible(config, self.fusion), vocabulary_size, self, head)
 
     def pair_parameter_count(
-        self, config: NeuralLanguageModelConfig, vocabulary_size: int, head: ClassifierConfig
+        self, config: NeuralLanguageModelConfig, vocabulary_size: int, head: classifiers.ClassifierConfig
     ) -> int:
         """Number of trained parameters of the classifier, by formula."""
         width = config.hidden_width
-        readers = (1 if self.shared_reader else 2) * strip_output_layer(config).parameter_count(
+        readers = (1 if self.shared_reader else 2) * classifiers.strip_output_layer(config).parameter_count(
             vocabulary_size
         )
-        return readers + head.parameter_count(2 * width, width) + self._count_fusion_parameters(config)
+        apart = readers + head.parameter_count(2 * width, width)
+        if self.fusion == "none":
+            return apart
+        # u, W_gamma, W_x and W_gamma~ of equation 10, and W_r of equation 13 with its bias.
+        input_width = _require_fusible(config, self.fusion).input_width
+        attention = width + width * (width + input_width + self.has_recurrent_attention * width)
+        return apart + attention + (self.fusion == "deep") * width * (width + input_width + 1)
 
-    def pair_multiply_adds(self, config: NeuralLanguageModelConfig, head: ClassifierConfig) -> int:
+    def pair_multiply_adds(
+        self, config: NeuralLanguageModelConfig, head: classifiers.ClassifierConfig
+    ) -> int:
         """Multiply-adds of the matrix products per word of a mean pair: forward pass with the head."""
         width, words = config.hidden_width, MEAN_PREMISE_WORDS + 8
         fusion = head.multiply_adds(2 * width, width)
@@ -102,16 +104,7 @@ class PairReadingConfig(Value):
             gate = width * (config.input_width + width) if self.fusion == "deep" else 4 * width * width
             reading = MEAN_PREMISE_WORDS * 3 * width  # a score, gamma and alpha of each slot
             fusion += MEAN_PREMISE_WORDS * width * width + 8 * (query + gate + reading)
-        return strip_output_layer(config).multiply_adds(1) + fusion // words
-
-    def _count_fusion_parameters(self, config: NeuralLanguageModelConfig) -> int:
-        """u, W_gamma, W_x and W_gamma~ of equation 10, and W_r of equation 13 with its bias."""
-        if self.fusion == "none":
-            return 0
-        config = _require_fusible(config, self.fusion)
-        width, input_width = config.width, config.input_width
-        attention = width + width * (width + input_width + self.has_recurrent_attention * width)
-        return attention + (width * (width + input_width + 1) if self.fusion == "deep" else 0)
+        return classifiers.strip_output_layer(config).multiply_adds(1) + fusion // words
 
 
 def _require_fusible(config: NeuralLanguageModelConfig, fusion: str) -> LSTMNConfig:
@@ -124,18 +117,22 @@ def _require_fusible(config: NeuralLanguageModelConfig, fusion: str) -> LSTMNCon
     )
 
 
-class FusedPairClassifier(Classifier):
+class FusedPairClassifier(classifiers.Classifier):
     """A classifier of pairs of sentences in which the reader of the second attends to the first."""
 
     config: LSTMNConfig
 
     def __init__(
-        self, config: LSTMNConfig, vocabulary_size: int, reading: PairReadingConfig, head: ClassifierConfig
+        self,
+        config: LSTMNConfig,
+        vocabulary_size: int,
+        reading: PairReadingConfig,
+        head: classifiers.ClassifierConfig,
     ) -> None:
         super().__init__()
         self.config, self.vocabulary_size = config, vocabulary_size
         width, input_width = config.width, config.input_width
-        body = strip_output_layer(config)
+        body = classifiers.strip_output_layer(config)
         count = 1 if reading.shared_reader else 2
         self.readers = nn.ModuleList(body.build(vocabulary_size) for _ in range(count))
         self.source = _SourceAttention(input_width, width, reading.has_recurrent_attention)
@@ -166,7 +163,7 @@ class FusedPairClassifier(Classifier):
         hidden_BTH = self._encode_hypothesis(inputs_BTE, attended_BTD, slot_B1D)
         rate = self.config.dropout if self.config.dropout_placement == "after" else 0.0
         means_BH = [
-            average_sentences(dropout(states_BTH, rate, self.training), lengths_B)
+            classifiers.average_sentences(dropout(states_BTH, rate, self.training), lengths_B)
             for states_BTH, lengths_B in ((tape_BSD[:, :, :width], premises_B), (hidden_BTH, hypotheses_B))
         ]
         logits_BC: Tensor = self.head(torch.cat(means_BH, dim=1))
