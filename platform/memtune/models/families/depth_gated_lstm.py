@@ -159,9 +159,7 @@ GateWeights = Literal["diagonal", "full"]
 
 
 class DepthGatedLSTMConfig(NarrowEmbeddingsConfig):
-    """A depth-gated LSTM language model; the defaults are the dLSTM of Cheng et al. (2016), table 1, with
-    embeddings as wide as the layers.
-    """
+    """The defaults are the dLSTM of Cheng et al. (2016), table 1, with embeddings as wide as the layers."""
 
     family: Literal["depth_gated_lstm"] = "depth_gated_lstm"
     width: int = Field(300, ge=1, description="Width of every layer (Cheng, section 5.1)")
@@ -193,7 +191,7 @@ class DepthGatedLSTMConfig(NarrowEmbeddingsConfig):
     @override
     def parameter_count(self, vocabulary_size: int) -> int:
         output = self.output.parameter_count(self.width, vocabulary_size, self.tie_output)
-        biases = 4 * self.layers + self._depth_gate_count
+        biases = 4 * self.layers + self.layers - 1 + self.link_input  # all but the first have a depth gate
         vectors = self._gate_memory_count if self.gate_weights == "diagonal" else 0
         own = self._count_matrix_entries() + (biases + vectors) * self.width
         return vocabulary_size * self.input_width + own + output
@@ -209,17 +207,8 @@ class DepthGatedLSTMConfig(NarrowEmbeddingsConfig):
 
     @override
     def describe(self) -> dict[str, str | int | float]:
-        return {
-            "width": self.width,
-            "layers": self.layers,
-            "gate_weights": self.gate_weights,
-            "link_input": int(self.link_input),
-            "dropout": self.dropout,
-        }
-
-    @property
-    def _depth_gate_count(self) -> int:
-        return self.layers - 1 + self.link_input
+        fields = self.select_fields("width", "layers", "gate_weights", "link_input", "dropout")
+        return fields | {"link_input": int(self.link_input)}
 
     @property
     def _gate_memory_count(self) -> int:
@@ -249,11 +238,6 @@ class DepthGatedLayer(nn.Module):
         self.value = nn.Linear(input_width, width, bias=False) if depth_gate and first else None
         self.cell_weight = nn.Parameter(torch.empty(size)) if depth_gate else None
         self.lower_weight = None if first else nn.Parameter(torch.empty(size))
-
-    @torch.no_grad()
-    def set_forget_bias(self, value: float) -> None:
-        """Set the forget gate's slice of the bias of the gates."""
-        self.gates.bias[-2 * self.width : -self.width] = value
 
     def forward(
         self, inputs_TBE: Tensor, lower_TBH: Tensor | None, hidden_BH: Tensor, cell_BH: Tensor
@@ -290,7 +274,7 @@ class DepthGatedLSTMLanguageModel(EmbeddingLanguageModel):
         self.output = self.build_output(width)
         initialise_uniform(self, config.initial_range)
         for layer in (first, *upper):
-            layer.set_forget_bias(config.forget_bias)
+            nn.init.constant_(layer.gates.bias[-2 * width : -width], config.forget_bias)
 
     @override
     def initial_state(self, batch_size: int) -> RecurrentState:

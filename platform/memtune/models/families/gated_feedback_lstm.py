@@ -35,6 +35,7 @@ from memtune.models.architecture import EmbeddingLanguageModel, RecurrentState
 from memtune.models.compilation import leave_uncompiled
 from memtune.models.layers.initializers import initialise_uniform
 from memtune.models.layers.lstm_stack import DropoutPlacement
+from memtune.models.layers.regularisation import draw_dropout_mask
 from memtune.models.layers.shared_fields import Dropout, ForgetBias, InitialRange, TieOutput
 from memtune.models.narrow_embeddings import NarrowEmbeddingsConfig
 
@@ -168,12 +169,19 @@ class _BackwardPass:
             for layer in reversed(range(len(hidden_LBH))):
                 self._backpropagate_update(layer, step, hidden_LBH[layer])
                 if layer:
-                    hidden_LBH[layer - 1] += self._compute_below_gradient(layer, step)
+                    below_BH = self.sums_LTBA[layer, step] @ self.upper_UAH[layer - 1]
+                    if self.mask_UTBH is not None:
+                        below_BH = below_BH * self.mask_UTBH[layer - 1, step]
+                    hidden_LBH[layer - 1] += below_BH
             hidden_LBH = torch.bmm(self.given_LTBC[:, step], self.state_LCH)
         states_LXH = self.trace.hidden_LSBH[:, :-1].flatten(1, 2)
+        sums_UXA, below_UTBH = self.sums_LTBA[1:].flatten(1, 2), self.trace.hidden_LSBH[:-1, 1:]
+        if self.mask_UTBH is not None:
+            below_UTBH = below_UTBH * self.mask_UTBH
         return (
             self.sums_LTBA[0],
-            *self._compute_upper_gradients(),
+            torch.bmm(sums_UXA.transpose(1, 2), below_UTBH.flatten(1, 2)),
+            sums_UXA.sum(1),
             torch.bmm(self.given_LTBC.flatten(1, 2).transpose(1, 2), states_LXH),
             hidden_LBH,
             self.cell_LBH,
@@ -200,23 +208,9 @@ class _BackwardPass:
         to_given_LBC[layer, :, : 3 * width] = sums_BA[:, width : 4 * width]
         _slice_resets(to_given_LBC, layer).copy_(sums_BA[:, 4 * width :].expand(len(to_given_LBC), -1, -1))
 
-    def _compute_below_gradient(self, layer: int, step: int) -> Tensor:
-        """The gradient of the state below, through the sums of a layer."""
-        below_BH = self.sums_LTBA[layer, step] @ self.upper_UAH[layer - 1]
-        return below_BH if self.mask_UTBH is None else below_BH * self.mask_UTBH[layer - 1, step]
-
-    def _compute_upper_gradients(self) -> tuple[Tensor, Tensor]:
-        """The gradients of the weights and biases that compute sums from the state below."""
-        sums_UXA, below_UTBH = self.sums_LTBA[1:].flatten(1, 2), self.trace.hidden_LSBH[:-1, 1:]
-        if self.mask_UTBH is not None:
-            below_UTBH = below_UTBH * self.mask_UTBH
-        return torch.bmm(sums_UXA.transpose(1, 2), below_UTBH.flatten(1, 2)), sums_UXA.sum(1)
-
 
 class GatedFeedbackLSTMConfig(NarrowEmbeddingsConfig):
-    """A gated-feedback LSTM language model; the defaults are the gLSTM of Cheng et al. (2016), table 1, but
-    for embeddings as wide as the layers.
-    """
+    """The defaults are the gLSTM of Cheng et al. (2016), table 1, with embeddings as wide as the layers."""
 
     family: Literal["gated_feedback_lstm"] = "gated_feedback_lstm"
     width: int = Field(300, ge=1, description="Width of every layer (Cheng, section 5.1)")
@@ -269,17 +263,11 @@ class GatedFeedbackLayer(nn.Module):
     def __init__(self, input_width: int, width: int, layers: int) -> None:
         """`layers` is the number of layers whose states it reads."""
         super().__init__()
-        self.width = width
         self.gates = nn.Linear(input_width, 4 * width)
         self.recurrent = nn.Linear(width, 3 * width, bias=False)
         self.feedback = nn.Parameter(torch.empty(layers, width, width))
         self.reset_input = nn.Linear(input_width, layers, bias=False)
         self.reset_states = nn.Linear(layers * width, layers, bias=False)
-
-    @torch.no_grad()
-    def set_forget_bias(self, value: float) -> None:
-        """Set the forget gate's slice of the bias of the gates."""
-        self.gates.bias[-self.width :] = value
 
     def stack_input_weights(self) -> tuple[Tensor, Tensor]:
         """weight_AE and bias_A of the layer's input; the reset gates have no bias, so theirs is zero."""
@@ -304,7 +292,7 @@ class GatedFeedbackLSTMLanguageModel(EmbeddingLanguageModel):
         self.output = self.build_output(width)
         initialise_uniform(self, config.initial_range)
         for layer in layers:
-            layer.set_forget_bias(config.forget_bias)
+            nn.init.constant_(layer.gates.bias[-width:], config.forget_bias)
 
     @override
     def initial_state(self, batch_size: int) -> RecurrentState:
@@ -315,6 +303,7 @@ class GatedFeedbackLSTMLanguageModel(EmbeddingLanguageModel):
     def encode(self, tokens_BT: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
         sums = [layer.stack_input_weights() for layer in self._list_layers()]
         first_AE, first_A = sums[0]
+        between_UTBH = (self.config.layers - 1, *tokens_BT.t().shape, self.config.width)
         top_TBH, hidden_LBH, cell_LBH = run_gated_feedback(
             functional.linear(self.embedding(tokens_BT.t()), first_AE, first_A),
             _stack_or_empty(
@@ -324,7 +313,7 @@ class GatedFeedbackLSTMLanguageModel(EmbeddingLanguageModel):
             self._build_state_weight(),
             state["hidden"].transpose(0, 1),
             state["cell"].transpose(0, 1),
-            self._draw_mask(tokens_BT),
+            draw_dropout_mask(self.embedding.weight, between_UTBH, self.config.dropout, self.training),
         )
         top_BTH = top_TBH.transpose(0, 1)
         after = {"hidden": hidden_LBH.transpose(0, 1), "cell": cell_LBH.transpose(0, 1)}
@@ -343,16 +332,6 @@ class GatedFeedbackLSTMLanguageModel(EmbeddingLanguageModel):
             resets = [reader.reset_states.weight[:, own] for reader in layers]
             weights.append(torch.cat([layer.recurrent.weight, *signals, *resets]))
         return torch.stack(weights)
-
-    def _draw_mask(self, tokens_BT: Tensor) -> Tensor | None:
-        """mask_UTBH of dropout between layers; None if nothing is dropped."""
-        upper = self.config.layers - 1
-        if not self.training or not self.config.dropout or not upper:
-            return None
-        mask_UTBH: Tensor = self.dropout(
-            self.embedding.weight.new_ones(upper, *tokens_BT.t().shape, self.config.width)
-        )
-        return mask_UTBH
 
 
 def _stack_or_empty(tensors: list[Tensor], shape: tuple[int, ...], like: Tensor) -> Tensor:

@@ -32,9 +32,7 @@ MEAN_SLOTS_PER_WORD = 11
 
 
 class LSTMNConfig(NarrowEmbeddingsConfig):
-    """An LSTMN language model; the defaults are the one-layer model of Cheng et al. (2016), table 1, with
-    embeddings as wide as the layer.
-    """
+    """The defaults are the one-layer model of Cheng et al. (2016), table 1, with embeddings of its width."""
 
     family: Literal["lstmn"] = "lstmn"
     memory_traces: ClassVar[tuple[MemoryTrace, ...]] = ("attention",)
@@ -110,13 +108,8 @@ class LSTMNConfig(NarrowEmbeddingsConfig):
 
     @override
     def describe(self) -> dict[str, str | int | float]:
-        return {
-            "width": self.width,
-            "layers": self.layers,
-            "tape_size": self.tape_size or "unlimited",
-            "layer_output": self.layer_output,
-            "dropout": self.dropout,
-        }
+        fields = self.select_fields("width", "layers", "tape_size", "layer_output", "dropout")
+        return fields | {"tape_size": self.tape_size or "unlimited"}
 
     def _count_matrix_entries(self) -> int:
         """Entries of the matrices of all layers; each matrix has one product per word."""
@@ -143,11 +136,6 @@ class LSTMNLayer(nn.Module):
         self.query_attended = nn.Linear(width, width, bias=False) if previous_attention else None
         self.key = nn.Linear(width, width, bias=False)
         self.score = nn.Parameter(torch.empty(width))
-
-    @torch.no_grad()
-    def set_forget_bias(self, value: float) -> None:
-        """Set the forget gate's slice of the bias of the gates."""
-        self.gates_input.bias[2 * self.width : 3 * self.width] = value
 
     def forward(
         self, inputs_BTE: Tensor, tape_BSD: Tensor, attended_BH: Tensor
@@ -193,7 +181,7 @@ class LSTMNLanguageModel(EmbeddingLanguageModel):
         self.output = self.build_output(width)
         initialise_uniform(self, config.initial_range)
         for layer in layers:
-            layer.set_forget_bias(config.forget_bias)
+            nn.init.constant_(layer.gates_input.bias[2 * width : 3 * width], config.forget_bias)
 
     @override
     def initial_state(self, batch_size: int) -> RecurrentState:
