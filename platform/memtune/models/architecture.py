@@ -83,9 +83,9 @@ class LanguageModelConfig(Value, ABC):
         """The values of these fields by name, in this order."""
         return {name: getattr(self, name) for name in names}
 
-    @abstractmethod
     def describe_output(self) -> dict[str, str | int | float]:
-        """The fields that distinguish the output layer from a full softmax in a table; {} for a softmax."""
+        """The fields that distinguish the output layer from a full softmax in a table; {} without one."""
+        return {}
 
 
 class CountingConfig(LanguageModelConfig):
@@ -102,10 +102,6 @@ class CountingConfig(LanguageModelConfig):
             f'{purpose} needs a network, and family = "{self.family}" learns by counting; use a '
             f'network such as family = "lstm"'
         )
-
-    @override
-    def describe_output(self) -> dict[str, str | int | float]:
-        return {}
 
     @override
     def parameter_count(self, vocabulary_size: int) -> int:
@@ -164,7 +160,8 @@ class NeuralLanguageModelConfig(LanguageModelConfig):
 
         Computed from the cost of a full softmax over one word, which is H, so no family has to state it.
         """
-        softmax, none = (self.model_copy(update={"output": output}) for output in _SOFTMAX_AND_NONE)
+        outputs = SoftmaxConfig(), NoOutputConfig()
+        softmax, none = (self.model_copy(update={"output": output}) for output in outputs)
         return softmax.multiply_adds(1) - none.multiply_adds(1)
 
     @override
@@ -199,9 +196,6 @@ class NeuralLanguageModelConfig(LanguageModelConfig):
     @abstractmethod
     def build(self, vocabulary_size: int) -> "NeuralLanguageModel":
         """A new model; its parameters are drawn from torch's default generator."""
-
-
-_SOFTMAX_AND_NONE = (SoftmaxConfig(), NoOutputConfig())
 
 
 class Model(nn.Module, ABC):
@@ -400,7 +394,12 @@ class WindowLanguageModel(NeuralLanguageModel):
     Carried state: words (B, at most `max_history_words`).
     """
 
-    max_history_words: int
+    def __init__(
+        self, config: NeuralLanguageModelConfig, vocabulary_size: int, max_history_words: int
+    ) -> None:
+        super().__init__()
+        self.config, self.vocabulary_size = config, vocabulary_size
+        self.max_history_words = max_history_words
 
     @override
     def initial_state(self, batch_size: int) -> RecurrentState:

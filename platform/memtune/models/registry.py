@@ -55,7 +55,11 @@ class UnloadedFamilyConfig(LanguageModelConfig):
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise MissingSourceError("model family", self.family, self.source)
 
-    require_network = build = parameter_count = multiply_adds = state_size = _refuse
+    require_network: ClassVar[Any] = _refuse
+    build: ClassVar[Any] = _refuse
+    parameter_count: ClassVar[Any] = _refuse
+    multiply_adds: ClassVar[Any] = _refuse
+    state_size: ClassVar[Any] = _refuse
 
     @override
     def describe(self) -> dict[str, str | int | float]:
@@ -63,10 +67,6 @@ class UnloadedFamilyConfig(LanguageModelConfig):
         hidden = {"family", "source", "initial_range"}
         fields: dict[str, Any] = self.model_dump(mode="json", exclude=hidden)
         return {name: value for name, value in fields.items() if isinstance(value, str | int | float)}
-
-    @override
-    def describe_output(self) -> dict[str, str | int | float]:
-        return {}
 
 
 BUILT_IN: tuple[type[LanguageModelConfig], ...] = (

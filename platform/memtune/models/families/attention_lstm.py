@@ -23,18 +23,12 @@ from typing_extensions import override
 from memtune.errors import ConfigurationError
 from memtune.models.architecture import EmbeddingLanguageModel, NeuralLanguageModelConfig, RecurrentState
 from memtune.models.layers.initializers import initialise_uniform
-from memtune.models.layers.lstm_stack import LSTMStack, lstm_multiply_adds, lstm_parameter_count
+from memtune.models.layers.lstm_stack import LSTMStack
 from memtune.models.layers.regularisation import Regularisation
 from memtune.models.layers.shared_fields import CandidateDropout, InitialRange, InputForgetBias, LayerDropout
+from memtune.models.memories import window_attention as windows
 from memtune.models.memories.composition import build_linear_combination
 from memtune.models.memories.memory_traces import AttentionTrace, MemoryTrace
-from memtune.models.memories.window_attention import (
-    arrange_window_slots,
-    compute_banded_weights,
-    compute_window_weights,
-    mask_absent_slots,
-    sum_window_values,
-)
 
 ScoreKind = Literal["additive", "bilinear", "printed"]
 
@@ -92,14 +86,14 @@ class AttentionLSTMConfig(NeuralLanguageModelConfig):
     def parameter_count(self, vocabulary_size: int) -> int:
         width, key = self.width, self.key_width
         output = self.output.parameter_count(width, vocabulary_size, self.tie_output)
-        stack = lstm_parameter_count(width, width, self.layers)
+        stack = LSTMStack.count_parameters(width, width, self.layers)
         score = {"additive": 2 * key + 1, "bilinear": key, "printed": 1}[self.score] * key
         return vocabulary_size * width + stack + score + width * (key + self.predict_width) + output
 
     @override
     def multiply_adds(self, vocabulary_size: int) -> int:
         width, key, slots = self.width, self.key_width, self.memory_size
-        stack = lstm_multiply_adds(width, width, self.layers)
+        stack = LSTMStack.count_multiply_adds(width, width, self.layers)
         score = {"additive": 2 * key + slots, "bilinear": key + slots, "printed": 1}[self.score] * key
         combined = slots * key + width * (key + self.predict_width)
         return stack + score + combined + self.output.multiply_adds(width, vocabulary_size)
@@ -143,7 +137,7 @@ class AttentionLSTMLanguageModel(EmbeddingLanguageModel):
     def encode(self, tokens_BT: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
         hidden_BTH, states_BKR, weights_XLJ, after = self._attend(tokens_BT, state)
         values_BKC = states_BKR[..., -self.config.key_width :]
-        context_BTC = sum_window_values(weights_XLJ, values_BKC, tokens_BT.shape[1])
+        context_BTC = windows.sum_values(weights_XLJ, values_BKC, tokens_BT.shape[1])
         predict_BTF = hidden_BTH[..., -self.config.predict_width :]
         combined_BTH: Tensor = self.dropout(self.combination(context_BTC, predict_BTF))
         return combined_BTH, after
@@ -152,7 +146,7 @@ class AttentionLSTMLanguageModel(EmbeddingLanguageModel):
     @torch.no_grad()
     def trace_attention(self, tokens_BT: Tensor, state: RecurrentState) -> AttentionTrace:
         weights_XLJ = self._attend(tokens_BT, state)[2]
-        weights_BTn = arrange_window_slots(weights_XLJ, *tokens_BT.shape)
+        weights_BTn = windows.arrange_slots(weights_XLJ, *tokens_BT.shape)
         return AttentionTrace(weights_BTn.unsqueeze(0), tuple(range(-self.config.memory_size, 0)))
 
     def _attend(
@@ -166,7 +160,7 @@ class AttentionLSTMLanguageModel(EmbeddingLanguageModel):
         memory_BSR = torch.cat([state["memory"], hidden_BTH[..., : self.memory_width]], dim=1)
         # No step here reads the last hidden state.
         states_BKR = functional.pad(memory_BSR[:, :-1], (0, 0, slots - before, 0))
-        absent_Tn = mask_absent_slots(tokens_BT.shape[1], slots, before - 1, hidden_BTH.device)
+        absent_Tn = windows.mask_absent_slots(tokens_BT.shape[1], slots, before - 1, hidden_BTH.device)
         weights_XLJ = self.score(hidden_BTH[..., :key], states_BKR[..., :key], absent_Tn)
         return hidden_BTH, states_BKR, weights_XLJ, after | {"memory": memory_BSR[:, -slots:]}
 
@@ -188,7 +182,7 @@ class AdditiveScore(nn.Module):
             self.score((projected_BKD[:, slot : slot + steps] + projected_BTD).tanh())
             for slot in range(slots)
         ]
-        return compute_banded_weights(torch.cat(scores_BT1, dim=2).masked_fill(absent_Tn, -torch.inf))
+        return windows.compute_banded_weights(torch.cat(scores_BT1, dim=2).masked_fill(absent_Tn, -torch.inf))
 
 
 class BilinearScore(nn.Module):
@@ -202,7 +196,7 @@ class BilinearScore(nn.Module):
     def forward(self, query_BTD: Tensor, keys_BKD: Tensor, absent_Tn: Tensor) -> Tensor:
         projected_BTD = self.query(query_BTD)
         zeros_BTn = projected_BTD.new_zeros(len(query_BTD), *absent_Tn.shape)
-        return compute_window_weights(projected_BTD, keys_BKD, zeros_BTn.masked_fill(absent_Tn, -torch.inf))
+        return windows.compute_weights(projected_BTD, keys_BKD, zeros_BTn.masked_fill(absent_Tn, -torch.inf))
 
 
 class PrintedScore(nn.Module):
@@ -215,7 +209,7 @@ class PrintedScore(nn.Module):
     @override
     def forward(self, query_BTD: Tensor, keys_BKD: Tensor, absent_Tn: Tensor) -> Tensor:
         scores_BTn = self.score(keys_BKD).squeeze(2).unfold(1, absent_Tn.shape[1], 1)
-        return compute_banded_weights(scores_BTn.masked_fill(absent_Tn, -torch.inf))
+        return windows.compute_banded_weights(scores_BTn.masked_fill(absent_Tn, -torch.inf))
 
 
 SCORES: Mapping[ScoreKind, Callable[[int], nn.Module]] = {

@@ -24,7 +24,7 @@ from typing_extensions import override
 
 from memtune.models.architecture import EmbeddingLanguageModel, NeuralLanguageModelConfig, RecurrentState
 from memtune.models.layers.initializers import initialise_uniform
-from memtune.models.layers.lstm_stack import lstm_multiply_adds, lstm_parameter_count, run_fused_lstm
+from memtune.models.layers.lstm_stack import LSTMStack, run_fused_lstm
 from memtune.models.layers.regularisation import apply_mask, draw_dropout_mask
 from memtune.models.layers.shared_fields import Probability
 
@@ -84,13 +84,13 @@ class AWDLSTMConfig(NeuralLanguageModelConfig):
 
     @override
     def parameter_count(self, vocabulary_size: int) -> int:
-        layers = sum(lstm_parameter_count(*sizes, 1) for sizes in self.sizes)
+        layers = sum(LSTMStack.count_parameters(*sizes, 1) for sizes in self.sizes)
         output = self.output.parameter_count(self.embedding_width, vocabulary_size, self.tie_output)
         return vocabulary_size * self.embedding_width + layers + output
 
     @override
     def multiply_adds(self, vocabulary_size: int) -> int:
-        layers = sum(lstm_multiply_adds(*sizes, 1) for sizes in self.sizes)
+        layers = sum(LSTMStack.count_multiply_adds(*sizes, 1) for sizes in self.sizes)
         return layers + self.output.multiply_adds(self.embedding_width, vocabulary_size)
 
     @override
@@ -100,15 +100,8 @@ class AWDLSTMConfig(NeuralLanguageModelConfig):
 
     @override
     def describe(self) -> dict[str, str | int | float]:
-        return self.select_fields(
-            "embedding_width",
-            "width",
-            "layers",
-            "weight_drop",
-            "input_dropout",
-            "hidden_dropout",
-            "output_dropout",
-        )
+        sizes = self.select_fields("embedding_width", "width", "layers")
+        return sizes | self.select_fields("weight_drop", "input_dropout", "hidden_dropout", "output_dropout")
 
 
 @dataclass(frozen=True)

@@ -153,7 +153,11 @@ class DependencyRNNLanguageModel(NeuralLanguageModel):
         """hidden_NF, the input of the output layer for each node below level 0."""
         first = trees.bounds[1]
         inputs_NH: Tensor = self.embedding(trees.words_N[trees.parents_N[first:]])
-        labels_ND = self._compute_label_features(trees)
+        like, count = self.recurrent.weight, self.config.labels
+        if count:
+            labels_ND = compute_label_features(trees, count, self.config.label_decay, like.dtype)
+        else:
+            labels_ND = like.new_empty(len(inputs_NH), 0)
         if self.config.hidden_label_count:
             inputs_NH = inputs_NH + self.label(labels_ND)
         before_AH = self.initial_state(first)["hidden"]
@@ -161,12 +165,6 @@ class DependencyRNNLanguageModel(NeuralLanguageModel):
             inputs_NH, self.recurrent.weight, before_AH, trees.parents_N, trees.bounds, trees.branching_counts
         )
         return torch.cat([states_NH, labels_ND], dim=1) if self.config.output_label_count else states_NH
-
-    def _compute_label_features(self, trees: Trees) -> Tensor:
-        like = self.recurrent.weight
-        if not self.config.labels:
-            return like.new_empty(len(trees.words_N) - trees.bounds[1], 0)
-        return compute_label_features(trees, self.config.labels, self.config.label_decay, like.dtype)
 
     def tree_nats(self, trees: Trees, weights_N: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """The result of `TreeReader.tree_nats`."""

@@ -60,12 +60,8 @@ class FeedForwardConfig(NeuralLanguageModelConfig):
 
     @override
     def describe(self) -> dict[str, str | int | float]:
-        return {
-            "width": self.width,
-            "embedding_width": self.features_per_word,
-            "order": self.order,
-            "direct": self.direct,
-        }
+        fields = self.select_fields("width", "embedding_width", "order", "direct")
+        return fields | {"embedding_width": self.features_per_word}
 
     @property
     def features_per_word(self) -> int:
@@ -89,10 +85,7 @@ class FeedForwardLanguageModel(WindowLanguageModel):
     config: FeedForwardConfig
 
     def __init__(self, config: FeedForwardConfig, vocabulary_size: int) -> None:
-        super().__init__()
-        self.config = config
-        self.vocabulary_size = vocabulary_size
-        self.max_history_words = config.order - 2
+        super().__init__(config, vocabulary_size, config.order - 2)
         self.embedding = nn.Embedding(vocabulary_size, config.features_per_word)
         self.hidden = nn.Linear(config.feature_count, config.width)
         self.output = config.output.build(config.output_width, vocabulary_size)

@@ -14,12 +14,7 @@ from typing_extensions import override
 
 from memtune.models.architecture import EmbeddingLanguageModel, NeuralLanguageModel, RecurrentState
 from memtune.models.layers.initializers import initialise_uniform
-from memtune.models.layers.lstm_stack import (
-    LSTMStack,
-    StackDropoutPlacement,
-    lstm_multiply_adds,
-    lstm_parameter_count,
-)
+from memtune.models.layers.lstm_stack import LSTMStack, StackDropoutPlacement
 from memtune.models.layers.regularisation import Regularisation
 from memtune.models.layers.shared_fields import InputForgetBias, Probability, TieOutput, VariationalDropout
 from memtune.models.maximum_entropy import NgramConnections, add_ngram_connections
@@ -64,14 +59,14 @@ class LSTMConfig(NarrowEmbeddingsConfig):
 
     @override
     def parameter_count(self, vocabulary_size: int) -> int:
-        stack = lstm_parameter_count(self.input_width, self.width, self.layers)
+        stack = LSTMStack.count_parameters(self.input_width, self.width, self.layers)
         output = self.output.parameter_count(self.width, vocabulary_size, self.tie_output)
         connections = self.maximum_entropy.size if self.maximum_entropy else 0
         return vocabulary_size * self.input_width + stack + output + connections
 
     @override
     def multiply_adds(self, vocabulary_size: int) -> int:
-        stack = lstm_multiply_adds(self.input_width, self.width, self.layers)
+        stack = LSTMStack.count_multiply_adds(self.input_width, self.width, self.layers)
         return stack + self.output.multiply_adds(self.width, vocabulary_size)
 
     @override

@@ -25,15 +25,9 @@ from typing_extensions import override
 from memtune.models.architecture import NeuralLanguageModelConfig, RecurrentState, WindowLanguageModel
 from memtune.models.layers.initializers import initialise_uniform
 from memtune.models.layers.shared_fields import InitialRange
+from memtune.models.memories import window_attention as windows
 from memtune.models.memories.memory_traces import AttentionTrace, MemoryTrace
 from memtune.models.memories.recent_words import keep_recent_words
-from memtune.models.memories.window_attention import (
-    arrange_window_slots,
-    compute_linear_window_weights,
-    compute_window_weights,
-    mask_absent_slots,
-    sum_window_values,
-)
 
 INITIAL_QUERY_VALUE = 0.1
 """Every unit of u^1 (section 5): a language model has no question."""
@@ -97,10 +91,7 @@ class MemoryNetworkLanguageModel(WindowLanguageModel):
     softmax: Tensor
 
     def __init__(self, config: MemoryNetworkConfig, vocabulary_size: int) -> None:
-        super().__init__()
-        self.config = config
-        self.vocabulary_size = vocabulary_size
-        self.max_history_words = config.memory_size - 1
+        super().__init__(config, vocabulary_size, config.memory_size - 1)
         width, slots = config.width, config.memory_size
         self.input_table = nn.Embedding(vocabulary_size, width)
         self.output_table = nn.Embedding(vocabulary_size, width)
@@ -129,7 +120,7 @@ class MemoryNetworkLanguageModel(WindowLanguageModel):
     def trace_attention(self, tokens_BT: Tensor, state: RecurrentState) -> AttentionTrace:
         """The attention of the last hop."""
         _, weights_XLJ = self._run_hops(tokens_BT, state["words"])
-        weights_BTn = arrange_window_slots(weights_XLJ, *tokens_BT.shape)
+        weights_BTn = windows.arrange_slots(weights_XLJ, *tokens_BT.shape)
         return AttentionTrace(weights_BTn.unsqueeze(0), tuple(range(1 - self.config.memory_size, 1)))
 
     def _run_hops(self, tokens_BT: Tensor, earlier_BP: Tensor) -> tuple[Tensor, Tensor]:
@@ -137,21 +128,20 @@ class MemoryNetworkLanguageModel(WindowLanguageModel):
         steps, slots, history = tokens_BT.shape[1], self.config.memory_size, earlier_BP.shape[1]
         words_BK = functional.pad(torch.cat([earlier_BP, tokens_BT], dim=1), (slots - 1 - history, 0))
         keys_BKH, values_BKH = self.input_table(words_BK), self.output_table(words_BK)
-        absent_Tn = mask_absent_slots(steps, slots, history, words_BK.device)
+        absent_Tn = windows.mask_absent_slots(steps, slots, history, words_BK.device)
         query_BTH = keys_BKH.new_full((*tokens_BT.shape, self.config.width), INITIAL_QUERY_VALUE)
         # Reading the buffer waits for a GPU, so that only a linear start reads it.
         is_linear = self.config.linear_start and not self.softmax
-        weigh = compute_linear_window_weights if is_linear else compute_window_weights
         for _ in range(self.config.hops):
             if self.temporal_keys is None:
                 position_BTn = query_BTH.new_zeros(*tokens_BT.shape, slots)
             else:
                 position_BTn = query_BTH @ self.temporal_keys.t()
             position_BTn = position_BTn.masked_fill(absent_Tn, -torch.inf)
-            weights_XLJ = weigh(query_BTH, keys_BKH, position_BTn)
-            context_BTH = sum_window_values(weights_XLJ, values_BKH, steps)
+            weights_XLJ = windows.compute_weights(query_BTH, keys_BKH, position_BTn, is_linear)
+            context_BTH = windows.sum_values(weights_XLJ, values_BKH, steps)
             if self.temporal_values is not None:
-                slots_BTn = arrange_window_slots(weights_XLJ, *tokens_BT.shape)
+                slots_BTn = windows.arrange_slots(weights_XLJ, *tokens_BT.shape)
                 context_BTH = context_BTH + slots_BTn @ self.temporal_values
             query_BTH = context_BTH + self.hop(query_BTH)
             if self.config.rectify_half:

@@ -103,7 +103,8 @@ class MixerBlocksConfig(NeuralLanguageModelConfig):
 
     @override
     def parameter_count(self, vocabulary_size: int) -> int:
-        width, norm = self.width, _count_norm(self.norm, self.width)
+        width = self.width
+        norm = {"rms": width, "layer": 2 * width, "none": 0}[self.norm]
         total = vocabulary_size * width + norm
         for mixer in self.mixers:
             heads, values = mixer.output_shape(width)
@@ -136,16 +137,11 @@ class MixerBlocksConfig(NeuralLanguageModelConfig):
     def describe(self) -> dict[str, str | int | float]:
         letters = self.pattern[: self.layers]
         used = [name for letter, name in (("m", "mixer"), ("a", "alternate")) if letter in letters]
-        return {
-            "width": self.width,
-            "layers": self.layers,
-            "pattern": self.pattern,
-            **{name: describe_mixer(getattr(self, name)) for name in used},
-            "convolution": self.convolution,
-            "output_gate": self.output_gate,
-            "channel_ratio": self.channel_ratio,
-            "dropout": self.dropout,
-        }
+        mixers = {name: describe_mixer(getattr(self, name)) for name in used}
+        fields = self.select_fields(
+            "width", "layers", "pattern", *used, "convolution", "output_gate", "channel_ratio", "dropout"
+        )
+        return fields | mixers
 
 
 def describe_mixer(mixer: MixerConfig) -> str:
@@ -155,10 +151,6 @@ def describe_mixer(mixer: MixerConfig) -> str:
         return names[0]
     fields = mixer.model_dump(exclude_defaults=True, exclude={"kind", "source"})
     return " ".join([mixer.kind, *(f"{name}={value}" for name, value in fields.items())])
-
-
-def _count_norm(kind: Norm, width: int) -> int:
-    return {"rms": width, "layer": 2 * width, "none": 0}[kind]
 
 
 def _build_norm(kind: Norm, width: int) -> nn.Module:

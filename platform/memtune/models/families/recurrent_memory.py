@@ -20,27 +20,12 @@ from typing_extensions import override
 
 from memtune.models.architecture import EmbeddingLanguageModel, NeuralLanguageModelConfig, RecurrentState
 from memtune.models.layers.initializers import initialise_uniform
-from memtune.models.layers.lstm_stack import (
-    DropoutPlacement,
-    LSTMStack,
-    lstm_multiply_adds,
-    lstm_parameter_count,
-)
+from memtune.models.layers.lstm_stack import DropoutPlacement, LSTMStack
 from memtune.models.layers.shared_fields import InputForgetBias, Probability, TieOutput
-from memtune.models.memories.composition import (
-    CompositionKind,
-    build_composition,
-    composition_multiply_adds,
-    composition_parameter_count,
-)
+from memtune.models.memories import composition as compositions
+from memtune.models.memories import window_attention as windows
 from memtune.models.memories.memory_traces import AttentionTrace, MemoryTrace
 from memtune.models.memories.recent_words import keep_recent_words, make_empty_words
-from memtune.models.memories.window_attention import (
-    arrange_window_slots,
-    compute_window_weights,
-    mask_absent_slots,
-    sum_window_values,
-)
 from memtune.models.outputs.hashed_ngrams import BOUNDARY_ID
 
 TemporalTables = Literal["none", "keys", "both"]
@@ -53,24 +38,16 @@ class MemoryBlock(nn.Module):
     """Equations 1 to 3 and a composition, for all time steps together."""
 
     def __init__(
-        self,
-        input_table: nn.Embedding,
-        output_table: nn.Embedding,
-        slots: int,
-        temporal: TemporalTables,
-        alignment: TemporalAlignment,
-        kind: CompositionKind,
+        self, config: "RecurrentMemoryConfig", input_table: nn.Embedding, output_table: nn.Embedding
     ) -> None:
         """`input_table` is M and `output_table` is C; a table that is both is looked up once."""
         super().__init__()
-        width = input_table.embedding_dim
-        self.slots = slots
-        self.alignment = alignment
-        self.input_table = input_table
-        self.output_table = output_table
-        self.temporal_keys = nn.Parameter(torch.empty(slots, width)) if temporal != "none" else None
-        self.temporal_values = nn.Parameter(torch.empty(slots, width)) if temporal == "both" else None
-        self.composition = build_composition(kind, width)
+        self.slots, self.size, self.alignment = config.slots, config.memory_size, config.temporal_alignment
+        self.input_table, self.output_table = input_table, output_table
+        rows = (config.slots, config.width)
+        self.temporal_keys = nn.Parameter(torch.empty(rows)) if config.temporal != "none" else None
+        self.temporal_values = nn.Parameter(torch.empty(rows)) if config.temporal == "both" else None
+        self.composition = compositions.build_composition(config.composition, config.width)
 
     def forward(self, hidden_BTH: Tensor, earlier_BP: Tensor, words_BT: Tensor) -> Tensor:
         """h^m (B, T, H) for the hidden state after each of `words`, which follow the `earlier` words."""
@@ -79,12 +56,12 @@ class MemoryBlock(nn.Module):
         shared = self.output_table is self.input_table
         values_BKH = keys_BKH if shared else self.output_table(words_BK)
         steps = words_BT.shape[1]
-        weights_XLJ = compute_window_weights(
+        weights_XLJ = windows.compute_weights(
             hidden_BTH, keys_BKH, self._score_positions(hidden_BTH, words_BK, history)
         )
-        context_BTH = sum_window_values(weights_XLJ, values_BKH, steps)
+        context_BTH = windows.sum_values(weights_XLJ, values_BKH, steps)
         if self.temporal_values is not None:
-            slots_BTn = arrange_window_slots(weights_XLJ, len(words_BT), steps)
+            slots_BTn = windows.arrange_slots(weights_XLJ, len(words_BT), steps)
             context_BTH = context_BTH + self._slots_to_rows(slots_BTn, history) @ self.temporal_values
         composed_BTH: Tensor = self.composition(context_BTH, hidden_BTH)
         return composed_BTH
@@ -93,8 +70,8 @@ class MemoryBlock(nn.Module):
         """p_t of equations 1 and 2 as weights_BTn; slots without a word have 0."""
         words_BK, history = self._pad_words(earlier_BP, words_BT)
         position_BTn = self._score_positions(hidden_BTH, words_BK, history)
-        weights_XLJ = compute_window_weights(hidden_BTH, self.input_table(words_BK), position_BTn)
-        return arrange_window_slots(weights_XLJ, *words_BT.shape)
+        weights_XLJ = windows.compute_weights(hidden_BTH, self.input_table(words_BK), position_BTn)
+        return windows.arrange_slots(weights_XLJ, *words_BT.shape)
 
     @property
     def slot_offsets(self) -> tuple[int, ...]:
@@ -115,7 +92,7 @@ class MemoryBlock(nn.Module):
         else:
             position_BTn = self._rows_to_slots(hidden_BTH @ self.temporal_keys.t(), history)
         if history < self.slots - 1:
-            absent_Tn = mask_absent_slots(steps, self.slots, history, hidden_BTH.device)
+            absent_Tn = windows.mask_absent_slots(steps, self.slots, history, hidden_BTH.device)
             position_BTn = position_BTn.masked_fill(absent_Tn, -torch.inf)
         return position_BTn
 
@@ -143,19 +120,7 @@ class MemoryBlock(nn.Module):
 
 
 class BidirectionalMemoryBlock(MemoryBlock):
-    """Equations 1 to 3 over both sides; a sentence must be read in one piece."""
-
-    def __init__(
-        self,
-        input_table: nn.Embedding,
-        output_table: nn.Embedding,
-        size: int,
-        temporal: TemporalTables,
-        kind: CompositionKind,
-    ) -> None:
-        """`size` is n; the other arguments are those of `MemoryBlock`."""
-        super().__init__(input_table, output_table, 2 * size, temporal, "right", kind)
-        self.size = size
+    """Equations 1 to 3 over both sides, of n words each; a sentence must be read in one piece."""
 
     @override
     def attention(self, hidden_BTH: Tensor, earlier_BP: Tensor, words_BT: Tensor) -> Tensor:
@@ -182,7 +147,7 @@ class BidirectionalMemoryBlock(MemoryBlock):
             scores_BTm = hidden_BTH.new_zeros(batch_size, steps, 2 * self.size)
         else:
             scores_BTm = hidden_BTH @ self.temporal_keys.t()
-        before_Tn = mask_absent_slots(steps, self.size, history, hidden_BTH.device)
+        before_Tn = windows.mask_absent_slots(steps, self.size, history, hidden_BTH.device)
         after_BTn = words_BK[:, self.size + 1 :].unfold(1, self.size, 1) == BOUNDARY_ID
         shut_BTm = torch.cat([before_Tn.expand(batch_size, -1, -1), after_BTn], dim=2)
         scores_BTm = scores_BTm.masked_fill(shut_BTm, -torch.inf)
@@ -225,7 +190,7 @@ class RecurrentMemoryConfig(NeuralLanguageModelConfig):
         description='Rows of T used while t < n words exist: "right", the current word always reads the last '
         'row (released code), or "left", rows 1 to t as T[1:t] is printed (section 4.2)',
     )
-    composition: CompositionKind = Field(
+    composition: compositions.CompositionKind = Field(
         "gate",
         description='g(s, h): "sum" s + h, "projected_sum" s + H h (released code), "gate" (equations 4-7), '
         '"gate_biased" (released code: a bias in each of the six maps)',
@@ -275,16 +240,16 @@ class RecurrentMemoryConfig(NeuralLanguageModelConfig):
     def parameter_count(self, vocabulary_size: int) -> int:
         tables = 3 - self.tie_memory_input - self.tie_memory_output
         rows = tables * vocabulary_size + self._temporal_table_count * self.slots
-        stacks = lstm_parameter_count(self.width, self.width, self.layers + self.layers_above)
-        composed = composition_parameter_count(self.composition, self.width)
+        stacks = LSTMStack.count_parameters(self.width, self.width, self.layers + self.layers_above)
+        composed = compositions.count_parameters(self.composition, self.width)
         output = self.output.parameter_count(self.width, vocabulary_size, self.tie_output)
         return rows * self.width + stacks + composed + output
 
     @override
     def multiply_adds(self, vocabulary_size: int) -> int:
-        stacks = lstm_multiply_adds(self.width, self.width, self.layers + self.layers_above)
+        stacks = LSTMStack.count_multiply_adds(self.width, self.width, self.layers + self.layers_above)
         memory = (2 + self._temporal_table_count) * self.slots * self.width
-        composed = composition_multiply_adds(self.composition, self.width)
+        composed = compositions.count_multiply_adds(self.composition, self.width)
         return stacks + memory + composed + self.output.multiply_adds(self.width, vocabulary_size)
 
     @override
@@ -295,18 +260,11 @@ class RecurrentMemoryConfig(NeuralLanguageModelConfig):
     @override
     def describe(self) -> dict[str, str | int | float]:
         sides = {"bidirectional": "yes"} if self.bidirectional else {}
-        above = {"layers_above": self.layers_above} if self.layers_above else {}
-        return {
-            "variant": self.variant,
-            **sides,
-            "width": self.width,
-            "layers": self.layers,
-            **above,
-            "memory_size": self.memory_size,
-            "temporal": self.temporal,
-            "composition": self.composition,
-            "dropout": self.dropout,
-        }
+        above = ["layers_above"] if self.layers_above else []
+        fields = self.select_fields(
+            "variant", *sides, "width", "layers", *above, "memory_size", "temporal", "composition", "dropout"
+        )
+        return fields | sides
 
     @property
     def _temporal_table_count(self) -> int:
@@ -322,7 +280,10 @@ class RecurrentMemoryLanguageModel(EmbeddingLanguageModel):
         width = config.width
         super().__init__(config, vocabulary_size, width)
         self.below = LSTMStack(width, width, config.layers, config.dropout, config.dropout_placement)
-        self.memory = self._build_memory_block()
+        input_table = self.embedding if config.tie_memory_input else nn.Embedding(vocabulary_size, width)
+        output_table = input_table if config.tie_memory_output else nn.Embedding(vocabulary_size, width)
+        kind = BidirectionalMemoryBlock if config.bidirectional else MemoryBlock
+        self.memory = kind(config, input_table, output_table)
         self.above = (
             LSTMStack(width, width, config.layers_above, config.dropout, config.dropout_placement)
             if config.layers_above
@@ -332,23 +293,6 @@ class RecurrentMemoryLanguageModel(EmbeddingLanguageModel):
         initialise_uniform(self, config.initial_range)
         for stack in self._stacks().values():
             stack.set_forget_bias(config.forget_bias)
-
-    def _build_memory_block(self) -> MemoryBlock:
-        config, size = self.config, (self.vocabulary_size, self.config.width)
-        input_table = self.embedding if config.tie_memory_input else nn.Embedding(*size)
-        output_table = input_table if config.tie_memory_output else nn.Embedding(*size)
-        if config.bidirectional:
-            return BidirectionalMemoryBlock(
-                input_table, output_table, config.memory_size, config.temporal, config.composition
-            )
-        return MemoryBlock(
-            input_table,
-            output_table,
-            config.memory_size,
-            config.temporal,
-            config.temporal_alignment,
-            config.composition,
-        )
 
     def _stacks(self) -> dict[str, LSTMStack]:
         return {"below": self.below} if self.above is None else {"below": self.below, "above": self.above}

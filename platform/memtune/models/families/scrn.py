@@ -72,12 +72,8 @@ class SCRNConfig(NeuralLanguageModelConfig):
 
     @override
     def describe(self) -> dict[str, str | int | float]:
-        return {
-            "width": self.width,
-            "context_width": self.context_width,
-            "alpha": "learned" if self.learn_alpha else self.alpha,
-            "hidden_reads": self.hidden_reads,
-        }
+        fields = self.select_fields("width", "context_width", "alpha", "hidden_reads")
+        return fields | ({"alpha": "learned"} if self.learn_alpha else {})
 
     @property
     def _matrix_entries(self) -> int:

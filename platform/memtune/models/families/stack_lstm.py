@@ -17,14 +17,14 @@ from typing_extensions import override
 
 from memtune.models.architecture import EmbeddingLanguageModel, NeuralLanguageModelConfig, RecurrentState
 from memtune.models.layers.initializers import initialise_uniform
-from memtune.models.layers.lstm_stack import LSTMStack, lstm_multiply_adds, lstm_parameter_count
+from memtune.models.layers.lstm_stack import LSTMStack
 from memtune.models.layers.regularisation import Regularisation
 from memtune.models.layers.shared_fields import CandidateDropout, InitialRange, InputForgetBias, LayerDropout
 from memtune.models.memories.composition import build_linear_combination
 from memtune.models.memories.continuous_stack import ContinuousStack, LastPop
 from memtune.models.memories.discrete_stack import DiscreteStack, StackDecisions, compute_reinforce_loss
 from memtune.models.memories.memory_traces import MemoryTrace, StackUse
-from memtune.models.memories.stack_policy import policy_multiply_adds, policy_parameter_count
+from memtune.models.memories.stack_policy import StackPolicy
 
 
 class StackLSTMConfig(NeuralLanguageModelConfig):
@@ -91,21 +91,21 @@ class StackLSTMConfig(NeuralLanguageModelConfig):
         width = self.width
         tables = vocabulary_size * width
         output = self.output.parameter_count(width, vocabulary_size, self.tie_output)
-        recurrence = lstm_parameter_count(width, width, self.layers)
-        policy = policy_parameter_count(width, self.policy_width)
+        recurrence = LSTMStack.count_parameters(width, width, self.layers)
+        policy = StackPolicy.count_parameters(width, self.policy_width)
         baseline = width + 1 if self.variant == "discrete" else 0
         return tables + recurrence + policy + baseline + 2 * width * width + output
 
     @override
     def multiply_adds(self, vocabulary_size: int) -> int:
         width, cells = self.width, self.stack_size
-        recurrence = lstm_multiply_adds(width, width, self.layers)
+        recurrence = LSTMStack.count_multiply_adds(width, width, self.layers)
         decisions, sources = {
             "multipop": (cells + 1, cells + 1),
             "continuous": (1, 3),
             "discrete": (1, 0),
         }[self.variant]
-        policy = policy_multiply_adds(width, self.policy_width, decisions)
+        policy = StackPolicy.count_multiply_adds(width, self.policy_width, decisions)
         mixing = cells * sources * width
         output = self.output.multiply_adds(width, vocabulary_size)
         return recurrence + policy + mixing + 2 * width * width + output
@@ -117,16 +117,9 @@ class StackLSTMConfig(NeuralLanguageModelConfig):
 
     @override
     def describe(self) -> dict[str, str | int | float]:
-        return self.select_fields(
-            "variant",
-            "width",
-            "layers",
-            "stack_size",
-            "policy_width",
-            "policy_reads",
-            "dropout",
-            "recurrent_dropout",
-        )
+        policy = self.select_fields("policy_width", "policy_reads")
+        sizes = self.select_fields("variant", "width", "layers", "stack_size")
+        return sizes | policy | self.select_fields("dropout", "recurrent_dropout")
 
 
 class StackLSTMLanguageModel(EmbeddingLanguageModel):
@@ -139,7 +132,12 @@ class StackLSTMLanguageModel(EmbeddingLanguageModel):
         super().__init__(config, vocabulary_size, width)
         within = Regularisation(config.recurrent_dropout)
         self.lstm = LSTMStack(width, width, config.layers, config.dropout, "between", within)
-        self.stack = _build_stack(config)
+        size = width, config.stack_size, config.policy_width
+        self.stack: ContinuousStack | DiscreteStack
+        if config.variant == "discrete":
+            self.stack = DiscreteStack(*size)
+        else:
+            self.stack = ContinuousStack(*size, config.last_pop if config.variant == "multipop" else None)
         self.combination = build_linear_combination(width, width, width)
         self.output = self.build_output(width)
         self.baseline = nn.Linear(width, 1) if config.variant == "discrete" else None
@@ -208,10 +206,3 @@ class StackLSTMLanguageModel(EmbeddingLanguageModel):
         embedded_BTH = self.dropout(self.embedding(tokens_BT))
         hidden_BTH, after = self.lstm(embedded_BTH, state)
         return embedded_BTH if self.config.policy_reads == "word" else hidden_BTH, hidden_BTH, after
-
-
-def _build_stack(config: StackLSTMConfig) -> ContinuousStack | DiscreteStack:
-    size = config.width, config.stack_size, config.policy_width
-    if config.variant == "discrete":
-        return DiscreteStack(*size)
-    return ContinuousStack(*size, config.last_pop if config.variant == "multipop" else None)

@@ -54,6 +54,16 @@ class LSTMStack(nn.Module):
             bias_4H = getattr(self.lstm, f"bias_ih_l{layer}")
             bias_4H[width : 2 * width] = value
 
+    @staticmethod
+    def count_parameters(input_width: int, width: int, layers: int) -> int:
+        """Parameters of a stack: four gates a layer, each with two weight matrices and two biases."""
+        return LSTMStack.count_multiply_adds(input_width, width, layers) + layers * 8 * width
+
+    @staticmethod
+    def count_multiply_adds(input_width: int, width: int, layers: int) -> int:
+        """Multiply-adds of a stack's matrix products for one token."""
+        return 4 * width * (input_width + width) + (layers - 1) * 8 * width * width
+
     def initial_state(self, batch_size: int) -> dict[str, Tensor]:
         """Zeros: hidden and cell, both (B, L, H)."""
         shape = (batch_size, self.lstm.num_layers, self.lstm.hidden_size)
@@ -88,8 +98,8 @@ class LSTMStack(nn.Module):
                 values_BTE, *after = run_fused_lstm(*operands)
             states.append(after)
         hidden_BLH, cell_BLH = (torch.stack(tensors, dim=1) for tensors in zip(*states, strict=True))
-        after = {"hidden": hidden_BLH, "cell": cell_BLH}
-        return self.dropout(apply_mask(values_BTE, output_B1H)), after
+        outputs_BTH = self.dropout(apply_mask(values_BTE, output_B1H))
+        return outputs_BTH, {"hidden": hidden_BLH, "cell": cell_BLH}
 
 
 def run_fused_lstm(
@@ -103,13 +113,3 @@ def run_fused_lstm(
     options = (True, 1, 0.0, torch.is_grad_enabled(), False, True)  # biases, layers, ..., batch first
     outputs_BTH, hidden_1BH, cell_1BH = torch.lstm(inputs_BTE, state, list(weights), *options)
     return outputs_BTH, hidden_1BH.squeeze(0), cell_1BH.squeeze(0)
-
-
-def lstm_parameter_count(input_width: int, width: int, layers: int) -> int:
-    """Parameters of a stack: four gates a layer, each with two weight matrices and two biases."""
-    return lstm_multiply_adds(input_width, width, layers) + layers * 8 * width
-
-
-def lstm_multiply_adds(input_width: int, width: int, layers: int) -> int:
-    """Multiply-adds of a stack's matrix products for one token."""
-    return 4 * width * (input_width + width) + (layers - 1) * 8 * width * width

@@ -30,12 +30,12 @@ def build_composition(kind: CompositionKind, width: int) -> nn.Module:
             return Gate(width, bias=True)
 
 
-def composition_parameter_count(kind: CompositionKind, width: int) -> int:
+def count_parameters(kind: CompositionKind, width: int) -> int:
     """Number of parameters of `build_composition(kind, width)`."""
-    return composition_multiply_adds(kind, width) + (6 * width if kind == "gate_biased" else 0)
+    return count_multiply_adds(kind, width) + (6 * width if kind == "gate_biased" else 0)
 
 
-def composition_multiply_adds(kind: CompositionKind, width: int) -> int:
+def count_multiply_adds(kind: CompositionKind, width: int) -> int:
     """Multiply-adds of the matrix products for one token."""
     return {"sum": 0, "projected_sum": 1, "gate": 6, "gate_biased": 6}[kind] * width * width
 

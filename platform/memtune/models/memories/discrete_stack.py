@@ -111,26 +111,14 @@ class DiscreteStack(nn.Module):
             below_BP = _gather_vectors(below_BSP, before_BK[:, 1:2])
             logits_B13 = self.policy.logits(reading_BTP[:, step : step + 1], top_BP, below_BP)
             taken_B1 = (logits_B13[:, 0] + noise_BT3[:, step]).argmax(1, keepdim=True)
-            indices.append(
-                _apply_action(before_BK, taken_B1, torch.full_like(empty_B1, self.cells + step), empty_B1)
-            )
+            cells_BK, pushed_B1 = before_BK[:, :-1], torch.full_like(empty_B1, self.cells + step)
+            pushed_BK = torch.cat([pushed_B1, cells_BK[:, :-1]], dim=1)
+            popped_BK = torch.cat([cells_BK[:, 1:], empty_B1], dim=1)
+            outcomes_B3K = torch.stack([cells_BK, pushed_BK, popped_BK], dim=1)
+            moved_BK = torch.take_along_dim(outcomes_B3K, taken_B1.unsqueeze(2), dim=1).squeeze(1)
+            indices.append(torch.cat([moved_BK, empty_B1], dim=1))
             taken.append(taken_B1)
         return torch.stack(indices, dim=1), torch.cat(taken, dim=1)
-
-
-def _apply_action(indices_BK: Tensor, taken_B1: Tensor, pushed_B1: Tensor, empty_B1: Tensor) -> Tensor:
-    """Indices of the cells after an action; the last one remains the index of the zeros."""
-    cells_BK = indices_BK[:, :-1]
-    outcomes_B3K = torch.stack(
-        [
-            cells_BK,
-            torch.cat([pushed_B1, cells_BK[:, :-1]], dim=1),
-            torch.cat([cells_BK[:, 1:], empty_B1], dim=1),
-        ],
-        dim=1,
-    )
-    moved_B1K = outcomes_B3K.gather(1, taken_B1.unsqueeze(2).expand(-1, -1, cells_BK.shape[1]))
-    return torch.cat([moved_B1K.squeeze(1), empty_B1], dim=1)
 
 
 def _gather_vectors(values_BSH: Tensor, indices_BT: Tensor) -> Tensor:

@@ -30,17 +30,17 @@ class StackPolicy(nn.Module):
         self.cells = nn.Linear(width, 2 * units, bias=False)
         self.decision = nn.Linear(units, len(OUTCOMES))
 
+    @staticmethod
+    def count_parameters(width: int, units: int) -> int:
+        """Number of parameters of a policy."""
+        return units * (3 * width + 1) + len(OUTCOMES) * (units + 1)
+
+    @staticmethod
+    def count_multiply_adds(width: int, units: int, decisions: int) -> int:
+        """Multiply-adds of the matrix products for one token, with this number of decisions per step."""
+        return 3 * width * units + decisions * len(OUTCOMES) * units
+
     def logits(self, reading_P: Tensor, top_P: Tensor, below_P: Tensor) -> Tensor:
         """Logits of `OUTCOMES` from the three projected vectors."""
         logits_3: Tensor = self.decision((reading_P + top_P + below_P).tanh())
         return logits_3
-
-
-def policy_parameter_count(width: int, units: int) -> int:
-    """Number of parameters of a policy."""
-    return units * (3 * width + 1) + len(OUTCOMES) * (units + 1)
-
-
-def policy_multiply_adds(width: int, units: int, decisions: int) -> int:
-    """Multiply-adds of the matrix products for one token, with this number of decisions per step."""
-    return 3 * width * units + decisions * len(OUTCOMES) * units

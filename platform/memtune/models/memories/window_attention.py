@@ -17,44 +17,36 @@ from torch.nn import functional
 STEPS_PER_BLOCK = 64
 
 
-def compute_window_weights(query_BTH: Tensor, key_BKH: Tensor, position_BTn: Tensor) -> Tensor:
+def compute_weights(
+    query_BTH: Tensor, key_BKH: Tensor, position_BTn: Tensor, is_linear: bool = False
+) -> Tensor:
     """Dense softmax weights_XLJ of query . key + position over each window; -inf in `position` masks a slot.
 
-    Every step needs at least one unmasked slot. `sum_window_values` and `arrange_window_slots` read the
-    result.
+    Each step needs an unmasked slot. `sum_values` and `arrange_slots` read the result. Without the softmax
+    (`is_linear`) the weights are the scores, and 0 for masked slots.
     """
-    return _compute_scores(query_BTH, key_BKH, position_BTn).softmax(dim=2)
-
-
-def compute_linear_window_weights(query_BTH: Tensor, key_BKH: Tensor, position_BTn: Tensor) -> Tensor:
-    """Dense scores_XLJ of query . key + position without the softmax; masked slots have 0."""
-    scores_XLJ = _compute_scores(query_BTH, key_BKH, position_BTn)
-    return scores_XLJ.masked_fill(scores_XLJ.isneginf(), 0.0)
-
-
-def _compute_scores(query_BTH: Tensor, key_BKH: Tensor, position_BTn: Tensor) -> Tensor:
-    """query . key + position in the band, -inf outside of it."""
     _, steps, slots = position_BTn.shape
     length = _compute_block_length(steps, slots)
     band_XLJ = _skew(_split_blocks(position_BTn, length), -torch.inf)
     query_XLH = _split_blocks(query_BTH, length)
     keys_XJH = _split_key_blocks(key_BKH, steps, length)
-    return torch.baddbmm(band_XLJ, query_XLH, keys_XJH.transpose(1, 2))
+    scores_XLJ = torch.baddbmm(band_XLJ, query_XLH, keys_XJH.transpose(1, 2))
+    return scores_XLJ.masked_fill(scores_XLJ.isneginf(), 0.0) if is_linear else scores_XLJ.softmax(dim=2)
 
 
 def compute_banded_weights(scores_BTn: Tensor) -> Tensor:
-    """Dense softmax weights_XLJ of scores by slot, for `sum_window_values`; -inf masks a slot."""
+    """Dense softmax weights_XLJ of scores by slot, for `sum_values`; -inf masks a slot."""
     _, steps, slots = scores_BTn.shape
     return _skew(_split_blocks(scores_BTn.softmax(dim=2), _compute_block_length(steps, slots)), 0.0)
 
 
-def sum_window_values(weights_XLJ: Tensor, value_BKH: Tensor, steps: int) -> Tensor:
+def sum_values(weights_XLJ: Tensor, value_BKH: Tensor, steps: int) -> Tensor:
     """context_BTH: the weighted sum of the values in the window of each step."""
     context_XLH = torch.bmm(weights_XLJ, _split_key_blocks(value_BKH, steps, weights_XLJ.shape[1]))
     return _join_blocks(context_XLH, len(value_BKH), steps)
 
 
-def arrange_window_slots(weights_XLJ: Tensor, batch_size: int, steps: int) -> Tensor:
+def arrange_slots(weights_XLJ: Tensor, batch_size: int, steps: int) -> Tensor:
     """weights_BTn of the slots in the window of each step, the most recent last."""
     rows, length, keys = weights_XLJ.shape
     slots = keys - length + 1

@@ -247,9 +247,7 @@ class MatrixMemory(MappedMixer):
                 bias.copy_(self._spread_biases(name, len(bias)))
 
     def _spread_biases(self, name: str, count: int) -> Tensor:
-        """Initial biases of a map; with inputs of zero they give memories from the shortest to the
-        longest.
-        """
+        """Initial biases of a map; inputs of zero give memories from the shortest to the longest."""
         per_head = self.heads if count == self.heads else self.key_width
         rates = torch.logspace(-math.log10(SHORTEST_MEMORY), -math.log10(LONGEST_MEMORY), per_head)
         by_name = {"decay": self.config.decay_map, "step": "softplus"}
@@ -293,7 +291,11 @@ class MatrixMemory(MappedMixer):
             last = self._carry_last_word(text, keys_BHTnK, values_BHTnV)
             keys, written = (torch.cat(pair, dim=3) for pair in zip((keys, written), last, strict=True))
             erased = None if erased is None else functional.pad(erased, (0, 0, 0, 1))
-        steps = join_steps(keys, written, query_BHTK, text.decay, erased)
+        decay = text.decay
+        if decay is not None:  # of the first step of a word only
+            decay = functional.pad(decay.unsqueeze(3), (0, 0, 0, keys.shape[3] - 1)).flatten(2, 3)
+        erased = None if erased is None else erased.flatten(2, 3)
+        steps = MemorySteps(keys.flatten(2, 3), written.flatten(2, 3), query_BHTK, decay, erased)
         outputs_BHTV, text.after["memory"] = run_memory(steps, state["memory"])
         if text.floor is not None:
             outputs_BHTV, sums_BHT1 = torch.split(outputs_BHTV, [self.head_width, 1], dim=3)
@@ -460,14 +462,3 @@ def scale_first_step(erased_BHTMK: Tensor, log_factor: Tensor | None) -> Tensor:
         return erased_BHTMK
     first, rest = erased_BHTMK[:, :, :, :1], erased_BHTMK[:, :, :, 1:]
     return torch.cat([first * log_factor.exp().unsqueeze(3), rest], dim=3)
-
-
-def join_steps(
-    keys: Tensor, values: Tensor, query_BHTK: Tensor, decay: Tensor | None, erased: Tensor | None
-) -> MemorySteps:
-    """All steps of a text in a row; only the first of a word decays."""
-    per_word = keys.shape[3]
-    if decay is not None:
-        decay = functional.pad(decay.unsqueeze(3), (0, 0, 0, per_word - 1)).flatten(2, 3)
-    erased = None if erased is None else erased.flatten(2, 3)
-    return MemorySteps(keys.flatten(2, 3), values.flatten(2, 3), query_BHTK, decay, erased)

@@ -17,18 +17,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 from typing_extensions import override
 
-from memtune.models.layers.lstm_stack import LSTMStack, lstm_multiply_adds, lstm_parameter_count
-from memtune.models.memories.composition import (
-    CompositionKind,
-    build_composition,
-    composition_multiply_adds,
-    composition_parameter_count,
-)
-from memtune.models.memories.window_attention import (
-    compute_window_weights,
-    mask_absent_slots,
-    sum_window_values,
-)
+from memtune.models.layers.lstm_stack import LSTMStack
+from memtune.models.memories import composition as compositions
+from memtune.models.memories import window_attention as windows
 from memtune.models.mixers.mixer import Mixer, MixerConfig, MixerState
 
 
@@ -40,11 +31,11 @@ class LSTMLayerConfig(MixerConfig):
 
     @override
     def parameter_count(self, width: int) -> int:
-        return lstm_parameter_count(width, width, 1)
+        return LSTMStack.count_parameters(width, width, 1)
 
     @override
     def multiply_adds(self, width: int) -> int:
-        return lstm_multiply_adds(width, width, 1)
+        return LSTMStack.count_multiply_adds(width, width, 1)
 
     @override
     def state_size(self, width: int) -> int:
@@ -122,7 +113,7 @@ class RecurrentMemoryLayerConfig(MixerConfig):
 
     kind: Literal["recurrent_memory"] = "recurrent_memory"
     memory_size: int = Field(15, ge=1, description="n: the most recent inputs, the current one included")
-    composition: CompositionKind = Field(
+    composition: compositions.CompositionKind = Field(
         "gate", description="g(s, h) (see the field of the family recurrent_memory)"
     )
     forget_bias: float = Field(1.0, description="Initial input bias of the forget gates")
@@ -130,14 +121,14 @@ class RecurrentMemoryLayerConfig(MixerConfig):
     @override
     def parameter_count(self, width: int) -> int:
         memory = 2 * width * width + self.memory_size * width
-        composed = composition_parameter_count(self.composition, width)
-        return lstm_parameter_count(width, width, 1) + memory + composed
+        composed = compositions.count_parameters(self.composition, width)
+        return LSTMStack.count_parameters(width, width, 1) + memory + composed
 
     @override
     def multiply_adds(self, width: int) -> int:
         memory = 2 * width * width + 3 * self.memory_size * width
-        composed = composition_multiply_adds(self.composition, width)
-        return lstm_multiply_adds(width, width, 1) + memory + composed
+        composed = compositions.count_multiply_adds(self.composition, width)
+        return LSTMStack.count_multiply_adds(width, width, 1) + memory + composed
 
     @override
     def state_size(self, width: int) -> int:
@@ -158,7 +149,7 @@ class RecurrentMemoryLayer(LSTMLayer):
         self.input_memory = nn.Linear(width, width, bias=False)
         self.output_memory = nn.Linear(width, width, bias=False)
         self.temporal_nD = nn.Parameter(torch.empty(config.memory_size, width))
-        self.composition = build_composition(config.composition, width)
+        self.composition = compositions.build_composition(config.composition, width)
 
     @override
     def initial_state(self, batch_size: int) -> MixerState:
@@ -172,9 +163,9 @@ class RecurrentMemoryLayer(LSTMLayer):
         words, slots, history = inputs_BTD.shape[1], self.memory_size, state["inputs"].shape[1]
         read_BSD = torch.cat([state["inputs"], inputs_BTD], dim=1)
         padded_BSD = functional.pad(read_BSD, (0, 0, slots - 1 - history, 0))
-        absent_Tn = mask_absent_slots(words, slots, history, inputs_BTD.device)
+        absent_Tn = windows.mask_absent_slots(words, slots, history, inputs_BTD.device)
         position_BTn = (hidden_BTD @ self.temporal_nD.t()).masked_fill(absent_Tn, -torch.inf)
-        weights_XLJ = compute_window_weights(hidden_BTD, self.input_memory(padded_BSD), position_BTn)
-        context_BTD = sum_window_values(weights_XLJ, self.output_memory(padded_BSD), words)
+        weights_XLJ = windows.compute_weights(hidden_BTD, self.input_memory(padded_BSD), position_BTn)
+        context_BTD = windows.sum_values(weights_XLJ, self.output_memory(padded_BSD), words)
         after["inputs"] = read_BSD[:, max(0, read_BSD.shape[1] - slots + 1) :]
         return self.composition(context_BTD, hidden_BTD).unsqueeze(2), after
