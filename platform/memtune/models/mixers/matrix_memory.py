@@ -207,15 +207,15 @@ class MatrixMemoryConfig(MappedMixerConfig):
 @dataclass
 class ReadText:
     """What a text gives the rule: the values of the maps, the state before it and after it, and the numbers
-    of each word, which are None where the rule has none.
+    of each word that the rule has.
     """
 
     mapped: Mapping[str, Tensor]
     before: MixerState
     after: MixerState = field(default_factory=dict)
-    step: Tensor | None = None
+    step: Tensor = field(init=False)
     """dt, (B, H, T, 1)."""
-    strength: Tensor | None = None
+    strength: Tensor = field(init=False)
     """b, (B, H, T, n, 1)."""
     decay: Tensor | None = None
     """g, (B, H, T, 1) or (B, H, T, K)."""
@@ -319,7 +319,6 @@ class MatrixMemory(MappedMixer):
             decay_H = torch.log1p(-(2.0 ** (-5 - head_H)))
             return decay_H[:, None, None].expand(len(query_BTX), -1, query_BTX.shape[1], -1)
         if config.decay == "number" and config.decay_map == "softplus":
-            assert text.step is not None
             return self._scale_rate(text.step)
         input_BHTX = self.split_heads(mapped["decay"]).squeeze(3)
         match config.decay_map:
@@ -330,7 +329,6 @@ class MatrixMemory(MappedMixer):
             case "bounded":
                 return -BOUNDED_RATE * input_BHTX.sigmoid()
             case "product":
-                assert text.step is not None
                 return -functional.softplus(input_BHTX) * text.step
 
     def _scale_rate(self, values_BHTX: Tensor) -> Tensor:
@@ -366,7 +364,6 @@ class MatrixMemory(MappedMixer):
         """The sum of the angles up to each word, (B, H, T, P)."""
         before_BHP = text.before["angle"]
         if "angle" in text.mapped:
-            assert text.step is not None
             turns_BHTP = self.split_heads(text.mapped["angle"]).squeeze(3) * text.step
         else:
             speeds_P = list_speeds(self.key_width, before_BHP)
@@ -379,13 +376,11 @@ class MatrixMemory(MappedMixer):
             case "plain":
                 return values_BHTnV
             case "scaled":
-                assert text.strength is not None
                 return text.strength * values_BHTnV
             case "channel":
                 return self.split_heads(text.mapped["write"], self.config.steps).sigmoid() * values_BHTnV
             case "exponential":
                 return self._stabilise(text, values_BHTnV)
-        assert text.step is not None
         step_BHT11 = text.step.unsqueeze(3)
         if self.config.write == "trapezoid":
             step_BHT11 = self.split_heads(text.mapped["share"]).sigmoid() * step_BHT11
@@ -395,7 +390,6 @@ class MatrixMemory(MappedMixer):
         self, text: ReadText, keys_BHTnK: Tensor, values_BHTnV: Tensor
     ) -> tuple[Tensor, Tensor]:
         """The keys, decayed, and the scaled values of the word before each word, (B, H, T, 1, K or V)."""
-        assert text.step is not None
         key_BHSK = torch.cat([text.before["last_key"].unsqueeze(2), keys_BHTnK[:, :, :, -1]], dim=2)
         value_BHSV = torch.cat([text.before["last_value"].unsqueeze(2), values_BHTnV[:, :, :, -1]], dim=2)
         text.after |= {"last_key": key_BHSK[:, :, -1], "last_value": value_BHSV[:, :, -1]}
@@ -434,7 +428,6 @@ class MatrixMemory(MappedMixer):
             case "channel":
                 erased = self._compute_strength(text.mapped["erase"]) * keys_BHTnK
             case _:
-                assert text.strength is not None
                 erased = text.strength * keys_BHTnK
         if self.config.erase == "closed_loop":
             erased = erased * self.view_heads("loop").sigmoid()
