@@ -14,7 +14,7 @@ of a batch's other tensors.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import ClassVar, Literal
 
@@ -110,27 +110,20 @@ class ClassificationConfig(TaskConfig):
         return split in corpus.annotations.get(self.kind, {})
 
 
+@dataclass(eq=False)
 class Classification(Task[Classifier, LabelledBatch]):
     """Labelled examples of a corpus: their batches, their loss, and the metrics of a split."""
 
-    objective: Objective = Objective.ACCURACY
-
-    def __init__(
-        self,
-        training_examples: Examples,
-        evaluation_examples: Mapping[str, Examples],
-        outcome_count: int,
-        batch_size: int,
-        vectors: Vectors | None = None,
-        first_epoch_scale: float = 1.0,
-    ) -> None:
-        """`vectors` initialise the embeddings, and `first_epoch_scale` is the factor of their gradients."""
-        self.training_examples = training_examples
-        self.evaluation_examples = evaluation_examples
-        self.outcome_count = outcome_count
-        self._batch_size = batch_size
-        self._vectors, self._first_epoch_scale = vectors, first_epoch_scale
-        self._gradient_hooks: list[RemovableHandle] = []
+    training_examples: Examples
+    evaluation_examples: Mapping[str, Examples]
+    outcome_count: int
+    batch_size: int
+    vectors: Vectors | None = None
+    """The initial embeddings of words."""
+    first_epoch_scale: float = 1.0
+    """The factor of the gradients of these embeddings in the first epoch."""
+    _gradient_hooks: list[RemovableHandle] = field(default_factory=list, init=False)
+    objective = Objective.ACCURACY
 
     @property
     @override
@@ -143,9 +136,9 @@ class Classification(Task[Classifier, LabelledBatch]):
 
         Raises ConfigurationError for a table of another width.
         """
-        if self._vectors is None:
+        if self.vectors is None:
             return
-        values_VE = torch.from_numpy(np.array(self._vectors.values_VE))
+        values_VE = torch.from_numpy(np.array(self.vectors.values_VE))
         width = values_VE.shape[1]
         for table in model.find_embedding_tables():
             if table.embedding_dim != width:
@@ -161,10 +154,10 @@ class Classification(Task[Classifier, LabelledBatch]):
         for handle in self._gradient_hooks:
             handle.remove()
         self._gradient_hooks = []
-        if self._vectors is None or epoch:
+        if self.vectors is None or epoch:
             return
-        known_V1 = torch.from_numpy(np.array(self._vectors.known_V)).unsqueeze(1)
-        factors_V1 = torch.where(known_V1, self._first_epoch_scale, 1.0)
+        known_V1 = torch.from_numpy(np.array(self.vectors.known_V)).unsqueeze(1)
+        factors_V1 = torch.where(known_V1, self.first_epoch_scale, 1.0)
         self._gradient_hooks = [
             table.weight.register_hook(partial(_scale_rows, factors_V1.to(table.weight.device)))  # type: ignore[no-untyped-call]
             for table in model.find_embedding_tables()
@@ -175,9 +168,9 @@ class Classification(Task[Classifier, LabelledBatch]):
         random = np.random.default_rng((seed, epoch))
         shuffled = random.permutation(len(self.training_examples))
         order = _sort_within_pools(
-            self.training_examples.lengths_E2, shuffled, self._batch_size * SORTING_POOL_BATCHES
+            self.training_examples.lengths_E2, shuffled, self.batch_size * SORTING_POOL_BATCHES
         )
-        bounds = np.append(np.arange(0, len(order), self._batch_size), len(order))
+        bounds = np.append(np.arange(0, len(order), self.batch_size), len(order))
         batches = random.permutation(len(bounds) - 1)
         examples = self.training_examples
         return TaskPlan(bounds, examples.label_count, examples.batch, order, batches)
