@@ -302,14 +302,13 @@ class GatedFeedbackLSTMLanguageModel(EmbeddingLanguageModel):
     @override
     def encode(self, tokens_BT: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
         sums = [layer.stack_input_weights() for layer in self._list_layers()]
-        first_AE, first_A = sums[0]
+        (first_AE, first_A), upper = sums[0], [weight_AH for weight_AH, _ in sums[1:]]
+        none_UAH = first_A.new_empty(0, len(first_A), self.config.width)
         between_UTBH = (self.config.layers - 1, *tokens_BT.t().shape, self.config.width)
         top_TBH, hidden_LBH, cell_LBH = run_gated_feedback(
             functional.linear(self.embedding(tokens_BT.t()), first_AE, first_A),
-            _stack_or_empty(
-                [weight_AH for weight_AH, _ in sums[1:]], (len(first_A), self.config.width), first_A
-            ),
-            _stack_or_empty([bias_A for _, bias_A in sums[1:]], (len(first_A),), first_A),
+            torch.stack(upper) if upper else none_UAH,
+            torch.stack([bias_A for _, bias_A in sums])[1:],
             self._build_state_weight(),
             state["hidden"].transpose(0, 1),
             state["cell"].transpose(0, 1),
@@ -332,8 +331,3 @@ class GatedFeedbackLSTMLanguageModel(EmbeddingLanguageModel):
             resets = [reader.reset_states.weight[:, own] for reader in layers]
             weights.append(torch.cat([layer.recurrent.weight, *signals, *resets]))
         return torch.stack(weights)
-
-
-def _stack_or_empty(tensors: list[Tensor], shape: tuple[int, ...], like: Tensor) -> Tensor:
-    """The stacked tensors of the layers above the first; an empty tensor if there is no such layer."""
-    return torch.stack(tensors) if tensors else like.new_empty(0, *shape)
