@@ -8,13 +8,12 @@ in the vocabulary and differ.
 Shapes: Q questions, B batch, T time.
 """
 
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from pydantic import Field
-from torch import Tensor
 from typing_extensions import override
 
 from memtune.corpora.batching.batches import BOUNDARY, shift_targets
@@ -90,9 +89,7 @@ class Agreement(QuestionTask):
             targets_BT, _ = self.gather_targets(text, sentences[batch])
             inputs_BT = shift_targets(targets_BT)[:, :last]
             is_verb_BT = np.arange(last) == verbs[batch][:, None]
-            inputs, positions, forms = _to_device(device, inputs_BT, is_verb_BT, forms_Q2[batch])
-            nats, _ = model.candidate_nats(inputs, positions, forms, model.initial_state(len(batch)))
-            nats_Q2[batch] = nats.cpu().double().numpy()
+            nats_Q2[batch], _ = self.score_candidates(model, (inputs_BT, is_verb_BT, forms_Q2[batch]), device)
         return nats_Q2
 
     def _score_through_text(
@@ -103,7 +100,7 @@ class Agreement(QuestionTask):
         verbs = text.starts[rows.column("sentence").to_numpy()] + rows.column("verb").to_numpy()
         order = np.argsort(verbs, kind="stable")
         nats_Q2 = np.empty(forms_Q2.shape)
-        state: RecurrentState = model.initial_state(1)
+        state: RecurrentState | None = None
         previous_word = BOUNDARY
         for start in range(0, text.token_count, CHUNK_TOKENS):
             stop = min(start + CHUNK_TOKENS, text.token_count)
@@ -111,13 +108,7 @@ class Agreement(QuestionTask):
             inputs_BT = np.concatenate(([previous_word], words[:-1]))[None]
             questions = order[np.searchsorted(verbs[order], start) : np.searchsorted(verbs[order], stop)]
             is_verb_BT = np.isin(np.arange(start, stop), verbs[questions])[None]
-            inputs, positions, forms = _to_device(device, inputs_BT, is_verb_BT, forms_Q2[questions])
-            nats, state = model.candidate_nats(inputs, positions, forms, state)
-            nats_Q2[questions] = nats.cpu().double().numpy()
+            arrays = inputs_BT, is_verb_BT, forms_Q2[questions]
+            nats_Q2[questions], state = self.score_candidates(model, arrays, device, state)
             previous_word = int(words[-1])
         return nats_Q2
-
-
-def _to_device(device: torch.device, *arrays: NDArray[Any]) -> tuple[Tensor, ...]:
-    """Copy arrays to tensors on a device."""
-    return tuple(torch.from_numpy(np.ascontiguousarray(array)).to(device) for array in arrays)

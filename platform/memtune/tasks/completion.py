@@ -112,18 +112,12 @@ class Completion(QuestionTask):
                 targets_BT, counted_BT = self.gather_targets(questions, sentences[batch])
                 if self._skip_unknown:
                     counted_BT &= targets_BT != (-1 if self.unknown_id is None else self.unknown_id)
-                inputs_BT = torch.from_numpy(shift_targets(targets_BT))
-                counts_BT = torch.from_numpy(counted_BT)
-                candidates_N1 = torch.from_numpy(targets_BT[counted_BT][:, None])
-                state = model.initial_state(len(batch))
-                nats_N1, _ = model.candidate_nats(
-                    inputs_BT.to(device), counts_BT.to(device), candidates_N1.to(device), state
-                )
-                nats_BT = torch.zeros(counts_BT.shape, dtype=torch.float64)
-                nats_BT[counts_BT] = nats_N1[:, 0].cpu().double()
+                arrays = shift_targets(targets_BT), counted_BT, targets_BT[counted_BT][:, None]
+                nats_BT = np.zeros(counted_BT.shape)
+                nats_BT[counted_BT] = self.score_candidates(model, arrays, device)[0][:, 0]
                 # cumsum adds from left to right. The order in sum() depends on the padding, so its rounding
                 # could make equal sums of two batches differ.
-                nats[batch] = nats_BT.cumsum(1)[:, -1].numpy()
+                nats[batch] = nats_BT.cumsum(1)[:, -1]
         return nats
 
 

@@ -9,7 +9,7 @@ Shapes: Q questions, C candidates, B batch, T time, V words of the questions' vo
 
 import csv
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from io import StringIO
@@ -266,6 +266,20 @@ class QuestionTask(Task[LanguageModel, Any]):
         """Words of sentences in the text's ids, padded with BOUNDARY, and the mask of the words, (B, T)."""
         words_BT, mask_BT = split.gather_sentences(sentences, split.lengths[sentences])
         return np.where(mask_BT, self.ids_V[words_BT], BOUNDARY), mask_BT
+
+    def score_candidates(
+        self,
+        model: LanguageModel,
+        arrays: Sequence[NDArray[Any]],
+        device: torch.device,
+        state: RecurrentState | None = None,
+    ) -> tuple[NDArray[np.float64], RecurrentState]:
+        """The results of `candidate_nats` for inputs_BT, asked_BT and candidates_QC; None starts a text."""
+        inputs, asked, candidates = (torch.from_numpy(each.copy()).to(device) for each in arrays)
+        nats, after = model.candidate_nats(
+            inputs, asked, candidates, state or model.initial_state(len(inputs))
+        )
+        return nats.cpu().double().numpy(), after
 
 
 def batch_by_length(lengths: NDArray[np.integer[Any]]) -> Iterator[NDArray[np.int64]]:
