@@ -124,13 +124,12 @@ class AttentionLSTMLanguageModel(EmbeddingLanguageModel):
         self.combination = build_linear_combination(config.key_width, config.predict_width, width)
         self.output = self.build_output(width)
         self.dropout = nn.Dropout(config.dropout)
-        self.memory_width = config.memory_width
         initialise_uniform(self, config.initial_range)
         self.stack.set_forget_bias(config.forget_bias)
 
     @override
     def initial_state(self, batch_size: int) -> RecurrentState:
-        first_B1R = self.embedding.weight.new_zeros(batch_size, 1, self.memory_width)
+        first_B1R = self.embedding.weight.new_zeros(batch_size, 1, self.config.memory_width)
         return self.stack.initial_state(batch_size) | {"memory": first_B1R}
 
     @override
@@ -157,7 +156,7 @@ class AttentionLSTMLanguageModel(EmbeddingLanguageModel):
         """
         slots, key, before = self.config.memory_size, self.config.key_width, state["memory"].shape[1]
         hidden_BTH, after = self.stack(self.dropout(self.embedding(tokens_BT)), state)
-        memory_BSR = torch.cat([state["memory"], hidden_BTH[..., : self.memory_width]], dim=1)
+        memory_BSR = torch.cat([state["memory"], hidden_BTH[..., : self.config.memory_width]], dim=1)
         # No step here reads the last hidden state.
         states_BKR = functional.pad(memory_BSR[:, :-1], (0, 0, slots - before, 0))
         absent_Tn = windows.mask_absent_slots(tokens_BT.shape[1], slots, before - 1, hidden_BTH.device)

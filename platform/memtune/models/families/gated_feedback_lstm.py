@@ -80,7 +80,15 @@ class _Recurrence(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *operands: Any) -> tuple[Tensor, Tensor, Tensor]:
         first_TBA, upper_UAH, bias_UA, state_LCH, hidden_LBH, cell_LBH, mask_UTBH = operands
-        trace = _allocate_trace(first_TBA, state_LCH, hidden_LBH, cell_LBH)
+        (steps, batch, sums), (layers, given, width) = first_TBA.shape, state_LCH.shape
+        trace = _Trace(
+            sums_LTBA=first_TBA.new_empty(layers, steps, batch, sums),
+            given_LTBC=first_TBA.new_empty(layers, steps, batch, given),
+            hidden_LSBH=first_TBA.new_empty(layers, steps + 1, batch, width),
+            cell_LSBH=first_TBA.new_empty(layers, steps + 1, batch, width),
+        )
+        trace.sums_LTBA[0] = first_TBA
+        trace.hidden_LSBH[:, 0], trace.cell_LSBH[:, 0] = hidden_LBH, cell_LBH
         upper_UHA = upper_UAH.transpose(1, 2).contiguous()
         state_LHC = state_LCH.transpose(1, 2).contiguous()
         for step in range(len(first_TBA)):
@@ -103,20 +111,6 @@ class _Recurrence(torch.autograd.Function):
         upper_UAH, state_LCH, mask_UTBH, *trace = ctx.saved_tensors
         with torch.autocast(state_LCH.device.type, enabled=False):
             return (*_BackwardPass(upper_UAH, state_LCH, mask_UTBH, _Trace(*trace)).run(*gradients), None)
-
-
-def _allocate_trace(first_TBA: Tensor, state_LCH: Tensor, hidden_LBH: Tensor, cell_LBH: Tensor) -> _Trace:
-    (steps, batch, sums), (layers, given, width) = first_TBA.shape, state_LCH.shape
-    new = first_TBA.new_empty
-    trace = _Trace(
-        sums_LTBA=new(layers, steps, batch, sums),
-        given_LTBC=new(layers, steps, batch, given),
-        hidden_LSBH=new(layers, steps + 1, batch, width),
-        cell_LSBH=new(layers, steps + 1, batch, width),
-    )
-    trace.sums_LTBA[0] = first_TBA
-    trace.hidden_LSBH[:, 0], trace.cell_LSBH[:, 0] = hidden_LBH, cell_LBH
-    return trace
 
 
 def _slice_signals(given_LBC: Tensor, layer: int, width: int) -> Tensor:
