@@ -16,10 +16,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch.utils.hooks import RemovableHandle
@@ -42,6 +43,12 @@ SORTING_POOL_BATCHES = 64
 
 EVALUATION_BATCH_WORDS = 4096
 """Largest number of words in an evaluation batch, padding included."""
+
+ClassifierLayers = Annotated[int, Field(ge=0, json_schema_extra={"unit": "layers"})]
+PretrainedVectors = Annotated[
+    bool,
+    Field(description="Whether the corpus' pretrained vectors initialise the embeddings, if it has any"),
+]
 
 
 @dataclass(frozen=True)

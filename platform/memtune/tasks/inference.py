@@ -27,18 +27,13 @@ class InferenceConfig(classification.ClassificationConfig, PairReadingConfig):
     """Classify pairs of sentences as entailment, neutral or contradiction."""
 
     kind: Literal["inference"] = "inference"
-    classifier_layers: int = Field(
-        2,
-        ge=0,
-        description="Number of ReLU layers before the linear output layer: 3 d^2 of the published sizes",
-        json_schema_extra={"unit": "layers"},
+    classifier_layers: classification.ClassifierLayers = Field(
+        2, description="Number of ReLU layers before the linear output layer: 3 d^2 of the published sizes"
     )
     dropout: float = Field(
         0.2, ge=0, lt=1, description="Dropout of the classifier; Cheng et al. searched from 0.1 to 0.4"
     )
-    pretrained_vectors: bool = Field(
-        True, description="Whether the corpus' pretrained vectors initialise the embeddings, if it has any"
-    )
+    pretrained_vectors: classification.PretrainedVectors = True
     first_epoch_scale: float = Field(
         0.0,
         ge=0,

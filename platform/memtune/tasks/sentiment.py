@@ -38,16 +38,11 @@ class SentimentConfig(classification.ClassificationConfig):
         description='Labels used in training: "root", those of whole sentences, or "all", also those of '
         "phrases; evaluation uses whole sentences",
     )
-    classifier_layers: int = Field(
-        2,
-        ge=0,
-        description="Number of ReLU layers before the linear output layer",
-        json_schema_extra={"unit": "layers"},
+    classifier_layers: classification.ClassifierLayers = Field(
+        2, description="Number of ReLU layers before the linear output layer"
     )
     dropout: float = Field(0.5, ge=0, lt=1, description="Dropout of the classifier (section 5.2)")
-    pretrained_vectors: bool = Field(
-        True, description="Whether the corpus' pretrained vectors initialise the embeddings, if it has any"
-    )
+    pretrained_vectors: classification.PretrainedVectors = True
     first_epoch_scale: float = Field(
         0.35,
         ge=0,
