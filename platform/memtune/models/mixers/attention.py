@@ -131,7 +131,11 @@ class Attention(MappedMixer):
         query_BHTK, keys_BHSK = heads["query"], read["keys"].transpose(1, 2)
         scores = self._compute_bias(query_BHTK.shape[2], read)
         if self.config.positions == "rotary":
-            query_BHTK, keys_BHSK = rotate_by_position(query_BHTK, keys_BHSK)
+            # The last word has the same position as a query and as a key.
+            position_S = torch.arange(keys_BHSK.shape[2], device=keys_BHSK.device, dtype=keys_BHSK.dtype)
+            angles_SP = position_S.unsqueeze(1) * list_speeds(keys_BHSK.shape[3], keys_BHSK)
+            query_BHTK = rotate(query_BHTK, angles_SP[-query_BHTK.shape[2] :])
+            keys_BHSK = rotate(keys_BHSK, angles_SP)
         if self.config.positions == "path":
             term_BHTS, after_BHSK = reflect(query_BHTK, keys_BHSK, heads["direction"], heads["strength"])
             read["keys"] = after_BHSK.transpose(1, 2)
@@ -182,10 +186,3 @@ def reflect(
     seen_BHTT = (query_BHTK @ unit_BHTK.transpose(2, 3)).tril()
     after_BHSK = keys_BHSK - taken_BHTS.transpose(2, 3) @ unit_BHTK
     return -(seen_BHTT @ taken_BHTS) * query_BHTK.shape[3] ** -0.5, after_BHSK
-
-
-def rotate_by_position(query_BHTK: Tensor, keys_BHSK: Tensor) -> tuple[Tensor, Tensor]:
-    """Queries and keys turned by their positions; the last word of each has the same one."""
-    position_S = torch.arange(keys_BHSK.shape[2], device=keys_BHSK.device, dtype=keys_BHSK.dtype)
-    angles_SP = position_S.unsqueeze(1) * list_speeds(keys_BHSK.shape[3], keys_BHSK)
-    return rotate(query_BHTK, angles_SP[-query_BHTK.shape[2] :]), rotate(keys_BHSK, angles_SP)
