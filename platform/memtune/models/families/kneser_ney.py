@@ -105,7 +105,10 @@ def estimate_kneser_ney(
     text = _insert_start_signs(tokens, starts, vocabulary_size)
     history = _iterate_shifted_words(text, order, vocabulary_size)
     number_T = next(history)
-    counts = _count_unigrams(number_T, vocabulary_size)
+    words = np.arange(vocabulary_size + 1)  # absent words too
+    seen = np.bincount(number_T, minlength=len(words))
+    seen[vocabulary_size] = 0  # the start sign
+    counts = NgramCounts(words, seen, np.zeros_like(words), 1, words == vocabulary_size)
     for word_T in history:
         longer, number_T = _extend_ngrams(word_T, number_T, len(counts.keys), vocabulary_size)
         preceded = np.bincount(longer.keys % len(counts.keys), minlength=len(counts.keys))
@@ -154,14 +157,6 @@ class NgramCounts:
     context_indices: Integers
     context_count: int
     is_initial: npt.NDArray[np.bool_]
-
-
-def _count_unigrams(text: Integers, vocabulary_size: int) -> NgramCounts:
-    """Counts of every word of the vocabulary, also of absent words; the start sign has count 0."""
-    keys = np.arange(vocabulary_size + 1)
-    seen = np.bincount(text, minlength=len(keys))
-    seen[vocabulary_size] = 0
-    return NgramCounts(keys, seen, np.zeros_like(keys), 1, keys == vocabulary_size)
 
 
 def _extend_ngrams(
