@@ -39,8 +39,7 @@ def test_a_stack_that_copies_contributes_the_norm_of_what_it_copied(model: Train
     network: Any = model.network
     words = [step.word for step in use.steps]
     words_BT = torch.tensor([[model.corpus.vocabulary.get_id(word) for word in words]])
-    state = network.initial_state(1)
-    hidden_BTH = network.lstm(network.embedding(words_BT), state["hidden"], state["cell"])[0]
+    hidden_BTH = network.lstm(network.embedding(words_BT), network.initial_state(1))[0]
     top_H = torch.zeros(3, dtype=torch.float64)
     for step, word in enumerate(words):
         top_H = hidden_BTH[0, step] if word in PUSHED else top_H
