@@ -355,11 +355,13 @@ class NeuralLanguageModel(LanguageModel):
         """Summed nats of the targets where the mask is true; the output layer, the largest cost, reads no
         other rows. `contexts` are those of `collect_contexts`.
         """
-        rows = {"hidden_NH": hidden_BTH, "targets_N": targets_BT, **contexts}
-        rows = {name: values.flatten(0, 1) for name, values in rows.items()}
+        rows = [values.flatten(0, 1) for values in (hidden_BTH, targets_BT, *contexts.values())]
         if mask_BT is not None:
-            rows = {name: values[mask_BT.flatten()] for name, values in rows.items()}
-        return self.output.negative_log_likelihood(**rows)
+            rows = [values[mask_BT.flatten()] for values in rows]
+        hidden_NH, targets_N, *read = rows
+        return self.output.negative_log_likelihood(
+            hidden_NH, targets_N, **dict(zip(contexts, read, strict=True))
+        )
 
     @override
     def wrap_body(self, wrap: Callable[["NeuralLanguageModel"], Encode]) -> None:
@@ -390,12 +392,7 @@ class WindowLanguageModel(NeuralLanguageModel):
     Carried state: words (B, at most `max_history_words`).
     """
 
-    def __init__(
-        self, config: NeuralLanguageModelConfig, vocabulary_size: int, max_history_words: int
-    ) -> None:
-        super().__init__()
-        self.config, self.vocabulary_size = config, vocabulary_size
-        self.max_history_words = max_history_words
+    max_history_words: int
 
     @override
     def initial_state(self, batch_size: int) -> RecurrentState:

@@ -85,7 +85,10 @@ class FeedForwardLanguageModel(WindowLanguageModel):
     config: FeedForwardConfig
 
     def __init__(self, config: FeedForwardConfig, vocabulary_size: int) -> None:
-        super().__init__(config, vocabulary_size, config.order - 2)
+        super().__init__()
+        self.config = config
+        self.vocabulary_size = vocabulary_size
+        self.max_history_words = config.order - 2
         self.embedding = nn.Embedding(vocabulary_size, config.features_per_word)
         self.hidden = nn.Linear(config.feature_count, config.width)
         self.output = config.output.build(config.output_width, vocabulary_size)

@@ -91,7 +91,10 @@ class MemoryNetworkLanguageModel(WindowLanguageModel):
     softmax: Tensor
 
     def __init__(self, config: MemoryNetworkConfig, vocabulary_size: int) -> None:
-        super().__init__(config, vocabulary_size, config.memory_size - 1)
+        super().__init__()
+        self.config = config
+        self.vocabulary_size = vocabulary_size
+        self.max_history_words = config.memory_size - 1
         width, slots = config.width, config.memory_size
         self.input_table = nn.Embedding(vocabulary_size, width)
         self.output_table = nn.Embedding(vocabulary_size, width)

@@ -112,7 +112,10 @@ class ResidualMemoryLanguageModel(WindowLanguageModel):
     config: ResidualMemoryConfig
 
     def __init__(self, config: ResidualMemoryConfig, vocabulary_size: int) -> None:
-        super().__init__(config, vocabulary_size, config.context_words - 1)
+        super().__init__()
+        self.config = config
+        self.vocabulary_size = vocabulary_size
+        self.max_history_words = config.context_words - 1
         width = config.width
         self.embedding = nn.Embedding(vocabulary_size, width)
         shared_HH = nn.Parameter(torch.empty(width, width)) if config.past == "shared" else None
