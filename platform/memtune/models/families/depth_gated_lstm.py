@@ -69,8 +69,15 @@ class _Recurrence(torch.autograd.Function):
     """The steps of the layer; row 0 of the hidden and cell buffers is the state before the first step."""
 
     @staticmethod
-    def forward(ctx: Any, *operands: Any) -> tuple[Tensor, Tensor]:
-        gates_TBG, recurrent_FH, hidden_BH, cell_BH, lower_TBH, cell_weight = operands
+    def forward(
+        ctx: Any,
+        gates_TBG: Tensor,
+        recurrent_FH: Tensor,
+        hidden_BH: Tensor,
+        cell_BH: Tensor,
+        lower_TBH: Tensor | None,
+        cell_weight: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:
         steps, (_, width) = len(gates_TBG), recurrent_FH.shape
         gates_TBG = gates_TBG.clone(memory_format=torch.contiguous_format)
         hidden_SBH, cell_SBH = hidden_BH.new_empty(2, steps + 1, *hidden_BH.shape).unbind()

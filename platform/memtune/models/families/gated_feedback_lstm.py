@@ -78,8 +78,16 @@ class _Recurrence(torch.autograd.Function):
     """Forward runs over steps from the first and layers from the bottom; backward runs in reverse order."""
 
     @staticmethod
-    def forward(ctx: Any, *operands: Any) -> tuple[Tensor, Tensor, Tensor]:
-        first_TBA, upper_UAH, bias_UA, state_LCH, hidden_LBH, cell_LBH, mask_UTBH = operands
+    def forward(
+        ctx: Any,
+        first_TBA: Tensor,
+        upper_UAH: Tensor,
+        bias_UA: Tensor,
+        state_LCH: Tensor,
+        hidden_LBH: Tensor,
+        cell_LBH: Tensor,
+        mask_UTBH: Tensor | None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
         (steps, batch, sums), (layers, given, width) = first_TBA.shape, state_LCH.shape
         trace = _Trace(
             sums_LTBA=first_TBA.new_empty(layers, steps, batch, sums),

@@ -64,8 +64,15 @@ class _StatesByLevel(torch.autograd.Function):
     """A backward pass by hand: with few rows per level, autograd's bookkeeping costs more than the sums."""
 
     @staticmethod
-    def forward(ctx: Any, *operands: Any) -> Tensor:
-        inputs_NH, recurrent_HH, before_AH, parents_N, bounds, branching = operands
+    def forward(
+        ctx: Any,
+        inputs_NH: Tensor,
+        recurrent_HH: Tensor,
+        before_AH: Tensor,
+        parents_N: Tensor,
+        bounds: tuple[int, ...],
+        branching: tuple[int, ...],
+    ) -> Tensor:
         with torch.autocast(inputs_NH.device.type, enabled=False):
             states_NH = torch.cat([before_AH, inputs_NH])
             for level, (first, stop) in enumerate(pairwise(bounds[1:])):

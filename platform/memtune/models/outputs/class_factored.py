@@ -144,8 +144,17 @@ class _LossWithinClasses(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, *operands: Any) -> tuple[Tensor, Tensor]:
-        hidden_NH, weight_VH, bias_V, table_S, targets_N, weights_N, rows, entries_OE = operands
+    def forward(
+        ctx: Any,
+        hidden_NH: Tensor,
+        weight_VH: Tensor,
+        bias_V: Tensor,
+        table_S: Tensor | None,
+        targets_N: Tensor,
+        weights_N: Tensor,
+        rows: _RowsByClass,
+        entries_OE: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:
         product_type = find_product_type(hidden_NH)
         with torch.autocast(hidden_NH.device.type, enabled=False):
             hidden_NH = hidden_NH[rows.order_N].to(product_type)

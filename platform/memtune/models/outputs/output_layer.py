@@ -169,8 +169,17 @@ class _ChunkedLoss(torch.autograd.Function):
     """Forward computes the loss and all gradients; backward only scales the gradients."""
 
     @staticmethod
-    def forward(ctx: Any, *operands: Any) -> tuple[Tensor, Tensor]:
-        hidden_NH, weight_VH, bias_V, table_S, targets_N, weights_N, rows, starts_NO = operands
+    def forward(
+        ctx: Any,
+        hidden_NH: Tensor,
+        weight_VH: Tensor,
+        bias_V: Tensor,
+        table_S: Tensor | None,
+        targets_N: Tensor,
+        weights_N: Tensor,
+        rows: int,
+        starts_NO: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:
         product_type = find_product_type(hidden_NH)
         with torch.autocast(hidden_NH.device.type, enabled=False):
             leaves = hidden_NH, weight_VH, bias_V, table_S
