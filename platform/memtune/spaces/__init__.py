@@ -1,14 +1,20 @@
 """Search spaces: the configurations that a study may sample, as TOML trees.
 
 A space file mirrors the configuration that it samples: a table is a table of the configuration, a plain
-value is a constant, and a parameter is an inline table of one kind, which docs/studies.md lists::
+value is a constant, and a parameter is an inline table of one kind::
 
     question = "Does a memory beat a layer?"          # optional research question; not part of the tree
 
     [model]
     family = "recurrent_memory"                       # a constant
-    memory_size = { int = [1, 20] }                   # both ends included
-    width = { fit_parameters = 2_000_000 }            # an integer solved for a number of parameters
+    memory_size = { int = [1, 20] }                   # both ends included; optional: step = 2 or log = true
+    temporal = { choice = [true, false] }             # texts, numbers or true/false
+    layers = { int = [1, 4], prior = 2, confidence = "high" }   # believed to be good: docs/samplers.md
+    width = { fit_parameters = 2_000_000 }            # an integer solved for a number of parameters;
+                                                      # or fit_multiply_adds (per token), or fit_state
+
+    [training]
+    clip_norm = { float = [1.0, 10.0], log = true }   # or step = 0.5
 
     [training.optimiser]                              # a branch: `kind` holds the chosen sub-table,
     one_of = "kind"                                   # and only its parameters are sampled

@@ -74,7 +74,10 @@ def evaluate_with_cache(
     cache: ContinuousCache,
     device: str | torch.device = "cpu",
 ) -> Metrics:
-    """The metrics of a split under a cache. Raises ConfigurationError for a model without hidden states."""
+    """The metrics of a split under a cache, every predicted token counted once; the model is on `device`.
+
+    Raises ConfigurationError for a model without hidden states.
+    """
     plan = protocol.require_text("a cache").text_plan(corpus[split])
     grid = CacheGrid(size=cache.size, flatnesses=(cache.flatness,), weights=(cache.weight,))
     ((loss,),) = _compute_losses(model, plan, grid, device)

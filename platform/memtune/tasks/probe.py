@@ -72,7 +72,9 @@ class ProbeConfig(classification.ClassificationConfig):
         return ProbeTask(corpus, protocol.batch_size)
 
     def _check_state(self, corpus: str) -> None:
-        """Raise ConfigurationError for rows that, read word by word, would ask for the word just read."""
+        """Raise ConfigurationError where drawn rows that are read from the last state would be read word by
+        word: they ask for the word just read.
+        """
         if not corpus.startswith(PREFIX) or self.reads_last_state:
             return
         with suppress(CorpusError):  # the name is of another text of a user

@@ -166,7 +166,9 @@ GateWeights = Literal["diagonal", "full"]
 
 
 class DepthGatedLSTMConfig(NarrowEmbeddingsConfig):
-    """The defaults are the dLSTM of Cheng et al. (2016), table 1, with embeddings as wide as the layers."""
+    """A depth-gated LSTM language model; the defaults are the dLSTM of Cheng et al. (2016), table 1, with
+    embeddings as wide as the layers.
+    """
 
     family: Literal["depth_gated_lstm"] = "depth_gated_lstm"
     width: int = Field(300, ge=1, description="Width of every layer (Cheng, section 5.1)")

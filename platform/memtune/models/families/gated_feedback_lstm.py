@@ -212,7 +212,9 @@ class _BackwardPass:
 
 
 class GatedFeedbackLSTMConfig(NarrowEmbeddingsConfig):
-    """The defaults are the gLSTM of Cheng et al. (2016), table 1, with embeddings as wide as the layers."""
+    """A gated-feedback LSTM language model; the defaults are the gLSTM of Cheng et al. (2016), table 1, but
+    for embeddings as wide as the layers.
+    """
 
     family: Literal["gated_feedback_lstm"] = "gated_feedback_lstm"
     width: int = Field(300, ge=1, description="Width of every layer (Cheng, section 5.1)")

@@ -32,7 +32,9 @@ MEAN_SLOTS_PER_WORD = 11
 
 
 class LSTMNConfig(NarrowEmbeddingsConfig):
-    """The defaults are the one-layer model of Cheng et al. (2016), table 1, with embeddings of its width."""
+    """An LSTMN language model; the defaults are the one-layer model of Cheng et al. (2016), table 1, with
+    embeddings as wide as the layer.
+    """
 
     family: Literal["lstmn"] = "lstmn"
     memory_traces: ClassVar[tuple[MemoryTrace, ...]] = ("attention",)

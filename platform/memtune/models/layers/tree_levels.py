@@ -53,7 +53,10 @@ def run_tree_levels(
     bounds: Sequence[int],
     branching: Sequence[int],
 ) -> Tensor:
-    """The states s of all nodes below level 0, (N - A, H), from their inputs x and the states of level 0."""
+    """The states s of all nodes below level 0, (N - A, H), from their inputs x.
+
+    `before_AH` are the states of level 0.
+    """
     states_NH: Tensor = _StatesByLevel.apply(  # type: ignore[no-untyped-call]
         inputs_NH, recurrent_HH, before_AH, parents_N, tuple(bounds), tuple(branching)
     )
@@ -108,7 +111,8 @@ class _StatesByLevel(torch.autograd.Function):
 def compute_label_features(trees: Trees, count: int, decay: float, dtype: torch.dtype) -> Tensor:
     """features_ND of the labels on the path to each node below level 0.
 
-    The label of a node's own edge has the value 1, any other label `decay` times its value at the parent.
+    The label of a node's own edge has the value 1; every other label has `decay` times its value at the
+    parent.
     """
     # Nodes without a label write to column `count`, which the last line drops.
     labels_N = torch.where(trees.labels_N < 0, count, trees.labels_N)

@@ -82,7 +82,9 @@ class AttentionConfig(MappedMixerConfig):
 
     @override
     def state_size(self, width: int) -> int:
-        """Keys, values and forget gates of the words before; without a window, of a mean sentence."""
+        """Keys, values and forget gates of the words before the present one; without a window, of a
+        sentence.
+        """
         heads, values = self.output_shape(width)
         words = MEAN_WORDS if self.window is None else self.window - 1
         return words * heads * (2 * values + self.forget_gate)

@@ -247,7 +247,9 @@ class MatrixMemory(MappedMixer):
                 bias.copy_(self._spread_biases(name, len(bias)))
 
     def _spread_biases(self, name: str, count: int) -> Tensor:
-        """Initial biases of a map; inputs of zero give memories from the shortest to the longest."""
+        """Initial biases of a map; with inputs of zero they give memories from the shortest to the
+        longest.
+        """
         per_head = self.heads if count == self.heads else self.key_width
         rates = torch.logspace(-math.log10(SHORTEST_MEMORY), -math.log10(LONGEST_MEMORY), per_head)
         by_name = {"decay": self.config.decay_map, "step": "softplus"}

@@ -163,7 +163,9 @@ def _cut_into_chunks(values_BHNX: Tensor, words: int, chunks: int) -> Tensor:
 def _multiply(
     left: Tensor, right: Tensor, left_sums: Tensor | None, right_sums: Tensor | None, kept_XY: Tensor
 ) -> Tensor:
-    """sum_c left_xc right_yc exp(left_sums_xc - right_sums_yc) where kept, else 0; left (B, H, C, X, K)."""
+    """sum_c left_xc right_yc exp(left_sums_xc - right_sums_yc) where kept, else 0, of (B, H, C, X or Y,
+    K).
+    """
     if left_sums is None or right_sums is None:
         return (left @ right.transpose(3, 4)).masked_fill(~kept_XY, 0.0)
     # The mask comes before the exponential: the differences that it drops are positive and may overflow.
