@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from threading import Event, Thread
@@ -101,12 +101,12 @@ class ClusterStudy:
 
 
 class CheckpointLog:
-    """Every checkpoint of a study's trials, by its writer."""
+    """Every checkpoint of a study's trials."""
 
     def __init__(self, folder: Path) -> None:
         """Watch the indices of trials below `folder` in a thread."""
-        self.seen: dict[str, dict[str, list[int]]] = {}
-        """Tokens of each checkpoint by the trial's identity and the writer, in order of appearance."""
+        self.seen: dict[str, dict[str, int]] = {}
+        """Tokens of each checkpoint by the trial's identity and the checkpoint's name."""
         self._folder, self._ended = folder, Event()
         self._thread = Thread(target=self._watch)
         self._thread.start()
@@ -118,7 +118,7 @@ class CheckpointLog:
 
     def find_newest(self) -> dict[str, int]:
         """The tokens of the newest checkpoint of each trial."""
-        return {identity: max(map(max, by.values())) for identity, by in list(self.seen.items())}
+        return {identity: max([*found.values()]) for identity, found in [*self.seen.items()]}
 
     def _watch(self) -> None:
         while not self._ended.wait(0.05):
@@ -127,11 +127,15 @@ class CheckpointLog:
                     self._record(index.parent.name, json.loads(index.read_text()))
 
     def _record(self, identity: str, names: list[str]) -> None:
-        for name in sorted(names):
-            tokens, _, writer = name.partition("-")
-            found = self.seen.setdefault(identity, {}).setdefault(writer, [])
-            if int(tokens) not in found:
-                found.append(int(tokens))
+        for name in names:
+            self.seen.setdefault(identity, {})[name] = int(name.partition("-")[0])
+
+    def list_new(self, known: Mapping[str, Collection[str]]) -> dict[str, list[int]]:
+        """The tokens of the checkpoints that are not `known`, by the trial's identity."""
+        return {
+            identity: [tokens for name, tokens in [*found.items()] if name not in known.get(identity, ())]
+            for identity, found in [*self.seen.items()]
+        }
 
 
 @pytest.fixture(scope="module")
@@ -147,11 +151,9 @@ def test_trials_of_a_disconnected_host_resume_elsewhere_and_the_host_is_used_aga
 ) -> None:
     head, worker = cluster_study.cluster.head, cluster_study.cluster.workers[0]
     poll_until(lambda: cluster_study.is_training_on(head, worker), "a trial on each host", TIMEOUT_SECONDS)
-    lines, before, processes = (
-        len(cluster_study.job.lines),
-        cluster_study.checkpoints.find_newest(),
-        worker.find_processes(TRIAL_PROCESS_TITLE),
-    )
+    lines, before = len(cluster_study.job.lines), cluster_study.checkpoints.find_newest()
+    known = {identity: {*found} for identity, found in [*cluster_study.checkpoints.seen.items()]}
+    processes = worker.find_processes(TRIAL_PROCESS_TITLE)
     worker.disconnect()
     lost = poll_until(
         lambda: cluster_study.find_trials("waiting", lines), "the notice of the lost host", TIMEOUT_SECONDS
@@ -169,11 +171,10 @@ def test_trials_of_a_disconnected_host_resume_elsewhere_and_the_host_is_used_aga
         TIMEOUT_SECONDS,
     )
 
-    moved = {identity: by for identity, by in cluster_study.checkpoints.seen.items() if len(by) > 1}
-    assert moved
-    for identity, by in moved.items():
-        first, second, *_ = by.values()
-        assert min(second) > before.get(identity, min(first)), (
+    later = cluster_study.checkpoints.list_new(known)
+    assert any(later.values())
+    for identity, tokens in later.items():
+        assert all(each > before.get(identity, 0) for each in tokens), (
             "tokens before the last checkpoint were trained again"
         )
     note = (
@@ -193,7 +194,7 @@ def test_a_study_resumes_after_the_head_loses_power_and_is_launched_again(
     )
     cluster.head.kill()
     before, newest = read_outcomes(cluster_study.file, cluster.settings), checkpoints.find_newest()
-    known = {identity: set(by) for identity, by in checkpoints.seen.items()}
+    known = {identity: {*found} for identity, found in checkpoints.seen.items()}
     cluster.head.start()
     cluster.run("ray", "up", "--yes", CLUSTER_FILE)
     cluster.run("memtune", "cluster", "up", CLUSTER_FILE, "--yes")
@@ -212,14 +213,14 @@ def test_a_study_resumes_after_the_head_loses_power_and_is_launched_again(
     assert {(row.state, row.tokens) for row in rows} == {(TrialState.COMPLETE, max(after[0].curve))}
     open_trials = [outcome.identity for outcome in before if outcome.state is TrialState.RUNNING]
     assert len(open_trials) == 2
-    for identity, writers in known.items():
-        later = [tokens for writer, tokens in checkpoints.seen[identity].items() if writer not in writers]
+    later = checkpoints.list_new(known)
+    for identity in known:
         if identity in open_trials:
-            assert all(min(tokens) > newest[identity] for tokens in later), (
+            assert all(each > newest[identity] for each in later[identity]), (
                 "tokens before the newest checkpoint were trained again"
             )
         else:
-            assert later == [], "an ended trial was trained again"
+            assert later[identity] == [], "an ended trial was trained again"
     note = "the head killed while both hosts trained, the cluster launched again, the study resumed: "
     record_fault(
         "head lost", 1, 0, f"{note}its {len(open_trials)} open trials continued from their newest checkpoints"
