@@ -17,7 +17,7 @@ from memtune.gc_pause import pause_gc
 from memtune.storage.local_files import write_whole
 
 if TYPE_CHECKING:
-    from memtune.experiments.published_tables import PublishedRow
+    from memtune.experiments.published_tables import PublishedRow, PublishedTable, ScaleName
     from memtune.experiments.single_trial import TrainResult
     from memtune.experiments.table_run import ReproducedRow, RowHooks
     from memtune.reports.live.watched_calls import LineDisplay
@@ -276,19 +276,48 @@ def reproduce(
     Example: memtune reproduce tran2016 --table ptb --scale cpu --out tran2016.md
     """
     with pause_gc():
-        from memtune.experiments.published_tables import load_paper, select_rows, select_tables
-        from memtune.experiments.table_run import CoreHours, RowState, reproduce_table
+        from memtune.experiments.table_run import RowState
         from memtune.reports.experiment_views import format_reproduction_page, make_reproduction_table
-        from memtune.reports.live.watched_calls import LineDisplay
-        from memtune.settings import Settings
 
     _set_threads(threads)
     options = _format_options(row or [], scale, corpus, threads, device)
-    tables = select_tables(load_paper(paper), table)
-    chosen = select_rows(tables, row or [])
-    core_hours = CoreHours(inf if max_core_hours is None else max_core_hours)
     rows: list[ReproducedRow] = []
     pages: list[str] = []
+    for one, found in _train_tables(paper, table, row or [], scale, corpus, max_core_hours, device):
+        rows += found
+        command = f"memtune reproduce {shlex.join([paper, '--table', one.name])} {options}"
+        pages.append(format_reproduction_page(one, found, scale, command))
+        if not json:
+            out.print(make_reproduction_table(one, found, scale))
+    if json:
+        out.print_json(data=rows)
+    if write_to is not None:
+        write_whole(write_to, "\n".join(pages).encode())
+    if any(row.state is RowState.FAILED for row in rows):
+        raise typer.Exit(1)
+
+
+def _train_tables(
+    paper: str,
+    table: str | None,
+    rows: Sequence[str],
+    scale: "ScaleName",
+    corpus: str | None,
+    max_core_hours: float | None,
+    device: str,
+) -> "Iterator[tuple[PublishedTable, list[ReproducedRow]]]":
+    """Train the chosen rows of a paper, table by table, and show their progress on the standard error.
+
+    Warns at the end of tables whose corpus is missing. Raises CorpusError where all are missing.
+    """
+    from memtune.experiments.published_tables import load_paper, select_rows, select_tables
+    from memtune.experiments.table_run import CoreHours, reproduce_table
+    from memtune.reports.live.watched_calls import LineDisplay
+    from memtune.settings import Settings
+
+    tables = select_tables(load_paper(paper), table)
+    chosen = select_rows(tables, rows)
+    core_hours = CoreHours(inf if max_core_hours is None else max_core_hours)
     missing: list[CorpusError] = []
     for one in tables:
         try:
@@ -306,22 +335,12 @@ def reproduce(
                 )
         except CorpusError as error:
             missing.append(error)
-            continue
-        rows += found
-        command = f"memtune reproduce {shlex.join([paper, '--table', one.name])} {options}"
-        pages.append(format_reproduction_page(one, found, scale, command))
-        if not json:
-            out.print(make_reproduction_table(one, found, scale))
+        else:
+            yield one, found
     if len(missing) == len(tables):
         raise missing[0]
     for problem in missing:
         warn(f"not run: {problem}")
-    if json:
-        out.print_json(data=rows)
-    if write_to is not None:
-        write_whole(write_to, "\n".join(pages).encode())
-    if any(row.state is RowState.FAILED for row in rows):
-        raise typer.Exit(1)
 
 
 def _show_rows(display: "LineDisplay") -> "RowHooks":
