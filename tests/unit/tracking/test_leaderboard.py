@@ -96,6 +96,14 @@ def test_reports_that_are_sent_again_leave_the_best_validation_of_each_step(reco
     assert [(m.step, m.value) for m in history] == [(100, 300.0), (200, 200.0), (300, 200.0)]
 
 
+def test_a_second_run_of_a_trial_without_reports_has_no_row(recorded, client):
+    """A driver that was stopped while it created a run, and lost its study, creates it when it continues."""
+    rows = read_leaderboard(recorded, "ptb")
+    kept = client.get_run(rows[0].run_id)
+    client.create_run(kept.info.experiment_id, tags=kept.data.tags)
+    assert read_leaderboard(recorded, "ptb") == rows
+
+
 def test_trials_by_accuracy_are_ranked_highest_first(tracking_uri):
     tags = {"family": "lstm", "protocol": "sentence, sentiment", "objective": "accuracy"}
     with Recorder(tracking_uri, "sst") as recorder:

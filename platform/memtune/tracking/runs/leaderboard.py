@@ -106,7 +106,8 @@ def read_leaderboard(tracking_uri: str, corpus: str) -> list[LeaderboardRow]:
     """The trials recorded for a corpus, best first; trials without a figure come last.
 
     Figures compare only under one label and corpus digest; the rows have both. Runs with tags or parameters
-    that memtune does not write are skipped with a warning.
+    that memtune does not write are skipped with a warning. Of two runs of a trial, the longer one counts: a
+    driver that lost its study while it created a run leaves one without reports.
     """
     with open_store(tracking_uri) as client:
         runs = run_store.find_corpus_runs(client, corpus, {run_tags.ROLE: "trial"})
@@ -117,7 +118,9 @@ def read_leaderboard(tracking_uri: str, corpus: str) -> list[LeaderboardRow]:
             except (LookupError, TypeError, ValueError) as error:
                 name, reason = run.info.run_id, str(error).partition("\n")[0]
                 log.warning("run %s is skipped: memtune does not write such records: %s", name, reason)
-    return sorted(rows, key=lambda row: (row.cost, row.name))
+    by_length = sorted(rows, key=lambda row: row.tokens)
+    trials = {(row.study, row.trial): row for row in by_length}
+    return sorted(trials.values(), key=lambda row: (row.cost, row.name))
 
 
 def _build_row(client: "MlflowClient", run: "Run") -> LeaderboardRow:
