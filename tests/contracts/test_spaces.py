@@ -14,6 +14,7 @@ from memtune.models import (
     list_families,
     negative_log_likelihood,
 )
+from memtune.models.families.mixer_blocks import MixerBlocksConfig
 from memtune.spaces import (
     PinnedChooser,
     RandomChooser,
@@ -114,6 +115,12 @@ def test_samples_are_trials_that_differ(file):
     )
 
 
+def test_none_of_ten_thousand_configurations_of_all_families_is_refused():
+    space, chooser = load_complete_space(FILES[0].with_name("all_families.toml")), RandomChooser(1)
+    for _ in range(10_000):
+        parse(TrialConfig, space.sample(chooser, measure_size), "all_families")
+
+
 @every_space_of_networks
 def test_every_sampled_architecture_takes_a_training_step(file):
     """The loss is finite before and after a step with the sampled optimiser, and the step changes weights."""
@@ -132,6 +139,19 @@ def test_every_sampled_architecture_takes_a_training_step(file):
             torch.nn.utils.clip_grad_norm_(model.parameters(), require(training.clip_norm))
             optimiser.step()
         assert not torch.equal(before, weight), config
+
+
+def test_a_sampled_matrix_memory_stays_finite_over_a_long_text():
+    """Whatever the length of its keys, an erasure takes away what the memory has at a key, not more."""
+    tokens_BT = torch.randint(WORDS, (1, 129), generator=torch.Generator().manual_seed(0))
+    drawn = draw_samples(FILES[0].with_name("mixer_blocks.toml"))
+    models = [MixerBlocksConfig.model_validate(config.model.model_dump()) for config in drawn]
+    memories = [model for model in models if model.mixer.kind == "matrix_memory"]
+    assert len(memories) >= 10
+    for memory in memories:
+        model = build_model(memory.model_copy(update={"width": 64, "layers": 1}), WORDS, seed=0)
+        nats, _ = negative_log_likelihood(model, tokens_BT[:, :-1], tokens_BT[:, 1:])
+        assert nats.isfinite(), memory.mixer
 
 
 TARGETS: dict[SizeKind, int] = {"parameters": 20_000, "multiply_adds": 20_000, "state": 30_000}

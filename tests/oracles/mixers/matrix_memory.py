@@ -53,19 +53,20 @@ def _read_head(config, get: Get, inputs: list[Tensor], head: int) -> list[Tensor
         identity = torch.eye(K).double()
         for i, (k, v) in enumerate(zip(ks, vs, strict=True)):
             D = D if i == 0 else identity
+            m = k / (k @ k).clamp_min(1e-5)
             b: Any = take("strength", x, n)[i].sigmoid() if get("maps.strength.weight") is not None else None
             b = b * 2 if b is not None and config.negative_eigenvalues else b
             match config.erase:
                 case "none":
                     transition = D
                 case "delta":
-                    transition = (identity - b * torch.outer(k, k)) @ D
+                    transition = (identity - b * torch.outer(k, m)) @ D
                 case "closed_loop":
-                    p = vector(get, "loop")[head].sigmoid() * k
+                    p = vector(get, "loop")[head].sigmoid() * m
                     transition = (identity - b * torch.outer(k, p)) @ D
                 case "channel":
                     channels = take("erase", x, n)[i].sigmoid() * (2 if config.negative_eigenvalues else 1)
-                    transition = (identity - torch.outer(k, channels * k)) @ D
+                    transition = (identity - torch.outer(k, channels * m)) @ D
                 case "own_key":
                     a = take("erase", x, n)[i].sigmoid()
                     removal = unit(k * vector(get, "removal").chunk(config.heads)[head])

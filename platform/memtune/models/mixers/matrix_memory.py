@@ -5,7 +5,8 @@ Per head, with keys of K and values of V numbers, one word changes the memory S 
     S_t = (D_t - e_t r_t') S_{t-1} + k_t u_t'          o_t = S_t' q_t
 
 D_t decays, r_t is what is read to be erased, e_t where it is erased, k_t u_t' what is written. The fields
-choose each of them; published memories are points of this space, which have names of their own.
+choose each of them; published memories are points of this space, which have names of their own. p = k / |k|^2,
+which is k for unit keys: with keys of any length, an erasure at b = 1 leaves nothing of what S has at k.
 
 | field | value | equation |
 |---|---|---|
@@ -15,9 +16,9 @@ choose each of them; published memories are points of this space, which have nam
 | | sigmoid | g = log sigmoid(x) * decay_power (GLA, 2312.06635; mLSTM, 2405.04517) |
 | | bounded | g = -exp(-1/2) sigmoid(x) (RWKV-7, 2503.14456) |
 | | product | g = -softplus(x) dt (Mamba-3, 2603.15569) |
-| erase | delta | e = k, r = b D k (DeltaNet, 2406.06484; Gated DeltaNet, 2412.06464) |
-| | closed_loop | e = k, r = b D sigmoid(c) k with a number c per head (Comba, 2506.02475) |
-| | channel | e = k, r = D (b * k) with a vector b (Gated DeltaNet-2, 2605.22791) |
+| erase | delta | e = k, r = b D p (DeltaNet, 2406.06484; Gated DeltaNet, 2412.06464) |
+| | closed_loop | e = k, r = b D sigmoid(c) p with a number c per head (Comba, 2506.02475) |
+| | channel | e = k, r = D (b * p) with a vector b (Gated DeltaNet-2, 2605.22791) |
 | | own_key | e = a * n, r = n with a vector a, n the unit vector of s * k; k (1 + (a - 1) m) for k (RWKV-7) |
 | write | plain, scaled | u = v, or u = b v |
 | | channel | u = w * v with a vector w (Gated DeltaNet-2) |
@@ -428,9 +429,12 @@ class MatrixMemory(MappedMixer):
             case "own_key":
                 return self._erase_own_key(text, keys_BHTnK, written_BHTnV)
             case "channel":
-                erased = self._compute_strength(text.mapped["erase"]) * keys_BHTnK
+                strength = self._compute_strength(text.mapped["erase"])
             case _:
-                erased = text.strength * keys_BHTnK
+                strength = text.strength
+        erased = strength * keys_BHTnK
+        if self.config.keys != "unit":
+            erased = erased / keys_BHTnK.square().sum(4, keepdim=True).clamp_min(NORM_EPSILON)
         if self.config.erase == "closed_loop":
             erased = erased * self.view_heads("loop").sigmoid()
         return keys_BHTnK, written_BHTnV, scale_first_step(erased, text.decay)
