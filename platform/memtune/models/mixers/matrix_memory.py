@@ -5,8 +5,9 @@ Per head, with keys of K and values of V numbers, one word changes the memory S 
     S_t = (D_t - e_t r_t') S_{t-1} + k_t u_t'          o_t = S_t' q_t
 
 D_t decays, r_t is what is read to be erased, e_t where it is erased, k_t u_t' what is written. The fields
-choose each of them; published memories are points of this space, which have names of their own. p = k / |k|^2,
-which is k for unit keys: with keys of any length, an erasure at b = 1 leaves nothing of what S has at k.
+choose each of them; published memories are points of this space, which have names of their own.
+p = k / |k|^2, which is k for unit keys: with keys of any length, an erasure at b = 1 leaves nothing of what S
+has at k.
 
 | field | value | equation |
 |---|---|---|
