@@ -115,6 +115,7 @@ def resolve_study(path: Path | None, study: Study, settings: Settings) -> Resolv
             f'{name_place(path)}: compare = "{study.compare}" is a range of more than {MAX_ALTERNATIVES} '
             "values; name those to compare with choice, or compare another field"
         )
+    _check_comparable(name_place(path), resolved)
     _check_objectives_vary(name_place(path), resolved, families)
     _check_reports(name_place(path), resolved)
     _check_database(name_place(path), resolved)
@@ -126,6 +127,24 @@ def resolve_study(path: Path | None, study: Study, settings: Settings) -> Resolv
     if problem := resolved.early_stopping.get_problem(resolved.trial_tokens):
         raise StudyError(f"{name_place(path)}: {problem}")
     return resolved
+
+
+def _check_comparable(file: str, resolved: ResolvedStudy) -> None:
+    """Raise StudyError where the figures of two trials would not compare."""
+    fields = resolved.searched_fields
+    for field in ("training.tokens", "training.epochs", "training.report_every"):
+        if field in fields:
+            raise StudyError(
+                f"{locate_field(file, field)}: {field} is a parameter, but trials of one study are compared "
+                "after the same tokens; give one number"
+            )
+    if any(field.startswith(("protocol.", "task.")) for field in fields):
+        labels = sorted({sample.label for sample in resolved.draw(range(BUDGET_SAMPLES))})
+        if len(labels) > 1:
+            raise StudyError(
+                f"{locate_field(file, 'protocol')}: figures compare only under one protocol and task, but "
+                f'the space has "{labels[0]}" and "{labels[1]}"; choose one'
+            )
 
 
 def _check_reports(file: str, resolved: ResolvedStudy) -> None:

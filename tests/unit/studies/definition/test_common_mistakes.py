@@ -53,6 +53,18 @@ MISTAKES = {
         "line 6, over {space}: model.layers (lstm): Input should be a valid integer, got {'between': [1, 2]}"
         "; a parameter of a study or a space is { int = [1, 4] }",
     ),
+    "a choice of budgets": (
+        "tokens = 900",
+        "tokens = { choice = [600, 900] }",
+        "line 9: training.tokens is a parameter, but trials of one study are compared after the same tokens; "
+        "give one number",
+    ),
+    "a choice of protocols": (
+        "[model]",
+        '[protocol]\nkind = { choice = ["sentence", "stream"] }\n\n[model]',
+        'line 5: figures compare only under one protocol and task, but the space has "sentence" and "stream"; '
+        "choose one",
+    ),
     "a rate next to the optimiser": (
         "optimiser = { kind",
         "learning_rate = 0.1\noptimiser = { kind",
