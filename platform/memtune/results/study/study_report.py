@@ -239,7 +239,7 @@ class LabelReport(Value):
     champion: RegisteredVersion | None
     """None where the registry has none, or does not answer."""
     leaderboard: StudyLeaderboard
-    """The configurations of all studies at the largest full length; their names start with the study's."""
+    """The configurations of all studies at the largest full length; their names end with the study's."""
     shorter: tuple[LeaderboardEntry, ...]
     """The best configuration of each study whose full length is smaller: it does not compare."""
     studies: tuple[StudyReport, ...]

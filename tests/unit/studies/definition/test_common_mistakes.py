@@ -62,8 +62,8 @@ MISTAKES = {
     "a choice of protocols": (
         "[model]",
         '[protocol]\nkind = { choice = ["sentence", "stream"] }\n\n[model]',
-        'line 5: figures compare only under one protocol and task, but the space has "sentence" and "stream"; '
-        "choose one",
+        'line 5: figures compare only under one protocol and task, but the space has "sentence" and '
+        '"stream"; choose one',
     ),
     "a rate next to the optimiser": (
         "optimiser = { kind",
