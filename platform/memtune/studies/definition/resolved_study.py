@@ -1,10 +1,11 @@
 """A study with its open corpus and its checked space, and what follows from them about its trials."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import islice
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from memtune.search.warm_start import list_prior_points, list_warm_start_points
 from memtune.seed_statistics import MIN_PAIRED_SEEDS
 from memtune.settings import Settings
 from memtune.spaces import (
+    FAMILY_FIELD,
     Chooser,
     PinnedChooser,
     RandomChooser,
@@ -187,20 +189,23 @@ class ResolvedStudy:
         return points + other
 
     def list_prior_points(self) -> list[dict[str, Scalar]]:
-        """Parameters by name that are believed to be good, the best first."""
+        """Parameters by name that are believed to be good, the best first; those of papers by family in turn."""
         match self.study.sampler.prior:
             case "papers":
-                return [adapt_point(self.space, point) for point in self.space.paper_points]
+                by_family = defaultdict[Scalar, list[dict[str, Scalar]]](list)
+                for point in self.space.paper_points:
+                    by_family[point.get(FAMILY_FIELD, "")].append(adapt_point(self.space, point))
+                points = [point for turn in zip_longest(*by_family.values()) for point in turn if point]
             case "studies":
                 return list_prior_points(self.settings.study_database, self.space, self.id)
             case "none":
                 return []
             case None:
-                # What a study compares is its question, of which no prior says the answer.
-                asked = {p.name for p in self.space.parameters() if p.field == self.study.compare}
                 points = draw_prior_points(self.space, MAX_PRIOR_POINTS)
-                said = [{n: v for n, v in point.items() if n not in asked} for point in points]
-                return [point for point in said if point]
+        # What a study compares is its question, of which no prior says the answer.
+        asked = {p.name for p in self.space.parameters() if p.field == self.study.compare}
+        said = [{n: v for n, v in point.items() if n not in asked} for point in points]
+        return [point for point in said if point]
 
     def store_terms(self) -> None:
         """Write terms and sources of the study next to its checkpoints, for commands without a study file."""

@@ -62,6 +62,18 @@ def test_the_settings_of_papers_are_tried_on_request(study_file: Path, settings:
     assert found.list_initial_points() == [{"model.layers": 2}]
 
 
+def test_a_prior_from_papers_takes_the_families_in_turn_and_prefers_none(
+    study_file: Path, settings: Settings
+) -> None:
+    """The sampler follows the first 20 points, and the study compares its families."""
+    text = study_file.read_text().replace('["space.toml"]', '["mixer_blocks", "lstm", "rnn"]')
+    study_file.write_text(text)
+    points = resolve(study_file, settings, **{"sampler.prior": "papers"}).list_prior_points()
+    families = [[*point][0].partition(".")[0] for point in points[:4]]
+    assert families == ["mixer_blocks", "lstm", "rnn", "mixer_blocks"]
+    assert not any("model.family" in point for point in points)
+
+
 def test_a_budget_in_epochs_is_converted_to_tokens(study_file: Path, settings: Settings) -> None:
     study_file.write_text(study_file.read_text().replace("tokens = 900", "epochs = 2"))
     found = resolve(study_file, settings)
