@@ -189,7 +189,10 @@ class ResolvedStudy:
         return points + other
 
     def list_prior_points(self) -> list[dict[str, Scalar]]:
-        """Parameters by name that are believed to be good, the best first; those of papers by family in turn."""
+        """Parameters by name that are believed to be good, the best first.
+
+        Settings of papers are those of the families in turn.
+        """
         match self.study.sampler.prior:
             case "papers":
                 by_family = defaultdict[Scalar, list[dict[str, Scalar]]](list)

@@ -69,7 +69,7 @@ def test_a_prior_from_papers_takes_the_families_in_turn_and_prefers_none(
     text = study_file.read_text().replace('["space.toml"]', '["mixer_blocks", "lstm", "rnn"]')
     study_file.write_text(text)
     points = resolve(study_file, settings, **{"sampler.prior": "papers"}).list_prior_points()
-    families = [[*point][0].partition(".")[0] for point in points[:4]]
+    families = [next(iter(point)).partition(".")[0] for point in points[:4]]
     assert families == ["mixer_blocks", "lstm", "rnn", "mixer_blocks"]
     assert not any("model.family" in point for point in points)
 
