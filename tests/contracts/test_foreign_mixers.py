@@ -1,6 +1,6 @@
 """The mixers agree with the plain functions of flash-linear-attention, a second opinion beside the oracles.
 
-It is optional: pip install fla-core einops triton. Its functions compute in float32.
+It is optional: pip install -e '.[fla]' -c constraints.txt. Its functions compute in float32.
 """
 
 from collections.abc import Callable
