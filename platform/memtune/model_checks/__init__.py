@@ -10,5 +10,5 @@ from memtune.model_checks.family_catalogue import (
     write_built_in_family,
     write_new_family,
 )
-from memtune.model_checks.family_contract import CHECKS, Check
+from memtune.model_checks.family_contract import CHECKS
 from memtune.model_checks.oracles import load_oracle

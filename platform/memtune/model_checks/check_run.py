@@ -109,8 +109,8 @@ def check_family(table: Mapping[str, Any], oracle: OracleFile | None = None) -> 
     examples = [example.require_network("memtune model check") for example in made]
     if oracle is not None:
         yield from _check_oracle(examples, oracle)
-    for check in CHECKS:
-        yield _judge(check.topic, check.sentence, check.run, examples)
+    for topic, check in CHECKS.items():
+        yield _judge(topic, check.__doc__ or "", check, examples)
     yield _compare_speed(config, table)
 
 

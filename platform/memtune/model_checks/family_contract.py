@@ -7,7 +7,6 @@ Shapes: B batch, T time, H hidden width, V vocabulary, Q positions of questions,
 
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -41,20 +40,6 @@ FINITE_TOLERANCE = 1e-5
 FLOAT32_TOLERANCE = 1e-4
 """A thousand times the rounding error of float32, which accumulates along a text; a wrong type gives 1e-3."""
 TRACES = {"attention": "trace_attention", "stack": "measure_stack_use"}
-
-
-@dataclass(frozen=True)
-class Check:
-    """One sentence of the contract."""
-
-    topic: str
-    """In two or three words, such as "carried state"."""
-    run: Callable[[NeuralLanguageModelConfig], None]
-
-    @property
-    def sentence(self) -> str:
-        """What holds."""
-        return self.run.__doc__ or ""
 
 
 def make_model(config: NeuralLanguageModelConfig) -> NeuralLanguageModel:
@@ -336,28 +321,29 @@ def _compute_loss_and_gradients(
     return loss.detach(), torch.autograd.grad(loss, list(model.parameters()))
 
 
-CHECKS = (
-    Check("gradients", check_every_gradient),
-    Check("finite differences", check_finite_differences),
-    Check("causality", check_causality),
-    Check("carried state", check_carried_state),
-    Check("rows of the state", check_state_rows),
-    Check("padding", check_padding),
-    Check("unequal rows", check_unequal_rows),
-    Check("batch independence", check_batch_independence),
-    Check("loss", check_loss),
-    Check("device", check_device),
-    Check("masked context", check_masked_context),
-    Check("candidates", check_candidates),
-    Check("parameter formula", check_parameter_formula),
-    Check("cost formula", check_cost_formula),
-    Check("state formula", check_state_formula),
-    Check("hidden width", check_hidden_width),
-    Check("reload", check_reload),
-    Check("seeds", check_seeds),
-    Check("random generator", check_random_generator),
-    Check("determinism", check_dropout),
-    Check("single precision", check_single_precision),
-    Check("traces", check_traces),
-    Check("description", check_description),
-)
+CHECKS: dict[str, Callable[[NeuralLanguageModelConfig], None]] = {
+    "gradients": check_every_gradient,
+    "finite differences": check_finite_differences,
+    "causality": check_causality,
+    "carried state": check_carried_state,
+    "rows of the state": check_state_rows,
+    "padding": check_padding,
+    "unequal rows": check_unequal_rows,
+    "batch independence": check_batch_independence,
+    "loss": check_loss,
+    "device": check_device,
+    "masked context": check_masked_context,
+    "candidates": check_candidates,
+    "parameter formula": check_parameter_formula,
+    "cost formula": check_cost_formula,
+    "state formula": check_state_formula,
+    "hidden width": check_hidden_width,
+    "reload": check_reload,
+    "seeds": check_seeds,
+    "random generator": check_random_generator,
+    "determinism": check_dropout,
+    "single precision": check_single_precision,
+    "traces": check_traces,
+    "description": check_description,
+}
+"""What holds, in the docstring of each function, by its topic in two or three words."""
