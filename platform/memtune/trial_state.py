@@ -74,22 +74,6 @@ class StopReason(StrEnum):
     """It ended before its first validation."""
 
 
-class FailureCause(StrEnum):
-    """Whose fault a failure of a trial's worker is."""
-
-    CONFIGURATION = "configuration"
-    """The trial cannot train as it is configured: it fails."""
-    ENVIRONMENT = "environment"
-    """A node or a storage cannot do now what every trial needs: the trial stays open and starts again."""
-
-
-class Failure(Value):
-    """Why a worker stopped before the end of its trial: the cause that code decides by, and a sentence."""
-
-    cause: FailureCause
-    detail: str
-
-
 class TrialEnd(Value):
     """Why a trial ended: the reason that code decides by, and a sentence for readers."""
 

@@ -28,7 +28,7 @@ from memtune.training import Checkpoint, Report, TrialConfig, create_trainer
 from memtune.training.checkpoint import make_record
 from memtune.training.training_loop import Position
 from memtune.training.weight_files import copy_weights
-from memtune.trial_state import Failure, FailureCause, StopReason, TrialEnd
+from memtune.trial_state import StopReason, TrialEnd
 from memtune.usage import NodeSeconds, Usage
 from memtune.values import digest
 
@@ -233,15 +233,15 @@ class SimulatedWorkers:
         curve = self._make_curve(config)
         reported = curve[: len(self._find_curve(identity)) + 1]
         self.trained[identity] = (config, reported)
-        failure = None
+        error = None
         is_broken = name_alternative(config, self.truth.compare) in self.truth.broken
         fails = is_broken or self.truth.draw("fails", identity) < self.truth.failing
         if fails and len(reported) == len(curve):
-            failure = Failure(cause=FailureCause.CONFIGURATION, detail="TrialError: out of memory")
+            error = "TrialError: out of memory"
             reported = reported[:-1]
-        is_finished = failure is not None or len(reported) == len(curve)
+        is_finished = error is not None or len(reported) == len(curve)
         usage = make_usage(reported[-1].tokens if reported else 0, self.tokens_per_second)
-        report = WorkerReport(reports=tuple(reported), usage=usage, failure=failure, is_finished=is_finished)
+        report = WorkerReport(reports=tuple(reported), usage=usage, error=error, is_finished=is_finished)
         continues = run.director.on_worker_report(number, report)
         if is_finished or not continues:
             run.director.on_ended(number)

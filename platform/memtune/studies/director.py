@@ -181,10 +181,8 @@ class Director:
 
         A fault of the environment changes nothing until `on_environment_fault`.
         """
-        is_error = report.failure is not None and report.environment_fault is None
-        error = report.failure.detail if report.failure and is_error else None
         return self.on_reports(
-            number, report.reports, error, report.remarks, report.usage, report.restored_tokens
+            number, report.reports, report.error, report.remarks, report.usage, report.restored_tokens
         )
 
     def on_reports(

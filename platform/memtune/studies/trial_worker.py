@@ -29,7 +29,6 @@ from memtune.retry import Backoff, retry
 from memtune.studies.checkpoint_store import Checkpoints
 from memtune.training import AnyTrainer, Report, TrialConfig, create_trainer, measure_available_bytes
 from memtune.training.memory_footprint import compute_tensor_fraction
-from memtune.trial_state import Failure, FailureCause
 from memtune.usage import Usage, UsageMeter
 from memtune.values import Value, to_plain
 
@@ -118,16 +117,14 @@ class WorkerReport(Value):
     remarks: tuple[str, ...] = ()
     restored_tokens: int = 0
     """Predicted tokens of the checkpoint from which the worker started."""
-    failure: Failure | None = None
-    """Why the worker stopped. One of the environment comes without reports: what it trained is not stored."""
+    error: str | None = None
+    """Why the trial cannot train as it is configured: it fails."""
+    environment_fault: str | None = None
+    """What a node or a storage cannot do now: the trial stays open and starts again.
+
+    It comes without reports: what the worker trained is not stored."""
     is_finished: bool = False
     """Whether the worker is done with the trial."""
-
-    @property
-    def environment_fault(self) -> str | None:
-        """What a node or a storage cannot do, in a sentence; None where the worker met no such fault."""
-        is_fault = self.failure is not None and self.failure.cause is FailureCause.ENVIRONMENT
-        return self.failure.detail if self.failure and is_fault else None
 
 
 class TrialWorker:
@@ -149,16 +146,17 @@ class TrialWorker:
         Raises exceptions other than a MemtuneError and a fault of this machine: the executor may retry the
         trial from its checkpoint.
         """
-        failure: Failure | None = None
+        error: str | None = None
         try:
             self._train(is_stopping)
-        except Exception as error:
-            failure = find_failure(error)
-            if failure is None:
-                raise
-            if failure.cause is FailureCause.ENVIRONMENT:
+        except Exception as raised:
+            if is_environment_fault(raised):
+                fault = f"on {socket.gethostname()}: {explain_system_error(raised)}"
                 remarks = tuple(self._checkpoints.remarks)
-                return WorkerReport(remarks=remarks, failure=failure, is_finished=True)
+                return WorkerReport(remarks=remarks, environment_fault=fault, is_finished=True)
+            if not isinstance(raised, MemtuneError):
+                raise
+            error = f"{type(raised).__name__}: {raised}"
         is_finished = self._trainer is not None and self._trainer.is_finished
         curve = self._trainer.curve if self._trainer else ()
         new, self._sent_reports = tuple(curve[self._sent_reports :]), len(curve)
@@ -168,8 +166,8 @@ class TrialWorker:
             usage=self._trainer.usage if self._trainer else None,
             remarks=tuple(self._checkpoints.remarks),
             restored_tokens=self._restored_tokens,
-            failure=failure,
-            is_finished=is_finished or failure is not None,
+            error=error,
+            is_finished=is_finished or error is not None,
         )
 
     def _train(self, is_stopping: Callable[[], bool]) -> None:
@@ -199,16 +197,6 @@ class TrialWorker:
             pauses.next_pause,
             MAX_WRITE_SECONDS,
         )
-
-
-def find_failure(error: Exception) -> Failure | None:
-    """The failure that an error of a worker is; None for one that memtune does not know."""
-    if is_environment_fault(error):
-        detail = f"on {socket.gethostname()}: {explain_system_error(error)}"
-        return Failure(cause=FailureCause.ENVIRONMENT, detail=detail)
-    if isinstance(error, MemtuneError):
-        return Failure(cause=FailureCause.CONFIGURATION, detail=f"{type(error).__name__}: {error}")
-    return None
 
 
 def is_permission_error(error: Exception) -> bool:

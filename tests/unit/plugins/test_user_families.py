@@ -188,7 +188,8 @@ def test_a_worker_without_the_file_trains_from_the_assignment(
     assignment = write_assignment(study, settings)
     (tmp_path / "my_memory.py").unlink()
     report = TrialWorker(Assignment.model_validate_json(assignment)).step()
-    assert report.failure is None
+    assert report.error is None
+    assert report.environment_fault is None
     assert report.is_finished
 
 

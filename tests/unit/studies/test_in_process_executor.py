@@ -19,7 +19,7 @@ from memtune.studies.executor import InProcessExecutor
 from memtune.studies.trial_worker import Assignment, TrialWorker, WorkerReport
 from memtune.tracking.mlflow_connection import connect
 from memtune.training import AnyTrainer
-from memtune.trial_state import Failure, FailureCause, TrialState
+from memtune.trial_state import TrialState
 from tests.assignments import assign_first_trial
 from tests.unit.studies.study_files import resolve
 
@@ -215,9 +215,8 @@ def test_an_error_of_a_trial_finishes_its_worker(
 
     monkeypatch.setattr(Checkpoints, "restore", refuse)
     report = TrialWorker(make_assignment(study_file, settings)).step()
-    assert report.failure == Failure(
-        cause=FailureCause.CONFIGURATION, detail="CheckpointError: every checkpoint is damaged"
-    )
+    assert report.error == "CheckpointError: every checkpoint is damaged"
+    assert report.environment_fault is None
     assert report.is_finished
 
 
@@ -229,9 +228,9 @@ def test_a_limit_of_this_machine_that_a_worker_meets_anywhere_is_a_fault_of_the_
 
     monkeypatch.setattr(Checkpoints, "restore", fail)
     report = TrialWorker(make_assignment(study_file, settings)).step()
-    assert report.failure is not None
-    assert report.failure.cause is FailureCause.ENVIRONMENT
-    assert "ulimit -n" in report.failure.detail
+    assert report.error is None
+    assert report.environment_fault is not None
+    assert "ulimit -n" in report.environment_fault
 
 
 def test_training_that_could_not_be_stored_is_not_reported(
