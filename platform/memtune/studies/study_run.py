@@ -13,7 +13,7 @@ from memtune.number_format import format_count
 from memtune.plugins import list_sources
 from memtune.search import Lease, Outcome, Proposals, Rule, StudyReader
 from memtune.seed_statistics import SeedCosts, decide_seeds
-from memtune.studies.budgets.budget_monitor import BudgetMonitor, SpentBudget, StudyClock
+from memtune.studies.budgets.budget_monitor import BudgetMonitor, StudyClock
 from memtune.studies.budgets.study_cost import StudyCost, compute_study_cost
 from memtune.studies.definition.resolved_study import ResolvedStudy
 from memtune.studies.director import DirectedTrial, Director, Watcher
@@ -85,8 +85,8 @@ class StudyResult:
     repeats: list[Outcome] = field(default_factory=list)
     open_trials: list[DirectedTrial] = field(default_factory=list)
     """Trials that are left to a later driver, each at its last checkpoint."""
-    spent_budget: SpentBudget | None = None
-    """The budget that ended the study before all its trials and repeats; None otherwise."""
+    spent_budget: str | None = None
+    """The budget that ended the study before all its trials and repeats, in a sentence; None otherwise."""
     is_interrupted: bool = False
     """Whether a signal, or a fault of a node, ended the run."""
     fault: str | None = None
@@ -144,7 +144,7 @@ class _StudyRun:
         self._recorder_stack, self._is_connected = ExitStack(), False
         self._background = ThreadPoolExecutor(1, "memtune-background")
         self._gpu_bytes: int | None = None
-        self._spent_budget: SpentBudget | None = None
+        self._spent_budget: str | None = None
         self._fault: str | None = None
         self._executor_loss: ExecutorLostError | None = None
 

@@ -11,7 +11,7 @@ from memtune.objective import Objective
 from memtune.search import Outcome, Proposal, Proposals
 from memtune.search.early_stopping import PromotionConfig
 from memtune.settings import Settings
-from memtune.studies.budgets.budget_monitor import BudgetMonitor, SpentBudget, StudyClock
+from memtune.studies.budgets.budget_monitor import BudgetMonitor, StudyClock
 from memtune.studies.definition.study_loader import load_study
 from memtune.studies.definition.study_terms import Budget, Price, Prices
 from memtune.studies.director import DirectedTrial, Director
@@ -85,8 +85,8 @@ def test_an_amount_ends_the_study_after_the_report_that_reaches_it(
     monitor, reports = run_driver(open_proposals(), budget, usage_per_report=usage)
     spent = monitor.find_spent()
     assert spent is not None
-    assert spent.name == name
-    assert str(spent.detail).endswith(f" {UNITS[name]}")
+    assert spent.startswith(f"budget.{name} is reached: ")
+    assert spent.endswith(f" {UNITS[name]}")
     fewest = {"tokens": 4, "cpu_hours": 3, "gpu_hours": 3, "money": 6}[name]
     assert reports == fewest, "one report fewer is below the limit"
 
@@ -112,7 +112,8 @@ def test_an_amount_counts_earlier_drivers_and_a_larger_one_continues(
 def test_a_target_in_the_users_unit_ends_the_study(open_proposals: Callable[[], Proposals]) -> None:
     budget = Budget(trials=4, target=8.0)  # a loss of 2.079
     monitor, reports = run_driver(open_proposals(), budget, lambda number: 2.0 if number == 1 else 2.1)
-    assert monitor.find_spent() == SpentBudget("target", "the best perplexity is 7.3891, the target 8")
+    reached = "budget.target is reached: the best perplexity is 7.3891, the target 8"
+    assert monitor.find_spent() == reached
     assert reports == 4, "three of the first trial, and the first of the second one"
     assert run_driver(open_proposals(), budget)[1] == 0, "a resumed study has reached it too"
 
@@ -136,9 +137,8 @@ def test_trials_without_improvement_end_the_study(open_proposals: Callable[[], P
     budget = Budget(trials=8, no_improvement=2)
     losses = {0: 3.0, 1: 2.5}
     monitor, reports = run_driver(open_proposals(), budget, lambda number: losses.get(number, 2.6))
-    assert monitor.find_spent() == SpentBudget(
-        "no_improvement", "2 trials ended after trial 1 without a better one"
-    )
+    ended = "2 trials ended after trial 1 without a better one"
+    assert monitor.find_spent() == f"budget.no_improvement is reached: {ended}"
     assert reports == 4 * 3
     assert run_driver(open_proposals(), budget)[1] == 0
 
@@ -162,9 +162,8 @@ def test_a_paused_trial_counts_as_ended_until_it_is_resumed(open_proposals: Call
     assert monitor.find_spent() is None
     resumed.state = TrialState.PAUSED
     monitor.watch(resumed)
-    assert monitor.find_spent() == SpentBudget(
-        "no_improvement", "2 trials ended after trial 0 without a better one"
-    )
+    ended = "2 trials ended after trial 0 without a better one"
+    assert monitor.find_spent() == f"budget.no_improvement is reached: {ended}"
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ import math
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from memtune.number_format import format_amount, format_count
 from memtune.objective import Objective
@@ -38,18 +37,6 @@ class StudyClock:
             self._proposals.store_seconds_spent(self.spent_seconds)
 
 
-@dataclass(frozen=True)
-class SpentBudget:
-    """A budget that ended the study: its name under [budget], and what was spent."""
-
-    name: str
-    detail: str
-
-    def __str__(self) -> str:
-        """The end of the study as a sentence."""
-        return f"budget.{self.name} is reached: {self.detail}"
-
-
 class BudgetMonitor:
     """Finds the first budget of a study that is spent; once found, it stays.
 
@@ -67,7 +54,7 @@ class BudgetMonitor:
         """The lowest cost, and the first trial that has it."""
         self._ended: list[int] = []
         """The numbers of ended and paused trials, ascending."""
-        self._spent: SpentBudget | None = None
+        self._spent: str | None = None
 
     @property
     def usage(self) -> Usage:
@@ -97,8 +84,8 @@ class BudgetMonitor:
         """Whether a budget is spent; cheap enough for every training step."""
         return self.find_spent() is not None
 
-    def find_spent(self) -> SpentBudget | None:
-        """The budget that ends the study, or None."""
+    def find_spent(self) -> str | None:
+        """The budget that ends the study and what was spent of it, in a sentence; None while none does."""
         if self._spent is None:
             self._spent = self._check_amount("time", self._budget.time, self._clock.spent_seconds, "s")
         return self._spent
@@ -127,12 +114,12 @@ class BudgetMonitor:
             or self._check_improvement()
         )
 
-    def _check_amount(self, name: str, limit: float | None, spent: float, unit: str) -> SpentBudget | None:
+    def _check_amount(self, name: str, limit: float | None, spent: float, unit: str) -> str | None:
         if limit is None or spent < limit:
             return None
-        return SpentBudget(name, f"{format_amount(spent, 3)} of {format_amount(limit, 3)} {unit}")
+        return f"budget.{name} is reached: {format_amount(spent, 3)} of {format_amount(limit, 3)} {unit}"
 
-    def _check_target(self) -> SpentBudget | None:
+    def _check_target(self) -> str | None:
         target = self._budget.target
         if target is None or self._best is None:
             return None
@@ -140,9 +127,9 @@ class BudgetMonitor:
         if best > self._objective.compute_target_cost(target):
             return None
         figure = self._objective.format_cost(best, 4)
-        return SpentBudget("target", f"the best {self._objective} is {figure}, the target {target:g}")
+        return f"budget.target is reached: the best {self._objective} is {figure}, the target {target:g}"
 
-    def _check_improvement(self) -> SpentBudget | None:
+    def _check_improvement(self) -> str | None:
         """Count the trials numbered after the best one that have ended.
 
         The count depends on the trials alone and not on the order in which they ended, so a resumed study has
@@ -155,6 +142,5 @@ class BudgetMonitor:
         since = len(self._ended) - bisect_right(self._ended, best)
         if since < limit:
             return None
-        return SpentBudget(
-            "no_improvement", f"{format_count(since, 'trial')} ended after trial {best} without a better one"
-        )
+        ended = f"{format_count(since, 'trial')} ended after trial {best} without a better one"
+        return f"budget.no_improvement is reached: {ended}"
