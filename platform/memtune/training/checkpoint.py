@@ -10,8 +10,6 @@ folder are read, and every problem with their content raises CheckpointError.
 """
 
 import json
-import os
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +29,6 @@ from memtune.training.trial_config import TrialConfig, identify
 from memtune.training.trial_report import Report
 from memtune.training.weight_files import (
     MAX_DESCRIPTION_BYTES,
-    check_environment,
     check_size,
     check_tensor_file,
     hash_tensor_file,
@@ -172,15 +169,14 @@ def split_groups(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
 
 
 def write_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
-    """Write a checkpoint atomically: fill a temporary sibling folder, then rename it. Raises StorageError."""
-    temporary = folder.with_name(f".{folder.name}.writing")
+    """Write a checkpoint to a folder, its record last. Raises StorageError.
+
+    `studies.checkpoint_store` gives each save a folder of its own: a killed writer damages no other one.
+    """
     try:
-        shutil.rmtree(temporary, ignore_errors=True)  # of an earlier writer that was killed
-        temporary.mkdir(parents=True)
-        _write_files(checkpoint, temporary)
-        _replace_folder(temporary, folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        _write_files(checkpoint, folder)
     except (OSError, SafetensorError) as error:  # SafetensorError has the system's error as text alone
-        shutil.rmtree(temporary, ignore_errors=True)
         raise StorageError(
             f"cannot write a checkpoint to {folder.parent}: {explain_system_error(error)}"
         ) from error
@@ -199,27 +195,8 @@ def _write_files(checkpoint: Checkpoint, folder: Path) -> None:
     (folder / RECORD_FILE).write_text(json.dumps(sealed, indent=1) + "\n", encoding="utf-8")
 
 
-def _replace_folder(new_folder: Path, folder: Path) -> None:
-    """Rename a complete folder; an existing checkpoint is kept as a backup until the rename succeeds."""
-    backup = _find_backup_folder(folder)
-    if folder.exists():
-        shutil.rmtree(backup, ignore_errors=True)
-        os.replace(folder, backup)
-    os.replace(new_folder, folder)
-    shutil.rmtree(backup, ignore_errors=True)
-
-
-def _find_backup_folder(folder: Path) -> Path:
-    return folder.with_name(f".{folder.name}.aside")
-
-
 def read_checkpoint(folder: Path) -> Checkpoint:
-    """The checkpoint in a folder; raises CheckpointError for missing, truncated, altered or newer files.
-
-    Reads the backup if a writer was killed before it renamed the new checkpoint.
-    """
-    if not folder.exists() and (backup := _find_backup_folder(folder)).exists():
-        folder = backup
+    """The checkpoint in a folder; raises CheckpointError for missing, truncated, altered or newer files."""
     sealed = _read_sealed_record(folder)
     for name, expected in sealed.files.items():
         check_tensor_file(folder / name)
@@ -260,11 +237,6 @@ def _read_sealed_record(folder: Path) -> _SealedRecord:
         unsealed = {name: value for name, value in content.items() if name != "digest"}
         if sealed.digest != digest(unsealed):
             raise CheckpointError(f"{path} is altered; resume from an older checkpoint")
-    except OSError as error:
-        check_environment(error, path)
-        raise CheckpointError(
-            f"no checkpoint in {folder}: cannot read {RECORD_FILE}: {error.strerror}"
-        ) from None
     except ValidationError:
         raise CheckpointError(f"{path} is not the record of a checkpoint") from None
     except (ValueError, RecursionError):  # not UTF-8, not JSON, integers of 4,301 digits; deeply nested JSON

@@ -18,19 +18,19 @@ from memtune.models.architecture import Model
 from memtune.tasks import build_model
 from memtune.training import memory_footprint
 from memtune.training.checkpoint import BEST_WEIGHTS_FILE, Checkpoint, make_record, write_checkpoint
-from memtune.training.devices import open_device
+from memtune.training.trainer_base import TrainerBase
 from memtune.training.training_loop import Position
 from memtune.training.trial_config import TrialConfig
-from memtune.training.trial_report import Progress, Report, TrialCurve, never_stop
+from memtune.training.trial_report import Progress, Report, never_stop
 from memtune.training.weight_files import copy_weights, load_weights
 from memtune.trial_state import StopReason, TrialEnd
-from memtune.usage import Usage, UsageMeter
+from memtune.usage import UsageMeter
 
 CHUNK_TOKENS = 2**20
 """Tokens of the training text in one batch."""
 
 
-class CountingTrainer:
+class CountingTrainer(TrainerBase):
     """Trains a trial whose model is fitted by counting. Contexts start where the protocol starts a text.
 
     Raises the errors of `GradientTrainer`.
@@ -40,41 +40,10 @@ class CountingTrainer:
         self, config: TrialConfig, corpus: Corpus, device: str = "cpu", meter: UsageMeter | None = None
     ) -> None:
         assert isinstance(config.model, CountingConfig), "GradientTrainer trains networks"
-        self.config = config
-        self._meter = meter or UsageMeter()
-        self.corpus = corpus
-        self.device = open_device(device)
-        self.identity = config.identity(corpus.digest)
-        self._curve = TrialCurve()
+        super().__init__(config, corpus, device, meter)
         self.model: Model = build_model(config.task, config.model, len(corpus.vocabulary), config.seed)
         self._fit = config.model.fit
-        self._task = config.task.open(corpus, config.protocol)
         memory_footprint.reset_peak_memory(self.device)
-
-    @property
-    def curve(self) -> list[Report]:
-        """The only report; empty before `advance`."""
-        return self._curve.reports
-
-    @property
-    def best(self) -> Report | None:
-        """The only report; None before `advance`."""
-        return self._curve.best
-
-    @property
-    def tokens(self) -> int:
-        """Predicted tokens counted so far: 0 or all."""
-        return self.curve[-1].tokens if self.curve else 0
-
-    @property
-    def usage(self) -> Usage:
-        """What the trial has used so far."""
-        return self._meter.measure(self.tokens)
-
-    @property
-    def is_finished(self) -> bool:
-        """Whether the training text is counted."""
-        return bool(self.curve)
 
     def advance(self, progress: Callable[[Progress], None] | None = None) -> Report:
         """Count the training text, evaluate on the validation split and return the report.
@@ -97,8 +66,8 @@ class CountingTrainer:
             ) from None
         self.model = fitted.to(self.device)
         report = self._build_report(plan.token_count, started, time.perf_counter())
-        self._curve.add(report, lambda: copy_weights(self.model))
-        return self.curve[-1]
+        self._add_report(report, lambda: copy_weights(self.model))
+        return report
 
     def train_for(self, seconds: float, is_stopping: Callable[[], bool] = never_stop) -> bool:
         """Return True at once; a checkpoint cannot hold partial counts, so `advance` does all of the work."""
@@ -123,14 +92,14 @@ class CountingTrainer:
         )
 
     def save(self, folder: Path) -> None:
-        """Write a checkpoint to a folder atomically; only best.safetensors holds the n-gram tables."""
+        """Write a checkpoint to a folder; only best.safetensors holds the n-gram tables."""
         position = Position(epoch=int(self.is_finished), tokens=self.tokens)
         record = make_record(self.config, self.corpus, position, self.curve, usage=self.usage)
-        write_checkpoint(Checkpoint(record, {}, self._curve.best_weights, {}), folder)
+        write_checkpoint(Checkpoint(record, {}, self._best_weights, {}), folder)
 
     def load(self, checkpoint: Checkpoint) -> None:
         """Continue from a checkpoint of this trial; raises the errors of `GradientTrainer.load`."""
-        self._curve = TrialCurve(checkpoint.record.curve, checkpoint.best_weights)
+        self.curve, self._best_weights = list(checkpoint.record.curve), checkpoint.best_weights
         self._meter.restore(checkpoint.record.usage, self.tokens)
         if checkpoint.best_weights is not None:
             load_weights(self.model, checkpoint.best_weights, BEST_WEIGHTS_FILE)

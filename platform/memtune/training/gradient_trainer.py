@@ -12,6 +12,7 @@ from math import inf, isfinite
 from pathlib import Path
 
 from torch import Tensor
+from typing_extensions import override
 
 from memtune.corpora.store.corpus import Corpus
 from memtune.errors import CheckpointError
@@ -27,23 +28,16 @@ from memtune.training.checkpoint import (
     split_groups,
     write_checkpoint,
 )
-from memtune.training.devices import open_device
 from memtune.training.memory_footprint import keep_freed_memory
 from memtune.training.optimisation.matmul_backend import select_backend
 from memtune.training.optimisation.width_scaling import scale_to_width
+from memtune.training.trainer_base import TrainerBase
 from memtune.training.training_loop import IntervalRecord, ReportInterval, TrainingLoop, TrainingSession
 from memtune.training.trial_config import TrialConfig
-from memtune.training.trial_report import (
-    Progress,
-    Report,
-    TrialCurve,
-    find_divergence,
-    find_stall,
-    never_stop,
-)
+from memtune.training.trial_report import Progress, Report, find_divergence, find_stall, never_stop
 from memtune.training.weight_files import copy_weights, load_weights
 from memtune.trial_state import StopReason, TrialEnd
-from memtune.usage import Usage, UsageMeter
+from memtune.usage import UsageMeter
 
 
 def build_trial_model(config: TrialConfig, vocabulary_size: int) -> tuple[Model, dict[str, float]]:
@@ -55,7 +49,7 @@ def build_trial_model(config: TrialConfig, vocabulary_size: int) -> tuple[Model,
     return model, scale_to_width(model, base)
 
 
-class GradientTrainer:
+class GradientTrainer(TrainerBase):
     """Trains a trial's model by gradient descent.
 
     `device` is "cpu" or "cuda" ("cuda:1" and so on). The caller sets torch's number of threads. Raises
@@ -65,13 +59,7 @@ class GradientTrainer:
     def __init__(
         self, config: TrialConfig, corpus: Corpus, device: str = "cpu", meter: UsageMeter | None = None
     ) -> None:
-        self.config = config
-        self._meter = meter or UsageMeter()
-        self.corpus = corpus
-        self.device = open_device(device)
-        self.identity = config.identity(corpus.digest)
-        self._curve = TrialCurve()
-        self._task = config.task.open(corpus, config.protocol)
+        super().__init__(config, corpus, device, meter)
         self._interval: ReportInterval | None = None
         self._session = TrainingSession(config.seed, self.device)
         self._kernels = None
@@ -88,16 +76,7 @@ class GradientTrainer:
         memory_footprint.reset_peak_memory(self.device)
 
     @property
-    def curve(self) -> list[Report]:
-        """The reports so far, oldest first."""
-        return self._curve.reports
-
-    @property
-    def best(self) -> Report | None:
-        """The report with the lowest cost; None before the first validation."""
-        return self._curve.best
-
-    @property
+    @override
     def tokens(self) -> int:
         """Predicted tokens trained on so far."""
         return self._loop.position.tokens
@@ -106,16 +85,6 @@ class GradientTrainer:
     def epoch_tokens(self) -> int:
         """Predicted tokens of an epoch."""
         return self._task.epoch_tokens
-
-    @property
-    def usage(self) -> Usage:
-        """What the trial has used so far."""
-        return self._meter.measure(self.tokens)
-
-    @property
-    def is_finished(self) -> bool:
-        """Whether the trial has ended; the last report of the curve holds the reason."""
-        return self._curve.is_finished
 
     def advance(self, progress: Callable[[Progress], None] | None = None) -> Report:
         """Train to the next milestone, evaluate on the validation split and return the report.
@@ -128,10 +97,10 @@ class GradientTrainer:
             return self.curve[-1]
         interval = self._make_current_interval()
         with self._explain_memory_errors(), self._session.run_block():
-            problem = self._loop.run(interval, inf, self._curve.valid_costs, progress, never_stop)
+            problem = self._loop.run(interval, inf, self._valid_costs, progress, never_stop)
             metrics = None if problem else self._evaluate()
-        self._curve.add(self._build_report(interval, metrics, problem), self._copy_evaluation_weights)
-        self._loop.on_validation(self._curve.valid_costs)
+        self._add_report(self._build_report(interval, metrics, problem), self._copy_evaluation_weights)
+        self._loop.on_validation(self._valid_costs)
         self._interval = None
         return self.curve[-1]
 
@@ -146,7 +115,7 @@ class GradientTrainer:
             return True
         interval = self._make_current_interval()
         with self._explain_memory_errors(), self._session.run_block():
-            problem = self._loop.run(interval, seconds, self._curve.valid_costs, None, is_stopping)
+            problem = self._loop.run(interval, seconds, self._valid_costs, None, is_stopping)
         return problem is not None or self.tokens >= interval.milestone
 
     def _explain_memory_errors(self) -> AbstractContextManager[None]:
@@ -203,12 +172,12 @@ class GradientTrainer:
         if self.tokens >= self._loop.budget_tokens:
             return TrialEnd(reason=StopReason.BUDGET)
         return find_stall(
-            [*self._curve.valid_costs, metrics.cost(self._task.objective)],
+            [*self._valid_costs, metrics.cost(self._task.objective)],
             self.config.gradient_training.patience,
         )
 
     def save(self, folder: Path) -> None:
-        """Write a checkpoint to a folder atomically; an existing checkpoint is replaced.
+        """Write a checkpoint to a folder; the files of an existing checkpoint are replaced.
 
         Raises TrialError after an interruption in the middle of a step.
         """
@@ -228,7 +197,7 @@ class GradientTrainer:
             "interval": self._interval.sums if self._interval else {},
         }
         weights = copy_weights(self.model)
-        write_checkpoint(Checkpoint(record, weights, self._curve.best_weights, join_groups(groups)), folder)
+        write_checkpoint(Checkpoint(record, weights, self._best_weights, join_groups(groups)), folder)
 
     def load(self, checkpoint: Checkpoint) -> None:
         """Continue from a checkpoint of this trial, on a CPU bit for bit.
@@ -247,8 +216,8 @@ class GradientTrainer:
         except (LookupError, RuntimeError, TypeError, ValueError) as error:
             # The tensors have other names, shapes or types than this trainer writes.
             raise CheckpointError(f"{TRAINER_STATE_FILE} does not fit its trial: {error}") from None
-        self._curve = TrialCurve(record.curve, checkpoint.best_weights)
-        self._loop.on_validation(self._curve.valid_costs)
+        self.curve, self._best_weights = list(record.curve), checkpoint.best_weights
+        self._loop.on_validation(self._valid_costs)
 
 
 def _finite_or_none(value: float) -> float | None:

@@ -56,9 +56,6 @@ def load_model(folder: Path, device: str | torch.device = "cpu") -> Model:
     path = folder / DESCRIPTION_FILE
     try:
         description = ModelDescription.model_validate_json(read_small_file(path, MAX_DESCRIPTION_BYTES))
-    except OSError as error:
-        check_environment(error, path)
-        raise CheckpointError(f"no model in {folder}: cannot read {path.name}: {error.strerror}") from None
     except ValidationError as error:
         raise CheckpointError(f"{path} does not describe a model: {error.errors()[0]['msg']}") from None
     weights = read_tensors(folder / WEIGHTS_FILE)
@@ -163,18 +160,17 @@ def hash_tensor_file(path: Path) -> str:
 def read_small_file(path: Path, limit: int) -> bytes:
     """The content of a regular file of at most `limit` bytes.
 
-    Raises OSError for a missing file and CheckpointError for a larger one or one that is not regular.
+    Raises CheckpointError for a missing file, and for a larger one or one that is not regular.
     """
-    with _open_regular(path) as file:
-        content = file.read(limit + 1)
-    if len(content) > limit:
-        raise CheckpointError(f"{path} has more than {limit:,} bytes; resume from an older checkpoint")
-    return content
+    with _open_bounded(path, limit) as file:
+        return file.read(limit)
 
 
 def _open_bounded(path: Path, limit: int) -> BinaryIO:
     try:
-        file = _open_regular(path)
+        file = open_regular_file(path, path.parent)
+    except StorageError as error:
+        raise CheckpointError(str(error)) from None
     except FileNotFoundError:
         raise CheckpointError(f"{path} is missing; resume from an older checkpoint") from None
     except OSError as error:
@@ -185,10 +181,3 @@ def _open_bounded(path: Path, limit: int) -> BinaryIO:
         raise CheckpointError(f"{path} has more than {limit:,} bytes; resume from an older checkpoint")
     file.seek(0)
     return file
-
-
-def _open_regular(path: Path) -> BinaryIO:
-    try:
-        return open_regular_file(path, path.parent)
-    except StorageError as error:
-        raise CheckpointError(str(error)) from None

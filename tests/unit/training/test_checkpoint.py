@@ -4,6 +4,7 @@ import json
 import re
 import resource
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ import torch
 from memtune.errors import CheckpointError, StorageError
 from memtune.models import LSTMConfig, build_model, logits
 from memtune.models.families.recurrent_memory import RecurrentMemoryConfig
-from memtune.training import GradientTrainer, Report, load_model, restore_trainer, save_model
+from memtune.training import GradientTrainer, Report, checkpoint, load_model, restore_trainer, save_model
 from memtune.training.checkpoint import read_checkpoint
 from memtune.trial_state import StopReason
 from memtune.values import digest
@@ -76,7 +77,7 @@ def test_one_altered_byte_is_detected(folder, corpus, name):
 
 
 def test_a_folder_without_a_checkpoint_is_refused(corpus, tmp_path):
-    with pytest.raises(CheckpointError, match=r"no checkpoint in .*nothing"):
+    with pytest.raises(CheckpointError, match=r"nothing.learner.json is missing"):
         restore_trainer(read_checkpoint(tmp_path / "nothing"), corpus)
 
 
@@ -124,13 +125,18 @@ def test_saving_again_replaces_the_checkpoint(folder, corpus):
     assert [path.name for path in folder.parent.iterdir()] == ["checkpoint"]
 
 
-def test_the_backup_of_a_killed_writer_is_restored(folder, corpus, trainer):
-    """A kill between the two renames leaves the old checkpoint under its backup name."""
-    folder.rename(folder.with_name(".checkpoint.aside"))
-    assert restore_trainer(read_checkpoint(folder), corpus).curve == trainer.curve
-    trainer.save(folder)
-    assert restore_trainer(read_checkpoint(folder), corpus).curve == trainer.curve
-    assert [path.name for path in folder.parent.iterdir()] == ["checkpoint"]
+def test_a_writer_that_is_killed_leaves_no_checkpoint_that_can_be_read(trainer, tmp_path, monkeypatch):
+    """The record is written last, so a folder without it is incomplete."""
+    with monkeypatch.context() as kill:
+        kill.setattr(checkpoint, "hash_tensor_file", _interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            trainer.save(tmp_path / "cut")
+    with pytest.raises(CheckpointError, match="json is missing"):
+        read_checkpoint(tmp_path / "cut")
+
+
+def _interrupt(path: Path) -> str:
+    raise KeyboardInterrupt
 
 
 def test_a_folder_that_cannot_be_written_is_an_error(trainer, tmp_path):
@@ -184,7 +190,7 @@ def test_a_shared_table_is_written_once_and_shared_again(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("model.json", None, r"no model in .*model.json"),
+        ("model.json", None, r"model.json is missing"),
         ("model.json", "{}", "does not describe a model"),
         ("model.safetensors", None, r"model.safetensors is missing"),
         ("model.safetensors", "junk", r"model.safetensors is truncated or altered"),

@@ -128,7 +128,7 @@ def test_reports_and_best_weights_are_those_of_the_average(corpus, make_trial, m
         assert report.valid_loss == pytest.approx(expected, rel=1e-5)
         compared_reports += 1
         if trainer.best is report:
-            for name, tensor in require(trainer._curve.best_weights).items():
+            for name, tensor in require(trainer._best_weights).items():
                 torch.testing.assert_close(tensor, mean[name], rtol=1e-5, atol=1e-6)
     assert compared_reports >= 2
     assert trainer.best is trainer.curve[-1]
@@ -144,7 +144,7 @@ def test_a_checkpoint_holds_both_the_current_weights_and_their_average(corpus, m
     assert isinstance(restored, GradientTrainer)
     own = copy_weights(restored.model)
     assert all(torch.equal(own[name], before[name]) for name in before)
-    assert any(not torch.equal(own[name], require(trainer._curve.best_weights)[name]) for name in before)
+    assert any(not torch.equal(own[name], require(trainer._best_weights)[name]) for name in before)
     with restored._loop.updater.use_evaluation_weights():
         averages = copy_weights(restored.model)
     with trainer._loop.updater.use_evaluation_weights():
