@@ -25,7 +25,7 @@ from memtune.studies.executor import ExecutorRun
 from memtune.studies.trial_worker import WorkerReport
 from memtune.tasks import ItemCosts
 from memtune.training import Checkpoint, Report, TrialConfig, create_trainer
-from memtune.training.checkpoint import make_record
+from memtune.training.checkpoint import CheckpointRecord
 from memtune.training.training_loop import Position
 from memtune.training.weight_files import copy_weights
 from memtune.trial_state import StopReason, TrialEnd
@@ -264,7 +264,17 @@ class SimulatedWorkers:
         weights = copy_weights(trainer.model)
         position = Position(tokens=curve[-1].tokens)
         usage = make_usage(curve[-1].tokens, self.tokens_per_second)
-        record = make_record(config, self.corpus, position, curve, usage=usage)
+        record = CheckpointRecord(
+            config=config,
+            identity=config.identity(self.corpus.digest),
+            corpus=self.corpus.name,
+            corpus_digest=self.corpus.digest,
+            vocabulary_size=len(self.corpus.vocabulary),
+            position=position,
+            curve=tuple(curve),
+            versions={},
+            usage=usage,
+        )
         return Checkpoint(record, weights, weights, {})
 
     def _make_item_costs(self, cost: float) -> ItemCosts:

@@ -10,7 +10,7 @@ folder are read, and every problem with their content raises CheckpointError.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -23,7 +23,6 @@ from memtune.corpora.store.corpus import Corpus
 from memtune.errors import CheckpointError, ConfigurationError, StorageError, explain_system_error
 from memtune.models.architecture import Model
 from memtune.tasks import build_model
-from memtune.training.devices import describe_environment
 from memtune.training.training_loop import IntervalRecord, Position
 from memtune.training.trial_config import TrialConfig, identify
 from memtune.training.trial_report import Report
@@ -58,7 +57,7 @@ class CheckpointRecord(Value):
     vocabulary_size: int = Field(ge=1)
     position: Position
     curve: tuple[Report, ...]
-    scaler: dict[str, float] | None
+    scaler: dict[str, float] | None = None
     versions: dict[str, str]
     """Of the worker that wrote it, and its machine; earlier checkpoints name torch alone."""
     seconds: float | None = None
@@ -124,34 +123,6 @@ class Checkpoint:
         model = build_model(record.config.task, record.config.model, record.vocabulary_size, seed=0)
         load_weights(model, self.best_weights, BEST_WEIGHTS_FILE)
         return model
-
-
-def make_record(
-    config: TrialConfig,
-    corpus: Corpus,
-    position: Position,
-    curve: Sequence[Report],
-    *,
-    usage: Usage,
-    scaler: dict[str, float] | None = None,
-    seconds: float | None = None,
-    interval: IntervalRecord | None = None,
-) -> CheckpointRecord:
-    """The record of a trial on a corpus, at a position."""
-    return CheckpointRecord(
-        config=config,
-        identity=config.identity(corpus.digest),
-        corpus=corpus.name,
-        corpus_digest=corpus.digest,
-        vocabulary_size=len(corpus.vocabulary),
-        position=position,
-        curve=tuple(curve),
-        scaler=scaler,
-        versions=describe_environment(),
-        seconds=seconds,
-        interval=interval,
-        usage=usage,
-    )
 
 
 def join_groups(groups: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Tensor]:

@@ -17,7 +17,7 @@ from memtune.models import CountingConfig
 from memtune.models.architecture import Model
 from memtune.tasks import build_model
 from memtune.training import memory_footprint
-from memtune.training.checkpoint import BEST_WEIGHTS_FILE, Checkpoint, make_record, write_checkpoint
+from memtune.training.checkpoint import BEST_WEIGHTS_FILE, Checkpoint, write_checkpoint
 from memtune.training.trainer_base import TrainerBase
 from memtune.training.training_loop import Position
 from memtune.training.trial_config import TrialConfig
@@ -94,8 +94,7 @@ class CountingTrainer(TrainerBase):
     def save(self, folder: Path) -> None:
         """Write a checkpoint to a folder; only best.safetensors holds the n-gram tables."""
         position = Position(epoch=int(self.is_finished), tokens=self.tokens)
-        record = make_record(self.config, self.corpus, position, self.curve, usage=self.usage)
-        write_checkpoint(Checkpoint(record, {}, self._best_weights, {}), folder)
+        write_checkpoint(Checkpoint(self._make_record(position), {}, self._best_weights, {}), folder)
 
     def load(self, checkpoint: Checkpoint) -> None:
         """Continue from a checkpoint of this trial; raises the errors of `GradientTrainer.load`."""

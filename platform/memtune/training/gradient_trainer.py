@@ -24,7 +24,6 @@ from memtune.training.checkpoint import (
     TRAINER_STATE_FILE,
     Checkpoint,
     join_groups,
-    make_record,
     split_groups,
     write_checkpoint,
 )
@@ -116,7 +115,7 @@ class GradientTrainer(TrainerBase):
         interval = self._make_current_interval()
         with self._explain_memory_errors(), self._session.run_block():
             problem = self._loop.run(interval, seconds, self._valid_costs, None, is_stopping)
-        return problem is not None or self.tokens >= interval.milestone
+        return problem is not None or self.tokens >= interval.record.milestone
 
     def _explain_memory_errors(self) -> AbstractContextManager[None]:
         return memory_footprint.explain_memory_errors(self.config, self.corpus, self.device)
@@ -127,7 +126,7 @@ class GradientTrainer(TrainerBase):
             if every := self.config.gradient_training.report_every:
                 due = (self.tokens // every + 1) * every
             else:
-                due = (self._loop.position.epoch + 1) * self._loop.batches.epoch_tokens
+                due = (self._loop.position.epoch + 1) * self._task.epoch_tokens
             record = IntervalRecord(milestone=min(due, self._loop.budget_tokens))
             self._interval = ReportInterval(record, self.device)
         return self._interval
@@ -145,7 +144,7 @@ class GradientTrainer(TrainerBase):
         train_loss, usage = interval.mean_loss(), self.usage
         return Report(
             tokens=self.tokens,
-            epoch=self.tokens / self._loop.batches.epoch_tokens,
+            epoch=self.tokens / self._task.epoch_tokens,
             train_loss=_finite_or_none(train_loss),
             train_perplexity=_finite_or_none(perplexity(train_loss)),
             valid_loss=metrics and _finite_or_none(metrics.loss),
@@ -153,7 +152,7 @@ class GradientTrainer(TrainerBase):
             valid_accuracy=metrics and metrics.accuracy,
             objective=self._task.objective,
             gradient_norm=_finite_or_none(interval.mean_gradient_norm()),
-            learning_rate=interval.learning_rate,
+            learning_rate=interval.record.learning_rate,
             tokens_per_second=interval.tokens_per_second(),
             seconds=self._session.elapsed_seconds,
             peak_memory_bytes=max(peak_before, memory_footprint.measure_peak_bytes(self.device)),
@@ -182,15 +181,11 @@ class GradientTrainer(TrainerBase):
         Raises TrialError after an interruption in the middle of a step.
         """
         self._session.check_uninterrupted()
-        record = make_record(
-            self.config,
-            self.corpus,
+        record = self._make_record(
             self._loop.position,
-            self.curve,
             scaler=self._loop.updater.scaler_state_dict(),
             seconds=self._session.elapsed_seconds,
-            interval=self._interval.to_record() if self._interval else None,
-            usage=self.usage,
+            interval=self._interval.record if self._interval else None,
         )
         groups = self._loop.state_groups() | {
             "random": self._session.random_states(),

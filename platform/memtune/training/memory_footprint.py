@@ -14,6 +14,7 @@ import ctypes
 import os
 import resource
 import sys
+from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -31,6 +32,7 @@ from memtune.values import Value
 FLOAT32_BYTES = 4
 ACTIVATIONS_PER_OUTPUT = 3
 """Tensors kept for each output of a matrix product: the output, its non-linearity and a gradient."""
+MAX_BATCH_SIZE = 2**20
 
 
 class MemoryEstimate(Value):
@@ -86,16 +88,13 @@ def _estimate_activations(config: TrialConfig, vocabulary_size: int, length: int
 
 def find_largest_batch(config: TrialConfig, vocabulary_size: int, length: int, limit_bytes: int) -> int:
     """The largest batch size whose estimate is within `limit_bytes`; 0 when one row exceeds it."""
-    low, high = 0, 2**20
-    while low < high:
-        middle = (low + high + 1) // 2
-        protocol = config.protocol.model_copy(update={"batch_size": middle})
+
+    def estimate(batch_size: int) -> int:
+        protocol = config.protocol.model_copy(update={"batch_size": batch_size})
         candidate = config.model_copy(update={"protocol": protocol})
-        if estimate_memory(candidate, vocabulary_size, length).total <= limit_bytes:
-            low = middle
-        else:
-            high = middle - 1
-    return low
+        return estimate_memory(candidate, vocabulary_size, length).total
+
+    return bisect_right(range(1, MAX_BATCH_SIZE + 1), limit_bytes, key=estimate)
 
 
 def find_longest_row(protocol: Protocol, split: Split) -> int:

@@ -5,7 +5,9 @@ from collections.abc import Callable
 from torch import Tensor
 
 from memtune.corpora.store.corpus import Corpus
-from memtune.training.devices import open_device
+from memtune.training.checkpoint import CheckpointRecord
+from memtune.training.devices import describe_environment, open_device
+from memtune.training.training_loop import IntervalRecord, Position
 from memtune.training.trial_config import TrialConfig
 from memtune.training.trial_report import Report, find_best_report
 from memtune.usage import Usage, UsageMeter
@@ -57,3 +59,27 @@ class TrainerBase:
         self.curve.append(report)
         if self.best is report:
             self._best_weights = copy_weights()
+
+    def _make_record(
+        self,
+        position: Position,
+        *,
+        scaler: dict[str, float] | None = None,
+        seconds: float | None = None,
+        interval: IntervalRecord | None = None,
+    ) -> CheckpointRecord:
+        """The record of the trial at a position."""
+        return CheckpointRecord(
+            config=self.config,
+            identity=self.identity,
+            corpus=self.corpus.name,
+            corpus_digest=self.corpus.digest,
+            vocabulary_size=len(self.corpus.vocabulary),
+            position=position,
+            curve=tuple(self.curve),
+            scaler=scaler,
+            versions=describe_environment(),
+            seconds=seconds,
+            interval=interval,
+            usage=self.usage,
+        )

@@ -1,7 +1,6 @@
 """The trainer of a trial, gradient descent or counting, and the evaluation of a trained model."""
 
 import time
-from pathlib import Path
 
 import torch
 
@@ -14,7 +13,6 @@ from memtune.training.checkpoint import Checkpoint
 from memtune.training.counting_trainer import CountingTrainer
 from memtune.training.gradient_trainer import GradientTrainer
 from memtune.training.trial_config import TrialConfig
-from memtune.training.weight_files import load_model
 from memtune.usage import UsageMeter
 
 MEASURED_SECONDS = 0.3
@@ -67,7 +65,7 @@ def measure_seconds_per_token(config: TrialConfig, corpus: Corpus) -> float:
 
 
 def evaluate(
-    model: Model | Path,
+    model: Model,
     corpus: Corpus,
     protocol: Protocol,
     split: str,
@@ -75,22 +73,21 @@ def evaluate(
     cache: ContinuousCache | None = None,
     task: TaskConfig | None = None,
 ) -> Metrics:
-    """The metrics of a model, given in memory or in a folder, on a split read through a protocol.
+    """The metrics of a model on a split read through a protocol.
 
     Every prediction of the task (default: language modelling) counts once. The result does not depend on the
     protocol's batch size. With a cache the split is read in the order of its text, and questions are answered
-    without the cache. Raises CheckpointError when the folder holds no model or the vocabularies differ in
-    size, and ConfigurationError for a cache on a model without hidden states.
+    without the cache. Raises CheckpointError when the vocabularies differ in size, and ConfigurationError for
+    a cache on a model without hidden states.
     """
-    loaded = load_model(model) if isinstance(model, Path) else model
-    if loaded.vocabulary_size != len(corpus.vocabulary):
+    if model.vocabulary_size != len(corpus.vocabulary):
         raise CheckpointError(
-            f"the model has a vocabulary of {loaded.vocabulary_size} words, "
+            f"the model has a vocabulary of {model.vocabulary_size} words, "
             f'corpus "{corpus.name}" of {len(corpus.vocabulary)}; use the corpus it was trained on'
         )
     opened = (task or LanguageModellingConfig()).open(corpus, protocol)
     if cache is None:
-        return opened.evaluate(loaded.to(device), split, device)
-    language_model = loaded.require_language_model("a cache")
+        return opened.evaluate(model.to(device), split, device)
+    language_model = model.require_language_model("a cache")
     metrics = evaluate_with_cache(language_model.to(device), corpus, protocol, split, cache, device)
-    return opened.add_accuracy(metrics, loaded, split, device)
+    return opened.add_accuracy(metrics, model, split, device)

@@ -32,43 +32,6 @@ class Position(Value):
     """Steps taken so far."""
 
 
-class EpochBatches:
-    """The batches of a task's training split; the order in each epoch is a function of (seed, epoch)."""
-
-    def __init__(self, task: AnyTask, seed: int, position: Position | None = None) -> None:
-        """Start at the first epoch, or at the position of a checkpoint.
-
-        Raises IndexError for a position after the last batch of its epoch.
-        """
-        self._task = task
-        self._seed = seed
-        self.position = position or Position()
-        self._plan = task.training_plan(seed, self.position.epoch)
-        if self.position.batch >= len(self._plan):
-            raise IndexError(f"batch {self.position.batch} of an epoch of {len(self._plan)}")
-
-    @property
-    def epoch_tokens(self) -> int:
-        """Predicted tokens of the current epoch."""
-        return self._plan.token_count
-
-    def read_next(self, count: int) -> list[TaskBatch]:
-        """The next batches of the epoch from the position on, at most `count`, on the host."""
-        end = min(self.position.batch + count, len(self._plan))
-        return [self._plan.batch(index) for index in range(self.position.batch, end)]
-
-    def advance(self, batches: int, tokens: int) -> bool:
-        """Move past a step's batches and their predicted tokens; returns whether a new epoch begins."""
-        at = self.position
-        epoch, batch = at.epoch, at.batch + batches
-        begins_epoch = batch == len(self._plan)
-        if begins_epoch:
-            epoch, batch = epoch + 1, 0
-            self._plan = self._task.training_plan(self._seed, epoch)
-        self.position = Position(epoch=epoch, batch=batch, tokens=at.tokens + tokens, updates=at.updates + 1)
-        return begins_epoch
-
-
 class IntervalRecord(Value):
     """The part of an interval that a checkpoint's record holds; its sums are tensors in another file."""
 
@@ -91,8 +54,8 @@ class ReportInterval:
         self, record: IntervalRecord, device: torch.device, sums: Mapping[str, Tensor] | None = None
     ) -> None:
         """Go on from a record with its sums; without sums the interval is new."""
-        self.milestone, self.tokens, self.steps = record.milestone, record.tokens, record.steps
-        self.learning_rate, self._seconds = record.learning_rate, record.seconds
+        self.record = record
+        """Everything except the sums; its seconds are those before the present `measure_time`."""
         self._started: float | None = None
         zeros = dict.fromkeys(("nats", "norms"), torch.zeros((), dtype=torch.float64))
         self.sums = {name: (zeros if sums is None else sums)[name].to(device, copy=True) for name in zeros}
@@ -103,24 +66,27 @@ class ReportInterval:
         """Context whose time counts as training."""
         self._started = time.perf_counter()
         yield
-        self._seconds, self._started = self.seconds, None
+        self._update(seconds=self.seconds)
+        self._started = None
 
     @property
     def seconds(self) -> float:
         """Seconds of training since the last report, up to now."""
         running = 0.0 if self._started is None else time.perf_counter() - self._started
-        return self._seconds + running
+        return self.record.seconds + running
 
     def add_batch(self, nats: Tensor, tokens: int) -> None:
         """Add the summed nats of a batch and its tokens."""
         self.sums["nats"] += nats.detach()
-        self.tokens += tokens
+        self._update(tokens=self.record.tokens + tokens)
 
     def add_step(self, norm: Tensor, learning_rate: float) -> None:
         """Add the norm of a step's gradient and its learning rate."""
         self.sums["norms"] += norm
-        self.steps += 1
-        self.learning_rate = learning_rate
+        self._update(steps=self.record.steps + 1, learning_rate=learning_rate)
+
+    def _update(self, **changes: float) -> None:
+        self.record = self.record.model_copy(update=changes)
 
     def find_problem(self) -> str | None:
         """The problem if a sum is not finite, else None; on a GPU the host waits for the sums."""
@@ -130,25 +96,15 @@ class ReportInterval:
 
     def mean_loss(self) -> float:
         """Nats per token."""
-        return self.sums["nats"].item() / self.tokens
+        return self.sums["nats"].item() / self.record.tokens
 
     def mean_gradient_norm(self) -> float:
         """Mean over the steps."""
-        return self.sums["norms"].item() / self.steps
+        return self.sums["norms"].item() / self.record.steps
 
     def tokens_per_second(self) -> float:
         """Tokens per second of training, up to now."""
-        return self.tokens / self.seconds
-
-    def to_record(self) -> IntervalRecord:
-        """Everything except the sums."""
-        return IntervalRecord(
-            milestone=self.milestone,
-            tokens=self.tokens,
-            steps=self.steps,
-            learning_rate=self.learning_rate,
-            seconds=self.seconds,
-        )
+        return self.record.tokens / self.seconds
 
 
 class TrainingSession:
@@ -235,16 +191,22 @@ class TrainingLoop:
         self._seed = seed
         self._device = device
         self._state: RecurrentState | None = None
-        self.batches = EpochBatches(task, seed)
-        self.budget_tokens = config.count_tokens(lambda: self.batches.epoch_tokens)
+        self._start_at(Position())
+        self.budget_tokens = config.count_tokens(lambda: task.epoch_tokens)
         """Predicted tokens of the whole trial."""
         self.updater = ModelUpdater(config, model, device, rate_scales)
         task.on_epoch_start(model, 0)
 
-    @property
-    def position(self) -> Position:
+    def _start_at(self, position: Position) -> None:
+        """Read the batches from a position on; their order is a function of the seed and the epoch.
+
+        Raises IndexError for a position after the last batch of its epoch.
+        """
+        self.position = position
         """Progress in the data."""
-        return self.batches.position
+        self._plan = self._task.training_plan(self._seed, position.epoch)
+        if position.batch >= len(self._plan):
+            raise IndexError(f"batch {position.batch} of an epoch of {len(self._plan)}")
 
     def run(
         self,
@@ -264,9 +226,9 @@ class TrainingLoop:
         problem = interval.find_problem()
         self._model.train()
         with interval.measure_time():
-            while self.position.tokens < interval.milestone and problem is None:
+            while self.position.tokens < interval.record.milestone and problem is None:
                 self._step(interval, valid_costs)
-                if interval.steps % check_every == 0:
+                if interval.record.steps % check_every == 0:
                     problem = interval.find_problem()
                 now = time.perf_counter()
                 if progress is not None and now - last_update > PROGRESS_SECONDS:
@@ -279,15 +241,20 @@ class TrainingLoop:
         return problem or interval.find_problem()
 
     def _step(self, interval: ReportInterval, valid_costs: Sequence[float]) -> None:
-        batches = self.batches.read_next(self._config.accumulated_batches)
-        tokens = sum(batch.token_count for batch in batches)
-        share = (self.position.tokens + tokens) / self.budget_tokens
-        at = SchedulePosition(self.position.epoch + 1, self.position.updates, valid_costs, share)
+        before = self.position
+        end = min(before.batch + self._config.accumulated_batches, len(self._plan))
+        batches = [self._plan.batch(index) for index in range(before.batch, end)]
+        tokens = before.tokens + sum(batch.token_count for batch in batches)
+        at = SchedulePosition(before.epoch + 1, before.updates, valid_costs, tokens / self.budget_tokens)
         rate = self._config.optimiser.learning_rate * self._config.schedule.scale(at)
         scale = sum(batch.learning_rate_scale for batch in batches) / len(batches)
         norm = self.updater.step(self._iterate_losses(batches, interval), rate * scale)
         interval.add_step(norm, rate)
-        if self.batches.advance(len(batches), tokens):
+        after = Position(epoch=before.epoch, batch=end, tokens=tokens, updates=before.updates + 1)
+        if end < len(self._plan):
+            self.position = after
+        else:
+            self._start_at(after.model_copy(update={"epoch": after.epoch + 1, "batch": 0}))
             self._task.on_epoch_start(self._model, self.position.epoch)
 
     def _iterate_losses(self, batches: Sequence[TaskBatch], interval: ReportInterval) -> Iterator[Tensor]:
@@ -318,5 +285,5 @@ class TrainingLoop:
         self.updater.load_scaler_state_dict(scaler)
         state = groups.get("state", {})
         self._state = {name: tensor.to(self._device) for name, tensor in state.items()} or None
-        self.batches = EpochBatches(self._task, self._seed, position)
+        self._start_at(position)
         self._task.on_epoch_start(self._model, position.epoch)

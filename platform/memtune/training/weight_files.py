@@ -42,12 +42,8 @@ def save_model(model: Model, folder: Path, task: TaskConfig | None = None) -> No
     """Write the model of a task (default: language modelling) as model.safetensors and model.json."""
     folder.mkdir(parents=True, exist_ok=True)
     write_tensors(copy_weights(model), folder / WEIGHTS_FILE)
-    description = {
-        "config": model.config.model_dump(mode="json"),
-        "vocabulary_size": model.vocabulary_size,
-        "task": (task or LanguageModellingConfig()).model_dump(mode="json"),
-    }
-    checked = ModelDescription.model_validate(description)
+    given = {"config": model.config, "task": task or LanguageModellingConfig()}
+    checked = ModelDescription.model_validate({**given, "vocabulary_size": model.vocabulary_size})
     (folder / DESCRIPTION_FILE).write_text(checked.model_dump_json(indent=2) + "\n", encoding="utf-8")
 
 

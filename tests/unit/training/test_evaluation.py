@@ -5,7 +5,7 @@ import pytest
 from memtune.corpora.batching.protocols import SentenceProtocol, StreamProtocol
 from memtune.errors import CheckpointError
 from memtune.models import LSTMConfig, build_model
-from memtune.training import GradientTrainer, evaluate, read_checkpoint, save_model
+from memtune.training import GradientTrainer, evaluate, read_checkpoint
 from tests.presence import require
 from tests.unit.training.conftest import SENTENCE, STREAM
 
@@ -17,8 +17,8 @@ def test_the_saved_best_model_reproduces_the_logged_perplexity(corpus, make_tria
     while not trainer.is_finished:
         trainer.advance()
     trainer.save(tmp_path / "checkpoint")
-    save_model(read_checkpoint(tmp_path / "checkpoint").build_best_model(), tmp_path / "model")
-    metrics = evaluate(tmp_path / "model", corpus, config.protocol, "valid")
+    best = read_checkpoint(tmp_path / "checkpoint").build_best_model()
+    metrics = evaluate(best, corpus, config.protocol, "valid")
     assert metrics.perplexity == pytest.approx(require(trainer.best).valid_perplexity, rel=1e-6)
 
 

@@ -227,7 +227,7 @@ def test_the_last_step_of_an_epoch_has_the_batches_that_are_left(corpus, make_tr
     trainer = GradientTrainer(config, corpus)
     batches = len(config.protocol.training_plan(corpus["train"], config.seed, 0))
     assert batches % 7
-    assert trainer.advance().tokens == trainer._loop.batches.epoch_tokens
+    assert trainer.advance().tokens == trainer.epoch_tokens
     assert trainer._loop.position.updates == -(-batches // 7)
 
 
