@@ -15,6 +15,7 @@ from benchmarks.tables.space_priors import add_priors, derive_priors
 from benchmarks.tables.syne_tune_search import SyneTuneSearch
 from memtune.search import EarlyStopping, Proposals, SamplerConfig
 from memtune.search.early_stopping import RULES
+from memtune.search.proposer import Candidates
 from memtune.search.samplers.sampler_factory import MAX_PRIOR_POINTS
 from memtune.search.warm_start import select_prior_points
 from memtune.spaces import Scalar, Space, draw_prior_points
@@ -130,11 +131,13 @@ def _open_proposals(folder: str, task: SearchTask, sampler: SamplerConfig, prior
     return Proposals(
         f"journal://{folder}/study.log",
         "replay",
-        task.space,
-        sampler,
-        identify=lambda configuration: digest(configuration)[:16],
-        get_refusal_reason=lambda configuration: None,
-        list_prior_points=lambda: prior,
+        Candidates(
+            task.space,
+            sampler,
+            identify=lambda configuration: digest(configuration)[:16],
+            get_refusal_reason=lambda configuration: None,
+            list_prior_points=lambda: prior,
+        ),
     )
 
 

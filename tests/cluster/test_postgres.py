@@ -13,6 +13,7 @@ import pytest
 from memtune.errors import StorageError, StudyError
 from memtune.search import Lease, Outcome, Proposal, Proposals, SamplerConfig, StorageUnavailableError
 from memtune.search.database import outage_buffer, study_database
+from memtune.search.proposer import Candidates
 from memtune.spaces import read_space
 from memtune.trial_state import StopReason, TrialEnd, TrialState
 from memtune.values import digest
@@ -58,7 +59,8 @@ def open_study(postgres: Postgres, user_home: Path) -> Callable[..., Proposals]:
         url = postgres.url.replace(str(postgres.port), str(port or postgres.port))
         sampler = SamplerConfig(kind="tpe", startup_trials=4)
         space = read_space(SPACE, "space.toml")
-        return Proposals(url, name, space, sampler, lambda c: digest(c)[:16], refuse)
+        candidates = Candidates(space, sampler, lambda c: digest(c)[:16], refuse)
+        return Proposals(url, name, candidates)
 
     return open_named
 

@@ -40,6 +40,7 @@ from benchmarks.tables.simulation import (
 from benchmarks.tables.space_priors import add_priors, derive_priors
 from memtune.search import Proposals, SamplerConfig
 from memtune.search.early_stopping import SuccessiveHalvingConfig
+from memtune.search.proposer import Candidates
 from memtune.spaces import Space, combine_spaces, load_space, read_space
 from memtune.spaces.space_tree import Prior
 from memtune.studies.definition.study_terms import Resources
@@ -70,10 +71,12 @@ def open_proposals(folder: Path) -> Proposals:
     return Proposals(
         f"journal://{folder}/study.log",
         "scripted",
-        make_space(),
-        SamplerConfig(kind="random", seed=1),
-        identify=lambda configuration: digest(configuration)[:16],
-        get_refusal_reason=lambda configuration: None,
+        Candidates(
+            make_space(),
+            SamplerConfig(kind="random", seed=1),
+            identify=lambda configuration: digest(configuration)[:16],
+            get_refusal_reason=lambda configuration: None,
+        ),
     )
 
 

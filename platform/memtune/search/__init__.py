@@ -13,6 +13,7 @@ from memtune.search.outcomes import (
     compute_coordinate,
 )
 from memtune.search.proposals import Proposals
+from memtune.search.proposer import Candidates
 from memtune.search.samplers.observed_values import MultiObjective
 from memtune.search.samplers.sampler_factory import (
     MAX_PRIOR_POINTS,

@@ -16,12 +16,10 @@ from optuna.trial import TrialState as OptunaState
 from memtune.search import trial_store
 from memtune.search.database.outage_buffer import OutageBuffer, StorageUnavailableError, convert_outage_errors
 from memtune.search.database.study_database import open_study_database, redact_url
-from memtune.search.outcomes import Outcome, Proposal, Sizes
+from memtune.search.outcomes import Outcome, Proposal
 from memtune.search.proposer import Candidates, Proposer
-from memtune.search.samplers.observed_values import MultiObjective
-from memtune.search.samplers.sampler_factory import SamplerConfig
-from memtune.search.trial_store import ListPoints, TrialStore
-from memtune.spaces import FAMILY_FIELD, MeasureSize, Scalar, Space
+from memtune.search.trial_store import TrialStore
+from memtune.spaces import Scalar
 from memtune.trial_state import StopReason, TrialEnd
 from memtune.usage import Usage
 
@@ -36,46 +34,16 @@ class Proposals:
         self,
         storage_url: str,
         study_name: str,
-        space: Space,
-        sampler: SamplerConfig,
-        identify: Callable[[dict[str, Any]], str],
-        get_refusal_reason: Callable[[dict[str, Any]], str | None],
-        measure_size: MeasureSize | None = None,
+        candidates: Candidates,
         guard: Callable[[], None] = lambda: None,
-        list_initial_points: ListPoints = tuple,
-        objectives: MultiObjective | None = None,
-        list_prior_points: ListPoints = tuple,
-        *,
-        is_grid_ordered: bool = False,
-        compared: str = FAMILY_FIELD,
-        compute_sizes: Callable[[dict[str, Any]], Sizes] = lambda configuration: {},
     ) -> None:
-        """`guard` is called before every write. It raises when this driver must not write any more.
-
-        Initial points are tried first; the sampler draws the parameters that they leave out. Prior points are
-        believed to be good, the best first. Both are listed for a study without trials alone. Without
-        `objectives` there is one, the trials' value. A grid is tried at random, or as it is ordered. The
-        choices of the field `compared` are the alternatives, which are tried in turn first. `identify`,
-        `get_refusal_reason` and `compute_sizes` are those of `Candidates`.
-        """
+        """`guard` is called before every write. It raises when this driver must not write any more."""
         storage, redacted_url = open_study_database(storage_url), redact_url(storage_url)
         self._buffer = OutageBuffer(redacted_url)
         with convert_outage_errors(redacted_url):
             self._store = TrialStore(storage, study_name, guard)
             self._store.recover_interrupted()
-            alternatives = space.list_alternatives(compared)
-            candidates = Candidates(
-                space, identify, get_refusal_reason, measure_size, alternatives, compute_sizes
-            )
-            self._proposer = Proposer(
-                self._store,
-                candidates,
-                sampler,
-                list_initial_points,
-                objectives,
-                list_prior_points,
-                is_grid_ordered=is_grid_ordered,
-            )
+            self._proposer = Proposer(self._store, candidates)
 
     def ask(self) -> Proposal | None:
         """The next trial to run, stored as running; None when nothing new is left to try.

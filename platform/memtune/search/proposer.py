@@ -14,6 +14,7 @@ from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import optuna
@@ -26,7 +27,7 @@ from memtune.search.outcomes import Proposal, Sizes
 from memtune.search.samplers.observed_values import MultiObjective
 from memtune.search.samplers.sampler_factory import SamplerConfig, SamplerFactory
 from memtune.search.trial_store import ListPoints, TrialStore
-from memtune.spaces import MeasureSize, PinnedChooser, RandomChooser, Scalar, Space
+from memtune.spaces import FAMILY_FIELD, MeasureSize, PinnedChooser, RandomChooser, Scalar, Space
 from memtune.values import digest
 
 MAX_BEST_TRIALS = 100
@@ -162,20 +163,34 @@ MAX_CANDIDATE_POINTS = 4096
 
 @dataclass(frozen=True)
 class Candidates:
-    """The configurations of a space that a study may run.
+    """The configurations of a space that a study may run, and what decides which of them is next.
 
     `identify` returns a configuration's identity. `get_refusal_reason` returns why a configuration must not
-    start (too many parameters, too little memory), or None. Both may raise ConfigurationError. `alternatives`
-    are the parameters that choose each alternative of the study's question. `compute_sizes` returns what a
-    model takes where its trial has to store it.
+    start (too many parameters, too little memory), or None. Both may raise ConfigurationError.
+    `compute_sizes` returns what a model takes where its trial has to store it.
+
+    Initial points are tried first; the sampler draws the parameters that they leave out. Prior points are
+    believed to be good, the best first. Both are listed for a study without trials alone. Without
+    `objectives` there is one, the trials' value. A grid is tried at random, or as it is ordered. The
+    choices of the field `compared` are the alternatives, which are tried in turn first.
     """
 
     space: Space
+    sampler: SamplerConfig
     identify: Callable[[dict[str, Any]], str]
     get_refusal_reason: Callable[[dict[str, Any]], str | None]
     measure_size: MeasureSize | None = None
-    alternatives: Sequence[Mapping[str, Scalar]] = ()
+    list_initial_points: ListPoints = tuple
+    list_prior_points: ListPoints = tuple
+    objectives: MultiObjective | None = None
+    is_grid_ordered: bool = False
+    compared: str = FAMILY_FIELD
     compute_sizes: Callable[[dict[str, Any]], Sizes] = lambda configuration: {}
+
+    @cached_property
+    def alternatives(self) -> Sequence[Mapping[str, Scalar]]:
+        """The parameters that choose each alternative of the study's question."""
+        return self.space.list_alternatives(self.compared)
 
     def sample(self, trial: Any) -> dict[str, Any]:
         """The configuration that a trial or a chooser draws."""
@@ -219,35 +234,25 @@ class Proposer:
     closed in between.
     """
 
-    def __init__(
-        self,
-        store: TrialStore,
-        candidates: Candidates,
-        config: SamplerConfig,
-        list_initial_points: ListPoints,
-        objectives: MultiObjective | None,
-        list_prior_points: ListPoints,
-        *,
-        is_grid_ordered: bool,
-    ) -> None:
-        """The arguments are those of `Proposals`."""
-        self._store, self._candidates, self._config = store, candidates, config
+    def __init__(self, store: TrialStore, candidates: Candidates) -> None:
+        self._store, self._candidates = store, candidates
+        self._config = config = candidates.sampler
         alternatives = len(candidates.alternatives)
         startup_trials = max(config.startup_trials, MIN_ALTERNATIVE_TRIALS * alternatives)
         self._trials_per_alternative = startup_trials // max(alternatives, 1)
         self._untriable: set[int] = set()
         """The alternatives without a point that may start."""
-        prior = store.keep_points(trial_store.PRIOR_POINTS_KEY, list_prior_points)
-        initial = store.keep_points(trial_store.INITIAL_POINTS_KEY, list_initial_points)
+        prior = store.keep_points(trial_store.PRIOR_POINTS_KEY, candidates.list_prior_points)
+        initial = store.keep_points(trial_store.INITIAL_POINTS_KEY, candidates.list_initial_points)
         grid = list(candidates.space.points()) if config.kind == "grid" else []
-        if not is_grid_ordered:
+        if not candidates.is_grid_ordered:
             grid = RandomChooser(config.seed).shuffle(grid)
         self._planned_points = [*initial, *grid]
         self._samplers = SamplerFactory(
             config,
             candidates.space,
             startup_trials,
-            objectives,
+            candidates.objectives,
             prior,
             len(self._planned_points),
             candidates.alternatives,

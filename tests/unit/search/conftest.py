@@ -7,6 +7,7 @@ import pytest
 from optuna.storages.journal import JournalFileBackend
 
 from memtune.search import Proposals, SamplerConfig
+from memtune.search.proposer import Candidates
 from memtune.spaces import Space, combine_spaces, read_space
 from memtune.values import digest
 
@@ -66,15 +67,17 @@ def open_study(storage: str) -> Callable[..., Proposals]:
         return Proposals(
             url,
             name,
-            make_space(space),
-            sampler,
-            identify,
-            refuse,
-            None,
+            Candidates(
+                make_space(space),
+                sampler,
+                identify,
+                refuse,
+                None,
+                lambda: initial_points,
+                compared=compared,
+                list_prior_points=lambda: prior_points,
+            ),
             guard,
-            lambda: initial_points,
-            compared=compared,
-            list_prior_points=lambda: prior_points,
         )
 
     return open_study

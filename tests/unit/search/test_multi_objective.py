@@ -11,6 +11,7 @@ from optuna.trial import TrialState, create_trial
 
 from memtune.results.study.study_front import compute_hypervolume, find_front
 from memtune.search import MultiObjective, Outcome, Proposals, SamplerConfig, StudyReader, compute_coordinate
+from memtune.search.proposer import Candidates
 from memtune.search.samplers.observed_values import attach_objectives
 from memtune.search.trial_store import CONFIGURATION_KEY, IDENTITY_KEY, REFUSAL_KEY
 from memtune.spaces import Space, read_space
@@ -48,11 +49,13 @@ def open_proposals(
     return Proposals(
         url,
         "s",
-        space,
-        SamplerConfig(kind=kind, seed=seed, startup_trials=8),
-        lambda configuration: digest(configuration)[:16],
-        refuse,
-        objectives=MultiObjective(2, measure),
+        Candidates(
+            space,
+            SamplerConfig(kind=kind, seed=seed, startup_trials=8),
+            lambda configuration: digest(configuration)[:16],
+            refuse,
+            objectives=MultiObjective(2, measure),
+        ),
     )
 
 

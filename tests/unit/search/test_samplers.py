@@ -10,6 +10,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from memtune.errors import SpaceError
 from memtune.search import Proposals, SamplerConfig, check_sampler
 from memtune.search.compatibility import suppress_optuna_messages
+from memtune.search.proposer import Candidates
 from memtune.search.samplers.joint_space import JointSampler, JointSpace, SobolSampler
 from memtune.search.samplers.observed_values import complete_trials, extrapolate_stopped
 from memtune.search.samplers.sampler_factory import PriorTrials, SamplerFactory
@@ -105,10 +106,12 @@ def open_proposals(space: str, **config) -> Proposals:
     return Proposals(
         "sqlite:///:memory:",
         "s",
-        read_space(space, "space.toml"),
-        SamplerConfig(**config),
-        identify=repr,
-        get_refusal_reason=lambda configuration: None,
+        Candidates(
+            read_space(space, "space.toml"),
+            SamplerConfig(**config),
+            identify=repr,
+            get_refusal_reason=lambda configuration: None,
+        ),
     )
 
 
@@ -144,10 +147,12 @@ def test_a_grid_proposes_each_point_once_and_no_other(read_optuna_trials, storag
     proposals = Proposals(
         storage,
         "s",
-        read_space(space, "s.toml"),
-        SamplerConfig(kind="grid"),
-        repr,
-        lambda configuration: None,
+        Candidates(
+            read_space(space, "s.toml"),
+            SamplerConfig(kind="grid"),
+            repr,
+            lambda configuration: None,
+        ),
     )
     found = []
     while proposal := proposals.ask():

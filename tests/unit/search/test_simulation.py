@@ -9,6 +9,7 @@ import pytest
 
 from memtune.search import Outcome, Proposals, Rule, SamplerConfig
 from memtune.search.early_stopping import Action, NoEarlyStopping, SuccessiveHalving, SuccessiveHalvingConfig
+from memtune.search.proposer import Candidates
 from memtune.spaces import read_space
 from memtune.trial_state import StopReason, TrialEnd, TrialState
 from tests.presence import require
@@ -79,10 +80,12 @@ def open_study(kind: str, seed: int) -> Proposals:
     return Proposals(
         "sqlite:///:memory:",
         f"{kind} {seed}",
-        read_space(SPACE, "simulated"),
-        SamplerConfig(kind=kind, seed=seed),
-        identify=repr,
-        get_refusal_reason=lambda configuration: None,
+        Candidates(
+            read_space(SPACE, "simulated"),
+            SamplerConfig(kind=kind, seed=seed),
+            identify=repr,
+            get_refusal_reason=lambda configuration: None,
+        ),
     )
 
 

@@ -20,6 +20,7 @@ from memtune.search import (
     REPEATS_SUFFIX,
     SAMPLERS,
     STUDY_FORMAT,
+    Candidates,
     MultiObjective,
     Outcome,
     Proposals,
@@ -143,15 +144,12 @@ class ResolvedStudy:
         if repeats is not None:
             name, space, sampler = f"{self.id}{REPEATS_SUFFIX}", repeats, SamplerConfig(kind="grid")
         count = 1 if repeats is not None else len(self.study.objectives)
-        return Proposals(
-            self.settings.study_database,
-            name,
+        candidates = Candidates(
             space,
             sampler,
             self.identify,
             self.limits.get_refusal_reason,
             measure_size=self.measure_size,
-            guard=guard,
             list_initial_points=self.list_initial_points if repeats is None else tuple,
             objectives=MultiObjective(count, self.compute_objectives) if count > 1 else None,
             list_prior_points=self.list_prior_points if repeats is None else tuple,
@@ -159,6 +157,7 @@ class ResolvedStudy:
             compared=self.study.compare,
             compute_sizes=self.limits.compute_sizes_to_store,
         )
+        return Proposals(self.settings.study_database, name, candidates, guard)
 
     def compute_objectives(self, outcome: Outcome) -> list[float]:
         """The objectives of a complete trial, lower is better (`compute_coordinate`)."""
