@@ -1,7 +1,7 @@
 """What a trial has used: tokens, and the time of the cores and GPUs that it reserved."""
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from pydantic import Field
 
@@ -55,36 +55,32 @@ class UsageTotal:
     """What all trials of a study have used, without a value for each trial that has ended."""
 
     def __init__(self) -> None:
-        self.sum = Usage()
-        self._counted: dict[str, Usage | None] = {}
-        """What the sum holds of each trial, by identity; None of one that has ended."""
+        self._ended, self._ended_identities = Usage(), set[str]()
+        self._open: dict[str, Usage] = {}
+        """What each trial that has not ended has used, by identity."""
+
+    @property
+    def sum(self) -> Usage:
+        """What all trials together have used."""
+        return add_usages([self._ended, *self._open.values()])
 
     def count(self, identity: str, usage: Usage, *, has_ended: bool) -> None:
         """Count what a trial has used so far, in the place of what it had used before, until it has ended."""
-        before = self._counted.get(identity, Usage())
-        if before is not None:
-            self.sum = add_usages([self.sum, usage, _negate(before)])
-            self._counted[identity] = None if has_ended else usage
-
-
-def _negate(usage: Usage) -> Usage:
-    nodes = {name: NodeSeconds(cpu=-seconds.cpu, gpu=-seconds.gpu) for name, seconds in usage.nodes.items()}
-    return Usage(tokens=-usage.tokens, nodes=nodes)
+        if identity in self._ended_identities:
+            return
+        self._open[identity] = usage
+        if has_ended:
+            self._ended = add_usages([self._ended, self._open.pop(identity)])
+            self._ended_identities.add(identity)
 
 
 class UsageMeter:
     """Measures what one worker adds to the usage of its trial."""
 
-    def __init__(
-        self,
-        cpus: float = 1.0,
-        gpus: float = 0.0,
-        node_type: str = "",
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, cpus: float = 1.0, gpus: float = 0.0, node_type: str = "") -> None:
         """The worker reserves `cpus` cores and `gpus` GPUs from now on."""
-        self._cpus, self._gpus, self._node_type, self._clock = cpus, gpus, node_type, clock
-        self._start, self._before, self._tokens_before = clock(), Usage(), 0
+        self._cpus, self._gpus, self._node_type = cpus, gpus, node_type
+        self._start, self._before, self._tokens_before = time.monotonic(), Usage(), 0
 
     def restore(self, usage: Usage, tokens: int) -> None:
         """The worker continues a trial with this usage, which has seen `tokens`."""
@@ -92,7 +88,7 @@ class UsageMeter:
 
     def measure(self, tokens: int) -> Usage:
         """The usage of the trial when it has seen `tokens`."""
-        seconds = self._clock() - self._start
+        seconds = time.monotonic() - self._start
         own = NodeSeconds(cpu=self._cpus * seconds, gpu=self._gpus * seconds)
         trained = Usage(tokens=tokens - self._tokens_before, nodes={self._node_type: own})
         return add_usages([self._before, trained])

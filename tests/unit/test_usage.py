@@ -1,16 +1,24 @@
 """A trial's usage adds up over its workers."""
 
+from types import SimpleNamespace
+
+import pytest
+
+from memtune import usage
 from memtune.usage import NodeSeconds, Usage, UsageMeter, add_usages
 
 
-def test_a_meter_adds_reserved_cores_and_gpus_to_what_earlier_workers_used() -> None:
+def test_a_meter_adds_reserved_cores_and_gpus_to_what_earlier_workers_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     now = [100.0]
-    first = UsageMeter(cpus=2, gpus=0.5, node_type="small", clock=lambda: now[0])
+    monkeypatch.setattr(usage, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    first = UsageMeter(cpus=2, gpus=0.5, node_type="small")
     now[0] += 10.0
     used = first.measure(500)
     assert used == Usage(tokens=500, nodes={"small": NodeSeconds(cpu=20.0, gpu=5.0)})
 
-    second = UsageMeter(cpus=4, node_type="large", clock=lambda: now[0])
+    second = UsageMeter(cpus=4, node_type="large")
     second.restore(used, 500)
     now[0] += 1.0
     assert second.measure(700) == Usage(

@@ -3,9 +3,11 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from memtune import usage
 from memtune.corpora import open_corpus
 from memtune.errors import WorkerError
 from memtune.settings import Settings
@@ -83,13 +85,16 @@ def test_a_worker_without_a_gpu_names_the_fix(
 
 
 @pytest.mark.parametrize("is_restored", [False, True])
-def test_a_trainer_counts_the_time_of_its_worker(assignment: Assignment, is_restored: bool) -> None:
+def test_a_trainer_counts_the_time_of_its_worker(
+    assignment: Assignment, is_restored: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     checkpoints = Checkpoints(assignment.checkpoint_root, assignment.identity)
     if is_restored:
         earlier = restore_or_create_trainer(assignment, checkpoints)
         earlier.advance()
         checkpoints.save(earlier)
-    meter = UsageMeter(gpus=0.5, node_type="large", clock=iter((0.0, 10.0)).__next__)
+    monkeypatch.setattr(usage, "time", SimpleNamespace(monotonic=iter((0.0, 10.0)).__next__))
+    meter = UsageMeter(gpus=0.5, node_type="large")
     trainer = restore_or_create_trainer(assignment, checkpoints, meter)
     assert (trainer.tokens > 0) == is_restored
     assert trainer.usage.nodes["large"] == NodeSeconds(cpu=10.0, gpu=5.0)

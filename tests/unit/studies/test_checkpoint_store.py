@@ -2,10 +2,12 @@
 
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from memtune import usage as usage_module
 from memtune.corpora import Corpus
 from memtune.errors import CheckpointError, StorageError
 from memtune.storage.folder import Folder
@@ -262,10 +264,11 @@ def test_the_first_error_of_an_upload_is_raised_where_its_deletion_fails_too(
 
 
 def test_a_restored_trainer_adds_to_the_usage_of_its_checkpoint(
-    checkpoints: Checkpoints, trainer: GradientTrainer, corpus: Corpus
+    checkpoints: Checkpoints, trainer: GradientTrainer, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save(checkpoints, trainer, 1)
-    meter = UsageMeter(cpus=0.0, gpus=1.0, node_type="large", clock=iter((0.0, 10.0)).__next__)
+    monkeypatch.setattr(usage_module, "time", SimpleNamespace(monotonic=iter((0.0, 10.0)).__next__))
+    meter = UsageMeter(cpus=0.0, gpus=1.0, node_type="large")
     found = checkpoints.restore(corpus, "cpu", meter)
     assert found is not None
     usage = found.usage
