@@ -72,26 +72,20 @@ class Checkpoints:
         return bool(self._read_index())
 
     def _store(self, tokens: int, write: Callable[[Path], None]) -> None:
+        """Write and upload a checkpoint, enter it into the index, and delete those that leave the index."""
         name = f"{tokens:012d}-{uuid.uuid4().hex[:8]}"
         with open_scratch_folder() as scratch:
             write(scratch / name)
-            self._delete_obsolete(self._upload(scratch / name))
-
-    def _upload(self, checkpoint: Path) -> list[str]:
-        """Upload a checkpoint and enter it into the index; return the names in the index."""
-        name = checkpoint.name
-        try:
-            (self._folder / name).upload(checkpoint)
-            others = [
-                other for other in self._read_index() if other != name and other not in self._damaged_names
-            ]
-            kept = sorted([name, *others], key=parse_tokens, reverse=True)[:MAX_KEPT_CHECKPOINTS]
-            self._folder.write_json(INDEX_FILE, kept)
-            return kept
-        except StorageError:
-            with suppress(StorageError):  # it would hide the first error
-                (self._folder / name).delete()
-            raise
+            try:
+                (self._folder / name).upload(scratch / name)
+                others = [other for other in self._read_index() if other not in self._damaged_names]
+                kept = sorted([name, *others], key=parse_tokens, reverse=True)[:MAX_KEPT_CHECKPOINTS]
+                self._folder.write_json(INDEX_FILE, kept)
+            except StorageError:
+                with suppress(StorageError):  # it would hide the first error
+                    (self._folder / name).delete()
+                raise
+        self._delete_obsolete(kept)
 
     def _delete_obsolete(self, kept: list[str]) -> None:
         """Delete the checkpoints that left the index, and what killed workers left.
