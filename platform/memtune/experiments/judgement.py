@@ -98,31 +98,31 @@ def judge_configurations(
     if files[0].trial.configuration_identity == files[1].trial.configuration_identity:
         text = f"{names[0]} and {names[1]} are the same configuration: a change of seed is no improvement."
         return Judgement(**known, outcome="same configuration", text=text, estimates={})
-    costs: dict[str, dict[int, float | None]] = {name: {} for name in names}
     trained: list[TrainResult] = []
 
-    def train_under(seed: int, name: str, file: TrialFile) -> None:
+    def train_under(seed: int, name: str, file: TrialFile) -> float | None:
         trial = file.trial.model_copy(update={"seed": seed})
         trained.append(result := train(file.model_copy(update={"trial": trial}), name))
         has_result = result.best is not None and not result.curve[-1].has_diverged
-        costs[name][seed] = result.best.cost if result.best and has_result else None
+        return result.best.cost if result.best and has_result else None
 
     first = max(file.trial.seed for file in files) + 1
-    for name, file in zip(names, files, strict=True):
-        if not file.trial.model.is_trained_by_gradient:
-            train_under(first, name, file)
-    while (
-        decision := decide_seeds(_fix_counted(costs, files), terms.indifference, terms.max_seeds)
-    ).continued:
+    # A model that counts has one cost, whatever its seed.
+    costs: dict[str, dict[int, float | None] | float] = {
+        name: {} if file.trial.model.is_trained_by_gradient else train_under(first, name, file) or 0.0
+        for name, file in zip(names, files, strict=True)
+    }
+    while (decision := decide_seeds(costs, terms.indifference, terms.max_seeds)).continued:
         for seed in range(first, first + decision.seeds):
             for name, file in zip(names, files, strict=True):
-                if name in decision.continued and seed not in costs[name]:
-                    train_under(seed, name, file)
+                own = costs[name]
+                if isinstance(own, dict) and name in decision.continued and seed not in own:
+                    own[seed] = train_under(seed, name, file)
     ends = [result.curve[-1] for result in trained]
     known["tokens"] = sum(end.tokens for end in ends)
     known["cpu_hours"] = sum(end.cpu_seconds for end in ends) / 3600
     known["gpu_hours"] = sum(end.gpu_seconds for end in ends) / 3600
-    return _conclude(known, _fix_counted(costs, files), decision, terms)
+    return _conclude(known, costs, decision, terms)
 
 
 def _check_comparable(names: tuple[str, str], files: tuple[TrialFile, TrialFile], settings: Settings) -> None:
@@ -139,16 +139,6 @@ def _check_comparable(names: tuple[str, str], files: tuple[TrialFile, TrialFile]
                 f"{names[0]} and {names[1]} do not compare: {quantity} {value} and {other[quantity]}; "
                 "make them equal"
             )
-
-
-def _fix_counted(
-    costs: Mapping[str, Mapping[int, float | None]], files: tuple[TrialFile, TrialFile]
-) -> dict[str, SeedCosts]:
-    """The costs as they are decided upon: a model that counts has one, whatever its seed."""
-    return {
-        name: by_seed if file.trial.model.is_trained_by_gradient else next(iter(by_seed.values())) or 0.0
-        for (name, by_seed), file in zip(costs.items(), files, strict=True)
-    }
 
 
 def _conclude(
