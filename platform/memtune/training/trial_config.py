@@ -9,6 +9,7 @@ from memtune.corpora.batching.protocols import Protocol, SentenceProtocol
 from memtune.models import MODELS, ModelConfig
 from memtune.spaces import SizeKind
 from memtune.tasks import AnyTaskConfig, LanguageModellingConfig
+from memtune.training.optimisation.optimisers import AdamConfig, AdamWConfig
 from memtune.training.optimisation.training_config import TrainingConfig
 from memtune.values import Value, digest
 
@@ -91,7 +92,7 @@ class TrialConfig(Value):
         if self.training is None or self.training.base_width is None or not self.model.is_loaded:
             return self
         optimiser = self.training.optimiser
-        if not optimiser.has_width_scaling:
+        if not isinstance(optimiser, AdamConfig | AdamWConfig):
             raise ValueError(
                 f'training.base_width scales the rates of "adam" and "adamw", not of "{optimiser.kind}"; '
                 "leave it out"

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from inspect import unwrap
 from itertools import accumulate
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import torch
 from pydantic import ConfigDict, Field
@@ -76,10 +76,6 @@ class OptimiserBase(Value):
     """The answers of every optimiser's configuration to the update step."""
 
     model_config = ConfigDict(allow_inf_nan=False)
-    has_width_scaling: ClassVar[bool] = False
-    """Whether `training.base_width` is defined for it."""
-    averages_weights: ClassVar[bool] = False
-    """Whether `should_average` may be true."""
 
     @property
     def uses_roles(self) -> bool:
@@ -124,7 +120,6 @@ class SGDConfig(OptimiserBase):
 class AdamConfig(OptimiserBase):
     """Adam (Kingma and Ba 2015); weight decay is added to the gradient."""
 
-    has_width_scaling: ClassVar[bool] = True
     kind: Literal["adam"] = "adam"
     learning_rate: LearningRate = 1e-3
     beta1: Share = 0.9
@@ -143,7 +138,6 @@ class AdamConfig(OptimiserBase):
 class AdamWConfig(OptimiserBase):
     """AdamW (Loshchilov and Hutter 2019); weight decay is decoupled from the gradient."""
 
-    has_width_scaling: ClassVar[bool] = True
     kind: Literal["adamw"] = "adamw"
     learning_rate: LearningRate = 1e-3
     beta1: Share = 0.9
@@ -209,7 +203,6 @@ class NTASGDConfig(OptimiserBase):
     then on it averages the weights of all steps; reports, best weights and patience use the average.
     """
 
-    averages_weights: ClassVar[bool] = True
     kind: Literal["nt_asgd"] = "nt_asgd"
     learning_rate: LearningRate = 30.0
     weight_decay: WeightDecay = 0.0

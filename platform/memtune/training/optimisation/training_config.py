@@ -6,7 +6,7 @@ from typing import Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
-from memtune.training.optimisation.optimisers import OptimiserConfig, SGDConfig
+from memtune.training.optimisation.optimisers import NTASGDConfig, OptimiserConfig, SGDConfig
 from memtune.training.optimisation.schedules import ConstantSchedule, Schedule
 from memtune.values import Value
 
@@ -66,7 +66,7 @@ class TrainingConfig(Value):
     def _check_budget(self) -> Self:
         if (self.epochs is None) == (self.tokens is None):
             raise ValueError("give the budget as epochs or as tokens, exactly one of them")
-        if self.ema_decay and self.optimiser.averages_weights:
+        if self.ema_decay and isinstance(self.optimiser, NTASGDConfig):
             raise ValueError(
                 f'ema_decay and the optimiser "{self.optimiser.kind}" both average the weights; leave one out'
             )
