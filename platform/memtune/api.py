@@ -113,8 +113,21 @@ def _conclude(notify: Callable[[str], object], study: ResolvedStudy, recorder: R
 
 
 def _record_report(study: ResolvedStudy, view: StudyView, recorder: Recorder) -> None:
+    """Record the report's page and its main figures as SVG, by the names of their files."""
+    # Imported here: Altair loads for half a second, and only a study that ends needs it.
+    from memtune.reports.report_page.page import describe_page, render_page
+    from memtune.reports.report_page.result_figures import draw_chart
+    from memtune.results.study.study_report import make_report
+
     try:
-        recorder.log_files(None, _draw_report(view))
+        report = make_report(view)
+        content = describe_page(report)
+        figures = {
+            f"{FIGURE_FOLDER}/{chart.name}.svg": draw_chart(chart, content.subject).svg
+            for chart in content.charts
+            if chart.name in RECORDED_FIGURES
+        }
+        recorder.log_files(None, {REPORT_FILE: render_page(report, content), **figures})
     except Exception as error:
         # Whatever a page or a chart raises: the study has its result, and its run has yet to end.
         log.warning(
@@ -124,20 +137,3 @@ def _record_report(study: ResolvedStudy, view: StudyView, recorder: Recorder) ->
             error,
             study.id,
         )
-
-
-def _draw_report(view: StudyView) -> dict[str, str]:
-    """The report's page and its main figures as SVG, by the names of their files."""
-    # Imported here: Altair loads for half a second, and only a study that ends needs it.
-    from memtune.reports.report_page.page import describe_page, render_page
-    from memtune.reports.report_page.result_figures import draw_chart
-    from memtune.results.study.study_report import make_report
-
-    report = make_report(view)
-    content = describe_page(report)
-    figures = {
-        f"{FIGURE_FOLDER}/{chart.name}.svg": draw_chart(chart, content.subject).svg
-        for chart in content.charts
-        if chart.name in RECORDED_FIGURES
-    }
-    return {REPORT_FILE: render_page(report, content), **figures}

@@ -98,7 +98,6 @@ EXAMPLE_SIZE = {"width": 8, "initial_range": 0.5}
 class OracleFile:
     """The equations, and the fields of the configurations to check."""
 
-    path: Path
     compute_logits: Oracle
     examples: Sequence[Mapping[str, Any]]
 
@@ -112,4 +111,4 @@ def load_oracle(path: Path) -> OracleFile:
         raise PluginError(f"{path} has no function compute_logits(config, parameters, words_BT)")
     if not isinstance(examples, list) or not all(isinstance(example, Mapping) for example in examples):
         raise PluginError(f"{path}: EXAMPLES must be a list of fields, such as [{{'width': 8}}]")
-    return OracleFile(path, compute_logits, examples)
+    return OracleFile(compute_logits, examples)

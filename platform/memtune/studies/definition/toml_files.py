@@ -2,14 +2,11 @@
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from memtune.arguments import check_type
 from memtune.errors import StudyError, did_you_mean
 from memtune.toml_text import parse_toml, read_toml_text
-
-if TYPE_CHECKING:
-    from memtune.plugins import PluginSource
 
 
 def check_document(path: Path, required_names: Collection[str]) -> None:
@@ -61,9 +58,7 @@ def override_fields(document: dict[str, Any], overrides: Mapping[str, Any] | Non
             entries[key] = value
 
 
-def load_listed_models(
-    document: Mapping[str, Any], path: Path | None, noun: str = "study"
-) -> "tuple[PluginSource, ...]":
+def load_listed_models(document: Mapping[str, Any], path: Path | None, noun: str = "study") -> None:
     """Execute the Python files in the list `models` of a study or a trial, by paths relative to its file.
 
     Raises StudyError for anything but a list of names, and the errors of `load_plugin_file`.
@@ -77,4 +72,4 @@ def load_listed_models(
     # Imported here: `check_document` runs before imports that take seconds.
     from memtune.plugins import load_plugin_files
 
-    return load_plugin_files(names, find_folder(path))
+    load_plugin_files(names, find_folder(path))
