@@ -32,6 +32,7 @@ from memtune.studies.definition.study_loader import load_study
 from memtune.studies.director import DirectedTrial, Director
 from memtune.studies.study_check import check_study
 from memtune.studies.trial_records import StudyRecords
+from memtune.studies.trial_worker import WorkerReport
 from memtune.tracking import Recorder, read_leaderboard
 from memtune.training import Report
 from memtune.trial_state import StopReason, TrialEnd
@@ -153,10 +154,9 @@ class SimulatedDriver:
             self._start_trial(0.0, events, curves)
         while events:
             now, number, step = heapq.heappop(events)
-            if (
-                self._time_call("report", self.director.on_reports, number, curves[number][:step], None)
-                and step < REPORTS_PER_TRIAL
-            ):
+            report = WorkerReport(reports=tuple(curves[number][:step]))
+            continues = self._time_call("report", self.director.on_worker_report, number, report)
+            if continues and step < REPORTS_PER_TRIAL:
                 heapq.heappush(events, (now + simulate_report_seconds(number), number, step + 1))
                 continue
             self._time_call("end", self.director.on_ended, number)

@@ -11,6 +11,7 @@ from memtune.objective import Objective
 from memtune.spaces import Scalar
 from memtune.studies.director import DirectedTrial, Director
 from memtune.studies.executor import ExecutorRun
+from memtune.studies.trial_worker import WorkerReport
 from memtune.training import Report
 from memtune.trial_state import StopReason, TrialEnd
 
@@ -134,8 +135,8 @@ class DirectorSearch:
 
     def report(self, number: int, costs: tuple[float, ...]) -> bool:
         """Pass the curve on as a worker does, whole each time."""
-        reports = [self._make_report(place, cost) for place, cost in enumerate(costs)]
-        return self._director.on_reports(number, reports)
+        reports = tuple(self._make_report(place, cost) for place, cost in enumerate(costs))
+        return self._director.on_worker_report(number, WorkerReport(reports=reports))
 
     def end(self, number: int) -> None:
         """Tell the director that the worker is done with the trial."""

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from memtune.errors import StorageError, StudyError
-from memtune.search import Lease, Outcome, Proposal, Proposals, SamplerConfig, StorageUnavailableError
+from memtune.search import Lease, Outcome, Proposals, SamplerConfig, StorageUnavailableError
 from memtune.search.database import outage_buffer, study_database
 from memtune.search.proposer import Candidates
 from memtune.spaces import read_space
@@ -83,13 +83,13 @@ def run_trials(proposals: Proposals) -> None:
             proposals.stop(proposal.number, BEHIND, 40, compute_cost(proposal, 40))
 
 
-def compute_cost(proposal: Proposal, tokens: int) -> float:
+def compute_cost(proposal: Outcome, tokens: int) -> float:
     return abs(proposal.configuration["model"]["memory_size"] - 4) + 1 / tokens
 
 
-def ask_until_answered(proposals: Proposals) -> Proposal | None:
+def ask_until_answered(proposals: Proposals) -> Outcome | None:
     """Repeat the ask until the storage answers."""
-    found: list[Proposal | None] = []
+    found: list[Outcome | None] = []
 
     def try_ask() -> bool:
         try:

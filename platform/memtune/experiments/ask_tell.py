@@ -16,14 +16,15 @@ from typing import Any
 from memtune.errors import StudyError
 from memtune.library import format_argument
 from memtune.objective import Objective
-from memtune.search import Lease, Outcome, Proposal, Proposals, StudyReader
+from memtune.search import Lease, Outcome, Proposals, StudyReader
 from memtune.search.database.study_database import find_max_tokens
 from memtune.spaces import Scalar, pin_point
-from memtune.studies.budgets.budget_monitor import BudgetMonitor, StudyClock
+from memtune.studies.budgets.budget_monitor import BudgetMonitor
 from memtune.studies.definition.resolved_study import ResolvedStudy
 from memtune.studies.definition.study_terms import describe_changed_terms
 from memtune.studies.director import Director, Records
 from memtune.studies.trial_records import StudyRecords
+from memtune.studies.trial_worker import WorkerReport
 from memtune.tracking import Recorder, check_tracking
 from memtune.training import make_report
 from memtune.trial_state import StopReason, TrialEnd, TrialState
@@ -91,18 +92,16 @@ class AskTell:
 
     def __init__(self, resolved: ResolvedStudy, proposals: Proposals, records: Records) -> None:
         self._resolved, self._proposals, self._records = resolved, proposals, records
-        self._clock = StudyClock(proposals)
         self._objective: Objective = resolved.task.objective
         study = resolved.study
-        self._budget = BudgetMonitor(study.budget, study.prices, self._objective, self._clock)
+        self._budget = BudgetMonitor(study.budget, study.prices, self._objective, proposals)
         self._budget.add_outcomes(proposals.list_outcomes())
         repeats = StudyReader(resolved.settings.study_database).list_repeats(resolved.id)
         self._budget.add_outcomes(repeats, are_repeats=True)
 
     def list_open(self) -> list[OpenTrial]:
         """The trials that wait for values, by number."""
-        curves = {outcome.number: outcome.curve for outcome in self._proposals.list_outcomes()}
-        return [_describe(found, curves[found.number]) for found in self._proposals.list_unfinished()]
+        return [_describe(found) for found in self._proposals.list_unfinished()]
 
     def ask(self, configuration: Mapping[str, Any] | None = None) -> OpenTrial:
         """Start the next trial, or continue one that the study's rule had paused.
@@ -127,8 +126,8 @@ class AskTell:
             point: dict[str, Scalar] = dict(flatten(configuration))
             proposal = self._proposals.propose(pin_point(self._resolved.space, point, "the configuration"))
             self._make_director()
-        self._clock.tick()
-        return _describe(proposal, self._find_outcome(proposal.number).curve)
+        self._budget.tick()
+        return _describe(proposal)
 
     def tell(
         self,
@@ -161,14 +160,15 @@ class AskTell:
         end = TrialEnd(reason=StopReason.BUDGET) if is_complete else None
         director = self._make_director()
         last, epoch = max(curve, default=0), self._resolved.task.epoch_tokens
-        reports = [
+        reports = tuple(
             make_report(at, value, self._objective, at / epoch, end if at == last else None)
             for at, value in curve.items()
-        ]
-        continues = director.on_reports(number, reports, error, usage=Usage(tokens=last))
+        )
+        report = WorkerReport(reports=reports, error=error, usage=Usage(tokens=last))
+        continues = director.on_worker_report(number, report)
         if is_complete or error is not None or not continues:
             director.on_ended(number)
-        self._clock.tick()
+        self._budget.tick()
         told = self._find_outcome(number)
         return TellResult(number=number, state=told.state, end=told.end)
 
@@ -216,7 +216,10 @@ class AskTell:
         return found[0]
 
 
-def _describe(proposal: Proposal, curve: dict[int, float]) -> OpenTrial:
+def _describe(trial: Outcome) -> OpenTrial:
     return OpenTrial(
-        number=proposal.number, identity=proposal.identity, configuration=proposal.configuration, curve=curve
+        number=trial.number,
+        identity=trial.identity,
+        configuration=trial.configuration,
+        curve=trial.curve,
     )

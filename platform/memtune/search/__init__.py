@@ -9,7 +9,6 @@ from memtune.search.outcomes import (
     SIZE_UNITS,
     ObjectiveName,
     Outcome,
-    Proposal,
     compute_coordinate,
 )
 from memtune.search.proposals import Proposals

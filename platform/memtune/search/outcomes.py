@@ -1,4 +1,4 @@
-"""Proposals of a study, and their outcomes.
+"""The trials of a study, from their proposal to their outcome.
 
 Inside memtune every objective is a coordinate that is better the lower it is: the cost of the value, and the
 binary logarithm of a size, so that half the size counts as much for small models as for large ones.
@@ -48,19 +48,9 @@ def compute_coordinate(objective: ObjectiveName, quantity: float | None) -> floa
     return math.log2(max(1.0, quantity))
 
 
-@dataclass(frozen=True, slots=True)
-class Proposal:
-    """A trial to run: its number in the study, the sampled parameters, and the whole configuration."""
-
-    number: int
-    parameters: dict[str, Scalar]
-    configuration: dict[str, Any]
-    identity: str
-
-
 @dataclass(frozen=True)
 class Outcome:
-    """The present state of a trial.
+    """The present state of a trial, from the proposal of the sampler on.
 
     `value` is the final value of a complete trial and the last one of a stopped trial, lower is better;
     `curve` has the reported values by tokens seen; `end` says why a trial was stopped, paused or failed,
@@ -78,6 +68,8 @@ class Outcome:
     usage: Usage = field(default_factory=Usage)
     sizes: Sizes = field(default_factory=dict)
     """Of a user's family, whose source is not at hand where the study is read; else empty."""
+    parameters: dict[str, Scalar] = field(default_factory=dict)
+    """Of the space, as they were sampled, by name."""
     alternative: str = ""
     """What the trial answers; empty as read from storage, which does not know what the study compares."""
 

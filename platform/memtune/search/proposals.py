@@ -10,17 +10,16 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 
 from memtune.search import trial_store
 from memtune.search.database.outage_buffer import OutageBuffer, StorageUnavailableError, convert_outage_errors
 from memtune.search.database.study_database import open_study_database, redact_url
-from memtune.search.outcomes import Outcome, Proposal
+from memtune.search.outcomes import Outcome
 from memtune.search.proposer import Candidates, Proposer
 from memtune.search.trial_store import TrialStore
 from memtune.spaces import Scalar
-from memtune.trial_state import StopReason, TrialEnd
+from memtune.trial_state import StopReason, TrialEnd, TrialState
 from memtune.usage import Usage
 
 
@@ -45,7 +44,7 @@ class Proposals:
             self._store.recover_interrupted()
             self._proposer = Proposer(self._store, candidates)
 
-    def ask(self) -> Proposal | None:
+    def ask(self) -> Outcome | None:
         """The next trial to run, stored as running; None when nothing new is left to try.
 
         A sampled configuration that another trial of the study has is stored as a duplicate with the known
@@ -56,7 +55,7 @@ class Proposals:
         """
         return self._buffer.try_once(self._proposer.propose_next)
 
-    def propose(self, parameters: Mapping[str, Scalar]) -> Proposal:
+    def propose(self, parameters: Mapping[str, Scalar]) -> Outcome:
         """A trial with the given parameters, stored as running; the sampler draws those that are missing.
 
         Raises StudyError for a configuration that the study refuses or that one of its trials has.
@@ -100,17 +99,18 @@ class Proposals:
         """End a failed trial; the sampler ignores it."""
         self._end(number, OptunaState.FAIL, end)
 
-    def list_unfinished(self) -> list[Proposal]:
+    def list_unfinished(self) -> list[Outcome]:
         """The running trials, which a later driver resumes."""
-        return self._list_proposals(is_paused=False)
+        return [outcome for outcome in self.list_outcomes() if outcome.state is TrialState.RUNNING]
 
-    def list_paused(self) -> list[Proposal]:
+    def list_paused(self) -> list[Outcome]:
         """The trials that the early-stopping rule has paused and may continue."""
-        return self._list_proposals(is_paused=True)
+        return [outcome for outcome in self.list_outcomes() if outcome.state is TrialState.PAUSED]
 
     def list_outcomes(self) -> list[Outcome]:
         """Every trial that was started, running ones included: what a budget of trials counts."""
-        return [trial_store.read_outcome(trial) for trial in self._list_started()]
+        started = trial_store.select_started(self._buffer.retry_until(self._store.list_asked))
+        return [trial_store.read_outcome(trial) for trial in started]
 
     def list_finished(self) -> list[Outcome]:
         """Every trial that has ended or is paused."""
@@ -137,13 +137,6 @@ class Proposals:
         """Store the seconds spent, those of earlier drivers included, unless the storage is unavailable."""
         with suppress(StorageUnavailableError):
             self._buffer.try_once(lambda: self._store.write_seconds_spent(seconds))
-
-    def _list_proposals(self, *, is_paused: bool) -> list[Proposal]:
-        running = [trial for trial in self._list_started() if trial.state is OptunaState.RUNNING]
-        return [trial_store.read_proposal(t) for t in running if trial_store.is_paused(t) == is_paused]
-
-    def _list_started(self) -> list[FrozenTrial]:
-        return trial_store.select_started(self._buffer.retry_until(self._store.list_asked))
 
     def _end(self, number: int, state: OptunaState, end: TrialEnd | None, **fields: float | None) -> None:
         stored = {"state": state.name, "end": end and end.model_dump(mode="json"), **fields}

@@ -10,7 +10,7 @@ memory, and a sampler learns from a bounded part of them.
 """
 
 import math
-from bisect import bisect_left, insort
+from bisect import insort
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from optuna.trial import TrialState as OptunaState
 
 from memtune.errors import ConfigurationError, StudyError
 from memtune.search import trial_store
-from memtune.search.outcomes import Proposal, Sizes
+from memtune.search.outcomes import Outcome, Sizes
 from memtune.search.samplers.observed_values import MultiObjective
 from memtune.search.samplers.sampler_factory import SamplerConfig, SamplerFactory
 from memtune.search.trial_store import ListPoints, TrialStore
@@ -103,9 +103,11 @@ class TrialWindow:
         """Add a trial, or replace a running or paused trial by its later state."""
         trial = trial_store.present_to_sampler(trial)
         if (known := self._trials.pop(trial.number, None)) is not None:
-            _remove(self._running, trial.number)
-            _remove(self._newest, trial.number)
-            _remove(self._ranks, _rank(known))
+            for numbers in (self._running, self._newest):
+                if trial.number in numbers:
+                    numbers.remove(trial.number)
+            if (rank := _rank(known)) in self._ranks:
+                self._ranks.remove(rank)
         if trial.state is OptunaState.RUNNING:
             self._trials[trial.number] = trial
             insort(self._running, trial.number)
@@ -121,21 +123,10 @@ class TrialWindow:
         return [self._trials[number] for number in sorted(numbers)]
 
     def _drop_surplus(self) -> None:
-        dropped = {rank[-1] for rank in self._ranks[MAX_BEST_TRIALS:]}.union(
-            self._newest[:-MAX_NEWEST_TRIALS]
-        )
         del self._ranks[MAX_BEST_TRIALS:], self._newest[:-MAX_NEWEST_TRIALS]
-        if dropped:
-            dropped.difference_update((rank[-1] for rank in self._ranks), self._newest)
-        for number in dropped:
+        kept = {rank[-1] for rank in self._ranks}.union(self._newest, self._running)
+        for number in self._trials.keys() - kept:
             del self._trials[number]
-
-
-def _remove(ordered: list[Any], item: Any) -> None:
-    """Remove an item from a sorted list that may hold it."""
-    place = bisect_left(ordered, item)
-    if place < len(ordered) and ordered[place] == item:
-        del ordered[place]
 
 
 def _rank(trial: FrozenTrial) -> Rank:
@@ -263,7 +254,7 @@ class Proposer:
             trial.number for trial in store.list_asked() if trial.state is OptunaState.RUNNING
         }
 
-    def propose_next(self) -> Proposal | None:
+    def propose_next(self) -> Outcome | None:
         """The next trial to run; None when the space is exhausted or 40 samples in a row were rejected."""
         self._store.guard()
         if self._cached_history is None:
@@ -272,7 +263,7 @@ class Proposer:
                 # No caller has a stored proposal where the answer to its last write was lost.
                 if trial.state is OptunaState.RUNNING and trial.number not in self._issued_numbers:
                     self._issued_numbers.add(trial.number)
-                    return trial_store.read_proposal(trial)
+                    return trial_store.read_outcome(trial)
         for _ in range(MAX_ASKS_PER_CALL):
             if self._is_exhausted:
                 break
@@ -280,7 +271,7 @@ class Proposer:
                 return proposal
         return None
 
-    def propose_given(self, parameters: Mapping[str, Scalar]) -> Proposal:
+    def propose_given(self, parameters: Mapping[str, Scalar]) -> Outcome:
         """A trial with the given parameters. Raises StudyError when it is rejected."""
         self._store.guard()
         self._store.recover_interrupted()
@@ -299,7 +290,7 @@ class Proposer:
         if self._cached_history is not None:
             self._cached_history.window.add(self._store.read_trial(number))
 
-    def _try_proposal(self) -> Proposal | None:
+    def _try_proposal(self) -> Outcome | None:
         """One sample of the space; None where it is rejected."""
         # The cache stays empty after an exception: the study then holds half a trial and is read again.
         history, self._cached_history = self._cached_history or self._read_history(), None
@@ -364,29 +355,31 @@ class Proposer:
             self._untriable.add(place)
         return {}
 
-    def _ask_sampler(self, history: History) -> Proposal | None:
+    def _ask_sampler(self, history: History) -> Outcome | None:
         """The sampler's next trial, which is added to `history`; None where it is rejected."""
         sampler = self._samplers.make_sampler(history.asks, history.list_learnt())
         trial = self._store.ask(sampler)
-        proposal = self._write_sample(trial, history)
-        history.add(self._store.read_trial(trial.number))
+        is_started = self._write_sample(trial, history)
+        asked = self._store.read_trial(trial.number)
+        history.add(asked)
         self._issued_numbers.add(trial.number)
-        return proposal
+        return trial_store.read_outcome(asked) if is_started else None
 
-    def _write_sample(self, trial: optuna.Trial, history: History) -> Proposal | None:
-        """Store what the sampler drew: as a proposal, a duplicate, or a refusal."""
+    def _write_sample(self, trial: optuna.Trial, history: History) -> bool:
+        """Store what the sampler drew: a proposal, a duplicate, or a refusal; return whether it starts."""
         configuration: dict[str, Any] = {}
         try:
             configuration = self._candidates.sample(trial)
             identity = self._candidates.identify(configuration)
         except ConfigurationError as error:
             self._store.write_refusal(trial, configuration, str(error))
-            return None
+            return False
         if (original := history.number_by_identity.get(identity)) is not None:
             self._store.write_duplicate(trial, configuration, identity, self._store.read_trial(original))
-            return None
+            return False
         if reason := self._candidates.get_refusal_reason(configuration):
             self._store.write_refusal(trial, configuration, reason, identity)
-            return None
+            return False
         sizes = self._candidates.compute_sizes(configuration)
-        return self._store.write_proposal(trial, configuration, identity, sizes)
+        self._store.write_proposal(trial, configuration, identity, sizes)
+        return True

@@ -14,7 +14,7 @@ from optuna.trial import TrialState as OptunaState
 
 from memtune.errors import StudyError
 from memtune.search.compatibility import suppress_optuna_messages
-from memtune.search.outcomes import Outcome, Proposal, Sizes
+from memtune.search.outcomes import Outcome, Sizes
 from memtune.spaces import Scalar
 from memtune.trial_state import TrialEnd, TrialState, read_earlier_end
 from memtune.usage import Usage
@@ -95,16 +95,6 @@ def select_started(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
     return [trial for trial in trials if IDENTITY_KEY in trial.user_attrs and not is_rejected(trial)]
 
 
-def read_proposal(trial: FrozenTrial) -> Proposal:
-    """The proposal that a trial holds."""
-    return Proposal(
-        number=trial.number,
-        parameters=dict(trial.params),
-        configuration=trial.user_attrs[CONFIGURATION_KEY],
-        identity=trial.user_attrs[IDENTITY_KEY],
-    )
-
-
 def read_seconds_spent(attributes: Mapping[str, Any]) -> float:
     """Wall-clock seconds that all drivers have run a study, from the study's attributes."""
     return float(attributes.get(SECONDS_SPENT_KEY, 0.0))
@@ -135,6 +125,7 @@ def read_outcome(trial: FrozenTrial) -> Outcome:
             remark=remark,
             usage=Usage.model_validate(usage),
             sizes=attributes.get(SIZES_KEY, {}),
+            parameters=dict(trial.params),
         )
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise StudyError(
@@ -238,14 +229,13 @@ class TrialStore:
 
     def write_proposal(
         self, trial: optuna.Trial, configuration: dict[str, Any], identity: str, sizes: Sizes
-    ) -> Proposal:
+    ) -> None:
         """Store the trial as one to run."""
         trial.set_user_attr(CONFIGURATION_KEY, configuration)
         if sizes:
             trial.set_user_attr(SIZES_KEY, dict(sizes))
         self.guard()  # sampling takes seconds; a trial without an identity does not count
         trial.set_user_attr(IDENTITY_KEY, identity)
-        return Proposal(trial.number, dict(trial.params), configuration, identity)
 
     def write_duplicate(
         self, trial: optuna.Trial, configuration: dict[str, Any], identity: str, original: FrozenTrial

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from memtune.search import Proposal, Proposals, Rule
+from memtune.search import Outcome, Proposals, Rule
 from memtune.search.early_stopping import CONTINUE, Action, Decision, NoEarlyStopping
 from memtune.spaces import FAMILY_FIELD
 from memtune.studies.definition.study_terms import name_alternative
@@ -23,7 +23,8 @@ from memtune.usage import Usage
 class DirectedTrial:
     """A trial as its driver knows it."""
 
-    proposal: Proposal
+    proposal: Outcome
+    """As it was stored when this driver took it."""
     config: TrialConfig
     state: TrialState = TrialState.WAITING
     reports: list[Report] = field(default_factory=list)
@@ -146,7 +147,7 @@ class Director:
         self._records.start(trial)
         return trial
 
-    def _resume_paused(self) -> Proposal | None:
+    def _resume_paused(self) -> Outcome | None:
         number = self._find_resumable()
         if number is None:
             return None
@@ -160,7 +161,7 @@ class Director:
         number = self._rule.choose_resumed(self._list_running_numbers(), is_sampling_over)
         return number if number in self._paused else None
 
-    def _ask_proposal(self) -> Proposal | None:
+    def _ask_proposal(self) -> Outcome | None:
         if self._remaining_trials <= 0 or self._exhausted:
             return None
         proposal = self._proposals.ask()
@@ -179,39 +180,23 @@ class Director:
     def on_worker_report(self, number: int, report: WorkerReport) -> bool:
         """Record what a trial's worker reports; return whether the trial should continue.
 
-        A fault of the environment changes nothing until `on_environment_fault`.
-        """
-        return self.on_reports(
-            number, report.reports, report.error, report.remarks, report.usage, report.restored_tokens
-        )
-
-    def on_reports(
-        self,
-        number: int,
-        curve: Sequence[Report],
-        error: str | None = None,
-        remarks: Sequence[str] = (),
-        usage: Usage | None = None,
-        restored_tokens: int = 0,
-    ) -> bool:
-        """Record a trial's curve so far; return whether the trial should continue.
-
-        `error` ends the trial unless a report has ended it already. Repeated reports change nothing, and
-        reports beyond the trial's end are dropped: a worker may train further than the point at which the
-        study stops its trial.
+        An error ends the trial unless a report has ended it already. A fault of the environment changes
+        nothing until `on_environment_fault`. Repeated reports change nothing, and reports beyond the trial's
+        end are dropped: a worker may train further than the point at which the study stops its trial.
         """
         trial = self._trials[number]
-        trial.restored_tokens = restored_tokens
-        self._add_remarks(trial, remarks)
-        if usage is not None and trial.state is TrialState.RUNNING:  # before a report may end the trial
-            trial.usage = usage
-            self._proposals.store_usage(number, usage)
-        new = self._process_reports(trial, curve)
-        if error is not None:
-            self._process_error(trial, error)
+        trial.restored_tokens = report.restored_tokens
+        self._add_remarks(trial, report.remarks)
+        # Before a report may end the trial.
+        if report.usage is not None and trial.state is TrialState.RUNNING:
+            trial.usage = report.usage
+            self._proposals.store_usage(number, report.usage)
+        new = self._process_reports(trial, report.reports)
+        if report.error is not None:
+            self._process_error(trial, report.error)
         if new:
             self._records.report(trial, new)
-        if new or usage:
+        if new or report.usage:
             self._notify_watchers(trial)
         return trial.state is TrialState.RUNNING
 

@@ -13,7 +13,7 @@ from memtune.number_format import format_count
 from memtune.plugins import list_sources
 from memtune.search import Lease, Outcome, Proposals, Rule, StudyReader
 from memtune.seed_statistics import SeedCosts, decide_seeds
-from memtune.studies.budgets.budget_monitor import BudgetMonitor, StudyClock
+from memtune.studies.budgets.budget_monitor import BudgetMonitor
 from memtune.studies.budgets.study_cost import StudyCost, compute_study_cost
 from memtune.studies.definition.resolved_study import ResolvedStudy
 from memtune.studies.director import DirectedTrial, Director, Watcher
@@ -164,9 +164,8 @@ class _StudyRun:
             recorder = self._start_recorder(connects=True)  # nothing is stored without a tracking store
             self._resolved.store_terms()  # before the study exists, so that whoever sees it finds them
         proposals = self._resolved.open_proposals(self._lease.check)
-        self._clock = StudyClock(proposals)
         self._budget = BudgetMonitor(
-            self._study.budget, self._study.prices, self._resolved.task.objective, self._clock
+            self._study.budget, self._study.prices, self._resolved.task.objective, proposals
         )
         self._budget.add_outcomes(proposals.list_outcomes())
         # Those of earlier drivers count before this one has chosen what it repeats.
@@ -190,7 +189,7 @@ class _StudyRun:
         if self._study.repeats.are_asked_for and not (open_trials or self._must_end):
             # With a spent budget too: no repeat starts then, and the result names the budget.
             repeats, open_trials = self._run_repeats(proposals)
-        self._clock.tick()  # also the time of a driver whose budget is spent before a trial starts
+        self._budget.tick()  # also the time of a driver whose budget is spent before a trial starts
         proposals.flush()
         disconnecting = self._background.submit(self._executor.close)  # while the registration runs
         is_interrupted = bool(self._must_end or self._fault or (open_trials and not self._spent_budget))
@@ -329,7 +328,7 @@ class _StudyRun:
         phase = replace(phase, earlier=proposals.list_outcomes(), find_seconds_left=self._find_seconds_left)
         with ExitStack() as stack:
             opened = [stack.enter_context(watch(phase)) for watch in self._hooks.watches]
-            watchers = [self._clock.tick, count_spending, *opened]
+            watchers = [self._budget.tick, count_spending, *opened]
             director = Director(
                 proposals, self._records, phase.max_trials, rule, watchers, self._study.compare
             )
@@ -337,7 +336,7 @@ class _StudyRun:
                 self._connect()
                 with self._stop.catch_signals(self._hooks.notify):
                     self._run_until_lost(director)
-                self._clock.tick()
+                self._budget.tick()
             open_trials = director.interrupt()
             self._fault = director.fault
             if open_trials or not director.is_finished:
@@ -355,7 +354,7 @@ class _StudyRun:
 
     def _find_seconds_left(self) -> float | None:
         budget = self._study.budget.time
-        return None if budget is None else budget - self._clock.spent_seconds
+        return None if budget is None else budget - self._budget.spent_seconds
 
     def _connect(self) -> None:
         """Connect the executor, once for all phases."""

@@ -13,7 +13,7 @@ from memtune.models.families.recurrent_memory import RecurrentMemoryConfig
 from memtune.reports.live.live_display import LiveDisplay
 from memtune.reports.live.live_view import render_as_html
 from memtune.results.study.study_leaderboard import describe_model, describe_settings
-from memtune.search import Outcome, Proposal
+from memtune.search import Outcome
 from memtune.studies.director import DirectedTrial
 from memtune.studies.seed_repeats import TrialNames
 from memtune.studies.study_run import TrialPhase
@@ -43,7 +43,9 @@ def make_report(tokens: int, perplexity: float) -> Report:
 def trial() -> DirectedTrial:
     configuration = {"model": {"family": "lstm", "width": 24}, "training": {"tokens": 900}}
     config = parse(TrialConfig, configuration, "trial")
-    return DirectedTrial(Proposal(7, {}, configuration, "identity"), config, TrialState.RUNNING)
+    return DirectedTrial(
+        Outcome(7, "identity", configuration, TrialState.RUNNING), config, TrialState.RUNNING
+    )
 
 
 def render(trial: DirectedTrial, *, terminal: bool, changes: int = 1) -> str:
@@ -60,7 +62,7 @@ def make_trial(number: int, state: TrialState, *perplexities: float) -> Directed
     configuration = {"model": {"family": "lstm", "width": 24}, "training": {"tokens": 900}, "seed": number}
     config = parse(TrialConfig, configuration, "trial")
     reports = [make_report(300 * (place + 1), value) for place, value in enumerate(perplexities)]
-    return DirectedTrial(Proposal(number, {}, configuration, str(number)), config, state, reports)
+    return DirectedTrial(Outcome(number, str(number), configuration, state), config, state, reports)
 
 
 def draw(trials: list[DirectedTrial], width: int, height: int) -> list[str]:

@@ -11,7 +11,7 @@ from memtune.errors import SpaceError
 from memtune.search import Proposals, SamplerConfig, check_sampler
 from memtune.search.compatibility import suppress_optuna_messages
 from memtune.search.proposer import Candidates
-from memtune.search.samplers.joint_space import JointSampler, JointSpace, SobolSampler
+from memtune.search.samplers.joint_space import JointSpace, RestrictedSampler, SobolSampler
 from memtune.search.samplers.observed_values import complete_trials, extrapolate_stopped
 from memtune.search.samplers.sampler_factory import PriorTrials, SamplerFactory
 from memtune.spaces import RandomChooser, read_space
@@ -386,7 +386,7 @@ def test_reports_a_batch_apart_compare():
 def test_a_sampler_that_ignores_priors_does_not_give_one_up():
     space, wrong = read_space(SPACE, "space.toml"), make_asked([2.0, 1.0])
     factory = SamplerFactory(SamplerConfig(kind="gp"), space, 6, prior_points=make_prior(1e-3))
-    assert isinstance(factory.make_sampler(len(wrong), wrong), JointSampler)
+    assert isinstance(factory.make_sampler(len(wrong), wrong), RestrictedSampler)
 
 
 def make_asked(costs: list[float], first_ask: int = 0, count: int = 6) -> dict[int, FrozenTrial]:

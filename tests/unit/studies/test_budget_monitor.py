@@ -8,15 +8,16 @@ import pytest
 
 from memtune.errors import ConfigurationError
 from memtune.objective import Objective
-from memtune.search import Outcome, Proposal, Proposals
+from memtune.search import Outcome, Proposals
 from memtune.search.early_stopping import PromotionConfig
 from memtune.settings import Settings
-from memtune.studies.budgets.budget_monitor import BudgetMonitor, StudyClock
+from memtune.studies.budgets.budget_monitor import BudgetMonitor
 from memtune.studies.definition.study_loader import load_study
 from memtune.studies.definition.study_terms import Budget, Price, Prices
 from memtune.studies.director import DirectedTrial, Director
 from memtune.trial_state import TrialState
 from memtune.usage import NodeSeconds, Usage
+from tests.directors import report_curve
 from tests.unit.studies.study_files import resolve
 from tests.unit.studies.test_director import MemoryRecords, make_report
 from tests.unit.studies.test_study_progress import make_config
@@ -35,7 +36,7 @@ UNITS = {"tokens": "tokens", "cpu_hours": "core hours", "gpu_hours": "GPU hours"
 
 
 def open_monitor(proposals: Proposals, budget: Budget) -> BudgetMonitor:
-    monitor = BudgetMonitor(budget, PRICES, Objective.PERPLEXITY, StudyClock(proposals))
+    monitor = BudgetMonitor(budget, PRICES, Objective.PERPLEXITY, proposals)
     monitor.add_outcomes(proposals.list_outcomes())
     return monitor
 
@@ -69,7 +70,7 @@ def run_driver(
             reason = "budget" if len(curve) == 2 else None
             curve.append(make_report(REPORT_TOKENS * (len(curve) + 1), losses(number), reason))
             reports_made += 1
-            director.on_reports(number, curve, usage=multiply(usage_per_report, len(curve)))
+            report_curve(director, number, curve, usage=multiply(usage_per_report, len(curve)))
             if reason:
                 director.on_ended(number)
     director.interrupt()
@@ -123,13 +124,13 @@ def test_a_target_accuracy_is_in_per_cent(
     open_proposals: Callable[[], Proposals], target: float, is_reached: bool
 ) -> None:
     opened = open_proposals()
-    monitor = BudgetMonitor(Budget(target=target), None, Objective.ACCURACY, StudyClock(opened))
+    monitor = BudgetMonitor(Budget(target=target), None, Objective.ACCURACY, opened)
     director = Director(opened, MemoryRecords(), 1, watchers=[monitor.watch])
     trial = director.take_next_trial()
     assert trial is not None
     director.on_started(trial.proposal.number)
     half = make_report(300, 9.0).model_copy(update={"objective": Objective.ACCURACY, "valid_accuracy": 0.6})
-    director.on_reports(trial.proposal.number, [half])
+    report_curve(director, trial.proposal.number, [half])
     assert monitor.is_spent() is is_reached
 
 
@@ -151,7 +152,7 @@ def test_a_paused_trial_counts_as_ended_until_it_is_resumed(open_proposals: Call
         trial = director.take_next_trial()
         assert trial is not None
         director.on_started(trial.proposal.number)
-        director.on_reports(trial.proposal.number, [make_report(300, cost)])
+        report_curve(director, trial.proposal.number, [make_report(300, cost)])
         monitor.watch(trial)
         return trial
 
@@ -197,7 +198,7 @@ def test_what_a_trial_has_used_counts_once_however_often_its_end_is_seen(
     open_proposals: Callable[[], Proposals],
 ) -> None:
     monitor = open_monitor(open_proposals(), Budget(trials=8))
-    trial = DirectedTrial(Proposal(0, {}, {}, "a"), make_config(8), TrialState.RUNNING)
+    trial = DirectedTrial(Outcome(0, "a", {}, TrialState.RUNNING), make_config(8), TrialState.RUNNING)
     for tokens, state in ((300, "running"), (600, "running"), (600, "complete"), (600, "complete")):
         trial.usage = Usage(tokens=tokens, nodes={"": NodeSeconds(cpu=tokens / 10)})
         trial.state = TrialState(state)

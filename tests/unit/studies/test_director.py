@@ -12,6 +12,7 @@ from memtune.studies.director import MAX_FAULTS, DirectedTrial, Director
 from memtune.training import Report
 from memtune.trial_state import StopReason, TrialEnd, TrialState
 from memtune.usage import Usage
+from tests.directors import report_curve
 from tests.presence import require
 
 
@@ -66,9 +67,12 @@ def test_a_trial_that_ends_is_complete_with_its_best_validation_loss(
 ) -> None:
     director = Director(opened := open_proposals(), MemoryRecords(), max_trials=1)
     number = start_trial(director)
-    assert director.on_reports(number, [make_report(300, 3.0)], None)
-    director.on_reports(
-        number, [make_report(300, 3.0), make_report(600, 2.0), make_report(900, 2.5, "budget")], None
+    assert report_curve(director, number, [make_report(300, 3.0)], None)
+    report_curve(
+        director,
+        number,
+        [make_report(300, 3.0), make_report(600, 2.0), make_report(900, 2.5, "budget")],
+        None,
     )
     director.on_ended(number)
     (outcome,) = opened.list_finished()
@@ -81,7 +85,7 @@ def test_a_repeated_curve_is_recorded_once(open_proposals: Callable[[], Proposal
     director = Director(open_proposals(), records := MemoryRecords(), max_trials=1)
     number = start_trial(director)
     for _ in range(3):
-        director.on_reports(number, [make_report(300, 3.0)], None)
+        report_curve(director, number, [make_report(300, 3.0)], None)
     assert records.reported == [(number, 300)]
 
 
@@ -89,7 +93,7 @@ def test_a_remark_is_recorded_once(open_proposals: Callable[[], Proposals]) -> N
     director = Director(open_proposals(), records := MemoryRecords(), max_trials=1)
     number = start_trial(director)
     for _ in range(2):
-        director.on_reports(number, [], None, ["checkpoint 300 is skipped"])
+        report_curve(director, number, [], None, ["checkpoint 300 is skipped"])
     assert records.remarked == [(number, ["checkpoint 300 is skipped"])]
 
 
@@ -133,14 +137,14 @@ def test_a_fault_after_further_training_counts_as_the_first(open_proposals: Call
     director = Director(open_proposals(), MemoryRecords(), max_trials=1)
     for step in range(2 * MAX_FAULTS):
         number = start_trial(director)
-        director.on_reports(number, [], usage=Usage(tokens=100 * step))
+        report_curve(director, number, [], usage=Usage(tokens=100 * step))
         director.on_environment_fault(number, "no space")
     assert director.fault is None
 
 
 def test_a_fault_after_the_end_of_a_trial_changes_no_end(open_proposals: Callable[[], Proposals]) -> None:
     director, opened, number = start_trial_behind_others(open_proposals)
-    assert not director.on_reports(number, [make_report(300, 2.0)])
+    assert not report_curve(director, number, [make_report(300, 2.0)])
     director.on_environment_fault(number, "no space")
     assert [outcome.state for outcome in opened.list_finished()] == [TrialState.STOPPED]
     assert director.take_next_trial() is None
@@ -150,8 +154,8 @@ def test_a_trial_behind_at_a_rung_is_stopped_and_pruned(open_proposals: Callable
     rule = SuccessiveHalving(SuccessiveHalvingConfig(grace=300, factor=2), trial_tokens=900)
     director = Director(opened := open_proposals(), records := MemoryRecords(), max_trials=2, rule=rule)
     good, bad = start_trial(director), start_trial(director)
-    assert director.on_reports(good, [make_report(300, 1.0)], None)
-    assert not director.on_reports(bad, [make_report(300, 2.0)], None)
+    assert report_curve(director, good, [make_report(300, 1.0)], None)
+    assert not report_curve(director, bad, [make_report(300, 2.0)], None)
     director.on_ended(bad)
     outcome = next(outcome for outcome in opened.list_finished() if outcome.number == bad)
     assert outcome.state is TrialState.STOPPED
@@ -171,11 +175,11 @@ def test_the_best_trial_of_each_value_of_the_compared_field_continues(
     given = [opened.propose({"model.layers": layers}) for layers in (1, 2)]
     first = direct()
     better, worse = (start_trial(first) for _ in given)
-    assert first.on_reports(better, [make_report(300, 1.0)], None)
+    assert report_curve(first, better, [make_report(300, 1.0)], None)
     resumed = direct()
     assert start_trial(resumed) == better
     assert start_trial(resumed) == worse
-    assert resumed.on_reports(worse, [make_report(300, 2.0)], None) is continues
+    assert report_curve(resumed, worse, [make_report(300, 2.0)], None) is continues
 
 
 def test_an_interruption_records_a_stopped_trial_whose_worker_has_not_ended_yet(
@@ -185,8 +189,8 @@ def test_an_interruption_records_a_stopped_trial_whose_worker_has_not_ended_yet(
     rule = SuccessiveHalving(SuccessiveHalvingConfig(grace=300, factor=2), trial_tokens=900)
     director = Director(open_proposals(), records, 3, rule)
     better, worse, open_number = (start_trial(director) for _ in range(3))
-    assert director.on_reports(better, [make_report(300, 1.0)], None)
-    assert not director.on_reports(worse, [make_report(300, 2.0)], None)
+    assert report_curve(director, better, [make_report(300, 1.0)], None)
+    assert not report_curve(director, worse, [make_report(300, 2.0)], None)
     assert [trial.proposal.number for trial in director.interrupt()] == [better, open_number]
     assert (worse, TrialState.STOPPED) in records.finished
 
@@ -198,9 +202,9 @@ def test_reports_after_the_one_that_stops_a_trial_are_recorded_nowhere(
     rule = SuccessiveHalving(SuccessiveHalvingConfig(grace=300, factor=2), 900)
     director = Director(opened := open_proposals(), records := MemoryRecords(), max_trials=2, rule=rule)
     first, second = start_trial(director), start_trial(director)
-    director.on_reports(first, [make_report(300, 2.0)])
+    report_curve(director, first, [make_report(300, 2.0)])
     curve = [make_report(300, 3.0), make_report(600, 2.9), make_report(900, 2.8, "budget")]
-    assert not director.on_reports(second, curve)
+    assert not report_curve(director, second, curve)
     director.on_ended(second)
     assert records.reported == [(first, 300), (second, 300)]
     (stopped,) = opened.list_finished()
@@ -218,9 +222,9 @@ def test_a_trial_of_one_report_enters_no_rung(
 
     director = Director(open_proposals(), MemoryRecords(), max_trials=3, rule=make_halving())
     counted, network = start_trial(director), start_trial(director)
-    director.on_reports(counted, [make_report(600, 1.0, "budget")], None)
+    report_curve(director, counted, [make_report(600, 1.0, "budget")], None)
     director.on_ended(counted)
-    assert director.on_reports(network, [make_report(300, 2.0)], None)
+    assert report_curve(director, network, [make_report(300, 2.0)], None)
     Director(open_proposals(), MemoryRecords(), max_trials=3, rule=(resumed := make_halving()))
     assert resumed.rungs[0].values == {network: 2.0}
 
@@ -238,7 +242,7 @@ def test_a_trial_that_a_report_stops_keeps_that_end_when_the_report_carries_an_e
 ) -> None:
     director, opened, number = start_trial_behind_others(open_proposals)
     (trial,) = director.trials
-    assert not director.on_reports(number, [make_report(300, 2.0)], "StorageError: read-only file system")
+    assert not report_curve(director, number, [make_report(300, 2.0)], "StorageError: read-only file system")
     director.on_ended(number)
     (outcome,) = opened.list_finished()
     assert (outcome.state, require(outcome.end).reason) == (TrialState.STOPPED, StopReason.EARLY_STOPPING)
@@ -249,7 +253,7 @@ def test_nothing_is_kept_of_a_trial_that_has_ended(open_proposals: Callable[[], 
     director = Director(open_proposals(), MemoryRecords(), max_trials=2)
     ended, running = start_trial(director), start_trial(director)
     trial = weakref.ref(director.trials[0])
-    director.on_reports(ended, [make_report(900, 2.0, "budget")])
+    report_curve(director, ended, [make_report(900, 2.0, "budget")])
     director.on_ended(ended)
     assert [trial.proposal.number for trial in director.trials] == [running]
     gc.collect()
@@ -263,8 +267,8 @@ def test_reports_beyond_the_rung_that_stops_a_trial_are_recorded_nowhere(
     rule.decide(98, "lstm", 300, 1.0)
     director = Director(opened := open_proposals(), records := MemoryRecords(), max_trials=1, rule=rule)
     number = start_trial(director)
-    assert not director.on_reports(
-        number, [make_report(300, 2.0), make_report(600, 0.5), make_report(900, 0.1, "budget")]
+    assert not report_curve(
+        director, number, [make_report(300, 2.0), make_report(600, 0.5), make_report(900, 0.1, "budget")]
     )
     director.on_ended(number)
     (outcome,) = opened.list_finished()
@@ -310,7 +314,7 @@ def test_a_trial_fails_with_its_reason(
 ) -> None:
     director = Director(opened := open_proposals(), records := MemoryRecords(), max_trials=1)
     number = start_trial(director)
-    assert not director.on_reports(number, curve, failure)
+    assert not report_curve(director, number, curve, failure)
     director.on_ended(number)
     (outcome,) = opened.list_finished()
     assert outcome.state is TrialState.FAILED
@@ -323,9 +327,9 @@ def test_a_later_driver_resumes_the_open_trial_and_counts_the_ended_one(
 ) -> None:
     first = Director(open_proposals(), MemoryRecords(), max_trials=3)
     ended, left_open = start_trial(first), start_trial(first)
-    first.on_reports(ended, [make_report(900, 2.0, "budget")], None)
+    report_curve(first, ended, [make_report(900, 2.0, "budget")], None)
     first.on_ended(ended)
-    first.on_reports(left_open, [make_report(300, 3.0)], None)
+    report_curve(first, left_open, [make_report(300, 3.0)], None)
 
     second = Director(opened := open_proposals(), MemoryRecords(), max_trials=3)
     assert start_trial(second) == left_open
@@ -337,7 +341,7 @@ def test_a_later_driver_resumes_the_open_trial_and_counts_the_ended_one(
 def test_a_finished_study_has_no_trial_to_run(open_proposals: Callable[[], Proposals]) -> None:
     first = Director(open_proposals(), MemoryRecords(), max_trials=1)
     number = start_trial(first)
-    first.on_reports(number, [make_report(900, 2.0, "budget")], None)
+    report_curve(first, number, [make_report(900, 2.0, "budget")], None)
     first.on_ended(number)
     assert Director(open_proposals(), MemoryRecords(), max_trials=1).is_finished
 
@@ -345,7 +349,7 @@ def test_a_finished_study_has_no_trial_to_run(open_proposals: Callable[[], Propo
 def test_open_trials_beyond_a_lowered_budget_stay_open(open_proposals: Callable[[], Proposals]) -> None:
     first = Director(open_proposals(), MemoryRecords(), max_trials=3)
     ended, left_open, last = start_trial(first), start_trial(first), start_trial(first)
-    first.on_reports(ended, [make_report(900, 2.0, "budget")], None)
+    report_curve(first, ended, [make_report(900, 2.0, "budget")], None)
     first.on_ended(ended)
 
     assert Director(open_proposals(), MemoryRecords(), max_trials=1).is_finished
@@ -369,7 +373,7 @@ def test_watchers_see_every_change(open_proposals: Callable[[], Proposals]) -> N
         open_proposals(), MemoryRecords(), max_trials=1, watchers=[lambda trial: seen.append(trial.state)]
     )
     number = start_trial(director)
-    director.on_reports(number, [make_report(900, 2.0, "budget")], None)
+    report_curve(director, number, [make_report(900, 2.0, "budget")], None)
     director.on_ended(number)
     assert seen == ["running", "running", "complete"]
 
@@ -387,7 +391,7 @@ def test_a_trial_that_ends_without_a_validation_fails_with_that_reason(
 def test_a_complete_trial_keeps_the_reason_of_its_end(open_proposals: Callable[[], Proposals]) -> None:
     director = Director(opened := open_proposals(), MemoryRecords(), max_trials=1)
     number = start_trial(director)
-    director.on_reports(number, [make_report(900, 2.0, "no_improvement")])
+    report_curve(director, number, [make_report(900, 2.0, "no_improvement")])
     director.on_ended(number)
     assert opened.list_finished()[0].end == TrialEnd(reason=StopReason.NO_IMPROVEMENT)
 
@@ -399,8 +403,8 @@ def test_remarks_accumulate_and_watchers_see_them_and_an_interrupt(
     watch = [lambda trial: seen.append((trial.state, len(trial.remarks)))]
     director = Director(open_proposals(), MemoryRecords(), max_trials=1, watchers=watch)
     number = start_trial(director)
-    director.on_reports(number, [], None, ["first"])
-    director.on_reports(number, [], None, ["second"])
+    report_curve(director, number, [], None, ["first"])
+    report_curve(director, number, [], None, ["second"])
     director.interrupt()
     assert director.trials[0].remarks == ["first", "second"]
     assert seen == [("running", 0), ("running", 1), ("running", 2), ("interrupted", 2)]
@@ -419,7 +423,7 @@ def test_an_exhausted_space_is_asked_once(
 def test_a_crashed_trial_fails_with_the_given_end(open_proposals: Callable[[], Proposals]) -> None:
     director = Director(opened := open_proposals(), records := MemoryRecords(), max_trials=1)
     number = start_trial(director)
-    director.on_reports(number, [make_report(300, 2.0)])
+    report_curve(director, number, [make_report(300, 2.0)])
     end = TrialEnd(reason=StopReason.WORKER_LOST, detail="failed 4 times")
     director.on_crashed(number, end)
     (outcome,) = opened.list_finished()

@@ -298,6 +298,6 @@ def test_a_trial_that_the_director_ends_takes_no_further_step(
         return steps[-1]
 
     monkeypatch.setattr(TrialWorker, "step", count_steps)
-    monkeypatch.setattr(director.Director, "on_reports", lambda *given: False)
+    monkeypatch.setattr(director.Director, "on_worker_report", lambda *given: False)
     run_search(study_file, {"budget.trials": 1}, settings=settings, executor=InProcessExecutor())
     assert [report.is_finished for report in steps] == [False]

@@ -17,6 +17,7 @@ from memtune.studies.executor import InProcessExecutor
 from memtune.studies.study_run import make_assignment
 from memtune.studies.trial_worker import TrialWorker
 from memtune.trial_state import StopReason, TrialState
+from tests.directors import report_curve
 from tests.unit.studies.study_files import resolve
 from tests.unit.studies.test_director import MemoryRecords, make_report, start_trial
 
@@ -116,18 +117,18 @@ def test_a_paused_trial_is_resumed_before_a_new_one_is_asked_for(
 ) -> None:
     director, proposals, records = open_director(open_resolved("study"))
     first, second = start_trial(director), start_trial(director)
-    assert not director.on_reports(first, [make_report(300, 1.0)])
+    assert not report_curve(director, first, [make_report(300, 1.0)])
     director.on_ended(first)
     assert [outcome.state for outcome in proposals.list_outcomes()] == [
         TrialState.PAUSED,
         TrialState.RUNNING,
     ]
     assert records.finished == [(first, TrialState.PAUSED)]
-    assert not director.on_reports(second, [make_report(300, 2.0)])
+    assert not report_curve(director, second, [make_report(300, 2.0)])
     director.on_ended(second)
     assert start_trial(director) == first
     assert records.started == [first, second, first]
-    assert director.on_reports(first, [make_report(300, 1.0), make_report(400, 0.9)])
+    assert report_curve(director, first, [make_report(300, 1.0), make_report(400, 0.9)])
     assert records.reported == [(first, 300), (second, 300), (first, 400)]
     assert proposals.list_outcomes()[0].curve == {300: 1.0, 400: 0.9}
 
@@ -140,10 +141,10 @@ def test_the_best_paused_trial_is_resumed_when_no_other_can_start(
     (study_file.parent / "space.toml").write_text('[model]\nfamily = "lstm"\nwidth = 4\n')
     director, _, _ = open_director(open_resolved("study", trials=trials))
     only = start_trial(director)
-    assert not director.on_reports(only, [make_report(300, 1.0)])
+    assert not report_curve(director, only, [make_report(300, 1.0)])
     director.on_ended(only)
     assert start_trial(director) == only
-    assert director.on_reports(only, [make_report(300, 1.0), make_report(400, 0.9)])
+    assert report_curve(director, only, [make_report(300, 1.0), make_report(400, 0.9)])
 
 
 def test_a_trial_whose_worker_has_not_ended_is_not_resumed(
@@ -151,8 +152,8 @@ def test_a_trial_whose_worker_has_not_ended_is_not_resumed(
 ) -> None:
     director, _, _ = open_director(open_resolved("study", trials=2))
     first, second = start_trial(director), start_trial(director)
-    director.on_reports(first, [make_report(300, 1.0)])
-    director.on_reports(second, [make_report(300, 2.0)])
+    report_curve(director, first, [make_report(300, 1.0)])
+    report_curve(director, second, [make_report(300, 2.0)])
     director.on_ended(second)
     assert director.take_next_trial() is None
     assert director.may_start_later
@@ -165,11 +166,11 @@ def test_a_later_driver_resumes_a_paused_trial(open_resolved: Callable[..., Reso
     director, _, _ = open_director(resolved)
     first, second = start_trial(director), start_trial(director)
     for number, cost in ((first, 1.0), (second, 2.0)):
-        director.on_reports(number, [make_report(300, cost)])
+        report_curve(director, number, [make_report(300, cost)])
         director.on_ended(number)
     later, _, _ = open_director(resolved)
     assert start_trial(later) == first
-    assert later.on_reports(first, [make_report(300, 1.0), make_report(400, 0.9)])
+    assert report_curve(later, first, [make_report(300, 1.0), make_report(400, 0.9)])
 
 
 def test_a_study_whose_paused_trials_cannot_resume_is_finished(
@@ -188,7 +189,7 @@ def test_faults_in_a_row_resume_no_paused_trial(open_resolved: Callable[..., Res
     director, _, _ = open_director(open_resolved("study", trials=3))
     numbers = [start_trial(director) for _ in range(3)]
     for number in numbers[:2]:
-        director.on_reports(number, [make_report(300, 1.0 + number)])
+        report_curve(director, number, [make_report(300, 1.0 + number)])
         director.on_ended(number)
     for _ in range(MAX_FAULTS - 1):
         director.on_environment_fault(numbers[2], "no corpus there")

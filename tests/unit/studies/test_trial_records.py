@@ -27,6 +27,7 @@ from memtune.tracking.runs import run_tags
 from memtune.training import Report
 from memtune.trial_state import StopReason, TrialEnd, TrialState
 from memtune.usage import NodeSeconds, Usage
+from tests.directors import report_curve
 from tests.presence import require
 from tests.unit.studies.study_files import resolve
 
@@ -76,7 +77,7 @@ def run_to_end(resolved: ResolvedStudy, opened: Proposals, records: StudyRecords
     director = Director(opened, records, max_trials=count)
     for _ in range(count):
         trial = start(director)
-        director.on_reports(trial.proposal.number, train(resolved, trial))
+        report_curve(director, trial.proposal.number, train(resolved, trial))
         director.on_ended(trial.proposal.number)
 
 
@@ -100,7 +101,7 @@ def record_beyond_database(
     director = Director(opened, records, max_trials=1)
     trial = start(director)
     reports = train(resolved, trial)
-    director.on_reports(trial.proposal.number, reports[:1])
+    report_curve(director, trial.proposal.number, reports[:1])
     records.report(trial, reports[1:])
     return trial, reports
 
@@ -134,7 +135,7 @@ def test_a_worker_beyond_the_rung_that_stops_its_trial_adds_nothing_to_either_st
         trial = start(director)
         curve = train(resolved, trial)
         assert len(curve) == 3
-        assert not director.on_reports(trial.proposal.number, curve)
+        assert not report_curve(director, trial.proposal.number, curve)
         director.on_ended(trial.proposal.number)
     (outcome,) = opened.list_finished()
     assert list(outcome.curve) == [curve[0].tokens]
@@ -173,7 +174,7 @@ def test_an_open_trial_that_is_stopped_earlier_than_recorded_loses_the_surplus(
         records.resume(resumed.list_outcomes())
         director = Director(resumed, records, max_trials=1, rule=rule)
         trial = start(director)
-        assert not director.on_reports(trial.proposal.number, reports)
+        assert not report_curve(director, trial.proposal.number, reports)
         director.on_ended(trial.proposal.number)
     (outcome,) = resumed.list_finished()
     assert list(outcome.curve) == [report.tokens for report in reports[:2]]
@@ -191,7 +192,7 @@ def test_a_trial_that_is_started_again_keeps_what_this_driver_has_recorded(
         director = Director(resumed, records, max_trials=1)
         trial = start(director)
         curve = train(resolved, trial)
-        director.on_reports(trial.proposal.number, curve[:2])
+        report_curve(director, trial.proposal.number, curve[:2])
         records.start(trial)
         director.on_ended(trial.proposal.number)
     (outcome,) = resumed.list_outcomes()
@@ -220,7 +221,7 @@ def test_files_of_killed_workers_are_deleted_when_the_resumed_trial_ends(
             resumed.stop(trial.proposal.number, RANK_5)
             director.on_ended(trial.proposal.number)
         else:
-            director.on_reports(trial.proposal.number, reports)
+            report_curve(director, trial.proposal.number, reports)
             director.on_ended(trial.proposal.number)
     assert sorted(folder.iterdir()) == kept
 

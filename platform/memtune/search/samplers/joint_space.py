@@ -128,21 +128,26 @@ class SobolSampler(RandomSampler):
 class RestrictedSampler(BaseSampler):
     """A sampler of a joint space that learns from the given trials only.
 
-    The trials have a value of each of the `objectives`.
+    The trials have a value of each of the `objectives`. A trial uses the values of the parameters that it
+    needs, so a space may have branches. While the sampler draws nothing, `startup` does where there is one.
     """
 
     sampler: BaseSampler
     trials: Sequence[FrozenTrial]
     space: JointSpace
     objectives: int = 1
+    startup: BaseSampler | None = None
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> Ranges:
         """Every parameter of the joint space."""
         return self.space.distributions
 
     def sample_relative(self, study: Study, trial: FrozenTrial, search_space: Ranges) -> dict[str, Any]:
-        """As the wrapped sampler, on the given trials."""
-        return self.sampler.sample_relative(self._restrict_study(study), trial, search_space)
+        """As the wrapped sampler, on the given trials; of none where a sampler draws each by itself."""
+        drawn = self.sampler.sample_relative(self._restrict_study(study), trial, search_space)
+        if drawn or self.startup is None:
+            return drawn
+        return self.startup.sample_relative(study, trial, search_space)
 
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
@@ -188,22 +193,6 @@ class BranchSampler(RestrictedSampler):
         # A random sampler draws each parameter by itself.
         absent = [name for name in free if name not in drawn]
         return drawn | {n: self.free.sample_independent(study, trial, n, free[n]) for n in absent}
-
-
-@dataclass(eq=False, kw_only=True)
-class JointSampler(RestrictedSampler):
-    """A sampler that learns from the given points of a joint space and draws such a point.
-
-    The trial uses the values of the parameters that it needs, so a space may have branches. While the sampler
-    draws nothing, `startup` does.
-    """
-
-    startup: BaseSampler
-
-    def sample_relative(self, study: Study, trial: FrozenTrial, search_space: Ranges) -> dict[str, Any]:
-        """A value of every parameter, or of none where the startup sampler draws each by itself."""
-        drawn = super().sample_relative(study, trial, search_space)
-        return drawn or self.startup.sample_relative(study, trial, search_space)
 
 
 class OrderedNsga2Sampler(NSGAIISampler):

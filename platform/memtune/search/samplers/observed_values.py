@@ -28,13 +28,28 @@ def extrapolate_stopped(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
     their end. While no trial is complete, it is the last value. Refused trials and trials without a value
     stay as they are.
     """
-    estimate = _make_estimate(trials)
-    return [
-        trial
-        if (value := _read_last_value(trial)) is None
-        else _complete(trial, estimate(trial, value), read_sampler_attributes(trial))
+    curves = [
+        (sorted(trial.intermediate_values.items()), trial.value)
         for trial in trials
+        if trial.state is OptunaState.COMPLETE and trial.value is not None
     ]
+
+    @cache
+    def compute_change(tokens: int) -> float:
+        """Median change of complete trials from their first report at or past a number of tokens."""
+        found = []
+        for curve, final in curves:
+            value = next((value for seen, value in curve if seen >= tokens), math.nan)
+            found += [final - value] if math.isfinite(value) else []
+        return median(found) if found else 0.0
+
+    extrapolated = []
+    for trial in trials:
+        if (value := _read_last_value(trial)) is not None and trial.last_step is not None:
+            final = value + compute_change(trial.last_step)
+            trial = _complete(trial, final, read_sampler_attributes(trial))
+        extrapolated.append(trial)
+    return extrapolated
 
 
 def complete_trials(
@@ -81,30 +96,6 @@ def _read_last_value(trial: FrozenTrial) -> float | None:
         return None
     value = trial.intermediate_values[trial.last_step]
     return value if math.isfinite(value) else None
-
-
-def _make_estimate(trials: Sequence[FrozenTrial]) -> Callable[[FrozenTrial, float], float]:
-    """A function that extrapolates a trial's last value to the end of its budget."""
-    curves = [
-        (sorted(trial.intermediate_values.items()), trial.value)
-        for trial in trials
-        if trial.state is OptunaState.COMPLETE and trial.value is not None
-    ]
-
-    @cache
-    def compute_change(tokens: int) -> float:
-        """Median change of complete trials from their first report at or past a number of tokens."""
-        found = []
-        for curve, final in curves:
-            value = next((value for seen, value in curve if seen >= tokens), math.nan)
-            found += [final - value] if math.isfinite(value) else []
-        return median(found) if found else 0.0
-
-    def estimate(trial: FrozenTrial, value: float) -> float:
-        assert trial.last_step is not None
-        return value + compute_change(trial.last_step)
-
-    return estimate
 
 
 @dataclass(frozen=True)

@@ -271,8 +271,8 @@ class SamplerFactory:
             nsga2 = joint_space.OrderedNsga2Sampler(population_size=max(2, self._startup_trials), seed=seed)
             ask_by_number = {trial.number: ask for ask, trial in asked.items()}
             completed = self._attach(complete_trials(observed, self._space, ask_by_number))
-            return joint_space.JointSampler(
-                nsga2, completed, self._space, self._objective_count, startup=startup
+            return joint_space.RestrictedSampler(
+                nsga2, completed, self._space, self._objective_count, startup
             )
         prior = self.prior.make_trials(ask_number, asked)
         ended = sum(trial.state is not OptunaState.RUNNING for trial in trials)
@@ -281,7 +281,7 @@ class SamplerFactory:
             return startup
         if kind == "gp":
             gp, completed = GPSampler(seed=seed, n_startup_trials=1), complete_trials(observed, self._space)
-            return joint_space.JointSampler(gp, completed, self._space, startup=startup)
+            return joint_space.RestrictedSampler(gp, completed, self._space, startup=startup)
         learnt, space = self._attach(observed), self._space
         if kind in SAMPLERS:
             own = SAMPLERS[kind](SamplerRequest(seed, self._config.options))

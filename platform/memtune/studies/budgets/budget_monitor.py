@@ -17,37 +17,20 @@ STORE_INTERVAL_SECONDS = 5.0
 """Seconds between two writes of the time; a killed driver loses the time since the last one."""
 
 
-class StudyClock:
-    """The clock of one driver, started with the time that earlier drivers have spent."""
-
-    def __init__(self, proposals: Proposals) -> None:
-        self._proposals = proposals
-        self._earlier_seconds, self._start = proposals.read_seconds_spent(), time.monotonic()
-        self._last_stored = self._start
-
-    @property
-    def spent_seconds(self) -> float:
-        """Seconds that all drivers have spent."""
-        return self._earlier_seconds + time.monotonic() - self._start
-
-    def tick(self, trial: DirectedTrial | None = None) -> None:
-        """Store the time. With a trial, as a director's watcher, store it every 5 s at most."""
-        if trial is None or time.monotonic() - self._last_stored >= STORE_INTERVAL_SECONDS:
-            self._last_stored = time.monotonic()
-            self._proposals.store_seconds_spent(self.spent_seconds)
-
-
 class BudgetMonitor:
     """Finds the first budget of a study that is spent; once found, it stays.
 
-    The time is that of the clock. The others follow from what trials have reported, so a budget is exceeded
-    by what each running worker trains up to its next report or checkpoint at most.
+    The time is that of this driver, started with the time that earlier drivers have spent. The others follow
+    from what trials have reported, so a budget is exceeded by what each running worker trains up to its next
+    report or checkpoint at most.
     """
 
     def __init__(
-        self, budget: Budget, prices: Prices | None, objective: Objective, clock: StudyClock
+        self, budget: Budget, prices: Prices | None, objective: Objective, proposals: Proposals
     ) -> None:
-        self._budget, self._objective, self._clock = budget, objective, clock
+        self._budget, self._objective, self._proposals = budget, objective, proposals
+        self._earlier_seconds, self._start = proposals.read_seconds_spent(), time.monotonic()
+        self._last_stored = self._start
         self._prices = prices or Prices()
         self._usage = UsageTotal()
         self._best: tuple[float, int] | None = None
@@ -60,6 +43,17 @@ class BudgetMonitor:
     def usage(self) -> Usage:
         """What all trials of the study have used."""
         return self._usage.sum
+
+    @property
+    def spent_seconds(self) -> float:
+        """Seconds that all drivers have spent."""
+        return self._earlier_seconds + time.monotonic() - self._start
+
+    def tick(self, trial: DirectedTrial | None = None) -> None:
+        """Store the time. With a trial, as a director's watcher, store it every 5 s at most."""
+        if trial is None or time.monotonic() - self._last_stored >= STORE_INTERVAL_SECONDS:
+            self._last_stored = time.monotonic()
+            self._proposals.store_seconds_spent(self.spent_seconds)
 
     def add_outcomes(self, outcomes: Sequence[Outcome], *, are_repeats: bool = False) -> None:
         """Add the trials of earlier drivers. Repeats count for what they use, and not for the best value."""
@@ -87,7 +81,7 @@ class BudgetMonitor:
     def find_spent(self) -> str | None:
         """The budget that ends the study and what was spent of it, in a sentence; None while none does."""
         if self._spent is None:
-            self._spent = self._check_amount("time", self._budget.time, self._clock.spent_seconds, "s")
+            self._spent = self._check_amount("time", self._budget.time, self.spent_seconds, "s")
         return self._spent
 
     def _add_progress(self, number: int, cost: float | None, state: TrialState) -> None:

@@ -13,7 +13,7 @@ from memtune.results.inspection.parameter_curves import (
     read_accuracy_reports,
     read_trial_reports,
 )
-from memtune.search import Proposal
+from memtune.search import Outcome
 from memtune.settings import Settings
 from memtune.storage.folder import Folder
 from memtune.studies.checkpoint_store import Checkpoints
@@ -21,6 +21,7 @@ from memtune.studies.definition.resolved_study import ResolvedStudy
 from memtune.studies.definition.study_loader import load_study, resolve_study
 from memtune.studies.director import Director
 from memtune.training import GradientTrainer, TrialConfig
+from tests.directors import report_curve
 from tests.presence import require
 from tests.unit.studies.test_director import MemoryRecords, make_report
 
@@ -72,7 +73,7 @@ def resolve_grid(folder: Path, settings: Settings) -> ResolvedStudy:
     return resolved
 
 
-def train_grid_trial(proposal: Proposal, settings: Settings) -> GradientTrainer:
+def train_grid_trial(proposal: Outcome, settings: Settings) -> GradientTrainer:
     """The trainer of a proposed trial at its end."""
     config = TrialConfig.model_validate(proposal.configuration)
     trainer = GradientTrainer(config, open_corpus("tiny", settings.corpus_store))
@@ -90,7 +91,7 @@ def study(tmp_path: Path, settings: Settings) -> str:
         number, phi = trial.proposal.number, trial.proposal.configuration["model"]["phi"]
         director.on_started(number)
         cost = LOSSES[phi]
-        director.on_reports(number, [make_report(300, cost + 0.5), make_report(900, cost, "budget")])
+        report_curve(director, number, [make_report(300, cost + 0.5), make_report(900, cost, "budget")])
         director.on_ended(number)
         if phi == 2:
             trainer = train_grid_trial(trial.proposal, settings)
@@ -131,7 +132,7 @@ def test_the_reports_of_a_trial_that_ended_early_end_with_the_trial(
     trial = require(director.take_next_trial())
     director.on_started(trial.proposal.number)
     trainer = train_grid_trial(trial.proposal, settings)
-    director.on_reports(trial.proposal.number, trainer.curve[:1], error="it ended here")
+    report_curve(director, trial.proposal.number, trainer.curve[:1], error="it ended here")
     Checkpoints(resolved.checkpoint_root, trial.proposal.identity).save(trainer)
     (found,) = collect_parameter_curves(resolved.id, "model.phi", settings).trials
     assert len(trainer.curve) == 3

@@ -21,6 +21,7 @@ from memtune.studies.definition.resolved_study import ResolvedStudy
 from memtune.studies.director import Director
 from memtune.trial_state import TrialState
 from memtune.usage import NodeSeconds, Usage
+from tests.directors import report_curve
 from tests.unit.studies.study_files import resolve
 from tests.unit.studies.test_director import MemoryRecords, make_report
 
@@ -46,7 +47,7 @@ def study(study_file: Path, settings: Settings) -> ResolvedStudy:
                 for i in range(count)
             ]
             usage = Usage(tokens=300 * count, nodes={"": NodeSeconds(cpu=1800.0 * count)})
-            if not director.on_reports(number, curve, usage=usage):
+            if not report_curve(director, number, curve, usage=usage):
                 break
         director.on_ended(number)
     return resolved
@@ -132,7 +133,7 @@ def test_the_reason_of_a_pause_is_shown_like_that_of_a_stop(study_file: Path, se
     director = Director(resolved.open_proposals(), MemoryRecords(), 1, rule)
     assert director.take_next_trial()
     director.on_started(0)
-    director.on_reports(0, [make_report(300, 2.0)])
+    report_curve(director, 0, [make_report(300, 2.0)])
     director.on_ended(0)
     end, _ = explain_end(resolved.id, 0, settings)
     assert (end.state, end.tokens) == (TrialState.PAUSED, 300)
