@@ -37,7 +37,7 @@ app = typer.Typer(
 Layer = Annotated[
     int | None, typer.Option(min=1, help="Layer with attention, 1 is the lowest; default: the last.")
 ]
-FirstSentence = Annotated[int, typer.Option("--sentence", min=0, help="First sentence, counted from 0.")]
+SentenceNumber = Annotated[int, typer.Option("--sentence", min=0, help="The sentence, counted from 0.")]
 Rows = Annotated[int, typer.Option(min=1, help="Rows of the table and of the figure.")]
 MinDistance = Annotated[
     int, typer.Option(min=1, help="Attention counts from this many words before the predicted word on.")
@@ -213,7 +213,7 @@ def links(
     model: ModelName,
     text: TextOptions,
     output: OutputOptions,
-    first: FirstSentence = 0,
+    number: SentenceNumber = 0,
     min_weight: Annotated[
         float, typer.Option(min=0, max=1, help="Leave out weaker links of the table and of the arcs.")
     ] = 0.2,
@@ -228,7 +228,7 @@ def links(
     from memtune.reports.inspection.pair_views import draw_link_arcs, draw_link_matrix, make_links_table
     from memtune.results.inspection.word_pairs import find_links
 
-    found = find_links(*text.open(model), first)
+    found = find_links(*text.open(model), number)
     (sentence,) = found.sentences
     title = f"{found.model}: {found.family}"
 
@@ -255,7 +255,7 @@ def stack_actions(model: ModelName, text: TextOptions, output: OutputOptions) ->
 
 @app.command("stack-sentence")
 def stack_sentence(
-    model: ModelName, text: TextOptions, output: OutputOptions, first: FirstSentence = 0
+    model: ModelName, text: TextOptions, output: OutputOptions, number: SentenceNumber = 0
 ) -> None:
     """Actions and contribution of a stack at each word of a sentence (Yogatama 2018, figures 4 and 5).
 
@@ -264,8 +264,8 @@ def stack_sentence(
     from memtune.reports.inspection.stack_views import draw_sentence_stack, make_stack_steps_table
     from memtune.results.inspection.stack_use import describe_stack_use
 
-    found = describe_stack_use(*text.open(model), first)
-    output.show(found, lambda: [make_stack_steps_table(found)], lambda: draw_sentence_stack(found[0]))
+    found = describe_stack_use(*text.open(model), number)
+    output.show([found], lambda: [make_stack_steps_table(found)], lambda: draw_sentence_stack(found))
 
 
 @app.command()

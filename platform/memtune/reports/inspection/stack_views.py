@@ -1,6 +1,5 @@
 """Tables and figures of stacks: Yogatama et al. (2018), figures 3 to 5."""
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rich.table import Table
@@ -66,16 +65,15 @@ def draw_stack_statistics(found: StackStatistics) -> "Figure":
     return figure
 
 
-def make_stack_steps_table(uses: Sequence[SentenceStackUse]) -> Table:
+def make_stack_steps_table(use: SentenceStackUse) -> Table:
     """One row for each word read."""
     numbers = (">pops", ">probability", ">contribution", ">entropy of the next word")
     table = make_table("likeliest action at each word", ("sentence", "word", "action", *numbers))
-    for use in uses:
-        for step in use.steps:
-            best = step.likeliest
-            entropy = "" if step.entropy is None else f"{step.entropy:.2f}"
-            cells = f"{best.probability:.3f}", f"{step.contribution:.3f}", entropy
-            table.add_row(str(use.number), step.word, best.action, str(best.pops), *cells)
+    for step in use.steps:
+        best = step.likeliest
+        entropy = "" if step.entropy is None else f"{step.entropy:.2f}"
+        cells = f"{best.probability:.3f}", f"{step.contribution:.3f}", entropy
+        table.add_row(str(use.number), step.word, best.action, str(best.pops), *cells)
     return table
 
 

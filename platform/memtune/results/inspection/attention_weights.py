@@ -4,10 +4,8 @@ Figure 3 is the mean attention by position, figure 4 a sample of predicted words
 were predicted with attention to a distant word. Shapes: T steps of a sentence, n slots.
 """
 
-import heapq
 from collections import defaultdict
 from collections.abc import Iterator
-from itertools import count as count_from
 
 import numpy as np
 import torch
@@ -214,22 +212,19 @@ def find_distant_examples(
     `read_attention` and of `select_layer`.
     """
     skipped = list_signs(model.corpus)
-    best: list[tuple[float, int, AttentionExample]] = []
-    seen, order = set[tuple[int, int]](), count_from(0, -1)
+    best, seen = list[tuple[float, AttentionExample]](), set[tuple[int, int]]()
     for reading in read_attention(model, choice):
         distances = reading.distances_n
         for step, slot, weight, pair in find_most_attended(reading, layer):
             is_far = distances[slot] >= min_distance and skipped.isdisjoint(pair) and pair not in seen
-            if not is_far or (len(best) == count and weight <= best[0][0]):
+            if not is_far or (len(best) == count and weight <= best[-1][0]):
                 continue
             example = _describe_example(model, reading, step, slot, layer)
             if example.rank <= max_rank:
                 seen.add(pair)
-                # The descending number keeps the first of equal weights and the comparison off the example.
-                heapq.heappush(best, (weight, next(order), example))
-                if len(best) > count:
-                    heapq.heappop(best)
-    return [example for _, _, example in sorted(best, key=lambda entry: entry[:2], reverse=True)]
+                # The sort is stable, which keeps the first of equal weights.
+                best = sorted([*best, (weight, example)], key=lambda entry: -entry[0])[:count]
+    return [example for _, example in best]
 
 
 @torch.no_grad()

@@ -228,22 +228,21 @@ def read_stack(model: TrainedModel, choice: TextChoice) -> Iterator[SentenceStac
             )
 
 
-def read_from(
+def read_one(
     read: Callable[[TrainedModel, TextChoice], Iterator[Reading]],
     model: TrainedModel,
     choice: TextChoice,
-    first: int,
-    count: int,
-) -> list[Reading]:
-    """The readings of `count` sentences from sentence `first` on.
+    number: int,
+) -> Reading:
+    """The reading of sentence `number`, or of the next one that is not empty.
 
-    A model that reads on across sentences reads all sentences before them. Raises CorpusError where the text
+    A model that reads on across sentences reads all sentences before it. Raises CorpusError where the text
     has no such sentence.
     """
-    chosen = choice if choice.text else choice.model_copy(update={"sentences": first + count})
-    readings = (reading for reading in read(model, chosen) if reading.sentence.number >= first)
-    if not (found := list(islice(readings, count))):
-        raise CorpusError(f"the text has no sentence {first}; sentences count from 0")
+    chosen = choice if choice.text else choice.model_copy(update={"sentences": number + 1})
+    found = next((reading for reading in read(model, chosen) if reading.sentence.number >= number), None)
+    if found is None:
+        raise CorpusError(f"the text has no sentence {number}; sentences count from 0")
     return found
 
 

@@ -12,7 +12,7 @@ import torch
 from memtune.results.inspection.sentence_readings import (
     SentenceStack,
     TextChoice,
-    read_from,
+    read_one,
     read_stack,
     reads_boundary,
 )
@@ -125,20 +125,13 @@ class SentenceStackUse(Value):
     steps: tuple[StackStep, ...]
 
 
-def describe_stack_use(
-    model: TrainedModel, choice: TextChoice, first: int = 0, count: int = 1
-) -> list[SentenceStackUse]:
-    """The use of a stack in `count` sentences from sentence `first` on.
+def describe_stack_use(model: TrainedModel, choice: TextChoice, number: int = 0) -> SentenceStackUse:
+    """The use of a stack in sentence `number`.
 
-    A model that reads on across sentences reads all sentences before them. Raises CorpusError where the text
+    A model that reads on across sentences reads all sentences before it. Raises CorpusError where the text
     has no such sentence, and the errors of `read_stack`.
     """
-    return [
-        _describe_sentence(model, reading) for reading in read_from(read_stack, model, choice, first, count)
-    ]
-
-
-def _describe_sentence(model: TrainedModel, reading: SentenceStack) -> SentenceStackUse:
+    reading = read_one(read_stack, model, choice, number)
     tokens, entropies = model.corpus.vocabulary.tokens, _compute_entropies(model, reading)
     return SentenceStackUse(
         model=model.name,

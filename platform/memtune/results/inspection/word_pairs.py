@@ -30,7 +30,7 @@ from memtune.results.inspection.sentence_readings import (
     WordTree,
     list_signs,
     read_attention,
-    read_from,
+    read_one,
     reads_boundary,
 )
 from memtune.results.loaded_models import TrainedModel
@@ -80,22 +80,17 @@ class AttentionLinks(Value):
     sentences: tuple[SentenceLinks, ...]
 
 
-def find_links(model: TrainedModel, choice: TextChoice, first: int = 0, count: int = 1) -> AttentionLinks:
-    """The links within `count` sentences from sentence `first` on, in every layer that attends.
+def find_links(model: TrainedModel, choice: TextChoice, number: int = 0) -> AttentionLinks:
+    """The links within sentence `number`, in every layer that attends.
 
-    A model that reads on across sentences reads all sentences before them. Raises CorpusError where the text
+    A model that reads on across sentences reads all sentences before it. Raises CorpusError where the text
     has no such sentence, and the errors of `read_attention`.
     """
-    readings = read_from(read_attention, model, choice, first, count)
-    found = tuple(_describe_sentence(model, reading) for reading in readings)
-    return AttentionLinks(model=model.name, family=model.network.config.family, sentences=found)
-
-
-def _describe_sentence(model: TrainedModel, reading: SentenceAttention) -> SentenceLinks:
+    reading = read_one(read_attention, model, choice, number)
     steps = len(reading.inputs_T)
     places_Tn = np.arange(steps)[:, None] + reading.offsets_n
     inside = (places_Tn >= 0) & (places_Tn < steps)
-    return SentenceLinks(
+    sentence = SentenceLinks(
         number=reading.sentence.number,
         words=tuple(model.corpus.vocabulary.decode(reading.inputs_T.tolist())),
         layers=len(reading.weights_LTn),
@@ -106,6 +101,7 @@ def _describe_sentence(model: TrainedModel, reading: SentenceAttention) -> Sente
             if inside[word, slot]
         ),
     )
+    return AttentionLinks(model=model.name, family=model.network.config.family, sentences=(sentence,))
 
 
 class AttendedPair(Value):

@@ -241,7 +241,7 @@ def test_a_text_without_trees_names_the_option(model: TrainedModel) -> None:
 
 
 def test_links_join_each_word_to_the_words_it_attends_to(model: TrainedModel) -> None:
-    (sentence,) = find_links(model, ALL, first=1).sentences
+    (sentence,) = find_links(model, ALL, 1).sentences
     assert sentence.words == ("<eos>", "a", "dog", "sees", "the", "key")
     found = {(link.word, link.attended): link.weight for link in sentence.links}
     expected = {
@@ -295,7 +295,7 @@ def test_a_bidirectional_memory_has_positions_after_the_predicted_word(settings:
 def test_a_classifier_reads_words_without_the_boundary(model: TrainedModel) -> None:
     """Its body attends to the words before the last one read, as it does in a language model."""
     classifier = make_classifier(model)
-    (sentence,) = find_links(classifier, ALL, first=2).sentences
+    (sentence,) = find_links(classifier, ALL, 2).sentences
     assert sentence.words == ("here", "is", "the", "old", "dog")
     found = {(link.word, link.attended): link.weight for link in sentence.links}
     assert found[4, 3] == pytest.approx(compute_attention(list(sentence.words), 4)[2])

@@ -4,7 +4,6 @@ from math import comb
 
 import pytest
 
-from memtune.errors import CorpusError
 from memtune.results.question_answers import (
     ModelAnswers,
     compare_answers,
@@ -83,8 +82,3 @@ def test_p_values_of_three_pairs_are_corrected_for_their_number() -> None:
     assert found["a", "b"] == pytest.approx(3 * compute_p(10, 0))
     assert found["b", "c"] == pytest.approx(2 * compute_p(9, 0))
     assert found["a", "c"] == 1.0
-
-
-def test_different_questions_are_refused() -> None:
-    with pytest.raises(CorpusError, match="different questions"):
-        compare_answers("a", "b", {"a": make_answers("+-"), "b": make_answers("+-", names="xy")})

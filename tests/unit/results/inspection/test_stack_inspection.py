@@ -24,7 +24,7 @@ def model(request: pytest.FixtureRequest, settings: Settings) -> TrainedModel:
 
 
 def test_the_likeliest_action_at_each_word_is_the_one_that_was_set(model: TrainedModel) -> None:
-    first, second = describe_stack_use(model, TextChoice(), count=2)
+    first, second = (describe_stack_use(model, TextChoice(), number) for number in (0, 1))
     for use, sentence in ((first, SENTENCES[0]), (second, SENTENCES[1])):
         words = ["<eos>", *sentence.split()]
         assert [step.word for step in use.steps] == words
@@ -35,7 +35,7 @@ def test_the_likeliest_action_at_each_word_is_the_one_that_was_set(model: Traine
 
 def test_a_stack_that_copies_contributes_the_norm_of_what_it_copied(model: TrainedModel) -> None:
     """After a push the top is the state of that word, until the next push; before the first it is zero."""
-    (use,) = describe_stack_use(model, TextChoice(), first=1)
+    use = describe_stack_use(model, TextChoice(), 1)
     network: Any = model.network
     words = [step.word for step in use.steps]
     words_BT = torch.tensor([[model.corpus.vocabulary.get_id(word) for word in words]])
@@ -49,7 +49,7 @@ def test_a_stack_that_copies_contributes_the_norm_of_what_it_copied(model: Train
 
 
 def test_the_entropy_is_that_of_the_next_word(model: TrainedModel) -> None:
-    (use,) = describe_stack_use(model, TextChoice(text="the dog"))
+    use = describe_stack_use(model, TextChoice(text="the dog"))
     words_BT = torch.tensor([[model.corpus.vocabulary.get_id(word) for word in ("<eos>", "the", "dog")]])
     expected = torch.distributions.Categorical(logits=logits(model.network, words_BT)[0][0]).entropy()
     assert [step.entropy for step in use.steps] == pytest.approx(expected.tolist())
@@ -63,7 +63,7 @@ def test_actions_are_counted_over_the_text(model: TrainedModel) -> None:
     assert sum(counts.values()) == 12
     assert found.mean_peak == 1
     assert [peak.words for peak in found.peaks] == [0] * 19 + [12]
-    uses = describe_stack_use(model, TextChoice(), count=2)
+    uses = [describe_stack_use(model, TextChoice(), number) for number in (0, 1)]
     contributions = [step.contribution for use in uses for step in use.steps]
     assert found.mean_contribution == pytest.approx(sum(contributions) / 12)
 
@@ -81,7 +81,7 @@ def test_an_undecided_stack_is_not_peaked(settings: Settings) -> None:
 
 def test_a_sentence_that_does_not_exist_is_refused(model: TrainedModel) -> None:
     with pytest.raises(CorpusError, match="no sentence 2"):
-        describe_stack_use(model, TextChoice(), first=2)
+        describe_stack_use(model, TextChoice(), 2)
 
 
 def test_a_model_without_a_stack_names_the_family_that_has_one(settings: Settings) -> None:
