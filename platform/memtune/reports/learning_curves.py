@@ -1,4 +1,4 @@
-"""A trial's curves as PNG files: perplexity or accuracy against tokens seen, or one against the other."""
+"""A trial's curve as a PNG file: perplexity or accuracy against tokens seen."""
 
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -6,7 +6,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from memtune.objective import Objective
-from memtune.reports.figure_files import make_figure, render_figure
+from memtune.reports.figure_files import render_figure
 from memtune.reports.text_console import show_control_characters
 
 if TYPE_CHECKING:
@@ -25,24 +25,14 @@ Points = Sequence[tuple[int, float]]
 def draw_trial_figures(title: str, objective: Objective, metrics: Mapping[str, Points]) -> dict[str, bytes]:
     """The figures of a trial by file name; none for a trial with fewer than MIN_DRAWN_POINTS reports.
 
-    `metrics` has the values of each recorded metric as (tokens seen, value), in order.
+    `metrics` has the values of each recorded metric as (tokens seen, value), in order. The figure is a PNG of
+    the objective on the training and validation sets against tokens seen. The axis of perplexity is
+    logarithmic. Values that no axis can show are left out: MLflow stores the infinity of a diverged trial as
+    1.8e308.
     """
     train, valid = (metrics.get(f"{split}_{objective}", ()) for split in ("train", "valid"))
     if max(len(train), len(valid)) < MIN_DRAWN_POINTS:
         return {}
-    figures = {"learning_curve.png": draw_learning_curve(title, objective, train, valid)}
-    if objective is Objective.ACCURACY and valid:
-        perplexities = metrics.get("valid_perplexity", ())
-        figures["accuracy_by_perplexity.png"] = draw_accuracy_by_perplexity(title, perplexities, valid)
-    return figures
-
-
-def draw_learning_curve(title: str, objective: Objective, train: Points, valid: Points) -> bytes:
-    """A PNG of the objective on the training and validation sets against tokens seen.
-
-    The axis of perplexity is logarithmic. Values that no axis can show are left out: MLflow stores the
-    infinity of a diverged trial as 1.8e308.
-    """
     drawn = [
         [(tokens, value) for tokens, value in points if tokens > 0 and 0 < value < MAX_PLOTTED_VALUE]
         for points in (train, valid)
@@ -57,7 +47,7 @@ def draw_learning_curve(title: str, objective: Objective, train: Points, valid: 
         if not any(drawn):  # a logarithmic axis without points has no limits
             axes.set(xlim=(1, 10), ylim=(1, 10))
         axes.set_title(show_control_characters(title), parse_math=False)
-        return render_figure(figure, ".png", DPI)
+        return {"learning_curve.png": render_figure(figure, ".png", DPI)}
 
 
 @cache
@@ -83,23 +73,3 @@ def _prepare_figure(objective: Objective) -> "Figure":
     axes.legend(loc="upper right")
     axes.grid(visible=True, which="both", alpha=0.3)
     return figure
-
-
-def draw_accuracy_by_perplexity(title: str, perplexities: Points, accuracies: Points) -> bytes:
-    """A PNG of accuracy against perplexity, one point per report, joined in order of tokens seen.
-
-    As figure 2 of Mirowski and Vlachos (2015): a lower perplexity does not imply more correct answers.
-    """
-    figure = make_figure(6, 4.5)
-    axes = figure.add_subplot()
-    accuracy = dict(accuracies)
-    both = [(value, accuracy[tokens]) for tokens, value in perplexities if tokens in accuracy]
-    drawn = [(perplexity, right) for perplexity, right in both if 0 < perplexity < MAX_PLOTTED_VALUE]
-    if drawn:
-        axes.plot(*zip(*drawn, strict=True), marker="o")
-        axes.annotate("first", drawn[0])
-        axes.annotate("last", drawn[-1])
-    axes.set_title(show_control_characters(title), parse_math=False)
-    axes.set(xlabel="perplexity (lower is better)", ylabel="accuracy (higher is better)")
-    axes.grid(visible=True, alpha=0.3)
-    return render_figure(figure, ".png", DPI)
