@@ -196,16 +196,19 @@ def remove(
 
     Example: memtune study remove ptb_all_families-1a2b3c4d --runs
     """
-    from memtune.results.study.study_catalogue import measure_study, remove_study
+    from memtune.results.study.study_catalogue import remove_study
+    from memtune.results.study.study_view import open_view
+    from memtune.storage.folder import Folder
 
-    found = measure_study(study)
-    size = f"{found.checkpoint_bytes / 2**20:,.1f} MiB of checkpoints"
-    content = f"{format_count(found.trials, 'trial')} and {size}"
+    found = open_view(study)
+    size = Folder.open(f"{found.settings.studies_folder}/{found.id}").measure_bytes()
+    trials = format_count(len(found.stored.outcomes), "trial")
+    content = f"{trials} and {size / 2**20:,.1f} MiB of checkpoints"
     if not yes:
         with_runs = ", and its runs in MLflow" if runs else ""
         typer.confirm(f"delete study {found.id} with {content}{with_runs}?", abort=True)
     removed = remove_study(found.id, with_runs=runs)
-    deleted = f", {format_count(removed.runs, 'run')} in MLflow" if removed.runs is not None else ""
+    deleted = "" if removed is None else f", {format_count(removed, 'run')} in MLflow"
     out.print_line(f"deleted study {found.id}: {content}{deleted}")
 
 

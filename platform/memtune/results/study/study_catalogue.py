@@ -60,16 +60,6 @@ class StudySummary(Value):
         return render_table(f"study {self.id}", self.to_frame())
 
 
-class RemovedStudy(Value):
-    """What the removal of a study deletes."""
-
-    id: str
-    trials: int
-    checkpoint_bytes: int
-    runs: int | None = None
-    """Deleted runs in MLflow; None when they are kept."""
-
-
 def list_studies(settings: Settings | None = None) -> ResultList[StudySummary]:
     """Every study of the home's study database with a trial, the one with the latest activity first.
 
@@ -126,22 +116,16 @@ def compute_cost(study: str, settings: Settings | None = None) -> StudyCost:
     return open_view(study, settings).compute_cost()
 
 
-def measure_study(study: str, settings: Settings | None = None) -> RemovedStudy:
-    """What a removal of a study, by id or name, would delete."""
-    view = open_view(study, settings)
-    size = Folder.open(f"{view.settings.studies_folder}/{view.id}").measure_bytes()
-    return RemovedStudy(id=view.id, trials=len(view.stored.outcomes), checkpoint_bytes=size)
-
-
-def remove_study(study: str, *, with_runs: bool = False, settings: Settings | None = None) -> RemovedStudy:
+def remove_study(study: str, *, with_runs: bool = False, settings: Settings | None = None) -> int | None:
     """Delete a study's checkpoints and its trials in the study database; with `with_runs` also MLflow's runs.
 
-    Registered models stay. Raises StudyError for an unknown study, and while a driver runs it.
+    Returns the number of deleted runs; None when they are kept. Registered models stay. Raises StudyError for
+    an unknown study, and while a driver runs it.
     """
     settings = Settings.resolve(settings)
-    removed = measure_study(study, settings)
-    with Lease(settings.study_database, removed.id):
-        runs = delete_study_runs(settings.tracking_uri, removed.id) if with_runs else None
-        Folder.open(f"{settings.studies_folder}/{removed.id}").delete()
-        StudyReader(settings.study_database).delete(removed.id)
-    return removed.model_copy(update={"runs": runs})
+    name = open_view(study, settings).id
+    with Lease(settings.study_database, name):
+        runs = delete_study_runs(settings.tracking_uri, name) if with_runs else None
+        Folder.open(f"{settings.studies_folder}/{name}").delete()
+        StudyReader(settings.study_database).delete(name)
+    return runs

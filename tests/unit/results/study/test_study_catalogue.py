@@ -206,7 +206,7 @@ def test_a_study_without_stored_terms_is_removed_with_its_runs(
 ) -> None:
     (Path(settings.studies_folder) / study.id / "study.json").unlink()
     assert compute_cost(study.id, settings).currency is None
-    assert remove_study(study.id, with_runs=True, settings=settings).runs == 0
+    assert remove_study(study.id, with_runs=True, settings=settings) == 0
 
 
 def test_a_study_of_another_version_is_left_out_with_a_warning(
