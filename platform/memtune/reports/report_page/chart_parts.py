@@ -105,14 +105,13 @@ class MarkScales:
         """What marks at two axes have in common."""
         return {"x": x, "y": y, "color": self.colour(), "shape": self.shape(), "tooltip": tooltip}
 
-    def filter(self, chart: alt.Chart) -> alt.Chart:
-        """The chart without the alternatives that the reader has switched off."""
-        return chart.transform_filter(f"indexof({HIDDEN}, datum.alternative) < 0")
-
 
 def plot_rows(name: str) -> alt.Chart:
-    """A chart of the table of this name."""
-    return alt.Chart(alt.NamedData(name=name))
+    """A chart of the table of this name, without the alternatives that the reader has switched off.
+
+    Rows without `alternative` are always shown.
+    """
+    return alt.Chart(alt.NamedData(name=name)).transform_filter(f"indexof({HIDDEN}, datum.alternative) < 0")
 
 
 def choose_scale(

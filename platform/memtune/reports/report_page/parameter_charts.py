@@ -259,7 +259,7 @@ def _draw_slice(
         caption=f"{axis.field}. Hollow marks ended early."
         + describe_drawn_limit(figures, limit)
         + (f" Without {format_count(left_out, 'trial')} that diverged." if left_out else ""),
-        chart=alt.layer(*(scales.filter(layer) for layer in layers), labels),
+        chart=alt.layer(*layers, labels),
         tables={"trials": rows, "ticks": [tick._asdict() for tick in axis.ticks]},
         height=200,
     )
@@ -334,7 +334,7 @@ def _join_axes(rows: list[Row], axes: Sequence[ParameterAxis], scales: MarkScale
     encoded = {**scales.encode(x, y, tooltip), "opacity": opacity}
     complete = plot_rows("trials").transform_filter("datum.complete").mark_point(filled=True, size=30)
     short = plot_rows("trials").transform_filter("!datum.complete").mark_point(filled=False, size=30)
-    marks = [scales.filter(own.encode(**encoded)) for own in (short, complete)]
+    marks = [own.encode(**encoded) for own in (short, complete)]
     texts = _plot_ticks().mark_text(baseline="top", dy=9).encode(x=x, y=y, text="text:N")
     return StudyChart(
         name="parallel_coordinates",
@@ -342,7 +342,7 @@ def _join_axes(rows: list[Row], axes: Sequence[ParameterAxis], scales: MarkScale
         caption=f"Each trial is a line from its {axes[0].label} to its figure. The best {TOP_SHARE:.0%} of "
         "the trials are strong; hollow marks ended early. Trials whose model does not have "
         f'a parameter pass through "absent".{remark}',
-        chart=alt.layer(scales.filter(lines), *marks, texts),
+        chart=alt.layer(lines, *marks, texts),
         tables={"trials": rows, "ticks": ticks},
         height=AXIS_PIXELS * len(axes),
         is_wide=True,

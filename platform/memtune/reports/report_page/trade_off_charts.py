@@ -81,13 +81,14 @@ class _Points:
     @property
     def tables(self) -> dict[str, list[Row]]:
         """The data of the chart by name."""
-        front = sorted((row for row in self.rows if row["front"]), key=lambda row: row["amount"])
+        # Without their alternatives: the line joins all of them, whatever the reader has switched off.
+        front = [{name: row[name] for name in ("amount", "figure")} for row in self.rows if row["front"]]
         return {
             "points": self.rows,
             "seeds": self.seeds,
             "others": self.others,
             "counted": self.counted,
-            "front": front,
+            "front": sorted(front, key=lambda row: row["amount"]),
             "ideal": [{"figure": self.ideal}],
         }
 
@@ -126,7 +127,8 @@ def draw_trade_offs(
             if is_drawable(figure) and entry.estimate.seeds > 1
         ]
         points = _Points(rows, seeds, choose_ideal(ideal, near), counted=counted)
-        chart = _draw(trade_off, points, objective, scales)
+        draw = _draw_strips if trade_off.is_equal else _draw_points
+        chart = draw(trade_off, points, objective, scales)
         missing = len(near) - len(measured)
         none = f" {missing} configurations without {trade_off.unit} are left out." if missing else ""
         yield replace(chart, caption=f"{chart.caption}{points.describe_rest(objective)}{none}")
@@ -170,7 +172,8 @@ def draw_trials(rows: Sequence[LeaderboardRow], ideal: float | None) -> StudyCha
         [_describe_row(row, row.ranked_figure) for row in trained if row.run_id not in known],
         _label_best_of_alternatives([_describe_row(row, row.ranked_figure) for row in counted]),
     )
-    chart = _draw(trade_off, points, objective, MarkScales(row.family for row in rows))
+    draw = _draw_strips if trade_off.is_equal else _draw_points
+    chart = draw(trade_off, points, objective, MarkScales(row.family for row in rows))
     text = chart.caption if full else f"Over {trade_off.describe()}."
     if points.others:
         text += " Small pale marks have another number of tokens and do not compare."
@@ -199,11 +202,6 @@ def _label_best_of_alternatives(rows: Sequence[Row]) -> list[Row]:
     return [{**row, "label": f"{name} {row['figure']:.4g}"} for name, row in first.items()]
 
 
-def _draw(trade_off: TradeOff, points: _Points, objective: Objective, scales: MarkScales) -> StudyChart:
-    draw = _draw_strips if trade_off.is_equal else _draw_points
-    return draw(trade_off, points, objective, scales)
-
-
 def _draw_points(
     trade_off: TradeOff, points: _Points, objective: Objective, scales: MarkScales
 ) -> StudyChart:
@@ -225,8 +223,9 @@ def _draw_points(
         front,
         *_draw_background(points, encoded, scales),
         *_draw_counted(points, y, scales, x=alt.value("width"), align="right", dx=-4, dy=-6),
-        *(scales.filter(own) for own in (hollow.encode(**encoded), marked.encode(**encoded))),
-        scales.filter(draw_ring("points", x, y)),
+        hollow.encode(**encoded),
+        marked.encode(**encoded),
+        draw_ring("points", x, y),
     ]
     seeds = describe_seeds([row["seeds"] for row in points.rows if row["front"]])
     remark = f"; {seeds}." if seeds else "."
@@ -253,7 +252,8 @@ def _draw_strips(
         *draw_ideal(points.ideal, x),
         *_draw_background(points, encoded, scales),
         *_draw_counted(points, x, scales, y=alt.value(0), align="center", dx=0, dy=-8),
-        *(scales.filter(own) for own in (marks.encode(**encoded), draw_ring("points", x, y))),
+        marks.encode(**encoded),
+        draw_ring("points", x, y),
     ]
     return StudyChart(
         name=f"validation_by_{trade_off.quantity}",
@@ -273,12 +273,12 @@ def _describe_ring(points: _Points) -> str:
 def _draw_background(points: _Points, encoded: dict[str, Any], scales: MarkScales) -> Iterator[alt.Chart]:
     """Seeds as dots, and trials that do not compare as small marks."""
     dots = plot_rows("seeds").mark_circle(size=SEED_SIZE, opacity=0.5, clip=True)
-    yield scales.filter(dots.encode(x=encoded["x"], y=encoded["y"], color=scales.colour()))
+    yield dots.encode(x=encoded["x"], y=encoded["y"], color=scales.colour())
     if points.others:
         others = plot_rows("others").mark_point(
             size=OTHER_SIZE, filled=False, opacity=OTHER_OPACITY, clip=True
         )
-        yield scales.filter(others.encode(**encoded))
+        yield others.encode(**encoded)
 
 
 def _draw_counted(
@@ -294,9 +294,9 @@ def _draw_counted(
     if not points.counted:
         return
     lines = plot_rows("counted").mark_rule(strokeWidth=1.4, clip=True)
-    yield scales.filter(lines.encode(along, color=scales.colour(), strokeDash=scales.dash()))
+    yield lines.encode(along, color=scales.colour(), strokeDash=scales.dash())
     names = plot_rows("counted").mark_text(align=align, dx=dx, dy=dy, color=MUTED)
-    yield scales.filter(names.encode(along, text="label:N", **place))
+    yield names.encode(along, text="label:N", **place)
 
 
 def _encode_marks(

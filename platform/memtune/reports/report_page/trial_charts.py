@@ -63,15 +63,14 @@ def draw_seeds(
     x = place_figures(alt.X, _list_shown(seeds, means, shown_ideal), objective)
     y = alt.Y("name:N", sort=[row["name"] for row in means], title=None)
     y = y.axis(domain=False, ticks=False, grid=True)
-    layers = [*draw_ideal(shown_ideal, x), *map(scales.filter, _draw_rows(x, y, objective, scales))]
-    layers.append(scales.filter(draw_ring("means", x, y)))
+    rows = _draw_rows(x, y, objective, scales)
     return StudyChart(
         name="leaderboard",
         title="Configurations of full length, every seed a dot",
         caption="The mark is the mean over seeds, the bar its 95 % interval, the ring the study's best. A "
         "row without a bar has one seed or two."
         f"{_describe_edges(leaderboard.entries, entries, ideal, objective)}",
-        chart=alt.layer(*layers),
+        chart=alt.layer(*draw_ideal(shown_ideal, x), *rows, draw_ring("means", x, y)),
         tables={"seeds": seeds, "means": means, "ideal": [{"figure": ideal}]},
         height=ROW_PIXELS * len(entries),
         is_wide=True,
@@ -172,7 +171,6 @@ def draw_learning_curves(detail: StudyDetail, ideal: float | None, scales: MarkS
     x = place_spent("tokens", end, f"{detail.summary.unit} of a trial")
     y = _place_rows(rows, limit, ideal, objective)
     counted = [row for row in rows if row["counted"]]
-    layers = map(scales.filter, _draw_curves(x, y, objective, scales))
     return StudyChart(
         name="learning_curves",
         title="Learning curves of all trials and seeds",
@@ -180,7 +178,7 @@ def draw_learning_curves(detail: StudyDetail, ideal: float | None, scales: MarkS
         + (" The dashed line is the ideal." if ideal else "")
         + (" Horizontal lines are models that count: they read the text once." if counted else "")
         + describe_drawn_limit([row["figure"] for row in trained], limit),
-        chart=alt.layer(*draw_ideal(ideal, y), *layers),
+        chart=alt.layer(*draw_ideal(ideal, y), *_draw_curves(x, y, objective, scales)),
         tables={"reports": trained, "counted": counted, "ideal": [{"figure": ideal}]},
         height=380,
         is_wide=True,
@@ -267,7 +265,11 @@ def draw_progress(detail: StudyDetail, ideal: float | None, scales: MarkScales) 
         "tokens": sum(trial.tokens for trial in searched),
         "core_hours": sum(trial.cpu_hours for trial in searched),
     }
-    steps = [*rows, {**rows[-1], **ends}]
+    # Without their alternatives: the line joins all of them, whatever the reader has switched off.
+    steps = [
+        {name: row[name] for name in ("tokens", "core_hours", "figure")}
+        for row in [*rows, {**rows[-1], **ends}]
+    ]
     trained = [row["figure"] for row in rows if not row["counted"]]
     y = _place_rows(rows, find_drawn_limit(trained, objective), ideal, objective)
     for quantity, name in (("tokens", detail.summary.unit), ("core_hours", "core hours")):
@@ -282,8 +284,8 @@ def draw_progress(detail: StudyDetail, ideal: float | None, scales: MarkScales) 
             tell_figure(objective),
             alt.Tooltip(f"{quantity}:Q", title=unit, format=",.4~g"),
         ]
-        encoded = marks.encode(**scales.encode(x, y, tooltip))
-        layers = [*draw_ideal(ideal, y), line.encode(x=x, y=y), scales.filter(encoded)]
+        layers = [*draw_ideal(ideal, y), line.encode(x=x, y=y)]
+        layers.append(marks.encode(**scales.encode(x, y, tooltip)))
         yield StudyChart(
             name=f"best_so_far_by_{quantity}",
             title=f"Best so far against {unit}",
@@ -327,8 +329,6 @@ def draw_best_of(
         title="The best of fewer configurations",
         caption="The expected best of so many configurations of each alternative, drawn from those that were "
         "tried: at equal numbers the effort is equal. Each counts with its best validation.",
-        chart=alt.layer(
-            scales.filter(lines), scales.filter(points.encode(**marks, shape=scales.shape(), tooltip=tooltip))
-        ),
+        chart=alt.layer(lines, points.encode(**marks, shape=scales.shape(), tooltip=tooltip)),
         tables={"expected": rows},
     )
