@@ -7,7 +7,7 @@ Shapes: B sentences read together, T steps, L layers that attend, n slots, A act
 before the sentence.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Literal, TypeVar
@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from memtune.corpora import Corpus, open_corpus
 from memtune.corpora.batching.batches import BOUNDARY
@@ -190,25 +191,15 @@ class SentenceStack(SentenceReading):
 Reading = TypeVar("Reading", bound=SentenceReading)
 
 
-@dataclass(frozen=True)
-class _Batch:
-    sentences: Sequence[InspectedSentence]
-    inputs_BT: Tensor
-    state: RecurrentState
-    """Before the first word."""
-    hidden_BTH: Tensor
-    earlier_P: NDArray[np.int64]
-
-
 def read_attention(model: TrainedModel, choice: TextChoice) -> Iterator[SentenceAttention]:
     """The sentences of a text with the attention after each word.
 
     Raises ConfigurationError for a model without attention and the errors of `read_sentences`.
     """
     _require_trace(model, "attention")
-    for batch in _read_batches(model, read_sentences(model, choice)):
-        weights_LBTn, offsets = model.network.trace_attention(batch.inputs_BT, batch.state)
-        for row, reading in enumerate(_split_batch(model, batch)):
+    for inputs_BT, state, readings in _read_batches(model, choice):
+        weights_LBTn, offsets = model.network.trace_attention(inputs_BT, state)
+        for row, reading in enumerate(readings):
             weights_LTn = weights_LBTn[:, row, : len(reading.inputs_T)].double().cpu().numpy()
             yield SentenceAttention(**vars(reading), weights_LTn=weights_LTn, offsets_n=np.array(offsets))
 
@@ -216,9 +207,9 @@ def read_attention(model: TrainedModel, choice: TextChoice) -> Iterator[Sentence
 def read_stack(model: TrainedModel, choice: TextChoice) -> Iterator[SentenceStack]:
     """The sentences of a text with the use of the stack after each word; raises as `read_attention` does."""
     _require_trace(model, "stack")
-    for batch in _read_batches(model, read_sentences(model, choice)):
-        use = model.network.measure_stack_use(batch.inputs_BT, batch.state)
-        for row, reading in enumerate(_split_batch(model, batch)):
+    for inputs_BT, state, readings in _read_batches(model, choice):
+        use = model.network.measure_stack_use(inputs_BT, state)
+        for row, reading in enumerate(readings):
             steps = len(reading.inputs_T)
             yield SentenceStack(
                 **vars(reading),
@@ -246,34 +237,32 @@ def read_one(
     return found
 
 
-def _read_batches(model: TrainedModel, sentences: Iterator[InspectedSentence]) -> Iterator[_Batch]:
-    """Batches in the order of the text: one sentence each where the state is carried on."""
+def _read_batches(
+    model: TrainedModel, choice: TextChoice
+) -> Iterator[tuple[Tensor, RecurrentState, list[SentenceReading]]]:
+    """Yield batches in the order of the text, each with the state before its first word and its readings.
+
+    A batch is one sentence where the state is carried on. No network here looks past the end of a sentence at
+    the padding.
+    """
+    sentences, lead = read_sentences(model, choice), np.full(int(reads_boundary(model)), BOUNDARY, np.int64)
     size = 1 if model.config.protocol.carries_state else BATCH_SENTENCES
+    device = next(model.network.parameters()).device
     state, earlier_P = None, np.empty(0, np.int64)
     while batch := list(islice(sentences, size)):
-        inputs_BT = _pad_inputs(model, batch)
+        read = [np.concatenate([lead, sentence.ids_W]) for sentence in batch]
+        inputs_BT = pad_sequence([*map(torch.from_numpy, read)], batch_first=True, padding_value=BOUNDARY)
+        inputs_BT = inputs_BT.to(device)
         before = state or model.network.initial_state(len(batch))
         with torch.no_grad():
             hidden_BTH, after = model.network.encode(inputs_BT, before)
-        yield _Batch(batch, inputs_BT, before, hidden_BTH, earlier_P)
+        readings = [
+            SentenceReading(
+                sentence, inputs_T, np.append(inputs_T[1:], BOUNDARY), earlier_P, hidden_TH[: len(inputs_T)]
+            )
+            for sentence, inputs_T, hidden_TH in zip(batch, read, hidden_BTH, strict=True)
+        ]
+        yield inputs_BT, before, readings
         if model.config.protocol.carries_state:
             state = after
-            earlier_P = np.concatenate([earlier_P, inputs_BT[0].cpu().numpy()])[-MAX_EARLIER_WORDS:]
-
-
-def _pad_inputs(model: TrainedModel, sentences: Sequence[InspectedSentence]) -> Tensor:
-    """The words read of each sentence; no network here looks past the end of a sentence at the padding."""
-    lead = int(reads_boundary(model))
-    longest = lead + max(len(sentence.ids_W) for sentence in sentences)
-    inputs_BT = np.full((len(sentences), longest), BOUNDARY, np.int64)
-    for row, sentence in enumerate(sentences):
-        inputs_BT[row, lead : lead + len(sentence.ids_W)] = sentence.ids_W
-    return torch.from_numpy(inputs_BT).to(next(model.network.parameters()).device)
-
-
-def _split_batch(model: TrainedModel, batch: _Batch) -> Iterator[SentenceReading]:
-    for row, sentence in enumerate(batch.sentences):
-        steps = len(sentence.ids_W) + int(reads_boundary(model))
-        inputs_T = batch.inputs_BT[row, :steps].cpu().numpy()
-        targets_T = np.append(inputs_T[1:], BOUNDARY)
-        yield SentenceReading(sentence, inputs_T, targets_T, batch.earlier_P, batch.hidden_BTH[row, :steps])
+            earlier_P = np.concatenate([earlier_P, read[0]])[-MAX_EARLIER_WORDS:]
