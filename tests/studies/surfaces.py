@@ -136,7 +136,7 @@ def _simulate(workers: SimulatedWorkers, *, is_thorough: bool) -> Iterator[None]
 def _list_needed(view: StudyView) -> list[str]:
     """The trials whose weights and validation items a conclusion may read, by identity."""
     ranking = require(view.ranking)
-    found = [*view.family_bests, *view.alternative_bests]
+    found = [*view.find_bests(lambda trial: trial.family), *view.find_bests()]
     for each in (ranking, require(view.eligible)):
         found += select_compared(each)
     return list({each.best.identity for each in found})

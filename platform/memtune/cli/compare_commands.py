@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 MAX_CHARACTERS = 120
 """Longest line of the table in a pipe."""
-NARROW_CHARACTERS = 80
-"""Below this width, the numbers of a trial take three columns; more would leave no room for its name."""
 SIGNAL_SECONDS = 0.5
 """Longest time until a stop signal is noticed that comes just before a wait."""
 
@@ -84,9 +82,7 @@ def compare(
         typer.echo(tables.format_latex(table), nl=False)
     else:
         width = out.width if out.is_terminal else min(out.width, MAX_CHARACTERS)
-        is_narrow = width < NARROW_CHARACTERS
-        table = tables.make_leaderboard_table(rows, found.ideal_perplexity, found.title, is_narrow=is_narrow)
-        out.print(table, width=width)
+        out.print(tables.make_leaderboard_table(rows, found.ideal_perplexity, found.title), width=width)
         _print_places(found, study)
 
 

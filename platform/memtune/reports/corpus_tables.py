@@ -49,8 +49,7 @@ def make_corpus_description_table(description: CorpusDescription) -> Table:
     manifest = description.manifest
     title = f"{manifest.name}, {manifest.vocabulary.size:,} types, digest {manifest.digest[:12]}"
     columns = ("", *(f">{split}" for split in manifest.splits))
-    centred = {"title_justify": "center", "caption_justify": "center"}
-    table = make_table(title, columns, overflow="ellipsis", **centred)
+    table = make_table(title, columns, overflow="ellipsis")
     splits, lengths = manifest.splits.values(), description.lengths.values()
     table.add_row("tokens, <eos> counted", *(f"{split.tokens:,}" for split in splits))
     table.add_row("sentences", *(f"{split.sentences:,}" for split in splits))

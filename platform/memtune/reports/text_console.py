@@ -41,7 +41,7 @@ C1_CHARACTERS = re.compile(r"[\x80-\x9f]")
 UNBOUNDED_CHARACTERS = 10_000
 """Width of an output that is not a terminal: a row of a table stays on its line."""
 
-NARROW_CHARACTERS = 60
+NARROW_CHARACTERS = 80
 """On a narrower output, a column of a table may have room for a part of a word only."""
 WITHOUT_FRAME: dict[str, Any] = {"box": box.SIMPLE_HEAD, "show_edge": False, "pad_edge": False}
 """Options of a table that has a line below its header only."""

@@ -70,7 +70,6 @@ def make_leaderboard_table(
     title: str,
     *,
     is_stacked: bool = True,
-    is_narrow: bool = False,
 ) -> Table:
     """One row per trial, best first: validation perplexity per token (lower is better), or accuracy (higher
     is better). With a known ideal, a column has the relative distance of the perplexity from it.
@@ -80,17 +79,16 @@ def make_leaderboard_table(
 
     A row shows the key parameters of the trial's family and the other fields in which these trials differ.
     Trials of several studies have different budgets, so their rows name the study. With
-    `is_stacked`, a trial takes several short lines, for a terminal; otherwise one. With `is_narrow`, it takes
-    one more for its state, and the distance from the ideal is below the perplexity.
+    `is_stacked`, a trial takes several short lines, for a terminal; otherwise one.
     """
     has_several_studies = len({row.study for row in rows}) > 1
     objective = rows[0].objective if rows else Objective.PERPLEXITY
     unit = "examples" if {row.unit for row in rows} == {"examples"} else "tokens"
     sizes = _stack(("parameters", "memory", unit, "hours"), is_stacked)
-    figures = _join((objective, "above") if ideal else (objective,), is_narrow)
+    figures = (objective, "above") if ideal else (objective,)
     table = make_table(
         title,
-        (">", "trial", *(f">{name}" for name in (*sizes, *figures)), *([] if is_narrow else ["state"])),
+        (">", "trial", *(f">{name}" for name in (*sizes, *figures)), "state"),
         overflow="ellipsis",
         caption=f"ideal perplexity {ideal:.3f}" if ideal else None,
         **WITHOUT_FRAME,
@@ -105,15 +103,14 @@ def make_leaderboard_table(
                 row.name,
                 *([row.study if row.study != NO_STUDY else "no study"] if has_several_studies else []),
                 _describe_model(row, differing),
-                *([_describe_state(row)] if is_narrow else []),
             ]
         )
         table.add_row(
             "" if row.place is None else str(row.place),
             trial,
             *_stack(_format_size_cells(row), is_stacked),
-            *_join(_format_figure_cells(row, ideal), is_narrow),
-            *([] if is_narrow else [_describe_state(row)]),
+            *_format_figure_cells(row, ideal),
+            _describe_state(row),
             style="bold" if row.place == 1 else None,
         )
     return table
@@ -123,11 +120,6 @@ def _stack(cells: Sequence[str], is_stacked: bool) -> list[str]:
     """Cells in pairs, each pair as two lines of one cell; the cells as they are if not `is_stacked`."""
     pairs = zip(cells[::2], cells[1::2], strict=True)
     return ["\n".join(pair) for pair in pairs] if is_stacked else list(cells)
-
-
-def _join(cells: Sequence[str], is_narrow: bool) -> list[str]:
-    """All cells as lines of one cell; the cells as they are if not `is_narrow`."""
-    return ["\n".join(cells)] if is_narrow else list(cells)
 
 
 def _format_size_cells(row: LeaderboardRow) -> list[str]:
@@ -223,7 +215,7 @@ def make_alternatives_table(view: StudyView, title: str) -> Table:
     sizes = (">parameters", ">carried state", f">{unit}")
     columns = (">best", "configuration", *sizes, f">validation {objective}", ">seeds", ">trials")
     table = make_table(title, columns)
-    for found in view.alternative_bests:
+    for found in view.find_bests():
         best = found.best
         figure = found.estimate.format(objective, DIGITS)
         own = [trial for trial in view.trials if trial.curve and trial.alternative == best.alternative]
@@ -244,7 +236,7 @@ def make_spread_table(view: StudyView) -> Table:
     objective = view.objective
     title = f"the best configurations under other seeds: validation {objective}"
     columns = (">trial", "configuration", ">seeds", ">mean [95 % interval]", ">per seed")
-    table = make_table(title, columns, title_justify="center")
+    table = make_table(title, columns)
     for found in view.ranking.configurations if view.ranking else ():
         if len(found.trials) > 1:
             seeds = sorted(found.cost_by_seed.items())
@@ -276,7 +268,7 @@ def make_sample_table(
         ">carried state",
         *(["refused"] * any(refusals)),
     ]
-    table = make_table("configurations of the space", columns, title_justify="center")
+    table = make_table("configurations of the space", columns)
     for config, refusal in zip_longest(samples, refusals):
         sizes = (f"{config.measure_size(kind, vocabulary_size):,}" for kind in kinds)
         table.add_row(describe_settings(config, searched_fields), *sizes, *([refusal or ""] * any(refusals)))
@@ -305,8 +297,6 @@ def make_tokenisation_table(rows: Sequence[TokenisationRow]) -> Table:
         "validation, bits per byte compare; perplexities per token do not",
         ("corpus", "tokens", ">vocabulary", "best trial", *figures),
         overflow="ellipsis",
-        title_justify="center",
-        caption_justify="center",
     )
     for row in rows:
         bound = "at least " if row.lost_share else ""

@@ -46,7 +46,7 @@ def conclude_study(
     text = describe_answer(view, verdict, eligible.winner)
     answer = StudyAnswer(question=study.study.question, answer=text)
     registration = _register_winner(study, eligible, None if verdict.is_undecided else answer)
-    for found in view.family_bests:
+    for found in view.find_bests(lambda trial: trial.family):
         if found.family != eligible.winner.family:
             _register(study, found.best, found.estimate, None)
     rule = f"{eligible.winner.title} is the study's best: {view.champion_rule}"
@@ -178,7 +178,10 @@ def _make_trial_tags(view: StudyView) -> Iterator[tuple[str, dict[str, str]]]:
     ranking, objective = view.ranking, view.objective
     if ranking is None:
         return
-    bests = {found.best.identity: {"best_of_family": "yes"} for found in view.family_bests}
+    bests = {
+        found.best.identity: {"best_of_family": "yes"}
+        for found in view.find_bests(lambda trial: trial.family)
+    }
     for found in ranking.configurations[:MAX_TAGGED]:
         rank = str(found.place) if found.place else "fewer seeds"
         figure = found.estimate.describe(objective, DIGITS, is_counted=found.best.is_counted)

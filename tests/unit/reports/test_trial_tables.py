@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from memtune.objective import Objective
+from memtune.reports.text_console import TextConsole
 from memtune.reports.trial_tables import (
     make_alternatives_table,
     make_leaderboard_table,
@@ -88,11 +89,14 @@ def test_a_trial_takes_one_line_where_it_is_not_stacked() -> None:
     assert sum("lstm #0" in line and "width=8" in line for line in text.splitlines()) == 1
 
 
-def test_a_table_of_60_characters_has_whole_numbers_and_names() -> None:
+def test_on_60_characters_a_trial_is_a_list_of_whole_numbers_and_names() -> None:
     row = make_row(width=8).model_copy(
         update={"tokens": 1_254_515, "parameter_count": 12_345_678, "hours": 0.000142, "figure": 169.0}
     )
-    text = render(make_leaderboard_table([row], 12.9, "title", is_narrow=True), width=60)
+    console = TextConsole(file=StringIO(), width=60)
+    console.print(make_leaderboard_table([row], 12.9, "title"))
+    assert isinstance(console.file, StringIO)
+    text = console.file.getvalue()
     for whole in ("lstm #0", "12,345,678", "1,254,515", "0.000142 h", "169.000", "1,210.1 %", "complete"):
         assert whole in text
     assert max(map(len, text.splitlines())) <= 60

@@ -86,5 +86,5 @@ def test_the_best_of_an_alternative_is_within_the_limits_where_one_of_its_config
     view = StudyView(StoredStudy("s", [], [], 1.0, None), settings, corpus)
     view.terms = StoredTerms(champion=ChampionLimits(max_parameters=10))
     view.ranking = rank_trials([large, small, other, outside])
-    for bests in (view.family_bests, view.alternative_bests):
+    for bests in (view.find_bests(lambda trial: trial.family), view.find_bests()):
         assert [found.best for found in bests] == [other, small, outside]

@@ -102,8 +102,8 @@ def select_compared(ranking: Ranking[StudyTrial]) -> list[Ranked]:
     """The best configuration of each alternative; of a single alternative, its two best configurations."""
     bests = ranking.find_bests(lambda trial: trial.alternative)
     compared = [found for found in bests.values() if not isinstance(found, ShortTrial)]
-    if len(bests) == 1 and ranking.runner_up:
-        compared.append(ranking.runner_up)
+    if len(bests) == 1:
+        compared += ranking.ranked[1:2]
     return compared
 
 

@@ -143,11 +143,6 @@ class Ranking(Generic[T_co]):
         """The configuration with the lowest mean cost."""
         return self.configurations[0]
 
-    @property
-    def runner_up(self) -> Configuration[T_co] | None:
-        """The configuration after the winner; None where no other has a place."""
-        return next(iter(self.ranked[1:]), None)
-
     def find_bests(self, key: Callable[[T_co], str]) -> dict[str, Configuration[T_co]]:
         """The best configuration for each key, best first; then the furthest trial of keys without one."""
         found: dict[str, Configuration[T_co]] = {}

@@ -155,7 +155,7 @@ def format_alternatives(view: StudyView) -> str:
     header += [f"cost, {prices.currency}"] if prices else []
     header += ["seeds", "ended"]
     rows = []
-    for found in view.alternative_bests:
+    for found in view.find_bests():
         entry = make_entry(view, found)
         row = [name_by_alternative(entry), entry.model]
         row += [entry.estimate.format(objective, DIGITS)]

@@ -174,7 +174,7 @@ def describe_study(view: StudyView) -> StudyDetail:
         summary=summarise_study(view),
         compare=view.terms.compare,
         verdict=judge_study(view),
-        alternatives=tuple(make_entry(view, found) for found in view.alternative_bests),
+        alternatives=tuple(make_entry(view, found) for found in view.find_bests()),
         progress=tuple(_trace_progress(view)),
         importance=tuple(view.stored.rank_parameters()),
         front=find_study_front(view),

@@ -190,20 +190,13 @@ class StudyView:
         """The best configuration by the study's rule; None before the first validation."""
         return None if self.eligible is None else self.eligible.winner
 
-    @property
-    def family_bests(self) -> list[Configuration[StudyTrial]]:
-        """The best configuration of each family, as of each alternative."""
-        return self._find_bests(lambda trial: trial.family)
-
-    @property
-    def alternative_bests(self) -> list[Configuration[StudyTrial]]:
-        """The best configuration of each alternative, best first; then those that ended early.
+    def find_bests(
+        self, key: Callable[[StudyTrial], str] = lambda trial: trial.alternative
+    ) -> list[Configuration[StudyTrial]]:
+        """The best configuration of each alternative, or each `key`, best first; then those that ended early.
 
         It is within the limits of [champion], as in the verdict; alternatives without one come last.
         """
-        return self._find_bests(lambda trial: trial.alternative)
-
-    def _find_bests(self, key: Callable[[StudyTrial], str]) -> list[Configuration[StudyTrial]]:
         if self.ranking is None or self.eligible is None:
             return []
         within, anywhere = self.eligible.find_bests(key), self.ranking.find_bests(key)
