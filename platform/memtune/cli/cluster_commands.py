@@ -8,14 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from memtune.cli.search_commands import (
-    GpusPerTrial,
-    NoCache,
-    StudyFile,
-    TimeBudget,
-    Trials,
-    collect_overrides,
-)
+from memtune.cli.search_commands import BudgetOptions, NoCache, StudyFile
 from memtune.cli.terminal import AsJson, ClusterPath, Yes, err, out, warn
 from memtune.number_format import format_count, format_duration
 from memtune.reports.text_console import make_table
@@ -127,10 +120,8 @@ JobId = Annotated[str, typer.Argument(help="The id of a job, listed by `memtune 
 
 def submit(
     study: StudyFile,
+    budget: BudgetOptions,
     address: Address = None,
-    trials: Trials = None,
-    gpus_per_trial: GpusPerTrial = None,
-    time_budget: TimeBudget = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume a study that was started before.")] = False,
     no_cache: NoCache = False,
     detach: Detach = False,
@@ -145,8 +136,7 @@ def submit(
     # Imported here: PyTorch and Ray take seconds; help needs neither, and listing jobs needs no PyTorch.
     from memtune.ray_backend.jobs.job_submission import prepare_submission
 
-    overrides = collect_overrides(trials, time_budget, gpus_per_trial)
-    submission = prepare_submission(study, overrides, resume=resume, reuse=not no_cache)
+    submission = prepare_submission(study, budget.collect(), resume=resume, reuse=not no_cache)
     _submit_and_follow(_open_job_server(address), submission, detach)
 
 
@@ -206,9 +196,7 @@ def jobs_stop(job: JobId, address: Address = None) -> None:
 @jobs_app.command("resume")
 def jobs_resume(
     job: JobId,
-    trials: Trials = None,
-    gpus_per_trial: GpusPerTrial = None,
-    time_budget: TimeBudget = None,
+    budget: BudgetOptions,
     address: Address = None,
     detach: Detach = False,
 ) -> None:
@@ -219,8 +207,7 @@ def jobs_resume(
     from memtune.ray_backend.jobs.job_submission import prepare_resumption
 
     server = _open_job_server(address)
-    overrides = collect_overrides(trials, time_budget, gpus_per_trial)
-    _submit_and_follow(server, prepare_resumption(server.get_job(job), overrides), detach)
+    _submit_and_follow(server, prepare_resumption(server.get_job(job), budget.collect()), detach)
 
 
 def _open_job_server(address: str | None) -> "JobServer":

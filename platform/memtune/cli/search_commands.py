@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -28,6 +29,9 @@ StudyFile = Annotated[
     ),
 ]
 Trials = Annotated[int | None, typer.Option(min=1, help="Total number of trials.")]
+NoCache = Annotated[
+    bool, typer.Option("--no-cache", help="Train also what another study of this home has trained.")
+]
 
 
 def _parse_gpu_share(text: str) -> float | Literal["fit"]:
@@ -38,25 +42,36 @@ def _parse_gpu_share(text: str) -> float | Literal["fit"]:
         raise typer.BadParameter(f'"{text}" is neither a number of GPUs nor "fit"') from None
 
 
-GpusPerTrial = Annotated[
-    Any,
-    typer.Option(
-        parser=_parse_gpu_share,
-        metavar="NUMBER|fit",
-        help="GPUs per trial; 0.5 shares one GPU, fit estimates the share.",
-    ),
-]
-NoCache = Annotated[
-    bool, typer.Option("--no-cache", help="Train also what another study of this home has trained.")
-]
-TimeBudget = Annotated[str | None, typer.Option(help="Time for the study, such as 90s, 15m or 2h.")]
+@dataclass(frozen=True)
+class BudgetOptions:
+    """What a study may take, in place of what its file says."""
+
+    trials: Trials = None
+    gpus_per_trial: Annotated[
+        Any,
+        typer.Option(
+            parser=_parse_gpu_share,
+            metavar="NUMBER|fit",
+            help="GPUs per trial; 0.5 shares one GPU, fit estimates the share.",
+        ),
+    ] = None
+    time_budget: Annotated[str | None, typer.Option(help="Time for the study, such as 90s, 15m or 2h.")] = (
+        None
+    )
+
+    def collect(self) -> dict[str, Any]:
+        """The options that were given, as overrides of entries of a study's file, by dotted name."""
+        options = {
+            "budget.trials": self.trials,
+            "budget.time": self.time_budget,
+            "resources.gpus_per_trial": self.gpus_per_trial,
+        }
+        return {name: value for name, value in options.items() if value is not None}
 
 
 def search(
     study: StudyFile,
-    trials: Trials = None,
-    gpus_per_trial: GpusPerTrial = None,
-    time_budget: TimeBudget = None,
+    budget: BudgetOptions,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check the study and print five samples; start nothing.")
     ] = False,
@@ -85,7 +100,7 @@ def search(
     from memtune.library import FileKind, find_file
     from memtune.studies.definition.toml_files import check_document
 
-    overrides = collect_overrides(trials, time_budget, gpus_per_trial)
+    overrides = budget.collect()
     if json and not dry_run:
         raise typer.BadParameter(
             "needs --dry-run; to print the results of a search as JSON: memtune compare --json"
@@ -115,7 +130,7 @@ def demo(trials: Trials = None) -> None:
     Example: memtune demo
     """
     corpus_demo()
-    search(Path("demo"), trials=trials)
+    search(Path("demo"), BudgetOptions(trials))
     compare("grammar", study="demo")
 
 
@@ -164,18 +179,6 @@ def _print_spent_budget(study: Path, result: "SearchResult") -> None:
             f"budget.trials is reached: {max_trials:,}; to continue with more: memtune search {study} "
             f"--resume --trials {2 * max_trials}"
         )
-
-
-def collect_overrides(
-    trials: int | None, time_budget: str | None, gpus_per_trial: float | str | None
-) -> dict[str, Any]:
-    """The options that were given, as overrides of entries of a study's file, by dotted name."""
-    options = {
-        "budget.trials": trials,
-        "budget.time": time_budget,
-        "resources.gpus_per_trial": gpus_per_trial,
-    }
-    return {name: value for name, value in options.items() if value is not None}
 
 
 def _dry_run(study: Path, overrides: dict[str, Any], json: bool) -> None:

@@ -164,16 +164,24 @@ class LiveDisplay(LiveView):
         """One line per trial: running trials first, then the best of the others."""
         unit, best = self._find_task().prediction_unit, self._find_best_trial()
         # Expanded with one flexible column: where there is little room, only configurations are cut.
-        speed = [] if is_narrow else [f">{unit}/s"]
-        columns = (">trial", "state", f">{unit}", *speed, ">best so far", "configuration")
+        speeds = [] if is_narrow else [f">{unit}/s"]
+        columns = (">trial", "state", f">{unit}", *speeds, ">best so far", "configuration")
         table = make_table("", columns, overflow="ellipsis", expand=True, **WITHOUT_FRAME)
         for column in table.columns:
             column.no_wrap = True
         table.columns[-1].ratio = 1
         shown = self._select_trials(max_rows)
         for trial in shown:
-            cells = self._format_row(trial, is_narrow=is_narrow)
-            table.add_row(*cells, style="bold" if trial is best else None)
+            speed = f"{trial.reports[-1].tokens_per_second:,.0f}" if trial.reports else ""
+            table.add_row(
+                self._get_name(trial),
+                Text(trial.state, COLOURS[trial.state]),
+                f"{trial.tokens:,}" if trial.reports else "",
+                *([] if is_narrow else [speed]),
+                _format_figure(trial),
+                describe_settings(trial.config, self._phase.searched_fields),
+                style="bold" if trial is best else None,
+            )
         if hidden := self._count_trials() - len(shown):
             table.add_row(*[""] * (len(columns) - 1), f"and {hidden} more", style="dim")
         return table
@@ -187,17 +195,6 @@ class LiveDisplay(LiveView):
         places = max(1, max_rows - 1)  # the last row tells how many are hidden
         kept = running[: places - 1] if others else running[:places]
         return kept + others[: places - len(kept)]
-
-    def _format_row(self, trial: DirectedTrial, *, is_narrow: bool) -> list[str | Text]:
-        speed = f"{trial.reports[-1].tokens_per_second:,.0f}" if trial.reports else ""
-        return [
-            self._get_name(trial),
-            Text(trial.state, COLOURS[trial.state]),
-            f"{trial.tokens:,}" if trial.reports else "",
-            *([] if is_narrow else [speed]),
-            _format_figure(trial),
-            describe_settings(trial.config, self._phase.searched_fields),
-        ]
 
     def _get_name(self, trial: DirectedTrial) -> str:
         return self._phase.names.name(trial.proposal.number, trial.config).removeprefix("#")
