@@ -1,9 +1,12 @@
-"""Answers as tables and a figure: accuracy by group, and the mistakes that models share.
+"""Answers as tables and a figure: accuracy by group, means over seeds, and the mistakes that models share.
 
 Yogatama et al. (2018), figure 2, has the mistakes of three models.
 """
 
-from collections.abc import Sequence
+import re
+import statistics
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from rich.table import Table
@@ -24,7 +27,8 @@ def make_answers_table(model_answers: Sequence[ModelAnswers], title: str) -> Tab
     """One row for each model and group: questions, ties, accuracy with its exact 95 % interval.
 
     Number agreement has one group for each number of attractors, and one for five or more. "not asked" counts
-    the questions that the accuracy omits: a word is outside of the vocabulary, or the answer is unknown.
+    the questions that the accuracy omits: a word is outside of the vocabulary, or the answer is unknown. The
+    last rows have the means of models that differ by their seeds.
     """
     counts = (">asked", ">not asked", ">ties", ">accuracy", ">95 % interval", ">unknown words")
     table = make_table(title, ("model", "family", "group", *counts), overflow="ellipsis")
@@ -36,7 +40,28 @@ def make_answers_table(model_answers: Sequence[ModelAnswers], title: str) -> Tab
             table.add_row(
                 *identity, name, *_format_accuracy_cells(answers), rate, end_section=place == len(groups) - 1
             )
+    for row in _list_seed_means(model_answers):
+        table.add_row(*row)
     return table
+
+
+def _list_seed_means(model_answers: Sequence[ModelAnswers]) -> Iterator[list[str]]:
+    """Rows with the mean accuracy and the standard deviation of models that differ by their seeds.
+
+    These are of one family and of one registered name, or of one study.
+    """
+    by_kind = defaultdict[tuple[str, str], list[ModelAnswers]](list)
+    for model in model_answers:
+        by_kind[re.split("[#@/]", model.model_uri.removeprefix("models:/"))[0], model.family].append(model)
+    for (name, family), seeds in by_kind.items():
+        if len(seeds) < 2:
+            continue
+        by_seed = [dict(group_answers(model.answers)) for model in seeds]
+        for group, answers in by_seed[0].items():
+            if answers.question_count:
+                values = [answered[group].accuracy for answered in by_seed]
+                shown = f"{statistics.mean(values):.2%} ± {statistics.stdev(values):.2%}"
+                yield [f"{name}, mean of {len(seeds)}", family, group, "", "", "", shown]
 
 
 def group_answers(answers: Answers) -> list[tuple[str, Answers]]:

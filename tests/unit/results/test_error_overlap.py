@@ -67,6 +67,20 @@ def test_answers_are_shown_by_attractors_five_and_more_together():
     assert rows[0][8] == "25.00%"
 
 
+def test_models_that_differ_by_their_seeds_have_a_row_with_mean_and_deviation():
+    models = [
+        ModelAnswers("models:/m/1", "lstm", make_answers("++--"), 0.0),
+        ModelAnswers("models:/m/2", "lstm", make_answers("+++-"), 0.0),
+        ModelAnswers("models:/m/3", "rnn", make_answers("+++-"), 0.0),
+    ]
+    rows = list(zip(*(column.cells for column in make_answers_table(models, "").columns), strict=True))
+    means = [row for row in rows if "mean" in row[0]]
+    assert [(row[0], row[1], row[2], row[6]) for row in means] == [
+        ("m, mean of 2", "lstm", "all", "62.50% ± 17.68%"),
+        ("m, mean of 2", "lstm", "0", "62.50% ± 17.68%"),
+    ]
+
+
 def test_a_tie_is_a_mistake_with_probability_one_half():
     """Model "a" has a tie in the second question, so the mistake of "b" is shared with probability 1/2."""
     tied = make_answers("+-")
