@@ -47,6 +47,7 @@ def test_every_row_of_a_chart_has_the_alternative_and_a_name_that_starts_with_it
         "leaderboard",
         "learning_curves",
         "best_so_far_by_tokens",
+        "best_of",
         "parallel_coordinates",
     } <= drawn
     assert {"validation_by_parameters", "validation_by_state", "slice_model.width"} <= drawn

@@ -4,13 +4,17 @@ import math
 
 from memtune.objective import Objective
 from memtune.reports.report_page.chart_parts import (
+    MarkScales,
     StudyChart,
     describe_drawn_limit,
     find_drawn_limit,
 )
 from memtune.reports.report_page.page import describe_page
+from memtune.reports.report_page.trial_charts import draw_best_of
+from memtune.results.study.alternative_comparison import AlternativeEffort
 from memtune.results.study.study_report import StudyReport
 from memtune.trial_state import TrialState
+from tests.presence import require
 from tests.unit.results import made_trials
 
 
@@ -29,6 +33,15 @@ def test_a_chart_with_a_front_counts_its_single_seeds(charts: dict[str, StudyCha
     captions = {chart.caption for chart in charts.values() if "Filled marks" in chart.caption}
     assert captions
     assert all("single seeds" in caption for caption in captions)
+
+
+def test_the_best_of_fewer_accuracies_has_whole_numbers_and_no_lowest_validation() -> None:
+    effort = AlternativeEffort(
+        name="lstm", configurations=2, tokens=0, cpu_hours=0.0, gpu_hours=0.0, best_of=(0.1, 0.2)
+    )
+    drawn = require(draw_best_of([effort], Objective.ACCURACY, MarkScales(["lstm"])))
+    assert drawn.chart.to_dict()["layer"][0]["encoding"]["x"]["axis"]["values"] == [1, 2]
+    assert "best validation" in drawn.caption
 
 
 def test_the_leaderboard_chart_has_a_dot_for_every_seed(

@@ -36,6 +36,7 @@ from memtune.reports.report_page.parameter_charts import (
 )
 from memtune.reports.report_page.trade_off_charts import draw_hypervolume, draw_trade_offs
 from memtune.reports.report_page.trial_charts import (
+    draw_best_of,
     draw_learning_curves,
     draw_progress,
     draw_seeds,
@@ -74,6 +75,7 @@ def list_sections(report: StudyReport) -> dict[str, ChartSection]:
     detail, leaderboard, ideal = report.detail, report.leaderboard, report.ideal
     objective, scales = detail.summary.objective, MarkScales(list_alternatives(report))
     best = detail.best.number if detail.best else -1
+    best_of = draw_best_of(report.verdict.efforts if report.verdict else (), objective, scales)
     drawn: list[tuple[str, str, Sequence[StudyChart | None]]] = [
         ("seeds", "Leaderboard", [draw_seeds(leaderboard, objective, ideal, best, scales)]),
         (
@@ -82,7 +84,7 @@ def list_sections(report: StudyReport) -> dict[str, ChartSection]:
             [*draw_trade_offs(leaderboard, objective, ideal, best, scales), draw_hypervolume(detail)],
         ),
         ("curves", "Learning curves", [draw_learning_curves(detail, ideal, scales)]),
-        ("progress", "Best so far", [*draw_progress(detail, ideal, scales)]),
+        ("progress", "Best so far", [*draw_progress(detail, ideal, scales), best_of]),
         (
             "parameters",
             "Parameters",

@@ -14,6 +14,7 @@ from memtune.reports.report_page.chart_parts import (
     Row,
     StudyChart,
     describe_drawn_limit,
+    divide,
     draw_ideal,
     draw_ring,
     find_drawn_limit,
@@ -23,6 +24,7 @@ from memtune.reports.report_page.chart_parts import (
     plot_rows,
     tell_figure,
 )
+from memtune.results.study.alternative_comparison import AlternativeEffort
 from memtune.results.study.study_detail import StudyDetail
 from memtune.results.study.study_leaderboard import LeaderboardEntry, StudyLeaderboard, name_by_alternative
 from memtune.results.study.study_trials import StudyTrial
@@ -292,3 +294,41 @@ def draw_progress(detail: StudyDetail, ideal: float | None, scales: MarkScales) 
             chart=alt.layer(*layers),
             tables={"steps": steps, "improvements": rows, "ideal": [{"figure": ideal}]},
         )
+
+
+def draw_best_of(
+    efforts: Sequence[AlternativeEffort], objective: Objective, scales: MarkScales
+) -> StudyChart | None:
+    """The expected best figure against the number of configurations; None below two of an alternative."""
+    rows: list[Row] = [
+        {"alternative": effort.name, "configurations": count, "figure": figure}
+        for effort in efforts
+        for count, figure in enumerate(effort.best_of, start=1)
+        if is_drawable(figure)
+    ]
+    most = max((row["configurations"] for row in rows), default=0)
+    if most < 2:
+        return None
+    limit = find_drawn_limit([row["figure"] for row in rows], objective)
+    whole = [tick for tick in divide(0, most) if tick >= 1 and tick.is_integer()]
+    x = alt.X(
+        "configurations:Q",
+        scale=alt.Scale(domain=[0.9, most + 0.1], nice=False),
+        title="configurations tried",
+    ).axis(values=whole, format="d", grid=False)
+    marks = {"x": x, "y": _place_rows(rows, limit, None, objective), "color": scales.colour()}
+    tooltip = [alt.Tooltip("alternative:N"), alt.Tooltip("configurations:Q"), tell_figure(objective)]
+    lines = (
+        plot_rows("expected")
+        .mark_line(clip=True)
+        .encode(**marks, strokeDash=scales.dash(), detail="alternative:N")
+    )
+    points = plot_rows("expected").mark_point(filled=True, size=HOLLOW_SIZE / 2, opacity=1, clip=True)
+    return StudyChart(
+        name="best_of",
+        title="The best of fewer configurations",
+        caption="The expected best of so many configurations of each alternative, drawn from those that were "
+        "tried: at equal numbers the effort is equal. Each counts with its best validation.",
+        chart=alt.layer(lines, points.encode(**marks, shape=scales.shape(), tooltip=tooltip)),
+        tables={"expected": rows},
+    )
