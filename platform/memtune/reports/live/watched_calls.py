@@ -49,6 +49,7 @@ def train(
     settings: Settings | None = None,
     progress: bool = True,
     console: Console | None = None,
+    on_progress: "Callable[[Progress], None] | None" = None,
     on_report: "Callable[[Report], None] | None" = None,
 ) -> "TrainResult":
     """Train a configuration, from its last checkpoint when there is one.
@@ -57,7 +58,7 @@ def train(
     replace its fields by dotted name. Each report is a line of the terminal, of the output of a notebook's
     cell, or of `console`; without `progress` nothing is printed.
 
-    `on_report` is called at each milestone. The model is registered when
+    `on_progress` is called a few times a second, `on_report` at each milestone. The model is registered when
     it is the best of its label or of its family. Raises a MemtuneError before training when something that
     the file names is missing.
     """
@@ -70,6 +71,11 @@ def train(
     unit = file.trial.task.prediction_unit
     with LineDisplay(output) as display:
 
+        def show(now: "Progress") -> None:
+            display.replace(format_progress(now, unit))
+            if on_progress:
+                on_progress(now)
+
         def tell(report: "Report") -> None:
             display.add_line(format_report(report, unit))
             if on_report:
@@ -80,7 +86,7 @@ def train(
             name,
             device=device,
             settings=known,
-            on_progress=lambda now: display.replace(format_progress(now, unit)),
+            on_progress=show,
             on_report=tell,
             draw_figures=draw_trial_figures,
         )
