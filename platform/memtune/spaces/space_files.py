@@ -142,18 +142,26 @@ def read_tree(tables: Mapping[str, Any], source: str) -> tree.Group | tree.Branc
 
 
 class _TableReader:
+    """Reads tables as nodes. The methods besides `read_node` raise ValueError for an invalid parameter."""
+
     def __init__(self, source: str) -> None:
         self._source = source
 
     def read_node(self, node: Any, place: str) -> tree.Node:
         if not isinstance(node, Mapping):
             return tree.Constant(node)
-        if BRANCH_KEY in node:
-            return self._read_branch(node, place)
-        if kinds := [kind for kind in LEAF_OPTIONS if kind in node]:
-            return self._read_leaf(kinds[0], node, place)
-        self._check_misspelt_kind(node, place)
+        try:
+            if BRANCH_KEY in node:
+                return self._read_branch(node, place)
+            if kinds := [kind for kind in LEAF_OPTIONS if kind in node]:
+                return self._read_leaf(kinds[0], node, place)
+            _check_misspelt_kind(node)
+        except ValueError as error:
+            raise SpaceError(f"{self._locate(place)} {error}") from None
         return self._read_group(node, place)
+
+    def _locate(self, place: str) -> str:
+        return f"{locate_field(self._source, place)}: [{place}]"
 
     def _read_group(self, table: Mapping[str, Any], place: str) -> tree.Group:
         return tree.Group(
@@ -163,128 +171,114 @@ class _TableReader:
     def _read_branch(self, table: Mapping[str, Any], place: str) -> tree.Branch:
         key = table[BRANCH_KEY]
         if not isinstance(key, str) or not key:
-            raise self._make_error(
-                place, f'{BRANCH_KEY} names the field that holds the chosen option, such as "family"', key
-            )
+            raise _refuse(f'{BRANCH_KEY} names the field that holds the chosen option, such as "family"', key)
         written = {n: v for n, v in table.items() if n in PRIOR_KEYS and not isinstance(v, dict)}
         options = {n: v for n, v in table.items() if n != BRANCH_KEY and n not in written}
         if not options:
-            raise self._make_error(
-                place, f"a branch needs options: sub-tables such as [{tree.join_name(place, 'adam')}]", table
-            )
+            example = tree.join_name(place, "adam")
+            raise _refuse(f"a branch needs options: sub-tables such as [{example}]", table)
         for name, option in options.items():
             if not isinstance(option, dict):
-                raise self._make_error(
-                    tree.join_name(place, name), "a branch holds only its options, each a table", option
-                )
+                own = tree.join_name(place, name)
+                raise SpaceError(f"{self._locate(own)} a branch holds only its options, each a table")
         groups = {n: self._read_group(option, tree.join_name(place, n)) for n, option in options.items()}
-        choice = self._add_prior(tree.Categorical(tuple(groups)), written, place)
+        choice = _add_prior(tree.Categorical(tuple(groups)), written)
         return tree.Branch(key, groups, prior=choice.prior)
 
     def _read_leaf(self, kind: str, table: Mapping[str, Any], place: str) -> tree.Leaf:
         for name in table:
             if name != kind and name in LEAF_OPTIONS:
-                raise self._make_error(
-                    place, f"a parameter is of one kind, not both {kind} and {name}", table
-                )
+                raise _refuse(f"a parameter is of one kind, not both {kind} and {name}", table)
             if name != kind and name not in LEAF_OPTIONS[kind]:
                 near = did_you_mean(name, (kind, *LEAF_OPTIONS[kind]))
-                raise SpaceError(f'{self._locate(place)} unknown name "{name}" next to {kind}; {near}')
+                raise ValueError(f'unknown name "{name}" next to {kind}; {near}')
         if kind in FITS:
             return self._read_fitted(kind, table[kind], place)
-        if kind == "choice":
-            return self._add_prior(self._read_categorical(table["choice"], place), table, place)
-        return self._add_prior(self._read_range(kind, table, place), table, place)
-
-    def _add_prior(
-        self, leaf: tree.Categorical | tree.Integer | tree.Real, table: Mapping[str, Any], place: str
-    ) -> tree.Categorical | tree.Integer | tree.Real:
-        if PRIOR_KEY not in table:
-            if CONFIDENCE_KEY in table:
-                raise self._make_error(
-                    place, f"{CONFIDENCE_KEY} says how firm a {PRIOR_KEY} is; add {PRIOR_KEY}", table
-                )
-            return leaf
-        value, confidence = table[PRIOR_KEY], table.get(CONFIDENCE_KEY, tree.Prior(None).confidence)
-        if confidence not in get_args(tree.Confidence):
-            known = ", ".join(f'"{name}"' for name in get_args(tree.Confidence))
-            raise self._make_error(place, f"{CONFIDENCE_KEY} must be one of {known}", confidence)
-        nearest = find_nearest_value(leaf, value)
-        if nearest != value:
-            allowed = describe_allowed(leaf, nearest)
-            raise self._make_error(place, f"{PRIOR_KEY} is not a value of the parameter ({allowed})", value)
-        return replace(leaf, prior=tree.Prior(nearest, confidence))
-
-    def _read_categorical(self, choices: Any, place: str) -> tree.Categorical:
-        if not isinstance(choices, list) or not choices:
-            raise self._make_error(place, 'choice must be a list such as ["adam", "sgd"]', choices)
-        for index, choice in enumerate(choices):
-            if not isinstance(choice, str | int | float):
-                raise self._make_error(
-                    place, "a choice is a text, a number or true/false; for tables use one_of", choice
-                )
-            if choice in choices[:index]:
-                raise self._make_error(place, "the choices must differ", choices)
-        return tree.Categorical(tuple(choices))
+        leaf = _read_categorical(table["choice"]) if kind == "choice" else _read_range(kind, table)
+        return _add_prior(leaf, table)
 
     def _read_fitted(self, kind: str, target: Any, place: str) -> tree.FittedSize:
         if not _is_integer(target) or target < 1:
             noun = tree.SIZE_NOUNS[FITS[kind]]
-            raise self._make_error(place, f"{kind} must be a positive whole number of {noun}", target)
+            raise _refuse(f"{kind} must be a positive whole number of {noun}", target)
         return tree.FittedSize(FITS[kind], target, locate_field(self._source, place))
 
-    def _read_range(self, kind: str, table: Mapping[str, Any], place: str) -> tree.Integer | tree.Real:
-        bounds, step, log = table[kind], table.get("step"), table.get("log", False)
-        fits = _is_integer if kind == "int" else _is_number
-        if not isinstance(bounds, list) or len(bounds) != 2 or not all(map(fits, bounds)):
-            example = "[1, 20]" if kind == "int" else "[0.0, 0.5]"
-            raise self._make_error(place, f"{kind} must be two finite bounds such as {example}", bounds)
-        low, high = bounds
-        if low >= high:
-            raise SpaceError(f"{self._locate(place)} low must be below high, got low = {low}, high = {high}")
-        if not math.isfinite(float(high) - float(low)):
-            raise self._make_error(place, "the range is wider than the largest floating-point number", bounds)
-        if not isinstance(log, bool):
-            raise self._make_error(place, "log must be true or false", log)
-        if log and low <= 0:
-            raise self._make_error(place, "a logarithmic range must start above 0", low)
-        if step is not None:
-            self._check_step(step, fits(step), low, high, log, place)
-        if kind == "int":
-            return tree.Integer(low, high, step or 1, log)
-        return tree.Real(float(low), float(high), None if step is None else float(step), log)
 
-    def _check_step(self, step: Any, fits: bool, low: float, high: float, log: bool, place: str) -> None:
-        if not fits or step <= 0:
-            raise self._make_error(place, "step must be a positive number of the parameter's kind", step)
+def _add_prior(
+    leaf: tree.Categorical | tree.Integer | tree.Real, table: Mapping[str, Any]
+) -> tree.Categorical | tree.Integer | tree.Real:
+    if PRIOR_KEY not in table:
+        if CONFIDENCE_KEY in table:
+            raise _refuse(f"{CONFIDENCE_KEY} says how firm a {PRIOR_KEY} is; add {PRIOR_KEY}", table)
+        return leaf
+    value, confidence = table[PRIOR_KEY], table.get(CONFIDENCE_KEY, tree.Prior(None).confidence)
+    if confidence not in get_args(tree.Confidence):
+        known = ", ".join(f'"{name}"' for name in get_args(tree.Confidence))
+        raise _refuse(f"{CONFIDENCE_KEY} must be one of {known}", confidence)
+    nearest = find_nearest_value(leaf, value)
+    if nearest != value:
+        allowed = describe_allowed(leaf, nearest)
+        raise _refuse(f"{PRIOR_KEY} is not a value of the parameter ({allowed})", value)
+    return replace(leaf, prior=tree.Prior(nearest, confidence))
+
+
+def _read_categorical(choices: Any) -> tree.Categorical:
+    if not isinstance(choices, list) or not choices:
+        raise _refuse('choice must be a list such as ["adam", "sgd"]', choices)
+    for index, choice in enumerate(choices):
+        if not isinstance(choice, str | int | float):
+            raise _refuse("a choice is a text, a number or true/false; for tables use one_of", choice)
+        if choice in choices[:index]:
+            raise _refuse("the choices must differ", choices)
+    return tree.Categorical(tuple(choices))
+
+
+def _read_range(kind: str, table: Mapping[str, Any]) -> tree.Integer | tree.Real:
+    bounds, step, log = table[kind], table.get("step"), table.get("log", False)
+    fits = _is_integer if kind == "int" else _is_number
+    if not isinstance(bounds, list) or len(bounds) != 2 or not all(map(fits, bounds)):
+        example = "[1, 20]" if kind == "int" else "[0.0, 0.5]"
+        raise _refuse(f"{kind} must be two finite bounds such as {example}", bounds)
+    low, high = bounds
+    if low >= high:
+        raise ValueError(f"low must be below high, got low = {low}, high = {high}")
+    if not math.isfinite(float(high) - float(low)):
+        raise _refuse("the range is wider than the largest floating-point number", bounds)
+    if not isinstance(log, bool):
+        raise _refuse("log must be true or false", log)
+    if log and low <= 0:
+        raise _refuse("a logarithmic range must start above 0", low)
+    if step is not None:
+        if not fits(step) or step <= 0:
+            raise _refuse("step must be a positive number of the parameter's kind", step)
         if log:
-            raise self._make_error(place, "a logarithmic range has no step; leave one of the two out", step)
-        steps = (high - low) / step
-        # Decimal steps such as 0.1 do not divide a range exactly; 1e-9 is far above the rounding error.
-        is_whole = math.isfinite(steps) and math.isclose(steps, round(steps), abs_tol=1e-9)
-        if not is_whole or round(steps) < 1:
-            raise self._make_error(place, f"step must divide the range from {low} to {high}", step)
+            raise _refuse("a logarithmic range has no step; leave one of the two out", step)
+        _check_step(step, low, high)
+    if kind == "int":
+        return tree.Integer(low, high, step or 1, log)
+    return tree.Real(float(low), float(high), None if step is None else float(step), log)
 
-    def _check_misspelt_kind(self, table: Mapping[str, Any], place: str) -> None:
-        """Raise SpaceError for { flaot = [0, 1] }, which would otherwise be a group with a constant list."""
-        for name in FOREIGN_KINDS.keys() & table.keys():
-            raise SpaceError(
-                f'{self._locate(place)} no kind "{name}" of parameter; write {FOREIGN_KINDS[name]}'
-            )
-        names = [name for name, value in table.items() if isinstance(value, list)]
-        if (
-            len(names) == 1
-            and set(table) <= {names[0], *LEAF_OPTIONS["int"]}
-            and get_close_matches(names[0], LEAF_OPTIONS)
-        ):
-            near = did_you_mean(names[0], LEAF_OPTIONS)
-            raise SpaceError(f'{self._locate(place)} unknown kind "{names[0]}"; {near}')
 
-    def _make_error(self, place: str, problem: str, got: Any) -> SpaceError:
-        return SpaceError(f"{self._locate(place)} {problem}, got {got!r}")
+def _check_step(step: float, low: float, high: float) -> None:
+    steps = (high - low) / step
+    # Decimal steps such as 0.1 do not divide a range exactly; 1e-9 is far above the rounding error.
+    is_whole = math.isfinite(steps) and math.isclose(steps, round(steps), abs_tol=1e-9)
+    if not is_whole or round(steps) < 1:
+        raise _refuse(f"step must divide the range from {low} to {high}", step)
 
-    def _locate(self, place: str) -> str:
-        return f"{locate_field(self._source, place)}: [{place}]"
+
+def _check_misspelt_kind(table: Mapping[str, Any]) -> None:
+    """Raise ValueError for { flaot = [0, 1] }, which would otherwise be a group with a constant list."""
+    for name in FOREIGN_KINDS.keys() & table.keys():
+        raise ValueError(f'no kind "{name}" of parameter; write {FOREIGN_KINDS[name]}')
+    names = [name for name, value in table.items() if isinstance(value, list)]
+    is_range = len(names) == 1 and set(table) <= {names[0], *LEAF_OPTIONS["int"]}
+    if is_range and get_close_matches(names[0], LEAF_OPTIONS):
+        raise ValueError(f'unknown kind "{names[0]}"; {did_you_mean(names[0], LEAF_OPTIONS)}')
+
+
+def _refuse(problem: str, got: Any) -> ValueError:
+    return ValueError(f"{problem}, got {got!r}")
 
 
 def _is_integer(value: Any) -> bool:

@@ -5,8 +5,9 @@ branch chooses one of several groups.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any, Literal, TypeAlias
 
 from memtune.errors import SpaceError
@@ -279,7 +280,9 @@ class Group:
 
     def points(self, name: str) -> Iterator[dict[str, Scalar]]:
         """Every combination of the members' values, by parameter name; the last member varies fastest."""
-        return _iterate_product([(node, join_name(name, key)) for key, node in self.members.items()])
+        members = (_list_points(node, join_name(name, key)) for key, node in self.members.items())
+        for points in product(*members):
+            yield {parameter: value for point in points for parameter, value in point.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,18 +347,10 @@ def count_fitted(node: Node) -> int:
     return int(isinstance(node, FittedSize))
 
 
-def _iterate_product(members: list[tuple[Node, str]]) -> Iterator[dict[str, Scalar]]:
-    if not members:
-        yield {}
-        return
-    (node, name), rest = members[0], members[1:]
+def _list_points(node: Node, name: str) -> Iterable[dict[str, Scalar]]:
     if isinstance(node, Group | Branch):
-        points = node.points(name)
-    else:
-        points = iter([{name: value} for value in node.values()] if node.test_values() else [{}])
-    for first in points:
-        for others in _iterate_product(rest):
-            yield {**first, **others}
+        return node.points(name)
+    return [{name: value} for value in node.values()] or [{}]
 
 
 def _combine_sizes(sizes: list[int | None], reduce: Any) -> int | None:
