@@ -29,12 +29,9 @@ def add(counter, sentences):
         counter.add(block)
 
 
-@pytest.mark.parametrize("merged_after", [{0, 1, 2}, {1, 2}, {2}], ids=str)
-def test_word_numbers_reproduce_the_text_for_any_merge_threshold(table, counter, merged_after):
-    for index, sentences in enumerate(TEXT):
+def test_word_numbers_reproduce_the_text(table, counter):
+    for sentences in TEXT:
         add(counter, sentences)
-        if index in merged_after:
-            counter.merge()
     words = [table.words[int(number)].as_py() for numbers, _ in counter.read_blocks() for number in numbers]
     assert words == [
         word for sentences in TEXT for sentence in sentences for word in (*sentence, SENTENCE_END)
@@ -42,12 +39,9 @@ def test_word_numbers_reproduce_the_text_for_any_merge_threshold(table, counter,
     assert [lengths.tolist() for _, lengths in counter.read_blocks()] == [[4, 2], [3, 1, 2], [5]]
 
 
-@pytest.mark.parametrize("merged_after", [{0, 1, 2}, {1, 2}, {2}], ids=str)
-def test_counts_add_up_over_blocks(table, counter, merged_after):
-    for index, sentences in enumerate(TEXT):
+def test_counts_add_up_over_blocks(table, counter):
+    for sentences in TEXT:
         add(counter, sentences)
-        if index in merged_after:
-            counter.merge()
     counted = dict(zip(table.words.to_pylist(), counter.counts.tolist(), strict=True))
     assert counted == {SENTENCE_END: 6, "a": 5, "b": 3, "c": 1, "d": 1, "e": 1}
     assert (counter.token_count, counter.sentence_count, counter.longest_sentence_tokens) == (17, 6, 5)
@@ -55,23 +49,16 @@ def test_counts_add_up_over_blocks(table, counter, merged_after):
 
 def test_splits_share_the_numbers_but_not_the_counts(table, counter):
     add(counter, [["a", "b"]])
-    counter.merge()
     other = SplitCounter(table)
     add(other, [["b", "c"]])
-    other.merge()
     assert table.words.to_pylist() == [SENTENCE_END, "a", "b", "c"]
     assert counter.counts.tolist() == [1, 1, 1, 0]
     assert other.counts.tolist() == [1, 0, 1, 1]
     other.close()
 
 
-def test_a_large_group_of_blocks_is_merged_automatically(table, counter, monkeypatch):
-    monkeypatch.setattr("memtune.corpora.importing.counted_text._MERGE_THRESHOLD_BYTES", 0)
-    add(counter, [["a"]])
-    assert len(table) == 2
-
-
-def test_merging_gives_every_dictionary_its_own_numbers(table):
-    maps = table.merge([pa.array(["x", "y"]), pa.array(["y", SENTENCE_END, "z"]), pa.array(["x"])])
-    assert [numbers.tolist() for numbers in maps] == [[1, 2], [2, 0, 3], [1]]
-    assert all(numbers.dtype == np.int32 for numbers in maps)
+def test_a_word_keeps_its_number(table):
+    texts = (pa.array(["x", "y", "x"]), pa.array(["y", SENTENCE_END, "z"]).dictionary_encode())
+    numbers = [table.number(words) for words in texts]
+    assert [each.tolist() for each in numbers] == [[1, 2, 1], [2, 0, 3]]
+    assert all(each.dtype == np.int32 for each in numbers)

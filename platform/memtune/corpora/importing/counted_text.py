@@ -1,16 +1,16 @@
 """What an import keeps of a text in temporary files: its words as numbers with counts, and its annotations.
 
-Arrow dictionary-encodes each block. The dictionaries of a group of blocks are merged into one WordTable,
-which numbers words in order of first appearance in the whole text. The numbers go to a temporary file, so
-memory grows with the number of distinct words and not with the text. Temporary files have no name, so the
-operating system deletes them even if the process is killed.
+Arrow dictionary-encodes each block. The dictionary of each is merged into one WordTable, which numbers words
+in order of first appearance in the whole text. The numbers go to a temporary file, so memory grows with the
+number of distinct words and not with the text. Temporary files have no name, so the operating system deletes
+them even if the process is killed.
 
 Each block of annotations goes to temporary files as soon as it is read, too. They hold words as word numbers
 of the WordTable, and relations as indices into a list of labels in order of first appearance. After the
 vocabulary is selected, ids replace word numbers and the tables are written to the store one batch at a time.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,6 @@ from memtune.number_format import format_count
 from memtune.storage.folder import Folder
 from memtune.storage.local_files import create_temporary_file, translate_spool_errors
 
-_MERGE_THRESHOLD_BYTES = 16 * 2**20
 _SENTENCES = pa.schema({"words": pa.list_(pa.int32())})
 """One row per sentence: its word numbers."""
 
@@ -37,24 +36,24 @@ Numbers = npt.NDArray[np.int32]
 class WordTable:
     """All distinct words in order of first appearance; word number 0 is SENTENCE_END."""
 
-    def __init__(self) -> None:
-        self.words: pa.Array = pa.array([SENTENCE_END], pa.string())
+    def __init__(self, words: Sequence[str] = (SENTENCE_END,)) -> None:
+        self.words: pa.Array = pa.array(words, pa.string())
 
     def __len__(self) -> int:
         return len(self.words)
 
-    def merge(self, dictionaries: list[pa.Array]) -> list[Numbers]:
-        """Adds the words and returns the word numbers of each dictionary."""
-        words = pa.concat_arrays(dictionaries)
-        # Looking up the known words and encoding only the others takes a third of the memory of encoding all.
-        known_numbers = pc.index_in(words, value_set=self.words)
-        new = words.filter(known_numbers.is_null()).dictionary_encode()
+    def number(self, words: pa.Array) -> Numbers:
+        """Adds the words, dictionary-encoded or not, and returns the word number of each."""
+        encoded = words.dictionary_encode()
+        known_numbers = pc.index_in(encoded.dictionary, value_set=self.words)
+        new = encoded.dictionary.filter(known_numbers.is_null())
         numbers = known_numbers.fill_null(-1).to_numpy().copy()
-        numbers[numbers < 0] = new.indices.to_numpy() + len(self.words)
-        self.words = pa.concat_arrays([self.words, new.dictionary])
-        # Arrow's pool keeps the memory that the merge has freed; this call returns it to the system.
+        numbers[numbers < 0] = np.arange(len(self.words), len(self.words) + len(new))
+        self.words = pa.concat_arrays([self.words, new])
+        # Arrow's pool keeps the memory that this has freed; this call returns it to the system.
         pa.default_memory_pool().release_unused()
-        return np.split(numbers, np.cumsum([len(words) for words in dictionaries])[:-1])
+        found: Numbers = numbers[encoded.indices.to_numpy()]
+        return found
 
 
 class SplitCounter:
@@ -72,7 +71,6 @@ class SplitCounter:
         self._table = table
         self._counts = np.zeros(1, np.int64)
         self._spool = _Spool(_SENTENCES)
-        self._pending: list[tuple[pa.DictionaryArray, Numbers]] = []  # words, lengths of the sentences
 
     @property
     def word_count(self) -> int:
@@ -80,40 +78,27 @@ class SplitCounter:
         return self.token_count - self.sentence_count
 
     def add(self, block: Block) -> None:
-        """Counts a block's words."""
+        """Counts a block's words and writes their numbers."""
         if not len(block.lengths):
             return
-        self._pending.append((block.words.dictionary_encode(), block.lengths))
         self.token_count += len(block.words)
         self.sentence_count += len(block.lengths)
         self.full_sentence_count += int(np.count_nonzero(block.lengths > 1))
         self.text_words += block.text_words
         self.longest_sentence_tokens = max(self.longest_sentence_tokens, int(block.lengths.max()))
-        if sum(words.nbytes for words, _ in self._pending) > _MERGE_THRESHOLD_BYTES:
-            self.merge()
-
-    def merge(self) -> None:
-        """Assigns word numbers to the blocks added since the last merge, and writes them."""
-        if not self._pending:
-            return
-        maps = self._table.merge([words.dictionary for words, _ in self._pending])
-        self._counts = self.counts
-        for numbers, (words, lengths) in zip(maps, self._pending, strict=True):
-            codes = words.indices.to_numpy()
-            self._counts[numbers] += np.bincount(codes, minlength=len(numbers))
-            offsets = np.concatenate([[0], lengths]).cumsum(dtype=np.int32)
-            sentences = pa.ListArray.from_arrays(pa.array(offsets), pa.array(numbers[codes]))
-            self._spool.add(pa.RecordBatch.from_arrays([sentences], schema=_SENTENCES))
-        self._pending.clear()
+        numbers = self._table.number(block.words)
+        self._counts = self.counts + np.bincount(numbers, minlength=len(self._table))
+        offsets = np.concatenate([[0], block.lengths]).cumsum(dtype=np.int32)
+        sentences = pa.ListArray.from_arrays(pa.array(offsets), pa.array(numbers))
+        self._spool.add(pa.RecordBatch.from_arrays([sentences], schema=_SENTENCES))
 
     @property
     def counts(self) -> npt.NDArray[np.int64]:
-        """Count in this split of every word of the table, (words,) int64, as of the last `merge`."""
+        """Count in this split of every word of the table, (words,) int64."""
         return np.pad(self._counts, (0, len(self._table) - len(self._counts)))
 
     def read_blocks(self) -> Iterator[tuple[Numbers, Numbers]]:
         """Yields for each block the word numbers of its tokens, and its sentence lengths."""
-        assert not self._pending
         for batch in self._spool.read_batches():
             sentences = batch.column(0)
             yield sentences.values.to_numpy(), np.diff(sentences.offsets.to_numpy())
@@ -133,7 +118,7 @@ class AnnotationTables:
         self._table = table
         self._spools: dict[tuple[str, str], _Spool] = {}
         self._question_words: list[Numbers] = []
-        self._labels: dict[str, list[str]] = {}
+        self._labels: dict[str, WordTable] = {}
 
     def __bool__(self) -> bool:
         return bool(self._spools)
@@ -146,10 +131,9 @@ class AnnotationTables:
             for name in described.sentence_columns:
                 columns[name] = pc.add(columns[name], first)
             for name in described.word_columns:
-                encoded = columns[name].dictionary_encode()
-                (numbers,) = self._table.merge([encoded.dictionary])
-                self._question_words.append(numbers)
-                columns[name] = pa.array(numbers[encoded.indices.to_numpy()], pa.int32())
+                numbers = self._table.number(columns[name])
+                self._question_words.append(np.unique(numbers))
+                columns[name] = pa.array(numbers, pa.int32())
             for name in described.label_columns:
                 columns[name] = self._index_labels(kind, columns[name])
             if (kind, split) not in self._spools:
@@ -182,7 +166,8 @@ class AnnotationTables:
         annotations: dict[str, AnnotationRecord] = {}
         digests: dict[str, Any] = {}
         for kind in sorted({kind for kind, _ in self._spools}):
-            labels = (*ANNOTATION_KINDS[kind].labels, *self._labels.get(kind, ()))
+            found = self._labels[kind].words.to_pylist() if kind in self._labels else ()
+            labels = (*ANNOTATION_KINDS[kind].labels, *found)
             files, contents = {}, {}
             for split in [split for other, split in self._spools if other == kind]:
                 content = TableDigest(ANNOTATION_KINDS[kind].stored_schema)
@@ -212,16 +197,12 @@ class AnnotationTables:
             spool.close()
 
     def _index_labels(self, kind: str, lists: pa.Array) -> pa.Array:
-        encoded = lists.flatten().dictionary_encode()
-        labels = self._labels.setdefault(kind, [])
-        known = {label: index for index, label in enumerate(labels)}
-        indices = [known.setdefault(label, len(known)) for label in encoded.dictionary.to_pylist()]
-        if len(known) > _MAX_LABELS:
+        labels = self._labels.setdefault(kind, WordTable(()))
+        values = labels.number(lists.flatten()).astype(np.int16)
+        if len(labels) > _MAX_LABELS:
             raise CorpusError(
                 f"{kind} have more than {_MAX_LABELS} different labels; check that the column holds labels"
             )
-        labels[:] = known
-        values = np.array(indices, np.int16)[encoded.indices.to_numpy()]
         # Offsets that start at 0: those of a sliced array do not, while `flatten` drops the rows before it.
         offsets = lists.offsets.to_numpy()
         return pa.ListArray.from_arrays(

@@ -114,7 +114,6 @@ class SourceReader:
                 record = _make_record(source, reader)
         else:
             record = self._read_data(source, counter, split)
-        counter.merge()
         if not counter.word_count:
             skipped = "".join(
                 f"; {f'{count:,}' if count > 1 else '1 left out:'} {reason}"  # reasons are in the plural
@@ -140,7 +139,6 @@ class SourceReader:
                 "equal ones share a split; give it a larger share in --split, or use another --split-seed"
             )
         for split, counter in counters.items():
-            counter.merge()
             if not counter.word_count:
                 raise CorpusError(f"the {split} split is empty: {reason}")
         total = sum(division.shares.values())

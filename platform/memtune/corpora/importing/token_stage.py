@@ -174,16 +174,14 @@ def split_words(
     tokeniser = choose_tokeniser(choice, spelled, counters)
     if tokeniser is None or is_raw:
         return CountedTokens(table, counters, tokeniser)
-    new_table = WordTable()
     # All tokens of a tokeniser belong to the vocabulary, so that it can split any text.
-    new_table.merge([pa.array(tokeniser.tokens, pa.string())])
+    new_table = WordTable((SENTENCE_END, *tokeniser.tokens))
     targets = {split: SplitCounter(new_table) for split in counters}
     for target in targets.values():
         stack.callback(target.close)
     for split, counter in counters.items():
         for words, lengths in counter.read_blocks():
             targets[split].add(_split_sentences(tokeniser, _join_sentences(words, lengths, spelled)))
-        targets[split].merge()
     return CountedTokens(new_table, targets, tokeniser)
 
 
