@@ -220,21 +220,17 @@ def parse_blocks(
 
 def _build_tables(examples: Sequence[Example]) -> dict[str, pa.RecordBatch]:
     """The examples' rows by kind, their sentences counted from 0 within all the examples."""
-    rows: dict[str, list[tuple[Any, ...]]] = {}
-    first: dict[str, list[int]] = {}
+    rows: dict[str, list[dict[str, Any]]] = {}
     sentence = 0
     for example in examples:
         for kind, found in example.rows.items():
-            rows.setdefault(kind, []).extend(found)
-            first.setdefault(kind, []).extend([sentence] * len(found))
+            described = ANNOTATION_KINDS[kind]
+            for values in found:
+                row = dict(zip(described.columns, values, strict=True))
+                moved = {name: row[name] + sentence for name in described.sentence_columns}
+                rows.setdefault(kind, []).append(row | moved)
         sentence += len(example.sentences)
-    tables: dict[str, pa.RecordBatch] = {}
-    for kind in filter(rows.get, rows):
-        schema = ANNOTATION_KINDS[kind].input_schema
-        values = zip(zip(*rows[kind], strict=True), schema.types, strict=True)
-        columns = [pa.array(column, type) for column, type in values]
-        for index, name in enumerate(schema.names):
-            if name in ANNOTATION_KINDS[kind].sentence_columns:
-                columns[index] = pa.array(columns[index].to_numpy() + np.asarray(first[kind]))
-        tables[kind] = pa.RecordBatch.from_arrays(columns, schema=schema)
-    return tables
+    return {
+        kind: pa.RecordBatch.from_pylist(found, ANNOTATION_KINDS[kind].input_schema)
+        for kind, found in rows.items()
+    }
