@@ -1,12 +1,11 @@
 """Warnings of an import about its text, each with its numbers and a remedy.
 
-They read the distinct words and eight words of each sentence, so that they take no noticeable time.
+They read the distinct words and a hash of each sentence, so that they take no noticeable time.
 """
 
 from collections.abc import Iterator, Mapping
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -14,8 +13,6 @@ from memtune.corpora.importing.counted_text import SplitCounter
 from memtune.corpora.importing.vocabulary_selection import spell_words
 from memtune.corpora.store.manifest import ImportOptions
 from memtune.number_format import format_count
-
-Hashes = npt.NDArray[np.uint64]
 
 MAX_TYPE_SHARE = 0.04
 """Largest vocabulary as a share of the training words. Penn Treebank has 1 %, WikiText-2 2 %, raw prose of
@@ -37,7 +34,6 @@ MAX_SHARED = 0.05
 MIN_SHARED_WORDS = 5
 """Shorter sentences occur in any text again."""
 
-_HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _MIN_SUGGESTED, _MAX_SUGGESTED = 500, 8000
 _GUTENBERG_WORDS = (
     ["GUTENBERG", "Gutenberg", "Gutenberg's", "Gutenberg-tm"],
@@ -117,18 +113,12 @@ def suggest_size(types: int) -> int:
 
 
 def _check_shared_sentences(counters: Mapping[str, SplitCounter]) -> Iterator[str]:
-    others: dict[str, Hashes] = {}
-    for split, counter in counters.items():
-        hashed = list(_iterate_hashes(counter)) if split != "train" else []
-        if sum(map(len, hashed)):
-            others[split] = np.concatenate(hashed)
-    if not others:
-        return
-    wanted = np.unique(np.concatenate(list(others.values())))
-    found = [block[np.isin(block, wanted)] for block in _iterate_hashes(counters["train"])]
-    shared = np.unique(np.concatenate(found)) if found else wanted[:0]
+    others = {
+        split: list(_iterate_hashes(counter)) for split, counter in counters.items() if split != "train"
+    }
+    shared = set().union(*others.values()).intersection(_iterate_hashes(counters["train"]))
     for split, hashes in others.items():
-        count = int(np.isin(hashes, shared).sum())
+        count = sum(each in shared for each in hashes)
         if count > MAX_SHARED * len(hashes):
             of_all, verb = format_count(len(hashes), f"{split} sentence"), "is" if count == 1 else "are"
             yield (
@@ -138,12 +128,10 @@ def _check_shared_sentences(counters: Mapping[str, SplitCounter]) -> Iterator[st
             )
 
 
-def _iterate_hashes(counter: SplitCounter) -> Iterator[Hashes]:
-    """A hash of the words of each sentence that is not short, block by block: a polynomial modulo 2^64."""
+def _iterate_hashes(counter: SplitCounter) -> Iterator[int]:
+    """A hash of the words of each sentence that is not short."""
     for numbers, lengths in counter.read_blocks():
-        starts = np.cumsum(lengths, dtype=np.int64) - lengths
-        powers = np.cumprod(np.full(lengths.max(initial=0), _HASH_FACTOR))
-        places = np.arange(len(numbers)) - np.repeat(starts, lengths)
-        words = (numbers.astype(np.uint64) + np.uint64(1)) * _HASH_FACTOR
-        words ^= words >> np.uint64(29)
-        yield np.add.reduceat(words * powers[places], starts)[lengths > MIN_SHARED_WORDS]
+        ends = np.cumsum(lengths).tolist()
+        for start, end in zip([0, *ends], ends, strict=False):
+            if end - start > MIN_SHARED_WORDS:
+                yield hash(numbers[start:end].tobytes())
