@@ -54,13 +54,11 @@ class SourceOptions:
         """The sources of the import; raises BadParameter for a wrong --option or --split."""
         # Imported here, as in every command below: pyarrow and pydantic take about 1 s, which help need not
         # wait for.
-        from memtune.corpora import Division, TextFile, parse_location
+        from memtune.corpora import Division, TextFile
 
         options = _parse_format_options(self.option or [])
         paths = {"train": self.train, "valid": self.valid, "test": self.test}
-        files = {
-            name: TextFile(parse_location(path), self.format, options) for name, path in paths.items() if path
-        }
+        files = {name: TextFile(path, self.format, options) for name, path in paths.items() if path}
         if not self.split:
             return files
         shares = self.split.split(",")

@@ -8,7 +8,6 @@ from memtune.corpora.importing.import_sources import DataSet, Division, find_spl
 from memtune.corpora.importing.importer import ImportResult, import_corpus
 from memtune.corpora.importing.source_reader import Source
 from memtune.corpora.importing.vocabulary_selection import spell_word
-from memtune.corpora.sources.source_file import parse_location
 from memtune.corpora.store.annotations import ANNOTATION_KINDS
 from memtune.corpora.store.corpus import Corpus, Split, list_corpora, open_corpus
 from memtune.corpora.store.corpus_inspection import (

@@ -28,7 +28,14 @@ from memtune.storage.uris import redact_uri, refuse_credentials
 Location = Path | str
 """A local path, or a URI as text."""
 
-_WILDCARDS = "*?["
+
+class SourceKind(Enum):
+    """Kinds of sources."""
+
+    FILE = auto()
+    FOLDER = auto()
+    PATTERN = auto()
+    PIPE = auto()
 
 
 def parse_location(text: str | Path) -> Location:
@@ -36,11 +43,6 @@ def parse_location(text: str | Path) -> Location:
     if isinstance(text, Path) or "://" not in text:
         return Path(text)
     return Path(unquote(urlsplit(text).path)) if text.startswith("file://") else text
-
-
-def is_pattern(location: Location) -> bool:
-    """Whether a location that does not exist names files by a pattern."""
-    return any(sign in str(location) for sign in _WILDCARDS)
 
 
 def find_local_files(pattern: Path) -> list[Path]:
@@ -67,49 +69,32 @@ def list_folder_files(folder: Path) -> list[Path]:
     return sorted(Path(place, name) for place, _, names in os.walk(folder, onerror=refuse) for name in names)
 
 
-class RemoteFile:
-    """A file, folder or pattern at a URI; `name` is the URI without credentials."""
+def open_remote(uri: str) -> Folder:
+    """The place of a URI. Raises CorpusError for a web address, and ConfigurationError for credentials."""
+    refuse_credentials("the source", uri)
+    if uri.startswith(("http://", "https://", "ftp://")):
+        raise CorpusError(
+            f"{redact_uri(uri)} is a web address; download it, or pipe it in: curl -sSfL ADDRESS | "
+            "memtune corpus import NAME --train - --split 80,10,10"
+        )
+    return Folder.open(uri)
 
-    def __init__(self, uri: str, role: str) -> None:
-        """Raises CorpusError for a URI at which nothing exists, and ConfigurationError for credentials.
 
-        As the other methods it raises StorageError where the file system fails.
-        """
-        refuse_credentials("the source", uri)
-        if uri.startswith(("http://", "https://", "ftp://")):
-            raise CorpusError(
-                f"{redact_uri(uri)} is a web address; download it, or pipe it in: curl -sSfL ADDRESS | "
-                "memtune corpus import NAME --train - --split 80,10,10"
-            )
-        self._uri, self._place = uri.rstrip("/"), Folder.open(uri)
-        self._files, self._path, self.name = self._place.filesystem, self._place.path, self._place.uri
-        with self._place.translate_errors("read"):
-            kind = self._files.get_file_info(self._path).type
-        self._is_pattern = kind == fs.FileType.NotFound
-        if self._is_pattern and not is_pattern(self._path):
-            raise CorpusError(f"{role} {self.name} does not exist")
-        self.is_folder = self._is_pattern or kind == fs.FileType.Directory
-        """Whether the URI names a folder, or files by a pattern."""
-
-    def list_files(self) -> list[str]:
-        """URIs of the files of the folder or the pattern, sorted. Raises CorpusError for none."""
-        fixed = self._path.split("*")[0].split("?")[0].split("[")[0]
-        root = fixed.rpartition("/")[0] if self._is_pattern else self._path
-        with self._place.translate_errors("list"):
-            entries = self._files.get_file_info(fs.FileSelector(root, recursive=True))
-        paths = sorted(entry.path for entry in entries if entry.is_file)
-        if self._is_pattern:
-            paths = [path for path in paths if _matches(path, self._path)]
-        if not paths:
-            raise CorpusError(f"no file at {self.name}")
-        if not self._uri.endswith(self._path):
-            raise CorpusError(f"cannot list {self.name}: name its files one by one")
-        return [self._uri.removesuffix(self._path) + path for path in paths]
-
-    def open(self) -> Any:
-        """The content as a binary file with random access."""
-        with self._place.translate_errors("read"):
-            return self._files.open_input_file(self._path)
+def list_remote_files(uri: str, place: Folder, kind: SourceKind) -> list[Location]:
+    """URIs of the files of the folder or the pattern, sorted. Raises CorpusError for none."""
+    fixed = place.path.split("*")[0].split("?")[0].split("[")[0]
+    root = fixed.rpartition("/")[0] if kind is SourceKind.PATTERN else place.path
+    with place.translate_errors("list"):
+        entries = place.filesystem.get_file_info(fs.FileSelector(root, recursive=True))
+    paths = sorted(entry.path for entry in entries if entry.is_file)
+    if kind is SourceKind.PATTERN:
+        paths = [path for path in paths if _matches(path, place.path)]
+    if not paths:
+        raise CorpusError(f"no file at {place}")
+    start = uri.rstrip("/").removesuffix(place.path)
+    if start == uri.rstrip("/"):
+        raise CorpusError(f"cannot list {place}: name its files one by one")
+    return [start + path for path in paths]
 
 
 def _matches(path: str, pattern: str) -> bool:
@@ -128,15 +113,6 @@ _STANDARD_INPUT = Path("-")
 _COPY_BYTES = 2**20
 
 
-class SourceKind(Enum):
-    """Kinds of sources."""
-
-    FILE = auto()
-    FOLDER = auto()
-    PATTERN = auto()
-    PIPE = auto()
-
-
 def find_kind(place: Path, role: str = "the file") -> SourceKind:
     """The kind of the source at a local path; `-` is the standard input.
 
@@ -149,7 +125,7 @@ def find_kind(place: Path, role: str = "the file") -> SourceKind:
         raise CorpusError(
             f"the name of {shown} is not UTF-8, so a manifest cannot hold it; rename the file"
         ) from None
-    if is_pattern(place) and not place.exists():
+    if glob.has_magic(str(place)) and not place.exists():
         find_local_files(place)
         return SourceKind.PATTERN
     mode = _read_status(place, role).st_mode
@@ -163,25 +139,39 @@ def find_kind(place: Path, role: str = "the file") -> SourceKind:
     raise CorpusError(f"{role} {place} is {kind}; give a file, or pipe the text in")
 
 
+def find_remote_kind(place: Folder, role: str) -> SourceKind:
+    """The kind of the source at a URI.
+
+    Raises CorpusError for a URI at which nothing exists, and StorageError where the file system fails.
+    """
+    with place.translate_errors("read"):
+        kind = place.filesystem.get_file_info(place.path).type
+    if kind == fs.FileType.NotFound:
+        if not glob.has_magic(place.path):
+            raise CorpusError(f"{role} {place} does not exist")
+        return SourceKind.PATTERN
+    return SourceKind.FOLDER if kind == fs.FileType.Directory else SourceKind.FILE
+
+
 class SourceFile:
     """A source that the user named; `close` deletes its temporary copies."""
 
     def __init__(self, location: Location, role: str = "the file") -> None:
         """Raises CorpusError for a location that cannot be a source."""
         self.path = parse_location(location)
-        self.remote: RemoteFile | None = None
+        self.remote: Folder | None = None
         if isinstance(self.path, Path):
             self.kind = find_kind(self.path, role)
         else:
-            self.remote = RemoteFile(self.path, role)
-            self.kind = SourceKind.FOLDER if self.remote.is_folder else SourceKind.FILE
+            self.remote = open_remote(self.path)
+            self.kind = find_remote_kind(self.remote, role)
         self._copies = ExitStack()
         self._pipe: IO[bytes] | None = None
 
     @property
     def name(self) -> str:
         """The location for messages and manifests, without credentials."""
-        return self.remote.name if self.remote else str(self.path)
+        return str(self.remote or self.path)
 
     @property
     def local_path(self) -> Path:
@@ -208,7 +198,7 @@ class SourceFile:
         another process writes to it.
         """
         if self.remote is not None:
-            return list(self.remote.list_files())
+            return list_remote_files(str(self.path), self.remote, self.kind)
         place = self.local_path
         if self.kind is SourceKind.PATTERN:
             files = find_local_files(place)
@@ -264,7 +254,8 @@ class SourceFile:
     def _open_stored(self, is_text: bool) -> Any:
         """The bytes as they are stored, as a file with random access; those of a pipe are copied first."""
         if self.remote is not None:
-            return self.remote.open()
+            with self.remote.translate_errors("read"):
+                return self.remote.filesystem.open_input_file(self.remote.path)
         if self.kind is not SourceKind.PIPE:
             return self.local_path.open("rb")
         if self._pipe is None:
