@@ -198,18 +198,14 @@ class LineReader:
         self._refuse_nul(data)
         self._refuse_lone_carriage_return(data)
         marked = self._block_start_byte == 0 and data.startswith(_BYTE_ORDER_MARK)
-        lines = _view_lines(data, len(_BYTE_ORDER_MARK) if marked else 0)
         try:
-            lines.validate(full=True)
-        except pa.ArrowInvalid:
-            try:
-                data.decode()
-            except UnicodeDecodeError as error:
-                raise CorpusError(
-                    f"{self._describe_position(data, error.start)}: not UTF-8 (0x{data[error.start]:02x}, "
-                    f"{error.reason}); {CONVERSION_ADVICE}"
-                ) from None
-        return lines
+            data.decode()
+        except UnicodeDecodeError as error:
+            raise CorpusError(
+                f"{self._describe_position(data, error.start)}: not UTF-8 (0x{data[error.start]:02x}, "
+                f"{error.reason}); {CONVERSION_ADVICE}"
+            ) from None
+        return _view_lines(data, len(_BYTE_ORDER_MARK) if marked else 0)
 
     def _refuse_nul(self, data: bytes | bytearray) -> None:
         nul = data.find(b"\0")
