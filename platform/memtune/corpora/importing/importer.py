@@ -227,8 +227,7 @@ class _CorpusWriter:
         vocabulary = self.selection.vocabulary
         splits, texts = {}, {}
         for split in self.tokens.counters:
-            writer = self._write_split(split, corpus, folder)
-            splits[split], texts[split] = self._summarise_split(split, writer), writer.digest.hexdigests
+            splits[split], texts[split] = self._write_split(split, corpus, folder)
         file = write_batches(corpus, f"{folder}/vocabulary.arrow", [vocabulary.batch])
         annotations, contents = self.tables.write(corpus, folder, self.selection.ids)
         vectors, tokeniser = None, None
@@ -257,7 +256,8 @@ class _CorpusWriter:
             ideal=dict(self.ideal) if self.ideal else None,
         )
 
-    def _write_split(self, split: str, corpus: Folder, folder: str) -> ShardWriter:
+    def _write_split(self, split: str, corpus: Folder, folder: str) -> tuple[SplitSummary, tuple[str, str]]:
+        """Returns the summary of the split and the digests of its tokens."""
         counter = self.tokens.counters[split]
         ids = self.selection.ids.astype(choose_id_type(len(self.selection.vocabulary)))
         shard_tokens = min(self.options.shard_tokens, counter.token_count)
@@ -265,21 +265,17 @@ class _CorpusWriter:
         for numbers, lengths in counter.read_blocks():
             writer.add(ids[numbers], lengths)
         writer.flush()
-        return writer
-
-    def _summarise_split(self, split: str, writer: ShardWriter) -> SplitSummary:
-        counter = self.tokens.counters[split]
-        counts = counter.counts
-        return SplitSummary(
+        summary = SplitSummary(
             tokens=counter.token_count,
             sentences=counter.sentence_count,
-            types=len(np.unique(self.selection.ids[counts > 0])),
-            oov_tokens=int(counts[self.selection.outside_mask].sum()),
+            types=len(np.unique(self.selection.ids[counter.counts > 0])),
+            oov_tokens=int(counter.counts[self.selection.outside_mask].sum()),
             longest=counter.longest_sentence_tokens,
             words=self.units[split][0],
             bytes=self.units[split][1],
             shards=tuple(writer.shards),
         )
+        return summary, writer.digest.hexdigests
 
 
 def _collect_warnings(manifest: Manifest) -> Iterator[str]:

@@ -178,39 +178,29 @@ class ShardWriter:
         self._corpus = corpus
         self._prefix = prefix
         self._shard_tokens = shard_tokens
-        self._buffered_tokens = 0
-        self._buffered_ids: list[Ids] = []
-        self._buffered_lengths: list[npt.NDArray[np.int32]] = []
+        self._ids: Ids = np.empty(0, np.uint8)  # which takes the type of the ids that it is joined with
+        self._lengths: npt.NDArray[np.int32] = np.empty(0, np.int32)
 
     def add(self, ids: Ids, lengths: npt.NDArray[np.int32]) -> None:
         """Append sentences: their ids, `<eos>` included, and the number of ids of each."""
         self.digest.add(ids, lengths)
-        ends = np.cumsum(lengths, dtype=np.int64)
-        sentence = position = 0
-        while sentence < len(lengths):
-            room = self._shard_tokens - self._buffered_tokens
-            stop = int(np.searchsorted(ends, position + room, side="right"))
-            if stop == sentence and not self._buffered_tokens:
-                stop += 1  # longer than a shard
-            if stop > sentence:
-                end = int(ends[stop - 1])
-                self._buffered_ids.append(ids[position:end])
-                self._buffered_lengths.append(lengths[sentence:stop])
-                self._buffered_tokens += end - position
-                sentence, position = stop, end
-            if sentence < len(lengths):
-                self.flush()
+        self._ids = np.concatenate([self._ids, ids])
+        self._lengths = np.concatenate([self._lengths, lengths])
+        while len(self._ids) > self._shard_tokens:
+            fitting = np.searchsorted(np.cumsum(self._lengths), self._shard_tokens, side="right")
+            self._write(max(1, int(fitting)))
 
     def flush(self) -> None:
         """Write the buffered sentences as a shard."""
-        if not self._buffered_tokens:
-            return
-        offsets = np.concatenate([[0], *self._buffered_lengths]).cumsum(dtype=np.int32)
-        ids = pa.array(np.concatenate(self._buffered_ids))
-        column = pa.ListArray.from_arrays(pa.array(offsets), ids)
+        if len(self._lengths):
+            self._write(len(self._lengths))
+
+    def _write(self, sentences: int) -> None:
+        """Write the first of the buffered sentences as a shard."""
+        offsets = np.concatenate([[0], self._lengths[:sentences]]).cumsum(dtype=np.int32)
+        tokens = int(offsets[-1])
+        column = pa.ListArray.from_arrays(pa.array(offsets), pa.array(self._ids[:tokens]))
         batch = pa.RecordBatch.from_arrays([column], names=["tokens"])
-        path = f"{self._prefix}-{len(self.shards):05d}.arrow"
-        file = write_batches(self._corpus, path, [batch])
-        record = ShardRecord(**file, tokens=self._buffered_tokens, sentences=batch.num_rows)
-        self.shards.append(record)
-        self._buffered_tokens, self._buffered_ids, self._buffered_lengths = 0, [], []
+        file = write_batches(self._corpus, f"{self._prefix}-{len(self.shards):05d}.arrow", [batch])
+        self.shards.append(ShardRecord(**file, tokens=tokens, sentences=sentences))
+        self._ids, self._lengths = self._ids[tokens:], self._lengths[sentences:]
