@@ -60,13 +60,9 @@ class Split:
         """A copy of the ids at positions start to stop - 1 of the stream; IndexError outside of it."""
         if not 0 <= start <= stop <= self.token_count:
             raise IndexError(f"positions {start} to {stop} of a split of {self.token_count} tokens")
-        copy = np.empty(stop - start, np.int64)
-        first, last = np.searchsorted(self._shard_starts, [start, stop], side="right") - 1
-        for index in range(first, min(last + 1, len(self._shards))):
-            base, end = self._shard_starts[index : index + 2]
-            low, high = max(start, base), min(stop, end)
-            copy[low - start : high - start] = self._shards[index].ids[low - base : high - base]
-        return copy
+        placed = zip(self._shards, self._shard_starts, strict=False)
+        pieces = [shard.ids[max(0, start - base) : max(0, stop - base)] for shard, base in placed]
+        return np.concatenate(pieces, dtype=np.int64)
 
     def iterate_tokens(self) -> Iterator[npt.NDArray[np.int64]]:
         """Copies of all ids in their order, 2^20 at a time."""
