@@ -15,7 +15,7 @@ from memtune.corpora.store.annotations import TableDigest, read_annotation_table
 from memtune.corpora.store.arrow_files import ShardArrays, SplitDigest, view_shard
 from memtune.corpora.store.manifest import Manifest, ShardRecord, StoredFile, TokeniserRecord, VectorsRecord
 from memtune.corpora.store.vocabulary import Vectors, Vocabulary
-from memtune.errors import CorpusError
+from memtune.errors import CorpusError, StorageError
 from memtune.storage.digests import hash_bytes
 from memtune.values import digest, parse_json
 
@@ -44,7 +44,7 @@ class ContentCheck:
     def __init__(
         self, manifest: Manifest, read: Callable[[StoredFile], pa.Buffer], *, computes_digest: bool = False
     ) -> None:
-        """`read` returns a file's content or raises CorpusError, which is a problem of that file alone."""
+        """`read` returns a file's content; CorpusError or StorageError is a problem of that file alone."""
         self._manifest, self._read, self._computes_digest = manifest, read, computes_digest
         self._words: dict[str, Numbers] = {}
         """Words of each sentence of the splits that could be read."""
@@ -87,7 +87,7 @@ class ContentCheck:
         for shard in self._manifest.splits[split].shards:
             try:
                 arrays = view_shard(self._read(shard), shard.path, size)
-            except CorpusError as error:
+            except (CorpusError, StorageError) as error:
                 yield str(error)
                 continue
             yield from _find_shard_problems(shard, arrays, size)
@@ -104,7 +104,7 @@ class ContentCheck:
         for split, file in annotation.files.items():
             try:
                 table = read_annotation_table(self._read(file), file.path, kind)
-            except CorpusError as error:
+            except (CorpusError, StorageError) as error:
                 yield str(error)
                 continue
             if split in self._words:  # else the split's own problem was reported
@@ -146,7 +146,7 @@ def _report_errors(problems: Iterator[str]) -> Iterator[str]:
     """The problems of a file; where it cannot be read, the error is one."""
     try:
         yield from problems
-    except CorpusError as error:
+    except (CorpusError, StorageError) as error:
         yield str(error)
 
 

@@ -14,7 +14,7 @@ from memtune.corpora.store.corpus import Corpus, open_corpus
 from memtune.corpora.store.corpus_store import CorpusStore
 from memtune.corpora.store.manifest import Manifest, StoredFile, check_name
 from memtune.corpora.store.node_cache import resolve_cache_folder
-from memtune.errors import CorpusError, StorageError
+from memtune.errors import CorpusError
 from memtune.objective import Objective
 from memtune.values import Value
 
@@ -31,7 +31,7 @@ def verify_corpus(name: str, store: str | Path | CorpusStore | None = None) -> l
     problems: list[str] = []
     for part in name.split("+"):
         manifest = place.read_manifest(part)
-        check = ContentCheck(manifest, partial(_read_file, place, manifest), computes_digest=True)
+        check = ContentCheck(manifest, partial(_read_file, place, part), computes_digest=True)
         found = list(check.find_problems())
         if not found and check.digest != manifest.digest:
             found = [f"{part}/manifest.json: the digest is not that of the vocabulary and the tokens"]
@@ -39,11 +39,8 @@ def verify_corpus(name: str, store: str | Path | CorpusStore | None = None) -> l
     return problems
 
 
-def _read_file(store: CorpusStore, manifest: Manifest, file: StoredFile) -> pa.Buffer:
-    try:
-        return pa.py_buffer(b"".join(store.read_file(manifest.name, file)))
-    except StorageError as error:  # a problem of this file alone
-        raise CorpusError(str(error)) from None
+def _read_file(store: CorpusStore, name: str, file: StoredFile) -> pa.Buffer:
+    return pa.py_buffer(b"".join(store.read_file(name, file)))
 
 
 class LengthSummary(Value):
