@@ -235,18 +235,13 @@ class Folder:
             return sum(entry.size or 0 for entry in self.filesystem.get_file_info(selector))
 
     def delete(self) -> None:
-        """Delete the folder with its content; nothing happens when it does not exist."""
+        """Delete the folder with its content, or the file in its place; nothing happens without either."""
         with self.translate_errors("delete"):
-            if self.filesystem.get_file_info(self.path).type != fs.FileType.NotFound:
+            kind = self.filesystem.get_file_info(self.path).type
+            if kind == fs.FileType.Directory:
                 self.filesystem.delete_dir(self.path)
-
-    def delete_entry(self, name: str) -> None:
-        """Delete a file, or a folder with its content."""
-        with self.translate_errors("delete"):
-            if self.filesystem.get_file_info(self._join(name)).type == fs.FileType.Directory:
-                self.filesystem.delete_dir(self._join(name))
-            else:
-                self.filesystem.delete_file(self._join(name))
+            elif kind != fs.FileType.NotFound:
+                self.filesystem.delete_file(self.path)
 
     def check_writable(self) -> None:
         """Raise StorageError when a local folder cannot be written; nothing is created."""

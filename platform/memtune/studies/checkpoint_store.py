@@ -96,14 +96,14 @@ class Checkpoints:
             is_checkpoint = CHECKPOINT_NAME_PATTERN.fullmatch(name) and name not in kept
             is_old = is_checkpoint and parse_tokens(name) <= parse_tokens(kept[0])
             if is_old or name.endswith(PARTIAL_SUFFIX):
-                self._folder.delete_entry(name)
+                (self._folder / name).delete()
 
     def delete_leftovers(self) -> None:
         """Delete all that the index does not name, which killed workers left; for a trial that has ended."""
         kept = self._read_index()
         for name in self._folder.list_names():
             if name != INDEX_FILE and name not in kept:
-                self._folder.delete_entry(name)
+                (self._folder / name).delete()
 
     def restore(self, corpus: Corpus, device: str, meter: UsageMeter | None = None) -> AnyTrainer | None:
         """The trainer of the newest undamaged checkpoint, or None when there is no checkpoint yet.

@@ -151,7 +151,7 @@ class CorpusStore:
 
     def remove(self, manifest: Manifest) -> None:
         """Delete a corpus, its manifest first. Call it with the lock held."""
-        self.open_folder(manifest.name).delete_entry(MANIFEST_NAME)
+        (self.open_folder(manifest.name) / MANIFEST_NAME).delete()
         self.clean(manifest.name, None, obsolete=manifest.folder)
 
     def clean(self, name: str, keep: Manifest | None, obsolete: str | None = None) -> None:
@@ -168,7 +168,7 @@ class CorpusStore:
                 if entry.base_name in used:
                     continue
                 if entry.base_name == obsolete or self._is_abandoned(corpus, entry):
-                    corpus.delete_entry(entry.base_name)
+                    (corpus / entry.base_name).delete()
             if corpus.local_path and keep is None:
                 corpus.local_path.rmdir()
 
