@@ -84,27 +84,21 @@ def _replace_word(sentence: Sentence, position: int, word: str) -> tuple[str, ..
     return (*sentence.words[:position], word, *sentence.words[position + 1 :])
 
 
-def _collect_words(groups: list[dict[str, lexicon.Lexicon]]) -> tuple[str, ...]:
-    return tuple(word for group in groups for each in group.values() for word in each.words)
-
-
 def _group_verbs() -> dict[str, tuple[str, ...]]:
     """Maps each verb form to all forms with the same complements.
 
     The groups are transitive verbs by category of object, intransitive, separable and reporting verbs.
     """
-    groups = [
-        *(
-            _collect_words(
-                [forms for (_, object_), forms in lexicon.TRANSITIVE.items() if object_ == category]
-            )
-            for category in lexicon.INTRANSITIVE
-        ),
-        _collect_words(list(lexicon.INTRANSITIVE.values())),
-        _collect_words(list(lexicon.SEPARABLE.values())),
-        _collect_words([lexicon.REPORTING]),
+    transitive = [
+        [forms for (_, object_), forms in lexicon.TRANSITIVE.items() if object_ == category]
+        for category in lexicon.CATEGORIES
     ]
-    return {word: group for group in groups for word in group}
+    groups = [*transitive, lexicon.INTRANSITIVE.values(), lexicon.SEPARABLE.values(), [lexicon.REPORTING]]
+    similar: dict[str, tuple[str, ...]] = {}
+    for group in groups:
+        words = tuple(word for forms in group for each in forms.values() for word in each.words)
+        similar |= dict.fromkeys(words, words)
+    return similar
 
 
 _SIMILAR_VERBS = _group_verbs()

@@ -111,20 +111,18 @@ class Choice:
         self.weight = production.weight
         self.cost = _find_shortest_production(production) - shortest
         self.symbols = tuple(symbol for symbol, _ in production.then)
-        self._symbols_last_first = tuple(reversed(production.then))
-        self._has_partner = any(symbol.word == PARTNER for symbol in self.symbols)
+        self._then = production.then
         self._next_states: dict[str, tuple[tuple[SymbolExpansion, int], ...]] = {}
 
     def list_next_states(self, word: str) -> tuple[tuple["SymbolExpansion", int], ...]:
         """The states after `word`, last first, each with the number of frames it is above the current one."""
-        key = word if self._has_partner else ""
-        if key not in self._next_states:
+        if word not in self._next_states:
             then = [
                 (symbol._replace(word=PARTNERS[word]) if symbol.word == PARTNER else symbol, up)
-                for symbol, up in self._symbols_last_first
+                for symbol, up in reversed(self._then)
             ]
-            self._next_states[key] = tuple((expand_symbol(symbol), up) for symbol, up in then)
-        return self._next_states[key]
+            self._next_states[word] = tuple((expand_symbol(symbol), up) for symbol, up in then)
+        return self._next_states[word]
 
     def word_probabilities(self) -> Iterator[tuple[str, float]]:
         """Yields every word of the choice and its probability given the choice."""

@@ -43,24 +43,20 @@ _EXISTENTIAL_DETERMINERS = {"singular": ("one",), "plural": ("some",)}
 
 @dataclass(frozen=True)
 class Pair:
-    """A premise, a hypothesis, and the features that determine the label.
+    """A premise, a hypothesis, their label, and the features that determine it.
 
-    role: "nsubj" or "obj", the noun that the modifier belongs to. is_universal: whether that noun has a
-    universal determiner. has_longer_premise: whether the premise has the modifier. negated: whether the
-    premise and whether the hypothesis have "never".
+    label: one of INFERENCE_LABELS. role: "nsubj" or "obj", the noun that the modifier belongs to.
+    is_universal: whether that noun has a universal determiner. has_longer_premise: whether the premise has
+    the modifier. negated: whether the premise and whether the hypothesis have "never".
     """
 
     premise: tuple[str, ...]
     hypothesis: tuple[str, ...]
+    label: str
     role: str
     is_universal: bool
     has_longer_premise: bool
     negated: tuple[bool, bool]
-
-    @property
-    def label(self) -> str:
-        """One of INFERENCE_LABELS."""
-        return _derive_label(self.role, self.is_universal, self.has_longer_premise, self.negated)
 
 
 def _derive_label(role: str, is_universal: bool, has_longer_premise: bool, negated: tuple[bool, bool]) -> str:
@@ -123,7 +119,7 @@ def make_pair(sentence: Sentence, number: int, rng: random.Random) -> Pair | Non
     hypothesis = _spell_sentence(tree, words, modifier if has_longer_premise else set(), negated[1])
     if premise is None or hypothesis is None:
         return None
-    return Pair(premise, hypothesis, role, is_universal, has_longer_premise, negated)
+    return Pair(premise, hypothesis, label, role, is_universal, has_longer_premise, negated)
 
 
 class _MainClause:
