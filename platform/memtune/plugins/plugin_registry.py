@@ -151,11 +151,6 @@ def _read_source(point: EntryPoint, package: str) -> PluginSource:
         for path, name in relative_paths.items()
         if all(part.isidentifier() for part in name.with_suffix("").parts)
     }
-    if sum(path.stat().st_size for path in paths) > source_modules.MAX_SOURCE_BYTES:
-        raise PluginError(
-            f"{package} has more than {source_modules.MAX_SOURCE_BYTES:,} bytes of source, and every trial "
-            "carries it; put the plug-in into a package of its own"
-        )
     texts = {name: source_modules.read_source_text(path) for path, name in paths.items()}
     return source_modules.make_source(package, point.module, texts)
 

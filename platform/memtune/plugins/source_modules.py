@@ -54,7 +54,10 @@ class PluginSource(Value):
             if path.suffix != ".py" or not all(part.isidentifier() for part in path.with_suffix("").parts):
                 raise ValueError(f"{name!r} is not the path of a Python module")
         if sum(len(text.encode(errors="surrogatepass")) for text in self.files.values()) > MAX_SOURCE_BYTES:
-            raise ValueError(f"the source of {self.name!r} has more than {MAX_SOURCE_BYTES:,} bytes")
+            raise ValueError(
+                f"the source of {self.name!r} has more than {MAX_SOURCE_BYTES:,} bytes, and every trial "
+                "carries it; put the plug-in into a package of its own"
+            )
         return self
 
     @property
