@@ -54,18 +54,14 @@ class ConfigRegistry(PluginRegistry[type[ConfigT]], Generic[ConfigT]):
     def find_entries(self, module: ModuleType) -> Mapping[str, object]:
         """The classes that the module, or its package, defines and that have a default name."""
         root = module.__name__.partition(".")[0]
-        classes = [
-            value
-            for value in vars(module).values()
-            if isinstance(value, type)
-            and issubclass(value, self.base)
-            and value.__module__.partition(".")[0] == root
-        ]
         found: dict[str, type[ConfigT]] = {}
-        for value in classes:
-            if self.tag not in value.model_fields or value.model_fields[self.tag].is_required():
+        for value in vars(module).values():
+            if not (isinstance(value, type) and issubclass(value, self.base)):
                 continue
-            name = str(value.model_fields[self.tag].default)
+            field = value.model_fields.get(self.tag)
+            if value.__module__.partition(".")[0] != root or field is None or field.is_required():
+                continue
+            name = str(field.default)
             other = found.setdefault(name, value)
             if other is not value:
                 raise PluginError(
