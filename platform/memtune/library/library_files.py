@@ -58,7 +58,10 @@ def find_file(kind: FileKind, given: Path) -> Path:
         if given.name in known:
             return kind.folder / nearby
     if given.is_dir():
-        raise StudyError(f"{given} is a folder; name one {kind.noun} in it{_format_files(kind, given)}")
+        files = ", ".join(path.name for path in _list_files(kind, given))
+        raise StudyError(
+            f"{given} is a folder; name one {kind.noun} in it{f': {files}' if files else '; it has none'}"
+        )
     if given.exists():
         return given
     if not _is_name(given):
@@ -112,11 +115,6 @@ def copy_packaged(kind: FileKind, name: str, target: Path | None = None) -> Path
 def _is_name(given: Path) -> bool:
     """Whether a path could be the name of a packaged file: one part, without a suffix."""
     return len(given.parts) == 1 and given.suffix != ".toml"
-
-
-def _format_files(kind: FileKind, folder: Path) -> str:
-    names = [path.name for path in _list_files(kind, folder)]
-    return f": {', '.join(names)}" if names else "; it has none"
 
 
 def _list_files(kind: FileKind, folder: Path) -> list[Path]:
