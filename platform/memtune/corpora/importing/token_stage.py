@@ -1,13 +1,16 @@
 """Decide what the tokens of an import are, and make them of the counted words.
 
-The words of the text lie in temporary files (`counted_text`). They are read from there, joined to sentences,
-split, and counted again as tokens, so that vocabulary and shards are made as for words.
+The words of the text lie in temporary files (`counted_text`). They are read from there, split, and counted
+again as tokens, so that vocabulary and shards are made as for words. Trained tokenisers, characters and bytes
+split each distinct word once; a tokenizer.json splits whole sentences, because its tokens may depend on more
+than one word.
 """
 
 from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from itertools import chain
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +28,11 @@ from memtune.corpora.tokenisation.corpus_text import make_tokeniser
 from memtune.corpora.tokenisation.tokeniser import TokenChoice, Tokeniser
 from memtune.errors import CorpusError
 
+if TYPE_CHECKING:
+    from memtune.corpora.tokenisation.subwords import SubwordTokeniser
+
 _SENTENCES_PER_CALL = 1024
+_WORDS_PER_CALL = 2**16
 _MAX_FILE_BYTES = 2**26
 
 
@@ -70,13 +77,51 @@ def _join_sentences(numbers: Numbers, lengths: Numbers, spelled: pa.Array) -> li
     return sentences
 
 
-def _split_sentences(tokeniser: Tokeniser, sentences: list[str]) -> Block:
-    """The tokens of whole sentences."""
-    split: list[list[str]] = []
+def _split_sentences(tokeniser: "SubwordTokeniser", sentences: list[str]) -> Block:
+    """The tokens of whole sentences by a tokenizer.json."""
+    numbers: list[Numbers] = []
     for start in range(0, len(sentences), _SENTENCES_PER_CALL):
-        split += tokeniser.split_texts(sentences[start : start + _SENTENCES_PER_CALL])
-    tokens = [token for each in split for token in (*each, SENTENCE_END)]
-    return Block(pa.array(tokens, pa.string()), np.array([len(each) + 1 for each in split], np.int32))
+        for ids in tokeniser.encode_texts(sentences[start : start + _SENTENCES_PER_CALL]):
+            numbers.append(np.array([*(number + 1 for number in ids), 0], np.int32))
+    table = pa.array([SENTENCE_END, *tokeniser.tokens], pa.string())
+    tokens = pa.DictionaryArray.from_arrays(pa.array(np.concatenate(numbers)), table)
+    return Block(tokens, np.array(list(map(len, numbers)), np.int32))
+
+
+class _WordPieces:
+    """The tokens of every distinct word, so that a block of words is split by looking them up."""
+
+    def __init__(self, tokeniser: Tokeniser, spelled: pa.Array) -> None:
+        # All tokens of a tokeniser belong to the vocabulary, so that it can split any text.
+        table = {token: number for number, token in enumerate((SENTENCE_END, *tokeniser.tokens))}
+        counts, pieces = [1], [0]
+        words: list[str] = spelled.to_pylist()
+        for start in range(1, len(words), _WORDS_PER_CALL):
+            for tokens in tokeniser.split_words(words[start : start + _WORDS_PER_CALL]):
+                pieces += [table.setdefault(token, len(table)) for token in tokens]
+                counts.append(len(tokens))
+        self._counts = np.array(counts, np.int64)
+        self._starts = np.concatenate([[0], np.cumsum(self._counts)[:-1]])
+        self._pieces = np.array(pieces, np.int32)
+        self._table = pa.array(list(table), pa.string())
+        self._drops_first = tokeniser.kind != "subwords"  # the blank before the first word
+
+    def split(self, words: Numbers, lengths: Numbers) -> Block:
+        """The tokens of a block of whole sentences."""
+        counts = self._counts[words]
+        ends = np.cumsum(counts)
+        within = np.arange(int(ends[-1])) - np.repeat(ends - counts, counts)
+        tokens = self._pieces[np.repeat(self._starts[words], counts) + within]
+        sentence_starts = np.concatenate([[0], np.cumsum(lengths)[:-1]])
+        token_counts = np.add.reduceat(counts, sentence_starts)
+        if self._drops_first:
+            first = (ends - counts)[sentence_starts][lengths > 1]
+            tokens = np.delete(tokens, first)
+            token_counts = token_counts - (lengths > 1)
+        return Block(
+            pa.DictionaryArray.from_arrays(pa.array(tokens, pa.int32()), self._table),
+            token_counts.astype(np.int32),
+        )
 
 
 RAW_FORMAT = "raw"
@@ -174,14 +219,18 @@ def split_words(
     tokeniser = choose_tokeniser(choice, spelled, counters)
     if tokeniser is None or is_raw:
         return CountedTokens(table, counters, tokeniser)
-    # All tokens of a tokeniser belong to the vocabulary, so that it can split any text.
-    new_table = WordTable((SENTENCE_END, *tokeniser.tokens))
+    new_table = WordTable()
     targets = {split: SplitCounter(new_table) for split in counters}
     for target in targets.values():
         stack.callback(target.close)
+    pieces = None if choice.kind == "file" else _WordPieces(tokeniser, spelled)
     for split, counter in counters.items():
         for words, lengths in counter.read_blocks():
-            targets[split].add(_split_sentences(tokeniser, _join_sentences(words, lengths, spelled)))
+            if pieces is None:
+                sentences = _join_sentences(words, lengths, spelled)
+                targets[split].add(_split_sentences(cast("SubwordTokeniser", tokeniser), sentences))
+            else:
+                targets[split].add(pieces.split(words, lengths))
     return CountedTokens(new_table, targets, tokeniser)
 
 

@@ -90,22 +90,30 @@ class SubwordTokeniser(Tokeniser):
         """The tokens by the tokeniser's own ids."""
         return self._names
 
-    @override
-    def split_texts(self, texts: Sequence[str]) -> Iterator[list[str]]:
-        """The subwords of each text; a trained tokeniser puts a blank before each word.
-
-        Raises CorpusError.
-        """
+    def encode_texts(self, texts: Sequence[str]) -> list[list[int]]:
+        """The tokeniser's own ids of each text. Raises CorpusError."""
         characters = max(map(len, texts), default=0)
         if characters * self._growth > _MAX_CALL_CHARACTERS:
             raise CorpusError(
                 f"the tokeniser may make {characters * self._growth:,} characters of a text of "
                 f"{characters:,}, more than {_MAX_CALL_CHARACTERS:,}; split long lines"
             )
+        encoded: list[list[int]] = []
         for group in group_texts(texts, _MAX_CALL_CHARACTERS // self._growth):
             encode = partial(self._tokenizer.encode_batch_fast, group, add_special_tokens=False)
-            for each in _run_bounded(encode, sum(map(len, group))):
-                yield [self._names[number] for number in each.ids]
+            encoded += (each.ids for each in _run_bounded(encode, sum(map(len, group))))
+        return encoded
+
+    @override
+    def split(self, words: Sequence[str]) -> list[str]:
+        """The subwords of a sentence of words."""
+        (subwords,) = self.split_words([" ".join(words)])
+        return subwords
+
+    @override
+    def split_words(self, words: Sequence[str]) -> Iterator[list[str]]:
+        """The subwords of each word; a trained tokeniser puts the blank before it."""
+        return ([self._names[number] for number in ids] for ids in self.encode_texts(words))
 
     def join(self, tokens: Sequence[str]) -> str:
         """The text of subwords, without a blank at its start."""

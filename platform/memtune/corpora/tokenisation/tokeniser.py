@@ -18,14 +18,13 @@ from memtune.errors import CorpusError
 TokeniserKind = Literal["characters", "bytes", "subwords"]
 
 BLANK = "_"
-_NAMES = {" ": BLANK, "_": "\\_"}
-"""The tokens of the characters that are not their own."""
+_LITERAL_UNDERSCORE = "\\_"
 _PRINTABLE = range(0x21, 0x7F)
 
 
 def name_character(character: str) -> str:
     """The token of a character."""
-    return _NAMES.get(character, character)
+    return {" ": BLANK, "_": _LITERAL_UNDERSCORE}.get(character, character)
 
 
 def name_byte(byte: int) -> str:
@@ -42,8 +41,8 @@ class Tokeniser(ABC):
     document: str
 
     @abstractmethod
-    def split_texts(self, texts: Sequence[str]) -> Iterator[list[str]]:
-        """The tokens of each text."""
+    def split(self, words: Sequence[str]) -> list[str]:
+        """The tokens of a sentence of words."""
 
     @abstractmethod
     def join(self, tokens: Sequence[str]) -> str:
@@ -54,10 +53,9 @@ class Tokeniser(ABC):
         """All tokens of a tokeniser that determines the vocabulary; empty for the others."""
         return []
 
-    def split(self, words: Sequence[str]) -> list[str]:
-        """The tokens of a sentence of words."""
-        (tokens,) = self.split_texts([" ".join(words)])
-        return tokens
+    def split_words(self, words: Sequence[str]) -> Iterator[list[str]]:
+        """The tokens of each word, with the blank before it."""
+        return (self.split(["", word]) for word in words)
 
 
 class CharacterTokeniser(Tokeniser):
@@ -66,11 +64,10 @@ class CharacterTokeniser(Tokeniser):
     def __init__(self, kind: Literal["characters", "bytes"]) -> None:
         self.kind, self.document = kind, json.dumps({"kind": kind})
 
-    def split_texts(self, texts: Sequence[str]) -> Iterator[list[str]]:
-        """The characters or bytes of each text, blanks between words included."""
-        if self.kind == "bytes":
-            return ([_TOKEN_BY_BYTE[byte] for byte in text.encode()] for text in texts)
-        return ([_NAMES.get(character, character) for character in text] for text in texts)
+    def split(self, words: Sequence[str]) -> list[str]:
+        """The characters or bytes of the words, with a blank between two words."""
+        text = " ".join(words)
+        return list(map(name_byte, text.encode()) if self.kind == "bytes" else map(name_character, text))
 
     def join(self, tokens: Sequence[str]) -> str:
         """The text of the tokens; bytes that are not UTF-8 become U+FFFD."""
@@ -78,8 +75,7 @@ class CharacterTokeniser(Tokeniser):
         return content.decode(errors="replace")
 
 
-_TOKEN_BY_BYTE = [name_byte(byte) for byte in range(256)]
-_BYTE_BY_TOKEN = {token: bytes([byte]) for byte, token in enumerate(_TOKEN_BY_BYTE)}
+_BYTE_BY_TOKEN = {name_byte(byte): bytes([byte]) for byte in range(256)}
 
 _TRAINED = re.compile(r"(bpe|unigram):([0-9]{1,7})")
 _MIN_SIZE, _MAX_SIZE = 300, 500_000
