@@ -38,21 +38,12 @@ def _read_head(config, get: Get, inputs: list[Tensor], head: int) -> list[Tensor
         if S is None:
             S, normaliser = torch.zeros(K, V).double(), torch.zeros(K).double()
             last_k, last_v = torch.zeros(K).double(), torch.zeros(V).double()
-        D = torch.diag(_compute_decay(config, get, take, head, x, dt, K))
-        if config.rotation == "data":
-            D = make_rotation(take("angle", x)[0] * dt, K).T @ D
-        if config.rotation == "position":
-            D = (
-                make_rotation(
-                    torch.tensor([10_000.0 ** (-i / (K // 2)) for i in range(K // 2)]).double(), K
-                ).T
-                @ D
-            )
+        decay = _compute_full_decay(config, get, take, head, x, dt, K)
         if config.read == "corrected":
             q = q - vector(get, "correction")[head] * ks[-1]
         identity = torch.eye(K).double()
         for i, (k, v) in enumerate(zip(ks, vs, strict=True)):
-            D = D if i == 0 else identity
+            D = decay if i == 0 else identity
             m = k / (k @ k).clamp_min(1e-5)
             b: Any = take("strength", x, n)[i].sigmoid() if get("maps.strength.weight") is not None else None
             b = b * 2 if b is not None and config.negative_eigenvalues else b
@@ -90,8 +81,7 @@ def _read_head(config, get: Get, inputs: list[Tensor], head: int) -> list[Tensor
                 normaliser = transition @ normaliser + take("input", x)[0].exp() * k
         if config.write == "trapezoid":
             weight = (1 - take("share", x)[0].sigmoid()) * dt
-            D = _compute_full_decay(config, get, take, head, x, dt, K)
-            S = S + torch.outer(D @ last_k, weight * last_v)
+            S = S + torch.outer(decay @ last_k, weight * last_v)
             last_k, last_v = ks[-1], vs[-1]
         output = S.T @ q
         if config.write == "exponential":
@@ -120,7 +110,14 @@ def _norm(config, get: Get, name: str, head: int, x: Tensor) -> Tensor:
 def _compute_full_decay(config, get: Get, take, head: int, x: Tensor, dt: Any, K: int) -> Tensor:
     """The decay with the rotation."""
     D = torch.diag(_compute_decay(config, get, take, head, x, dt, K))
-    return make_rotation(take("angle", x)[0] * dt, K).T @ D if config.rotation == "data" else D
+    match config.rotation:
+        case "none":
+            return D
+        case "position":
+            angles = torch.tensor([10_000.0 ** (-i / (K // 2)) for i in range(K // 2)]).double()
+        case "data":
+            angles = take("angle", x)[0] * dt
+    return make_rotation(angles, K).T @ D
 
 
 def _compute_decay(config, get: Get, take, head: int, x: Tensor, dt: Any, K: int) -> Tensor:

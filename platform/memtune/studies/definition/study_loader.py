@@ -138,11 +138,12 @@ def _check_comparable(file: str, resolved: ResolvedStudy) -> None:
                 f"{locate_field(file, field)}: {field} is a parameter, but trials of one study are compared "
                 "after the same tokens; give one number"
             )
-    if any(field.startswith(("protocol.", "task.")) for field in fields):
+    tables = [field.partition(".")[0] for field in fields if field.startswith(("protocol.", "task."))]
+    if tables:
         labels = sorted({sample.label for sample in resolved.draw(range(BUDGET_SAMPLES))})
         if len(labels) > 1:
             raise StudyError(
-                f"{locate_field(file, 'protocol')}: figures compare only under one protocol and task, but "
+                f"{locate_field(file, tables[0])}: figures compare only under one protocol and task, but "
                 f'the space has "{labels[0]}" and "{labels[1]}"; choose one'
             )
 
