@@ -12,7 +12,7 @@ FAMILIES = list_families(trained_by_gradient=True)
 
 
 def list_cases() -> dict[str, OracleCase]:
-    """Every case by "family: its name", families in the order of the registry, output layers last."""
+    """Every case by "family: its name", families by name, output layers last."""
     cases = {
         f"{family}: {name}": case
         for family in FAMILIES

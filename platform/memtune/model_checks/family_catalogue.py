@@ -182,26 +182,17 @@ def write_new_family(name: str, folder: Path) -> list[Path]:
 
 
 def write_built_in_family(name: str, clone: Path) -> list[Path]:
-    """Write a family, its space, its oracle and its test into a clone, and register it; returns the files.
+    """Write a family, its space, its oracle and its test into a clone, and list its space; returns the files.
 
     Raises PluginError as `write_new_family`, and for a folder that is not a clone.
     """
-    registry = clone / "platform" / "memtune" / "models" / "registry.py"
-    if not registry.exists():
+    if not (clone / "platform" / "memtune").is_dir():
         raise PluginError(f"{clone} is not a clone of memtune; leave --built-in out")
     written = _fill_templates(name, clone, BUILT_IN_TEMPLATES)
-    lines = registry.read_text(encoding="utf-8").splitlines(keepends=True)
-    imports = [line for line in lines if line.startswith("from memtune.models.families.")]
-    start, class_name = lines.index(imports[0]), _get_class_name(name)
-    added = f"from memtune.models.families.{name} import {class_name}Config\n"
-    lines[start : start + len(imports)] = sorted([*imports, added])
-    end = lines.index(")\n", lines.index("BUILT_IN: tuple[type[LanguageModelConfig], ...] = (\n"))
-    lines.insert(end, f"    {class_name}Config,\n")
-    registry.write_text("".join(lines), encoding="utf-8")
     spaces = clone / "search_spaces" / "all_families.toml"
     text = spaces.read_text(encoding="utf-8").rstrip().removesuffix("]")
     spaces.write_text(f'{text}  "{name}",\n]\n', encoding="utf-8")
-    return [*written, registry, spaces]
+    return [*written, spaces]
 
 
 def _get_class_name(name: str) -> str:

@@ -1,14 +1,14 @@
 """The registry of model families: MODELS maps the name of a family to its configuration class.
 
-A new built-in family is one import and one line of BUILT_IN, which `memtune model new --built-in NAME` adds.
-The order of the lines is that of `search_spaces/all_families.toml`, and so of the choices that a sampler
-draws from; append new families. Families of users' files and of packages (entry points `memtune.models`) are
-added while a process runs.
+Each module of `models.families` has a built-in family. Families of users' files and of packages (entry points
+`memtune.models`) are added while a process runs.
 
 Tables, curves and identities of trials of a family that is not loaded need no source. Its sizes and its model
 do, and executing stored source takes the user's consent.
 """
 
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import Annotated, Any, ClassVar, NoReturn, overload
 
 import torch
@@ -16,28 +16,13 @@ from pydantic import ConfigDict
 from typing_extensions import override
 
 from memtune.errors import ConfigurationError, MissingSourceError, did_you_mean
+from memtune.models import families as family_modules
 from memtune.models.architecture import (
     LanguageModel,
     LanguageModelConfig,
     NeuralLanguageModel,
     NeuralLanguageModelConfig,
 )
-from memtune.models.families.attention_lstm import AttentionLSTMConfig
-from memtune.models.families.awd_lstm import AWDLSTMConfig
-from memtune.models.families.dependency_rnn import DependencyRNNConfig
-from memtune.models.families.depth_gated_lstm import DepthGatedLSTMConfig
-from memtune.models.families.feed_forward import FeedForwardConfig
-from memtune.models.families.gated_feedback_lstm import GatedFeedbackLSTMConfig
-from memtune.models.families.kneser_ney import KneserNeyConfig
-from memtune.models.families.lstm import LSTMConfig
-from memtune.models.families.lstmn import LSTMNConfig
-from memtune.models.families.memory_network import MemoryNetworkConfig
-from memtune.models.families.mixer_blocks import MixerBlocksConfig
-from memtune.models.families.recurrent_memory import RecurrentMemoryConfig
-from memtune.models.families.residual_memory import ResidualMemoryConfig
-from memtune.models.families.rnn import RNNConfig
-from memtune.models.families.scrn import SCRNConfig
-from memtune.models.families.stack_lstm import StackLSTMConfig
 from memtune.models.mixers.mixer_registry import list_mixer_names
 from memtune.plugins import ConfigRegistry
 
@@ -69,30 +54,26 @@ class UnloadedFamilyConfig(LanguageModelConfig):
         return {name: value for name, value in fields.items() if isinstance(value, str | int | float)}
 
 
-BUILT_IN: tuple[type[LanguageModelConfig], ...] = (
-    LSTMConfig,
-    RecurrentMemoryConfig,
-    MemoryNetworkConfig,
-    RNNConfig,
-    SCRNConfig,
-    AttentionLSTMConfig,
-    LSTMNConfig,
-    GatedFeedbackLSTMConfig,
-    DepthGatedLSTMConfig,
-    ResidualMemoryConfig,
-    FeedForwardConfig,
-    StackLSTMConfig,
-    AWDLSTMConfig,
-    DependencyRNNConfig,
-    KneserNeyConfig,
-    MixerBlocksConfig,
-)
+def _list_built_in() -> list[type[LanguageModelConfig]]:
+    """The configuration that each module of `models.families` defines, by the name of the module."""
+    prefix = f"{family_modules.__name__}."
+    modules = [import_module(each.name) for each in iter_modules(family_modules.__path__, prefix)]
+    return [
+        value
+        for module in modules
+        for value in vars(module).values()
+        if isinstance(value, type)
+        and issubclass(value, LanguageModelConfig)
+        and value.__module__ == module.__name__
+    ]
+
+
 MODELS: ConfigRegistry[LanguageModelConfig] = ConfigRegistry(
     "model family",
     "memtune.models",
     "family",
     LanguageModelConfig,  # type: ignore[type-abstract]
-    BUILT_IN,
+    _list_built_in(),
     UnloadedFamilyConfig.model_validate,
 )
 ModelConfig = Annotated[LanguageModelConfig, MODELS]
@@ -115,7 +96,7 @@ def find_model(name: str, ending: str) -> dict[str, Any]:
 
 
 def list_families(*, trained_by_gradient: bool) -> list[str]:
-    """The built-in families of networks, or those that learn by counting, in the registry's order."""
+    """The built-in families of networks, or those that learn by counting, by name."""
     families = MODELS.built_in.items()
     return [name for name, config in families if config.is_trained_by_gradient == trained_by_gradient]
 
