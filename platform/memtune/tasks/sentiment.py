@@ -32,7 +32,9 @@ class SentimentConfig(classification.ClassificationConfig):
 
     kind: Literal["sentiment"] = "sentiment"
     words_per_label = 19  # the mean sentence of section 5.2
-    classes: Literal[5, 2] = Field(5, description="Five classes, or positive against negative")
+    classes: Literal[5, 2] = Field(
+        5, description="Five classes, or positive against negative, neutral sentences and phrases left out"
+    )
     phrases: Literal["root", "all"] = Field(
         "root",
         description='Labels used in training: "root", those of whole sentences, or "all", also those of '
