@@ -73,17 +73,7 @@ evaluate models:/tiny@champion --rare-words 5
 model export models:/tiny@champion model
 train trial.toml --seed 0 --seed 1
 reproduce tran2016 --table ptb --row '5-gram Kneser-Ney' --scale tiny --corpus tiny
-inspect positions models:/tiny@champion
-inspect samples models:/tiny@champion
-inspect examples models:/tiny@champion
-inspect pairs models:/tiny@champion
-inspect relations models:/tiny@champion
-inspect links models:/tiny@champion
-inspect stack-actions models:/tiny@champion
-inspect stack-sentence models:/tiny@champion
-inspect mistakes models:/tiny@champion models:/tiny@champion
-inspect accuracy models:/tiny@champion
-inspect parameter demo model.width
+INSPECT
 submit layers.toml --detach
 jobs
 jobs list
@@ -97,7 +87,11 @@ cluster down cluster.yaml
 cluster dashboard cluster.yaml
 ui
 """
-"""Every command once, in an order that gives each what it needs; GCS and JOB stand for values of the test."""
+"""Every command once, in an order that gives each what it needs. GCS and JOB stand for values of the test,
+INSPECT for all commands of `memtune inspect`.
+"""
+INSPECTED = {"mistakes": "models:/tiny@champion models:/tiny@champion", "parameter": "demo model.width"}
+"""What commands of `memtune inspect` read in place of one model."""
 
 PROGRAM = """import json, re, shlex, sys
 from pathlib import Path
@@ -180,8 +174,15 @@ def write_inputs(folder: Path, study_file: Path) -> None:
     (folder / "cluster.yaml").write_text(cluster)
 
 
+def write_scenario() -> str:
+    """The lines of the scenario."""
+    names = [words[1] for words in list_commands() if words[0] == "inspect"]
+    inspect = [f"inspect {name} {INSPECTED.get(name, 'models:/tiny@champion')}" for name in names]
+    return SCENARIO.replace("INSPECT", "\n".join(inspect))
+
+
 def test_the_scenario_has_every_command() -> None:
-    lines = [line.split() for line in SCENARIO.splitlines()]
+    lines = [line.split() for line in write_scenario().splitlines()]
     missing = [words for words in list_commands() if not any(line[: len(words)] == words for line in lines)]
     assert not missing, "add a line with each of these commands"
 
@@ -208,7 +209,7 @@ def test_no_command_imports_a_module_of_the_working_folder(
     script = tmp_path / "bin" / "memtune"
     script.parent.mkdir()
     script.write_text(PROGRAM)
-    scenario = SCENARIO.strip().removesuffix("\nui").replace("GCS", head.gcs_address)
+    scenario = write_scenario().strip().removesuffix("\nui").replace("GCS", head.gcs_address)
     command = [sys.executable, str(script), str(markers)]
     done = subprocess.run(
         command,

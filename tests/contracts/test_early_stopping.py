@@ -1,8 +1,9 @@
-"""The contract of every rule in RULES. A new rule only adds its example here."""
+"""The contract of every rule in RULES. A new rule only adds its example and its description here."""
 
 import math
 from collections import Counter
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,6 +29,8 @@ CURVES = st.lists(VALUES, min_size=len(REPORT_TOKENS), max_size=len(REPORT_TOKEN
 TABLES = st.lists(CURVES, min_size=1, max_size=9)
 STEPS = st.lists(st.integers(0, 2), max_size=120)
 """Which worker reports next."""
+
+GUIDE = Path(__file__).parents[2] / "docs" / "early_stopping.md"
 
 each_rule = pytest.mark.parametrize("kind", RULES)
 
@@ -230,3 +233,8 @@ DESCRIPTIONS = {
 @each_rule
 def test_a_rule_describes_itself(kind):
     assert parse(RULES[kind], {"kind": kind, **EXAMPLES[kind]}, "study.toml").describe() == DESCRIPTIONS[kind]
+
+
+@each_rule
+def test_the_guide_has_a_row_for_a_rule(kind):
+    assert f"\n| `{kind}` |" in GUIDE.read_text()

@@ -24,6 +24,7 @@ from memtune.values import parse
 from tests.golden.tiny_corpus import generate_sentences
 
 TEXT = generate_sentences(60, 1)
+GUIDE = Path(__file__).parents[2] / "docs" / "tasks.md"
 
 
 def make_labelled_example(index: int, words: list[str]) -> Example:
@@ -101,6 +102,11 @@ def test_the_identity_of_a_trial_is_that_of_stored_trials(kind):
         {"task": {"kind": kind}, "model": {"family": "lstm"}, "training": {"epochs": 1}}
     )
     assert config.identity("0" * 64) == IDENTITIES.get(kind)
+
+
+@each_task
+def test_the_guide_has_a_row_for_a_task(kind):
+    assert f"\n| `{kind}` |" in GUIDE.read_text()
 
 
 @each_task

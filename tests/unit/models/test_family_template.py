@@ -1,8 +1,6 @@
 """The templates of a built-in family, from which `memtune model new --built-in` starts, pass every test."""
 
 import re
-import shutil
-import subprocess
 import sys
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
@@ -20,13 +18,6 @@ from tests.presence import require
 
 ROOT = Path(__file__).parents[3]
 TEMPLATES = ROOT / "platform" / "memtune" / "model_checks" / "templates"
-PRINT_REGISTERED = """
-import tomllib
-from memtune.models import MODELS
-
-print(MODELS["gated_mean"]().parameter_count(10))
-print(tomllib.load(open("search_spaces/all_families.toml", "rb"))["spaces"][-1])
-"""
 
 
 def load_template(name: str, as_module: str, monkeypatch):
@@ -71,24 +62,6 @@ def test_the_space_is_one_of_the_family_and_holds_the_settings_of_a_paper():
     assert space.family == "my_family"
     (point,) = space.paper_points
     assert len(pin_point(space, point, space.source)) == len(point)
-
-
-def test_one_command_adds_a_family_to_a_clone(tmp_path, monkeypatch):
-    for part in ("platform/memtune", "search_spaces"):
-        shutil.copytree(ROOT / part, tmp_path / part, ignore=shutil.ignore_patterns("__pycache__"))
-    written = write_built_in_family("gated_mean", tmp_path)
-    assert {path.relative_to(tmp_path).as_posix() for path in written} == {
-        "platform/memtune/models/families/gated_mean.py",
-        "search_spaces/all_families.toml",
-        "search_spaces/gated_mean.toml",
-        "tests/oracles/gated_mean.py",
-        "tests/unit/models/test_gated_mean.py",
-    }
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "platform"))
-    done = subprocess.run(
-        [sys.executable, "-c", PRINT_REGISTERED], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert done.stdout.splitlines() == ["18954", "gated_mean"], done.stderr
 
 
 def test_a_folder_that_is_no_clone_is_refused(tmp_path):
