@@ -14,7 +14,10 @@ app = typer.Typer(
     help="Model families: list, show, start and check one of your own; export a trained model.",
     no_args_is_help=True,
 )
-Family = Annotated[str, typer.Argument(help="A family, a mixer, or a Python file that defines one.")]
+Family = Annotated[
+    str,
+    typer.Argument(help="A family, a mixer (mixer=lstm if a family has its name), or a Python file of one."),
+]
 
 
 @app.command("list")

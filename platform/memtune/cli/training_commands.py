@@ -166,7 +166,8 @@ def judge(
 
 def probe(
     model: Annotated[
-        str, typer.Argument(help="A family, a published mixer such as gla, or a TOML file with [model].")
+        str,
+        typer.Argument(help="A family, a mixer such as gla or mixer=lstm, or a TOML file with [model]."),
     ],
     probes: Annotated[
         str,

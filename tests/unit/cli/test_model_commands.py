@@ -185,6 +185,18 @@ def test_a_mixer_is_checked_in_its_blocks(folder: Path) -> None:
     assert {"causality", "carried state"} <= failed
 
 
+def test_a_mixer_with_the_name_of_a_family_is_checked_and_shown_by_its_prefix() -> None:
+    done = run("check", "mixer=rnn")
+    assert done.exit_code == 0, done.stdout
+    assert "The mixer rnn of mixer_blocks" in run("show", "mixer=rnn").stdout
+    assert 'no mixer "rn"; did you mean "rnn"' in str(run("check", "mixer=rn").exception)
+
+
+def test_a_window_is_checked_full_where_it_is_longer_than_the_text() -> None:
+    """The window of `attention` has 256 words; the text of the check has fewer."""
+    assert read_verdicts("attention")["state formula"] is None
+
+
 def test_a_file_without_a_family_and_a_mixer_is_refused(folder: Path) -> None:
     shutil.copyfile(MIXER.with_name("low_rank.py"), folder / "own_output.py")
     assert "defines no model family and no mixer" in str(run("check", "own_output.py").exception)
