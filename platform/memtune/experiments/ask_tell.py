@@ -18,8 +18,9 @@ from memtune.library import format_argument
 from memtune.objective import Objective
 from memtune.search import Lease, Outcome, Proposals, StudyReader
 from memtune.search.database.study_database import find_max_tokens
-from memtune.spaces import Scalar, pin_point
+from memtune.spaces import Scalar
 from memtune.studies.budgets.budget_monitor import BudgetMonitor
+from memtune.studies.definition.mixer_points import pin_named_point
 from memtune.studies.definition.resolved_study import ResolvedStudy
 from memtune.studies.definition.study_terms import describe_changed_terms
 from memtune.studies.director import Director, Records
@@ -124,7 +125,9 @@ class AskTell:
             raise StudyError(spent)
         else:
             point: dict[str, Scalar] = dict(flatten(configuration))
-            proposal = self._proposals.propose(pin_point(self._resolved.space, point, "the configuration"))
+            proposal = self._proposals.propose(
+                pin_named_point(self._resolved.space, point, "the configuration")
+            )
             self._make_director()
         self._budget.tick()
         return _describe(proposal)

@@ -42,9 +42,9 @@ from memtune.spaces import (
     Space,
     adapt_point,
     draw_prior_points,
-    pin_point,
 )
 from memtune.storage.folder import Folder
+from memtune.studies.definition.mixer_points import pin_named_point
 from memtune.studies.definition.study import Study
 from memtune.studies.definition.study_terms import TERMS_FILE, describe_changed_terms, name_alternative
 from memtune.studies.definition.trial_limits import TrialLimits, make_trial_config
@@ -179,7 +179,7 @@ class ResolvedStudy:
             points = [adapt_point(self.space, point) for point in self.space.paper_points]
         else:
             points = [
-                pin_point(self.space, point, f"study {self.study.name}: point {number}")
+                pin_named_point(self.space, point, f"study {self.study.name}: point {number}")
                 for number, point in enumerate(self.study.points, 1)
             ]
         if self.study.warm_start is None:

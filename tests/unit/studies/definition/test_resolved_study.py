@@ -4,9 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from memtune.errors import SpaceError, StudyError
+from memtune.errors import ConfigurationError, SpaceError, StudyError
+from memtune.models import MixerBlocksConfig
+from memtune.models.mixers.mixer_registry import PRESETS
 from memtune.settings import Settings
-from memtune.spaces import RandomChooser
+from memtune.spaces import PinnedChooser, RandomChooser
+from memtune.studies.definition.resolved_study import ResolvedStudy
 from tests.presence import require
 from tests.unit.studies.study_files import resolve
 
@@ -52,6 +55,73 @@ def test_a_point_outside_of_the_space_is_refused_before_anything_starts(
     study_file.write_text(POINTS.replace("2", "7") + study_file.read_text())
     with pytest.raises(SpaceError, match=r"point 1: model.layers = 7 is not in the space.* value is 2"):
         resolve(study_file, settings)
+
+
+def resolve_mixers(study_file: Path, settings: Settings, point: str, mixer: str = "") -> ResolvedStudy:
+    """A study of mixers with an initial point, and with a table [model.mixer] of its own."""
+    text = study_file.read_text().replace('["space.toml"]', '["mixer_blocks", "lstm"]')
+    study_file.write_text(f"points = [{{ {point} }}]\n{text}\n{mixer}")
+    return resolve(study_file, settings)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_point_may_name_any_published_mixer(study_file: Path, settings: Settings, name: str) -> None:
+    found = resolve_mixers(study_file, settings, f'model.mixer = "{name}"')
+    (point,) = found.list_initial_points()
+    drawn = found.sample(PinnedChooser(point, RandomChooser(1))).model
+    assert isinstance(drawn, MixerBlocksConfig)
+    assert drawn.mixer == PRESETS[name]
+
+
+TWO_AXES = """
+[model.mixer]
+one_of = "kind"
+[model.mixer.matrix_memory]
+decay = { choice = ["number", "vector"] }
+"""
+
+
+def test_a_named_mixer_has_the_defaults_of_the_fields_that_a_study_does_not_search(
+    study_file: Path, settings: Settings
+) -> None:
+    found = resolve_mixers(study_file, settings, 'model.mixer = "kda"', TWO_AXES)
+    (point,) = found.list_initial_points()
+    assert point == {
+        "family": "mixer_blocks",
+        "mixer_blocks.model.mixer.kind": "matrix_memory",
+        "mixer_blocks.model.mixer.matrix_memory.decay": "vector",
+    }
+
+
+@pytest.mark.parametrize(
+    ("point", "mixer", "message"),
+    [
+        ('model.mixer = "kdaa"', "", 'no mixer "kdaa"; did you mean "kda"'),
+        ('model.family = "lstm", model.mixer = "kda"', "", "no field model.mixer"),
+        (
+            'model.mixer = "gla"',
+            TWO_AXES,
+            r'model.mixer = "gla" has keys = "plain", which the space leaves at "unit"; '
+            r'add keys = \{ choice = \["unit", "plain"\] \} to matrix_memory in \[model.mixer\]',
+        ),
+        ('model.mixer = "mesanet"', TWO_AXES, r"model.mixer.kind = 'mesa' is not in the space; allowed"),
+        (
+            'model.mixer = "deltanet"',
+            TWO_AXES,
+            r'"deltanet": model.mixer.decay = \'none\' is not in the space; allowed: \'number\', \'vector\'',
+        ),
+        (
+            'model.mixer = "gla"',
+            '[model]\nmixer = { choice = ["kda", "rwkv7"] }',
+            r"model.mixer = 'gla' is not in the space; allowed: 'kda', 'rwkv7'",
+        ),
+    ],
+)
+def test_a_named_mixer_outside_of_the_space_is_refused_with_what_to_change(
+    study_file: Path, settings: Settings, point: str, mixer: str, message: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        resolve_mixers(study_file, settings, point, mixer)
 
 
 def test_the_settings_of_papers_are_tried_on_request(study_file: Path, settings: Settings) -> None:
