@@ -48,6 +48,9 @@ class History:
     ) -> None:
         """`trials` are in the order of their numbers; `alternatives` are as in `Candidates`."""
         self.asks = 0
+        self.given: set[int] = set()
+        """The asks whose configurations a program has chosen."""
+        self.refused: set[int] = set()
         self.consecutive_rejections = 0
         """Refusals and duplicates since the last started trial."""
         self.number_by_identity: dict[str, int] = {}
@@ -65,6 +68,10 @@ class History:
         """Add the next trial that was asked of the sampler."""
         rejected = trial_store.is_rejected(trial)
         self._ask_by_number[trial.number] = self.asks
+        if trial_store.GIVEN_KEY in trial.user_attrs:
+            self.given.add(self.asks)
+        if trial_store.REFUSAL_KEY in trial.user_attrs:
+            self.refused.add(self.asks)
         self.asks += 1
         self.consecutive_rejections = self.consecutive_rejections + 1 if rejected else 0
         if trial_store.IDENTITY_KEY in trial.user_attrs and not rejected:
@@ -279,6 +286,7 @@ class Proposer:
         self._cached_history = None
         history = self._read_history()
         self._store.enqueue(parameters)
+        history.given.add(history.asks)
         proposal = self._ask_sampler(history)
         if proposal is None:
             newest = trial_store.read_outcome(self._store.list_asked()[-1])
@@ -318,17 +326,18 @@ class Proposer:
 
     def _find_planned_point(self, history: History) -> Mapping[str, Scalar] | None:
         """The initial point, or the point of the grid, for the next ask; None after the last one."""
-        planned = self._planned_points
-        return planned[history.asks] if history.asks < len(planned) else None
+        planned, turn = self._planned_points, history.asks - len(history.given)
+        return planned[turn] if turn < len(planned) else None
 
     def _find_next_point(self, history: History) -> Mapping[str, Scalar]:
         """The parameters that the next ask takes: those of a prior, and of the alternative in turn."""
         prior, learnt = self._samplers.prior, history.list_learnt()
-        is_led = prior.leads(history.asks, learnt)
-        believed = (is_led and prior.find_point(history.asks)) or {}
+        led = prior.list_led(history.asks + 1, learnt, history.given)
+        is_led = history.asks in led
+        believed = (is_led and prior.find_point(led, history.refused)) or {}
         if is_led and prior.chooses_alternative:
             return believed
-        return {**self._find_point_in_turn(history, prior.list_led(learnt), is_led), **believed}
+        return {**self._find_point_in_turn(history, led, is_led), **believed}
 
     def _find_point_in_turn(
         self, history: History, led: Container[int], is_led: bool
@@ -357,8 +366,8 @@ class Proposer:
 
     def _ask_sampler(self, history: History) -> Outcome | None:
         """The sampler's next trial, which is added to `history`; None where it is rejected."""
-        sampler = self._samplers.make_sampler(history.asks, history.list_learnt())
-        trial = self._store.ask(sampler)
+        sampler = self._samplers.make_sampler(history.asks, history.list_learnt(), history.given)
+        trial = self._store.ask(sampler, history.asks in history.given)
         is_started = self._write_sample(trial, history)
         asked = self._store.read_trial(trial.number)
         history.add(asked)

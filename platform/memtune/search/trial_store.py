@@ -28,6 +28,8 @@ that a later driver applies an end that a killed driver had decided."""
 REFUSAL_KEY = "refused"
 DUPLICATE_OF_KEY = "duplicate_of"
 INTERRUPTED_KEY = "interrupted"
+GIVEN_KEY = "given"
+"""Whether a program has chosen the configuration."""
 INITIAL_POINTS_KEY = "initial_points"
 PRIOR_POINTS_KEY = "prior_points"
 """Attribute of the study: what is tried first, as its first driver found it."""
@@ -222,10 +224,13 @@ class TrialStore:
             self._storage.set_trial_user_attr(trial_id, INTERRUPTED_KEY, True)
             self._storage.set_trial_state_values(trial_id, OptunaState.FAIL)
 
-    def ask(self, sampler: optuna.samplers.BaseSampler) -> optuna.Trial:
-        """A new trial of the sampler."""
+    def ask(self, sampler: optuna.samplers.BaseSampler, is_given: bool = False) -> optuna.Trial:
+        """A new trial of the sampler, or one that is given and of which the sampler draws what is missing."""
         self._study.sampler = sampler
-        return self._study.ask()
+        trial = self._study.ask()
+        if is_given:
+            trial.set_user_attr(GIVEN_KEY, True)
+        return trial
 
     def write_proposal(
         self, trial: optuna.Trial, configuration: dict[str, Any], identity: str, sizes: Sizes

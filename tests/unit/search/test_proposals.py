@@ -369,6 +369,17 @@ def test_what_a_prior_leads_is_a_turn_of_an_alternative_unless_it_says_which_is_
     assert {model["family"] for model in drawn[1::2]} == set(FAMILIES)
 
 
+def test_points_wait_while_a_program_gives_configurations(open_study):
+    """Each call is a new driver."""
+    initial, prior = ([{"model.memory_size": size}] for size in (7, 8))
+    for given, expected in ((1, 7), (2, 8)):
+        open_study(kind="tpe", initial_points=initial, prior_points=prior).propose(
+            {"model.memory_size": given}
+        )
+        proposals = open_study(kind="tpe", initial_points=initial, prior_points=prior)
+        assert proposals.ask().configuration["model"]["memory_size"] == expected
+
+
 POINTS: list[dict[str, Any]] = [
     {"optimiser.kind": "adam", "optimiser.adam.learning_rate": 2e-3, "model.memory_size": 7},
     {"optimiser.kind": "sgd"},

@@ -294,10 +294,29 @@ def test_every_second_of_the_first_asks_follows_a_prior():
 
 
 def test_the_first_asks_of_a_prior_take_its_points():
-    prior = PriorTrials(make_prior(1e-3), JointSpace(read_space(SPACE, "space.toml")), first_ask=4)
-    found = {ask: prior.find_point(ask) for ask in range(12)}
-    points = dict(zip((4, 6, 8), make_prior(1e-3), strict=False))
-    assert found == {ask: points.get(ask) for ask in range(12)}
+    points = make_prior(1e-3)
+    prior = PriorTrials(points, JointSpace(read_space(SPACE, "space.toml")), first_ask=4)
+    led = prior.list_led(12, {})
+    assert led == [4, 6, 8, 10]
+    found = [prior.find_point(led[:count], refused=()) for count in range(1, 5)]
+    assert found == [*points[:3], None]
+
+
+def test_the_next_point_of_a_prior_follows_a_refused_one():
+    points = make_prior(1e-3)
+    prior = PriorTrials(points, JointSpace(read_space(SPACE, "space.toml")))
+    found = [prior.find_point(range(0, 2 * count, 2), refused={0}) for count in range(1, 6)]
+    assert found == [*points[:4], None]
+
+
+def test_configurations_that_a_program_gives_are_no_turns_of_a_prior():
+    """Neither are they judged as those that it led or as the others."""
+    prior = PriorTrials(make_prior(1e-3), JointSpace(read_space(SPACE, "space.toml")), first_ask=1)
+    asked = {0: make_asked([9.0], count=1)[0], **make_asked([1.0, 2.0], first_ask=1, count=7)}
+    given = {1: make_asked([9.0], count=1)[0], 5: make_asked([0.1], count=1)[0]}
+    shifted = dict(zip([0, 2, 3, 4, 6, 7, 8, 9], asked.values(), strict=True))
+    assert prior.list_led(8, asked) == [1, 3, 5, 7]
+    assert prior.list_led(10, shifted | given, given) == [2, 4, 7, 9]
 
 
 def test_trials_of_a_prior_have_what_its_points_believe_under_every_option_that_is_open():
@@ -329,7 +348,7 @@ def test_a_prior_that_its_trials_contradict_is_given_up():
     assert prior.make_trials(8, right)
     assert not prior.make_trials(8, wrong)
     assert not prior.make_trials(42, make_asked([1.0, 2.0], count=42))
-    assert (prior.list_led(right), prior.list_led(wrong)) == (range(0, 8, 2), range(0, 6, 2))
+    assert (prior.list_led(8, right), prior.list_led(8, wrong)) == ([0, 2, 4, 6], [0, 2, 4])
 
 
 def test_a_prior_that_says_nothing_of_the_alternatives_is_judged_within_each():
@@ -360,8 +379,8 @@ def test_trials_that_failed_do_not_shift_who_was_led():
 def test_a_prior_whose_trials_fail_is_given_up():
     prior = PriorTrials(make_prior(1e-3), JointSpace(read_space(SPACE, "space.toml")))
     diverged = {ask: trial for ask, trial in make_asked([1.0, 2.0]).items() if ask % 2}
-    assert not prior.leads(8, diverged)
-    assert prior.leads(8, make_asked([1.0, 2.0]))
+    assert 8 not in prior.list_led(9, diverged)
+    assert 8 in prior.list_led(9, make_asked([1.0, 2.0]))
 
 
 def test_trials_compare_at_the_last_report_that_both_have():

@@ -10,7 +10,7 @@ ended.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from statistics import fmean
@@ -68,8 +68,9 @@ class PriorTrials:
     ) -> None:
         """`points` are parameters by name that are believed to be good, the best first.
 
-        The first of the asks that the prior leads take points themselves. `alternatives` are the parameters
-        that choose each alternative of the study.
+        The first of the asks that the prior leads take points themselves. `first_ask` is the number of asks
+        before it, without given ones. `alternatives` are the parameters that choose each alternative of the
+        study.
         """
         self._points, self._space, self._first_ask = points[:MAX_PRIOR_POINTS], space, first_ask
         self.believed = {name for point in self._points for name in point}
@@ -78,37 +79,35 @@ class PriorTrials:
         self.chooses_alternative = not self.believed.isdisjoint(chosen)
         self._compared = [] if self.chooses_alternative else [*chosen]
         """The parameters that trials have in common where the prior is judged by them."""
-        tried = min(MAX_TRIED_POINTS, len(points))
-        self._point_asks = range(first_ask, first_ask + LED_EVERY * tried, LED_EVERY)
 
-    def leads(self, ask_number: int, asked: Asked) -> bool:
-        """Whether the prior leads an ask, after the trials that were `asked` before."""
-        return ask_number in self.list_led({**asked, ask_number: None})
+    def list_led(self, asks: int, asked: Asked, given: Container[int] = ()) -> list[int]:
+        """Which of the first `asks` asks the prior leads; the last one may have no trial yet.
 
-    def list_led(self, asked: Mapping[int, FrozenTrial | None]) -> range:
-        """The asks that the prior has led, the last of which may be the one that comes next, without a trial.
-
-        It leads none after that at which the trials before contradicted it.
+        It leads none of the `given` asks, whose configurations a program has chosen, and none after that at
+        which the trials before contradicted it.
         """
-        stop = min(max(asked, default=-1) + 1, self._first_ask + LAST_ASK) if self._points else 0
-        led = range(self._first_ask, stop, LED_EVERY)
-        known = {ask: trial for ask, trial in asked.items() if trial is not None and ask < stop}
-        for ask in led:
-            if self._is_contradicted({before: known[before] for before in known if before < ask}):
-                return range(self._first_ask, ask, LED_EVERY)
+        turns = [ask for ask in range(asks) if ask not in given][self._first_ask :][:LAST_ASK]
+        led = turns[::LED_EVERY] if self._points else []
+        for place in range(len(led)):
+            if self._is_contradicted(turns[: LED_EVERY * place], asked):
+                return led[:place]
         return led
 
-    def find_point(self, ask_number: int) -> Mapping[str, Scalar] | None:
-        """The point that an ask which the prior leads takes; None for most."""
-        if ask_number not in self._point_asks:
-            return None
-        return self._points[self._point_asks.index(ask_number)]
+    def find_point(self, led: Sequence[int], refused: Container[int]) -> Mapping[str, Scalar] | None:
+        """The point that the last of the `led` asks takes; None for most.
 
-    def make_trials(self, ask_number: int, asked: Asked) -> list[FrozenTrial]:
+        Each of them takes the next point, until three of them were not `refused`.
+        """
+        place = len(led) - 1
+        tried = sum(ask not in refused for ask in led[:-1])
+        return self._points[place] if tried < MAX_TRIED_POINTS and place < len(self._points) else None
+
+    def make_trials(self, ask_number: int, asked: Asked, given: Container[int] = ()) -> list[FrozenTrial]:
         """The trials that stand for the prior at an ask, after those that were `asked` before; often none."""
-        if not self.leads(ask_number, asked):
+        led = self.list_led(ask_number + 1, asked, given)
+        if ask_number not in led:
             return []
-        count = math.ceil(len(self._points) * (1 - (ask_number - self._first_ask) / LAST_ASK))
+        count = math.ceil(len(self._points) * (1 - LED_EVERY * led.index(ask_number) / LAST_ASK))
         generator, bad = Random(ask_number), math.ceil(count * (1 / GOOD_SHARE - 1))
         drawn = [self._space.draw_point(generator) for _ in range(count + bad)]
         good = [self._fill_point(*pair) for pair in zip(self._points[:count], drawn, strict=False)]
@@ -116,18 +115,19 @@ class PriorTrials:
             self._make_trial(point, math.inf) for point in drawn[count:]
         ]
 
-    def _is_contradicted(self, asked: Asked) -> bool:
+    def _is_contradicted(self, turns: Sequence[int], asked: Asked) -> bool:
         """Whether the trials that the prior led are worse than the others, by the last report of both.
 
-        A prior that says nothing of the alternatives is judged within each. A trial that failed, by
-        divergence for instance, is not among `asked`, and worse than every other.
+        It led every second of the asks `turns`. A prior that says nothing of the alternatives is judged
+        within each. A trial that failed, by divergence for instance, is not among `asked`, and worse than
+        every other.
         """
         curves: dict[bool, list[FrozenTrial]] = {True: [], False: []}
-        failed = {True: 0, False: 0}
-        for ask in range(self._first_ask, max(asked, default=-1) + 1):
-            is_led = (ask - self._first_ask) % LED_EVERY == 0
+        failed, last = {True: 0, False: 0}, max((ask for ask in turns if ask in asked), default=-1)
+        for place, ask in enumerate(turns):
+            is_led = place % LED_EVERY == 0
             if ask not in asked:
-                failed[is_led] += 1
+                failed[is_led] += ask < last
             elif asked[ask].state is not OptunaState.RUNNING and asked[ask].intermediate_values:
                 curves[is_led].append(asked[ask])
         led, free = curves[True], curves[False]
@@ -255,8 +255,11 @@ class SamplerFactory:
         points = prior_points if config.follows_prior(self._objective_count) else ()
         self.prior = PriorTrials(points, self._space, first_ask, alternatives)
 
-    def make_sampler(self, ask_number: int, asked: Asked) -> BaseSampler:
-        """The sampler of one ask. It learns from `asked` only, which are in the order of their numbers."""
+    def make_sampler(self, ask_number: int, asked: Asked, given: Container[int] = ()) -> BaseSampler:
+        """The sampler of one ask. It learns from `asked` only, which are in the order of their numbers.
+
+        No prior leads the `given` asks, as in `PriorTrials.list_led`.
+        """
         seed = int(digest(self._config.seed, ask_number)[:8], 16)
         kind, drawn = self._config.kind, RandomSampler(seed=seed)
         sobol = joint_space.SobolSampler(self._space, self._config.seed, ask_number)
@@ -274,7 +277,7 @@ class SamplerFactory:
             return joint_space.RestrictedSampler(
                 nsga2, completed, self._space, self._objective_count, startup
             )
-        prior = self.prior.make_trials(ask_number, asked)
+        prior = self.prior.make_trials(ask_number, asked, given)
         ended = sum(trial.state is not OptunaState.RUNNING for trial in trials)
         is_startup = ended < self._startup_trials
         if is_startup and not prior:
