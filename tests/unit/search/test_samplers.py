@@ -302,6 +302,15 @@ def test_the_first_asks_of_a_prior_take_its_points():
     assert found == [*points[:3], None]
 
 
+def test_a_sobol_startup_draws_what_a_prior_does_not_say():
+    rates = [{"optimiser.adam.learning_rate": 1e-3, "optimiser.sgd.learning_rate": 1.0}] * 20
+    led = search(4, startup="sobol", prior_points=rates)
+    free = search(4, startup="sobol")
+    assert [found["model"] for found in led] == [found["model"] for found in free]
+    assert [found["optimiser"]["kind"] for found in led] == [found["optimiser"]["kind"] for found in free]
+    assert led != free
+
+
 def test_the_next_point_of_a_prior_follows_a_refused_one():
     points = make_prior(1e-3)
     prior = PriorTrials(points, JointSpace(read_space(SPACE, "space.toml")))

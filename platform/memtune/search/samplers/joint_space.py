@@ -111,17 +111,17 @@ class SobolSampler(RandomSampler):
         return self._space.distributions
 
     def sample_relative(self, study: Study, trial: FrozenTrial, search_space: Ranges) -> dict[str, Any]:
-        """The point's value of every parameter."""
+        """The point's value of each parameter of `search_space`, which may be a part of the joint space."""
         if not search_space:
             return {}
         # Imported here: torch takes seconds, and most studies draw no Sobol point.
         import torch
 
         sequence: Any = torch.quasirandom.SobolEngine(  # type: ignore[no-untyped-call]
-            len(search_space), scramble=True, seed=self._sequence_seed
+            len(self._space.distributions), scramble=True, seed=self._sequence_seed
         )
         point: list[float] = sequence.fast_forward(self._index).draw(1, dtype=torch.float64)[0].tolist()
-        return self._space.read_cube(point)
+        return {name: value for name, value in self._space.read_cube(point).items() if name in search_space}
 
 
 @dataclass(eq=False)

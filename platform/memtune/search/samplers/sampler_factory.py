@@ -292,7 +292,7 @@ class SamplerFactory:
         tpe, free_tpe = (TPESampler(seed=seed, n_startup_trials=0, multivariate=True) for _ in range(2))
         if not prior:
             return joint_space.BranchSampler(tpe, learnt, space, self._objective_count)
-        free = drawn if is_startup else joint_space.RestrictedSampler(free_tpe, learnt, space)
+        free = startup if is_startup else joint_space.RestrictedSampler(free_tpe, learnt, space)
         led = self._attach([*prior, *observed])
         return joint_space.BranchSampler(tpe, led, space, free=free, believed=self.prior.believed)
 
