@@ -127,6 +127,8 @@ def _print_detail(view: "StudyView", detail: "StudyDetail") -> None:
         f"{tables.describe_spending(summary)}"
     )
     out.print_line(tables.explain_verdict(detail))
+    if prior := tables.describe_prior(detail):
+        out.print_line(prior)
     if view.ranking:
         out.print(make_alternatives_table(view, "best of each alternative"))
     for make_table in (

@@ -7,7 +7,7 @@ from rich.table import Table
 from memtune.number_format import format_count
 from memtune.objective import Objective
 from memtune.reports.text_console import make_table
-from memtune.results.study.ranking import DIGITS
+from memtune.results.study.ranking import DIGITS, is_rankable
 from memtune.results.study.study_catalogue import StudySummary
 from memtune.results.study.study_detail import ReportedTrial, StudyDetail
 from memtune.results.study.study_front import describe_seeds
@@ -50,6 +50,24 @@ def explain_verdict(detail: StudyDetail) -> str:
     if detail.verdict is None:
         return "no trial has a finite validation"
     return f"{detail.verdict.text} Chosen by: {detail.summary.champion_rule}."
+
+
+def describe_prior(detail: StudyDetail) -> str:
+    """Which trials a prior led, and the best validation of these and of the others; "" without such a one."""
+    if not detail.led:
+        return ""
+    trials = [trial for trial in detail.trials if not trial.is_repeat]
+
+    def describe_best(is_led: bool) -> str:
+        costs = [trial.cost for trial in trials if (trial.number in detail.led) == is_led]
+        best = min((cost for cost in costs if cost is not None and is_rankable(cost)), default=None)
+        return "none" if best is None else detail.summary.objective.format_cost(best, DIGITS)
+
+    numbers = ", ".join(f"#{number}" for number in detail.led)
+    return (
+        f"a prior led {len(detail.led)} of {format_count(len(trials), 'trial')} ({numbers}); best validation "
+        f"{detail.summary.objective} {describe_best(True)}, of the others {describe_best(False)}"
+    )
 
 
 def make_importance_table(detail: StudyDetail) -> Table:

@@ -70,6 +70,8 @@ class Outcome:
     """Of a user's family, whose source is not at hand where the study is read; else empty."""
     parameters: dict[str, Scalar] = field(default_factory=dict)
     """Of the space, as they were sampled, by name."""
+    is_led: bool = False
+    """Whether a prior led the sampler to it; False in studies of earlier versions."""
     alternative: str = ""
     """What the trial answers; empty as read from storage, which does not know what the study compares."""
 

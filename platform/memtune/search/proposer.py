@@ -68,7 +68,7 @@ class History:
         """Add the next trial that was asked of the sampler."""
         rejected = trial_store.is_rejected(trial)
         self._ask_by_number[trial.number] = self.asks
-        if trial_store.GIVEN_KEY in trial.user_attrs:
+        if trial.user_attrs.get(trial_store.ORIGIN_KEY) == trial_store.GIVEN:
             self.given.add(self.asks)
         if trial_store.REFUSAL_KEY in trial.user_attrs:
             self.refused.add(self.asks)
@@ -366,8 +366,10 @@ class Proposer:
 
     def _ask_sampler(self, history: History) -> Outcome | None:
         """The sampler's next trial, which is added to `history`; None where it is rejected."""
-        sampler = self._samplers.make_sampler(history.asks, history.list_learnt(), history.given)
-        trial = self._store.ask(sampler, history.asks in history.given)
+        learnt, given = history.list_learnt(), history.given
+        is_led = history.asks in self._samplers.prior.list_led(history.asks + 1, learnt, given)
+        origin = trial_store.GIVEN if history.asks in given else trial_store.PRIOR if is_led else None
+        trial = self._store.ask(self._samplers.make_sampler(history.asks, learnt, given), origin)
         is_started = self._write_sample(trial, history)
         asked = self._store.read_trial(trial.number)
         history.add(asked)

@@ -28,8 +28,8 @@ that a later driver applies an end that a killed driver had decided."""
 REFUSAL_KEY = "refused"
 DUPLICATE_OF_KEY = "duplicate_of"
 INTERRUPTED_KEY = "interrupted"
-GIVEN_KEY = "given"
-"""Whether a program has chosen the configuration."""
+ORIGIN_KEY, GIVEN, PRIOR = "origin", "given", "prior"
+"""Who chose the configuration with the sampler: a program or a prior; missing where the sampler alone did."""
 INITIAL_POINTS_KEY = "initial_points"
 PRIOR_POINTS_KEY = "prior_points"
 """Attribute of the study: what is tried first, as its first driver found it."""
@@ -128,6 +128,7 @@ def read_outcome(trial: FrozenTrial) -> Outcome:
             usage=Usage.model_validate(usage),
             sizes=attributes.get(SIZES_KEY, {}),
             parameters=dict(trial.params),
+            is_led=attributes.get(ORIGIN_KEY) == PRIOR,
         )
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise StudyError(
@@ -224,12 +225,12 @@ class TrialStore:
             self._storage.set_trial_user_attr(trial_id, INTERRUPTED_KEY, True)
             self._storage.set_trial_state_values(trial_id, OptunaState.FAIL)
 
-    def ask(self, sampler: optuna.samplers.BaseSampler, is_given: bool = False) -> optuna.Trial:
-        """A new trial of the sampler, or one that is given and of which the sampler draws what is missing."""
+    def ask(self, sampler: optuna.samplers.BaseSampler, origin: str | None = None) -> optuna.Trial:
+        """A new trial of the sampler; `origin` is GIVEN or PRIOR, or None."""
         self._study.sampler = sampler
         trial = self._study.ask()
-        if is_given:
-            trial.set_user_attr(GIVEN_KEY, True)
+        if origin is not None:
+            trial.set_user_attr(ORIGIN_KEY, origin)
         return trial
 
     def write_proposal(

@@ -90,6 +90,8 @@ class StudyDetail(Value):
     """The trials and repeats that ended before full length or diverged, and those that are open."""
     trials: tuple[StudyTrial, ...]
     """Every trial by number, and then the repeats."""
+    led: tuple[int, ...]
+    """The numbers of the trials that a prior led; empty in studies of earlier versions."""
 
     @property
     def best(self) -> LeaderboardEntry | None:
@@ -180,6 +182,7 @@ def describe_study(view: StudyView) -> StudyDetail:
         front=find_study_front(view),
         ended_early=tuple(_list_ended_early(view)),
         trials=view.trials,
+        led=tuple(outcome.number for outcome in view.stored.outcomes if outcome.is_led),
     )
 
 

@@ -33,7 +33,7 @@ width = { choice = [4, 6, 8] }
 
 [training.optimiser]
 kind = "sgd"
-learning_rate = { float = [0.1, 1.0], log = true }
+learning_rate = { float = [0.1, 1.0], log = true, prior = 0.5 }
 """
 REPEATS = '\n[repeats]\nbest = 2\nseeds = 2\n\n[early_stopping]\nkind = "none"\n'
 runner = CliRunner()
@@ -107,6 +107,8 @@ def test_a_study_is_two_data_frames_three_tables_and_the_charts_of_its_report(
     assert shown.exit_code == 0
     for words in ("best of each alternative", "importance of parameters", "Pareto front", "best so far"):
         assert words in shown.output
+    assert detail.led[:3] == (0, 2, 4)
+    assert f"a prior led {len(detail.led)} of 12 trials (#0, #2, #4" in shown.output
     charts = {"leaderboard", "learning_curves", "importance", "validation_by_parameters", "hypervolume"}
     assert charts <= {path.stem for path in folder.iterdir()}
     assert all((folder / f"{path.stem}.png").exists() for path in folder.iterdir())
