@@ -135,6 +135,15 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f"known: {', '.join(names)}" if names else "there are none"
 
 
+def refuse_shared_name(study: str, ids: Iterable[str]) -> str:
+    """The error about a name that several studies have.
+
+    >>> refuse_shared_name("layers", ["layers-1", "layers-2"])
+    'several studies are called "layers": give the id of one, layers-1, layers-2'
+    """
+    return f'several studies are called "{study}": give the id of one, {", ".join(ids)}'
+
+
 def suggest_nearest(name: str, known: Iterable[str]) -> str:
     """The end of an error about an unknown name where the known ones are too many: the nearest, or "".
 

@@ -11,7 +11,7 @@ from typing import Any
 from memtune.arguments import CORPUS_NAME, check_type
 from memtune.corpora import Corpus, count_text_units, open_corpus
 from memtune.data_frames import ResultList, make_frame, render_table
-from memtune.errors import TrackingError, did_you_mean, suggest_nearest
+from memtune.errors import TrackingError, did_you_mean, refuse_shared_name, suggest_nearest
 from memtune.number_format import format_count
 from memtune.objective import Objective
 from memtune.results.one_text import open_stored, select_text
@@ -240,7 +240,7 @@ def _select_study(rows: list[LeaderboardRow], corpus: str, study: str | None) ->
     if len(named) == 1:
         return [row for row in rows if row.study == named[0]]
     if named:
-        raise TrackingError(f'several studies are called "{study}": give the id of one, {", ".join(named)}')
+        raise TrackingError(refuse_shared_name(study, named))
     raise TrackingError(f'no study "{study}" on corpus "{corpus}"; {did_you_mean(study, known)}')
 
 

@@ -11,7 +11,14 @@ from functools import cached_property
 
 from memtune.arguments import check_type
 from memtune.corpora import Corpus
-from memtune.errors import ConfigurationError, CorpusError, MissingSourceError, StudyError, did_you_mean
+from memtune.errors import (
+    ConfigurationError,
+    CorpusError,
+    MissingSourceError,
+    StudyError,
+    did_you_mean,
+    refuse_shared_name,
+)
 from memtune.objective import Objective
 from memtune.results.one_text import open_stored
 from memtune.results.study.ranking import Configuration, Ranking, rank_trials
@@ -250,7 +257,7 @@ def open_view(study: str, settings: Settings | None = None) -> StudyView:
     if len(named) == 1:
         return StudyView(reader.read(named[0]), settings)
     if named:
-        raise StudyError(f'several studies are called "{study}": give the id of one, {", ".join(named)}')
+        raise StudyError(refuse_shared_name(study, named))
     raise StudyError(f'no study "{study}"; {did_you_mean(study, known)}; list them with: memtune study list')
 
 

@@ -146,6 +146,17 @@ def test_an_unknown_study_is_named_with_a_suggestion(study: ResolvedStudy, setti
         open_view("layer", settings)
 
 
+def test_a_name_that_several_studies_have_is_refused_with_their_ids(
+    study: ResolvedStudy, study_file: Path, settings: Settings
+) -> None:
+    other = resolve(study_file, settings, seed=7)
+    assert other.open_proposals().ask()
+    with pytest.raises(
+        StudyError, match=f'studies are called "layers": give the id of one, {study.id}, {other.id}'
+    ):
+        open_view("layers", settings)
+
+
 def test_a_study_with_a_driver_is_not_removed(study: ResolvedStudy, settings: Settings) -> None:
     with (
         Lease(settings.study_database, study.id, heartbeat_seconds=0.05),
