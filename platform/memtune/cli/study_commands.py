@@ -123,7 +123,7 @@ def _print_detail(view: "StudyView", detail: "StudyDetail") -> None:
     summary = detail.summary
     out.print_line(f"study {summary.id}: {summary.question}")
     out.print(
-        f"corpus {summary.corpus or 'unknown'}, trials: {tables.format_states(summary) or 'none'}; "
+        f"corpus {summary.corpus or 'unknown'}, trials: {summary.counts or 'none'}; "
         f"{tables.describe_spending(summary)}"
     )
     out.print_line(tables.explain_verdict(detail))

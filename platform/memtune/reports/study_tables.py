@@ -30,13 +30,8 @@ def make_study_list_table(studies: Sequence[StudySummary]) -> Table:
         if study.is_undecided:
             best = f"undecided: {best}"
         activity = "" if study.last_activity is None else f"{study.last_activity:%Y-%m-%d %H:%M}"
-        table.add_row(study.id, study.corpus, format_states(study), best, describe_spending(study), activity)
+        table.add_row(study.id, study.corpus, study.counts, best, describe_spending(study), activity)
     return table
-
-
-def format_states(study: StudySummary) -> str:
-    """How many trials are in each state."""
-    return ", ".join(f"{count} {state.label}" for state, count in sorted(study.trials.items()))
 
 
 def describe_spending(study: StudySummary) -> str:

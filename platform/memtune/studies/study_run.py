@@ -241,13 +241,14 @@ class _StudyRun:
         return self._recorder_stack.enter_context(recorder)
 
     def _compute_cost(self, result: StudyResult, seconds: float) -> StudyCost:
-        epoch_tokens = self._resolved.task.epoch_tokens
-
-        def count_full_tokens(outcome: Outcome) -> int:
-            return outcome.config.count_tokens(lambda: epoch_tokens)
-
-        trials = [*result.outcomes, *result.repeats]
-        return compute_study_cost(self._resolved.id, trials, seconds, self._study.prices, count_full_tokens)
+        epoch_tokens, trials = self._resolved.task.epoch_tokens, [*result.outcomes, *result.repeats]
+        return compute_study_cost(
+            self._resolved.id,
+            {"all": trials},  # MLflow has the totals alone
+            seconds,
+            self._study.prices,
+            lambda outcome: outcome.config.count_tokens(lambda: epoch_tokens),
+        )
 
     def _check_progress(self, proposals: Proposals, resume: bool) -> None:
         """Report what earlier drivers did; raise StudyError without `resume` where trials are left."""

@@ -94,7 +94,7 @@ def test_an_earlier_home_reads_as_it_was(
 ) -> None:
     tiny = next(study for study in list_studies(settings) if study.name == "tiny")
     assert tiny.tokens == home.tokens
-    assert tiny.trials[TrialState.RUNNING] == 1
+    assert tiny.trials["open"] == 1
     shown = {trial.reference: trial for trial in show_study("tiny", settings).trials}
     assert {name for name, trial in shown.items() if trial.state is TrialState.STOPPED} == {*home.stopped}
     reasons = [

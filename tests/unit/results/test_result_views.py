@@ -123,6 +123,19 @@ def test_the_cost_by_state_adds_up_to_the_total(results: dict[str, Any]) -> None
     assert frame.loc["state", "tokens"].sum() == frame.loc["total", "tokens"]
 
 
+def test_list_show_and_cost_count_repeats_apart_from_the_trials_of_the_search(
+    results: dict[str, Any],
+) -> None:
+    (listed,), shown = results["list_studies"], results["show_study"].summary
+    assert (sum(listed.trials.values()), listed.repeats) == (12, 4)
+    assert {**shown.trials, "repeats": shown.repeats} == {**listed.trials, "repeats": 4}
+    assert {row.group: row.trials for row in results["study_cost"].by_state} == {
+        **listed.trials,
+        "repeats": 4,
+    }
+    assert shown.counts.endswith(", 4 repeats")
+
+
 def test_a_search_returns_its_study_with_best_tables_and_figures(
     study_file: Path, settings: Settings, tmp_path: Path
 ) -> None:

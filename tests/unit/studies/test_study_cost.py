@@ -38,7 +38,7 @@ OUTCOMES = [
 
 
 def compute(outcomes: list[Outcome], prices: Prices | None = PRICES) -> StudyCost:
-    return compute_study_cost("s", outcomes, 60.0, prices, lambda outcome: FULL_TOKENS)
+    return compute_study_cost("s", {"all": outcomes}, 60.0, prices, lambda outcome: FULL_TOKENS)
 
 
 def make_row(group: str, trials: int, tokens: int) -> CostRow:
@@ -46,13 +46,9 @@ def make_row(group: str, trials: int, tokens: int) -> CostRow:
     return CostRow(group=group, trials=trials, tokens=tokens, **spent)
 
 
-def test_a_trial_that_has_not_ended_is_open():
-    cost = compute([make_outcome(0, "rnn", TrialState.RUNNING, 900)])
-    assert cost.by_state == (make_row("open", 1, 900),)
-
-
 def test_the_trials_are_added_up_in_all_by_state_and_by_family():
-    cost = compute(OUTCOMES)
+    by_state = {"complete": OUTCOMES[:1], "failed": OUTCOMES[3:4], "stopped": [*OUTCOMES[1:3], OUTCOMES[4]]}
+    cost = compute_study_cost("s", {**by_state, "repeats": []}, 60.0, PRICES, lambda outcome: FULL_TOKENS)
     assert (cost.study, cost.seconds, cost.currency) == ("s", 60.0, "USD")
     assert cost.total == make_row("all", 5, 2300)
     assert cost.by_state == (

@@ -1,6 +1,5 @@
 """The studies of a home: a list with what each has found and spent, and the removal of one."""
 
-from collections import Counter
 from datetime import datetime
 from typing import Any
 
@@ -16,7 +15,6 @@ from memtune.settings import Settings
 from memtune.storage.folder import Folder
 from memtune.studies.budgets.study_cost import StudyCost
 from memtune.tracking import delete_study_runs
-from memtune.trial_state import TrialState
 from memtune.values import Value
 
 
@@ -28,7 +26,9 @@ class StudySummary(Value):
     question: str
     corpus: str
     objective: Objective
-    trials: dict[TrialState, int]
+    trials: dict[str, int]
+    """By state in words, without repeats."""
+    repeats: int
     best: LeaderboardEntry | None
     is_undecided: bool = False
     """Whether an open trial leads at equal tokens, so that the best one is no winner."""
@@ -43,6 +43,12 @@ class StudySummary(Value):
     """Wall-clock seconds of all drivers."""
     last_activity: datetime | None
     """When a trial last started or ended, in local time."""
+
+    @property
+    def counts(self) -> str:
+        """How many trials are in each state, and how many repeats there are, in words."""
+        counts = [f"{count} {state}" for state, count in self.trials.items()]
+        return ", ".join(counts + [format_count(self.repeats, "repeat")] * bool(self.repeats))
 
     def to_frame(self) -> Any:
         """A pandas data frame with one row."""
@@ -98,7 +104,8 @@ def summarise_study(view: StudyView) -> StudySummary:
         question=view.terms.question,
         corpus=view.terms.corpus,
         objective=view.objective,
-        trials=dict(Counter(outcome.state for outcome in view.stored.outcomes)),
+        trials={state: len(group) for state, group in view.by_state.items()},
+        repeats=len(view.stored.repeats),
         best=None if view.best is None else make_entry(view, view.best, has_sizes=False),
         is_undecided=view.eligible is not None and bool(find_leaders(view.eligible)),
         champion_rule=view.champion_rule,

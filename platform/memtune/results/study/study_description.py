@@ -101,7 +101,7 @@ def describe_conclusion(
             describe_champion(registration),
             f"#### The best trial of each {alternative}",
             format_alternatives(view),
-            "#### Trials and repeats by state, and what they used",
+            "#### Trials by state, repeats, and what they used",
             format_states(view.compute_cost()),
             f"More: `memtune compare --corpus {view.terms.corpus} --study {view.id}`, "
             f"`memtune study show {view.id}`",
@@ -168,8 +168,8 @@ def format_alternatives(view: StudyView) -> str:
 
 
 def format_states(cost: StudyCost) -> str:
-    """The trials with their repeats, and what they used, by state."""
-    header = ["state", "trials and repeats", cost.unit, "core hours", "GPU hours"]
+    """The trials by state, then the repeats, and what they used."""
+    header = ["state", "trials", cost.unit, "core hours", "GPU hours"]
     header += [f"cost, {cost.currency}"] if cost.currency else []
     rows = []
     for row in (*cost.by_state, cost.total):

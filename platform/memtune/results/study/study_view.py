@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
 from functools import cached_property
+from itertools import groupby
 
 from memtune.arguments import check_type
 from memtune.corpora import Corpus
@@ -136,6 +137,12 @@ class StudyView:
         return list_study_trials(self.stored, self, self.terms.compare, epoch_tokens)
 
     @cached_property
+    def by_state(self) -> dict[str, list[Outcome]]:
+        """The trials of the search by state in words; a repeat is none of them, whatever its state."""
+        searched = sorted(self.stored.outcomes, key=lambda outcome: outcome.state.label)
+        return {state: [*group] for state, group in groupby(searched, lambda outcome: outcome.state.label)}
+
+    @cached_property
     def refusals(self) -> dict[str, list[str]]:
         """Why samples were refused, for each alternative without a trial: all of its samples were.
 
@@ -235,7 +242,7 @@ class StudyView:
 
         return compute_study_cost(
             self.id,
-            self.stored.trials,
+            {**self.by_state, "repeats": self.stored.repeats},
             self.stored.seconds,
             self.terms.prices,
             lambda outcome: outcome.config.count_tokens(count_epoch_tokens),

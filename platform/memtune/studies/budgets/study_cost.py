@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from memtune.data_frames import make_frame, render_table
@@ -37,6 +37,7 @@ class StudyCost(Value):
     """What is counted as tokens."""
     total: CostRow
     by_state: tuple[CostRow, ...]
+    """The trials of the search by state, then the repeats."""
     by_family: tuple[CostRow, ...]
     seconds: float
     """Wall-clock seconds of all drivers."""
@@ -86,36 +87,33 @@ class StudyCost(Value):
 
 def compute_study_cost(
     study: str,
-    outcomes: Sequence[Outcome],
+    by_state: Mapping[str, Sequence[Outcome]],
     seconds: float,
     prices: Prices | None,
     count_full_tokens: Callable[[Outcome], int],
 ) -> StudyCost:
     """The cost of a study's trials; `count_full_tokens` returns the tokens of a trial at full length."""
+    outcomes = [outcome for members in by_state.values() for outcome in members]
 
-    def make_row(group: str, members: Iterable[Outcome]) -> CostRow:
-        usages: list[Usage] = [outcome.usage for outcome in members]
-        total = add_usages(usages)
+    def make_row(group: str, members: Sequence[Outcome]) -> CostRow:
+        total = add_usages(outcome.usage for outcome in members)
         return CostRow(
             group=group,
-            trials=len(usages),
+            trials=len(members),
             tokens=total.tokens,
             cpu_hours=total.cpu_seconds / 3600,
             gpu_hours=total.gpu_seconds / 3600,
             money=None if prices is None else prices.compute_usage_money(total),
         )
 
-    def make_rows(get_group: Callable[[Outcome], str]) -> tuple[CostRow, ...]:
-        groups = sorted({get_group(outcome) for outcome in outcomes})
-        return tuple(make_row(name, [o for o in outcomes if get_group(o) == name]) for name in groups)
-
+    families = sorted({outcome.family for outcome in outcomes})
     stopped = [o for o in outcomes if o.end is not None and o.end.reason is StopReason.EARLY_STOPPING]
     return StudyCost(
         study=study,
         unit=outcomes[0].config.task.prediction_unit if outcomes else "tokens",
         total=make_row("all", outcomes),
-        by_state=make_rows(lambda outcome: outcome.state.label),
-        by_family=make_rows(lambda outcome: outcome.family),
+        by_state=tuple(make_row(state, members) for state, members in by_state.items() if members),
+        by_family=tuple(make_row(name, [o for o in outcomes if o.family == name]) for name in families),
         seconds=seconds,
         full_tokens=sum(count_full_tokens(outcome) for outcome in outcomes),
         saved_tokens=sum(max(0, count_full_tokens(o) - max(o.curve, default=0)) for o in stopped),

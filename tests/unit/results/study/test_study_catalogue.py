@@ -14,7 +14,7 @@ from memtune.experiments.single_trial import load_trial
 from memtune.results.study.study_catalogue import compute_cost, list_studies, remove_study
 from memtune.results.study.study_detail import explain_end, format_trial_file, show_study
 from memtune.results.study.study_view import open_view
-from memtune.search import Lease, StudyReader
+from memtune.search import Lease, Outcome, StudyReader
 from memtune.search.early_stopping.successive_halving import SuccessiveHalvingConfig
 from memtune.settings import Settings
 from memtune.studies.definition.resolved_study import ResolvedStudy
@@ -22,6 +22,7 @@ from memtune.studies.director import Director
 from memtune.trial_state import TrialState
 from memtune.usage import NodeSeconds, Usage
 from tests.directors import report_curve
+from tests.unit.results.made_trials import make_config, make_view
 from tests.unit.studies.study_files import resolve
 from tests.unit.studies.test_director import MemoryRecords, make_report
 
@@ -58,11 +59,22 @@ def test_a_study_is_listed_with_its_best_trial_and_its_usage(
 ) -> None:
     (found,) = list_studies(settings)
     assert (found.id, found.corpus, found.question) == (study.id, "tiny", "Does a second layer help?")
-    assert found.trials == {TrialState.COMPLETE: 3, TrialState.STOPPED: 1}
+    assert (found.trials, found.repeats) == ({"complete": 3, "stopped": 1}, 0)
     assert found.best is not None
     assert (found.best.number, found.best.tokens, round(found.best.figure, 3)) == (3, 900, 3.669)
     assert (found.tokens, found.cpu_hours) == (3 * 900 + 300, 5.0)
     assert found.last_activity is not None
+
+
+def test_trials_that_have_not_ended_are_open_whether_they_have_a_worker_or_not() -> None:
+    configs = [make_config("lstm", number) for number in range(2)]
+    outcomes = [
+        Outcome(number, config.identity("corpus"), config.model_dump(mode="json"), state)
+        for number, (config, state) in enumerate(
+            zip(configs, (TrialState.RUNNING, TrialState.WAITING), strict=True)
+        )
+    ]
+    assert make_view(outcomes).by_state == {"open": outcomes}
 
 
 def test_the_cost_is_by_state_and_family_with_what_early_stopping_saved(
