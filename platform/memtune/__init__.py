@@ -20,64 +20,43 @@ from importlib import import_module
 
 TYPE_CHECKING = False  # as in `typing`, which loads for a while
 if TYPE_CHECKING:
-    from memtune.api import run_search
-    from memtune.corpora import (
-        DataSet,
-        Division,
-        ImportOptions,
-        TextFile,
-        describe_corpus,
-        find_splits,
-        list_corpora,
-        open_corpus,
-        verify_corpus,
-    )
-    from memtune.corpora.grammar.embedded_corpus import import_grammar
-    from memtune.errors import MemtuneError
-    from memtune.reports.live.watched_calls import import_corpus, judge, probe, train
-    from memtune.reports.report_page.result_figures import draw_figures
-    from memtune.results.comparison import compare, find_champions
-    from memtune.results.loaded_models import GenerationOptions, generate, load, score
-    from memtune.results.model_evaluation import evaluate_model as evaluate
-    from memtune.results.study.scaling_laws import extrapolate_study
-    from memtune.results.study.study_catalogue import compute_cost as study_cost
-    from memtune.results.study.study_catalogue import list_studies
-    from memtune.results.study.study_detail import show_study
-    from memtune.settings import Settings
-    from memtune.studies.definition.study import Study
-    from memtune.studies.study_check import dry_run
-    from memtune.tasks import CacheGrid, ContinuousCache
-    from memtune.tracking import serve_pages
+    # The one list of public names. `as` exports them to type checkers, and `_list_places` reads it.
+    from memtune.api import import_corpus as import_corpus
+    from memtune.api import judge as judge
+    from memtune.api import probe as probe
+    from memtune.api import run_search as run_search
+    from memtune.api import train as train
+    from memtune.corpora import DataSet as DataSet
+    from memtune.corpora import Division as Division
+    from memtune.corpora import ImportOptions as ImportOptions
+    from memtune.corpora import TextFile as TextFile
+    from memtune.corpora import describe_corpus as describe_corpus
+    from memtune.corpora import find_splits as find_splits
+    from memtune.corpora import list_corpora as list_corpora
+    from memtune.corpora import open_corpus as open_corpus
+    from memtune.corpora import verify_corpus as verify_corpus
+    from memtune.corpora.grammar.embedded_corpus import import_grammar as import_grammar
+    from memtune.errors import MemtuneError as MemtuneError
+    from memtune.reports.report_page.result_figures import draw_figures as draw_figures
+    from memtune.results.comparison import compare as compare
+    from memtune.results.comparison import find_champions as find_champions
+    from memtune.results.loaded_models import GenerationOptions as GenerationOptions
+    from memtune.results.loaded_models import generate as generate
+    from memtune.results.loaded_models import load as load
+    from memtune.results.loaded_models import score as score
+    from memtune.results.model_evaluation import evaluate as evaluate
+    from memtune.results.study.scaling_laws import extrapolate_study as extrapolate_study
+    from memtune.results.study.study_catalogue import list_studies as list_studies
+    from memtune.results.study.study_catalogue import study_cost as study_cost
+    from memtune.results.study.study_detail import show_study as show_study
+    from memtune.settings import Settings as Settings
+    from memtune.studies.definition.study import Study as Study
+    from memtune.studies.study_check import dry_run as dry_run
+    from memtune.tasks import CacheGrid as CacheGrid
+    from memtune.tasks import ContinuousCache as ContinuousCache
+    from memtune.tracking import serve_pages as serve_pages
 
-_NAMES_BY_MODULE = {
-    "memtune.api": ("run_search",),
-    "memtune.corpora": (
-        *("DataSet", "Division", "ImportOptions", "TextFile"),
-        *("describe_corpus", "find_splits", "list_corpora", "open_corpus", "verify_corpus"),
-    ),
-    "memtune.corpora.grammar.embedded_corpus": ("import_grammar",),
-    "memtune.errors": ("MemtuneError",),
-    "memtune.reports.live.watched_calls": ("import_corpus", "judge", "probe", "train"),
-    "memtune.reports.report_page.result_figures": ("draw_figures",),
-    "memtune.results.comparison": ("compare", "find_champions"),
-    "memtune.results.loaded_models": ("GenerationOptions", "generate", "load", "score"),
-    "memtune.results.model_evaluation": ("evaluate_model",),
-    "memtune.results.study.scaling_laws": ("extrapolate_study",),
-    "memtune.results.study.study_catalogue": ("compute_cost", "list_studies"),
-    "memtune.results.study.study_detail": ("show_study",),
-    "memtune.settings": ("Settings",),
-    "memtune.studies.definition.study": ("Study",),
-    "memtune.studies.study_check": ("dry_run",),
-    "memtune.tasks": ("CacheGrid", "ContinuousCache"),
-    "memtune.tracking": ("serve_pages",),
-}
-_SHORT_NAMES = {"evaluate_model": "evaluate", "compute_cost": "study_cost"}
-_PLACES = {
-    _SHORT_NAMES.get(name, name): (module, name)
-    for module, names in _NAMES_BY_MODULE.items()
-    for name in names
-}
-__all__ = sorted(_PLACES)
+_places: dict[str, str] = {}
 
 
 def _silence_widget_hints() -> None:
@@ -102,15 +81,30 @@ def _silence_widget_hints() -> None:
 _silence_widget_hints()
 
 
+def _list_places() -> dict[str, str]:
+    """The module of each public name: of each import with `as` in this file."""
+    if not _places:
+        # Imported here: it loads for 5 ms.
+        import ast
+
+        with open(__file__, encoding="utf-8") as file:
+            imports = [node for node in ast.walk(ast.parse(file.read())) if isinstance(node, ast.ImportFrom)]
+        _places.update(
+            {each.asname: str(node.module) for node in imports for each in node.names if each.asname}
+        )
+    return _places
+
+
 def __dir__() -> list[str]:
-    return __all__
+    return sorted(_list_places())
 
 
 def __getattr__(name: str) -> object:
-    if name not in _PLACES:
+    if name == "__all__":
+        return __dir__()
+    if name not in _list_places():
         # With `obj`, Python suggests the nearest name of `__dir__`.
         raise AttributeError(
             f"module memtune has no attribute {name!r}", name=name, obj=sys.modules[__name__]
         )
-    module, own_name = _PLACES[name]
-    return getattr(import_module(module), own_name)
+    return getattr(import_module(_places[name]), name)

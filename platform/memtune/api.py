@@ -1,31 +1,42 @@
-"""Studies as one call: the driver with Ray as its executor, the live display, and the registry."""
+"""The functions of `import memtune` that show their progress: studies, trainings and imports of texts.
+
+A study is the driver with Ray as its executor, the live display, and the registry.
+"""
 
 import logging
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
 from memtune.arguments import check_type
-from memtune.ray_backend.ray_executor import RayExecutor
+from memtune.gc_pause import pause_gc
 from memtune.reports.learning_curves import draw_trial_figures
-from memtune.reports.live.live_display import LiveDisplay
+from memtune.reports.live.line_display import LineDisplay, format_progress, format_report
 from memtune.reports.text_console import TextConsole
-from memtune.results.study.study_detail import SearchResult
-from memtune.results.study.study_view import StudyView
-from memtune.results.study_conclusion import conclude_study
-from memtune.search import StudyReader
 from memtune.settings import Settings
-from memtune.studies.definition.resolved_study import ResolvedStudy
-from memtune.studies.definition.study_loader import StudySource, open_study
-from memtune.studies.executor import Executor
-from memtune.studies.study_check import check_study
-from memtune.studies.study_run import Conclusion, StudyHooks, StudyResult, run_study
-from memtune.tracking import Recorder
+from memtune.values import parse
+
+if TYPE_CHECKING:
+    from memtune.corpora import CorpusStore, Division, ImportOptions, ImportResult, Source, VectorFile
+    from memtune.experiments.judgement import Judgement
+    from memtune.experiments.probe_run import ModelSource
+    from memtune.experiments.single_trial import TrainResult, TrialFile, TrialSource
+    from memtune.results.fingerprints import Fingerprint
+    from memtune.results.study.study_detail import SearchResult
+    from memtune.results.study.study_view import StudyView
+    from memtune.studies.definition.resolved_study import ResolvedStudy
+    from memtune.studies.definition.study_loader import StudySource
+    from memtune.studies.executor import Executor
+    from memtune.studies.study_run import Conclusion, StudyResult
+    from memtune.tracking import Recorder
+    from memtune.training import Progress, Report
 
 log = logging.getLogger(__name__)
 
+MEGABYTE = 1_000_000
 REPORT_FILE, FIGURE_FOLDER = "report.html", "figures"
 """Among the artifacts of a study's run."""
 RECORDED_FIGURES = (
@@ -40,7 +51,7 @@ RECORDED_FIGURES = (
 
 
 def run_search(
-    study: StudySource,
+    study: "StudySource",
     overrides: Mapping[str, Any] | None = None,
     *,
     resume: bool = False,
@@ -49,8 +60,8 @@ def run_search(
     settings: Settings | None = None,
     progress: bool = True,
     console: Console | None = None,
-    executor: Executor | None = None,
-) -> SearchResult:
+    executor: "Executor | None" = None,
+) -> "SearchResult":
     """Run a study, or resume it, and register its best model.
 
     `study` is a TOML file or the name of a packaged study, a mapping with the content of a file, or a Study.
@@ -66,18 +77,25 @@ def run_search(
     Raises a MemtuneError before anything starts when the study cannot run; StudyError when it has begun and
     `resume` is not set, or when another driver runs it.
     """
+    with pause_gc():
+        # Imported here, as below: torch and Ray load for seconds, which an import of a text does not need.
+        from memtune.ray_backend.ray_executor import RayExecutor
+        from memtune.reports.live.live_display import LiveDisplay
+        from memtune.results.study.study_detail import SearchResult
+        from memtune.studies.definition.study_loader import open_study
+        from memtune.studies.study_check import check_study
+        from memtune.studies.study_run import StudyHooks, run_study
+
     settings = Settings.resolve(settings)
-    if console is not None:
-        check_type("console", console, Console, "a rich.console.Console; progress=False prints nothing")
+    output = _choose_console(console, progress=progress)
     path, opened = open_study(study, overrides)
     resolved = check_study(path, opened, settings, address)
     resolved = resolved.find_begun() if resume else resolved
-    output = console or TextConsole(quiet=not progress)
 
     conclude = partial(_conclude, output.print)
     hooks = StudyHooks((partial(LiveDisplay, output),), conclude, output.print, draw_trial_figures)
 
-    def run(resume: bool) -> StudyResult:
+    def run(resume: bool) -> "StudyResult":
         runs_trials = executor or RayExecutor(address, output.print)
         return run_study(path, resolved, runs_trials, hooks, resume=resume, reuse=reuse)
 
@@ -87,9 +105,203 @@ def run_search(
     return SearchResult(**vars(_resume_after_losses(run, resume, notify)))
 
 
+def train(
+    trial: "TrialSource",
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    device: str = "cpu",
+    settings: Settings | None = None,
+    progress: bool = True,
+    console: Console | None = None,
+    on_progress: "Callable[[Progress], None] | None" = None,
+    on_report: "Callable[[Report], None] | None" = None,
+) -> "TrainResult":
+    """Train a configuration, from its last checkpoint when there is one.
+
+    `trial` is a TOML file, the name of a packaged trial, or a mapping with the content of a file; `overrides`
+    replace its fields by dotted name. Each report is a line of the terminal, of the output of a notebook's
+    cell, or of `console`; without `progress` nothing is printed.
+
+    `on_progress` is called a few times a second, `on_report` at each milestone. The model is registered when
+    it is the best of its label or of its family. Raises a MemtuneError before training when something that
+    the file names is missing.
+    """
+    with pause_gc():
+        from memtune.experiments.single_trial import open_trial, train_trial
+
+    output = _choose_console(console, progress=progress)
+    known = Settings.resolve(settings)
+    name, file = open_trial(trial, overrides)
+    unit = file.trial.task.prediction_unit
+    with LineDisplay(output) as display:
+
+        def show(now: "Progress") -> None:
+            display.replace(format_progress(now, unit))
+            if on_progress:
+                on_progress(now)
+
+        def tell(report: "Report") -> None:
+            display.add_line(format_report(report, unit))
+            if on_report:
+                on_report(report)
+
+        return train_trial(
+            file,
+            name,
+            device=device,
+            settings=known,
+            on_progress=show,
+            on_report=tell,
+            draw_figures=draw_trial_figures,
+        )
+
+
+def judge(
+    baseline: "TrialSource",
+    candidate: "TrialSource",
+    *,
+    indifference: float = 0.005,
+    max_seeds: int = 30,
+    device: str = "cpu",
+    trust_code: bool = False,
+    settings: Settings | None = None,
+    progress: bool = True,
+    console: Console | None = None,
+) -> "Judgement":
+    """Whether a candidate is better than a baseline: both train under equal seeds until that is decided.
+
+    Each is a TOML file of a trial, the name of a packaged trial, a mapping with the content of a file, or the
+    name of a trial or of a registered model, whose source `trust_code` consents to execute. Versions of a
+    family's file are two trials that list one version each. Trainings continue from their checkpoints. Raises
+    StudyError where the two do not compare.
+    """
+    with pause_gc():
+        from memtune.experiments.judgement import judge_configurations, open_judged
+        from memtune.experiments.single_trial import train_trial
+        from memtune.studies.definition.study_terms import Repeats
+
+    output = _choose_console(console, progress=progress)
+    known = Settings.resolve(settings)
+    asked = {"until": "decided", "indifference": indifference, "max_seeds": max_seeds}
+    terms: Repeats = parse(Repeats, asked, "judge")
+    opened = [open_judged(source, known, trust_code=trust_code) for source in (baseline, candidate)]
+    with LineDisplay(output) as display:
+
+        def train_seed(file: "TrialFile", name: str) -> "TrainResult":
+            title, unit = f"{name} seed {file.trial.seed}", file.trial.task.prediction_unit
+            trained = train_trial(
+                file,
+                name,
+                device=device,
+                settings=known,
+                on_progress=lambda now: display.replace(f"{title}: {format_progress(now, unit)}"),
+                draw_figures=draw_trial_figures,
+                registers=False,
+            )
+            display.add_line(f"{title}: {format_report(trained.best or trained.curve[-1], unit)}")
+            return trained
+
+        return judge_configurations(opened[0], opened[1], terms, known, train_seed)
+
+
+def probe(
+    model: "ModelSource",
+    probes: str = "recall",
+    terms: Mapping[str, Any] | None = None,
+    *,
+    device: str = "cpu",
+    settings: Settings | None = None,
+    progress: bool = True,
+    console: Console | None = None,
+) -> "Fingerprint":
+    """Train a model on the probes of a set, or on one, and return its fingerprint.
+
+    `model` is a family, a published mixer such as "gla", a TOML file with the table [model], or that table.
+    `terms` has `parameters`, `epochs`, `batch_size`, `rates`, `seeds` and the `settings` of the rows. Each
+    training is a line of the terminal, of the output of a notebook's cell, or of `console`; without
+    `progress` nothing is printed. A trained model is not trained again.
+    """
+    with pause_gc():
+        from memtune.experiments.probe_run import take_fingerprint
+        from memtune.results.fingerprints import ProbeTerms
+
+    known = parse(ProbeTerms, dict(terms or {}), "the terms of the probes")
+    with LineDisplay(_choose_console(console, progress=progress)) as display:
+        return take_fingerprint(
+            model,
+            probes,
+            known,
+            device=device,
+            settings=settings,
+            notify=display.add_line,
+            on_progress=lambda title, now: display.replace(f"{title}: {format_progress(now, 'examples')}"),
+        )
+
+
+def import_corpus(
+    name: str,
+    sources: "Mapping[str, Source] | Division",
+    store: "str | Path | CorpusStore | None" = None,
+    options: "ImportOptions | None" = None,
+    *,
+    licence: str | None = None,
+    ideal: Mapping[str, float] | None = None,
+    vectors: "VectorFile | None" = None,
+    replace: bool = False,
+    cache: Path | None = None,
+    progress: bool = True,
+    console: Console | None = None,
+) -> "ImportResult":
+    """Import the splits "train", "valid" and "test" as corpus `name`.
+
+    `store` is by default that of the environment's settings. What is read is shown on the terminal, in the
+    output of a notebook's cell, or on `console`; without `progress` nothing is printed.
+
+    Only the training split determines the vocabulary unless `options.vocabulary` is "all". A corpus with
+    annotations may have some of the splits only. A Division divides one file into the splits. If the name
+    exists, equal content changes nothing, and different content raises CorpusError unless `replace` is true.
+    `licence` (a note) and `ideal` (the exact ideal perplexity per split) are stored in the manifest.
+    `vectors` are stored for the words of the vocabulary. Raises CorpusError for texts that cannot be read and
+    StorageError for a store that cannot be written; the store then keeps its previous content.
+    """
+    from memtune.corpora import import_corpus as import_silently
+
+    output = _choose_console(console, progress=progress)
+    with LineDisplay(output) as display:
+
+        def show(done: int, total: int | None, split: str) -> None:
+            of = f" of {total / MEGABYTE:,.1f}" if total else ""
+            display.replace(f"{name}: {split}, {done / MEGABYTE:,.1f}{of} MB read")
+
+        imported = import_silently(
+            name,
+            sources,
+            store,
+            options,
+            licence=licence,
+            ideal=ideal,
+            vectors=vectors,
+            replace=replace,
+            cache=cache,
+            progress=show,
+        )
+        splits = imported.manifest.splits.items()
+        sizes = ", ".join(f"{split} {summary.tokens:,}" for split, summary in splits)
+        stored = "already in the store" if imported.unchanged else "imported"
+        display.add_line(f"{imported.manifest.name}: {stored}, tokens: {sizes}")
+    return imported
+
+
+def _choose_console(console: Console | None, *, progress: bool) -> Console:
+    check_type("progress", progress, bool, "True or False; a callback is an argument of memtune.corpora")
+    if console is not None:
+        check_type("console", console, Console, "a rich.console.Console; progress=False prints nothing")
+    return console or TextConsole(quiet=not progress)
+
+
 def _resume_after_losses(
-    run: Callable[[bool], StudyResult], resume: bool, notify: Callable[[str], object]
-) -> StudyResult:
+    run: "Callable[[bool], StudyResult]", resume: bool, notify: Callable[[str], object]
+) -> "StudyResult":
     """Run a study; resume it whenever its private Ray instance has died, unless no trial progressed since."""
     before, result = None, run(resume)
     while loss := result.executor_loss:
@@ -103,8 +315,14 @@ def _resume_after_losses(
     return result
 
 
-def _conclude(notify: Callable[[str], object], study: ResolvedStudy, recorder: Recorder) -> Conclusion | None:
+def _conclude(
+    notify: Callable[[str], object], study: "ResolvedStudy", recorder: "Recorder"
+) -> "Conclusion | None":
     """Conclude the study, and store its report with its run."""
+    from memtune.results.study.study_view import StudyView
+    from memtune.results.study_conclusion import conclude_study
+    from memtune.search import StudyReader
+
     view = StudyView(StudyReader(study.settings.study_database).read(study.id), study.settings, study.corpus)
     conclusion = conclude_study(study, view, recorder, notify)
     if conclusion is not None:
@@ -112,9 +330,9 @@ def _conclude(notify: Callable[[str], object], study: ResolvedStudy, recorder: R
     return conclusion
 
 
-def _record_report(study: ResolvedStudy, view: StudyView, recorder: Recorder) -> None:
+def _record_report(study: "ResolvedStudy", view: "StudyView", recorder: "Recorder") -> None:
     """Record the report's page and its main figures as SVG, by the names of their files."""
-    # Imported here: Altair loads for half a second, and only a study that ends needs it.
+    # Altair loads for half a second, and only a study that ends needs it.
     from memtune.reports.report_page.page import describe_page, render_page
     from memtune.reports.report_page.result_figures import draw_chart
     from memtune.results.study.study_report import make_report

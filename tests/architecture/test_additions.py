@@ -192,9 +192,9 @@ def open_toy_tracker(file: Path, phase: TrialPhase) -> Iterator[Watcher]:
 ''',
     "platform/memtune/api.py": {
         "(LiveDisplay, output),)": '(LiveDisplay, output), partial(open_toy_tracker, settings.home / "toy"))',
-        "from memtune.reports.live.live_display": (
-            "from memtune.reports.live.toy_tracker import open_toy_tracker\n"
-            "from memtune.reports.live.live_display"
+        "        from memtune.reports.live.live_display": (
+            "        from memtune.reports.live.toy_tracker import open_toy_tracker\n"
+            "        from memtune.reports.live.live_display"
         ),
     },
     "tests/unit/studies/test_toy_tracker.py": """import pytest

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from pyarrow import fs
 
+from memtune.api import train
 from memtune.corpora import Example, VectorFile, import_corpus, list_corpora, open_corpus, verify_corpus
 from memtune.errors import StorageError
-from memtune.reports.live.watched_calls import train
 from memtune.settings import Settings
 from memtune.storage import folder
 from memtune.storage.folder import Folder

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from memtune.results.comparison import compare, find_champions
-from memtune.results.model_evaluation import evaluate_model
+from memtune.results.model_evaluation import evaluate
 from memtune.settings import Settings
 from memtune.studies.checkpoint_store import Checkpoints
 from memtune.trial_state import TrialState
@@ -165,7 +165,7 @@ def test_a_search_ends_with_every_trial_recorded_and_a_champion_that_reproduces_
     (repeat,) = [row for row in rows if row.name.startswith(f"{original} seed ")]
     cost = math.log(require(repeat.figure))
     assert champion.cost == pytest.approx(cost, rel=1e-12), "not without the seed that selected it"
-    evaluated = evaluate_model("models:/tiny@champion", settings=settings)
+    evaluated = evaluate("models:/tiny@champion", settings=settings)
     assert champion.trial_cost is not None
     assert math.log(evaluated.metrics.perplexity) == pytest.approx(champion.trial_cost, rel=1e-6)
 

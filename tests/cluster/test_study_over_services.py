@@ -18,7 +18,7 @@ from memtune.corpora import import_corpus
 from memtune.corpora.grammar.embedded_corpus import generate_sentences
 from memtune.errors import TrackingError
 from memtune.results.comparison import compare, find_champions
-from memtune.results.model_evaluation import evaluate_model
+from memtune.results.model_evaluation import evaluate
 from memtune.search import Outcome
 from memtune.search.database.study_database import ANSWER_TIMEOUT_SECONDS
 from memtune.settings import Settings
@@ -170,7 +170,7 @@ def test_the_champion_of_the_study_reproduces_its_figure(interrupted_study: Inte
     rows = compare("grammar", settings=interrupted_study.settings).rows
     (champion,) = find_champions("grammar", interrupted_study.settings)
     assert champion.figure == pytest.approx(rows[0].figure, rel=1e-12)
-    evaluated = evaluate_model("models:/grammar@champion", settings=interrupted_study.settings)
+    evaluated = evaluate("models:/grammar@champion", settings=interrupted_study.settings)
     assert evaluated.metrics.perplexity == pytest.approx(champion.figure, rel=1e-6)
 
 

@@ -120,8 +120,8 @@ def _simulate(workers: SimulatedWorkers, *, is_thorough: bool) -> Iterator[None]
         return conclude(study, view, *others)
 
     with ExitStack() as stack:
-        stack.enter_context(patch.object(api, "RayExecutor", lambda address, notify: workers))
-        stack.enter_context(patch.object(api, "conclude_study", store_and_conclude))
+        stack.enter_context(patch("memtune.ray_backend.ray_executor.RayExecutor", lambda *arguments: workers))
+        stack.enter_context(patch.object(study_conclusion, "conclude_study", store_and_conclude))
         stack.enter_context(patch("memtune.studies.budgets.budget_monitor.time", workers.clock))
         if not is_thorough:
             kept = Registration(champion=None, reason="nothing is registered")

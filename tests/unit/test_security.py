@@ -13,7 +13,7 @@ import pytest
 
 from memtune.corpora import Corpus, import_corpus, open_corpus
 from memtune.errors import CheckpointError, ConfigurationError, CorpusError, MemtuneError, TrackingError
-from memtune.results.model_evaluation import evaluate_model
+from memtune.results.model_evaluation import evaluate
 from memtune.settings import Settings
 from memtune.studies.checkpoint_store import Checkpoints
 from memtune.studies.definition.resolved_study import ResolvedStudy
@@ -163,7 +163,7 @@ def test_a_study_name_cannot_be_a_path(name: str, study_file: Path) -> None:
 @pytest.mark.parametrize("uri", ["models:/../../etc@champion", "file:///etc"])
 def test_a_model_uri_cannot_name_a_file(uri: str, settings: Settings) -> None:
     with pytest.raises(TrackingError, match="no registered model"):
-        evaluate_model(uri, settings=settings)
+        evaluate(uri, settings=settings)
 
 
 ATTEMPTS = [

@@ -113,7 +113,8 @@ def evaluate(
     if sentences is not None:
         _score_sentences(sentences, model, device, trust_code, json)
         return
-    from memtune.results.model_evaluation import compute_merged_perplexity, evaluate_model
+    from memtune.results.model_evaluation import compute_merged_perplexity
+    from memtune.results.model_evaluation import evaluate as evaluate_model
     from memtune.settings import Settings
 
     if rare_words is not None:

@@ -95,8 +95,7 @@ def search(
 
     Example: memtune search jobs/studies/demo.toml --trials 8
     """
-    # Imported here: the API imports PyTorch, Ray and MLflow, which takes seconds. Help and errors in the
-    # study file do not wait for them.
+    # Imported here: help and refused options do not wait for the modules below.
     from memtune.library import FileKind, find_file
     from memtune.studies.definition.toml_files import check_document
 
@@ -114,8 +113,7 @@ def search(
     if dry_run:
         _dry_run(file, overrides, json)
         return
-    with pause_gc():
-        from memtune.api import run_search
+    from memtune.api import run_search
 
     result = run_search(file, overrides, resume=resume, reuse=not no_cache, address=address, console=out)
     _print_result(study, result)

@@ -149,9 +149,9 @@ def cost(study: StudyName, json: AsJson = False) -> None:
     Example: memtune study cost ptb_all_families
     """
     from memtune.reports.study_tables import make_cost_table
-    from memtune.results.study.study_catalogue import compute_cost
+    from memtune.results.study.study_catalogue import study_cost
 
-    found = compute_cost(study)
+    found = study_cost(study)
     if json:
         out.print_json(data=found)
         return

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from memtune.experiments.published_tables import PublishedRow, PublishedTable, ScaleName
     from memtune.experiments.single_trial import TrainResult
     from memtune.experiments.table_run import ReproducedRow, RowHooks
-    from memtune.reports.live.watched_calls import LineDisplay
+    from memtune.reports.live.line_display import LineDisplay
     from memtune.training import Progress, Report, TrialConfig
 
 EXIT_CODES = {"better": 0, "undecided": 4}
@@ -86,8 +86,8 @@ def train(
 
     file = find_file(FileKind.TRIAL, trial)
     check_document(file, () if corpus else ("corpus",))
-    with pause_gc():
-        from memtune.reports.live.watched_calls import train as train_trial
+    from memtune.api import train as train_trial
+
     _set_threads(threads)
     fixed: dict[str, object] = {} if corpus is None else {"corpus": corpus}
     trained = []
@@ -142,8 +142,7 @@ def judge(
 
     Example: memtune judge jobs/trials/grammar_lstm.toml my_network.toml
     """
-    with pause_gc():
-        from memtune.reports.live.watched_calls import judge as judge_watched
+    from memtune.api import judge as judge_watched
 
     _set_threads(threads)
     judged = judge_watched(
@@ -201,9 +200,9 @@ def probe(
     Example: memtune probe lstm --set parity --parameters 10000 --epochs 4 --batch-size 32 --rates 0.003,0.01
     """
     with pause_gc():
+        from memtune.api import probe as take_fingerprint
         from memtune.reports.experiment_views import draw_fingerprint, make_fingerprint_table
         from memtune.reports.figure_files import check_suffix, save_figure
-        from memtune.reports.live.watched_calls import probe as take_fingerprint
     if figure is not None:
         check_suffix(figure)
     _set_threads(threads)
@@ -313,7 +312,7 @@ def _train_tables(
     """
     from memtune.experiments.published_tables import load_paper, select_rows, select_tables
     from memtune.experiments.table_run import CoreHours, reproduce_table
-    from memtune.reports.live.watched_calls import LineDisplay
+    from memtune.reports.live.line_display import LineDisplay
     from memtune.settings import Settings
 
     tables = select_tables(load_paper(paper), table)
@@ -348,7 +347,7 @@ def _show_rows(display: "LineDisplay") -> "RowHooks":
     """The hooks that show the progress and the reports of each row."""
     from memtune.experiments.table_run import RowHooks
     from memtune.reports.learning_curves import draw_trial_figures
-    from memtune.reports.live.watched_calls import format_progress, format_report
+    from memtune.reports.live.line_display import format_progress, format_report
 
     def show(row: "PublishedRow", trial: "TrialConfig", now: "Progress") -> None:
         display.replace(f"{row.name}: {format_progress(now, trial.task.prediction_unit)}")

@@ -14,7 +14,7 @@ from memtune.errors import StudyError
 from memtune.library import FileKind, find_file
 from memtune.model_checks.check_run import check_new_families
 from memtune.plugins import list_sources, store_sources
-from memtune.results.model_evaluation import evaluate_model
+from memtune.results.model_evaluation import evaluate
 from memtune.results.registration import register_trial_model, wait_for_records
 from memtune.settings import SINGLE_TRIALS_FOLDER, Settings
 from memtune.studies.checkpoint_store import Checkpoints
@@ -194,7 +194,7 @@ def read_test_figure(
         return recorded.run_id, recorded.figures[objective]
     if not trained.has_test_split:
         return recorded.run_id, None
-    metrics = evaluate_model(recorded.run_id, "test", device=device, settings=settings).metrics
+    metrics = evaluate(recorded.run_id, "test", device=device, settings=settings).metrics
     return recorded.run_id, objective.compute_figure(metrics.cost(objective))
 
 

@@ -25,7 +25,7 @@ from memtune.seed_statistics import Estimate
 from memtune.settings import Settings
 from memtune.tasks import CacheGrid, ContinuousCache, Metrics, tune_cache
 from memtune.tracking import record_evaluation
-from memtune.training import evaluate
+from memtune.training import evaluate as evaluate_split
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class EvaluationResult:
         }
 
 
-def evaluate_model(
+def evaluate(
     name: str,
     split: str = "valid",
     *,
@@ -121,7 +121,7 @@ def evaluate_model(
         text, units = read_other_text(text, corpus, split, settings.corpus_store)
     else:
         units = count_text_units(text, split) if split in text.splits else TextUnits(0, 0, 0, 0)
-    metrics = evaluate(opened.model, text, config.protocol, split, device, cache, config.task)
+    metrics = evaluate_split(opened.model, text, config.protocol, split, device, cache, config.task)
     if words is not None:
         write_word_log_probabilities(opened.model, text, config.protocol, split, Path(words), device)
     ideal = text.manifest.ideal.get(split) if text.manifest.ideal and corpus is None else None

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from memtune.api import train
 from memtune.cli.command_line import app, run_command
-from memtune.reports.live.watched_calls import train
 from memtune.results.inspection.attention_weights import average_positions
 from memtune.results.inspection.sentence_readings import TextChoice
 from memtune.results.loaded_models import open_model

@@ -179,7 +179,7 @@ def test_a_trained_row_is_not_trained_again_and_its_test_split_is_read_once(
     def refuse(*arguments: object, **options: object) -> None:
         raise AssertionError("the test split is read again")
 
-    monkeypatch.setattr(single_trial, "evaluate_model", refuse)
+    monkeypatch.setattr(single_trial, "evaluate", refuse)
     steps: list[str] = []
     hooks = RowHooks(on_report=lambda row, trial, report: steps.append(row.name))
     again = reproduce_table(TABLE, "cpu", settings, hooks=hooks)

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from memtune.api import train
 from memtune.errors import ConfigurationError, StudyError
 from memtune.experiments.single_trial import load_trial
-from memtune.reports.live.watched_calls import train
 from memtune.results.comparison import compare, find_champions
-from memtune.results.model_evaluation import evaluate_model
+from memtune.results.model_evaluation import evaluate
 from memtune.settings import Settings
 from memtune.tasks import CacheGrid, ContinuousCache
 from memtune.training import Report
@@ -62,8 +62,8 @@ def test_an_interrupted_training_resumes_and_has_the_results_of_an_undisturbed_o
 
 def test_test_figures_are_recorded_with_the_version(file: Path, settings: Settings) -> None:
     train(file, settings=settings)
-    first = evaluate_model("models:/tiny@champion", "test", settings=settings)
-    again = evaluate_model("models:/tiny@champion", "test", settings=settings)
+    first = evaluate("models:/tiny@champion", "test", settings=settings)
+    again = evaluate("models:/tiny@champion", "test", settings=settings)
     assert first.metrics == again.metrics
     from memtune.tracking.mlflow_connection import connect
 
@@ -78,8 +78,8 @@ def test_test_figures_are_recorded_with_the_version(file: Path, settings: Settin
 def test_figures_under_a_cache_are_recorded_apart(file: Path, settings: Settings) -> None:
     train(file, settings=settings)
     uri, cache = "models:/tiny@champion", ContinuousCache(size=20, flatness=0.5, weight=0.25)
-    plain = evaluate_model(uri, "test", settings=settings)
-    with_cache = evaluate_model(uri, "test", cache=cache, settings=settings)
+    plain = evaluate(uri, "test", settings=settings)
+    with_cache = evaluate(uri, "test", cache=cache, settings=settings)
     assert with_cache.cache == cache
     assert with_cache.metrics.perplexity != plain.metrics.perplexity
     from memtune.tracking.mlflow_connection import connect
@@ -96,14 +96,13 @@ def test_a_cache_is_tuned_on_validation_whatever_the_split(file: Path, settings:
     train(file, settings=settings)
     grid = CacheGrid(size=20, flatnesses=(0.0, 1.0), weights=(0.0, 0.3))
     found, valid = (
-        evaluate_model("models:/tiny@champion", split, cache=grid, settings=settings)
-        for split in ("test", "valid")
+        evaluate("models:/tiny@champion", split, cache=grid, settings=settings) for split in ("test", "valid")
     )
     assert found.cache == valid.cache
     for flatness in grid.flatnesses:
         for weight in grid.weights:
             other = ContinuousCache(size=20, flatness=flatness, weight=weight)
-            tried = evaluate_model("models:/tiny@champion", cache=other, settings=settings)
+            tried = evaluate("models:/tiny@champion", cache=other, settings=settings)
             assert tried.metrics.loss >= valid.metrics.loss - 1e-12
 
 
@@ -116,7 +115,7 @@ def test_an_n_gram_model_is_trained_recorded_registered_and_evaluated_like_a_net
     assert trained.registration is not None
     assert trained.registration.champion is not None
     assert trained.best is not None
-    found = evaluate_model("models:/tiny@champion", settings=settings)
+    found = evaluate("models:/tiny@champion", settings=settings)
     assert found.metrics.perplexity == pytest.approx(trained.best.valid_perplexity, rel=1e-9)
     first, second = compare("tiny", settings=settings).rows
     assert (first.family, second.family) == ("kneser_ney", "lstm")

@@ -219,11 +219,11 @@ def test_a_bad_line_that_ends_a_format_names_the_file(home: Path, installed: Pat
 
 EVALUATE = """
 from memtune.errors import MemtuneError
-from memtune.results.model_evaluation import evaluate_model
+from memtune.results.model_evaluation import evaluate
 answers = []
 for trust in (False, True):
     try:
-        found = evaluate_model("models:/columns@champion", settings=settings, trust_code=trust)
+        found = evaluate("models:/columns@champion", settings=settings, trust_code=trust)
         answers.append(found.metrics.perplexity)
     except MemtuneError as error:
         answers.append(str(error))

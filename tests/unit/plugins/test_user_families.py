@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 from mlflow.tracking._tracking_service import utils as tracking_service_utils
 
-from memtune.api import run_search
+from memtune.api import judge, run_search, train
 from memtune.errors import MissingSourceError, PluginError, StudyError
 from memtune.models import MODELS
 from memtune.ray_backend.jobs.job_package import STUDY_FOLDER, collect_study_files, write_package
-from memtune.reports.live.watched_calls import judge, train
 from memtune.results.loaded_models import load
-from memtune.results.model_evaluation import evaluate_model
+from memtune.results.model_evaluation import evaluate
 from memtune.results.study.study_detail import show_study
 from memtune.settings import Settings
 from memtune.studies.definition.study_loader import load_study
@@ -119,7 +118,7 @@ def test_a_users_family_competes_with_the_built_in_ones_and_its_source_is_record
         assert "source/my_memory.py" in [f.path for f in client.list_artifacts(run.info.run_id, "source")]
 
 
-@pytest.mark.parametrize("open_any", [evaluate_model, load], ids=lambda function: function.__name__)
+@pytest.mark.parametrize("open_any", [evaluate, load], ids=lambda function: function.__name__)
 def test_a_registered_model_needs_consent_before_its_source_is_executed(
     open_any: Callable[..., object], searched: str, settings: Settings, executed: Path
 ) -> None:
@@ -140,13 +139,13 @@ def test_a_trial_needs_consent_and_its_table_does_not(
     assert detail.front is not None
     assert detail.front.unmeasured == ()
     with pytest.raises(PluginError, match=r"my_memory\.py"):
-        evaluate_model(f"{searched}#{number}", settings=settings)
+        evaluate(f"{searched}#{number}", settings=settings)
     assert not executed.exists()
-    assert evaluate_model(f"{searched}#{number}", settings=settings, trust_code=True)
+    assert evaluate(f"{searched}#{number}", settings=settings, trust_code=True)
 
 
 def test_the_models_of_built_in_families_need_no_consent(searched: str, settings: Settings) -> None:
-    assert evaluate_model("models:/tiny@best-lstm", settings=settings)
+    assert evaluate("models:/tiny@best-lstm", settings=settings)
 
 
 def test_an_altered_source_is_refused_with_consent(searched: str, settings: Settings, executed: Path) -> None:
@@ -156,7 +155,7 @@ def test_an_altered_source_is_refused_with_consent(searched: str, settings: Sett
     stored.write_text(json.dumps(document))
     number = next(t.number for t in show_study(searched, settings).trials if t.family == "my_memory")
     with pytest.raises(PluginError, match="it was altered"):
-        evaluate_model(f"{searched}#{number}", settings=settings, trust_code=True)
+        evaluate(f"{searched}#{number}", settings=settings, trust_code=True)
     assert not executed.exists()
 
 
@@ -222,8 +221,8 @@ def test_one_trial_of_a_users_family_is_trained_and_registered(
         trained = train(trial, settings=settings)
     assert trained.registration is not None
     with pytest.raises(PluginError, match="--trust-code"):
-        evaluate_model("models:/tiny@champion", settings=settings)
-    assert evaluate_model("models:/tiny@champion", settings=settings, trust_code=True)
+        evaluate("models:/tiny@champion", settings=settings)
+    assert evaluate("models:/tiny@champion", settings=settings, trust_code=True)
 
 
 @pytest.mark.parametrize(

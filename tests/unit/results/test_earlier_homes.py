@@ -19,7 +19,7 @@ from memtune.experiments.ask_tell import open_ask_tell
 from memtune.experiments.judgement import open_judged
 from memtune.reports.report_page.page import render_page
 from memtune.results.comparison import compare, find_champions
-from memtune.results.model_evaluation import evaluate_model
+from memtune.results.model_evaluation import evaluate
 from memtune.results.study.study_catalogue import list_studies
 from memtune.results.study.study_detail import show_study
 from memtune.results.study.study_report import make_report
@@ -110,11 +110,11 @@ def test_an_earlier_home_reads_as_it_was(
     (champion,) = find_champions(settings=settings)
     assert champion.uri == "models:/grammar/1"
     assert compare("grammar", settings=settings).test_accesses == 1
-    evaluated = evaluate_model(f"{tiny.id}#1", settings=settings)
+    evaluated = evaluate(f"{tiny.id}#1", settings=settings)
     assert evaluated.metrics.perplexity == pytest.approx(218.998, rel=1e-5)  # as the version printed it
     _, stopped = open_judged(f"{tiny.id}#2", settings, trust_code=False)  # whose weights are removed
     assert stopped.trial.model.family in ("lstm", "rnn")
-    registered = evaluate_model("models:/grammar@champion", settings=settings)
+    registered = evaluate("models:/grammar@champion", settings=settings)
     assert registered.metrics.perplexity == pytest.approx(209.885, rel=1e-5)
     assert not caplog.records
 

@@ -8,6 +8,7 @@ import pytest
 from matplotlib.patches import Rectangle
 from rich.console import Console
 
+from memtune.api import probe
 from memtune.errors import ConfigurationError, MemtuneError
 from memtune.experiments import probe_run
 from memtune.experiments.probe_run import open_probed_model
@@ -21,7 +22,6 @@ from memtune.reports.experiment_views import (
     list_fingerprint_rows,
     make_fingerprint_table,
 )
-from memtune.reports.live.watched_calls import probe
 from memtune.results.fingerprints import (
     Fingerprint,
     ProbeResult,

@@ -12,7 +12,7 @@ import torch
 from memtune.api import run_search
 from memtune.errors import ConfigurationError, StorageError
 from memtune.results.loaded_models import GenerationOptions, LoadedModel, generate, load
-from memtune.results.model_evaluation import evaluate_model
+from memtune.results.model_evaluation import evaluate
 from memtune.results.registration import export_model
 from memtune.results.study.study_detail import show_study
 from memtune.settings import Settings
@@ -64,7 +64,7 @@ def test_a_version_whose_card_has_no_configuration_is_named(home: Settings) -> N
     tag, number = "content", str(version.version.version)
     client.set_model_version_tag("tiny", number, tag, digest)
     try:
-        for open_version in (load, evaluate_model):
+        for open_version in (load, evaluate):
             with pytest.raises(
                 ConfigurationError, match="models:/tiny/1: the configuration on its card: mod"
             ):

@@ -10,7 +10,7 @@ from mlflow.tracking._tracking_service import utils as tracking_service_utils
 from memtune.api import run_search
 from memtune.results.comparison import compare
 from memtune.results.loaded_models import load
-from memtune.results.model_evaluation import evaluate_model
+from memtune.results.model_evaluation import evaluate
 from memtune.settings import Settings
 from memtune.studies.executor import InProcessExecutor
 from memtune.tracking import link_corpora
@@ -48,8 +48,8 @@ def moved(original: Settings) -> Iterator[Settings]:
 def test_a_moved_home_evaluates_compares_links_and_resumes(moved: Settings, original: Settings) -> None:
     assert compare("tiny", settings=moved).rows[0].place == 1
     assert [pages.corpus for pages in link_corpora(moved.tracking_uri)] == ["tiny"]
-    assert evaluate_model("models:/tiny@champion", settings=moved).metrics.tokens
-    assert evaluate_model("layers#0", settings=moved).metrics.tokens
+    assert evaluate("models:/tiny@champion", settings=moved).metrics.tokens
+    assert evaluate("layers#0", settings=moved).metrics.tokens
     assert load("models:/tiny@champion", settings=moved).vocabulary
     resumed = run_search(
         original.home.parent / "layers.toml",

@@ -12,7 +12,7 @@ from memtune.corpora import ImportOptions, TextFile, import_corpus, open_corpus
 from memtune.errors import CorpusError
 from memtune.reports.report_page.page import render_page
 from memtune.results.comparison import compare, compare_tokenisations
-from memtune.results.study.study_catalogue import compute_cost
+from memtune.results.study.study_catalogue import study_cost
 from memtune.results.study.study_detail import show_study
 from memtune.results.study.study_report import report_corpus, report_study
 from memtune.settings import Settings
@@ -95,7 +95,7 @@ def test_a_study_of_another_text_has_no_sizes_of_it_and_says_so(home: Settings) 
     assert LOST in require(detail.verdict).caveats
     assert LOST in " ".join(read_output("study", "show", "old").split())
     with pytest.raises(CorpusError, match=r'the text of corpus "tiny" that study old-\w+ read is not in the'):
-        compute_cost("old", home)
+        study_cost("old", home)
     assert "its text is not in the store any more" in Page(render_page(report_study("old", home))).list("td")
     present = show_study("new", home)
     assert all(trial.sizes for trial in present.trials)

@@ -11,7 +11,7 @@ from memtune.api import run_search
 from memtune.errors import CheckpointError, StudyError, TrackingError
 from memtune.objective import Objective
 from memtune.results.comparison import compare, find_champions
-from memtune.results.model_evaluation import evaluate_model
+from memtune.results.model_evaluation import evaluate
 from memtune.results.study.study_catalogue import list_studies
 from memtune.results.study.study_detail import show_study
 from memtune.results.study.study_view import open_view
@@ -99,7 +99,7 @@ def test_the_mean_over_seeds_is_the_same_number_everywhere(
     best = find_runs(client, role="trial", rank="1")
     assert len(best) == 4
     assert {tags["memtune.figure"] for tags in best.values()} == {figure}
-    weights = evaluate_model("models:/tiny@champion", settings=home)
+    weights = evaluate("models:/tiny@champion", settings=home)
     assert champion.trial_cost == pytest.approx(weights.metrics.loss, rel=1e-6)
     assert weights.metrics.loss == pytest.approx(min(winner.costs), rel=1e-6)
 
@@ -132,23 +132,23 @@ def test_every_trial_can_be_evaluated_and_each_access_to_the_test_split_is_count
     row = next(row for row in compare("tiny", settings=home).rows if row.trial == repeat.identity)
     number = row.name.partition("#")[2]
     for name in (f"{row.study}#{number}", f"layers#{number}", row.run_id):
-        valid = evaluate_model(name, settings=home)
+        valid = evaluate(name, settings=home)
         assert valid.metrics.loss == pytest.approx(min(repeat.curve.values()), rel=1e-6)
     assert compare("tiny", settings=home).test_accesses == 0
-    evaluate_model(row.run_id, "test", settings=home)
-    evaluate_model(f"layers#{number}", "test", settings=home)
-    evaluate_model("models:/tiny@champion", "test", settings=home)
+    evaluate(row.run_id, "test", settings=home)
+    evaluate(f"layers#{number}", "test", settings=home)
+    evaluate("models:/tiny@champion", "test", settings=home)
     found = compare("tiny", settings=home)
     assert found.test_accesses == 3
     (again,) = [other for other in found.rows if other.run_id == row.run_id]
     assert again.test_accesses >= 2
     with pytest.raises(TrackingError, match="no such trial"):
-        evaluate_model("layers#99", settings=home)
+        evaluate("layers#99", settings=home)
 
 
 def test_the_best_of_each_family_is_registered(repeated: StudyResult, home: Settings) -> None:
     for family in ("lstm", "rnn"):
-        found = evaluate_model(f"models:/tiny@best-{family}", settings=home)
+        found = evaluate(f"models:/tiny@best-{family}", settings=home)
         assert found.metrics.tokens
 
 
@@ -158,7 +158,7 @@ def test_a_trial_without_a_checkpoint_is_named(repeated: StudyResult, home: Sett
     elsewhere = checkpoints.rename(checkpoints.with_name("elsewhere"))
     try:
         with pytest.raises(CheckpointError, match="layers#0 cannot be used"):
-            evaluate_model("layers#0", settings=home)
+            evaluate("layers#0", settings=home)
     finally:
         elsewhere.rename(checkpoints)
 

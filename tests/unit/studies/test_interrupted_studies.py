@@ -11,7 +11,7 @@ from mlflow import MlflowClient
 
 from memtune.api import run_search
 from memtune.errors import ExecutorLostError, StudyError
-from memtune.results.study.study_catalogue import compute_cost
+from memtune.results.study.study_catalogue import study_cost
 from memtune.results.study.study_detail import show_study
 from memtune.settings import Settings
 from memtune.studies import study_run
@@ -64,10 +64,10 @@ def test_the_time_of_a_driver_that_starts_no_trial_counts(
     monkeypatch.setattr(budget_monitor, "time", SimpleNamespace(monotonic=lambda: float(next(seconds))))
     terms = {"budget.time": "30s"}
     cut = run_search(study_file, terms, settings=settings, executor=InProcessExecutor())
-    before = compute_cost(cut.resolved.id, settings).seconds
+    before = study_cost(cut.resolved.id, settings).seconds
     again = run_search(study_file, terms, settings=settings, executor=InProcessExecutor(), resume=True)
     assert again.spent_budget is not None
-    spent = compute_cost(cut.resolved.id, settings).seconds
+    spent = study_cost(cut.resolved.id, settings).seconds
     assert spent > before
     client = connect(settings.tracking_uri)
     experiments = [experiment.experiment_id for experiment in client.search_experiments()]

@@ -9,7 +9,7 @@ from mlflow.entities import Run
 from memtune.api import run_search
 from memtune.corpora import import_corpus
 from memtune.errors import CheckpointError, ConfigurationError
-from memtune.results.model_evaluation import evaluate_model
+from memtune.results.model_evaluation import evaluate
 from memtune.results.study.study_catalogue import remove_study
 from memtune.results.study.study_leaderboard import make_leaderboard
 from memtune.results.study.study_view import open_view
@@ -134,8 +134,8 @@ def test_a_reused_trial_names_the_trial_that_can_be_used(study_file: Path, setti
     stopped = next(outcome for outcome in again.outcomes if outcome.state is TrialState.STOPPED)
     origin = f"{first.resolved.id}#{stopped.number}"
     with pytest.raises(CheckpointError, match=f'use "{origin}", which has trained it'):
-        evaluate_model(f"again#{stopped.number}", settings=settings)
-    assert evaluate_model(origin, settings=settings).metrics.loss > 0
+        evaluate(f"again#{stopped.number}", settings=settings)
+    assert evaluate(origin, settings=settings).metrics.loss > 0
 
 
 @pytest.mark.parametrize(("schedule", "is_reused"), [("constant", True), ("plateau", False)])

@@ -118,7 +118,7 @@ def summarise_study(view: StudyView) -> StudySummary:
     )
 
 
-def compute_cost(study: str, settings: Settings | None = None) -> StudyCost:
+def study_cost(study: str, settings: Settings | None = None) -> StudyCost:
     """What a study, by id or name, has spent and what early stopping has saved. Raises StudyError."""
     return open_view(study, settings).compute_cost()
 

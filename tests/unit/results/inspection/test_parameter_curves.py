@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from memtune.api import train
 from memtune.corpora import open_corpus
 from memtune.errors import ConfigurationError, StudyError
-from memtune.reports.live.watched_calls import train
 from memtune.results.inspection.parameter_curves import (
     collect_parameter_curves,
     read_accuracy_reports,

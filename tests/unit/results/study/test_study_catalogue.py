@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from memtune.cli.command_line import app, run_command
 from memtune.errors import MemtuneError, StudyError
 from memtune.experiments.single_trial import load_trial
-from memtune.results.study.study_catalogue import compute_cost, list_studies, remove_study
+from memtune.results.study.study_catalogue import list_studies, remove_study, study_cost
 from memtune.results.study.study_detail import explain_end, format_trial_file, show_study
 from memtune.results.study.study_view import open_view
 from memtune.search import Lease, Outcome, StudyReader
@@ -80,7 +80,7 @@ def test_trials_that_have_not_ended_are_open_whether_they_have_a_worker_or_not()
 def test_the_cost_is_by_state_and_family_with_what_early_stopping_saved(
     study: ResolvedStudy, settings: Settings
 ) -> None:
-    cost = compute_cost(study.id, settings)
+    cost = study_cost(study.id, settings)
     assert [(row.group, row.trials, row.tokens) for row in cost.by_state] == [
         ("complete", 3, 2700),
         ("stopped", 1, 300),
@@ -200,7 +200,7 @@ def test_the_commands_print_what_the_functions_return(study: ResolvedStudy, sett
     why = json.loads(runner.invoke(app, ["study", "show", "layers", "--why", "2", "--json"]).output)
     assert why["end"]["number"] == 2
     cost = json.loads(runner.invoke(app, ["study", "cost", "layers", "--json"]).output)
-    assert cost == compute_cost("layers", settings).model_dump(mode="json")
+    assert cost == study_cost("layers", settings).model_dump(mode="json")
     for command, words in {
         ("list",): "3 complete, 1 stopped",
         ("show", "layers"): "rank 2 of 3",
@@ -219,7 +219,7 @@ def test_stored_terms_that_no_driver_wrote_are_named(
     path = Path(settings.studies_folder) / study.id / "study.json"
     path.write_text(content)
     with pytest.raises(MemtuneError, match=r"study\.json"):
-        compute_cost(study.id, settings)
+        study_cost(study.id, settings)
     remove_study(study.id, settings=settings)
     assert not path.parent.exists()
 
@@ -228,7 +228,7 @@ def test_a_study_without_stored_terms_is_removed_with_its_runs(
     study: ResolvedStudy, settings: Settings
 ) -> None:
     (Path(settings.studies_folder) / study.id / "study.json").unlink()
-    assert compute_cost(study.id, settings).currency is None
+    assert study_cost(study.id, settings).currency is None
     assert remove_study(study.id, with_runs=True, settings=settings) == 0
 
 
@@ -244,7 +244,7 @@ def test_a_study_of_another_version_is_left_out_with_a_warning(
         assert list_studies(settings) == []
         assert f"study {study.id} is not listed" in caplog.text
         with pytest.raises(MemtuneError, match=study.id):
-            compute_cost(study.id, settings)
+            study_cost(study.id, settings)
 
 
 def test_a_warning_shows_control_characters(
