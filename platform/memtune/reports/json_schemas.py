@@ -60,7 +60,7 @@ def _read_docstrings(config: type) -> dict[str, str]:
 
 
 SchemaKind = Literal["study", "trial", "space", "paper"]
-PARAMETER, BRANCH = "#/$defs/Parameter", "#/$defs/Branch"
+PARAMETER, BRANCH, PRIORS = "#/$defs/Parameter", "#/$defs/Branch", "#/$defs/Priors"
 STEP = {"type": "number", "exclusiveMinimum": 0, "description": "distance of the values; not with log"}
 LOG = {"type": "boolean", "default": False, "description": "whether equal ratios are equally likely"}
 
@@ -123,6 +123,12 @@ BRANCH_SCHEMA = {
     "required": ["one_of"],
     "additionalProperties": {"type": "object"},
 }
+PRIORS_SCHEMA = {
+    "description": "Priors of what a space searches, whose ranges stay.",
+    "type": "object",
+    "properties": PRIOR,
+    "additionalProperties": {"$ref": PRIORS},
+}
 
 
 def make_schema(kind: SchemaKind) -> dict[str, Any]:
@@ -161,7 +167,9 @@ def _make_study_schema() -> dict[str, Any]:
         meaning = schema["properties"][name]["description"]
         schema["properties"][name] = {**trial["properties"][name], "description": meaning}
         schema["properties"][name].pop("default", None)  # that of the spaces
-    schema["$defs"] |= trial["$defs"]
+    schema["$defs"] |= trial["$defs"] | {"Priors": PRIORS_SCHEMA}
+    for name in ("Parameter", "Branch"):
+        schema["$defs"][name] = {"anyOf": [trial["$defs"][name], {"$ref": PRIORS}]}
     _allow_several_families(schema["properties"]["model"], schema["$defs"])
     return schema
 

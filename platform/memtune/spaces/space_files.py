@@ -19,6 +19,7 @@ from memtune.spaces.space_points import describe_allowed, find_nearest_value, pi
 from memtune.toml_text import locate_field, parse_toml, read_toml_text
 from memtune.values import Place, flatten, parse
 
+_Searched = tree.Categorical | tree.Integer | tree.Real
 FITS: Mapping[str, tree.SizeKind] = {f"{tree.FIT_PREFIX}{kind}": kind for kind in tree.SIZE_NOUNS}
 PRIOR_KEYS = PRIOR_KEY, CONFIDENCE_KEY = ("prior", "confidence")
 LEAF_OPTIONS: Mapping[str, tuple[str, ...]] = {
@@ -131,9 +132,12 @@ def _pop_question(tables: dict[str, Any], source: str) -> str:
     return question
 
 
-def read_tree(tables: Mapping[str, Any], source: str) -> tree.Group | tree.Branch:
-    """The typed tree of parsed tables; raises SpaceError for an invalid parameter."""
-    root = _TableReader(source).read_node(tables, "")
+def read_tree(tables: Mapping[str, Any], source: str, place: str = "") -> tree.Group | tree.Branch:
+    """The typed tree of parsed tables, at a `place` of their file.
+
+    Raises SpaceError for an invalid parameter.
+    """
+    root = _TableReader(source).read_node(tables, place)
     if not isinstance(root, tree.Group | tree.Branch):
         raise SpaceError(
             f"{source} must be a tree of tables such as [model] and [training], not one parameter"
@@ -182,7 +186,7 @@ class _TableReader:
                 own = tree.join_name(place, name)
                 raise SpaceError(f"{self._locate(own)} a branch holds only its options, each a table")
         groups = {n: self._read_group(option, tree.join_name(place, n)) for n, option in options.items()}
-        choice = _add_prior(tree.Categorical(tuple(groups)), written)
+        choice = _add_prior(tree.Categorical(tuple(groups)), written, self._source, place)
         return tree.Branch(key, groups, prior=choice.prior)
 
     def _read_leaf(self, kind: str, table: Mapping[str, Any], place: str) -> tree.Leaf:
@@ -195,7 +199,7 @@ class _TableReader:
         if kind in FITS:
             return self._read_fitted(kind, table[kind], place)
         leaf = _read_categorical(table["choice"]) if kind == "choice" else _read_range(kind, table)
-        return _add_prior(leaf, table)
+        return _add_prior(leaf, table, self._source, place)
 
     def _read_fitted(self, kind: str, target: Any, place: str) -> tree.FittedSize:
         if not _is_integer(target) or target < 1:
@@ -204,9 +208,7 @@ class _TableReader:
         return tree.FittedSize(FITS[kind], target, locate_field(self._source, place))
 
 
-def _add_prior(
-    leaf: tree.Categorical | tree.Integer | tree.Real, table: Mapping[str, Any]
-) -> tree.Categorical | tree.Integer | tree.Real:
+def _add_prior(leaf: _Searched, table: Mapping[str, Any], source: str, place: str) -> _Searched:
     if PRIOR_KEY not in table:
         if CONFIDENCE_KEY in table:
             raise _refuse(f"{CONFIDENCE_KEY} says how firm a {PRIOR_KEY} is; add {PRIOR_KEY}", table)
@@ -219,7 +221,8 @@ def _add_prior(
     if nearest != value:
         allowed = describe_allowed(leaf, nearest)
         raise _refuse(f"{PRIOR_KEY} is not a value of the parameter ({allowed})", value)
-    return replace(leaf, prior=tree.Prior(nearest, confidence))
+    stated = locate_field(source, tree.join_name(place, PRIOR_KEY))
+    return replace(leaf, prior=tree.Prior(nearest, confidence, stated))
 
 
 def _read_categorical(choices: Any) -> tree.Categorical:
@@ -344,13 +347,16 @@ def _find_problems(
     return first
 
 
-def override_space(space: Space, overrides: Mapping[str, Any], source: str | None = None) -> Space:
+def override_space(
+    space: Space, overrides: Mapping[str, Any], source: str | None = None, place: str = ""
+) -> Space:
     """The space with entries replaced by `overrides`, nested tables in the format of a space file.
 
     Overrides of a branch that name an option (`optimiser = { kind = "adam" }`) choose the option and override
     its parameters. Overrides with an unknown option replace the branch; overrides without an option apply to
-    every option. Overrides of a combined space apply to every family. Errors about the overrides name
-    `source` (default: the space's file).
+    every option. An override that states a prior alone (`{ prior = 3e-3 }`) leaves the parameter's range, and
+    may be in the table of one option. Overrides of a combined space apply to every family. Errors about the
+    overrides name `source` (default: the space's file) and the `place` of the tables in it.
 
     >>> from memtune.spaces import read_space
     >>> space = read_space("[model]\\nlayers = { int = [1, 3] }\\nwidth = { int = [8, 16] }", "example")
@@ -359,27 +365,80 @@ def override_space(space: Space, overrides: Mapping[str, Any], source: str | Non
     """
     if not overrides:
         return space
-    over = read_tree(overrides, source or space.source)
-    root = _merge_nodes(space.root, over, source or space.source, "")
+    over = read_tree(overrides, source or space.source, place)
+    try:
+        root = _merge_nodes(space.root, over, source or space.source, place)
+    except SpaceError as error:
+        raise SpaceError(f"{error}; the space is {space.source}") from None
     assert isinstance(root, tree.Group | tree.Branch)
     return replace(space, root=root)
 
 
 def _merge_nodes(node: "tree.Node | None", over: tree.Node, source: str, place: str) -> tree.Node:
-    if isinstance(node, tree.Group) and isinstance(over, tree.Group):
+    if not isinstance(over, tree.Group):
+        return over
+    if isinstance(node, tree.Group):
         return _merge_group(node, over, source, place)
-    if not (isinstance(node, tree.Branch) and isinstance(over, tree.Group)):
+    if _states_prior(over):
+        return _override_prior(node, over, source, place)
+    if not isinstance(node, tree.Branch):
         return over
     chosen = over.members.get(node.key) if node.is_key_written else None
     if chosen is None:
-        _refuse_option(node, over, source, place)
-        options = node.options.items()
-        return replace(
-            node, options={name: _merge_group(group, over, source, place) for name, group in options}
-        )
+        return _merge_options(node, over, source, place)
     if isinstance(chosen, tree.Constant) and chosen.value in node.options:
         return _merge_group(node.options[chosen.value], over, source, place)
     return over
+
+
+def _states_prior(over: tree.Node) -> bool:
+    """Whether a table states a prior, or its confidence, and nothing else."""
+    return isinstance(over, tree.Group) and bool(over.members) and over.members.keys() <= {*PRIOR_KEYS}
+
+
+def _states_priors(over: tree.Node) -> bool:
+    """Whether the tables in a table state priors and nothing else."""
+    if _states_prior(over):
+        return True
+    tables = [*over.members.values()] if isinstance(over, tree.Group) else []
+    return bool(tables) and all(map(_states_priors, tables))
+
+
+def _override_prior(node: "tree.Node | None", over: tree.Group, source: str, place: str) -> tree.Node:
+    """The parameter, or the branch, with another prior; what `over` leaves out stays."""
+    where = f"{locate_field(source, place)}: [{place}]"
+    searched = tree.Categorical(tuple(node.options), node.prior) if isinstance(node, tree.Branch) else node
+    if not isinstance(searched, _Searched):
+        raise SpaceError(
+            f"{where} has a prior, but neither the study nor the space searches it; give it a range, such as "
+            "{ float = [0.0, 0.5], prior = 0.1 }, or state the prior for one family under [families.NAME]"
+        )
+    known = searched.prior
+    table = {} if known is None else {PRIOR_KEY: known.value, CONFIDENCE_KEY: known.confidence}
+    try:
+        prior = _add_prior(searched, {**table, **over.describe()}, source, place).prior
+    except ValueError as error:
+        raise SpaceError(f"{where} {error}, where the space has {searched.describe()}") from None
+    assert isinstance(node, tree.Branch | _Searched)
+    return replace(node, prior=prior)
+
+
+def _merge_options(branch: tree.Branch, over: tree.Group, source: str, place: str) -> tree.Node:
+    """Override every option of a branch, and the priors of one option or of the choice itself."""
+    own = {
+        name: member
+        for name, member in over.members.items()
+        if name in PRIOR_KEYS or (name in branch.options and _states_priors(member))
+    }
+    shared = tree.Group({name: member for name, member in over.members.items() if name not in own})
+    _refuse_option(branch, shared, source, place)
+    options = {name: _merge_group(group, shared, source, place) for name, group in branch.options.items()}
+    for name, table in own.items():
+        if isinstance(table, tree.Group):
+            options[name] = _merge_group(options[name], table, source, tree.join_name(place, name))
+    merged = replace(branch, options=options)
+    choice = tree.Group({name: member for name, member in own.items() if name in PRIOR_KEYS})
+    return _override_prior(merged, choice, source, place) if choice.members else merged
 
 
 def _refuse_option(branch: tree.Branch, over: tree.Group, source: str, place: str) -> None:

@@ -41,6 +41,8 @@ class Prior:
 
     value: Scalar
     confidence: Confidence = "medium"
+    place: str = field(default="", compare=False)
+    """The file and the line that state it."""
 
 
 class _Unchosen:

@@ -92,6 +92,15 @@ def test_what_a_study_may_hold_is_valid(text: str) -> None:
     assert list_errors("study", text) == []
 
 
+def test_a_study_may_state_priors_without_ranges() -> None:
+    study = 'question = "?"\ncorpus = "ptb"\nspaces = ["lstm", "scrn"]\n'
+    stated = (
+        "model.dropout.prior = 0.1\n[training.optimiser]\nprior = 'adam'\nadam.learning_rate.prior = 3e-3\n"
+    )
+    assert list_errors("study", study + stated) == []
+    assert list_errors("study", study + stated.replace("dropout.prior", "dropout.prio")) != []
+
+
 def test_a_field_that_no_family_has_is_an_error_next_to_fields_of_several() -> None:
     study = 'question = "?"\ncorpus = "ptb"\nspaces = ["lstm", "scrn"]\n[model]\nlayers = 1\nalpha = 0.9\n'
     assert list_errors("study", study) == []

@@ -83,6 +83,59 @@ def test_the_table_of_an_option_without_a_choice_is_refused_with_both_ways_to_wr
     assert list_names(others)[2:] == ["training.optimiser.learning_rate"]
 
 
+def find_priors(space) -> dict[str, tuple[object, str]]:
+    leaves = {each.name: getattr(each.leaf, "prior", None) for each in space.parameters()}
+    return {name: (prior.value, prior.confidence) for name, prior in leaves.items() if prior}
+
+
+def test_a_prior_may_be_stated_without_the_range(space, tmp_path):
+    """What a table leaves out stays: the range, the choices, the prior and its confidence."""
+    study = tmp_path / "study.toml"
+    study.write_text("[training.optimiser]\nprior = 'adam'\nadam.learning_rate.prior = 0.003\n")
+    stated = override_space(
+        space,
+        {
+            "model": {"layers": {"prior": 2, "confidence": "high"}},
+            "training": {"optimiser": {"prior": "adam", "adam": {"learning_rate": {"prior": 0.003}}}},
+        },
+        str(study),
+    )
+    assert stated.describe() == space.describe()
+    rate = "training.optimiser.adam.learning_rate"
+    assert find_priors(stated) == {
+        "model.layers": (2, "high"),
+        "training.optimiser.kind": ("adam", "medium"),
+        rate: (0.003, "medium"),
+    }
+    places = {each.name: each.leaf.prior.place for each in stated.parameters() if each.name == rate}
+    assert places == {rate: f"{study}, line 3"}
+    firmer = override_space(stated, {"model": {"layers": {"confidence": "low"}}})
+    assert find_priors(firmer)["model.layers"] == (2, "low")
+    chosen = {"kind": "adam", "learning_rate": {"prior": 0.01}}
+    adam = override_space(space, {"training": {"optimiser": chosen}})
+    assert find_priors(adam) == {"training.optimiser.learning_rate": (0.01, "medium")}
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        (
+            {"training": {"optimiser": {"learning_rate": {"prior": 0.003}}}},
+            r"learning_rate\] prior is not a value .* allowed value is 0\.1\), got 0\.003, where the space "
+            r"has \{'float': \[0\.1, 2\.0\].*; the space is s\.toml$",
+        ),
+        (
+            {"model": {"dropout": {"prior": 0.1}}},
+            r"^study\.toml: \[model\.dropout\] has a prior, but",
+        ),
+        ({"model": {"layers": {"confidence": "low"}}}, "says how firm a prior is; add prior"),
+    ],
+)
+def test_a_prior_of_what_the_space_does_not_hold_is_refused(space, table, message):
+    with pytest.raises(SpaceError, match=message):
+        override_space(space, table, "study.toml")
+
+
 def test_entries_of_a_combined_space_hold_for_every_family(space):
     other = read_space(TEXT.replace('"lstm"', '"memory"'), "other.toml")
     fixed = override_space(combine_spaces([space, other]), {"model": {"width": 16}})

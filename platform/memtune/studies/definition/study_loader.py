@@ -251,7 +251,8 @@ def _apply_terms(space: Space, study: Study, families: Collection[str | None], f
     """
     space = override_space(space, study.select_entries(space.family, families), file)
     if own := study.families.get(space.family or ""):
-        space = override_space(space, own.model_dump(exclude_defaults=True), file)
+        place = f"families.{space.family}"
+        space = override_space(space, own.model_dump(exclude_defaults=True), file, place)
     source = MODELS.get_source(space.family) if space.family and space.family in MODELS else None
     return space if source is None else override_space(space, {"model": {"source": source.digest}})
 

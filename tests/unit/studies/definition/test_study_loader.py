@@ -9,6 +9,7 @@ import memtune
 from memtune.errors import ConfigurationError, MemtuneError, SpaceError, StudyError
 from memtune.settings import Settings
 from memtune.spaces import RandomChooser, Real
+from memtune.spaces.space_tree import Prior
 from memtune.studies.definition.study_loader import check_spaces, load_study
 from memtune.studies.definition.toml_files import check_document
 from tests.unit.studies.study_files import resolve
@@ -30,6 +31,27 @@ def test_a_family_has_the_ranges_that_the_documentation_gives_it(study_file: Pat
         for space in check_spaces(study_file, load_study(study_file), 100)
     }
     assert ranges == {"lstm": [(1e-3, 1e-2)], "recurrent_memory": [(1e-4, 1e-3)]}
+
+
+def test_a_study_states_priors_as_the_documentation_does_and_keeps_the_ranges(study_file: Path) -> None:
+    text = (Path(memtune.__file__).parents[2] / "docs" / "samplers.md").read_text()
+    (example,) = re.findall(r"```toml\n(\[model\]\ndropout = { prior.*?)```", text, re.DOTALL)
+    study_file.write_text(
+        f'question = "q"\ncorpus = "tiny"\nspaces = ["lstm", "recurrent_memory"]\n{example}'
+        "[families.recurrent_memory.model]\ndropout = { confidence = 'high' }\n[training]\ntokens = 900\n"
+    )
+    priors = {
+        f"{space.family}.{parameter.name}": (parameter.leaf.prior, parameter.leaf.prior.place)
+        for space in check_spaces(study_file, load_study(study_file), 100)
+        for parameter in space.parameters()
+        if isinstance(parameter.leaf, Real) and parameter.leaf.prior
+    }
+    adam = (Prior(3e-3, "high"), f"{study_file}, line 9")
+    assert priors["lstm.training.optimiser.adam.learning_rate"] == adam
+    assert priors["recurrent_memory.training.optimiser.adam.learning_rate"] == adam
+    assert priors["lstm.model.dropout"] == (Prior(0.1), f"{study_file}, line 5")
+    assert priors["recurrent_memory.model.dropout"] == (Prior(0.1, "high"), f"{study_file}, line 11")
+    assert priors["lstm.training.optimiser.sgd.learning_rate"][1].endswith("lstm.toml, line 18")
 
 
 def open_example(page: str, study_file: Path) -> tuple[int | None, int | None]:
