@@ -1,6 +1,7 @@
 """`memtune search` and `memtune demo`: run a study with this process as the driver."""
 
 import os
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -223,11 +224,11 @@ def _dry_run(study: Path, overrides: dict[str, Any], json: bool) -> None:
 
 
 def _print_prior(resolved: "ResolvedStudy") -> None:
-    """Print what is believed before the first trial, or why it has no effect."""
-    from memtune.reports.trial_tables import make_prior_table
+    """Print what is believed before the first trial and from where, or why it has no effect."""
+    from memtune.reports.trial_tables import make_points_table, make_prior_table
     from memtune.search import MAX_PRIOR_POINTS
 
-    sampler, points = resolved.study.sampler, resolved.list_prior_points()[:MAX_PRIOR_POINTS]
+    sampler, points = resolved.study.sampler, resolved.list_sourced_points()[:MAX_PRIOR_POINTS]
     if not sampler.follows_prior(len(resolved.study.objectives)):
         if sampler.prior:
             out.print_line(
@@ -240,9 +241,14 @@ def _print_prior(resolved: "ResolvedStudy") -> None:
             "none": 'sampler.prior = "none"',
         }
         out.print_line(f"prior: none, because {missing[sampler.prior]}")
+    elif sampler.prior:
+        counts = Counter(source for _, source in points)
+        sources = ", ".join(f"{count} of {source}" for source, count in counts.items())
+        out.print_line(f"prior: {format_count(len(points), 'point')}: {sources}")
+        out.print(make_points_table([point for point, _ in points]))
     elif points:
-        source = sampler.prior or "the spaces"
-        out.print(make_prior_table(points, f"{format_count(len(points), 'point')} from {source}"))
+        believed = points[0][0]
+        out.print(make_prior_table(p for p in resolved.space.parameters() if p.name in believed))
 
 
 def _print_budget(study: "Study", objective: "Objective") -> None:

@@ -2,9 +2,10 @@
 
 import csv
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from io import StringIO
 from itertools import zip_longest
+from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
@@ -25,7 +26,7 @@ from memtune.results.study.study_leaderboard import (
     list_searched_fields,
 )
 from memtune.results.study.study_view import StudyView
-from memtune.spaces import Scalar, SizeKind
+from memtune.spaces import Parameter, Scalar, SizeKind
 from memtune.studies.definition.toml_files import override_fields
 from memtune.tracking import NO_STUDY, LeaderboardRow
 from memtune.training import TrialConfig
@@ -275,9 +276,18 @@ def make_sample_table(
     return table
 
 
-def make_prior_table(points: Sequence[Mapping[str, Scalar]], source: str) -> Table:
+def make_prior_table(parameters: Iterable[Parameter]) -> Table:
+    """The priors of parameters, and the file and the line that state them."""
+    table = make_table("prior", ("parameter", "value", "confidence", "stated in"))
+    for parameter in parameters:
+        if prior := getattr(parameter.leaf, "prior", None):
+            table.add_row(parameter.name, str(prior.value), prior.confidence, Path(prior.place).name)
+    return table
+
+
+def make_points_table(points: Sequence[Mapping[str, Scalar]]) -> Table:
     """What the points of a prior say of each parameter: its most frequent choice, or its middle half."""
-    table = make_table(f"prior: {source}", ("parameter", "value"))
+    table = make_table("", ("parameter", "value"))
     for name in dict.fromkeys(name for point in points for name in point):
         values = [point[name] for point in points if name in point]
         numbers = sorted(v for v in values if isinstance(v, int | float) and not isinstance(v, bool))

@@ -8,6 +8,7 @@ import math
 from collections.abc import Collection, Iterable, Sequence
 
 from memtune.errors import ConfigurationError, StudyError
+from memtune.number_format import format_count
 from memtune.search.outcomes import Outcome
 from memtune.search.study_reader import StudyReader
 from memtune.spaces import FAMILY_FIELD, Scalar, Space, adapt_point
@@ -53,13 +54,14 @@ def select_best_points(outcomes: Iterable[Outcome], space: Space) -> list[dict[s
     return [point for index, point in enumerate(points) if point not in points[:index]]
 
 
-def list_prior_points(storage_url: str, space: Space, study: str) -> list[dict[str, Scalar]]:
+def list_prior_points(storage_url: str, space: Space, study: str) -> list[tuple[dict[str, Scalar], str]]:
     """The parameters, by name, of the best tenth of all studies in the storage but `study`, by their rank.
 
-    A family of the space of which no trial is known has the fields of training that the others share. A study
-    that this version of memtune cannot read is left out with a warning.
+    Each point has its study and the number of complete trials among which it was ranked. A family of the
+    space of which no trial is known has the fields of training that the others share. A study that this
+    version of memtune cannot read is left out with a warning.
     """
-    reader, ranked = StudyReader(storage_url), list[tuple[float, Outcome]]()
+    reader, ranked = StudyReader(storage_url), list[tuple[float, Outcome, str]]()
     for other in reader.list_ids():
         if other == study:
             continue
@@ -70,10 +72,12 @@ def list_prior_points(storage_url: str, space: Space, study: str) -> list[dict[s
         except (ConfigurationError, StudyError) as error:
             log.warning("study %s is left out of the prior: %s", other, error)
             continue
-        ranked += [(place / len(complete), o) for place, o in enumerate(sorted(complete, key=_rank))]
+        source = f"{other} ({format_count(len(complete), 'complete trial')})"
+        ranked += [(place / len(complete), o, source) for place, o in enumerate(sorted(complete, key=_rank))]
     ranked.sort(key=lambda each: each[0])
-    good = [outcome for share, outcome in ranked if share < PRIOR_SHARE]
-    return select_prior_points(good, space, {outcome.family for _, outcome in ranked})
+    known = {outcome.family for _, outcome, _ in ranked}
+    good = [(outcome, source) for share, outcome, source in ranked if share < PRIOR_SHARE]
+    return [(p, source) for outcome, source in good for p in select_prior_points([outcome], space, known)]
 
 
 def select_prior_points(

@@ -27,8 +27,8 @@ The name of a parameter is its path, options of branches included (for example
 `training.optimiser.adam.learning_rate`), so two options never share a parameter. `combine_spaces` joins the
 spaces of several families: the family is chosen first, then the parameters of its file, training included,
 with names that start with the family.
-`override_space` replaces entries of a space by constants, other ranges or other priors. A file may also hold `points`, the
-settings of papers, as values by dotted field (`space_points`).
+`override_space` replaces entries of a space by constants, other ranges or other priors. A file may also hold
+`points`, the settings of papers, as values by dotted field (`space_points`).
 """
 
 from memtune.spaces.choosers import Chooser, PinnedChooser, RandomChooser, Scalar
@@ -50,6 +50,7 @@ from memtune.spaces.space_tree import (
     FittedSize,
     Group,
     Integer,
+    Parameter,
     Real,
     SizeKind,
 )

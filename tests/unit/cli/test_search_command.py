@@ -17,6 +17,7 @@ from memtune.studies.budgets import budget_monitor
 from memtune.studies.executor import InProcessExecutor
 from tests.presence import require
 from tests.unit.cli.invocation import read_error, read_output
+from tests.unit.studies.study_files import resolve
 from tests.unit.studies.test_interrupted_studies import lengthen_trials
 
 pytestmark = pytest.mark.usefixtures("without_report")
@@ -143,6 +144,30 @@ def test_a_dry_run_names_the_alternatives_and_the_families_without_the_compared_
         "layers 2": ["lstm", "rnn"],
         "kneser_ney": ["kneser_ney"],
     }
+
+
+def test_a_dry_run_shows_what_is_believed_and_from_where(settings: Settings, study_file: Path) -> None:
+    text, space = study_file.read_text(), study_file.with_name("space.toml")
+    layers = "layers = { int = [1, 2], prior = 2, confidence = 'low' }"
+    space.write_text(space.read_text().replace("layers = { int = [1, 2] }", layers))
+    line = space.read_text().splitlines().index(layers) + 1
+    study_file.write_text(text.replace("[training]", "[training]\noptimiser.learning_rate.prior = 0.5", 1))
+    shown = " ".join(read_output("search", str(study_file), "--dry-run").split())
+    assert f"model.layers 2 low space.toml, line {line}" in shown
+    stated = study_file.read_text().splitlines().index("optimiser.learning_rate.prior = 0.5") + 1
+    assert f"training.optimiser.learning_rate 0.5 medium layers.toml, line {stated}" in shown
+    earlier = resolve(study_file, settings)
+    proposals = earlier.open_proposals()
+    first = require(proposals.ask())
+    proposals.report(first.number, 300, 1.0)
+    proposals.complete(first.number, 1.0)
+    study_file.write_text(f"{text}[sampler]\nprior = 'studies'\n")
+    shown = " ".join(read_output("search", str(study_file), "--dry-run").split())
+    assert f"prior: 1 point: 1 of {earlier.id} (1 complete trial)" in shown
+    space.write_text(space.read_text() + "\n[[points]]\nmodel.layers = 2\n")
+    study_file.write_text(f"{text}[sampler]\nprior = 'papers'\n")
+    shown = " ".join(read_output("search", str(study_file), "--dry-run").split())
+    assert "prior: 1 point: 1 of the papers of lstm parameter value model.layers 2" in shown
 
 
 def test_a_dry_run_marks_the_samples_that_the_study_refuses(settings: Settings, study_file: Path) -> None:

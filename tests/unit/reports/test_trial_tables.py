@@ -12,7 +12,7 @@ from memtune.reports.text_console import TextConsole
 from memtune.reports.trial_tables import (
     make_alternatives_table,
     make_leaderboard_table,
-    make_prior_table,
+    make_points_table,
     make_sample_table,
     make_spread_table,
 )
@@ -328,9 +328,8 @@ def test_a_mean_over_seeds_has_its_interval_in_the_unit_of_the_figure() -> None:
     assert "0: 7.389, 1: 8.166, 2: 9.025" in render(make_spread_table(make_view(seeds)))
 
 
-def test_a_prior_shows_the_middle_half_of_numbers_and_the_most_frequent_choice() -> None:
+def test_points_of_a_prior_show_the_middle_half_of_numbers_and_the_most_frequent_choice() -> None:
     points = [{"width": width, "tie": width < 40} for width in (10, 20, 30, 40, 50)]
-    lines = render(make_prior_table(points, "5 points from papers")).splitlines()
-    assert "5 points from papers" in lines[0]
+    lines = render(make_points_table(points)).splitlines()
     assert any("width" in line and "30 (20 to 40)" in line for line in lines)
     assert any("tie" in line and "True (3 of 5)" in line for line in lines)

@@ -71,13 +71,14 @@ def test_good_trials_are_points_and_lend_their_training_to_families_that_were_no
 
 
 def test_a_prior_is_the_best_tenth_of_each_earlier_study(study_file: Path, settings: Settings) -> None:
-    other = resolve(study_file, settings).open_proposals()
+    first = resolve(study_file, settings)
+    other = first.open_proposals()
     asked = [require(other.ask()) for _ in range(3)]
     for proposal, cost in zip(asked, (3.0, 1.0, 2.0), strict=True):
         other.report(proposal.number, 300, cost)
         other.complete(proposal.number, cost)
     later = resolve(study_file, settings, seed=7, sampler={"prior": "studies"})
-    assert later.list_prior_points() == [asked[1].parameters]
+    assert later.list_sourced_points() == [(asked[1].parameters, f"{first.id} (3 complete trials)")]
     assert resolve(study_file, settings, seed=7).list_prior_points() == []
 
 

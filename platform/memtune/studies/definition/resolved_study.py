@@ -188,26 +188,31 @@ class ResolvedStudy:
         return points + other
 
     def list_prior_points(self) -> list[dict[str, Scalar]]:
-        """Parameters by name that are believed to be good, the best first.
+        """Parameters by name that are believed to be good, the best first."""
+        return [point for point, _ in self.list_sourced_points()]
+
+    def list_sourced_points(self) -> list[tuple[dict[str, Scalar], str]]:
+        """The points of the prior, the best first, each with where it comes from.
 
         Settings of papers are those of the families in turn.
         """
         match self.study.sampler.prior:
             case "papers":
-                by_family = defaultdict[Scalar, list[dict[str, Scalar]]](list)
+                by_family = defaultdict[str, list[tuple[dict[str, Scalar], str]]](list)
                 for point in self.space.paper_points:
-                    by_family[point.get(FAMILY_FIELD, "")].append(adapt_point(self.space, point))
-                points = [point for turn in zip_longest(*by_family.values()) for point in turn if point]
+                    source = f"the papers of {point.get(FAMILY_FIELD, self.space.family)}"
+                    by_family[source].append((adapt_point(self.space, point), source))
+                points = [each for turn in zip_longest(*by_family.values()) for each in turn if each]
             case "studies":
                 return list_prior_points(self.settings.study_database, self.space, self.id)
             case "none":
                 return []
             case None:
-                points = draw_prior_points(self.space, MAX_PRIOR_POINTS)
+                points = [(point, "the spaces") for point in draw_prior_points(self.space, MAX_PRIOR_POINTS)]
         # What a study compares is its question, of which no prior says the answer.
         asked = {p.name for p in self.space.parameters() if p.field == self.study.compare}
-        said = [{n: v for n, v in point.items() if n not in asked} for point in points]
-        return [point for point in said if point]
+        said = [({n: v for n, v in point.items() if n not in asked}, source) for point, source in points]
+        return [(point, source) for point, source in said if point]
 
     def store_terms(self) -> None:
         """Write terms and sources of the study next to its checkpoints, for commands without a study file."""
