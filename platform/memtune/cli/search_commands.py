@@ -156,7 +156,7 @@ def _print_result(study: Path, result: "SearchResult") -> None:
     if result.is_recorded:
         uri = resolved.settings.tracking_uri
         served = find_running_pages(uri)
-        print_pages(link_corpus(uri, resolved.corpus.name, resolved.label, pages_url=served), uri)
+        print_pages(link_corpus(uri, resolved.corpus.name, result.view.label, pages_url=served), uri)
     _print_spent_budget(study, result)
     if not result.is_recorded:
         warn(f"the tracking store lacks some records; send them with: memtune search {study} --resume")

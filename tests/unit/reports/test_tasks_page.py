@@ -9,6 +9,7 @@ from memtune.settings import Settings
 from memtune.spaces import RandomChooser, combine_spaces
 from memtune.studies.definition.resolved_study import ResolvedStudy
 from memtune.studies.definition.study_loader import check_spaces, load_study
+from memtune.studies.definition.study_terms import SharedTerms
 from memtune.tasks import TASKS
 
 PAGE = (Path(__file__).parents[3] / "docs" / "tasks.md").read_text(encoding="utf-8")
@@ -46,7 +47,7 @@ def test_with_the_documented_setting_every_network_can_be_the_body_of_a_classifi
     def find_refusals() -> set[str]:
         study, corpus = load_study(study_file), open_corpus("tiny", settings.corpus_store)
         space = combine_spaces(check_spaces(study_file, study, len(corpus.vocabulary)))
-        resolved = ResolvedStudy(study, space, corpus, settings)
+        resolved = ResolvedStudy(study, space, corpus, settings, SharedTerms())
         samples = (resolved.sample(RandomChooser(seed)).model_dump(mode="json") for seed in range(120))
         return {reason for reason in map(resolved.limits.get_refusal_reason, samples) if reason}
 

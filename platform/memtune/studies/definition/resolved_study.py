@@ -46,10 +46,15 @@ from memtune.spaces import (
 from memtune.storage.folder import Folder
 from memtune.studies.definition.mixer_points import pin_named_point
 from memtune.studies.definition.study import Study
-from memtune.studies.definition.study_terms import TERMS_FILE, describe_changed_terms, name_alternative
+from memtune.studies.definition.study_terms import (
+    TERMS_FILE,
+    SharedTerms,
+    describe_changed_terms,
+    name_alternative,
+)
 from memtune.studies.definition.trial_limits import TrialLimits, make_trial_config
 from memtune.tasks import AnyTask
-from memtune.training import TrainingConfig, TrialConfig, compute_sizes
+from memtune.training import TrialConfig, compute_sizes
 from memtune.trial_state import TrialState
 from memtune.values import digest, parse
 
@@ -67,6 +72,7 @@ class ResolvedStudy:
     space: Space
     corpus: Corpus
     settings: Settings
+    shared: SharedTerms
     sources: tuple[PluginSource, ...] = ()
     """The sources of the families that are not built in."""
 
@@ -83,39 +89,22 @@ class ResolvedStudy:
     @cached_property
     def task(self) -> AnyTask:
         """The study's task on its corpus. Raises CorpusError or ConfigurationError where it lacks data."""
-        return self._sample.task.open(self.corpus, self._sample.protocol)
-
-    @property
-    def label(self) -> str:
-        """Protocol and task: figures compare only under one label."""
-        return self._sample.label
+        return self.shared.task.open(self.corpus, self.shared.protocol)
 
     @property
     def has_test_split(self) -> bool:
         """Whether the corpus has a test split for the study's task and protocol."""
-        return self._sample.task.is_evaluable(self.corpus, self._sample.protocol, "test")
-
-    @cached_property
-    def _sample(self) -> TrialConfig:
-        """A trial of the space: all have the same task and protocol."""
-        return self._draw_one({})
-
-    @cached_property
-    def training(self) -> TrainingConfig:
-        """The training of one trial; models that count read the text once."""
-        samples = self.draw(range(BUDGET_SAMPLES))
-        trained = (sample.training for sample in samples if sample.training is not None)
-        return next(trained, TrainingConfig(epochs=1))
+        return self.shared.task.is_evaluable(self.corpus, self.shared.protocol, "test")
 
     @property
     def trial_tokens(self) -> int:
         """The training budget of one trial in predicted tokens."""
-        return self.training.count_tokens(lambda: self.task.epoch_tokens)
+        return self.shared.training.count_tokens(lambda: self.task.epoch_tokens)
 
     @cached_property
     def early_stopping(self) -> EarlyStopping:
         """The settings of early stopping, with defaults that depend on the trials."""
-        first_report = self.training.report_every or self.task.epoch_tokens
+        first_report = self.shared.training.report_every or self.task.epoch_tokens
         config = self.study.early_stopping
         if config is None:
             can_compare = len(self.study.objectives) == 1 and first_report < self.trial_tokens

@@ -3,13 +3,14 @@
 import json
 import os
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from memtune.arguments import check_type
 from memtune.corpora.probes import open_or_draw_corpus
-from memtune.errors import CorpusError, StudyError, did_you_mean
+from memtune.errors import ConfigurationError, CorpusError, StudyError, did_you_mean
 from memtune.library import FileKind, find_file
 from memtune.model_checks.check_run import check_new_families
 from memtune.models import MODELS
@@ -21,6 +22,8 @@ from memtune.spaces import (
     FAMILY_FIELD,
     MAX_ALTERNATIVES,
     FittedSize,
+    PinnedChooser,
+    RandomChooser,
     Space,
     check_space,
     combine_spaces,
@@ -29,6 +32,7 @@ from memtune.spaces import (
 )
 from memtune.studies.definition.resolved_study import BUDGET_SAMPLES, ResolvedStudy
 from memtune.studies.definition.study import Study, copy_as_toml
+from memtune.studies.definition.study_terms import LENGTH_FIELDS, SharedTerms
 from memtune.studies.definition.toml_files import (
     find_folder,
     load_listed_models,
@@ -102,7 +106,9 @@ def resolve_study(path: Path | None, study: Study, settings: Settings) -> Resolv
     families = [space.family for space in spaces if space.family]
     own = [MODELS.get_source(family) for family in families if family in MODELS]
     sources = tuple({source.digest: source for source in (*sources, *own) if source is not None}.values())
-    resolved = ResolvedStudy(study, combine_spaces(spaces), corpus, settings, sources)
+    space = combine_spaces(spaces)
+    shared = _read_shared(name_place(path), space)
+    resolved = ResolvedStudy(study, space, corpus, settings, shared, sources)
     check_sampler(study.sampler, resolved.space)
     if study.compare not in (known := (FAMILY_FIELD, *resolved.searched_fields)):
         raise StudyError(
@@ -115,7 +121,6 @@ def resolve_study(path: Path | None, study: Study, settings: Settings) -> Resolv
             f'{name_place(path)}: compare = "{study.compare}" is a range of more than {MAX_ALTERNATIVES} '
             "values; name those to compare with choice, or compare another field"
         )
-    _check_comparable(name_place(path), resolved)
     _check_objectives_vary(name_place(path), resolved, families)
     _check_reports(name_place(path), resolved)
     _check_database(name_place(path), resolved)
@@ -129,28 +134,43 @@ def resolve_study(path: Path | None, study: Study, settings: Settings) -> Resolv
     return resolved
 
 
-def _check_comparable(file: str, resolved: ResolvedStudy) -> None:
-    """Raise StudyError where the figures of two trials would not compare."""
-    fields = resolved.searched_fields
-    for field in ("training.tokens", "training.epochs", "training.report_every"):
-        if field in fields:
+def _read_shared(file: str, space: Space) -> SharedTerms:
+    """What all trials of a space share. Raises StudyError where the figures of two would not compare."""
+    parameters = space.parameters()
+    for field in (f"training.{name}" for name in LENGTH_FIELDS):
+        if any(each.field == field for each in parameters):
             raise StudyError(
                 f"{locate_field(file, field)}: {field} is a parameter, but trials of one study are compared "
                 "after the same tokens; give one number"
             )
-    tables = [field.partition(".")[0] for field in fields if field.startswith(("protocol.", "task."))]
-    if tables:
-        labels = sorted({sample.label for sample in resolved.draw(range(BUDGET_SAMPLES))})
-        if len(labels) > 1:
-            raise StudyError(
-                f"{locate_field(file, tables[0])}: figures compare only under one protocol and task, but "
-                f'the space has "{labels[0]}" and "{labels[1]}"; choose one'
-            )
+    first = {each.name: value for each in parameters for value in each.leaf.test_values()[:1]}
+    points = space.family_choices() or [{}]
+    for each in parameters:
+        if each.field.startswith(("protocol.", "task.")):
+            points += [{**each.conditions, each.name: value} for value in each.leaf.test_values()]
+    # A point pins every parameter, so nothing is drawn.
+    tables = [space.root.sample(PinnedChooser(first | point, RandomChooser(0)), "") for point in points]
+    length = next((table["training"] for table in tables if "training" in table), {"epochs": 1})
+    shared = {"training": {name: length[name] for name in LENGTH_FIELDS if name in length}}
+    found = list[SharedTerms]()
+    for table in tables:
+        own = {name: table[name] for name in ("protocol", "task") if name in table}
+        with suppress(ConfigurationError):  # fields that exclude each other
+            found.append(parse(SharedTerms, shared | own, file))
+    by_label = {(each.protocol.label, each.task.label): each for each in reversed(found)}
+    if len(by_label) > 1:
+        one, other = sorted(by_label)[:2]
+        place = locate_field(file, "protocol" if one[0] != other[0] else "task")
+        raise StudyError(
+            f"{place}: figures compare only under one protocol and task, but the space has "
+            f'"{", ".join(filter(None, one))}" and "{", ".join(filter(None, other))}"; choose one'
+        )
+    return found[0] if found else parse(SharedTerms, shared | own, file)
 
 
 def _check_reports(file: str, resolved: ResolvedStudy) -> None:
     """Raise StudyError where a trial ends before its first report, or early stopping sees only its end."""
-    tokens, every = resolved.trial_tokens, resolved.training.report_every
+    tokens, every = resolved.trial_tokens, resolved.shared.training.report_every
     place = locate_field(file, "training.report_every")
     if every is not None and every > tokens:
         raise StudyError(

@@ -8,13 +8,15 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, ByteSize, ConfigDict, Field, WithJsonSchema, model_validator
 
+from memtune.corpora.batching.protocols import Protocol, SentenceProtocol
 from memtune.objective import Objective
 from memtune.search import FORMAT_KEY, ObjectiveName, check_format
 from memtune.seed_statistics import LOOKS, MAX_SEEDS, MIN_PAIRED_SEEDS
 from memtune.spaces import FAMILY_FIELD
 from memtune.storage.folder import Folder
+from memtune.tasks import AnyTaskConfig, LanguageModellingConfig
 from memtune.toml_text import locate_field
-from memtune.training import TrialConfig, TrialSizes
+from memtune.training import TrainingConfig, TrialConfig, TrialSizes
 from memtune.usage import NodeSeconds, Usage
 from memtune.values import Value, flatten, parse
 
@@ -23,7 +25,8 @@ TERMS_FILE = "study.json"
 
 CONSTANT_TABLES = ("task", "model", "protocol", "training")
 """The tables of a study that replace entries of its spaces."""
-
+LENGTH_FIELDS = ("tokens", "epochs", "report_every")
+"""The fields of a training that all trials of a study share."""
 
 SECONDS_BY_UNIT = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _DURATION = r"^\s*(\d+(?:\.\d+)?)\s*([smhd])\s*$"
@@ -236,6 +239,16 @@ class Repeats(Value):
                     f"remove {name}{'' if self.until else ', or add until'}"
                 )
         return self
+
+
+class SharedTerms(Value):
+    """What all trials of a study share, so that their figures compare."""
+
+    task: AnyTaskConfig = LanguageModellingConfig()
+    protocol: Protocol = SentenceProtocol()
+    """A searched field of it, or of the task, has one of its values: no label depends on it."""
+    training: TrainingConfig = TrainingConfig(epochs=1)
+    """Its LENGTH_FIELDS alone; models that count read the text once."""
 
 
 class StoredTerms(Value):

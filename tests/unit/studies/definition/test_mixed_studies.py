@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from memtune.errors import SpaceError
+from memtune.errors import SpaceError, StudyError
 from memtune.settings import Settings
 from memtune.spaces import RandomChooser
 from tests.unit.studies.study_files import resolve
@@ -14,6 +14,7 @@ NGRAMS = """
 family = "kneser_ney"
 order = { int = [2, 4] }
 """
+EXCLUSIVE_FIELDS = ("random_lengths", "shuffled_windows")
 
 
 @pytest.fixture
@@ -43,6 +44,33 @@ def test_a_field_that_no_family_has_is_an_error(mixed_study: Path, settings: Set
 
 def test_the_budget_of_a_mixed_study_is_that_of_its_networks(mixed_study: Path, settings: Settings) -> None:
     assert resolve(mixed_study, settings).trial_tokens == 900
+
+
+def test_what_the_trials_share_is_what_every_draw_has(mixed_study: Path, settings: Settings) -> None:
+    batches = "\n[protocol]\nkind = 'stream'\nlength = 7\nbatch_size = { choice = [4, 5] }\n"
+    mixed_study.write_text(mixed_study.read_text() + batches)
+    found = resolve(mixed_study, settings)
+    shared, samples = found.shared, [*found.draw(range(20))]
+    labels = {(sample.protocol.label, sample.task.label) for sample in samples}
+    assert labels == {(shared.protocol.label, shared.task.label)} == {("stream", "")}
+    trainings = [shared.training, *(sample.training for sample in samples if sample.training)]
+    assert {(training.tokens, training.report_every) for training in trainings} == {(900, 300)}
+
+
+def test_families_under_two_protocols_are_refused(mixed_study: Path, settings: Settings) -> None:
+    space = mixed_study.parent / "ngrams.toml"
+    space.write_text(f"{NGRAMS}[protocol]\nkind = 'stream'\n")
+    with pytest.raises(StudyError, match='the space has "sentence" and "stream"; choose one'):
+        resolve(mixed_study, settings)
+
+
+def test_fields_of_the_protocol_that_exclude_each_other_may_be_searched(
+    mixed_study: Path, settings: Settings
+) -> None:
+    fields = "\n".join(f"{name} = {{ choice = [true, false] }}" for name in EXCLUSIVE_FIELDS)
+    mixed_study.write_text(f"{mixed_study.read_text()}\n[protocol]\nkind = 'stream'\n{fields}\n")
+    shared = resolve(mixed_study, settings).shared
+    assert sum(getattr(shared.protocol, name) for name in EXCLUSIVE_FIELDS) == 1
 
 
 def test_a_study_of_n_grams_alone_reads_the_text_once(study_file: Path, settings: Settings) -> None:
