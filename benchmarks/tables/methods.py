@@ -13,10 +13,10 @@ from benchmarks.tables.memtune_search import open_director
 from benchmarks.tables.simulation import DirectorSearch, Search
 from benchmarks.tables.space_priors import add_priors, derive_priors
 from benchmarks.tables.syne_tune_search import SyneTuneSearch
-from memtune.search import EarlyStopping, Proposals, SamplerConfig
+from memtune.search import SAMPLERS, EarlyStopping, Proposals, SamplerConfig
 from memtune.search.early_stopping import RULES
 from memtune.search.proposer import Candidates
-from memtune.search.samplers.sampler_factory import MAX_PRIOR_POINTS
+from memtune.search.samplers.prior_trials import MAX_PRIOR_POINTS
 from memtune.search.warm_start import select_prior_points
 from memtune.spaces import Scalar, Space, draw_prior_points
 from memtune.values import digest
@@ -70,7 +70,7 @@ def use_memtune(
         config = RULES[rule].model_validate({"kind": rule, **grace, **stopping})
         config = config.fill_defaults(task.report_tokens[0], task.trial_tokens)
         with tempfile.TemporaryDirectory(prefix="memtune-replay-", dir=_find_memory_folder()) as folder:
-            sampled = SamplerConfig(seed=task.seed, **sampler)
+            sampled = SAMPLERS[sampler.get("kind", "tpe")](seed=task.seed, **sampler)
             proposals = _open_proposals(folder, task, sampled, list_prior(task))
             yield _open_director_search(proposals, config, task)
 

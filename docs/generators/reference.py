@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 from memtune.reports.json_schemas import PARAMETER, PARAMETER_KINDS, make_schema
+from memtune.search import SAMPLERS, SamplerConfig
 
 SPACES_HEADER = """## Search spaces
 
@@ -13,7 +14,7 @@ and `one_of` names the field that holds the name of the chosen one, such as `one
 `[training.optimiser.sgd]` and `[training.optimiser.adam]`. A study may write parameters and branches into its
 own tables `task`, `model`, `protocol` and `training`.
 """
-STUDY_TABLES = ("Budget", "Prices", "Price", "Resources", "Repeats", "ChampionLimits", "SamplerConfig")
+STUDY_TABLES = ("Budget", "Prices", "Price", "Resources", "Repeats", "ChampionLimits")
 TITLES = {
     "Budget": "budget",
     "Prices": "prices",
@@ -21,7 +22,6 @@ TITLES = {
     "Resources": "resources",
     "Repeats": "repeats",
     "ChampionLimits": "champion",
-    "SamplerConfig": "sampler",
     "TrainingConfig": "training",
 }
 """The table of a TOML file of a configuration, by its class."""
@@ -32,6 +32,7 @@ def render_tables() -> str:
     study, trial, space = make_schema("study"), make_schema("trial"), make_schema("space")
     parts = [_render_section("Study", study, study)]
     parts += [_render_section(TITLES[name], study["$defs"][name], study) for name in STUDY_TABLES]
+    parts += [_render_sampler(study)]
     parts += _render_union("early_stopping", study["properties"]["early_stopping"], study)
     parts += [_render_section("Trial", trial, trial)]
     training = trial["$defs"]["TrainingConfig"]
@@ -64,6 +65,13 @@ def _render_union(name: str, field: dict[str, Any], schema: dict[str, Any]) -> l
         _render_section(f'{name}: {tag} = "{member["properties"][tag]["const"]}"', member, schema, tag)
         for member in _list_members(field, schema)
     ]
+
+
+def _render_sampler(study: dict[str, Any]) -> str:
+    """One section, because all samplers have the same fields."""
+    kind = {"enum": [*SAMPLERS.built_in], "default": "tpe", "description": "the sampler"}
+    fields = study["$defs"]["TpeConfig"]["properties"] | {"kind": kind}
+    return _render_section("sampler", {"properties": fields, "description": SamplerConfig.__doc__}, study)
 
 
 def _render_section(title: str, table: dict[str, Any], schema: dict[str, Any], without: str = "") -> str:

@@ -181,7 +181,7 @@ def _format_problem(schema: Any, data: object, problem: Any) -> str:
         deeper = _find_deeper_fields(schema, [str(part) for part in problem["loc"]])
         table, _, field = name.rpartition(".")
         near = f'did you mean "{deeper[0]}"?' if deeper else did_you_mean(field, siblings)
-        if table and not tags and not deeper and field in _generate_json_schema(schema).get("properties", {}):
+        if table and not deeper and field in _generate_json_schema(schema).get("properties", {}):
             near = f'write "{field}" above the first [table], or in a table of its own'
         if table.rpartition(".")[2] == field and isinstance(problem["input"], Mapping):
             near = f'below [{table}], its fields are written without "{field}."'

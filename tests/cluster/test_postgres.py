@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from memtune.errors import StorageError, StudyError
-from memtune.search import Lease, Outcome, Proposals, SamplerConfig, StorageUnavailableError
+from memtune.search import Lease, Outcome, Proposals, StorageUnavailableError
 from memtune.search.database import outage_buffer, study_database
 from memtune.search.proposer import Candidates
+from memtune.search.samplers import TpeConfig
 from memtune.spaces import read_space
 from memtune.trial_state import StopReason, TrialEnd, TrialState
 from memtune.values import digest
@@ -57,7 +58,7 @@ def open_study(postgres: Postgres, user_home: Path) -> Callable[..., Proposals]:
 
     def open_named(name: str, port: int | None = None) -> Proposals:
         url = postgres.url.replace(str(postgres.port), str(port or postgres.port))
-        sampler = SamplerConfig(kind="tpe", startup_trials=4)
+        sampler = TpeConfig(startup_trials=4)
         space = read_space(SPACE, "space.toml")
         candidates = Candidates(space, sampler, lambda c: digest(c)[:16], refuse)
         return Proposals(url, name, candidates)

@@ -38,9 +38,10 @@ from benchmarks.tables.simulation import (
     Simulation,
 )
 from benchmarks.tables.space_priors import add_priors, derive_priors
-from memtune.search import Proposals, SamplerConfig
+from memtune.search import Proposals
 from memtune.search.early_stopping import SuccessiveHalvingConfig
 from memtune.search.proposer import Candidates
+from memtune.search.samplers import RandomConfig
 from memtune.spaces import Space, combine_spaces, load_space, read_space
 from memtune.spaces.space_tree import Prior
 from memtune.studies.definition.study_terms import Resources
@@ -73,7 +74,7 @@ def open_proposals(folder: Path) -> Proposals:
         "scripted",
         Candidates(
             make_space(),
-            SamplerConfig(kind="random", seed=1),
+            RandomConfig(seed=1),
             identify=lambda configuration: digest(configuration)[:16],
             get_refusal_reason=lambda configuration: None,
         ),

@@ -32,7 +32,7 @@ class ConfigRegistry(PluginRegistry[type[ConfigT]], Generic[ConfigT]):
     """Configuration classes by the default of their field `tag`, such as `family`.
 
     `make_placeholder` makes a value of stored data whose source is not loaded; without it such data raise
-    MissingSourceError.
+    MissingSourceError. A table without `tag` has that of `default`.
     """
 
     def __init__(
@@ -43,10 +43,11 @@ class ConfigRegistry(PluginRegistry[type[ConfigT]], Generic[ConfigT]):
         base: type[ConfigT],
         built_in: Iterable[type[ConfigT]],
         make_placeholder: Callable[[Mapping[str, Any]], ConfigT] | None = None,
+        default: str | None = None,
     ) -> None:
         super().__init__(noun, group, {str(config.model_fields[tag].default): config for config in built_in})
         self.tag, self.base = tag, base
-        self._make_placeholder = make_placeholder
+        self._make_placeholder, self._default = make_placeholder, default
         self._class_by_source: dict[tuple[str, str], type[ConfigT]] = {}
         self._validators: dict[type[ConfigT], SchemaValidator] = {}
 
@@ -136,9 +137,9 @@ class ConfigRegistry(PluginRegistry[type[ConfigT]], Generic[ConfigT]):
             return self._accept_instance(data)
         if not isinstance(data, Mapping):
             raise PydanticKnownError("dict_type")
-        if self.tag not in data:
+        name, digest = data.get(self.tag, self._default), data.get(SOURCE_FIELD)
+        if name is None and self.tag not in data:
             raise PydanticKnownError("union_tag_not_found", {"discriminator": f"'{self.tag}'"})
-        name, digest = data[self.tag], data.get(SOURCE_FIELD)
         config = self._find_class(name, digest)
         has_digest = DIGEST_PATTERN.fullmatch(digest) if isinstance(digest, str) else None
         if config is None and isinstance(name, str) and name not in self.built_in and has_digest:

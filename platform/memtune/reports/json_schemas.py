@@ -163,6 +163,8 @@ def _generate(config: Any) -> dict[str, Any]:
 def _make_study_schema() -> dict[str, Any]:
     schema, trial = _generate(Study), _allow_sampling(_generate(TrialConfig))
     schema["required"].remove("name")  # the name of the file
+    sampler = schema["properties"]["sampler"]
+    sampler["anyOf"] = sampler.pop("oneOf")  # a table without `kind` is one of several
     for name in ("task", "model", "protocol", "training"):  # a study replaces them, and a space samples them
         meaning = schema["properties"][name]["description"]
         schema["properties"][name] = {**trial["properties"][name], "description": meaning}

@@ -13,14 +13,9 @@ from memtune.search.outcomes import (
 )
 from memtune.search.proposals import Proposals
 from memtune.search.proposer import Candidates
+from memtune.search.samplers import SAMPLERS
 from memtune.search.samplers.observed_values import MultiObjective
-from memtune.search.samplers.sampler_factory import (
-    MAX_PRIOR_POINTS,
-    MULTI_OBJECTIVE_KINDS,
-    SAMPLERS,
-    SamplerConfig,
-    SamplerRequest,
-    check_sampler,
-)
+from memtune.search.samplers.prior_trials import MAX_PRIOR_POINTS
+from memtune.search.samplers.sampler import SamplerConfig, SamplerRequest
 from memtune.search.study_reader import REPEATS_SUFFIX, StoredStudy, StudyReader
 from memtune.search.trial_store import FORMAT_KEY, STUDY_FORMAT, check_format

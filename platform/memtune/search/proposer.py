@@ -13,7 +13,7 @@ import math
 from bisect import insort
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -24,8 +24,10 @@ from optuna.trial import TrialState as OptunaState
 from memtune.errors import ConfigurationError, StudyError
 from memtune.search import trial_store
 from memtune.search.outcomes import Outcome, Sizes
+from memtune.search.samplers.joint_space import JointSpace
 from memtune.search.samplers.observed_values import MultiObjective
-from memtune.search.samplers.sampler_factory import SamplerConfig, SamplerFactory
+from memtune.search.samplers.prior_trials import PriorTrials
+from memtune.search.samplers.sampler import SamplerConfig, SamplerRequest
 from memtune.search.trial_store import ListPoints, TrialStore
 from memtune.spaces import FAMILY_FIELD, MeasureSize, PinnedChooser, RandomChooser, Scalar, Space
 from memtune.values import digest
@@ -168,9 +170,9 @@ class Candidates:
     `compute_sizes` returns what a model takes where its trial has to store it.
 
     Initial points are tried first; the sampler draws the parameters that they leave out. Prior points are
-    believed to be good, the best first. Both are listed for a study without trials alone. Without
-    `objectives` there is one, the trials' value. A grid is tried at random, or as it is ordered. The
-    choices of the field `compared` are the alternatives, which are tried in turn first.
+    believed to be good, the best first. Both are listed for a study without trials alone. A grid is tried at
+    random, or as it is ordered. The choices of the field `compared` are the alternatives, which are tried in
+    turn first.
     """
 
     space: Space
@@ -180,7 +182,7 @@ class Candidates:
     measure_size: MeasureSize | None = None
     list_initial_points: ListPoints = tuple
     list_prior_points: ListPoints = tuple
-    objectives: MultiObjective | None = None
+    objectives: MultiObjective = field(default_factory=MultiObjective)
     is_grid_ordered: bool = False
     compared: str = FAMILY_FIELD
     compute_sizes: Callable[[dict[str, Any]], Sizes] = lambda configuration: {}
@@ -236,25 +238,19 @@ class Proposer:
         self._store, self._candidates = store, candidates
         self._config = config = candidates.sampler
         alternatives = len(candidates.alternatives)
-        startup_trials = max(config.startup_trials, MIN_ALTERNATIVE_TRIALS * alternatives)
-        self._trials_per_alternative = startup_trials // max(alternatives, 1)
+        self._startup_trials = max(config.startup_trials, MIN_ALTERNATIVE_TRIALS * alternatives)
+        self._trials_per_alternative = self._startup_trials // max(alternatives, 1)
         self._untriable: set[int] = set()
         """The alternatives without a point that may start."""
         prior = store.keep_points(trial_store.PRIOR_POINTS_KEY, candidates.list_prior_points)
         initial = store.keep_points(trial_store.INITIAL_POINTS_KEY, candidates.list_initial_points)
-        grid = list(candidates.space.points()) if config.kind == "grid" else []
+        grid = list(candidates.space.points()) if config.tries_every_point else []
         if not candidates.is_grid_ordered:
             grid = RandomChooser(config.seed).shuffle(grid)
         self._planned_points = [*initial, *grid]
-        self._samplers = SamplerFactory(
-            config,
-            candidates.space,
-            startup_trials,
-            candidates.objectives,
-            prior,
-            len(self._planned_points),
-            candidates.alternatives,
-        )
+        self._space = JointSpace(candidates.space)
+        prior = prior if config.follows_prior(candidates.objectives.count) else []
+        self._prior = PriorTrials(prior, self._space, len(self._planned_points), candidates.alternatives)
         self._is_exhausted = False
         self._cached_history: History | None = None
         self._issued_numbers = {
@@ -320,7 +316,7 @@ class Proposer:
 
     def _is_futile(self, history: History) -> bool:
         """Whether the sampler is not asked any more: it would not find a new configuration."""
-        is_grid_done = self._config.kind == "grid" and self._find_planned_point(history) is None
+        is_grid_done = self._config.tries_every_point and self._find_planned_point(history) is None
         is_rejected = history.consecutive_rejections >= MAX_CONSECUTIVE_REJECTIONS
         return is_grid_done or is_rejected or self._candidates.has_tried_all(history)
 
@@ -331,7 +327,7 @@ class Proposer:
 
     def _find_next_point(self, history: History) -> Mapping[str, Scalar]:
         """The parameters that the next ask takes: those of a prior, and of the alternative in turn."""
-        prior, learnt = self._samplers.prior, history.list_learnt()
+        prior, learnt = self._prior, history.list_learnt()
         led = prior.list_led(history.asks + 1, learnt, history.given)
         is_led = history.asks in led
         believed = (is_led and prior.find_point(led, history.refused)) or {}
@@ -350,7 +346,7 @@ class Proposer:
         alternatives = self._candidates.alternatives
         starts = history.count_starts(led, is_led=is_led)
         others = history.count_starts(led, is_led=not is_led)
-        is_shared = not self._samplers.prior.chooses_alternative
+        is_shared = not self._prior.chooses_alternative
         for place in sorted(range(len(starts)), key=lambda each: (starts[each], is_shared * others[each])):
             choice = alternatives[place]
             if starts[place] >= self._trials_per_alternative or place in self._untriable:
@@ -367,9 +363,20 @@ class Proposer:
     def _ask_sampler(self, history: History) -> Outcome | None:
         """The sampler's next trial, which is added to `history`; None where it is rejected."""
         learnt, given = history.list_learnt(), history.given
-        is_led = history.asks in self._samplers.prior.list_led(history.asks + 1, learnt, given)
+        is_led = history.asks in self._prior.list_led(history.asks + 1, learnt, given)
         origin = trial_store.GIVEN if history.asks in given else trial_store.PRIOR if is_led else None
-        trial = self._store.ask(self._samplers.make_sampler(history.asks, learnt, given), origin)
+        request = SamplerRequest(
+            int(digest(self._config.seed, history.asks)[:8], 16),
+            self._config.options,
+            history.asks,
+            learnt,
+            given,
+            self._space,
+            self._startup_trials,
+            self._candidates.objectives,
+            self._prior,
+        )
+        trial = self._store.ask(self._config.make_sampler(request), origin)
         is_started = self._write_sample(trial, history)
         asked = self._store.read_trial(trial.number)
         history.add(asked)

@@ -6,7 +6,7 @@ import optuna
 import pytest
 from optuna.storages.journal import JournalFileBackend
 
-from memtune.search import Proposals, SamplerConfig
+from memtune.search import SAMPLERS, Proposals
 from memtune.search.proposer import Candidates
 from memtune.spaces import Space, combine_spaces, read_space
 from memtune.values import digest
@@ -63,7 +63,7 @@ def open_study(storage: str) -> Callable[..., Proposals]:
         prior_points: Sequence[dict[str, Any]] = (),
         compared: str = "model.family",
     ) -> Proposals:
-        sampler = SamplerConfig(kind=kind, seed=seed, startup_trials=4)
+        sampler = SAMPLERS[kind](seed=seed, startup_trials=4)
         return Proposals(
             url,
             name,

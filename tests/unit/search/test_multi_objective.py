@@ -10,7 +10,7 @@ import pytest
 from optuna.trial import TrialState, create_trial
 
 from memtune.results.study.study_front import compute_hypervolume, find_front
-from memtune.search import MultiObjective, Outcome, Proposals, SamplerConfig, StudyReader, compute_coordinate
+from memtune.search import SAMPLERS, MultiObjective, Outcome, Proposals, StudyReader, compute_coordinate
 from memtune.search.proposer import Candidates
 from memtune.search.samplers.observed_values import attach_objectives
 from memtune.search.trial_store import CONFIGURATION_KEY, IDENTITY_KEY, REFUSAL_KEY
@@ -51,7 +51,7 @@ def open_proposals(
         "s",
         Candidates(
             space,
-            SamplerConfig(kind=kind, seed=seed, startup_trials=8),
+            SAMPLERS[kind](seed=seed, startup_trials=8),
             lambda configuration: digest(configuration)[:16],
             refuse,
             objectives=MultiObjective(2, measure),

@@ -7,7 +7,7 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState as OptunaState
 
 from memtune.errors import ConfigurationError, StudyError
-from memtune.search import StudyReader
+from memtune.search import SAMPLERS, StudyReader
 from memtune.search.trial_store import DUPLICATE_OF_KEY, read_outcome
 from memtune.spaces import combine_spaces, read_space
 from memtune.trial_state import StopReason, TrialEnd, TrialState
@@ -17,7 +17,9 @@ from tests.unit.search.conftest import FAMILIES, make_space
 STOPPED_EARLY = TrialEnd(reason=StopReason.EARLY_STOPPING, detail="not among the best third")
 OUT_OF_MEMORY = TrialEnd(reason=StopReason.ERROR, detail="out of memory")
 
-ALL = pytest.mark.parametrize("kind", ["random", "qmc", "tpe", "gp", "nsga2"])
+ALL = pytest.mark.parametrize(
+    "kind", [kind for kind, config in SAMPLERS.items() if not config.tries_every_point]
+)
 
 
 def exhaust(proposals) -> list[dict]:
@@ -354,6 +356,16 @@ def test_an_alternative_of_which_few_points_may_start_is_tried_with_these(open_s
     resumed = open_study("families", refuse=refuse)
     drawn += [resumed.ask().configuration["model"] for _ in range(4)]
     assert sorted(model["width"] for model in drawn if model["family"] == "rnn") == [1, 2]
+
+
+def test_a_sampler_that_ignores_priors_proposes_the_same_with_one(open_study):
+    """Its first trials are of the families in turn, which this prior would choose."""
+    proposed = [
+        [proposals.ask().configuration for _ in range(4)]
+        for points in ([], [{"family": "rnn"}] * 20)
+        for proposals in [open_study("families", "random", name=f"s{len(points)}", prior_points=points)]
+    ]
+    assert proposed[0] == proposed[1]
 
 
 def test_what_a_prior_leads_is_a_turn_of_an_alternative_unless_it_says_which_is_good(open_study):

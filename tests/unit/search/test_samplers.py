@@ -8,13 +8,15 @@ import pytest
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from memtune.errors import SpaceError
-from memtune.search import Proposals, SamplerConfig, check_sampler
+from memtune.search import SAMPLERS, MultiObjective, Proposals, SamplerConfig, SamplerRequest
 from memtune.search.compatibility import suppress_optuna_messages
 from memtune.search.proposer import Candidates
-from memtune.search.samplers.joint_space import JointSpace, RestrictedSampler, SobolSampler
+from memtune.search.samplers import GridConfig, TpeConfig
+from memtune.search.samplers.joint_space import JointSpace, SobolSampler
 from memtune.search.samplers.observed_values import complete_trials, extrapolate_stopped
-from memtune.search.samplers.sampler_factory import PriorTrials, SamplerFactory
-from memtune.spaces import RandomChooser, read_space
+from memtune.search.samplers.prior_trials import PriorTrials
+from memtune.spaces import RandomChooser, Space, read_space
+from memtune.values import digest
 from tests.presence import require
 
 COMPLETE, PRUNED = TrialState.COMPLETE, TrialState.PRUNED
@@ -49,14 +51,22 @@ def compute_cost(configuration: dict) -> float:
     )
 
 
-def search(asks: int, is_stopped: bool = False, prior_points=(), **config) -> list[dict]:
+def ask(config: SamplerConfig, space: Space, study: optuna.Study, prior_points=()) -> optuna.Trial:
+    """The next trial of a study under a sampler that learns after six."""
+    joint, asked = JointSpace(space), dict(enumerate(study.get_trials(deepcopy=False)))
+    number, prior = len(asked), PriorTrials(prior_points, joint)
+    seed = int(digest(config.seed, number)[:8], 16)
+    request = SamplerRequest(seed, {}, number, asked, joint, 6, MultiObjective(), prior)
+    study.sampler = config.make_sampler(request)
+    return study.ask()
+
+
+def search(asks: int, is_stopped: bool = False, prior_points=(), kind="tpe", **terms) -> list[dict]:
     """The configurations of trials that end one after another, all complete or all stopped early."""
     space = read_space(SPACE, "space.toml")
-    factory = SamplerFactory(SamplerConfig(**config), space, startup_trials=6, prior_points=prior_points)
-    study, found = optuna.create_study(), []
-    for number in range(asks):
-        study.sampler = factory.make_sampler(number, dict(enumerate(study.get_trials(deepcopy=False))))
-        trial = study.ask()
+    config, study, found = SAMPLERS[kind](**terms), optuna.create_study(), []
+    for _ in range(asks):
+        trial = ask(config, space, study, prior_points)
         found.append(space.sample(trial))
         if is_stopped:
             trial.report(compute_cost(found[-1]), 100)
@@ -102,13 +112,13 @@ def test_a_sampler_of_complete_trials_learns_from_stopped_ones(kind):
     assert mean(map(compute_cost, late)) < 0.75 * mean(map(compute_cost, draw(1000, 0)))
 
 
-def open_proposals(space: str, **config) -> Proposals:
+def open_proposals(space: str, kind="tpe", **terms) -> Proposals:
     return Proposals(
         "sqlite:///:memory:",
         "s",
         Candidates(
             read_space(space, "space.toml"),
-            SamplerConfig(**config),
+            SAMPLERS[kind](**terms),
             identify=repr,
             get_refusal_reason=lambda configuration: None,
         ),
@@ -117,10 +127,9 @@ def open_proposals(space: str, **config) -> Proposals:
 
 def test_tpe_draws_the_parameters_of_chosen_branches_only():
     space = read_space(SPACE, "space.toml")
-    factory, study = SamplerFactory(SamplerConfig(), space, startup_trials=6), optuna.create_study()
+    study = optuna.create_study()
     for number in range(12):
-        study.sampler = factory.make_sampler(number, dict(enumerate(study.get_trials(deepcopy=False))))
-        trial = study.ask()
+        trial = ask(TpeConfig(), space, study)
         value = compute_cost(space.sample(trial))
         if number >= 6:
             assert set(trial.relative_params) == set(trial.params)
@@ -149,7 +158,7 @@ def test_a_grid_proposes_each_point_once_and_no_other(read_optuna_trials, storag
         "s",
         Candidates(
             read_space(space, "s.toml"),
-            SamplerConfig(kind="grid"),
+            GridConfig(),
             repr,
             lambda configuration: None,
         ),
@@ -173,8 +182,8 @@ def test_a_grid_proposes_each_point_once_and_no_other(read_optuna_trials, storag
 )
 def test_a_grid_needs_a_finite_space(space, message):
     with pytest.raises(SpaceError, match=message):
-        check_sampler(SamplerConfig(kind="grid"), read_space(space, "space.toml"))
-    check_sampler(SamplerConfig(kind="random"), read_space(space, "space.toml"))
+        GridConfig().check_space(read_space(space, "space.toml"))
+    TpeConfig().check_space(read_space(space, "space.toml"))
 
 
 LEAVES = """
@@ -263,12 +272,11 @@ def test_what_a_sampler_learns_of_stopped_trials_follows_from_the_setting():
     proposed: dict[str, list[dict]] = {}
     for setting in ("as_reported", "extrapolated"):
         space, study = read_space(SPACE, "space.toml"), optuna.create_study()
-        factory = SamplerFactory(SamplerConfig(stopped_trials=setting), space, startup_trials=6)
+        config = TpeConfig(stopped_trials=setting)
         found: list[dict] = []
         proposed[setting] = found
         for number in range(12):
-            study.sampler = factory.make_sampler(number, dict(enumerate(study.get_trials(deepcopy=False))))
-            trial = study.ask()
+            trial = ask(config, space, study)
             found.append(space.sample(trial))
             cost, is_stopped = compute_cost(found[-1]), number % 3 == 0
             trial.report(cost if is_stopped else cost + 5, 100)
@@ -409,12 +417,6 @@ def test_reports_a_batch_apart_compare():
         (tokens, value), *_ = trial.intermediate_values.items()
         trial.intermediate_values = {tokens + 8 * (ask % 2): value}
     assert not prior.make_trials(8, asked)
-
-
-def test_a_sampler_that_ignores_priors_does_not_give_one_up():
-    space, wrong = read_space(SPACE, "space.toml"), make_asked([2.0, 1.0])
-    factory = SamplerFactory(SamplerConfig(kind="gp"), space, 6, prior_points=make_prior(1e-3))
-    assert isinstance(factory.make_sampler(len(wrong), wrong), RestrictedSampler)
 
 
 def make_asked(costs: list[float], first_ask: int = 0, count: int = 6) -> dict[int, FrozenTrial]:

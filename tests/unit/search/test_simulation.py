@@ -7,7 +7,7 @@ from statistics import median
 
 import pytest
 
-from memtune.search import Outcome, Proposals, Rule, SamplerConfig
+from memtune.search import SAMPLERS, Outcome, Proposals, Rule
 from memtune.search.early_stopping import Action, NoEarlyStopping, SuccessiveHalving, SuccessiveHalvingConfig
 from memtune.search.proposer import Candidates
 from memtune.spaces import read_space
@@ -82,7 +82,7 @@ def open_study(kind: str, seed: int) -> Proposals:
         f"{kind} {seed}",
         Candidates(
             read_space(SPACE, "simulated"),
-            SamplerConfig(kind=kind, seed=seed),
+            SAMPLERS[kind](seed=seed),
             identify=repr,
             get_refusal_reason=lambda configuration: None,
         ),

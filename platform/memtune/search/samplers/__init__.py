@@ -1,4 +1,26 @@
-"""Samplers: which configuration a study tries next, given its earlier trials.
+"""Samplers: which configuration a study tries next, given its earlier trials."""
 
-Optuna's samplers and a Sobol sequence, all behind `SamplerFactory.make_sampler`.
-"""
+from typing import Annotated
+
+from memtune.search.samplers.built_in_samplers import (
+    GaussianProcessConfig,
+    GridConfig,
+    Nsga2Config,
+    RandomConfig,
+    SobolConfig,
+    TpeConfig,
+)
+from memtune.search.samplers.plugin_samplers import SamplerRegistry
+from memtune.search.samplers.sampler import SamplerConfig
+
+SAMPLERS = SamplerRegistry(
+    "sampler",
+    "memtune.samplers",
+    "kind",
+    SamplerConfig,  # type: ignore[type-abstract]
+    (TpeConfig, GaussianProcessConfig, Nsga2Config, RandomConfig, SobolConfig, GridConfig),
+    default="tpe",
+)
+"""Kind in the study file -> the sampler's settings."""
+AnySampler = Annotated[SamplerConfig, SAMPLERS]
+"""The settings of a sampler of the registry, chosen by `kind`."""

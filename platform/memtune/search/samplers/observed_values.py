@@ -100,19 +100,21 @@ def _read_last_value(trial: FrozenTrial) -> float | None:
 
 @dataclass(frozen=True)
 class MultiObjective:
-    """Objectives that are better the lower they are."""
+    """Objectives that are better the lower they are; one of them is the trials' value."""
 
-    count: int
-    measure: Callable[[Outcome], Sequence[float]]
-    """The objectives of a complete trial; infinite where one is unknown."""
+    count: int = 1
+    measure: Callable[[Outcome], Sequence[float]] = lambda outcome: ()
+    """Several objectives of a complete trial; infinite where one is unknown."""
 
 
-def attach_objectives(trials: Sequence[FrozenTrial], objectives: MultiObjective) -> list[FrozenTrial]:
-    """The trials, complete ones with all objectives.
+def attach_objectives(trials: Sequence[FrozenTrial], objectives: MultiObjective) -> Sequence[FrozenTrial]:
+    """The trials, complete ones with all of several objectives.
 
     A refused configuration that counts as complete has the worst value in every objective: a model that is
     too small must not look good. An unknown objective is the worst one too.
     """
+    if objectives.count == 1:
+        return trials
     complete = [trial for trial in trials if trial.state is OptunaState.COMPLETE]
     measured = {
         trial.number: objectives.measure(read_outcome(trial))

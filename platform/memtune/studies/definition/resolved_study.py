@@ -18,17 +18,16 @@ from memtune.search import (
     FORMAT_KEY,
     MAX_PRIOR_POINTS,
     REPEATS_SUFFIX,
-    SAMPLERS,
     STUDY_FORMAT,
     Candidates,
     MultiObjective,
     Outcome,
     Proposals,
     Rule,
-    SamplerConfig,
     compute_coordinate,
 )
 from memtune.search.early_stopping import EarlyStopping, NoEarlyStoppingConfig, SuccessiveHalvingConfig
+from memtune.search.samplers import GridConfig
 from memtune.search.warm_start import list_prior_points, list_warm_start_points
 from memtune.seed_statistics import MIN_PAIRED_SEEDS
 from memtune.settings import Settings
@@ -131,7 +130,7 @@ class ResolvedStudy:
         """
         name, space, sampler = self.id, self.space, self.study.sampler
         if repeats is not None:
-            name, space, sampler = f"{self.id}{REPEATS_SUFFIX}", repeats, SamplerConfig(kind="grid")
+            name, space, sampler = f"{self.id}{REPEATS_SUFFIX}", repeats, GridConfig()
         count = 1 if repeats is not None else len(self.study.objectives)
         candidates = Candidates(
             space,
@@ -140,7 +139,7 @@ class ResolvedStudy:
             self.limits.get_refusal_reason,
             measure_size=self.measure_size,
             list_initial_points=self.list_initial_points if repeats is None else tuple,
-            objectives=MultiObjective(count, self.compute_objectives) if count > 1 else None,
+            objectives=MultiObjective(count, self.compute_objectives),
             list_prior_points=self.list_prior_points if repeats is None else tuple,
             is_grid_ordered=repeats is not None,
             compared=self.study.compare,
@@ -314,8 +313,6 @@ class ResolvedStudy:
         families.
         """
         terms, space = self.terms, self.space.describe()
-        if source := SAMPLERS.get_source(self.study.sampler.kind):
-            terms["sampler"]["source"] = source.digest
         held = str((terms, space))
         if others := sorted(source.digest for source in self.sources if source.digest not in held):
             terms["sources"] = others  # of mixers, tasks and output layers

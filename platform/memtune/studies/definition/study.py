@@ -9,7 +9,8 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, mo
 
 from memtune.errors import ConfigurationError
 from memtune.models import MODELS
-from memtune.search import MULTI_OBJECTIVE_KINDS, AnyEarlyStopping, ObjectiveName, SamplerConfig
+from memtune.search import AnyEarlyStopping, ObjectiveName
+from memtune.search.samplers import SAMPLERS, AnySampler, TpeConfig
 from memtune.spaces import FAMILY_FIELD
 from memtune.studies.definition.study_terms import (
     CONSTANT_TABLES,
@@ -110,7 +111,7 @@ class Study(UserValue):
     """Values and ranges of one family alone, such as [families.lstm.training]."""
     seed: int = 0
     """Seed of each trial: of its initialisation, the order of its data and dropout."""
-    sampler: SamplerConfig = SamplerConfig()
+    sampler: AnySampler = TpeConfig()
     """How configurations are sampled."""
     objectives: tuple[ObjectiveName, ...] = ("value",)
     """What the sampler makes good: the value, and sizes of the models."""
@@ -196,8 +197,9 @@ class Study(UserValue):
             )
         if len(self.objectives) == 1:
             return self
-        if self.sampler.kind not in MULTI_OBJECTIVE_KINDS:
-            kinds = ", ".join(f'"{kind}"' for kind in MULTI_OBJECTIVE_KINDS)
+        if not self.sampler.can_have_several_objectives:
+            known = SAMPLERS.built_in.items()
+            kinds = ", ".join(f'"{kind}"' for kind, each in known if each.can_have_several_objectives)
             raise ValueError(
                 f'sampler.kind = "{self.sampler.kind}" has one objective; with {named} choose one of {kinds}'
             )

@@ -15,7 +15,7 @@ from memtune.library import FileKind, find_file
 from memtune.model_checks.check_run import check_new_families
 from memtune.models import MODELS
 from memtune.plugins import find_installed_file, load_plugin_files
-from memtune.search import StudyReader, check_sampler
+from memtune.search import StudyReader
 from memtune.search.database.study_database import find_max_tokens, redact_url
 from memtune.settings import Settings
 from memtune.spaces import (
@@ -109,7 +109,7 @@ def resolve_study(path: Path | None, study: Study, settings: Settings) -> Resolv
     space = combine_spaces(spaces)
     shared = _read_shared(name_place(path), space)
     resolved = ResolvedStudy(study, space, corpus, settings, shared, sources)
-    check_sampler(study.sampler, resolved.space)
+    study.sampler.check_space(space)
     if study.compare not in (known := (FAMILY_FIELD, *resolved.searched_fields)):
         raise StudyError(
             f'{name_place(path)}: compare = "{study.compare}" is not a field that the study searches; '

@@ -113,7 +113,7 @@ def test_a_grid_over_a_continuous_space_is_refused(study_file: Path, settings: S
             "[training]",
             "[sampler]\nseed = 4_294_967_296\n[training]",
             ConfigurationError,
-            "sampler.seed: Input",
+            "sampler.seed (tpe): Input",
         ),
         ("tokens = 900", "epochs = inf", SpaceError, "epochs: Input should be a finite number"),
         ("trials = 4", "trials = 0", ConfigurationError, "budget.trials: Input should be greater"),
