@@ -11,7 +11,7 @@ from memtune.results.study.ranking import DIGITS, is_rankable
 from memtune.results.study.study_catalogue import StudySummary
 from memtune.results.study.study_detail import ReportedTrial, StudyDetail
 from memtune.results.study.study_front import describe_seeds
-from memtune.search import SIZE_UNITS, ObjectiveName
+from memtune.search import QUANTITIES, ObjectiveName
 from memtune.studies.budgets.study_cost import StudyCost
 
 MAX_IMPROVEMENTS, MAX_PARAMETERS = 12, 15
@@ -83,7 +83,7 @@ def make_front_table(detail: StudyDetail) -> Table:
     front, objective = detail.front, detail.summary.objective
     if front is None:
         return Table()
-    titles = [objective if name == "value" else SIZE_UNITS[name] for name in front.objectives]
+    titles = [QUANTITIES[name].unit or objective for name in front.objectives]
     table = make_table("Pareto front", ["configuration", *(f">{title}" for title in titles), ">seeds"])
     for point in front.front:
         cells = [format_objective(name, value, objective) for name, value in point.values.items()]
@@ -103,10 +103,11 @@ def describe_reference(detail: StudyDetail) -> str:
     """The corner from which the hypervolume is measured."""
     front, objective = detail.front, detail.summary.objective
     assert front is not None
-    values = ((name, format_objective(name, value, objective)) for name, value in front.reference.items())
-    return ", ".join(
-        f"{objective} {value}" if name == "value" else f"{value} {SIZE_UNITS[name]}" for name, value in values
-    )
+    values = [
+        (QUANTITIES[name].unit, format_objective(name, value, objective))
+        for name, value in front.reference.items()
+    ]
+    return ", ".join(f"{value} {unit}" if unit else f"{objective} {value}" for unit, value in values)
 
 
 def format_objective(name: ObjectiveName, value: float, objective: Objective) -> str:

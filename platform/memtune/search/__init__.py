@@ -6,10 +6,9 @@ from memtune.search.early_stopping import AnyEarlyStopping, EarlyStopping, Rule
 from memtune.search.importance import MIN_IMPORTANCE_TRIALS, MIN_PARAMETER_TRIALS, ParameterImportance
 from memtune.search.outcomes import (
     DEFAULT_OBJECTIVES,
-    SIZE_UNITS,
+    QUANTITIES,
     ObjectiveName,
     Outcome,
-    compute_coordinate,
 )
 from memtune.search.proposals import Proposals
 from memtune.search.proposer import Candidates

@@ -24,28 +24,40 @@ Sizes = Mapping[str, int | None]
 """What a model takes, by name (`TrialSizes`)."""
 DEFAULT_OBJECTIVES: tuple[ObjectiveName, ...] = ("value", "parameters")
 """Of the front of a study that names no objectives."""
-SIZE_UNITS: Mapping[ObjectiveName, str] = {
-    "parameters": "parameters",
-    "multiply_adds": "multiply-adds per token",
-    "state": "numbers of state",
-    "memory": "bytes in training",
-    "tokens_per_second": "tokens per second and core",
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """An amount by which configurations are compared."""
+
+    unit: str = ""
+    """In words; the value has the unit of its study's figures."""
+    is_size: bool = False
+    """Whether `TrialSizes` has it; else the trial has it."""
+    is_spent: bool = False
+    """Whether the amounts of a configuration's seeds add up."""
+    is_higher_better: bool = False
+
+    def compute_coordinate(self, amount: float | None) -> float:
+        """The coordinate of an amount, lower is better; infinite for an unknown one."""
+        if amount is None:
+            return math.inf
+        if self.is_higher_better:
+            return -math.log2(amount)
+        return math.log2(max(1.0, amount)) if self.is_size else amount
+
+
+QUANTITIES: Mapping[str, Quantity] = {
+    "value": Quantity(),
+    "parameters": Quantity("parameters", is_size=True),
+    "multiply_adds": Quantity("multiply-adds per token", is_size=True),
+    "state": Quantity("numbers of state", is_size=True),
+    "memory": Quantity("bytes in training", is_size=True),
+    "tokens_per_second": Quantity("tokens per second and core", is_higher_better=True),
+    "cpu_hours": Quantity("core hours per seed", is_spent=True),
+    "gpu_hours": Quantity("GPU hours per seed", is_spent=True),
 }
-
-
-def compute_coordinate(objective: ObjectiveName, quantity: float | None) -> float:
-    """The coordinate of a cost or a size, lower is better; infinite for an unknown one.
-
-    >>> compute_coordinate("parameters", 1024), compute_coordinate("tokens_per_second", 1024)
-    (10.0, -10.0)
-    """
-    if quantity is None:
-        return math.inf
-    if objective == "value":
-        return quantity
-    if objective == "tokens_per_second":
-        return -math.log2(quantity)
-    return math.log2(max(1.0, quantity))
+"""What trades off against the value, by name. A study may name those of ObjectiveName as objectives."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import pytest
 from optuna.trial import TrialState, create_trial
 
 from memtune.results.study.study_front import compute_hypervolume, find_front
-from memtune.search import SAMPLERS, MultiObjective, Outcome, Proposals, StudyReader, compute_coordinate
+from memtune.search import QUANTITIES, SAMPLERS, MultiObjective, Outcome, Proposals, StudyReader
 from memtune.search.proposer import Candidates
 from memtune.search.samplers.observed_values import attach_objectives
 from memtune.search.trial_store import CONFIGURATION_KEY, IDENTITY_KEY, REFUSAL_KEY
@@ -141,14 +141,17 @@ def test_a_refused_trial_and_an_unknown_objective_count_as_the_worst() -> None:
 
 
 def test_half_the_size_is_one_step_at_every_size() -> None:
-    coordinates = [compute_coordinate("parameters", size) for size in (1_000_000, 500_000, 1000, 500)]
+    coordinates = [
+        QUANTITIES["parameters"].compute_coordinate(size) for size in (1_000_000, 500_000, 1000, 500)
+    ]
     assert coordinates[0] - coordinates[1] == pytest.approx(1.0)
     assert coordinates[2] - coordinates[3] == pytest.approx(1.0)
-    assert compute_coordinate("tokens_per_second", 200) < compute_coordinate("tokens_per_second", 100)
-    assert compute_coordinate("memory", None) == float("inf")
+    speed = QUANTITIES["tokens_per_second"]
+    assert speed.compute_coordinate(200) < speed.compute_coordinate(100)
+    assert QUANTITIES["memory"].compute_coordinate(None) == float("inf")
 
 
 @pytest.mark.parametrize(("quantity", "coordinate"), [(None, float("inf")), (0, 0.0), (1, 0.0), (1.5, 0.585)])
 def test_a_size_below_one_counts_as_one(quantity: float | None, coordinate: float) -> None:
     """A model without state has no logarithm of its size."""
-    assert compute_coordinate("state", quantity) == pytest.approx(coordinate, abs=1e-3)
+    assert QUANTITIES["state"].compute_coordinate(quantity) == pytest.approx(coordinate, abs=1e-3)

@@ -38,7 +38,7 @@ from memtune.results.study.study_leaderboard import (
     make_trade_off,
     name_by_alternative,
 )
-from memtune.search import SIZE_UNITS
+from memtune.search import QUANTITIES
 from memtune.tracking import LeaderboardRow
 from memtune.trial_state import TrialState
 
@@ -211,7 +211,7 @@ def _draw_points(
     y = points.place(alt.Y, objective)
     # Up to the next worse amount, the figure of a point of the front stays attainable.
     steps: Literal["step-before", "step-after"] = (
-        "step-before" if trade_off.quantity == "tokens_per_second" else "step-after"
+        "step-before" if QUANTITIES[trade_off.quantity].is_higher_better else "step-after"
     )
     front = plot_rows("front").mark_line(interpolate=steps, color=MUTED, strokeWidth=1.2).encode(x=x, y=y)
     encoded = _encode_marks(x, y, trade_off, objective, scales)
@@ -320,7 +320,7 @@ def draw_hypervolume(detail: StudyDetail) -> StudyChart | None:
     end = rows[-1]["tokens"]
     x = place_spent("tokens", end, f"{detail.summary.unit} of all trials")
     y = alt.Y("volume:Q", title="hypervolume (higher is better)").axis(tickCount=5)
-    names = (detail.summary.objective if name == "value" else SIZE_UNITS[name] for name in front.objectives)
+    names = (QUANTITIES[name].unit or detail.summary.objective for name in front.objectives)
     line = plot_rows("volumes").mark_line(interpolate="step-after", color=MUTED)
     return StudyChart(
         name="hypervolume",

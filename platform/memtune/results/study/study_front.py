@@ -1,13 +1,12 @@
 """The Pareto front of a study: which configurations no other one beats in every objective."""
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 
 from memtune.objective import Objective
 from memtune.results.study.ranking import find_cost_at
 from memtune.results.study.study_trials import StudyTrial
 from memtune.results.study.study_view import StudyView
-from memtune.search import DEFAULT_OBJECTIVES, ObjectiveName, compute_coordinate
+from memtune.search import DEFAULT_OBJECTIVES, QUANTITIES, ObjectiveName
 from memtune.values import Value
 
 Point = Sequence[float]
@@ -143,7 +142,7 @@ def find_study_front(view: StudyView) -> StudyFront | None:
     ]
     worst: Quantities = {}
     for name in objectives if single else ():
-        worst[name] = max((own[name] for _, own in single), key=partial(compute_coordinate, name))
+        worst[name] = max((own[name] for _, own in single), key=QUANTITIES[name].compute_coordinate)
     return StudyFront(
         objectives=tuple(objectives),
         points=tuple(points),
@@ -168,7 +167,7 @@ def _measure(trial: StudyTrial, cost: float, objectives: Sequence[ObjectiveName]
 
 
 def _place(quantities: Quantities) -> tuple[float, ...]:
-    return tuple(compute_coordinate(name, amount) for name, amount in quantities.items())
+    return tuple(QUANTITIES[name].compute_coordinate(amount) for name, amount in quantities.items())
 
 
 def _trace_hypervolume(

@@ -1,6 +1,6 @@
 """The leaderboard of a study: configurations of full length with every seed, and what they take."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from memtune.models.architecture import LanguageModelConfig
 from memtune.number_format import format_amount
@@ -8,7 +8,7 @@ from memtune.results.study.ranking import DIGITS, Configuration, ShortTrial
 from memtune.results.study.study_front import find_front
 from memtune.results.study.study_trials import StudyTrial
 from memtune.results.study.study_view import StudyView
-from memtune.search import SIZE_UNITS, compute_coordinate
+from memtune.search import QUANTITIES
 from memtune.seed_statistics import Estimate
 from memtune.spaces import FAMILY_FIELD
 from memtune.studies.definition.study_terms import list_fields
@@ -19,12 +19,6 @@ from memtune.values import Value
 EQUAL_RATIO, EQUAL_SIZES_RATIO = 1.05, 1.1
 """Budgets and sizes whose largest is at most this multiple of the smallest are equal: a size that is solved
 for a width misses its target by some per cent, because the width is an integer."""
-TRADE_OFFS: Mapping[str, str] = {
-    **{str(size): unit for size, unit in SIZE_UNITS.items()},
-    "cpu_hours": "core hours per seed",
-    "gpu_hours": "GPU hours per seed",
-}
-"""The quantities that are compared with the figure, and their units."""
 
 
 class LeaderboardEntry(Value):
@@ -72,13 +66,10 @@ class LeaderboardEntry(Value):
     """Whether it learns by counting: it reads the text once and has no budget in tokens."""
 
     def measure(self, quantity: str) -> float | None:
-        """The amount of a quantity of TRADE_OFFS; None where it is not known, or nothing."""
-        seeds = len(self.cost_by_seed)
-        if quantity == "tokens_per_second":
-            return self.tokens_per_second
-        if quantity in SIZE_UNITS:
-            return (getattr(self.sizes, quantity) or None) if self.sizes else None
-        return getattr(self, quantity) / seeds or None
+        """The amount of one of QUANTITIES; None where it is not known, or nothing, and of the value."""
+        found = QUANTITIES[quantity]
+        amount = getattr(self.sizes if found.is_size else self, quantity, None) or None
+        return amount / len(self.cost_by_seed) if amount and found.is_spent else amount
 
 
 def name_by_alternative(named: StudyTrial | LeaderboardEntry) -> str:
@@ -258,7 +249,7 @@ def join_leaderboards(
 
 def compare_quantities(entries: Sequence[LeaderboardEntry]) -> Iterator[TradeOff]:
     """The quantities that two configurations have."""
-    for quantity in TRADE_OFFS:
+    for quantity in QUANTITIES:
         # A model that counts has read the whole text: its amounts are of another budget.
         measured = [
             (entry.number, entry.estimate.cost, amount)
@@ -270,16 +261,12 @@ def compare_quantities(entries: Sequence[LeaderboardEntry]) -> Iterator[TradeOff
 
 
 def make_trade_off(quantity: str, measured: Sequence[tuple[int, float, float]]) -> TradeOff:
-    """The trade-off of a quantity of TRADE_OFFS over (number, cost, amount) of each configuration."""
-    amounts = [amount for _, _, amount in measured]
-    # Of hours, lower is better, and `compute_coordinate` would take all below 1 for equal.
-    coordinates = [
-        (cost, compute_coordinate("tokens_per_second", amount) if quantity == "tokens_per_second" else amount)
-        for _, cost, amount in measured
-    ]
+    """The trade-off of one of QUANTITIES over (number, cost, amount) of each configuration."""
+    found, amounts = QUANTITIES[quantity], [amount for _, _, amount in measured]
+    coordinates = [(cost, found.compute_coordinate(amount)) for _, cost, amount in measured]
     return TradeOff(
         quantity=quantity,
-        unit=TRADE_OFFS[quantity],
+        unit=found.unit,
         is_equal=max(amounts) <= EQUAL_SIZES_RATIO * min(amounts),
         lowest=min(amounts),
         highest=max(amounts),

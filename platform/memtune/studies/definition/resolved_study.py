@@ -17,6 +17,7 @@ from memtune.plugins import PluginSource, store_sources
 from memtune.search import (
     FORMAT_KEY,
     MAX_PRIOR_POINTS,
+    QUANTITIES,
     REPEATS_SUFFIX,
     STUDY_FORMAT,
     Candidates,
@@ -24,7 +25,6 @@ from memtune.search import (
     Outcome,
     Proposals,
     Rule,
-    compute_coordinate,
 )
 from memtune.search.early_stopping import EarlyStopping, NoEarlyStoppingConfig, SuccessiveHalvingConfig
 from memtune.search.samplers import GridConfig
@@ -148,14 +148,14 @@ class ResolvedStudy:
         return Proposals(self.settings.study_database, name, candidates, guard)
 
     def compute_objectives(self, outcome: Outcome) -> list[float]:
-        """The objectives of a complete trial, lower is better (`compute_coordinate`)."""
+        """The objectives of a complete trial, lower is better (`Quantity.compute_coordinate`)."""
         sizes = compute_sizes(outcome.config, self.corpus)
         quantities = {
             **sizes.model_dump(),
             "value": outcome.value,
             "tokens_per_second": outcome.usage.tokens_per_second,
         }
-        return [compute_coordinate(name, quantities[name]) for name in self.study.objectives]
+        return [QUANTITIES[name].compute_coordinate(quantities[name]) for name in self.study.objectives]
 
     def list_initial_points(self) -> list[dict[str, Scalar]]:
         """The parameters, by name, of the configurations that are tried first.
