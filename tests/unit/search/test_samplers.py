@@ -56,7 +56,7 @@ def ask(config: SamplerConfig, space: Space, study: optuna.Study, prior_points=(
     joint, asked = JointSpace(space), dict(enumerate(study.get_trials(deepcopy=False)))
     number, prior = len(asked), PriorTrials(prior_points, joint)
     seed = int(digest(config.seed, number)[:8], 16)
-    request = SamplerRequest(seed, {}, number, asked, joint, 6, MultiObjective(), prior)
+    request = SamplerRequest(seed, {}, number, asked, (), joint, 6, MultiObjective(), prior)
     study.sampler = config.make_sampler(request)
     return study.ask()
 

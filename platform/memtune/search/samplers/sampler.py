@@ -1,7 +1,7 @@
 """The interface of a sampler: its settings in a study file, which make a sampler of Optuna for each ask."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Self
 
