@@ -99,12 +99,14 @@ def __dir__() -> list[str]:
     return sorted(_list_places())
 
 
-def __getattr__(name: str) -> object:
-    if name == "__all__":
-        return __dir__()
-    if name not in _list_places():
-        # With `obj`, Python suggests the nearest name of `__dir__`.
-        raise AttributeError(
-            f"module memtune has no attribute {name!r}", name=name, obj=sys.modules[__name__]
-        )
-    return getattr(import_module(_places[name]), name)
+if not TYPE_CHECKING:  # which would take any name for one of the module
+
+    def __getattr__(name: str) -> object:
+        if name == "__all__":
+            return __dir__()
+        if name not in _list_places():
+            # With `obj`, Python suggests the nearest name of `__dir__`.
+            raise AttributeError(
+                f"module memtune has no attribute {name!r}", name=name, obj=sys.modules[__name__]
+            )
+        return getattr(import_module(_places[name]), name)

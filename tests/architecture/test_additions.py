@@ -253,7 +253,7 @@ def test_toys_are_listed():
 def test_the_toy_is_a_chart():
     config = make_config("lstm", 8)
     configuration = config.model_dump(mode="json")
-    view = make_view([Outcome(0, "trial", configuration, TrialState.COMPLETE, {900: 3.0})])
+    view = make_view([Outcome(0, "trial", configuration, TrialState.COMPLETE, curve={900: 3.0})])
     detail, leaderboard = describe_study(view), make_leaderboard(view)
     sections = list_sections(StudyReport.model_construct(detail=detail, leaderboard=leaderboard, ideal=None))
     assert [chart.name for chart in sections["toy"].charts] == ["toy"]
