@@ -193,4 +193,4 @@ def test_the_state_of_a_family_that_carries_words_cannot_be_fitted(family):
 def test_one_space_holds_every_family_of_networks():
     space = load_complete_space(next(file for file in FILES if file.stem == "all_families"))
     options = [option for choice in space.family_choices() for option in choice.values()]
-    assert sorted(options) == list_families(trained_by_gradient=True)
+    assert sorted(map(str, options)) == list_families(trained_by_gradient=True)
