@@ -216,11 +216,28 @@ def _dry_run(study: Path, overrides: dict[str, Any], json: bool) -> None:
             f"because {problems[0]}"
         )
     _print_prior(resolved)
+    _print_base_width(resolved)
     _print_budget(study_config, resolved.task.objective)
     started = [sample for sample, refusal in zip(samples, refusals, strict=True) if refusal is None]
     if (seconds := measure_core_seconds(resolved, started)) is not None:
         _print_estimate(study_config, resolved.count_repeats(), seconds)
     out.print("nothing was started")
+
+
+def _print_base_width(resolved: "ResolvedStudy") -> None:
+    """Print how one learning rate serves all widths of a study that searches them, where it can."""
+    if (width := resolved.find_base_width()) is None:
+        return
+    needed = {
+        "training.optimiser.kind": 'training.optimiser.kind = "adam" or "adamw"',
+        "model.tie_output": "model.tie_output = false",
+        "model.output.kind": 'model.output.kind = "softmax"',
+    }
+    needs = " and ".join(needed[field] for field in needed if field in resolved.searched_fields)
+    out.print_line(
+        f"the width is searched: with training.base_width = {width} one learning rate serves all widths"
+        f"{', which needs' if needs else ''} {needs}".rstrip()
+    )
 
 
 def _print_prior(resolved: "ResolvedStudy") -> None:

@@ -170,6 +170,26 @@ def test_a_dry_run_shows_what_is_believed_and_from_where(settings: Settings, stu
     assert "prior: 1 point: 1 of the papers of lstm parameter value model.layers 2" in shown
 
 
+def test_a_dry_run_says_where_one_learning_rate_could_serve_all_widths(
+    settings: Settings, study_file: Path
+) -> None:
+    """The space has widths 4 and 8, and SGD, whose rates muP does not scale here."""
+
+    def find_advice(training: str, spaces: str = '["space.toml"]') -> str:
+        study_file.write_text(
+            text.replace("[training]", f"[training]\n{training}").replace('["space.toml"]', spaces)
+        )
+        return " ".join(read_output("search", str(study_file), "--dry-run").split())
+
+    text, advice = study_file.read_text(), "training.base_width = {} one learning rate serves all widths"
+    adam = 'optimiser = { kind = "adam", learning_rate = 1e-3 }'
+    assert advice.format(4) + " about" in find_advice(adam)
+    assert "base_width" not in find_advice("")
+    assert "base_width" not in find_advice(f"base_width = 4\n{adam}")
+    both = 'training.optimiser.kind = "adam" or "adamw" and model.tie_output = false'
+    assert f"{advice.format(32)}, which needs {both}" in find_advice("", '["lstm"]')
+
+
 def test_a_dry_run_marks_the_samples_that_the_study_refuses(settings: Settings, study_file: Path) -> None:
     study_file.write_text(study_file.read_text() + "max_parameters = 700\n")
     command = ["search", str(study_file), "--dry-run"]

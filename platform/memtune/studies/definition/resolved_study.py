@@ -241,6 +241,24 @@ class ResolvedStudy:
                 problems.append(str(error))
         return problems
 
+    def find_base_width(self) -> int | None:
+        """The smallest width that the study searches, where `training.base_width` could scale its rates.
+
+        None where the study has a base width, and where muP scales no trial of one of its families. It is not
+        known to scale those of a user (tests/unit/training/test_width_scaling.py has the built-in ones).
+        """
+        searched = [each.leaf for each in self.space.parameters() if each.field == "model.width"]
+        widths = [int(value) for leaf in searched for value in leaf.test_values()]
+        scales: dict[str, bool] = {}
+        for sample in self.draw(range(BUDGET_SAMPLES) if len({*widths}) > 1 else ()):
+            training, family = sample.training, sample.model.family
+            if training is not None and training.base_width is not None:
+                return None
+            if training is not None and not scales.get(family):
+                scaled = {**training.model_dump(mode="json"), "base_width": min(widths)}
+                scales[family] = MODELS.get_source(family) is None and _is_valid(sample, training=scaled)
+        return min(widths) if scales and all(scales.values()) else None
+
     def _draw_one(self, pinned: Mapping[str, Scalar]) -> TrialConfig:
         """A trial with the pinned parameters. Raises ConfigurationError where none of 200 draws is one."""
         first = self.study.seed
@@ -383,6 +401,14 @@ class ResolvedStudy:
     def measure_size(self, configuration: Mapping[str, Any], kind: SizeKind) -> int:
         """A size of a configuration's model on this corpus."""
         return make_trial_config(configuration).measure_size(kind, self.vocabulary_size)
+
+
+def _is_valid(trial: TrialConfig, **changes: Any) -> bool:
+    try:
+        parse(TrialConfig, {**trial.model_dump(mode="json"), **changes}, "trial")
+    except ConfigurationError:
+        return False
+    return True
 
 
 def _fill_in(written: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
