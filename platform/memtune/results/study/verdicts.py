@@ -158,8 +158,25 @@ def _list_caveats(
     ]
     if undecided and comparisons[0].certainty == "significant":
         yield f"Still open against: {', '.join(undecided)}."
-    trials, bests = view.trials, ranking.find_bests(lambda trial: trial.alternative)
-    tried = {trial.alternative for trial in trials}
+    yield from _list_untried(view)
+    yield from _list_unranked(view, ranking)
+    yield from _list_uneven_efforts(view.trials)
+    searched = [trial for trial in view.trials if not trial.is_repeat]
+    winner, *others = select_compared(ranking)
+    if others and (names := _find_unequal_settings(winner, others[0], searched)):
+        pair = f"{name_with_alternative(winner)} and {name_with_alternative(others[0])}"
+        yield (
+            f"{pair} also differ in what one or both alternatives have tried at one value only: "
+            f"{', '.join(names)}."
+        )
+    if view.corpus is None:
+        name = view.terms.corpus
+        yield f'The store does not have the text that the trials read as "{name}", so that sizes are unknown.'
+
+
+def _list_untried(view: StudyView) -> Iterator[str]:
+    """Alternatives without a trial, with the reasons for which their samples were refused."""
+    tried = {trial.alternative for trial in view.trials}
     untried = [
         f"{name} ({format_count(len(reasons), 'sample')} refused, for instance because {reasons[0]})"
         if (reasons := view.refusals.get(name))
@@ -172,8 +189,13 @@ def _list_caveats(
     if untried and (unnamed := view.refusals.get("")):
         samples = format_count(len(unnamed), "sample")
         yield f"Refused before its alternative was known: {samples}, for instance because {unnamed[0]}."
+
+
+def _list_unranked(view: StudyView, ranking: Ranking[StudyTrial]) -> Iterator[str]:
+    """Alternatives with trials that have no place: too short, outside the limits, or with fewer seeds."""
+    bests = ranking.find_bests(lambda trial: trial.alternative)
     anywhere = (view.ranking or ranking).find_bests(lambda trial: trial.alternative)
-    known = dict.fromkeys([*bests, *sorted(tried)])
+    known = dict.fromkeys([*bests, *sorted({trial.alternative for trial in view.trials})])
     lacking = [name for name in known if isinstance(bests.get(name), ShortTrial | None)]
     short = [name for name in lacking if isinstance(anywhere.get(name), ShortTrial | None)]
     if short:
@@ -183,12 +205,15 @@ def _list_caveats(
     fewer = [name for name, found in bests.items() if name not in lacking and not found.place]
     if fewer:
         yield f"Not ranked, with fewer seeds than others: {', '.join(fewer)}."
+
+
+def _list_uneven_efforts(trials: Sequence[StudyTrial]) -> Iterator[str]:
+    """Open trials, alternatives with far fewer configurations than others, and seeds that diverged."""
     if open_ones := [trial for trial in trials if trial.state.is_open]:
         verb = "is" if len(open_ones) == 1 else "are"
         yield f"{format_count(len(open_ones), 'trial')} {verb} open: the answer may change."
-    searched = [trial for trial in trials if not trial.is_repeat]
     counts = {
-        name: len({trial.configuration for trial in searched if trial.alternative == name and trial.curve})
+        name: len({t.configuration for t in trials if t.alternative == name and t.curve and not t.is_repeat})
         for name in dict.fromkeys(t.alternative for t in trials if any(map(is_rankable, t.curve.values())))
     }
     most = max(counts.values(), default=0)
@@ -204,16 +229,6 @@ def _list_caveats(
     ]
     if unstable:
         yield f"Unstable: {', '.join(unstable)}."
-    winner, *others = select_compared(ranking)
-    if others and (names := _find_unequal_settings(winner, others[0], searched)):
-        pair = f"{name_with_alternative(winner)} and {name_with_alternative(others[0])}"
-        yield (
-            f"{pair} also differ in what one or both alternatives have tried at one value only: "
-            f"{', '.join(names)}."
-        )
-    if view.corpus is None:
-        name = view.terms.corpus
-        yield f'The store does not have the text that the trials read as "{name}", so that sizes are unknown.'
 
 
 def _find_unequal_settings(first: Ranked, second: Ranked, searched: Sequence[StudyTrial]) -> list[str]:
