@@ -157,9 +157,9 @@ def _read_shared(file: str, space: Space) -> SharedTerms:
         own = {name: table[name] for name in ("protocol", "task") if name in table}
         with suppress(ConfigurationError):  # fields that exclude each other
             found.append(parse(SharedTerms, shared | own, file))
-    by_label = {(each.protocol.label, each.task.label): each for each in reversed(found)}
-    if len(by_label) > 1:
-        one, other = sorted(by_label)[:2]
+    labels = sorted({(each.protocol.label, each.task.label) for each in found})
+    if len(labels) > 1:
+        one, other = labels[:2]
         place = locate_field(file, "protocol" if one[0] != other[0] else "task")
         raise StudyError(
             f"{place}: figures compare only under one protocol and task, but the space has "
