@@ -145,13 +145,12 @@ class StudyProgress:
     def add_outcomes(self, outcomes: Iterable[Outcome]) -> None:
         """Add trials of the study database, which earlier drivers have run."""
         for outcome in outcomes:
-            self._add(outcome.identity, outcome.state, outcome.usage)
-            self._add_cost(min(outcome.curve.values(), default=None), outcome.config)
+            cost = min(outcome.curve.values(), default=None)
+            self._add(outcome.identity, outcome.state, outcome.usage, cost, outcome.config)
 
     def add_trial(self, trial: DirectedTrial, state: TrialState) -> None:
         """Add or update a trial of this driver."""
-        self._add(trial.proposal.identity, state, trial.usage)
-        self._add_cost(trial.best_cost, trial.config)
+        self._add(trial.proposal.identity, state, trial.usage, trial.best_cost, trial.config)
 
     def is_improved_by(self, trial: DirectedTrial) -> bool:
         """Whether a trial has a lower cost than every trial added so far."""
@@ -181,15 +180,15 @@ class StudyProgress:
             figures["margin_percent"] = self._objective.compute_gain(costs[0] - costs[1])
         return figures
 
-    def _add(self, identity: str, state: TrialState, usage: Usage) -> None:
+    def _add(
+        self, identity: str, state: TrialState, usage: Usage, cost: float | None, config: TrialConfig
+    ) -> None:
+        """Add a trial with its lowest cost so far: of a configuration with a higher one, nothing is kept."""
         if (before := self._states.get(identity)) is not None:
             self._trials_by_state[before] -= 1
         self._trials_by_state[state] += 1
         self._states[identity] = state
         self._usage.count(identity, usage, has_ended=state.has_ended)
-
-    def _add_cost(self, cost: float | None, config: TrialConfig) -> None:
-        """Add a trial's lowest cost so far: of a configuration with a higher one, nothing is kept."""
         is_among_best = len(self._best) < 2 or (cost is not None and cost < self._best[1][0])
         if cost is None or math.isnan(cost) or not is_among_best:
             return
