@@ -254,7 +254,7 @@ def _print_prior(resolved: "ResolvedStudy") -> None:
     elif not points and sampler.prior:
         missing = {
             "papers": "the spaces have no [[points]]",
-            "studies": "no trial of the best tenth of another study is of a family of these spaces",
+            "studies": "no earlier study of this home has a complete trial that fits these spaces",
             "none": 'sampler.prior = "none"',
         }
         out.print_line(f"prior: none, because {missing[sampler.prior]}")

@@ -11,7 +11,7 @@ from memtune.errors import ConfigurationError, StudyError
 from memtune.number_format import format_count
 from memtune.search.outcomes import Outcome
 from memtune.search.study_reader import StudyReader
-from memtune.spaces import FAMILY_FIELD, Scalar, Space, adapt_point, is_inside
+from memtune.spaces import FAMILY_FIELD, Scalar, Space, adapt_point
 from memtune.trial_state import TrialState
 from memtune.values import flatten
 
@@ -57,9 +57,9 @@ def select_best_points(outcomes: Iterable[Outcome], space: Space) -> list[dict[s
 def list_prior_points(storage_url: str, space: Space, study: str) -> list[tuple[dict[str, Scalar], str]]:
     """The parameters, by name, of the best tenth of all studies in the storage but `study`, by their rank.
 
-    Each point has its study and the number of complete trials among which it was ranked. A family of the
-    space of which no trial is known has what `select_prior_points` lends it. A study that this
-    version of memtune cannot read is left out with a warning.
+    Each point has its study, with how many of its complete trials are good. A family of the space of which no
+    trial is known has the fields of training that the others share. A study that this version of memtune
+    cannot read is left out with a warning.
     """
     reader, ranked = StudyReader(storage_url), list[tuple[float, Outcome, str]]()
     for other in reader.list_ids():
@@ -72,8 +72,10 @@ def list_prior_points(storage_url: str, space: Space, study: str) -> list[tuple[
         except (ConfigurationError, StudyError) as error:
             log.warning("study %s is left out of the prior: %s", other, error)
             continue
-        source = f"{other} ({format_count(len(complete), 'complete trial')})"
-        ranked += [(place / len(complete), o, source) for place, o in enumerate(sorted(complete, key=_rank))]
+        shares = [place / len(complete) for place in range(len(complete))]
+        taken = sum(share < PRIOR_SHARE for share in shares)
+        source = f"{other} (the best {taken} of {format_count(len(complete), 'complete trial')})"
+        ranked += [(share, o, source) for share, o in zip(shares, sorted(complete, key=_rank), strict=True)]
     ranked.sort(key=lambda each: each[0])
     known = {outcome.family for _, outcome, _ in ranked}
     good = [(outcome, source) for share, outcome, source in ranked if share < PRIOR_SHARE]
@@ -85,24 +87,20 @@ def select_prior_points(
 ) -> list[dict[str, Scalar]]:
     """Good outcomes as points of the space, in their order; `known` are the families that were tried.
 
-    For the families that were not, there is a point with the training and the dropout of each good outcome,
-    where they lie in the ranges of the family. It chooses no family, because nothing is known of how good
-    these are, and no size, because that follows from the budget.
+    For the families that were not, there is a point with the training of each good outcome. It chooses no
+    family, because nothing is known of how good these are.
     """
-    searched = {parameter.name: parameter for parameter in space.parameters()}
     families = [str(family) for family in _list_families(space, "") if family not in known]
     points: list[dict[str, Scalar]] = []
     for outcome in good:
         if outcome.family in _list_families(space, outcome.family):
             points.append(_adapt(outcome, space))
-        fields = dict(flatten(outcome.configuration))
-        shared = {n: v for n, v in fields.items() if n.startswith("training.") or "dropout" in n}
+        shared = {n: v for n, v in flatten(outcome.configuration) if n.startswith("training.")}
         lent: dict[str, Scalar] = {}
         for family in families:
             own = adapt_point(space, {FAMILY_FIELD: family, **shared})
             choice = adapt_point(space, {FAMILY_FIELD: family})
-            names = (name for name in own if name not in choice)
-            lent |= {n: own[n] for n in names if is_inside(searched[n].leaf, fields.get(searched[n].field))}
+            lent |= {name: value for name, value in own.items() if name not in choice}
         points.append(lent)
     return [point for point in points if point]
 

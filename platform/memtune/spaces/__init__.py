@@ -41,7 +41,7 @@ from memtune.spaces.space_files import (
     override_space,
     read_space,
 )
-from memtune.spaces.space_points import adapt_point, draw_prior_points, is_inside, pin_point
+from memtune.spaces.space_points import adapt_point, draw_prior_points, pin_point
 from memtune.spaces.space_tree import (
     MAX_ALTERNATIVES,
     Branch,

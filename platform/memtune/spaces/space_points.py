@@ -77,15 +77,6 @@ def find_nearest_value(leaf: Leaf, value: Scalar) -> Scalar:
     return float(f"{inside:.12g}") if leaf.step else float(inside)
 
 
-def is_inside(leaf: Leaf, value: Scalar | None) -> bool:
-    """Whether a parameter may have a value, or one of its next steps where it lies between two."""
-    nearest = None if value is None else find_nearest_value(leaf, value)
-    if nearest is None or not isinstance(leaf, Integer | Real):
-        return nearest is not None
-    assert isinstance(value, int | float)
-    return leaf.low <= value <= leaf.high
-
-
 def _pin_field(
     space: Space, field: str, value: Scalar, pinned: Mapping[str, Scalar], where: str
 ) -> tuple[Parameter | None, Scalar]:

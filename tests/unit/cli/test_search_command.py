@@ -163,7 +163,7 @@ def test_a_dry_run_shows_what_is_believed_and_from_where(settings: Settings, stu
     proposals.complete(first.number, 1.0)
     study_file.write_text(f"{text}[sampler]\nprior = 'studies'\n")
     shown = " ".join(read_output("search", str(study_file), "--dry-run").split())
-    assert f"prior: 1 point: 1 of {earlier.id} (1 complete trial)" in shown
+    assert f"prior: 1 point: 1 of {earlier.id} (the best 1 of 1 complete trial)" in shown
     space.write_text(space.read_text() + "\n[[points]]\nmodel.layers = 2\n")
     study_file.write_text(f"{text}[sampler]\nprior = 'papers'\n")
     shown = " ".join(read_output("search", str(study_file), "--dry-run").split())

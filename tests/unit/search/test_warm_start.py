@@ -56,22 +56,18 @@ def test_configurations_that_become_equal_are_tried_once():
     assert select_best_points(outcomes, make_space("lstm")) == [{"model.width": 8}]
 
 
-def test_good_trials_are_points_and_lend_training_and_dropout_to_families_that_were_not_tried():
-    """No width, and no clip norm outside of the new range."""
-    fields = "dropout = {{ float = [0.0, 0.5], step = 0.1 }}\n[training]\nclip_norm = {{ int = [1, {}] }}"
+def test_good_trials_are_points_and_lend_their_training_to_families_that_were_not_tried():
     spaces = [
-        read_space(SPACE.format(family) + fields.format(high), family)
-        for family, high in (("lstm", 9), ("rnn", 9), ("scrn", 3))
+        read_space(SPACE.format(family) + "[training]\nclip_norm = { int = [1, 9] }", family)
+        for family in ("lstm", "rnn")
     ]
     good = make_outcome(0, "lstm", 3, {10: 1.0})
     good.configuration["training"] = {"clip_norm": 4}
-    good.configuration["model"]["dropout"] = 0.25
-    own = {"family": "lstm", "lstm.model.width": 3, "lstm.model.dropout": 0.2, "lstm.training.clip_norm": 4}
-    lent = {"rnn.model.dropout": 0.2, "rnn.training.clip_norm": 4, "scrn.model.dropout": 0.2}
+    own = {"family": "lstm", "lstm.model.width": 3, "lstm.training.clip_norm": 4}
+    lent = {"rnn.training.clip_norm": 4}
     assert select_prior_points([good], combine_spaces(spaces), {"lstm"}) == [own, lent]
-    assert select_prior_points([good], combine_spaces(spaces), {"lstm", "rnn", "scrn"}) == [own]
-    alone = {"model.dropout": 0.2, "training.clip_norm": 4}
-    assert select_prior_points([good], spaces[1], {"lstm"}) == [alone]
+    assert select_prior_points([good], combine_spaces(spaces), {"lstm", "rnn"}) == [own]
+    assert select_prior_points([good], spaces[1], {"lstm"}) == [{"training.clip_norm": 4}]
 
 
 def test_a_prior_is_the_best_tenth_of_each_earlier_study(study_file: Path, settings: Settings) -> None:
@@ -82,7 +78,9 @@ def test_a_prior_is_the_best_tenth_of_each_earlier_study(study_file: Path, setti
         other.report(proposal.number, 300, cost)
         other.complete(proposal.number, cost)
     later = resolve(study_file, settings, seed=7, sampler={"prior": "studies"})
-    assert later.list_sourced_points() == [(asked[1].parameters, f"{first.id} (3 complete trials)")]
+    assert later.list_sourced_points() == [
+        (asked[1].parameters, f"{first.id} (the best 1 of 3 complete trials)")
+    ]
     assert resolve(study_file, settings, seed=7).list_prior_points() == []
 
 

@@ -248,7 +248,7 @@ class ResolvedStudy:
         known to scale those of a user (tests/unit/training/test_width_scaling.py has the built-in ones).
         """
         searched = [each.leaf for each in self.space.parameters() if each.field == "model.width"]
-        widths = [int(value) for leaf in searched for value in leaf.test_values()]
+        widths = [value for leaf in searched for value in leaf.test_values() if isinstance(value, int)]
         scales: dict[str, bool] = {}
         for sample in self.draw(range(BUDGET_SAMPLES) if len({*widths}) > 1 else ()):
             training, family = sample.training, sample.model.family
