@@ -22,7 +22,7 @@ Zipf's law. `tie_output`, in families that have it, shares the weight of the lay
 
 def render_tables() -> str:
     """A table of the families, the fields of each, the output layers, and n-gram connections, as Markdown."""
-    rows = ["| family | description | parameters | multiply-adds |", "|---|---|---|---|"]
+    rows = ["| family | description | parameters | multiply-adds | state |", "|---|---|---|---|---|"]
     rows += [_format_family_row(family, config) for family, config in MODELS.built_in.items()]
     sections = [_format_family_section(family, config) for family, config in MODELS.built_in.items()]
     return "\n".join([*rows, "", *sections, *_format_output_layers(), *_format_ngram_connections()])
@@ -31,7 +31,8 @@ def render_tables() -> str:
 def _format_family_row(family: str, config: type[LanguageModelConfig]) -> str:
     default = config.model_validate({})
     size, cost = default.parameter_count(VOCABULARY_SIZE), default.multiply_adds(VOCABULARY_SIZE)
-    return f"| [`{family}`](#{family}) | {_find_title(config)} | {size:,} | {cost:,} |"
+    sizes = f"{size:,} | {cost:,} | {default.state_size():,}"
+    return f"| [`{family}`](#{family}) | {_find_title(config)} | {sizes} |"
 
 
 def _find_title(config: type[LanguageModelConfig]) -> str:

@@ -156,6 +156,7 @@ class _ProbeRun:
             probe=probe_name,
             corpus=corpus.name,
             parameters=file.trial.parameter_count(len(corpus.vocabulary)),
+            carried_state=file.trial.model.state_size(),
             rate=trainings[0][0].trial.gradient_training.optimiser.learning_rate,
             valid=tuple(_get_accuracy(trained) for _, trained in trainings),
             test={times: tuple(own[times] for own in found) for times in found[0]},

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LENGTH_NAMES = {1: "", 2: ", twice the length", 4: ", four times the length"}
-PROBE_COLUMNS = ("probe", "accuracy", "chance", "ceiling", "rate", "parameters", "reference")
+PROBE_COLUMNS = ("probe", "accuracy", "chance", "ceiling", "rate", "parameters", "carried state", "reference")
 SURE_SHARE = 0.95
 TABLE_COLUMNS = (
     *("row", "parameters", "published", "validation", "published"),
@@ -53,6 +53,7 @@ def list_fingerprint_rows(fingerprint: Fingerprint) -> list[tuple[str, ...]]:
             f"{100 * result.ceiling:.4g} %",
             f"{result.rate:g}",
             f"{result.parameters:,}",
+            "" if result.carried_state is None else f"{result.carried_state:,}",
             (reference if result.reference else "solved by the model") if times == 1 else "",
         )
         for result in fingerprint.results

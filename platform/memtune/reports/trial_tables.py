@@ -85,7 +85,7 @@ def make_leaderboard_table(
     has_several_studies = len({row.study for row in rows}) > 1
     objective = rows[0].objective if rows else Objective.PERPLEXITY
     unit = "examples" if {row.unit for row in rows} == {"examples"} else "tokens"
-    sizes = _stack(("parameters", "memory", unit, "hours"), is_stacked)
+    sizes = _stack((("parameters", "carried state", "memory"), (unit, "hours")), is_stacked)
     figures = (objective, "above") if ideal else (objective,)
     table = make_table(
         title,
@@ -117,17 +117,19 @@ def make_leaderboard_table(
     return table
 
 
-def _stack(cells: Sequence[str], is_stacked: bool) -> list[str]:
-    """Cells in pairs, each pair as two lines of one cell; the cells as they are if not `is_stacked`."""
-    pairs = zip(cells[::2], cells[1::2], strict=True)
-    return ["\n".join(pair) for pair in pairs] if is_stacked else list(cells)
+def _stack(groups: Sequence[Sequence[str]], is_stacked: bool) -> list[str]:
+    """A cell for each group, with as many lines in each; a cell for each line if not `is_stacked`."""
+    if not is_stacked:
+        return [cell for group in groups for cell in group]
+    return ["\n".join(lines) for lines in zip(*zip_longest(*groups, fillvalue=""), strict=True)]
 
 
-def _format_size_cells(row: LeaderboardRow) -> list[str]:
-    """Parameters, memory, tokens and hours."""
+def _format_size_cells(row: LeaderboardRow) -> tuple[tuple[str, ...], ...]:
+    """Parameters, carried state and memory; tokens and hours."""
     count = "" if row.parameter_count is None else f"{row.parameter_count:,}"
+    state = "" if row.carried_state is None else f"{row.carried_state:,}"
     memory = "" if row.peak_memory_bytes is None else f"{row.peak_memory_bytes / 2**20:,.0f} MiB"
-    return [count, memory, f"{row.tokens:,}", "" if row.hours is None else f"{row.hours:.3g} h"]
+    return (count, state, memory), (f"{row.tokens:,}", "" if row.hours is None else f"{row.hours:.3g} h")
 
 
 def _format_figure_cells(row: LeaderboardRow, ideal: float | None) -> list[str]:

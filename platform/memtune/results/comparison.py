@@ -90,9 +90,13 @@ class Comparison:
         return f"Comparison({self.title})"
 
     def _repr_html_(self) -> str:
-        names = ["place", "name", "study", "state", "figure", "low", "high", "parameters", "tokens", "hours"]
+        names = ["place", "name", "study", "state", "figure", "low", "high", "tokens", "hours"]
         frame = make_frame(
-            {name: {**describe_row(row, None), "parameters": row.parameter_count}[name] for name in names}
+            {
+                **{name: describe_row(row, None)[name] for name in names},
+                "parameters": row.parameter_count,
+                "carried_state": row.carried_state,
+            }
             for row in self.rows
         )
         ideal = f", ideal {self.ideal_perplexity:.3f}" if self.ideal_perplexity else ""
@@ -106,7 +110,7 @@ class Comparison:
 
 
 def describe_row(row: LeaderboardRow, ideal: float | None) -> dict[str, Any]:
-    """The columns of a trial in tables for programs; the number of its parameters is among the recorded ones.
+    """The columns of a trial in tables for programs; its model's sizes are among the recorded parameters.
 
     `figure` is the validation perplexity (lower is better) or accuracy (higher is better) that ranks the
     trial, `low` and `high` the ends of its 95 % interval, `above_ideal` its relative distance from a known
@@ -273,6 +277,7 @@ class TokenisationRow(Value):
     name: str
     family: str
     parameters: int | None
+    carried_state: int | None
     token_perplexity: float
     word_perplexity: float
     byte_perplexity: float
@@ -320,6 +325,7 @@ def _make_row(corpus: Corpus, best: LeaderboardRow) -> TokenisationRow:
         name=best.name,
         family=best.family,
         parameters=best.parameter_count,
+        carried_state=best.carried_state,
         token_perplexity=Objective.PERPLEXITY.compute_figure(loss),
         word_perplexity=units.compute_word_perplexity(loss),
         byte_perplexity=units.compute_byte_perplexity(loss),

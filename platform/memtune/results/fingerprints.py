@@ -44,6 +44,8 @@ class ProbeResult(Value):
     probe: str
     corpus: str
     parameters: int
+    carried_state: int | None = None
+    """Numbers from word to word; None in files of earlier versions."""
     rate: float
     valid: tuple[float, ...]
     """Best validation accuracy of each seed."""
@@ -107,6 +109,7 @@ class Fingerprint(Value):
                 "is_learnable": result.is_learnable,
                 "rate": result.rate,
                 "parameters": result.parameters,
+                "carried_state": result.carried_state,
             }
             for result in self.results
             for times, shares in result.test.items()

@@ -228,6 +228,7 @@ def collect_trial_parameters(config: TrialConfig, vocabulary_size: int) -> dict[
         **fields,
         "parameters": config.parameter_count(vocabulary_size),
         "multiply_adds": config.multiply_adds(vocabulary_size),
+        "carried_state": config.model.state_size(),
     }
 
 
@@ -255,6 +256,7 @@ def describe_trial_run(
         "family": config.model.family,
         **{field: format_value(value) for field, value in config.model.describe().items()},
         "parameters": f"{config.parameter_count(vocabulary_size):,}",
+        "carried state": f"{config.model.state_size():,}",
         **{f"`{field}` (searched)": format_value(value) for field, value in searched.items()},
         "protocol": config.label,
         "seed": str(config.seed),

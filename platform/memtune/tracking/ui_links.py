@@ -155,6 +155,7 @@ def _build_table(
     columns = [
         *(f"metrics.`{name}`" for name in metrics),
         f"params.`{run_tags.SIZE_PARAMETER}`",
+        f"params.`{run_tags.STATE_PARAMETER}`",
         f"tags.`{run_tags.STATUS}`",
         *(f"metrics.`{name}`" for name in used),
         f"tags.`{run_tags.RANK}`",

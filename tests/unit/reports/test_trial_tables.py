@@ -76,10 +76,12 @@ def test_an_interrupted_trial_is_open_as_in_the_tables_of_its_study() -> None:
     assert "interrupted" not in text
 
 
-def test_hours_and_memory_of_a_trial_are_shown() -> None:
-    row = make_row(width=8).model_copy(update={"hours": 1.25, "peak_memory_bytes": 700 * 2**20})
+def test_state_hours_and_memory_of_a_trial_are_shown() -> None:
+    sizes = {"carried_state": 2_500, "hours": 1.25, "peak_memory_bytes": 700 * 2**20}
+    row = make_row(width=8).model_copy(update=sizes)
     for is_stacked in (True, False):
         text = render(make_leaderboard_table([row], None, "title", is_stacked=is_stacked))
+        assert "2,500" in text
         assert "1.25 h" in text
         assert "700 MiB" in text
 

@@ -47,6 +47,7 @@ def test_a_run_is_described_by_its_model_its_size_its_searched_fields_and_its_co
         "| layers | 1 |",
         "| dropout | 0 |",
         "| parameters | 268 |",
+        "| carried state | 8 |",
         "| `model.width` (searched) | 4 |",
         "| `training.optimiser.learning_rate` (searched) | 0.1235 |",
         "| protocol | sentence |",

@@ -151,6 +151,7 @@ class StudyDetail(Value):
                 summary.unit: trial.tokens,
                 objective: trial.figure,
                 "parameters": None if trial.sizes is None else f"{trial.sizes.parameters:,}",
+                "carried state": None if trial.sizes is None else f"{trial.sizes.state:,}",
                 **{name.removeprefix("model."): value for name, value in trial.fields.items()},
             }
             for trial in ranked

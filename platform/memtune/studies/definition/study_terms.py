@@ -80,6 +80,8 @@ class Budget(Value):
     """Larger models are never started."""
     min_parameters: int | None = Field(default=None, ge=1, json_schema_extra={"unit": "parameters"})
     """Smaller models are never started."""
+    max_state: int | None = Field(default=None, ge=1, json_schema_extra={"unit": "numbers"})
+    """Models that carry more from word to word are never started."""
 
     @model_validator(mode="after")
     def _check_parameters(self) -> Self:

@@ -54,8 +54,8 @@ class TrialLimits:
     def get_refusal_reason(self, configuration: Mapping[str, Any]) -> str | None:
         """Why a configuration must not start, or None.
 
-        Its parameters or its memory are out of bounds, the task does not support its model, or the formulas
-        of a plug-in fail for it.
+        Its parameters, state or memory are out of bounds, the task does not support its model, or the
+        formulas of a plug-in fail for it.
         """
         try:
             config = make_trial_config(configuration)
@@ -71,6 +71,9 @@ class TrialLimits:
             return f"{parameters:,} parameters are more than max_parameters = {budget.max_parameters:,}"
         if parameters < (budget.min_parameters or 0):
             return f"{parameters:,} parameters are fewer than min_parameters = {budget.min_parameters:,}"
+        state = config.model.state_size()
+        if state > (budget.max_state or math.inf):
+            return f"a state of {state:,} numbers is more than max_state = {budget.max_state:,}"
         return self._get_memory_refusal_reason(config)
 
     def compute_sizes_to_store(self, configuration: Mapping[str, Any]) -> dict[str, int | None]:

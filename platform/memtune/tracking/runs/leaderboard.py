@@ -36,6 +36,8 @@ class LeaderboardRow(Value):
     corpus_digest: str
     parameters: dict[str, Any]
     parameter_count: int | None
+    carried_state: int | None = None
+    """Numbers that its model carries from word to word; None in records of earlier versions."""
     tokens: int
     objective: Objective
     figure: float | None
@@ -142,7 +144,8 @@ def _build_row(client: "MlflowClient", run: "Run") -> LeaderboardRow:
         protocol=tags.get("memtune.protocol", ""),
         corpus_digest=datasets[0].dataset.digest if datasets else "",
         parameters=parameters,
-        parameter_count=parameters.get("parameters"),
+        parameter_count=parameters.get(run_tags.SIZE_PARAMETER),
+        carried_state=parameters.get(run_tags.STATE_PARAMETER),
         tokens=tokens,
         objective=objective,
         figure=None if best is None else objective.compute_figure(best),

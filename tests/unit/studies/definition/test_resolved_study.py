@@ -162,6 +162,17 @@ def test_models_outside_the_parameter_budget_are_refused_with_their_sizes(
     assert any("are more than max_parameters = 1,000" in reason for reason in reasons if reason)
 
 
+def test_models_with_a_larger_state_than_the_budget_are_refused(study_file: Path, settings: Settings) -> None:
+    """An LSTM of width 4 carries 8 numbers in each layer."""
+    found = resolve(study_file, settings, **{"budget.max_state": 8})
+    sample = found.sample(RandomChooser(0)).model_dump(mode="json")
+    sample["model"] |= {"width": 4, "layers": 1}
+    assert found.limits.get_refusal_reason(sample) is None
+    sample["model"]["layers"] = 2
+    reason = found.limits.get_refusal_reason(sample)
+    assert reason == "a state of 16 numbers is more than max_state = 8"
+
+
 def test_a_parameter_budget_that_no_model_meets_is_an_error_before_the_start(
     study_file: Path, settings: Settings
 ) -> None:
