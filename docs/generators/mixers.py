@@ -1,17 +1,18 @@
-"""The tables of docs/memory_blocks.md: the published mixers, and the equations and fields of each kind."""
+"""The tables of docs/memory_blocks.md: published mixers and their papers, and equations and fields of each kind."""
 
 from docs.generators.models import WIDTH, find_documentation, format_field_row
-from memtune.models.mixers.mixer_registry import MIXERS, PRESETS, list_settings
+from memtune.models.mixers.mixer_registry import MIXERS, PRESETS, SOURCES, list_settings
 from memtune.values import Value
 
 
 def render_tables() -> str:
     """A table of the names, and a section of each kind, as Markdown."""
-    rows = ["| name | kind | fields | parameters | state |", "|---|---|---|---|---|"]
+    rows = ["| name | paper | kind | fields | parameters | state |", "|---|---|---|---|---|---|"]
     for name, mixer in PRESETS.items():
         listed = ", ".join(f"`{setting}`" for setting in list_settings(mixer))
         sizes = f"{mixer.parameter_count(WIDTH):,} | {mixer.state_size(WIDTH):,}"
-        rows.append(f"| `{name}` | [`{mixer.kind}`](#{mixer.kind}) | {listed} | {sizes} |")
+        kind = f"[`{mixer.kind}`](#{mixer.kind})"
+        rows.append(f"| `{name}` | {SOURCES[name]} | {kind} | {listed} | {sizes} |")
     sections = [_format_section(kind, config) for kind, config in MIXERS.built_in.items()]
     return "\n".join([*rows, "", *sections])
 

@@ -15,7 +15,7 @@ from pydantic_core import PydanticUndefined
 from memtune.errors import ConfigurationError, PluginError
 from memtune.models import MODELS, LanguageModelConfig, MixerBlocksConfig
 from memtune.models.mixers.mixer import MixerConfig
-from memtune.models.mixers.mixer_registry import MIXERS, list_mixer_names, list_settings
+from memtune.models.mixers.mixer_registry import MIXERS, SOURCES, list_mixer_names, list_settings
 from memtune.plugins import ConfigRegistry
 from memtune.plugins.source_modules import SOURCE_FIELD
 from memtune.storage.local_files import write_whole
@@ -143,7 +143,7 @@ def _describe_mixer(named: Any, mixer: MixerConfig) -> dict[str, Any]:
         "name": named if isinstance(named, str) else mixer.kind,
         "origin": _find_origin(MIXERS, mixer.kind),
         "title": f"The mixer {mixer.kind} of mixer_blocks" + (f" with {settings}" if settings else ""),
-        "equations": f"{title}\n\n{equations}",
+        "equations": "\n\n".join([*([SOURCES[named]] if named in SOURCES else []), title, equations]),
         "fields": _list_fields(type(mixer)),
     }
 

@@ -68,6 +68,7 @@ def test_show_of_a_published_mixer_has_what_it_sets_the_equations_and_the_fields
     shown = json.loads(run("show", "kda", "--width", "16", "--words", "100", "--json").stdout)
     assert shown["name"] == "kda"
     assert 'matrix_memory of mixer_blocks with decay = "vector"' in shown["title"]
+    assert shown["equations"].startswith("Kimi Team (2025), 2510.26692, equation 1\n")
     assert "KDA, 2510.26692" in shown["equations"]
     assert [field["name"] for field in shown["fields"]][:3] == ["heads", "key_ratio", "value_ratio"]
     config = MixerBlocksConfig(width=16, mixer="kda")

@@ -4,6 +4,7 @@ answer.
 The oracles of all mixers are compared in tests/contracts.
 """
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +21,7 @@ from memtune.models.mixers.matrix_memory import MatrixMemoryConfig
 from memtune.models.mixers.matrix_recurrence import MemorySteps, run_chunks, run_words
 from memtune.models.mixers.mesa import MesaConfig
 from memtune.models.mixers.mixer import Mixer, MixerConfig
-from memtune.models.mixers.mixer_registry import MIXERS, PRESETS
+from memtune.models.mixers.mixer_registry import MIXERS, PRESETS, SOURCES
 from memtune.spaces import load_space
 from memtune.values import parse
 
@@ -350,6 +351,13 @@ def test_every_published_mixer_is_a_point_of_the_space():
     assert named == PRESETS.keys() - OF_FAMILIES
 
 
+def test_every_published_mixer_names_authors_a_year_and_where_its_equations_are():
+    place = r"(section|equation)s? \d|figure \d"
+    assert [
+        name for name, source in SOURCES.items() if not re.search(rf"\(\d{{4}}\), .*({place})", source)
+    ] == []
+
+
 def test_a_pattern_repeats_over_the_blocks():
     config = MixerBlocksConfig(layers=6, pattern="mmma", mixer="min_gru")
     assert [mixer.kind for mixer in config.mixers] == [*["min_gru"] * 3, "attention", *["min_gru"] * 2]
@@ -404,3 +412,14 @@ def test_blocks_have_the_parameters_of_the_models_of_340m(mixer, fields, inner):
         width=1024, layers=24, mixer=mixer, channel_ratio=inner / 1024, tie_output=True, **fields
     )
     assert config.parameter_count(32_000) == pytest.approx(340e6, rel=0.025)
+
+
+@pytest.mark.parametrize(
+    ("mixer", "layer", "per_cent"),
+    [("min_gru", nn.GRU, 33), ("min_lstm", nn.LSTM, 38)],
+    ids=["minGRU", "minLSTM"],
+)
+def test_minimal_units_have_the_share_of_the_parameters_that_their_paper_prints(mixer, layer, per_cent):
+    """Feng et al. (2024), sections 3.1 and 3.2, for a state as wide as the input."""
+    usual = sum(parameter.numel() for parameter in layer(64, 64).parameters())
+    assert round(100 * PRESETS[mixer].parameter_count(64) / usual) == per_cent

@@ -1,7 +1,7 @@
 """The registry of sequence mixers, and the names of published ones.
 
-A new mixer is one module, one import and one line of MIXERS; a published point of a mixer is one line of
-PRESETS.
+A new mixer is one module, one import and one line of MIXERS; a published point of a mixer is one entry of
+_PUBLISHED.
 """
 
 import json
@@ -54,43 +54,101 @@ def _make_memory(**fields: Any) -> MatrixMemoryConfig:
 
 
 _DELTA: dict[str, Any] = {"keys": "unit", "erase": "delta", "write": "scaled"}
-PRESETS: dict[str, MixerConfig] = {
-    "linear_attention": _make_memory(),
-    "retnet": _make_memory(decay="head", rotation="position"),
-    "mamba2": _make_memory(decay="number", write="step", skip=True),
-    "gla": _make_memory(decay="vector", decay_map="sigmoid"),
-    "mlstm": _make_memory(decay="number", decay_map="sigmoid", decay_power=1.0, write="exponential"),
-    "deltanet": _make_memory(**_DELTA),
-    "deltanet_negative": _make_memory(**_DELTA, negative_eigenvalues=True),
-    "gated_deltanet": _make_memory(**_DELTA, decay="number"),
-    "gated_deltanet_negative": _make_memory(**_DELTA, decay="number", negative_eigenvalues=True),
-    "kda": _make_memory(**_DELTA, decay="vector"),
-    "gated_deltanet2": _make_memory(keys="unit", decay="vector", erase="channel", write="channel"),
-    "deltaproduct": _make_memory(**_DELTA, steps=2, negative_eigenvalues=True),
-    "gated_deltaproduct": _make_memory(**_DELTA, decay="number", steps=2, negative_eigenvalues=True),
-    "rwkv7": _make_memory(decay="vector", decay_map="bounded", erase="own_key"),
-    "comba": _make_memory(keys="unit", decay="number", erase="closed_loop", write="scaled", read="corrected"),
-    "mesanet": MesaConfig(),
-    "mamba3": _make_memory(
-        keys="normed", decay="number", decay_map="product", write="trapezoid", rotation="data", skip=True
+_GATED = {**_DELTA, "decay": "number"}
+_PUBLISHED: dict[str, tuple[MixerConfig, str]] = {
+    "linear_attention": (_make_memory(), "Katharopoulos et al. (2020), 2006.16236, section 3.4"),
+    "retnet": (
+        _make_memory(decay="head", rotation="position"),
+        "Sun et al. (2023), 2307.08621, sections 2.1 and 2.2",
     ),
-    "attention": AttentionConfig(),
-    "forgetting_attention": AttentionConfig(positions="none", forget_gate=True),
-    "path": AttentionConfig(positions="path"),
-    "path_forgetting": AttentionConfig(positions="path", forget_gate=True),
-    "min_gru": MinGRUConfig(),
-    "min_lstm": MinLSTMConfig(),
-    "rg_lru": RGLRUConfig(),
-    "hgrn": HGRNConfig(),
-    "slstm": SLSTMConfig(),
-    "lstm": LSTMLayerConfig(),
-    "rnn": ElmanLayerConfig(),
-    "recurrent_memory": RecurrentMemoryLayerConfig(),
+    "mamba2": (
+        _make_memory(decay="number", write="step", skip=True),
+        "Dao and Gu (2024), 2405.21060, section 7",
+    ),
+    "gla": (
+        _make_memory(decay="vector", decay_map="sigmoid"),
+        "Yang et al. (2024), 2312.06635, section 4",
+    ),
+    "mlstm": (
+        _make_memory(decay="number", decay_map="sigmoid", decay_power=1.0, write="exponential"),
+        "Beck et al. (2024), 2405.04517, section 2.3",
+    ),
+    "deltanet": (
+        _make_memory(**_DELTA),
+        "Schlag et al. (2021), 2102.11174, section 4.2; Yang et al. (2024), 2406.06484, section 2.2",
+    ),
+    "deltanet_negative": (
+        _make_memory(**_DELTA, negative_eigenvalues=True),
+        "Grazzi et al. (2025), 2411.12537, section 4.2",
+    ),
+    "gated_deltanet": (
+        _make_memory(**_GATED),
+        "Yang, Kautz and Hatamizadeh (2025), 2412.06464, section 3.1",
+    ),
+    "gated_deltanet_negative": (
+        _make_memory(**_GATED, negative_eigenvalues=True),
+        "Grazzi et al. (2025), 2411.12537, section 4.2, for Gated DeltaNet",
+    ),
+    "kda": (
+        _make_memory(**_DELTA, decay="vector"),
+        "Kimi Team (2025), 2510.26692, equation 1",
+    ),
+    "gated_deltanet2": (
+        _make_memory(keys="unit", decay="vector", erase="channel", write="channel"),
+        "Hatamizadeh, Choi and Kautz (2026), 2605.22791, equation 10",
+    ),
+    "deltaproduct": (
+        _make_memory(**_DELTA, steps=2, negative_eigenvalues=True),
+        "Siems et al. (2025), 2502.10297, section 4",
+    ),
+    "gated_deltaproduct": (
+        _make_memory(**_GATED, steps=2, negative_eigenvalues=True),
+        "Siems et al. (2025), 2502.10297, section 4",
+    ),
+    "rwkv7": (
+        _make_memory(decay="vector", decay_map="bounded", erase="own_key"),
+        "Peng et al. (2025), 2503.14456, section 4.1",
+    ),
+    "comba": (
+        _make_memory(keys="unit", decay="number", erase="closed_loop", write="scaled", read="corrected"),
+        "Hu et al. (2025), 2506.02475, section 3",
+    ),
+    "mesanet": (MesaConfig(), "von Oswald et al. (2025), 2506.05233, section 3"),
+    "mamba3": (
+        _make_memory(
+            keys="normed", decay="number", decay_map="product", write="trapezoid", rotation="data", skip=True
+        ),
+        "Lahoti et al. (2026), 2603.15569, sections 3.1 and 3.2",
+    ),
+    "attention": (AttentionConfig(), "Su et al. (2021), 2104.09864, section 3.2"),
+    "forgetting_attention": (
+        AttentionConfig(positions="none", forget_gate=True),
+        "Lin et al. (2025), 2503.02130, section 3",
+    ),
+    "path": (AttentionConfig(positions="path"), "Yang et al. (2025), 2505.16381, section 3"),
+    "path_forgetting": (
+        AttentionConfig(positions="path", forget_gate=True),
+        "Yang et al. (2025), 2505.16381, section 3, with the gate of Lin et al. (2025)",
+    ),
+    "min_gru": (MinGRUConfig(), "Feng et al. (2024), 2410.01201, section 3.1"),
+    "min_lstm": (MinLSTMConfig(), "Feng et al. (2024), 2410.01201, section 3.2"),
+    "rg_lru": (RGLRUConfig(), "De et al. (2024), 2402.19427, section 2.4"),
+    "hgrn": (HGRNConfig(), "Qin et al. (2023), 2311.04823, section 3"),
+    "slstm": (SLSTMConfig(), "Beck et al. (2024), 2405.04517, section 2.2"),
+    "lstm": (LSTMLayerConfig(), "Zaremba, Sutskever and Vinyals (2014), 1409.2329, section 3"),
+    "rnn": (ElmanLayerConfig(), 'Elman (1990), "Finding Structure in Time", figure 2'),
+    "recurrent_memory": (
+        RecurrentMemoryLayerConfig(),
+        "Tran, Bisazza and Monz (2016), 1601.01272, section 3.1",
+    ),
 }
+PRESETS: dict[str, MixerConfig] = {name: mixer for name, (mixer, _) in _PUBLISHED.items()}
 """Published mixers, by the name that a configuration may have in place of a table: `mixer = "kda"`.
 
 A name that is a kind too is that kind with its defaults.
 """
+SOURCES: dict[str, str] = {name: source for name, (_, source) in _PUBLISHED.items()}
+"""The paper of each published mixer: authors, year, its number on arXiv, and the equations in it."""
 
 
 def list_mixer_names() -> list[str]:
