@@ -179,6 +179,23 @@ def test_muon_steps_hidden_matrices_along_orthogonal_directions():
     assert steps["embedding.weight"].abs().max() == pytest.approx(RATE, rel=1e-3)
 
 
+def test_muon_steps_the_recurrent_matrix_of_each_head_of_slstm_as_a_matrix_alone():
+    """As torch's Muon steps the matrices of the heads as parameters of their own."""
+    model = _make_model(**BLOCKS | {"mixer": "slstm"})
+    stack_HVX = model.blocks[0].mixer.vectors["recurrent"]
+    matrices = [torch.nn.Parameter(matrix.detach().clone()) for matrix in stack_HVX]
+    alone = torch.optim.Muon(matrices, RATE, weight_decay=0.1, adjust_lr_fn="match_rms_adamw")
+    updater = ModelUpdater(
+        TrainingConfig(optimiser=MuonConfig(), clip_norm=None, epochs=1), model, torch.device("cpu")
+    )
+    for _ in range(2):
+        updater.step([next(_iterate_losses(model))], RATE)
+        for matrix, gradient in zip(matrices, stack_HVX.grad, strict=True):
+            matrix.grad = gradient.clone()
+        alone.step()
+    assert torch.equal(stack_HVX, torch.stack(matrices))
+
+
 def test_muon_continues_from_its_state():
     """Two steps, and one step, its state loaded into another updater, and a second step."""
     training = TrainingConfig(optimiser=MuonConfig(), epochs=1)

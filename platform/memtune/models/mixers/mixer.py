@@ -86,7 +86,10 @@ class MappedMixerConfig(MixerConfig):
         """The linear maps of the inputs, by name."""
 
     def list_vectors(self, width: int) -> Mapping[str, tuple[int, ...]]:
-        """The shapes of the other parameters, by name; weight decay leaves out those of one dimension."""
+        """The shapes of the other parameters, by name.
+
+        Those of three dimensions are a matrix for each head. Weight decay leaves out those of one dimension.
+        """
         return {}
 
     @abstractmethod

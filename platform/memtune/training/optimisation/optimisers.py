@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import torch
 from pydantic import ConfigDict, Field
+from torch import Tensor
 from torch.nn import Parameter
 from torch.optim import Optimizer
 from typing_extensions import override
@@ -50,7 +51,21 @@ SGD = _load_no_compiler(torch.optim.SGD)
 Adam = _load_no_compiler(torch.optim.Adam)
 AdamW = _load_no_compiler(torch.optim.AdamW)
 RMSprop = _load_no_compiler(torch.optim.RMSprop)
-Muon = _load_no_compiler(torch.optim.Muon)
+
+
+@_load_no_compiler
+class Muon(torch.optim.Muon):
+    """Muon that steps each matrix of a parameter of three dimensions, such as one matrix per head."""
+
+    @override
+    def _init_group(self, group: Any, *lists: list[Tensor]) -> bool:
+        has_complex = super()._init_group(group, *lists)
+        for listed in lists:  # parameters, gradients, running means
+            listed[:] = [
+                matrix for each in listed for matrix in (each.unbind() if each.ndim == 3 else [each])
+            ]
+        return has_complex
+
 
 LearningRate = Annotated[
     float,
@@ -66,8 +81,8 @@ WeightDecay = Annotated[float, Field(ge=0, description="Strength with which weig
 
 
 ParameterRole = Literal["hidden", "table", "vector"]
-"""A matrix of a hidden layer, another parameter of two dimensions or more, and one of one dimension: norms,
-biases, decays."""
+"""A matrix of a hidden layer or of each head, another parameter of two dimensions or more, and one of one
+dimension: norms, biases, decays."""
 Parameters = Iterable[Parameter] | Iterable[dict[str, Any]]
 """Parameters, or groups of parameters with the factor of their learning rate and their role."""
 
@@ -252,9 +267,11 @@ class MuonConfig(OptimiserBase):
         if group.get("role") == "hidden":
             # The factor of Liu et al. (2025), "Muon is Scalable for LLM Training", under which the learning
             # rate and the weight decay of AdamW suit both.
-            return Muon(
-                [group], self.learning_rate, self.weight_decay, self.momentum, adjust_lr_fn="match_rms_adamw"
-            )
+            rates = (self.learning_rate, self.weight_decay, self.momentum)
+            muon = Muon([{**group, "params": []}], *rates, adjust_lr_fn="match_rms_adamw")
+            # Set afterwards, because torch's constructor refuses parameters of three dimensions.
+            muon.param_groups[0]["params"] = group["params"]
+            return muon
         return AdamW(
             [_leave_out_vectors(group)],
             self.learning_rate,

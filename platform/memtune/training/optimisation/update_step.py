@@ -253,9 +253,10 @@ def find_roles(model: Model) -> dict[str, ParameterRole]:
     hidden = {
         f"{prefix}.{name}"
         for prefix, module in model.named_modules()
-        if isinstance(module, nn.Linear | nn.RNNBase) and "output" not in prefix.split(".")
+        if isinstance(module, nn.Linear | nn.RNNBase | nn.ParameterDict) and "output" not in prefix.split(".")
         for name, parameter in module.named_parameters(recurse=False)
-        if parameter.ndim == 2
+        # A mixer has its other parameters in a dictionary; those of three dimensions are a matrix per head.
+        if parameter.ndim == (3 if isinstance(module, nn.ParameterDict) else 2)
     }
     return {
         name: "hidden" if name in hidden else "table" if parameter.ndim > 1 else "vector"
