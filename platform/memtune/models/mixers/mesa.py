@@ -29,7 +29,8 @@ SMALLEST_RIDGE, INITIAL_RIDGE = 0.25, 1.0
 INITIAL_DECAY_BIAS = 4.0
 """A memory of about 55 words."""
 CHUNK_WORDS = 32
-"""Words whose matrices C are computed together."""
+"""Words whose matrices C are computed together. On a CPU, half as many take 0.90 to 1.15 times the time, and
+twice as many 1.08 to 1.28 times."""
 
 
 class MesaConfig(MappedMixerConfig):
