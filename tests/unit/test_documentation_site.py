@@ -19,6 +19,7 @@ GENERATED = {
     "reference": "sentences, or rows of a stream",
     "parameter_counts": "19,780,400",
     "probes": "zoology, figure 2",
+    "samplers": "scrambled Sobol sequence",
 }
 """A text of the tables that the site reads from the code, by page."""
 

@@ -63,7 +63,7 @@ def open_study(storage: str) -> Callable[..., Proposals]:
         prior_points: Sequence[dict[str, Any]] = (),
         compared: str = "model.family",
     ) -> Proposals:
-        sampler = SAMPLERS[kind](seed=seed, startup_trials=4)
+        sampler = SAMPLERS[kind](kind=kind, seed=seed, startup_trials=4)
         return Proposals(
             url,
             name,

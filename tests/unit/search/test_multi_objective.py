@@ -51,7 +51,7 @@ def open_proposals(
         "s",
         Candidates(
             space,
-            SAMPLERS[kind](seed=seed, startup_trials=8),
+            SAMPLERS[kind](kind=kind, seed=seed, startup_trials=8),
             lambda configuration: digest(configuration)[:16],
             refuse,
             objectives=MultiObjective(2, measure),

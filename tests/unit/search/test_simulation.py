@@ -82,7 +82,7 @@ def open_study(kind: str, seed: int) -> Proposals:
         f"{kind} {seed}",
         Candidates(
             read_space(SPACE, "simulated"),
-            SAMPLERS[kind](seed=seed),
+            SAMPLERS[kind](kind=kind, seed=seed),
             identify=repr,
             get_refusal_reason=lambda configuration: None,
         ),

@@ -10,8 +10,7 @@ from memtune.search.samplers.built_in_samplers import (
     SobolConfig,
     TpeConfig,
 )
-from memtune.search.samplers.plugin_samplers import SamplerRegistry
-from memtune.search.samplers.sampler import SamplerConfig
+from memtune.search.samplers.sampler import SamplerConfig, SamplerRegistry
 
 SAMPLERS = SamplerRegistry(
     "sampler",

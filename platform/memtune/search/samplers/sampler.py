@@ -1,17 +1,19 @@
 """The interface of a sampler: its settings in a study file, which make a sampler of Optuna for each ask."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from optuna.samplers import BaseSampler, RandomSampler
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
-from pydantic import Field, model_validator
+from pydantic import Field, create_model, model_validator
+from typing_extensions import override
 
 from memtune.errors import SpaceError
-from memtune.search.samplers.joint_space import JointSpace, SobolSampler
+from memtune.plugins import ConfigRegistry, PluginSource
+from memtune.search.samplers.joint_space import BranchSampler, JointSpace, SobolSampler
 from memtune.search.samplers.observed_values import MultiObjective, extrapolate_stopped
 from memtune.search.samplers.prior_trials import Asked, PriorTrials
 from memtune.spaces import Scalar, Space
@@ -112,3 +114,31 @@ class SamplerConfig(Value, ABC):
         if self.options and not self.can_have_options:
             raise ValueError(f'kind = "{self.kind}" has no options; leave [sampler.options] out')
         return self
+
+
+class PluginSamplerConfig(SamplerConfig):
+    """The sampler that a function of a package returns; it learns through Optuna and keeps no state."""
+
+    can_have_several_objectives: ClassVar[bool] = False
+    can_have_options: ClassVar[bool] = True
+    function: ClassVar[Callable[..., Any]]
+    """Of a SamplerRequest; it returns a sampler of Optuna."""
+
+    @override
+    def make_sampler(self, request: SamplerRequest) -> BaseSampler:
+        if request.is_startup:
+            return self.make_startup(request)
+        return BranchSampler(type(self).function(request), self.observe(request), request.space)
+
+
+class SamplerRegistry(ConfigRegistry[SamplerConfig]):
+    """Settings of samplers; the entry of a package may also be a function of a `SamplerRequest`."""
+
+    @override
+    def adapt(self, name: str, entry: object, source: PluginSource) -> type[SamplerConfig]:
+        if not callable(entry) or (isinstance(entry, type) and issubclass(entry, SamplerConfig)):
+            return super().adapt(name, entry, source)
+        kind: Any = (Literal[name], name)
+        config = create_model("PluginSamplerConfig", __base__=PluginSamplerConfig, kind=kind)
+        config.function = entry
+        return self._attach_source(config, source)
