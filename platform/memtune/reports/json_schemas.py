@@ -20,7 +20,7 @@ from pydantic_core import core_schema
 from typing_extensions import override
 
 from memtune.experiments.published_tables import Paper
-from memtune.spaces.space_tree import Confidence
+from memtune.spaces.space_tree import SIZE_NOUNS, Confidence
 from memtune.studies.definition.study import Study
 from memtune.training import TrialConfig
 
@@ -102,14 +102,10 @@ PARAMETER_KINDS: dict[str, dict[str, Any]] = {
             f"fit_{size}": {
                 "type": "integer",
                 "minimum": 1,
-                "description": f"the field is solved so that every model has this number of {noun}",
+                "description": f"the field is solved so that every model has this many {noun}",
             }
         }
-        for size, noun in (
-            ("parameters", "trained parameters"),
-            ("multiply_adds", "multiply-adds per token"),
-            ("state", "numbers carried from word to word"),
-        )
+        for size, noun in SIZE_NOUNS.items()
     },
 }
 """The fields of a parameter, by the field that names its kind."""

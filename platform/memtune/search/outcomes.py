@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
-from memtune.spaces import Scalar
+from memtune.spaces import SIZE_NOUNS, Scalar
 from memtune.trial_state import TrialEnd, TrialState
 from memtune.usage import Usage
 from memtune.values import parse
@@ -49,9 +49,7 @@ class Quantity:
 
 QUANTITIES: Mapping[str, Quantity] = {
     "value": Quantity(),
-    "parameters": Quantity("parameters", is_size=True),
-    "multiply_adds": Quantity("multiply-adds per token", is_size=True),
-    "state": Quantity("numbers of state", is_size=True),
+    **{str(kind): Quantity(noun, is_size=True) for kind, noun in SIZE_NOUNS.items()},
     "memory": Quantity("bytes in training", is_size=True),
     "tokens_per_second": Quantity("tokens per second and core", is_higher_better=True),
     "cpu_hours": Quantity("core hours per seed", is_spent=True),

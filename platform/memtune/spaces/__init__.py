@@ -44,6 +44,7 @@ from memtune.spaces.space_files import (
 from memtune.spaces.space_points import adapt_point, draw_prior_points, pin_point
 from memtune.spaces.space_tree import (
     MAX_ALTERNATIVES,
+    SIZE_NOUNS,
     Branch,
     Categorical,
     Constant,

@@ -26,6 +26,7 @@ from memtune.corpora.batching.protocols import Protocol
 from memtune.corpora.store.corpus import Corpus, Split
 from memtune.errors import TrialError, WorkerError
 from memtune.models.outputs.output_config import SoftmaxConfig
+from memtune.spaces import SIZE_NOUNS
 from memtune.training.trial_config import TrialConfig
 from memtune.values import Value
 
@@ -225,12 +226,8 @@ def compute_sizes(config: TrialConfig, corpus: Corpus) -> TrialSizes:
     if config.model.is_trained_by_gradient:
         longest = find_longest_row(config.protocol, corpus["train"])
         memory = estimate_memory(config, vocabulary_size, longest).total
-    return TrialSizes(
-        parameters=config.parameter_count(vocabulary_size),
-        multiply_adds=config.multiply_adds(vocabulary_size),
-        state=config.model.state_size(),
-        memory=memory,
-    )
+    sizes = {str(kind): config.measure_size(kind, vocabulary_size) for kind in SIZE_NOUNS}
+    return TrialSizes(**sizes, memory=memory)
 
 
 # Names and numbers of glibc's malloc.h; the value is the largest that mallopt's int holds. The gradients and
