@@ -335,10 +335,10 @@ def _record_report(study: "ResolvedStudy", view: "StudyView", recorder: "Recorde
     # Altair loads for half a second, and only a study that ends needs it.
     from memtune.reports.report_page.page import describe_page, render_page
     from memtune.reports.report_page.result_figures import draw_chart
-    from memtune.results.study.study_report import make_report
+    from memtune.results.study.study_report import make_study_report
 
     try:
-        report = make_report(view)
+        report = make_study_report(view)
         content = describe_page(report)
         figures = {
             f"{FIGURE_FOLDER}/{chart.name}.svg": draw_chart(chart, content.subject).svg

@@ -10,7 +10,7 @@ import torch
 from memtune.corpora import Corpus, Example, ImportOptions, import_corpus, open_corpus
 from memtune.corpora.batching.protocols import SentenceProtocol
 from memtune.corpora.probes import import_probe
-from memtune.tasks import TASKS, TaskConfig, build_model
+from memtune.tasks import TASKS, TaskConfig, build_task_model
 from memtune.training import (
     GradientTrainer,
     TrialConfig,
@@ -117,7 +117,7 @@ def test_a_classifier_counts_examples_and_another_task_tokens(kind):
 @each_task
 def test_the_formula_counts_the_parameters_of_the_model(kind, corpus):
     config = make_trial(kind)
-    model = build_model(config.task, config.model, len(corpus.vocabulary), seed=0)
+    model = build_task_model(config.task, config.model, len(corpus.vocabulary), seed=0)
     assert config.parameter_count(len(corpus.vocabulary)) == sum(p.numel() for p in model.parameters())
     assert config.multiply_adds(len(corpus.vocabulary)) > 0
 
@@ -125,7 +125,9 @@ def test_the_formula_counts_the_parameters_of_the_model(kind, corpus):
 @each_task
 def test_equal_seeds_give_equal_models(kind, corpus):
     config = make_trial(kind)
-    first, again = (build_model(config.task, config.model, len(corpus.vocabulary), seed=3) for _ in range(2))
+    first, again = (
+        build_task_model(config.task, config.model, len(corpus.vocabulary), seed=3) for _ in range(2)
+    )
     for one, other in zip(first.parameters(), again.parameters(), strict=True):
         assert torch.equal(one, other)
 
@@ -145,7 +147,7 @@ def test_an_epoch_predicts_everything_once_and_is_a_function_of_seed_and_epoch(k
 @each_task
 def test_an_evaluation_does_not_depend_on_the_batch_size(kind, corpus):
     config = make_trial(kind)
-    model = build_model(config.task, config.model, len(corpus.vocabulary), seed=1).double()
+    model = build_task_model(config.task, config.model, len(corpus.vocabulary), seed=1).double()
     found = [
         config.task.open(corpus, SentenceProtocol(batch_size=size)).evaluate(model, "valid")
         for size in (1, 20)
@@ -158,7 +160,7 @@ def test_an_evaluation_does_not_depend_on_the_batch_size(kind, corpus):
 @each_task
 def test_the_costs_of_items_add_up_to_the_cost_of_an_evaluation(kind, corpus):
     config = make_trial(kind)
-    model = build_model(config.task, config.model, len(corpus.vocabulary), seed=1).double()
+    model = build_task_model(config.task, config.model, len(corpus.vocabulary), seed=1).double()
     task = config.task.open(corpus, config.protocol)
     found = task.compute_item_costs(model, "valid")
     assert len(found.costs_I) == len(found.counts_I) > 1

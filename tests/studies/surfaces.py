@@ -22,7 +22,7 @@ from memtune.reports.text_console import make_json_data
 from memtune.results import study_conclusion
 from memtune.results.comparison import rank_rows
 from memtune.results.study.alternative_comparison import select_compared
-from memtune.results.study.study_report import StudyReport, make_report
+from memtune.results.study.study_report import StudyReport, make_study_report
 from memtune.results.study.study_view import StudyView, open_view
 from memtune.settings import Settings
 from memtune.toml_text import format_toml
@@ -144,7 +144,7 @@ def _list_needed(view: StudyView) -> list[str]:
 
 def _read_surfaces(drawn: DrawnStudy, terminal: str, settings: Settings, *, is_thorough: bool) -> Surfaces:
     view = open_view(drawn.name, settings)
-    report = make_report(view)
+    report = make_study_report(view)
     values = make_json_data(report)
     with out.capture() as capture:
         study_commands._print_detail(view, report.detail)

@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class TrainedSource:
+class TrainedTrial:
     """A trial of another study that holds a trained configuration."""
 
     study: str
@@ -42,9 +42,9 @@ class ResultCache:
     def __init__(self, settings: Settings, study: str, corpus_digest: str) -> None:
         """Read the studies; one that completes trials later is not seen."""
         self._settings, self._corpus_digest = settings, corpus_digest
-        self._sources: dict[str, TrainedSource] = {}
-        self._complete: dict[str, list[TrainedSource]] = defaultdict(list)
-        self._by_terms: dict[str, dict[str, list[tuple[TrainedSource, int]]]] = {}
+        self._trained: dict[str, TrainedTrial] = {}
+        self._complete: dict[str, list[TrainedTrial]] = defaultdict(list)
+        self._by_terms: dict[str, dict[str, list[tuple[TrainedTrial, int]]]] = {}
         self._repeated: dict[str, list[Outcome]] = {}
         """The trials of each study with repeats."""
         reader = StudyReader(settings.study_database)
@@ -62,64 +62,64 @@ class ResultCache:
     def _add_outcomes(self, study: str, outcomes: list[Outcome], *, are_repeats: bool = False) -> None:
         for outcome in outcomes:
             if outcome.state is TrialState.COMPLETE:
-                source = TrainedSource(study, outcome, are_repeats)
-                self._sources.setdefault(outcome.identity, source)
-                self._complete[outcome.family].append(source)
+                trained = TrainedTrial(study, outcome, are_repeats)
+                self._trained.setdefault(outcome.identity, trained)
+                self._complete[outcome.family].append(trained)
 
     def reuse(self, config: TrialConfig, root: str) -> str | None:
         """Give a trial without a checkpoint the trained state of another study's trial; return its name.
 
-        `root` is the folder of the study's checkpoints. A source whose checkpoint is deleted or damaged is
+        `root` is the folder of the study's checkpoints. A trial whose checkpoint is deleted or damaged is
         skipped.
         """
         own = Checkpoints(root, config.identity(self._corpus_digest))
         if own.exist():
             return None
-        for source in self._list_sources(config):
-            folder = self._settings.name_checkpoint_root(source.study)
+        for trained in self._list_trained(config):
+            folder = self._settings.name_checkpoint_root(trained.study)
             try:
-                found = Checkpoints(folder, source.outcome.identity)
+                found = Checkpoints(folder, trained.outcome.identity)
                 if found.exist():
                     own.store(self._adapt(found.read(), config))
-                    return self._name(source)
+                    return self._name(trained)
             except (CheckpointError, StorageError) as error:
-                log.warning("the result of %s is not reused: %s", self._name(source), error)
+                log.warning("the result of %s is not reused: %s", self._name(trained), error)
         return None
 
-    def _name(self, source: TrainedSource) -> str:
+    def _name(self, trained: TrainedTrial) -> str:
         """The name by which commands find the trial, such as `layers-1a2b3c4d#3 seed 1`."""
-        if not source.is_repeat:
-            return f"{source.study}#{source.outcome.number}"
+        if not trained.is_repeat:
+            return f"{trained.study}#{trained.outcome.number}"
         try:
-            config = source.outcome.config
-            name = TrialNames(self._repeated[source.study]).name(source.outcome.number, config)
+            config = trained.outcome.config
+            name = TrialNames(self._repeated[trained.study]).name(trained.outcome.number, config)
         except ConfigurationError:  # of another version of memtune
-            return f"{source.study} (a repeat)"
-        return source.study + name
+            return f"{trained.study} (a repeat)"
+        return trained.study + name
 
-    def _list_sources(self, config: TrialConfig) -> Iterator[TrainedSource]:
+    def _list_trained(self, config: TrialConfig) -> Iterator[TrainedTrial]:
         """The same trial first, then the shorter ones, the longest first."""
-        same = self._sources.get(config.identity(self._corpus_digest))
+        same = self._trained.get(config.identity(self._corpus_digest))
         if same is not None:
             yield same
         if config.training is not None and config.training.tokens is not None:
             found = self._group_by_terms(config.model.family).get(_digest_terms(config), [])
-            shorter = [(tokens, source) for source, tokens in found if tokens < config.training.tokens]
-            yield from (source for _, source in sorted(shorter, key=lambda pair: -pair[0]))
+            shorter = [(tokens, trained) for trained, tokens in found if tokens < config.training.tokens]
+            yield from (trained for _, trained in sorted(shorter, key=lambda pair: -pair[0]))
 
-    def _group_by_terms(self, family: str) -> dict[str, list[tuple[TrainedSource, int]]]:
+    def _group_by_terms(self, family: str) -> dict[str, list[tuple[TrainedTrial, int]]]:
         """The extendable trials of a family with their tokens, by everything but their length; read once."""
         if family not in self._by_terms:
             groups = self._by_terms[family] = defaultdict(list)
-            for source in self._complete[family]:
-                outcome = source.outcome
+            for trained in self._complete[family]:
+                outcome = trained.outcome
                 try:
-                    config: TrialConfig = parse(TrialConfig, outcome.configuration, source.study)
+                    config: TrialConfig = parse(TrialConfig, outcome.configuration, trained.study)
                 except ConfigurationError:  # of another version of memtune
                     continue
                 is_same_corpus = config.identity(self._corpus_digest) == outcome.identity
                 if is_same_corpus and _can_be_extended(config):
-                    groups[_digest_terms(config)].append((source, config.gradient_training.tokens or 0))
+                    groups[_digest_terms(config)].append((trained, config.gradient_training.tokens or 0))
         return self._by_terms[family]
 
     def _adapt(self, checkpoint: Checkpoint, config: TrialConfig) -> Checkpoint:

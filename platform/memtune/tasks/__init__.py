@@ -19,7 +19,7 @@ from memtune.tasks.language_modelling import (
 from memtune.tasks.probe import ProbeConfig, ProbeTask
 from memtune.tasks.questions import Answers, QuestionTask, QuestionTaskConfig
 from memtune.tasks.sentiment import SentimentConfig
-from memtune.tasks.task import AnyTask, Metrics, Task, TaskBatch, TaskConfig, build_model
+from memtune.tasks.task import AnyTask, Metrics, Task, TaskBatch, TaskConfig, build_task_model
 
 QUESTION_CONFIGS: tuple[type[QuestionTaskConfig], ...] = (CompletionConfig, AgreementConfig)
 TASKS: ConfigRegistry[TaskConfig] = ConfigRegistry(

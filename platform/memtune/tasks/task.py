@@ -169,7 +169,7 @@ class Task(ABC, Generic[ModelT, BatchT]):
 AnyTask = Task[Any, Any]
 
 
-def build_model(task: TaskConfig, model: LanguageModelConfig, vocabulary_size: int, seed: int) -> Model:
+def build_task_model(task: TaskConfig, model: LanguageModelConfig, vocabulary_size: int, seed: int) -> Model:
     """A new model for a task; equal arguments give equal parameters, on any machine.
 
     The state of torch's default generator does not change.

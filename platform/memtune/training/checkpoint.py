@@ -22,7 +22,7 @@ from torch import Tensor
 from memtune.corpora.store.corpus import Corpus
 from memtune.errors import CheckpointError, ConfigurationError, StorageError, explain_system_error
 from memtune.models.architecture import Model
-from memtune.tasks import build_model
+from memtune.tasks import build_task_model
 from memtune.training.training_loop import IntervalRecord, Position
 from memtune.training.trial_config import TrialConfig, identify
 from memtune.training.trial_report import Report
@@ -120,7 +120,7 @@ class Checkpoint:
         if self.best_weights is None:
             raise CheckpointError(f"trial {record.identity} has no validation report yet; train it further")
         check_size(record.parameter_count, self.best_weights, BEST_WEIGHTS_FILE)
-        model = build_model(record.config.task, record.config.model, record.vocabulary_size, seed=0)
+        model = build_task_model(record.config.task, record.config.model, record.vocabulary_size, seed=0)
         load_weights(model, self.best_weights, BEST_WEIGHTS_FILE)
         return model
 

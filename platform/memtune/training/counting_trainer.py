@@ -15,7 +15,7 @@ from memtune.corpora.store.corpus import Corpus
 from memtune.errors import TrialError
 from memtune.models import CountingConfig
 from memtune.models.architecture import Model
-from memtune.tasks import build_model
+from memtune.tasks import build_task_model
 from memtune.training import memory_footprint
 from memtune.training.checkpoint import BEST_WEIGHTS_FILE, Checkpoint, write_checkpoint
 from memtune.training.trainer_base import TrainerBase
@@ -41,7 +41,7 @@ class CountingTrainer(TrainerBase):
     ) -> None:
         assert isinstance(config.model, CountingConfig), "GradientTrainer trains networks"
         super().__init__(config, corpus, device, meter)
-        self.model: Model = build_model(config.task, config.model, len(corpus.vocabulary), config.seed)
+        self.model: Model = build_task_model(config.task, config.model, len(corpus.vocabulary), config.seed)
         self._fit = config.model.fit
         memory_footprint.reset_peak_memory(self.device)
 

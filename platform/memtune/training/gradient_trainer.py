@@ -17,7 +17,7 @@ from typing_extensions import override
 from memtune.corpora.store.corpus import Corpus
 from memtune.errors import CheckpointError
 from memtune.models.architecture import Model
-from memtune.tasks import Metrics, build_model, perplexity
+from memtune.tasks import Metrics, build_task_model, perplexity
 from memtune.training import memory_footprint
 from memtune.training.checkpoint import (
     MODEL_FILE,
@@ -41,10 +41,10 @@ from memtune.usage import UsageMeter
 
 def build_trial_model(config: TrialConfig, vocabulary_size: int) -> tuple[Model, dict[str, float]]:
     """The model, and the factors of learning rates by parameter; there are none without a base width."""
-    model = build_model(config.task, config.model, vocabulary_size, config.seed)
+    model = build_task_model(config.task, config.model, vocabulary_size, config.seed)
     if config.base_model is None:
         return model, {}
-    base = build_model(config.task, config.base_model, vocabulary_size, config.seed)
+    base = build_task_model(config.task, config.base_model, vocabulary_size, config.seed)
     return model, scale_to_width(model, base)
 
 

@@ -19,7 +19,7 @@ from memtune.models import ModelConfig
 from memtune.models.architecture import Model
 from memtune.storage.digests import hash_stream
 from memtune.storage.local_files import open_regular_file
-from memtune.tasks import AnyTaskConfig, LanguageModellingConfig, TaskConfig, build_model
+from memtune.tasks import AnyTaskConfig, LanguageModellingConfig, TaskConfig, build_task_model
 from memtune.values import Value
 
 WEIGHTS_FILE = "model.safetensors"
@@ -57,7 +57,7 @@ def load_model(folder: Path, device: str | torch.device = "cpu") -> Model:
     weights = read_tensors(folder / WEIGHTS_FILE)
     task, config, vocabulary_size = description.task, description.config, description.vocabulary_size
     check_size(task.parameter_count(config, vocabulary_size), weights, folder / WEIGHTS_FILE)
-    model = build_model(task, config, vocabulary_size, seed=0)
+    model = build_task_model(task, config, vocabulary_size, seed=0)
     load_weights(model, weights, folder / WEIGHTS_FILE)
     return model.to(device)
 

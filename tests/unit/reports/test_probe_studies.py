@@ -15,7 +15,7 @@ from memtune.reports.study_tables import (
 )
 from memtune.reports.trial_tables import make_alternatives_table
 from memtune.results.study.study_description import StudyAnswer, describe_conclusion
-from memtune.results.study.study_report import StudyReport, make_report
+from memtune.results.study.study_report import StudyReport, make_study_report
 from memtune.results.study.study_view import StudyView
 from memtune.settings import Settings
 from memtune.studies.executor import InProcessExecutor
@@ -45,7 +45,7 @@ def view(module_settings: Settings) -> StudyView:
 
 @pytest.fixture(scope="module")
 def report(view: StudyView) -> StudyReport:
-    return make_report(view)
+    return make_study_report(view)
 
 
 def test_a_study_draws_the_rows_of_a_probe_that_are_missing(view: StudyView) -> None:

@@ -22,7 +22,7 @@ from memtune.results.comparison import compare, find_champions
 from memtune.results.model_evaluation import evaluate
 from memtune.results.study.study_catalogue import list_studies
 from memtune.results.study.study_detail import show_study
-from memtune.results.study.study_report import make_report
+from memtune.results.study.study_report import make_study_report
 from memtune.results.study.study_view import open_view
 from memtune.search import StudyReader
 from memtune.settings import Settings
@@ -105,7 +105,7 @@ def test_an_earlier_home_reads_as_it_was(
     rows = [row for row in compare("grammar", settings=settings).rows if row.study == tiny.id]
     assert sum(row.state is TrialState.STOPPED for row in rows) == len(home.stopped)
     assert sum(row.state is TrialState.COMPLETE for row in rows) == 5 - len(home.stopped)
-    assert render_page(make_report(open_view("tiny", settings)))
+    assert render_page(make_study_report(open_view("tiny", settings)))
 
     (champion,) = find_champions(settings=settings)
     assert champion.uri == "models:/grammar/1"

@@ -18,7 +18,7 @@ from memtune.errors import ConfigurationError, CorpusError
 from memtune.models import LSTMConfig
 from memtune.models.families.kneser_ney import KneserNeyConfig
 from memtune.models.families.lstmn import LSTMNConfig
-from memtune.tasks import InferenceConfig, SentimentConfig, build_model
+from memtune.tasks import InferenceConfig, SentimentConfig, build_task_model
 from memtune.training import (
     GradientTrainer,
     TrialConfig,
@@ -132,7 +132,7 @@ def test_an_epoch_reads_every_example_once(task, find_corpus):
 @pytest.mark.parametrize("split", ["train", "valid", "test"])
 def test_an_evaluation_reads_each_whole_sentence_once(task, split, find_corpus):
     corpus = find_corpus(task)
-    model = build_model(task, READER, len(corpus.vocabulary), seed=1).double()
+    model = build_task_model(task, READER, len(corpus.vocabulary), seed=1).double()
     nats, correct, expected = 0.0, 0, list_expected_examples(task, corpus, split, training=False)
     model.eval()
     for *example, label in expected.elements():
@@ -163,7 +163,7 @@ def make_single_batch(task, example) -> tuple[torch.Tensor, ...]:
 def test_the_loss_is_the_cross_entropy_of_the_labels(task, find_corpus):
     corpus = find_corpus(task)
     opened = task.open(corpus, PROTOCOL)
-    model: Any = build_model(task, READER, len(corpus.vocabulary), seed=1).eval()
+    model: Any = build_task_model(task, READER, len(corpus.vocabulary), seed=1).eval()
     batch = opened.training_plan(0, 0).batch(0)
     nats, state = opened.loss(model, batch, None)
     expected = functional.cross_entropy(model(*batch.arguments), batch.labels_N, reduction="sum")
@@ -264,7 +264,7 @@ def test_gradients_of_pretrained_words_are_scaled_only_in_the_first_epoch(task, 
     corpus = add_vectors(find_corpus(task), width=4)
     task = task.model_copy(update={"first_epoch_scale": 0.25})
     opened = task.open(corpus, PROTOCOL)
-    model: Any = build_model(task, READER, len(corpus.vocabulary), seed=1).eval()
+    model: Any = build_task_model(task, READER, len(corpus.vocabulary), seed=1).eval()
     opened.initialise_model(model)
     (table,), vectors = model.find_embedding_tables(), corpus.vectors
     assert np.array_equal(table.weight.detach().numpy(), vectors.values_VE)
@@ -327,7 +327,7 @@ def test_inference_freezes_pretrained_words_in_the_first_epoch(shared, inference
 @each_task
 def test_the_parameter_count_matches_the_formula(task, find_corpus):
     words = len(find_corpus(task).vocabulary)
-    built = sum(parameter.numel() for parameter in build_model(task, READER, words, seed=0).parameters())
+    built = sum(parameter.numel() for parameter in build_task_model(task, READER, words, seed=0).parameters())
     assert task.parameter_count(READER, words) == built
     assert task.multiply_adds(READER, words) == task.multiply_adds(READER, 10 * words) > 0
 
@@ -355,7 +355,7 @@ def test_a_protocol_without_complete_sentences_is_refused(protocol, sentiment_co
 
 def test_an_evaluation_of_a_split_without_labels_names_it(sentiment_corpus):
     opened = SentimentConfig().open(sentiment_corpus, PROTOCOL)
-    model: Any = build_model(SentimentConfig(), READER, len(sentiment_corpus.vocabulary), seed=1)
+    model: Any = build_task_model(SentimentConfig(), READER, len(sentiment_corpus.vocabulary), seed=1)
     with pytest.raises(CorpusError, match='no labels for "held"; it has train, valid, test'):
         opened.evaluate(model, "held")
 
@@ -375,6 +375,6 @@ def test_an_n_gram_model_is_refused(task):
 
 def test_any_network_reads_the_two_sentences_separately(inference_corpus):
     task = InferenceConfig()
-    model: Any = build_model(task, LSTMConfig(width=5), len(inference_corpus.vocabulary), seed=1)
+    model: Any = build_task_model(task, LSTMConfig(width=5), len(inference_corpus.vocabulary), seed=1)
     metrics = task.open(inference_corpus, PROTOCOL).evaluate(model, "valid")
     assert 0 <= require(metrics.accuracy) <= 1

@@ -12,7 +12,7 @@ from memtune.corpora import Corpus, ImportOptions, TextFile, import_corpus, open
 from memtune.corpora.probes import import_probe
 from memtune.errors import ConfigurationError, CorpusError
 from memtune.models.classifiers import AnswerClassifier
-from memtune.tasks import LanguageModellingConfig, ProbeConfig, ProbeTask, build_model
+from memtune.tasks import LanguageModellingConfig, ProbeConfig, ProbeTask, build_task_model
 from memtune.training import TrialConfig
 from memtune.values import parse
 
@@ -60,7 +60,7 @@ def open_rows(corpus: Corpus) -> ProbeTask:
 
 
 def build_probed(config: TrialConfig, corpus: Corpus) -> AnswerClassifier:
-    model = build_model(config.task, config.model, len(corpus.vocabulary), seed=0)
+    model = build_task_model(config.task, config.model, len(corpus.vocabulary), seed=0)
     assert isinstance(model, AnswerClassifier)
     return model
 
@@ -104,7 +104,7 @@ def test_the_accuracy_of_a_split_is_that_of_its_lengths(rows):
 
 def test_answers_from_the_last_state_depend_on_their_places(rows):
     config = parse(ProbeConfig, {"reads_last_state": True}, "task")
-    model = build_model(config, make_trial().model, len(rows.vocabulary), seed=0)
+    model = build_task_model(config, make_trial().model, len(rows.vocabulary), seed=0)
     words_BT, last_B = torch.tensor([[1, 2, 3]]), torch.tensor([2])
     first, second = model(words_BT, last_B, torch.tensor([0, 0]), torch.tensor([0, 1]))
     assert not torch.allclose(first, second)

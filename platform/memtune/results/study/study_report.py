@@ -120,10 +120,10 @@ class StudyReport(Value):
 
 def report_study(study: str, settings: Settings | None = None) -> StudyReport:
     """The report of a study, by id or name. Raises StudyError for an unknown study."""
-    return make_report(open_view(study, settings))
+    return make_study_report(open_view(study, settings))
 
 
-def make_report(view: StudyView) -> StudyReport:
+def make_study_report(view: StudyView) -> StudyReport:
     """The report of a study."""
     cost, leaderboard = None, make_leaderboard(view)
     with suppress(CorpusError, StorageError):
@@ -282,7 +282,7 @@ def report_corpus(corpus: str, settings: Settings | None = None) -> CorpusReport
     same_text, digest = select_text(views, StudyView.has_read, opened, champions)
     opened = opened if opened is not None and opened.digest == digest else None
     champions = [champion for champion in champions if digest in (None, champion.corpus_digest)]
-    studies = [make_report(view) for view in same_text]
+    studies = [make_study_report(view) for view in same_text]
     ideal = (opened.manifest.ideal or {}).get("valid") if opened else None
     by_label = defaultdict[str, list[StudyReport]](list)
     for study in studies:
