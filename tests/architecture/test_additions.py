@@ -52,6 +52,25 @@ class ToyRuleConfig(EarlyStopping):
         "| `none` |": "| `toy` | every trial trains to full length | never |\n| `none` |"
     },
 }
+SAMPLER: Files = {
+    "platform/memtune/search/samplers/toy_sampler.py": '''"""TPE under another name."""
+
+from typing import Literal
+
+from memtune.search.samplers.built_in_samplers import TpeConfig
+
+
+class ToySamplerConfig(TpeConfig):
+    """What good trials have."""
+
+    kind: Literal["toy"] = "toy"
+''',
+    "platform/memtune/search/samplers/__init__.py": {
+        "\nSAMPLERS =": "from memtune.search.samplers.toy_sampler import ToySamplerConfig\n\nSAMPLERS =",
+        "GridConfig),": "GridConfig, ToySamplerConfig),",
+    },
+    "tests/unit/search/test_samplers.py": {'"nsga2": 60}': '"nsga2": 60, "toy": 40}'},
+}
 TASK: Files = {
     "platform/memtune/tasks/toy_task.py": '''"""Language modelling under another name."""
 
@@ -213,6 +232,7 @@ def test_the_tracker_sees_the_end_of_every_trial(study_file, settings):
 }
 TOYS = {
     "an early-stopping rule": RULE,
+    "a sampler": SAMPLER,
     "a task": TASK,
     "a chart of a report": CHART,
     "a figure of what a memory does": FIGURE,
@@ -224,11 +244,12 @@ SUITES = (
         for name in ("early_stopping", "models", "oracles", "spaces", "tasks")
     ),
     "tests/unit/models/test_toy_memory.py",
+    "tests/unit/search/test_samplers.py",
     "tests/test_toys.py",
 )
 CHECKS = '''"""What no suite of the tree asks of every entry; it is no part of an addition."""
 
-from docs.generators import models, reference
+from docs.generators import models, reference, samplers
 from memtune.cli import command_line
 from memtune.reports.report_page.page import list_sections
 from memtune.results.study.study_detail import describe_study
@@ -244,6 +265,7 @@ from tests.unit.results.made_trials import make_config, make_view
 def test_toys_are_listed():
     assert "toy_memory" in read_output("model", "list")
     assert "| [`toy_memory`](#toy_memory) | My family" in models.render_tables()
+    assert "| `toy` | What good trials have |" in samplers.render_tables()
     tables = reference.render_tables()
     assert 'task: kind = "toy"' in tables
     assert 'early_stopping: kind = "toy"' in tables
