@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from unittest.mock import patch
 
+import torch
 from typer.testing import CliRunner
 
 from memtune import api
@@ -123,6 +124,8 @@ def _simulate(workers: SimulatedWorkers, *, is_thorough: bool) -> Iterator[None]
         stack.enter_context(patch("memtune.ray_backend.ray_executor.RayExecutor", lambda *arguments: workers))
         stack.enter_context(patch.object(study_conclusion, "conclude_study", store_and_conclude))
         stack.enter_context(patch("memtune.studies.budgets.budget_monitor.time", workers.clock))
+        # The workers train nothing, so a study may ask for bfloat16 on every processor.
+        stack.enter_context(patch.object(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True}))
         if not is_thorough:
             kept = Registration(champion=None, reason="nothing is registered")
             stack.enter_context(patch.object(study_conclusion, "_register", lambda *arguments: kept))
