@@ -376,7 +376,7 @@ class Proposer:
             self._candidates.objectives,
             self._prior,
         )
-        trial = self._store.draw(self._config.make_sampler(request), origin)
+        trial = self._store.ask(self._config.make_sampler(request), origin)
         is_started = self._write_sample(trial, history)
         asked = self._store.read_trial(trial.number)
         history.add(asked)

@@ -225,7 +225,7 @@ class TrialStore:
             self._storage.set_trial_user_attr(trial_id, INTERRUPTED_KEY, True)
             self._storage.set_trial_state_values(trial_id, OptunaState.FAIL)
 
-    def draw(self, sampler: optuna.samplers.BaseSampler, origin: str | None = None) -> optuna.Trial:
+    def ask(self, sampler: optuna.samplers.BaseSampler, origin: str | None = None) -> optuna.Trial:
         """A new trial of the sampler; `origin` is GIVEN or PRIOR, or None."""
         self._study.sampler = sampler
         trial = self._study.ask()
