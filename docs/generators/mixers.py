@@ -1,4 +1,4 @@
-"""The tables of docs/memory_blocks.md: published mixers with their papers, and the fields of each kind."""
+"""The tables of docs/memory_blocks.md: published mixers and their papers, and the fields of each kind."""
 
 from docs.generators.models import WIDTH, find_documentation, format_field_row
 from memtune.models.mixers.mixer_registry import MIXERS, PRESETS, SOURCES, list_settings

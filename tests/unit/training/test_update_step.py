@@ -182,7 +182,7 @@ def test_muon_steps_hidden_matrices_along_orthogonal_directions():
 def test_muon_steps_the_recurrent_matrix_of_each_head_of_slstm_as_a_matrix_alone():
     """As torch's Muon steps the matrices of the heads as parameters of their own."""
     model = _make_model(**BLOCKS | {"mixer": "slstm"})
-    stack_HVX = model.blocks[0].mixer.vectors["recurrent"]
+    stack_HVX = dict(model.named_parameters())["blocks.0.mixer.vectors.recurrent"]
     matrices = [torch.nn.Parameter(matrix.detach().clone()) for matrix in stack_HVX]
     alone = torch.optim.Muon(matrices, RATE, weight_decay=0.1, adjust_lr_fn="match_rms_adamw")
     updater = ModelUpdater(
@@ -190,10 +190,10 @@ def test_muon_steps_the_recurrent_matrix_of_each_head_of_slstm_as_a_matrix_alone
     )
     for _ in range(2):
         updater.step([next(_iterate_losses(model))], RATE)
-        for matrix, gradient in zip(matrices, stack_HVX.grad, strict=True):
+        for matrix, gradient in zip(matrices, require(stack_HVX.grad), strict=True):
             matrix.grad = gradient.clone()
         alone.step()
-    assert torch.equal(stack_HVX, torch.stack(matrices))
+    assert torch.equal(stack_HVX, torch.stack(tuple(matrices)))
 
 
 def test_muon_continues_from_its_state():
