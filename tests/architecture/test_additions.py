@@ -255,7 +255,7 @@ from memtune.reports.report_page.page import list_sections
 from memtune.results.study.study_detail import describe_study
 from memtune.results.study.study_leaderboard import make_leaderboard
 from memtune.results.study.study_report import StudyReport
-from memtune.search import Outcome
+from memtune.search import StoredTrial
 from memtune.trial_state import TrialState
 from tests.cluster.test_planted_modules import test_the_scenario_has_every_command
 from tests.unit.cli.invocation import list_commands, read_output
@@ -275,7 +275,7 @@ def test_toys_are_listed():
 def test_the_toy_is_a_chart():
     config = make_config("lstm", 8)
     configuration = config.model_dump(mode="json")
-    view = make_view([Outcome(0, "trial", configuration, TrialState.COMPLETE, curve={900: 3.0})])
+    view = make_view([StoredTrial(0, "trial", configuration, TrialState.COMPLETE, curve={900: 3.0})])
     detail, leaderboard = describe_study(view), make_leaderboard(view)
     sections = list_sections(StudyReport.model_construct(detail=detail, leaderboard=leaderboard, ideal=None))
     assert [chart.name for chart in sections["toy"].charts] == ["toy"]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from memtune.search import Outcome
+from memtune.search import StoredTrial
 from memtune.settings import Settings
 from tests.cluster.disks import MountDisk, explain_unmountable, mount_tmpfs
 from tests.cluster.drivers import RayInstance, start_ray_instance
@@ -102,7 +102,7 @@ def undisturbed(
     ray_instance: RayInstance,
     own_locations: Path,
     empty_store: Path,
-) -> list[Outcome]:
+) -> list[StoredTrial]:
     """The trials of the study without faults."""
     study_setup = StudySetup(tmp_path_factory.mktemp("undisturbed"), ray_instance, empty_store)
     return run_undisturbed(study_setup.study_file, study_setup.settings)

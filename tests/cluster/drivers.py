@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Thread
 
-from memtune.search import Outcome, Proposals
+from memtune.search import Proposals, StoredTrial
 from memtune.settings import Settings
 from memtune.studies.definition.resolved_study import ResolvedStudy
 from memtune.studies.definition.study_loader import load_study, resolve_study
@@ -267,6 +267,6 @@ def open_proposals(study: Path, settings: Settings) -> Proposals:
     return load_resolved_study(study, settings).open_proposals()
 
 
-def read_outcomes(study: Path, settings: Settings) -> list[Outcome]:
+def read_outcomes(study: Path, settings: Settings) -> list[StoredTrial]:
     """Every trial of a study that has no driver now, from its storage."""
     return open_proposals(study, settings).list_outcomes()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from memtune.api import run_search
 from memtune.results.comparison import compare, find_champions
-from memtune.search import Outcome
+from memtune.search import StoredTrial
 from memtune.settings import Settings
 from memtune.studies.executor import InProcessExecutor
 from memtune.training.optimisation.matmul_backend import select_backend
@@ -76,7 +76,7 @@ class StudySetup:
             "MLFLOW_TRACKING_URI": self.settings.tracking_uri,
         }
 
-    def read_outcomes(self) -> list[Outcome]:
+    def read_outcomes(self) -> list[StoredTrial]:
         return read_outcomes(self.study_file, self.settings)
 
     def list_checkpoints(self, identity: str) -> list[Path]:
@@ -119,13 +119,13 @@ def lengthen(study_file: Path) -> None:
     study_file.write_text(study_file.read_text().replace("900", "900_000_000").replace("300", "900_000_000"))
 
 
-def run_undisturbed(study: Path, settings: Settings) -> list[Outcome]:
+def run_undisturbed(study: Path, settings: Settings) -> list[StoredTrial]:
     """The trials of a study in this process, on the kernels of the present cache, as workers with it use."""
     select_backend.cache_clear()
     run_search(study, settings=settings, executor=InProcessExecutor())
     return read_outcomes(study, settings)
 
 
-def describe_outcomes(outcomes: list[Outcome]) -> list[tuple[object, ...]]:
+def describe_outcomes(outcomes: list[StoredTrial]) -> list[tuple[object, ...]]:
     """The trials without their numbers, which skip proposals that a kill interrupted."""
     return [(each.identity, each.state, each.value, each.curve, each.end) for each in outcomes]

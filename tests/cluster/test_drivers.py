@@ -13,7 +13,7 @@ import pytest
 from memtune.api import run_search
 from memtune.errors import StudyError
 from memtune.results.comparison import compare, find_champions
-from memtune.search import Outcome
+from memtune.search import StoredTrial
 from memtune.studies.checkpoint_store import parse_tokens
 from memtune.studies.executor import InProcessExecutor
 from memtune.trial_state import TrialState
@@ -63,7 +63,7 @@ def parse_resumed_checkpoints(output: str) -> dict[int, str]:
 
 
 def test_a_driver_killed_repeatedly_ends_with_the_trials_of_an_undisturbed_one(
-    study_setup: StudySetup, undisturbed: list[Outcome], record_fault: RecordFault
+    study_setup: StudySetup, undisturbed: list[StoredTrial], record_fault: RecordFault
 ) -> None:
     """Kills come after a report, before an ask, and during registration."""
     rng = random.Random(5)
@@ -101,7 +101,7 @@ def test_a_driver_killed_repeatedly_ends_with_the_trials_of_an_undisturbed_one(
 
 @pytest.mark.long
 def test_a_truncated_checkpoint_is_named_and_the_trial_resumes_from_the_one_before(
-    study_setup: StudySetup, undisturbed: list[Outcome], record_fault: RecordFault
+    study_setup: StudySetup, undisturbed: list[StoredTrial], record_fault: RecordFault
 ) -> None:
     ((number, newest),) = kill_after_two_checkpoints(study_setup).items()
     (interrupted,) = [outcome for outcome in study_setup.read_outcomes() if outcome.number == number]
@@ -168,7 +168,7 @@ def stop_without_lock(driver: Driver, study_setup: StudySetup) -> None:
 
 @pytest.mark.long
 def test_a_driver_stopped_too_long_loses_its_study_to_another_and_writes_nothing_more(
-    study_setup: StudySetup, tmp_path: Path, undisturbed: list[Outcome], record_fault: RecordFault
+    study_setup: StudySetup, tmp_path: Path, undisturbed: list[StoredTrial], record_fault: RecordFault
 ) -> None:
     """The other one has another home, as on another machine; both share the study's locations."""
     with run_driver(study_setup.study_file, environment=study_setup.environment) as stopped:
@@ -239,7 +239,7 @@ def settable_clock(tmp_path: Path) -> tuple[dict[str, str], Path]:
 def test_two_studies_at_once_do_not_mix_and_a_clock_set_back_changes_nothing(
     study_setup: StudySetup,
     settable_clock: tuple[dict[str, str], Path],
-    undisturbed: list[Outcome],
+    undisturbed: list[StoredTrial],
     record_fault: RecordFault,
 ) -> None:
     """They share the home folder and all stores. Only one driver's clock is set back."""

@@ -22,7 +22,7 @@ import torch
 from memtune.corpora import open_corpus
 from memtune.results.comparison import compare
 from memtune.results.study.study_view import open_view
-from memtune.search import Outcome
+from memtune.search import StoredTrial
 from memtune.search.database.study_database import open_study_database
 from memtune.search.trial_store import IDENTITY_KEY
 from memtune.settings import Settings
@@ -101,11 +101,11 @@ class FaultyStudy:
     """Seconds between the last checkpoint of the trial that was killed once and the kill."""
 
     @property
-    def outcomes(self) -> dict[int, Outcome]:
+    def outcomes(self) -> dict[int, StoredTrial]:
         """The outcomes by number."""
         return {outcome.number: outcome for outcome in read_outcomes(self.study, self.settings)}
 
-    def get_outcome(self, fault: str) -> Outcome:
+    def get_outcome(self, fault: str) -> StoredTrial:
         """The outcome of the trial that had the fault."""
         return self.outcomes[self.numbers[fault]]
 
@@ -236,7 +236,7 @@ def faulty_study(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) ->
     return faulty_study
 
 
-def train_undisturbed(faulty_study: FaultyStudy, outcome: Outcome) -> dict[int, float | None]:
+def train_undisturbed(faulty_study: FaultyStudy, outcome: StoredTrial) -> dict[int, float | None]:
     """The curve of the same trial without faults, on the kernels that the study's node has chosen."""
     select_backend.cache_clear()
     corpus = open_corpus("tiny", faulty_study.settings.corpus_store)
@@ -318,7 +318,7 @@ def test_a_trial_without_enough_memory_fails_with_its_reason_and_its_worker_cont
     )
 
 
-def find_family_outcomes(faulty_study: FaultyStudy, family: str) -> list[Outcome]:
+def find_family_outcomes(faulty_study: FaultyStudy, family: str) -> list[StoredTrial]:
     return [
         each for each in faulty_study.outcomes.values() if each.configuration["model"]["family"] == family
     ]

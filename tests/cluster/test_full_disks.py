@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from memtune.corpora.store.node_cache import resolve_cache_folder
-from memtune.search import Outcome
+from memtune.search import StoredTrial
 from memtune.trial_state import TrialState
 from tests.cluster.disks import Disk, MountDisk
 from tests.cluster.drivers import Driver, run_command, run_driver, start_ray_nodes
@@ -155,7 +155,7 @@ def test_a_full_cache_and_a_damaged_corpus_are_named_and_no_trial_is_blamed(
     study_setup: StudySetup,
     mount_disk: MountDisk,
     tmp_path: Path,
-    undisturbed: list[Outcome],
+    undisturbed: list[StoredTrial],
     record_fault: RecordFault,
 ) -> None:
     """The faults occur one after the other; each is repaired before the study resumes.
@@ -242,7 +242,7 @@ def test_a_driver_waits_while_the_disk_of_the_study_database_is_full(
     study_setup: StudySetup,
     mount_disk: MountDisk,
     tmp_path: Path,
-    undisturbed: list[Outcome],
+    undisturbed: list[StoredTrial],
     record_fault: RecordFault,
 ) -> None:
     disk = mount_disk(tmp_path / "disk", 2048)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from memtune.search import Outcome
+from memtune.search import StoredTrial
 from memtune.settings import Settings
 from memtune.trial_state import TrialState
 from tests.cluster.drivers import (
@@ -46,7 +46,7 @@ def write_long_study(folder: Path, tokens: int = 150_000) -> Path:
 @pytest.fixture(scope="module")
 def undisturbed(
     tmp_path_factory: pytest.TempPathFactory, own_locations: Path, empty_store: Path
-) -> list[Outcome]:
+) -> list[StoredTrial]:
     """The trials of the study without a kill."""
     folder = tmp_path_factory.mktemp("undisturbed")
     return run_undisturbed(write_long_study(folder), make_home(folder / "home", empty_store))
@@ -98,7 +98,7 @@ def test_a_search_resumes_by_itself_after_each_kill_of_a_process_of_its_instance
     tmp_path: Path,
     settings: Settings,
     environment: dict[str, str],
-    undisturbed: list[Outcome],
+    undisturbed: list[StoredTrial],
 ) -> None:
     """Each instance is killed after a report that the one before has not sent."""
     study = write_long_study(tmp_path)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from memtune.errors import StorageError, StudyError
-from memtune.search import Lease, Outcome, Proposals, StorageUnavailableError
+from memtune.search import Lease, Proposals, StorageUnavailableError, StoredTrial
 from memtune.search.database import outage_buffer, study_database
 from memtune.search.proposer import Candidates
 from memtune.search.samplers import TpeConfig
@@ -84,13 +84,13 @@ def run_trials(proposals: Proposals) -> None:
             proposals.stop(proposal.number, BEHIND, 40, compute_cost(proposal, 40))
 
 
-def compute_cost(proposal: Outcome, tokens: int) -> float:
+def compute_cost(proposal: StoredTrial, tokens: int) -> float:
     return abs(proposal.configuration["model"]["memory_size"] - 4) + 1 / tokens
 
 
-def ask_until_answered(proposals: Proposals) -> Outcome | None:
+def ask_until_answered(proposals: Proposals) -> StoredTrial | None:
     """Repeat the ask until the storage answers."""
-    found: list[Outcome | None] = []
+    found: list[StoredTrial | None] = []
 
     def try_ask() -> bool:
         try:
@@ -103,7 +103,7 @@ def ask_until_answered(proposals: Proposals) -> Outcome | None:
     return found[0]
 
 
-def list_results(proposals: Proposals) -> list[Outcome]:
+def list_results(proposals: Proposals) -> list[StoredTrial]:
     """The outcomes without their numbers, of which a lost answer may skip some."""
     return [replace(found, number=0) for found in proposals.list_outcomes()]
 

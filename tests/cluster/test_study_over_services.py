@@ -19,7 +19,7 @@ from memtune.corpora.grammar.embedded_corpus import generate_sentences
 from memtune.errors import TrackingError
 from memtune.results.comparison import compare, find_champions
 from memtune.results.model_evaluation import evaluate
-from memtune.search import Outcome
+from memtune.search import StoredTrial
 from memtune.search.database.study_database import ANSWER_TIMEOUT_SECONDS
 from memtune.settings import Settings
 from memtune.tracking import Recorder
@@ -56,7 +56,7 @@ class InterruptedStudy:
 
     file: Path
     output: str
-    outcomes: list[Outcome]
+    outcomes: list[StoredTrial]
     settings: Settings
     commands: list[str]
     """The command lines of all processes while it ran."""

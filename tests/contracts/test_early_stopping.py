@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memtune.search import Outcome
+from memtune.search import StoredTrial
 from memtune.search.early_stopping import RULES, Action, Rule
 from memtune.trial_state import TrialState
 from memtune.values import parse
@@ -107,9 +107,9 @@ class Simulation:
         self.rule = make_rule(self.kind)
         self.rule.replay(self.list_outcomes())
 
-    def list_outcomes(self) -> list[Outcome]:
+    def list_outcomes(self) -> list[StoredTrial]:
         return [
-            Outcome(
+            StoredTrial(
                 number,
                 f"trial {number}",
                 {"model": {"family": get_family(number)}},

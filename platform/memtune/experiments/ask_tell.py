@@ -16,7 +16,7 @@ from typing import Any
 from memtune.errors import StudyError
 from memtune.library import format_argument
 from memtune.objective import Objective
-from memtune.search import Lease, Outcome, Proposals, StudyReader
+from memtune.search import Lease, Proposals, StoredTrial, StudyReader
 from memtune.search.database.study_database import find_max_tokens
 from memtune.spaces import Scalar
 from memtune.studies.budgets.budget_monitor import BudgetMonitor
@@ -189,7 +189,7 @@ class AskTell:
             director.on_started(trial.proposal.number)
         return director
 
-    def _check_value(self, outcome: Outcome, tokens: int, cost: float) -> None:
+    def _check_value(self, outcome: StoredTrial, tokens: int, cost: float) -> None:
         """Raise StudyError for a value without tokens, of another unit, or that contradicts those before.
 
         A value that is no number passes: it fails the trial.
@@ -212,14 +212,14 @@ class AskTell:
                 "own tokens"
             )
 
-    def _find_outcome(self, number: int) -> Outcome:
+    def _find_outcome(self, number: int) -> StoredTrial:
         found = [outcome for outcome in self._proposals.list_outcomes() if outcome.number == number]
         if not found:
             raise StudyError(f"study {self._resolved.id} has started no trial {number}")
         return found[0]
 
 
-def _describe(trial: Outcome) -> OpenTrial:
+def _describe(trial: StoredTrial) -> OpenTrial:
     return OpenTrial(
         number=trial.number,
         identity=trial.identity,

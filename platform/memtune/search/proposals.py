@@ -15,8 +15,8 @@ from optuna.trial import TrialState as OptunaState
 from memtune.search import trial_store
 from memtune.search.database.outage_buffer import OutageBuffer, StorageUnavailableError, convert_outage_errors
 from memtune.search.database.study_database import open_study_database, redact_url
-from memtune.search.outcomes import Outcome
 from memtune.search.proposer import Candidates, Proposer
+from memtune.search.stored_trials import StoredTrial
 from memtune.search.trial_store import TrialStore
 from memtune.spaces import Scalar
 from memtune.trial_state import StopReason, TrialEnd, TrialState
@@ -44,7 +44,7 @@ class Proposals:
             self._store.recover_interrupted()
             self._proposer = Proposer(self._store, candidates)
 
-    def ask(self) -> Outcome | None:
+    def ask(self) -> StoredTrial | None:
         """The next trial to run, stored as running; None when nothing new is left to try.
 
         A sampled configuration that another trial of the study has is stored as a duplicate with the known
@@ -55,7 +55,7 @@ class Proposals:
         """
         return self._buffer.try_once(self._proposer.propose_next)
 
-    def propose(self, parameters: Mapping[str, Scalar]) -> Outcome:
+    def propose(self, parameters: Mapping[str, Scalar]) -> StoredTrial:
         """A trial with the given parameters, stored as running; the sampler draws those that are missing.
 
         Raises StudyError for a configuration that the study refuses or that one of its trials has.
@@ -99,20 +99,20 @@ class Proposals:
         """End a failed trial; the sampler ignores it."""
         self._end(number, OptunaState.FAIL, end)
 
-    def list_unfinished(self) -> list[Outcome]:
+    def list_unfinished(self) -> list[StoredTrial]:
         """The running trials, which a later driver resumes."""
         return [outcome for outcome in self.list_outcomes() if outcome.state is TrialState.RUNNING]
 
-    def list_paused(self) -> list[Outcome]:
+    def list_paused(self) -> list[StoredTrial]:
         """The trials that the early-stopping rule has paused and may continue."""
         return [outcome for outcome in self.list_outcomes() if outcome.state is TrialState.PAUSED]
 
-    def list_outcomes(self) -> list[Outcome]:
+    def list_outcomes(self) -> list[StoredTrial]:
         """Every trial that was started, running ones included: what a budget of trials counts."""
         started = trial_store.select_started(self._buffer.retry_until(self._store.list_asked))
         return [trial_store.read_outcome(trial) for trial in started]
 
-    def list_finished(self) -> list[Outcome]:
+    def list_finished(self) -> list[StoredTrial]:
         """Every trial that has ended or is paused."""
         return [outcome for outcome in self.list_outcomes() if outcome.state.has_ended_or_paused]
 

@@ -23,11 +23,11 @@ from optuna.trial import TrialState as OptunaState
 
 from memtune.errors import ConfigurationError, StudyError
 from memtune.search import trial_store
-from memtune.search.outcomes import Outcome, Sizes
 from memtune.search.samplers.joint_space import JointSpace
 from memtune.search.samplers.observed_values import MultiObjective
 from memtune.search.samplers.prior_trials import PriorTrials
 from memtune.search.samplers.sampler import SamplerConfig, SamplerRequest
+from memtune.search.stored_trials import Sizes, StoredTrial
 from memtune.search.trial_store import ListPoints, TrialStore
 from memtune.spaces import FAMILY_FIELD, MeasureSize, PinnedChooser, RandomChooser, Scalar, Space
 from memtune.values import digest
@@ -257,7 +257,7 @@ class Proposer:
             trial.number for trial in store.list_asked() if trial.state is OptunaState.RUNNING
         }
 
-    def propose_next(self) -> Outcome | None:
+    def propose_next(self) -> StoredTrial | None:
         """The next trial to run; None when the space is exhausted or 40 samples in a row were rejected."""
         self._store.guard()
         if self._cached_history is None:
@@ -274,7 +274,7 @@ class Proposer:
                 return proposal
         return None
 
-    def propose_given(self, parameters: Mapping[str, Scalar]) -> Outcome:
+    def propose_given(self, parameters: Mapping[str, Scalar]) -> StoredTrial:
         """A trial with the given parameters. Raises StudyError when it is rejected."""
         self._store.guard()
         self._store.recover_interrupted()
@@ -294,7 +294,7 @@ class Proposer:
         if self._cached_history is not None:
             self._cached_history.window.add(self._store.read_trial(number))
 
-    def _try_proposal(self) -> Outcome | None:
+    def _try_proposal(self) -> StoredTrial | None:
         """One sample of the space; None where it is rejected."""
         # The cache stays empty after an exception: the study then holds half a trial and is read again.
         history, self._cached_history = self._cached_history or self._read_history(), None
@@ -360,7 +360,7 @@ class Proposer:
             self._untriable.add(place)
         return {}
 
-    def _ask_sampler(self, history: History) -> Outcome | None:
+    def _ask_sampler(self, history: History) -> StoredTrial | None:
         """The sampler's next trial, which is added to `history`; None where it is rejected."""
         learnt, given = history.list_learnt(), history.given
         is_led = history.asks in self._prior.list_led(history.asks + 1, learnt, given)

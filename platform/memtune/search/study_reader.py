@@ -11,7 +11,7 @@ from memtune.search import trial_store
 from memtune.search.database.outage_buffer import convert_outage_errors
 from memtune.search.database.study_database import open_study_database, redact_url
 from memtune.search.importance import ParameterImportance, rank_parameters
-from memtune.search.outcomes import Outcome
+from memtune.search.stored_trials import StoredTrial
 
 REPEATS_SUFFIX = "-repeats"
 """A study's repeats are a separate Optuna study with this suffix."""
@@ -23,8 +23,8 @@ class StoredStudy:
     """A study as its storage holds it now."""
 
     id: str
-    outcomes: list[Outcome]
-    repeats: list[Outcome]
+    outcomes: list[StoredTrial]
+    repeats: list[StoredTrial]
     seconds: float
     """Wall-clock seconds that drivers have run it."""
     last_activity: datetime | None
@@ -33,12 +33,12 @@ class StoredStudy:
     """The trials, without repeats, as Optuna has them."""
 
     @property
-    def trials(self) -> list[Outcome]:
+    def trials(self) -> list[StoredTrial]:
         """The trials, then their repeats."""
         return [*self.outcomes, *self.repeats]
 
     @property
-    def refused(self) -> list[Outcome]:
+    def refused(self) -> list[StoredTrial]:
         """The samples that were refused, each with the reason as its remark."""
         keys = {trial_store.REFUSAL_KEY, trial_store.IDENTITY_KEY}
         return [trial_store.read_outcome(trial) for trial in self.searched if keys <= trial.user_attrs.keys()]
@@ -102,7 +102,7 @@ class StudyReader:
         except StudyError as error:
             raise StudyError(f"study {study}: {error}") from None
 
-    def list_repeats(self, study: str) -> list[Outcome]:
+    def list_repeats(self, study: str) -> list[StoredTrial]:
         """The repeats of a study that were started; none for an unknown id."""
         with convert_outage_errors(self._redacted_url):
             trials = self._list_trials(f"{study}{REPEATS_SUFFIX}")

@@ -14,7 +14,7 @@ from optuna.trial import TrialState as OptunaState
 
 from memtune.errors import StudyError
 from memtune.search.compatibility import suppress_optuna_messages
-from memtune.search.outcomes import Outcome, Sizes
+from memtune.search.stored_trials import Sizes, StoredTrial
 from memtune.spaces import Scalar
 from memtune.trial_state import TrialEnd, TrialState, read_earlier_end
 from memtune.usage import Usage
@@ -102,7 +102,7 @@ def read_seconds_spent(attributes: Mapping[str, Any]) -> float:
     return float(attributes.get(SECONDS_SPENT_KEY, 0.0))
 
 
-def read_outcome(trial: FrozenTrial) -> Outcome:
+def read_outcome(trial: FrozenTrial) -> StoredTrial:
     """The outcome that a trial holds now.
 
     Raises StudyError for attributes that this version of memtune does not write.
@@ -116,7 +116,7 @@ def read_outcome(trial: FrozenTrial) -> Outcome:
         # Stores before 2026-11-22 have no usage: its tokens are those of the curve.
         usage = attributes.get(USAGE_KEY, {"tokens": max(trial.intermediate_values, default=0)})
         state, remark = _read_state(trial)
-        return Outcome(
+        return StoredTrial(
             number=trial.number,
             identity=attributes[IDENTITY_KEY],
             configuration=attributes[CONFIGURATION_KEY],

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from memtune.errors import ConfigurationError, StudyError
 from memtune.number_format import format_count
-from memtune.search.outcomes import Outcome
+from memtune.search.stored_trials import StoredTrial
 from memtune.search.study_reader import StudyReader
 from memtune.spaces import FAMILY_FIELD, Scalar, Space, adapt_point
 from memtune.trial_state import TrialState
@@ -36,7 +36,7 @@ def list_warm_start_points(storage_url: str, study: str, space: Space) -> list[d
     return points
 
 
-def select_best_points(outcomes: Iterable[Outcome], space: Space) -> list[dict[str, Scalar]]:
+def select_best_points(outcomes: Iterable[StoredTrial], space: Space) -> list[dict[str, Scalar]]:
     """The best three of each family: the best of all families first, then the second best.
 
     Complete trials come first, then those that were stopped later, with the lower value first.
@@ -61,7 +61,7 @@ def list_prior_points(storage_url: str, space: Space, study: str) -> list[tuple[
     trial is known has the fields of training that the others share. A study that this version of memtune
     cannot read is left out with a warning.
     """
-    reader, ranked = StudyReader(storage_url), list[tuple[float, Outcome, str]]()
+    reader, ranked = StudyReader(storage_url), list[tuple[float, StoredTrial, str]]()
     for other in reader.list_ids():
         if other == study:
             continue
@@ -83,7 +83,7 @@ def list_prior_points(storage_url: str, space: Space, study: str) -> list[tuple[
 
 
 def select_prior_points(
-    good: Sequence[Outcome], space: Space, known: Collection[str]
+    good: Sequence[StoredTrial], space: Space, known: Collection[str]
 ) -> list[dict[str, Scalar]]:
     """Good outcomes as points of the space, in their order; `known` are the families that were tried.
 
@@ -111,13 +111,13 @@ def _list_families(space: Space, family: str) -> list[Scalar]:
     return choices or [space.family or family]
 
 
-def _adapt(outcome: Outcome, space: Space) -> dict[str, Scalar]:
+def _adapt(outcome: StoredTrial, space: Space) -> dict[str, Scalar]:
     searched = {FAMILY_FIELD, *(parameter.field for parameter in space.parameters())}
     fields = {name: value for name, value in flatten(outcome.configuration) if name in searched}
     return adapt_point(space, fields)
 
 
-def _rank(outcome: Outcome) -> tuple[bool, int, float, int]:
+def _rank(outcome: StoredTrial) -> tuple[bool, int, float, int]:
     tokens, value = list(outcome.curve.items())[-1]
     is_complete = outcome.state is TrialState.COMPLETE and outcome.value is not None
     final = outcome.value if is_complete and outcome.value is not None else value

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from memtune.search import Outcome, Proposals, Rule
+from memtune.search import Proposals, Rule, StoredTrial
 from memtune.search.early_stopping import CONTINUE, Action, Decision, NoEarlyStopping
 from memtune.spaces import FAMILY_FIELD
 from memtune.studies.definition.study_terms import name_alternative
@@ -23,7 +23,7 @@ from memtune.usage import Usage
 class DirectedTrial:
     """A trial as its driver knows it."""
 
-    proposal: Outcome
+    proposal: StoredTrial
     """As it was stored when this driver took it."""
     config: TrialConfig
     state: TrialState = TrialState.WAITING
@@ -147,7 +147,7 @@ class Director:
         self._records.start(trial)
         return trial
 
-    def _resume_paused(self) -> Outcome | None:
+    def _resume_paused(self) -> StoredTrial | None:
         number = self._find_resumable()
         if number is None:
             return None
@@ -161,7 +161,7 @@ class Director:
         number = self._rule.choose_resumed(self._list_running_numbers(), is_sampling_over)
         return number if number in self._paused else None
 
-    def _ask_proposal(self) -> Outcome | None:
+    def _ask_proposal(self) -> StoredTrial | None:
         if self._remaining_trials <= 0 or self._exhausted:
             return None
         proposal = self._proposals.ask()

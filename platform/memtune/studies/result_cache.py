@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from memtune.errors import CheckpointError, ConfigurationError, StorageError, StudyError
-from memtune.search import Outcome, StudyReader
+from memtune.search import StoredTrial, StudyReader
 from memtune.settings import Settings
 from memtune.studies.checkpoint_store import Checkpoints
 from memtune.studies.seed_repeats import TrialNames
@@ -32,7 +32,7 @@ class TrainedTrial:
     """A trial of another study that holds a trained configuration."""
 
     study: str
-    outcome: Outcome
+    outcome: StoredTrial
     is_repeat: bool
 
 
@@ -45,7 +45,7 @@ class ResultCache:
         self._trained: dict[str, TrainedTrial] = {}
         self._complete: dict[str, list[TrainedTrial]] = defaultdict(list)
         self._by_terms: dict[str, dict[str, list[tuple[TrainedTrial, int]]]] = {}
-        self._repeated: dict[str, list[Outcome]] = {}
+        self._repeated: dict[str, list[StoredTrial]] = {}
         """The trials of each study with repeats."""
         reader = StudyReader(settings.study_database)
         for other in [other for other in reader.list_ids() if other != study]:
@@ -59,7 +59,7 @@ class ResultCache:
             if stored.repeats:
                 self._repeated[other] = stored.outcomes
 
-    def _add_outcomes(self, study: str, outcomes: list[Outcome], *, are_repeats: bool = False) -> None:
+    def _add_outcomes(self, study: str, outcomes: list[StoredTrial], *, are_repeats: bool = False) -> None:
         for outcome in outcomes:
             if outcome.state is TrialState.COMPLETE:
                 trained = TrainedTrial(study, outcome, are_repeats)

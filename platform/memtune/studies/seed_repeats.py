@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from memtune.search import Outcome
+from memtune.search import StoredTrial
 from memtune.seed_statistics import SeedCosts
 from memtune.spaces import Branch, Group, Space, override_space
 from memtune.studies.definition.study_terms import name_alternative
@@ -13,7 +13,7 @@ from memtune.trial_state import TrialState
 from memtune.values import digest
 
 
-def select_repeated(outcomes: Iterable[Outcome], count: int, compared: str) -> list[Outcome]:
+def select_repeated(outcomes: Iterable[StoredTrial], count: int, compared: str) -> list[StoredTrial]:
     """The `count` complete outcomes to repeat: the best of each alternative first, then the others.
 
     `compared` is the field whose values are the alternatives. A model that counts has one result under every
@@ -24,7 +24,9 @@ def select_repeated(outcomes: Iterable[Outcome], count: int, compared: str) -> l
     return [*first, *(outcome for outcome in complete if outcome not in first)][:count]
 
 
-def select_alternatives(outcomes: Iterable[Outcome], compared: str, precision: str | None) -> list[Outcome]:
+def select_alternatives(
+    outcomes: Iterable[StoredTrial], compared: str, precision: str | None
+) -> list[StoredTrial]:
     """The best complete outcome of each alternative, best first, in the precision of its repeats.
 
     Of a single alternative these are its two best outcomes. Models that count are among them.
@@ -39,7 +41,7 @@ def select_alternatives(outcomes: Iterable[Outcome], compared: str, precision: s
 
 
 def collect_seed_costs(
-    alternatives: Sequence[Outcome], repeats: Iterable[Outcome], seeds: Collection[int]
+    alternatives: Sequence[StoredTrial], repeats: Iterable[StoredTrial], seeds: Collection[int]
 ) -> dict[str, SeedCosts]:
     """The costs of each alternative by its number: of its ended repeats under these seeds."""
     costs: dict[str, dict[int, float | None]] = {str(outcome.number): {} for outcome in alternatives}
@@ -58,10 +60,10 @@ def collect_seed_costs(
 
 
 def make_repeat_space(
-    outcomes: Iterable[Outcome],
+    outcomes: Iterable[StoredTrial],
     seeds: Sequence[int],
     precision: str | None = None,
-    started: Iterable[Outcome] = (),
+    started: Iterable[StoredTrial] = (),
 ) -> Space:
     """The space of every outcome's configuration under every seed after the first, which the search had.
 
@@ -103,7 +105,7 @@ def _set_precision(configuration: Mapping[str, Any], precision: str | None) -> d
 class TrialNames:
     """Names of a study's trials: "#3" for a trial by its number, "#3 seed 1" for its repeat under seed 1."""
 
-    def __init__(self, repeated: Iterable[Outcome] = ()) -> None:
+    def __init__(self, repeated: Iterable[StoredTrial] = ()) -> None:
         """`repeated` are the trials whose repeats are named; all others are named by their number."""
         self._originals: dict[str, int] = {}
         """By the identity of the configuration, and by that of the configuration in any precision."""
@@ -122,21 +124,21 @@ class TrialNames:
         return f"#{number}" if original is None else f"#{original} seed {config.seed}"
 
 
-def _rank_complete(outcomes: Iterable[Outcome]) -> list[Outcome]:
+def _rank_complete(outcomes: Iterable[StoredTrial]) -> list[StoredTrial]:
     """The complete outcomes, the best first."""
     complete = [each for each in outcomes if each.state is TrialState.COMPLETE and each.value is not None]
     return sorted(complete, key=_order)
 
 
-def _find_best_of_each(ordered: Iterable[Outcome], compared: str) -> list[Outcome]:
+def _find_best_of_each(ordered: Iterable[StoredTrial], compared: str) -> list[StoredTrial]:
     """The first outcome of each alternative."""
-    first: dict[str, Outcome] = {}
+    first: dict[str, StoredTrial] = {}
     for outcome in ordered:
         first.setdefault(name_alternative(outcome.config, compared), outcome)
     return list(first.values())
 
 
-def _order(outcome: Outcome) -> tuple[bool, float, int]:
+def _order(outcome: StoredTrial) -> tuple[bool, float, int]:
     """The best first, because the best are repeated."""
     return (outcome.value is None, outcome.value or 0.0, outcome.number)
 

@@ -11,7 +11,7 @@ from memtune.errors import ExecutorLostError, StorageError, StudyError, Tracking
 from memtune.library import format_argument
 from memtune.number_format import format_count
 from memtune.plugins import list_sources
-from memtune.search import Lease, Outcome, Proposals, Rule, StudyReader
+from memtune.search import Lease, Proposals, Rule, StoredTrial, StudyReader
 from memtune.seed_statistics import SeedCosts, decide_seeds
 from memtune.studies.budgets.budget_monitor import BudgetMonitor
 from memtune.studies.budgets.study_cost import StudyCost, compute_study_cost
@@ -44,7 +44,7 @@ class TrialPhase:
     searched_fields: Sequence[str] = ()
     """Dotted names of the fields that distinguish trials besides their key parameters."""
     names: TrialNames = field(default_factory=TrialNames)
-    earlier: Sequence[Outcome] = ()
+    earlier: Sequence[StoredTrial] = ()
     """The trials of the phase that earlier drivers have started."""
     find_seconds_left: Callable[[], float | None] = lambda: None
     """Returns the seconds that are left of the study's time budget; None without one."""
@@ -81,8 +81,8 @@ class StudyResult:
     """The outcome of a study's run."""
 
     resolved: ResolvedStudy
-    outcomes: list[Outcome]
-    repeats: list[Outcome] = field(default_factory=list)
+    outcomes: list[StoredTrial]
+    repeats: list[StoredTrial] = field(default_factory=list)
     open_trials: list[DirectedTrial] = field(default_factory=list)
     """Trials that are left to a later driver, each at its last checkpoint."""
     spent_budget: str | None = None
@@ -184,7 +184,7 @@ class _StudyRun:
         self._cache = ResultCache(self._resolved.settings, name, corpus.digest) if is_reusing else None
         self._records.resume(proposals.list_outcomes())
         phase = self._make_phase(self._study.question, self._study.budget.trials)
-        rule, repeats = self._resolved.make_early_stopping_rule(), list[Outcome]()
+        rule, repeats = self._resolved.make_early_stopping_rule(), list[StoredTrial]()
         open_trials = self._run_phase(phase, proposals, rule, self._budget.watch)
         if self._study.repeats.are_asked_for and not (open_trials or self._must_end):
             # With a spent budget too: no repeat starts then, and the result names the budget.
@@ -267,7 +267,7 @@ class _StudyRun:
             again = "resume=True" if path is None else f"memtune search {format_argument(path)} --resume"
             raise StudyError(f"study {self._resolved.id} has begun: {ended}; continue with: {again}")
 
-    def _run_repeats(self, proposals: Proposals) -> tuple[list[Outcome], list[DirectedTrial]]:
+    def _run_repeats(self, proposals: Proposals) -> tuple[list[StoredTrial], list[DirectedTrial]]:
         """Run the best configurations under further seeds; return their outcomes and those left open."""
         within_limits = self._resolved.list_within_limits(proposals.list_outcomes())
         if self._study.repeats.until:
@@ -291,8 +291,8 @@ class _StudyRun:
         return repeats.list_outcomes(), interrupted
 
     def _repeat_until_decided(
-        self, proposals: Proposals, within_limits: Sequence[Outcome]
-    ) -> tuple[list[Outcome], list[DirectedTrial]]:
+        self, proposals: Proposals, within_limits: Sequence[StoredTrial]
+    ) -> tuple[list[StoredTrial], list[DirectedTrial]]:
         """Run rounds of seeds of what may be best; return all repeats and those left open."""
         terms, first = self._study.repeats, self._study.seed
         compared = select_alternatives(within_limits, self._study.compare, terms.precision)

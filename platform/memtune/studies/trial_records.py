@@ -9,7 +9,7 @@ from memtune.corpora import Corpus
 from memtune.errors import CheckpointError, StorageError
 from memtune.number_format import format_count
 from memtune.plugins import list_sources
-from memtune.search import Outcome
+from memtune.search import StoredTrial
 from memtune.settings import Settings
 from memtune.spaces import FAMILY_FIELD
 from memtune.studies.budgets.study_cost import StudyCost, StudyProgress
@@ -52,7 +52,7 @@ class StudyRecords:
             describe_open_study(resolved),
         )
 
-    def resume(self, outcomes: Sequence[Outcome]) -> None:
+    def resume(self, outcomes: Sequence[StoredTrial]) -> None:
         """Make the tracking store agree with the study database after a driver that was killed.
 
         Trials whose end the store holds with the same state and tokens are not sent again. The others are
@@ -70,7 +70,7 @@ class StudyRecords:
         self.resend(outcomes, recorded)
 
     def resend(
-        self, outcomes: Sequence[Outcome], recorded: Mapping[str, RecordedTrial] | None = None
+        self, outcomes: Sequence[StoredTrial], recorded: Mapping[str, RecordedTrial] | None = None
     ) -> None:
         """Record the ended trials that the tracking store lacks or holds with another end; see `resume`."""
         if not outcomes:  # the store is not asked
@@ -86,7 +86,7 @@ class StudyRecords:
             if found is None or (found.state, found.validated_tokens) != expected:
                 self._record_ended(outcome)
 
-    def _record_ended(self, outcome: Outcome) -> None:
+    def _record_ended(self, outcome: StoredTrial) -> None:
         """Record an ended trial with the curve that the study database holds."""
         config, tokens = outcome.config, max(outcome.curve, default=0)
         self._open_run(outcome.number, outcome.identity, config, max_tokens=tokens)
@@ -105,7 +105,7 @@ class StudyRecords:
         figures = self._compute_cost(outcome.usage)
         self._recorder.finish_trial(outcome.identity, outcome.state, end, tokens, figures)
 
-    def _read_curve(self, outcome: Outcome) -> tuple[Report, ...]:
+    def _read_curve(self, outcome: StoredTrial) -> tuple[Report, ...]:
         """The curve in an ended trial's checkpoint; empty with a warning when it cannot be read."""
         try:
             return Checkpoints(self._resolved.checkpoint_root, outcome.identity).read_curve()

@@ -10,7 +10,7 @@ from memtune.errors import SpaceError, StudyError
 from memtune.experiments.ask_tell import AskTell, open_ask_tell
 from memtune.objective import Objective
 from memtune.results.study.study_catalogue import list_studies
-from memtune.search import Outcome
+from memtune.search import StoredTrial
 from memtune.settings import Settings
 from memtune.studies.definition.resolved_study import ResolvedStudy
 from memtune.tracking import Recorder
@@ -48,7 +48,7 @@ def drive(resolved: ResolvedStudy) -> None:
             return
 
 
-def read_results(resolved: ResolvedStudy) -> list[Outcome]:
+def read_results(resolved: ResolvedStudy) -> list[StoredTrial]:
     """All fields except the numbers, because a kill may skip a number."""
     return [replace(outcome, number=0) for outcome in resolved.open_proposals().list_outcomes()]
 

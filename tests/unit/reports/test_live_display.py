@@ -13,7 +13,7 @@ from memtune.models.families.recurrent_memory import RecurrentMemoryConfig
 from memtune.reports.live.live_display import LiveDisplay
 from memtune.reports.live.live_view import render_as_html
 from memtune.results.study.study_leaderboard import describe_model, describe_settings
-from memtune.search import Outcome
+from memtune.search import StoredTrial
 from memtune.studies.director import DirectedTrial
 from memtune.studies.seed_repeats import TrialNames
 from memtune.studies.study_run import TrialPhase
@@ -44,7 +44,7 @@ def trial() -> DirectedTrial:
     configuration = {"model": {"family": "lstm", "width": 24}, "training": {"tokens": 900}}
     config = parse(TrialConfig, configuration, "trial")
     return DirectedTrial(
-        Outcome(7, "identity", configuration, TrialState.RUNNING), config, TrialState.RUNNING
+        StoredTrial(7, "identity", configuration, TrialState.RUNNING), config, TrialState.RUNNING
     )
 
 
@@ -62,7 +62,7 @@ def make_trial(number: int, state: TrialState, *perplexities: float) -> Directed
     configuration = {"model": {"family": "lstm", "width": 24}, "training": {"tokens": 900}, "seed": number}
     config = parse(TrialConfig, configuration, "trial")
     reports = [make_report(300 * (place + 1), value) for place, value in enumerate(perplexities)]
-    return DirectedTrial(Outcome(number, str(number), configuration, state), config, state, reports)
+    return DirectedTrial(StoredTrial(number, str(number), configuration, state), config, state, reports)
 
 
 def draw(trials: list[DirectedTrial], width: int, height: int) -> list[str]:
@@ -131,7 +131,7 @@ def test_a_failed_trial_is_never_the_best() -> None:
 def test_trials_of_earlier_runs_count() -> None:
     console = Console(file=StringIO(), width=160)
     configuration = {"model": {"family": "lstm", "width": 24}, "training": {"tokens": 900}}
-    earlier = Outcome(3, "", configuration, TrialState.COMPLETE, log(30), {900: log(30)})
+    earlier = StoredTrial(3, "", configuration, TrialState.COMPLETE, log(30), {900: log(30)})
     display = LiveDisplay(console, TrialPhase("Again", max_trials=5, earlier=[earlier]))
     display(make_trial(4, TrialState.COMPLETE, 40.0))
     assert isinstance(console.file, StringIO)
@@ -172,7 +172,7 @@ def test_without_a_terminal_each_event_is_one_line(trial: DirectedTrial) -> None
 
 
 def test_a_repeat_is_shown_under_the_name_of_its_trial(trial: DirectedTrial) -> None:
-    original = Outcome(3, "", trial.proposal.configuration, TrialState.COMPLETE, 1.0)
+    original = StoredTrial(3, "", trial.proposal.configuration, TrialState.COMPLETE, 1.0)
     trial.config = trial.config.model_copy(update={"seed": 2})
     trial.remarks.append("resumes")
     for terminal in (False, True):

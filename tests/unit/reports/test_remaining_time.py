@@ -3,7 +3,7 @@
 import pytest
 
 from memtune.reports.live.live_display import PaceMeter
-from memtune.search import Outcome
+from memtune.search import StoredTrial
 from memtune.trial_state import TrialState
 from tests.unit.reports.test_live_display import make_trial
 
@@ -40,20 +40,20 @@ def test_the_time_left_is_the_missing_tokens_at_the_speed_of_the_run() -> None:
 
 def test_nothing_is_estimated_before_a_trial_has_ended_or_this_run_has_trained() -> None:
     clock = Clock()
-    meter = PaceMeter([Outcome(9, "", {}, TrialState.FAILED, curve={300: 1.0})], clock)
+    meter = PaceMeter([StoredTrial(9, "", {}, TrialState.FAILED, curve={300: 1.0})], clock)
     running = make_trial(0, TrialState.RUNNING, 50.0)
     meter.watch(make_trial(0, TrialState.RUNNING))
     clock.seconds = 10.0
     meter.watch(running)
     assert meter.estimate(1, [running]) is None
-    resumed = PaceMeter([Outcome(9, "", {}, TrialState.COMPLETE, curve={900: 1.0})], clock)
+    resumed = PaceMeter([StoredTrial(9, "", {}, TrialState.COMPLETE, curve={900: 1.0})], clock)
     assert resumed.estimate(1, []) is None
 
 
 def test_restored_tokens_are_not_trained_in_this_run() -> None:
     """The first news of a resumed trial is the curve of its checkpoint."""
     clock = Clock()
-    meter = PaceMeter([Outcome(9, "", {}, TrialState.COMPLETE, curve={900: 1.0})], clock)
+    meter = PaceMeter([StoredTrial(9, "", {}, TrialState.COMPLETE, curve={900: 1.0})], clock)
     running = make_trial(0, TrialState.RUNNING, 50.0)
     running.restored_tokens = running.tokens
     meter.watch(make_trial(0, TrialState.RUNNING))
@@ -64,7 +64,7 @@ def test_restored_tokens_are_not_trained_in_this_run() -> None:
 
 def test_the_trials_of_earlier_runs_tell_how_long_a_trial_is() -> None:
     clock = Clock()
-    meter = PaceMeter([Outcome(9, "", {}, TrialState.STOPPED, curve={500: 1.0})], clock)
+    meter = PaceMeter([StoredTrial(9, "", {}, TrialState.STOPPED, curve={500: 1.0})], clock)
     meter.watch(make_trial(0, TrialState.RUNNING))
     clock.seconds = 30.0
     running = make_trial(0, TrialState.RUNNING, 50.0)

@@ -17,7 +17,7 @@ from memtune.reports.trial_tables import (
     make_spread_table,
 )
 from memtune.results.study.study_leaderboard import describe_settings, make_leaderboard
-from memtune.search import Outcome
+from memtune.search import StoredTrial
 from memtune.tracking import LeaderboardRow
 from memtune.training import TrialConfig
 from memtune.trial_state import StopReason, TrialEnd, TrialState
@@ -52,10 +52,10 @@ def make_row(study: str = "s-0123abcd", **model: Any) -> LeaderboardRow:
     )
 
 
-def make_outcome(number: int, family: str, losses: list[float]) -> Outcome:
+def make_outcome(number: int, family: str, losses: list[float]) -> StoredTrial:
     configuration = {"model": {"family": family, "width": 4}, "training": {"tokens": 900}}
     curve = {300 * (place + 1): loss for place, loss in enumerate(losses)}
-    return Outcome(number, str(number), configuration, TrialState.COMPLETE, curve=curve)
+    return StoredTrial(number, str(number), configuration, TrialState.COMPLETE, curve=curve)
 
 
 def test_a_differing_parameter_is_shown_although_it_is_not_a_key_parameter() -> None:
@@ -218,7 +218,9 @@ def test_a_mixer_has_one_name_in_all_that_describes_a_study() -> None:
         for mixer in MIXERS
     ]
     outcomes = [
-        Outcome(number, str(number), config.model_dump(mode="json"), TrialState.COMPLETE, curve={900: 2.0})
+        StoredTrial(
+            number, str(number), config.model_dump(mode="json"), TrialState.COMPLETE, curve={900: 2.0}
+        )
         for number, config in enumerate(configurations)
     ]
     view = make_view(outcomes)

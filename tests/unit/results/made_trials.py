@@ -7,7 +7,7 @@ from typing import Any
 
 from memtune.results.study.study_trials import StudyTrial
 from memtune.results.study.study_view import StudyView
-from memtune.search import Outcome, StoredStudy
+from memtune.search import StoredStudy, StoredTrial
 from memtune.settings import Settings
 from memtune.training import TrialConfig, TrialSizes
 from memtune.trial_state import TrialState
@@ -64,7 +64,7 @@ def make_study_trial(
     return trial
 
 
-def make_view(outcomes: Sequence[Outcome], repeats: Sequence[Outcome] = ()) -> StudyView:
+def make_view(outcomes: Sequence[StoredTrial], repeats: Sequence[StoredTrial] = ()) -> StudyView:
     """A study with these trials, whose corpus is not in the store."""
     stored = StoredStudy("s-0123abcd", list(outcomes), list(repeats), 1.0, datetime(2026, 1, 1))
     return StudyView(stored, Settings.from_environment("/nonexistent/home"))

@@ -10,7 +10,7 @@ import pytest
 from optuna.trial import TrialState, create_trial
 
 from memtune.results.study.study_front import compute_hypervolume, find_front
-from memtune.search import QUANTITIES, SAMPLERS, MultiObjective, Outcome, Proposals, StudyReader
+from memtune.search import QUANTITIES, SAMPLERS, MultiObjective, Proposals, StoredTrial, StudyReader
 from memtune.search.proposer import Candidates
 from memtune.search.samplers.observed_values import attach_objectives
 from memtune.search.trial_store import CONFIGURATION_KEY, IDENTITY_KEY, REFUSAL_KEY
@@ -33,7 +33,7 @@ def compute_objectives(configuration: dict[str, Any]) -> tuple[float, float]:
     return (1 - model["x"]) ** 2 + distance, model["x"] ** 2 + distance
 
 
-def measure(outcome: Outcome) -> Sequence[float]:
+def measure(outcome: StoredTrial) -> Sequence[float]:
     assert outcome.value == compute_objectives(outcome.configuration)[0]
     return compute_objectives(outcome.configuration)
 

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from optuna.trial import TrialState
 
-from memtune.search import Outcome
+from memtune.search import StoredTrial
 from memtune.search.early_stopping import Action, SuccessiveHalving, SuccessiveHalvingConfig
 from memtune.trial_state import StopReason, TrialEnd
 
@@ -46,7 +46,7 @@ def train(proposals, rule, proposal) -> None:
     return proposals.complete(proposal.number, reported)
 
 
-def list_results(proposals) -> list[Outcome]:
+def list_results(proposals) -> list[StoredTrial]:
     """All fields except the numbers, because a kill may skip a number."""
     return [replace(found, number=0) for found in proposals.list_outcomes()]
 

@@ -7,7 +7,7 @@ from statistics import median
 
 import pytest
 
-from memtune.search import SAMPLERS, Outcome, Proposals, Rule
+from memtune.search import SAMPLERS, Proposals, Rule, StoredTrial
 from memtune.search.early_stopping import Action, NoEarlyStopping, SuccessiveHalving, SuccessiveHalvingConfig
 from memtune.search.proposer import Candidates
 from memtune.spaces import read_space
@@ -44,7 +44,7 @@ def compute_loss(configuration: dict, tokens: int) -> float:
 
 def simulate(
     proposals: Proposals, rule: Rule, go_on: Callable[[int, int], bool]
-) -> tuple[list[Outcome], int]:
+) -> tuple[list[StoredTrial], int]:
     """Outcomes of a study that starts trials while `go_on(trials, tokens)`, and the tokens it read."""
     read = started = 0
     events: list[tuple[int, int, int]] = []
@@ -89,7 +89,7 @@ def open_study(kind: str, seed: int) -> Proposals:
     )
 
 
-def find_best(outcomes: list[Outcome]) -> float:
+def find_best(outcomes: list[StoredTrial]) -> float:
     return min(require(outcome.value) for outcome in outcomes if outcome.state is TrialState.COMPLETE)
 
 
@@ -102,7 +102,7 @@ def limit_tokens(count: int) -> Callable[[int, int], bool]:
 
 
 @pytest.fixture(scope="module")
-def searched() -> list[tuple[list[Outcome], int]]:
+def searched() -> list[tuple[list[StoredTrial], int]]:
     """TPE with halving under three seeds."""
     return [
         simulate(

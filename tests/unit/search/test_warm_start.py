@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from memtune.errors import StudyError
-from memtune.search import Outcome, Proposals, StudyReader
+from memtune.search import Proposals, StoredTrial, StudyReader
 from memtune.search.warm_start import select_best_points, select_prior_points
 from memtune.settings import Settings
 from memtune.spaces import combine_spaces, read_space
@@ -26,10 +26,10 @@ def make_space(*families: str):
 
 def make_outcome(
     number: int, family: str, width: int, curve: dict[int, float], state: TrialState = TrialState.COMPLETE
-) -> Outcome:
+) -> StoredTrial:
     configuration = {"model": {"family": family, "width": width}, "seed": 1}
     value = min(curve.values()) if state is TrialState.COMPLETE else None
-    return Outcome(number, str(number), configuration, state, value, curve)
+    return StoredTrial(number, str(number), configuration, state, value, curve)
 
 
 def test_the_best_of_each_family_come_first_and_complete_trials_before_stopped_ones():

@@ -8,7 +8,7 @@ import pytest
 
 from memtune.errors import ConfigurationError
 from memtune.objective import Objective
-from memtune.search import Outcome, Proposals
+from memtune.search import Proposals, StoredTrial
 from memtune.search.early_stopping import PromotionConfig
 from memtune.settings import Settings
 from memtune.studies.budgets.budget_monitor import BudgetMonitor
@@ -179,7 +179,7 @@ def test_the_count_since_the_best_trial_follows_from_the_trials_alone(
     open_proposals: Callable[[], Proposals], costs: dict[int, float], ended: list[int], since: int | None
 ) -> None:
     outcomes = [
-        Outcome(
+        StoredTrial(
             number,
             str(number),
             {},
@@ -198,7 +198,7 @@ def test_what_a_trial_has_used_counts_once_however_often_its_end_is_seen(
     open_proposals: Callable[[], Proposals],
 ) -> None:
     monitor = open_monitor(open_proposals(), Budget(trials=8))
-    trial = DirectedTrial(Outcome(0, "a", {}, TrialState.RUNNING), make_config(8), TrialState.RUNNING)
+    trial = DirectedTrial(StoredTrial(0, "a", {}, TrialState.RUNNING), make_config(8), TrialState.RUNNING)
     for tokens, state in ((300, "running"), (600, "running"), (600, "complete"), (600, "complete")):
         trial.usage = Usage(tokens=tokens, nodes={"": NodeSeconds(cpu=tokens / 10)})
         trial.state = TrialState(state)

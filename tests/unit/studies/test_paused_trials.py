@@ -9,7 +9,7 @@ from rich.console import Console
 
 from memtune.api import run_search
 from memtune.results.comparison import compare
-from memtune.search import Outcome, Proposals
+from memtune.search import Proposals, StoredTrial
 from memtune.settings import Settings
 from memtune.studies.definition.resolved_study import ResolvedStudy
 from memtune.studies.director import MAX_FAULTS, DirectedTrial, Director
@@ -74,7 +74,7 @@ def run_worker(director: Director, worker: TrialWorker, trial: DirectedTrial, st
     return False
 
 
-def describe(outcomes: list[Outcome]) -> list[tuple[object, ...]]:
+def describe(outcomes: list[StoredTrial]) -> list[tuple[object, ...]]:
     return [(each.identity, each.state, each.curve, each.value, each.end) for each in outcomes]
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from memtune.search import Outcome
+from memtune.search import StoredTrial
 from memtune.settings import Settings
 from memtune.spaces import PinnedChooser, RandomChooser
 from memtune.studies.seed_repeats import TrialNames, make_repeat_space, select_repeated
@@ -14,9 +14,11 @@ from memtune.trial_state import TrialState
 from tests.unit.studies.study_files import resolve
 
 
-def make_valued_outcome(number: int, value: float | None, state: TrialState = TrialState.COMPLETE) -> Outcome:
+def make_valued_outcome(
+    number: int, value: float | None, state: TrialState = TrialState.COMPLETE
+) -> StoredTrial:
     config = make_config(number + 1, 0).model_dump(mode="json")
-    return Outcome(number, f"trial {number}", config, state, value)
+    return StoredTrial(number, f"trial {number}", config, state, value)
 
 
 @pytest.mark.parametrize(("count", "expected"), [(1, [2]), (2, [2, 1]), (9, [2, 1, 3, 0])])
@@ -35,14 +37,14 @@ def test_the_best_of_each_alternative_is_repeated_first() -> None:
     outcomes = [make_valued_outcome(number, 1.0 + number) for number in range(3)]
     deep = make_config(8, 0).model_dump(mode="json")
     deep["model"]["layers"] = 2
-    outcomes.append(Outcome(3, "deep", deep, TrialState.COMPLETE, 9.0))
+    outcomes.append(StoredTrial(3, "deep", deep, TrialState.COMPLETE, 9.0))
     repeated = select_repeated(outcomes, 3, "model.layers")
     assert [outcome.number for outcome in repeated] == [0, 3, 1]
 
 
 def test_a_model_that_counts_is_not_repeated() -> None:
     model = {"family": "kneser_ney", "order": 3}
-    counting = Outcome(5, "n-grams", {"model": model}, TrialState.COMPLETE, 1.0)
+    counting = StoredTrial(5, "n-grams", {"model": model}, TrialState.COMPLETE, 1.0)
     outcomes = [counting, make_valued_outcome(0, 5.0)]
     assert [outcome.number for outcome in select_repeated(outcomes, 2, "model.family")] == [0]
 
@@ -86,8 +88,8 @@ def make_config(width: int, seed: int, precision: str = "float32") -> TrialConfi
     return TrialConfig.model_validate(fields)
 
 
-def make_outcome(number: int, config: TrialConfig, value: float = 1.0) -> Outcome:
-    return Outcome(number, "", config.model_dump(mode="json"), TrialState.COMPLETE, value)
+def make_outcome(number: int, config: TrialConfig, value: float = 1.0) -> StoredTrial:
+    return StoredTrial(number, "", config.model_dump(mode="json"), TrialState.COMPLETE, value)
 
 
 def test_a_repeat_in_another_precision_has_the_seed_of_the_search_too() -> None:
@@ -149,7 +151,7 @@ def order_repeats(study_file: Path, settings: Settings, sign: int) -> list[int]:
     """The seeds of the repeats of a study in the order of their proposals; values grow with the seed."""
     resolved = resolve(study_file, settings, name=f"sign{sign}")
     configuration = resolved.sample(RandomChooser(0)).model_dump(mode="json")
-    original = Outcome(0, "", configuration, TrialState.COMPLETE, 1.0)
+    original = StoredTrial(0, "", configuration, TrialState.COMPLETE, 1.0)
     repeats = resolved.open_proposals(repeats=make_repeat_space([original], range(21)))
     seeds: list[int] = []
     while (proposal := repeats.ask()) is not None:

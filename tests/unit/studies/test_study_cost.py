@@ -2,7 +2,7 @@
 
 import pytest
 
-from memtune.search import Outcome
+from memtune.search import StoredTrial
 from memtune.studies.budgets.study_cost import CostRow, StudyCost, compute_study_cost
 from memtune.studies.definition.study_terms import Price, Prices
 from memtune.trial_state import StopReason, TrialEnd, TrialState
@@ -14,10 +14,10 @@ PRICES = Prices(currency="USD", cpu_hour=2.0, node_types={"large": Price(gpu_hou
 
 def make_outcome(
     number: int, family: str, state: TrialState, tokens: int, reason: StopReason = StopReason.BUDGET
-) -> Outcome:
+) -> StoredTrial:
     """A trial that used two core hours and half a GPU hour."""
     nodes = {"": NodeSeconds(cpu=7200), "large": NodeSeconds(gpu=1800)}
-    return Outcome(
+    return StoredTrial(
         number,
         f"trial {number}",
         {"model": {"family": family}, "training": {"tokens": FULL_TOKENS}},
@@ -37,7 +37,7 @@ OUTCOMES = [
 ]
 
 
-def compute(outcomes: list[Outcome], prices: Prices | None = PRICES) -> StudyCost:
+def compute(outcomes: list[StoredTrial], prices: Prices | None = PRICES) -> StudyCost:
     return compute_study_cost("s", {"all": outcomes}, 60.0, prices, lambda outcome: FULL_TOKENS)
 
 

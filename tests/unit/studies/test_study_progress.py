@@ -5,7 +5,7 @@ import math
 import pytest
 
 from memtune.objective import Objective
-from memtune.search import Outcome
+from memtune.search import StoredTrial
 from memtune.studies.budgets.study_cost import StudyProgress
 from memtune.studies.definition.study_terms import Prices
 from memtune.studies.director import DirectedTrial
@@ -32,11 +32,11 @@ def make_config(width: int, seed: int = 0) -> TrialConfig:
     )
 
 
-def make_outcome(config: TrialConfig, cost: float, state: TrialState = TrialState.COMPLETE) -> Outcome:
+def make_outcome(config: TrialConfig, cost: float, state: TrialState = TrialState.COMPLETE) -> StoredTrial:
     """A trial that used a core for an hour and a GPU for two."""
     usage = Usage(tokens=100, nodes={"": NodeSeconds(cpu=3600, gpu=7200)})
     configuration = config.model_dump(mode="json")
-    return Outcome(0, config.identity("corpus"), configuration, state, cost, {100: cost}, usage=usage)
+    return StoredTrial(0, config.identity("corpus"), configuration, state, cost, {100: cost}, usage=usage)
 
 
 def test_the_figures_are_those_of_configurations_over_their_seeds() -> None:
@@ -69,7 +69,7 @@ def test_the_figures_are_those_of_configurations_over_their_seeds() -> None:
 def test_a_trial_of_this_driver_takes_the_place_of_its_earlier_record() -> None:
     progress, config = StudyProgress(Objective.PERPLEXITY, None), make_config(8)
     progress.add_outcomes([make_outcome(config, 5.0, TrialState.RUNNING)])
-    trial = DirectedTrial(Outcome(0, config.identity("corpus"), {}, TrialState.RUNNING), config)
+    trial = DirectedTrial(StoredTrial(0, config.identity("corpus"), {}, TrialState.RUNNING), config)
     assert not progress.is_improved_by(trial)
     trial.reports.append(make_report(100, 4.0))
     assert progress.is_improved_by(trial)

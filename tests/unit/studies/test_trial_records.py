@@ -11,7 +11,7 @@ import pytest
 from mlflow.entities import Run
 from mlflow.tracking import MlflowClient
 
-from memtune.search import Outcome, Proposals
+from memtune.search import Proposals, StoredTrial
 from memtune.search.early_stopping import SuccessiveHalving, SuccessiveHalvingConfig
 from memtune.settings import Settings
 from memtune.studies.budgets.study_cost import CostRow, StudyCost
@@ -81,13 +81,13 @@ def run_to_end(resolved: ResolvedStudy, opened: Proposals, records: StudyRecords
         director.on_ended(trial.proposal.number)
 
 
-def read_curve(client: MlflowClient, outcome: Outcome) -> dict[int, float]:
+def read_curve(client: MlflowClient, outcome: StoredTrial) -> dict[int, float]:
     """Validation loss by tokens in the tracking store."""
     (run,) = find_runs(client, outcome)
     return {m.step: m.value for m in client.get_metric_history(run.info.run_id, "valid_loss")}
 
 
-def find_runs(client: MlflowClient, outcome: Outcome) -> list:
+def find_runs(client: MlflowClient, outcome: StoredTrial) -> list:
     experiment = client.get_experiment_by_name("tiny")
     return client.search_runs(
         [require(experiment).experiment_id], f"tags.`memtune.trial` = '{outcome.identity}'"
@@ -106,7 +106,7 @@ def record_beyond_database(
     return trial, reports
 
 
-def resume(resolved: ResolvedStudy, outcomes: list[Outcome]) -> list[str]:
+def resume(resolved: ResolvedStudy, outcomes: list[StoredTrial]) -> list[str]:
     """Resume the records of a study; the identities of the trials that are sent."""
     sent: list[str] = []
     with open_records(resolved) as (recorder, records):

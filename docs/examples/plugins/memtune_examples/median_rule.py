@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from memtune.search import EarlyStopping, Outcome, Rule
+from memtune.search import EarlyStopping, Rule, StoredTrial
 from memtune.search.early_stopping import CONTINUE, Action, Decision
 
 __all__ = ["Median", "MedianConfig"]
@@ -47,7 +47,7 @@ class Median(Rule):
             return CONTINUE
         return Decision(Action.STOP, f"worse than the median {median(others):.4g} of {len(others)} trials")
 
-    def replay(self, outcomes: Iterable[Outcome]) -> None:
+    def replay(self, outcomes: Iterable[StoredTrial]) -> None:
         """The curves of recorded trials."""
         for outcome in outcomes:
             self._curves[outcome.number] = dict(outcome.curve)

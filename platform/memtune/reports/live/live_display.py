@@ -13,7 +13,7 @@ from memtune.number_format import format_count, format_duration
 from memtune.reports.live.live_view import LiveView
 from memtune.reports.text_console import WITHOUT_FRAME, make_table, show_control_characters
 from memtune.results.study.study_leaderboard import describe_settings
-from memtune.search import Outcome
+from memtune.search import StoredTrial
 from memtune.studies.director import DirectedTrial
 from memtune.studies.study_run import TrialPhase
 from memtune.tasks import LanguageModellingConfig, TaskConfig
@@ -50,7 +50,9 @@ class Pace:
 class PaceMeter:
     """Measures the speed of this run and the length of the study's trials."""
 
-    def __init__(self, earlier: Iterable[Outcome] = (), clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, earlier: Iterable[StoredTrial] = (), clock: Callable[[], float] = time.monotonic
+    ) -> None:
         """`earlier` are the trials that earlier runs have ended; `clock` counts seconds."""
         self._clock = clock
         self._ended = {

@@ -7,8 +7,8 @@ from typing import Any, Protocol
 from pydantic import Field, PrivateAttr, computed_field
 
 from memtune.objective import Objective, PredictionUnit
-from memtune.search import Outcome, StoredStudy
-from memtune.search.outcomes import Sizes
+from memtune.search import StoredStudy, StoredTrial
+from memtune.search.stored_trials import Sizes
 from memtune.spaces import FAMILY_FIELD
 from memtune.studies.definition.study_terms import name_alternative
 from memtune.studies.seed_repeats import TrialNames
@@ -148,7 +148,7 @@ def list_study_trials(
             return None
         return training.count_tokens(lambda: epoch_tokens or 0)
 
-    def make_trial(outcome: Outcome, is_repeat: bool) -> StudyTrial:
+    def make_trial(outcome: StoredTrial, is_repeat: bool) -> StudyTrial:
         config, fields = outcome.config, dumped[outcome.identity]
         original = names.find_original(config) if is_repeat else outcome.number
         number = outcome.number if original is None else original

@@ -24,7 +24,7 @@ from memtune.objective import Objective
 from memtune.results.one_text import open_stored
 from memtune.results.study.ranking import Configuration, Ranking, rank_trials
 from memtune.results.study.study_trials import StudyTrial, list_study_trials
-from memtune.search import Outcome, StoredStudy, StudyReader
+from memtune.search import StoredStudy, StoredTrial, StudyReader
 from memtune.settings import Settings
 from memtune.studies.budgets.study_cost import StudyCost, compute_study_cost
 from memtune.studies.definition.study_terms import (
@@ -137,7 +137,7 @@ class StudyView:
         return list_study_trials(self.stored, self, self.terms.compare, epoch_tokens)
 
     @cached_property
-    def by_state(self) -> dict[str, list[Outcome]]:
+    def by_state(self) -> dict[str, list[StoredTrial]]:
         """The trials of the search by state in words; a repeat is none of them, whatever its state."""
         searched = sorted(self.stored.outcomes, key=lambda outcome: outcome.state.label)
         return {state: [*group] for state, group in groupby(searched, lambda outcome: outcome.state.label)}
@@ -154,7 +154,7 @@ class StudyView:
             reasons.setdefault(self._name_refused(outcome), []).append(outcome.remark or "")
         return {alternative: found for alternative, found in reasons.items() if alternative in {"", *untried}}
 
-    def _name_refused(self, outcome: Outcome) -> str:
+    def _name_refused(self, outcome: StoredTrial) -> str:
         """The alternative of a refused sample, whose fields may exclude each other or be missing."""
         field = self.terms.compare
         with suppress(ConfigurationError):

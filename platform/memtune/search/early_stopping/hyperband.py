@@ -18,7 +18,7 @@ from pydantic import Field
 from memtune.search.early_stopping.rule import Decision, Rule
 from memtune.search.early_stopping.rungs import RungConfig
 from memtune.search.early_stopping.successive_halving import SuccessiveHalving, SuccessiveHalvingConfig
-from memtune.search.outcomes import Outcome
+from memtune.search.stored_trials import StoredTrial
 
 
 class HyperbandConfig(RungConfig):
@@ -55,7 +55,7 @@ class Hyperband(Rule):
         """As the successive halving of the trial's bracket."""
         return self._find_bracket(number).decide(number, alternative, tokens, value)
 
-    def replay(self, outcomes: Iterable[Outcome]) -> None:
+    def replay(self, outcomes: Iterable[StoredTrial]) -> None:
         """Replay each trial in its bracket."""
         for outcome in outcomes:
             self._find_bracket(outcome.number).replay([outcome])

@@ -15,7 +15,7 @@ from typing import ClassVar, Literal
 
 from memtune.search.early_stopping.rule import CONTINUE, Action, Decision, Rule
 from memtune.search.early_stopping.rungs import PROTECTED_TRIALS, RungConfig, Rungs
-from memtune.search.outcomes import Outcome
+from memtune.search.stored_trials import StoredTrial
 from memtune.trial_state import TrialState
 
 
@@ -62,7 +62,7 @@ class Promotion(Rule):
         """The trial is not promoted any more."""
         self.resume(number)
 
-    def replay(self, outcomes: Iterable[Outcome]) -> None:
+    def replay(self, outcomes: Iterable[StoredTrial]) -> None:
         """Fill the rungs from the recorded curves; paused trials wait at the last rung they reached."""
         for outcome in outcomes:
             reached = self._rungs.replay(outcome)

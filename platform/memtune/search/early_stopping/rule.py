@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal, Self
 
-from memtune.search.outcomes import Outcome
+from memtune.search.stored_trials import StoredTrial
 from memtune.values import Value
 
 
@@ -49,7 +49,7 @@ class Rule(ABC):
         """
 
     @abstractmethod
-    def replay(self, outcomes: Iterable[Outcome]) -> None:
+    def replay(self, outcomes: Iterable[StoredTrial]) -> None:
         """Restore the state from the recorded trials, which have their `alternative`.
 
         Called once, before the first decision.
@@ -115,5 +115,5 @@ class NoEarlyStopping(Rule):
         """Continue."""
         return CONTINUE
 
-    def replay(self, outcomes: Iterable[Outcome]) -> None:
+    def replay(self, outcomes: Iterable[StoredTrial]) -> None:
         """There is no state."""

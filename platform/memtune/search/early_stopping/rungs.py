@@ -22,7 +22,7 @@ from typing import ClassVar, Self
 from pydantic import Field
 
 from memtune.search.early_stopping.rule import EarlyStopping
-from memtune.search.outcomes import Outcome
+from memtune.search.stored_trials import StoredTrial
 
 CONFIDENCE = 0.95
 MIN_VALUES = 3
@@ -186,7 +186,7 @@ class Rungs:
             new[index].add(number, alternative, value)
         return [index for index in reached if index < len(self._rungs)]
 
-    def replay(self, outcome: Outcome) -> int:
+    def replay(self, outcome: StoredTrial) -> int:
         """Add a recorded curve; return the number of rungs that the trial has reached."""
         number, alternative = outcome.number, outcome.alternative
         return sum(len(self.record(number, alternative, *each)) for each in sorted(outcome.curve.items()))

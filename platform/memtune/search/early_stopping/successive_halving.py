@@ -25,7 +25,7 @@ from pydantic import Field
 
 from memtune.search.early_stopping.rule import CONTINUE, Action, Decision, Rule
 from memtune.search.early_stopping.rungs import RungConfig, Rungs
-from memtune.search.outcomes import Outcome
+from memtune.search.stored_trials import StoredTrial
 from memtune.trial_state import TrialState
 
 
@@ -60,7 +60,7 @@ class SuccessiveHalving(Rule):
                 self._stops[number] = Decision(Action.STOP, reason)
         return self._stops.get(number, CONTINUE)
 
-    def replay(self, outcomes: Iterable[Outcome]) -> None:
+    def replay(self, outcomes: Iterable[StoredTrial]) -> None:
         """Fill the rungs from the recorded curves; stopped trials stay stopped."""
         for outcome in outcomes:
             self.rungs.replay(outcome)

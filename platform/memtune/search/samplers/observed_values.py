@@ -16,8 +16,8 @@ from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 
 from memtune.search.compatibility import read_sampler_attributes
-from memtune.search.outcomes import Outcome
 from memtune.search.samplers.joint_space import JointSpace
+from memtune.search.stored_trials import StoredTrial
 from memtune.search.trial_store import REFUSAL_KEY, read_outcome
 
 
@@ -103,7 +103,7 @@ class MultiObjective:
     """Objectives that are better the lower they are; one of them is the trials' value."""
 
     count: int = 1
-    measure: Callable[[Outcome], Sequence[float]] = lambda outcome: ()
+    measure: Callable[[StoredTrial], Sequence[float]] = lambda outcome: ()
     """Several objectives of a complete trial; infinite where one is unknown."""
 
 

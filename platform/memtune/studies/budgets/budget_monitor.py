@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from memtune.number_format import format_amount, format_count
 from memtune.objective import Objective
-from memtune.search import Outcome, Proposals
+from memtune.search import Proposals, StoredTrial
 from memtune.studies.definition.study_terms import Budget, Prices
 from memtune.studies.director import DirectedTrial
 from memtune.trial_state import TrialState
@@ -55,7 +55,7 @@ class BudgetMonitor:
             self._last_stored = time.monotonic()
             self._proposals.store_seconds_spent(self.spent_seconds)
 
-    def add_outcomes(self, outcomes: Sequence[Outcome], *, are_repeats: bool = False) -> None:
+    def add_outcomes(self, outcomes: Sequence[StoredTrial], *, are_repeats: bool = False) -> None:
         """Add the trials of earlier drivers. Repeats count for what they use, and not for the best value."""
         for outcome in outcomes:
             self._usage.count(outcome.identity, outcome.usage, has_ended=outcome.state.has_ended)

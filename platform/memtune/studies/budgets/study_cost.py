@@ -8,7 +8,7 @@ from typing import Any
 from memtune.data_frames import make_frame, render_table
 from memtune.number_format import format_count
 from memtune.objective import Objective, PredictionUnit
-from memtune.search import Outcome
+from memtune.search import StoredTrial
 from memtune.studies.definition.study_terms import Prices
 from memtune.studies.director import DirectedTrial
 from memtune.training import TrialConfig
@@ -87,15 +87,15 @@ class StudyCost(Value):
 
 def compute_study_cost(
     study: str,
-    by_state: Mapping[str, Sequence[Outcome]],
+    by_state: Mapping[str, Sequence[StoredTrial]],
     seconds: float,
     prices: Prices | None,
-    count_full_tokens: Callable[[Outcome], int],
+    count_full_tokens: Callable[[StoredTrial], int],
 ) -> StudyCost:
     """The cost of a study's trials; `count_full_tokens` returns the tokens of a trial at full length."""
     outcomes = [outcome for members in by_state.values() for outcome in members]
 
-    def make_row(group: str, members: Sequence[Outcome]) -> CostRow:
+    def make_row(group: str, members: Sequence[StoredTrial]) -> CostRow:
         total = add_usages(outcome.usage for outcome in members)
         return CostRow(
             group=group,
@@ -142,7 +142,7 @@ class StudyProgress:
         self._best: list[tuple[float, str]] = []
         """The lowest cost of each of the two best configurations, with its identity, ascending."""
 
-    def add_outcomes(self, outcomes: Iterable[Outcome]) -> None:
+    def add_outcomes(self, outcomes: Iterable[StoredTrial]) -> None:
         """Add trials of the study database, which earlier drivers have run."""
         for outcome in outcomes:
             cost = min(outcome.curve.values(), default=None)

@@ -22,9 +22,9 @@ from memtune.search import (
     STUDY_FORMAT,
     Candidates,
     MultiObjective,
-    Outcome,
     Proposals,
     Rule,
+    StoredTrial,
 )
 from memtune.search.early_stopping import EarlyStopping, NoEarlyStoppingConfig, SuccessiveHalvingConfig
 from memtune.search.samplers import GridConfig
@@ -110,7 +110,7 @@ class ResolvedStudy:
             config = SuccessiveHalvingConfig() if can_compare else NoEarlyStoppingConfig()
         return config.fill_defaults(first_report, self.trial_tokens)
 
-    def list_within_limits(self, outcomes: Sequence[Outcome]) -> list[Outcome]:
+    def list_within_limits(self, outcomes: Sequence[StoredTrial]) -> list[StoredTrial]:
         """The complete outcomes within the limits of [champion]; all complete ones where none is."""
         limits = self.study.champion
         complete = [outcome for outcome in outcomes if outcome.state is TrialState.COMPLETE]
@@ -147,7 +147,7 @@ class ResolvedStudy:
         )
         return Proposals(self.settings.study_database, name, candidates, guard)
 
-    def compute_objectives(self, outcome: Outcome) -> list[float]:
+    def compute_objectives(self, outcome: StoredTrial) -> list[float]:
         """The objectives of a complete trial, lower is better (`Quantity.compute_coordinate`)."""
         sizes = compute_sizes(outcome.config, self.corpus)
         quantities = {
@@ -296,7 +296,7 @@ class ResolvedStudy:
                     return found
         return self
 
-    def check_trials(self, outcomes: Sequence[Outcome]) -> None:
+    def check_trials(self, outcomes: Sequence[StoredTrial]) -> None:
         """Raise a MemtuneError for a trial of a version of memtune that named trials in another way.
 
         The sampler would not know it again, and its checkpoints and its run would not be found.

@@ -13,7 +13,7 @@ from memtune.results.inspection.parameter_curves import (
     read_accuracy_reports,
     read_trial_reports,
 )
-from memtune.search import Outcome
+from memtune.search import StoredTrial
 from memtune.settings import Settings
 from memtune.storage.folder import Folder
 from memtune.studies.checkpoint_store import Checkpoints
@@ -73,7 +73,7 @@ def resolve_grid(folder: Path, settings: Settings) -> ResolvedStudy:
     return resolved
 
 
-def train_grid_trial(proposal: Outcome, settings: Settings) -> GradientTrainer:
+def train_grid_trial(proposal: StoredTrial, settings: Settings) -> GradientTrainer:
     """The trainer of a proposed trial at its end."""
     config = TrialConfig.model_validate(proposal.configuration)
     trainer = GradientTrainer(config, open_corpus("tiny", settings.corpus_store))

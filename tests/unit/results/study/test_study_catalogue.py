@@ -14,7 +14,7 @@ from memtune.experiments.single_trial import load_trial
 from memtune.results.study.study_catalogue import list_studies, remove_study, study_cost
 from memtune.results.study.study_detail import explain_end, format_trial_file, show_study
 from memtune.results.study.study_view import open_view
-from memtune.search import Lease, Outcome, StudyReader
+from memtune.search import Lease, StoredTrial, StudyReader
 from memtune.search.early_stopping.successive_halving import SuccessiveHalvingConfig
 from memtune.settings import Settings
 from memtune.studies.definition.resolved_study import ResolvedStudy
@@ -69,7 +69,7 @@ def test_a_study_is_listed_with_its_best_trial_and_its_usage(
 def test_trials_that_have_not_ended_are_open_whether_they_have_a_worker_or_not() -> None:
     configs = [make_config("lstm", number) for number in range(2)]
     outcomes = [
-        Outcome(number, config.identity("corpus"), config.model_dump(mode="json"), state)
+        StoredTrial(number, config.identity("corpus"), config.model_dump(mode="json"), state)
         for number, (config, state) in enumerate(
             zip(configs, (TrialState.RUNNING, TrialState.WAITING), strict=True)
         )

@@ -15,7 +15,7 @@ from memtune.results.study.ranking import Ranking, rank_trials
 from memtune.results.study.study_trials import StudyTrial
 from memtune.results.study.study_view import StudyView
 from memtune.results.study.verdicts import Verdict, judge_study
-from memtune.search import Outcome
+from memtune.search import StoredTrial
 from memtune.seed_statistics import compare_results
 from memtune.storage.folder import Folder
 from memtune.studies.definition.study_terms import Repeats
@@ -165,7 +165,7 @@ def test_the_answer_of_a_probe_says_what_a_guess_reaches(
     corpus = open_corpus("rows", tmp_path)
     model = {"family": "lstm", "width": 4}
     outcomes = [
-        Outcome(
+        StoredTrial(
             seed,
             str(seed),
             {"model": model, "task": {"kind": "probe"}, "training": {"tokens": 900}, "seed": seed},

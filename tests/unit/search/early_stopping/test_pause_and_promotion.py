@@ -1,4 +1,4 @@
-from memtune.search import Outcome
+from memtune.search import StoredTrial
 from memtune.search.early_stopping import Action, Promotion, PromotionConfig
 from memtune.trial_state import TrialState
 from tests.presence import require
@@ -113,7 +113,7 @@ def test_a_replay_tells_paused_trials_from_promoted_ones():
     states = [TrialState.PAUSED, TrialState.RUNNING, TrialState.PAUSED]
     curves = [{100: 2.0}, {100: 1.0}, {100: 3.0}]
     rule.replay(
-        Outcome(number, "", {"model": {"family": "lstm"}}, state, curve=curve)
+        StoredTrial(number, "", {"model": {"family": "lstm"}}, state, curve=curve)
         for number, (state, curve) in enumerate(zip(states, curves, strict=True))
     )
     assert not report(rule, 1, 100, 1.0)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memtune.errors import ConfigurationError
-from memtune.search import Outcome
+from memtune.search import StoredTrial
 from memtune.search.early_stopping import Action, SuccessiveHalving, SuccessiveHalvingConfig
 from memtune.trial_state import TrialState
 from memtune.values import parse
@@ -175,7 +175,7 @@ def test_a_diverged_trial_stops_no_other():
 
 def test_a_stopped_trial_stays_stopped_after_a_replay():
     rule = make_rule()
-    rule.replay([Outcome(0, "trial 0", {}, TrialState.STOPPED, curve={100: 1.0})])
+    rule.replay([StoredTrial(0, "trial 0", {}, TrialState.STOPPED, curve={100: 1.0})])
     assert not is_continued(rule, 0, 300, 0.5)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from memtune.errors import ConfigurationError, StudyError
-from memtune.search import Outcome
+from memtune.search import StoredTrial
 from memtune.settings import Settings
 from memtune.studies.definition.resolved_study import ResolvedStudy
 from memtune.studies.definition.study_loader import load_study, resolve_study
@@ -107,14 +107,14 @@ def test_limits_are_printed_as_in_a_study() -> None:
     assert str(limits) == "max_parameters = 2,000,000, max_state = 64"
 
 
-def make_outcome(width: int, seconds: float, value: float = 2.0) -> Outcome:
+def make_outcome(width: int, seconds: float, value: float = 2.0) -> StoredTrial:
     """A complete trial of 1,000 tokens, by the width of its LSTM and its core seconds."""
     configuration: dict[str, Any] = {
         "model": {"family": "lstm", "width": width, "layers": 1},
         "training": {"tokens": 900, "optimiser": {"kind": "sgd", "learning_rate": 0.5}},
     }
     usage = Usage(tokens=1000, nodes={"": NodeSeconds(cpu=seconds)})
-    return Outcome(width, f"width {width}", configuration, TrialState.COMPLETE, value, usage=usage)
+    return StoredTrial(width, f"width {width}", configuration, TrialState.COMPLETE, value, usage=usage)
 
 
 def test_the_best_are_chosen_among_the_trials_within_the_limits_of_the_champion(

@@ -59,7 +59,7 @@ QUANTITIES: Mapping[str, Quantity] = {
 
 
 @dataclass(frozen=True)
-class Outcome:
+class StoredTrial:
     """The present state of a trial, from the proposal of the sampler on.
 
     `value` is the final value of a complete trial and the last one of a stopped trial, lower is better;
