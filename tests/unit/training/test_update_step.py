@@ -179,21 +179,50 @@ def test_muon_steps_hidden_matrices_along_orthogonal_directions():
     assert steps["embedding.weight"].abs().max() == pytest.approx(RATE, rel=1e-3)
 
 
-def test_muon_steps_the_recurrent_matrix_of_each_head_of_slstm_as_a_matrix_alone():
-    """As torch's Muon steps the matrices of the heads as parameters of their own."""
+def test_muon_steps_matrices_and_those_of_each_head_of_slstm_as_torch_does(monkeypatch):
+    """On a processor with instructions for bfloat16, which torch's Muon assumes."""
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True})
     model = _make_model(**BLOCKS | {"mixer": "slstm"})
-    stack_HVX = dict(model.named_parameters())["blocks.0.mixer.vectors.recurrent"]
-    matrices = [torch.nn.Parameter(matrix.detach().clone()) for matrix in stack_HVX]
-    alone = torch.optim.Muon(matrices, RATE, weight_decay=0.1, adjust_lr_fn="match_rms_adamw")
-    updater = ModelUpdater(
-        TrainingConfig(optimiser=MuonConfig(), clip_norm=None, epochs=1), model, torch.device("cpu")
-    )
+    named = dict(model.named_parameters())
+    # The matrix of each head, and a tall and a wide one.
+    names = ("mixer.vectors.recurrent", "channel_in.weight", "channel_out.weight")
+    stacks = [named[f"blocks.0.{name}"] for name in names]
+    matrices = [[nn.Parameter(each.detach().clone()) for each in _list_matrices(stack)] for stack in stacks]
+    listed = [matrix for own in matrices for matrix in own]
+    alone = torch.optim.Muon(listed, RATE, weight_decay=0.1, adjust_lr_fn="match_rms_adamw")
+    training = TrainingConfig(optimiser=MuonConfig(), clip_norm=None, epochs=1)
+    updater = ModelUpdater(training, model, torch.device("cpu"))
     for _ in range(2):
         updater.step([next(_iterate_losses(model))], RATE)
-        for matrix, gradient in zip(matrices, require(stack_HVX.grad), strict=True):
-            matrix.grad = gradient.clone()
+        for stack, own in zip(stacks, matrices, strict=True):
+            for matrix, gradient in zip(own, _list_matrices(require(stack.grad)), strict=True):
+                matrix.grad = gradient.clone()
         alone.step()
-    assert torch.equal(stack_HVX, torch.stack(tuple(matrices)))
+    for stack, own in zip(stacks, matrices, strict=True):
+        assert torch.equal(stack.view(-1, stack.shape[-1]), torch.cat([*own]))
+
+
+def _list_matrices(stack: torch.Tensor) -> list[torch.Tensor]:
+    return list(stack) if stack.ndim == 3 else [stack]
+
+
+@pytest.mark.parametrize("shape", [(24, 8), (8, 24)])
+def test_muon_orthogonalises_in_float32_where_bfloat16_would_be_emulated(shape, monkeypatch):
+    """The polynomial of Newton and Schulz acts on the singular values alone."""
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": False, "amx_bf16": False})
+    gradient = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    matrix = nn.Parameter(torch.zeros(shape))
+    (optimiser,) = MuonConfig(weight_decay=0).build([{"params": [matrix], "role": "hidden"}])._optimisers
+    matrix.grad = gradient
+    optimiser.step()
+    left, values, right = torch.linalg.svd(gradient.double(), full_matrices=False)
+    values = values / gradient.double().norm()
+    for _ in range(5):
+        values = 3.4445 * values - 4.775 * values**3 + 2.0315 * values**5
+    rate = 1e-3 * 0.2 * 24**0.5
+    torch.testing.assert_close(
+        matrix.detach().double(), -rate * left @ values.diag() @ right, rtol=0, atol=1e-5 * rate
+    )
 
 
 def test_muon_continues_from_its_state():
