@@ -318,8 +318,8 @@ def test_a_model_without_attention_names_the_families_that_have_one(
     with pytest.raises(ConfigurationError) as refused:
         average_positions(plain, ALL)
     assert str(refused.value) == (
-        'STUDY#7 has no attention: its family is "lstm"; families with attention: recurrent_memory, '
-        "memory_network, attention_lstm, lstmn"
+        'STUDY#7 has no attention: its family is "lstm"; families with attention: attention_lstm, '
+        "lstmn, memory_network, recurrent_memory"
     )
 
 
