@@ -212,7 +212,7 @@ def test_muon_orthogonalises_in_float32_where_bfloat16_would_be_emulated(shape, 
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": False, "amx_bf16": False})
     gradient = torch.randn(shape, generator=torch.Generator().manual_seed(0))
     matrix = nn.Parameter(torch.zeros(shape))
-    (optimiser,) = MuonConfig(weight_decay=0).build([{"params": [matrix], "role": "hidden"}])._optimisers
+    optimiser = MuonConfig(weight_decay=0).build([{"params": [matrix], "role": "hidden"}])
     matrix.grad = gradient
     optimiser.step()
     left, values, right = torch.linalg.svd(gradient.double(), full_matrices=False)
