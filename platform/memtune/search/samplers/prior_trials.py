@@ -6,6 +6,7 @@ ended.
 
 import math
 from collections.abc import Container, Mapping, Sequence
+from itertools import islice
 from random import Random
 from statistics import fmean
 
@@ -67,7 +68,8 @@ class PriorTrials:
         It leads none of the `given` asks, whose configurations a program has chosen, and none after that at
         which the trials before contradicted it.
         """
-        turns = [ask for ask in range(asks) if ask not in given][self._first_ask :][:LAST_ASK]
+        own = (ask for ask in range(asks) if ask not in given)  # read no further than the last turn
+        turns = [*islice(own, self._first_ask, self._first_ask + LAST_ASK)]
         led = turns[::LED_EVERY] if self._points else []
         for place in range(len(led)):
             if self._is_contradicted(turns[: LED_EVERY * place], asked):
