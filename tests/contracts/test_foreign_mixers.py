@@ -3,6 +3,7 @@
 It is optional: pip install -e '.[fla]' -c constraints.txt. Its functions compute in float32.
 """
 
+import math
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from memtune.models.layers.rotation import list_speeds, rotate
 from memtune.models.mixers.mixer import MappedMixer
 from memtune.models.mixers.mixer_registry import PRESETS
 from tests.oracles.mixer_blocks import shrink
@@ -88,6 +90,23 @@ def read_linear(mixer: Any, p: Parts) -> Tensor:
     return call("linear_attn", "naive_recurrent_linear_attn", p["query"], p["key"], p["value"])
 
 
+def read_retention(mixer: Any, p: Parts) -> Tensor:
+    angles_TP = torch.arange(1.0, WORDS + 1)[:, None] * list_speeds(mixer.key_width, p["query"])
+    q, k, v = (p[name].transpose(1, 2) for name in ("query", "key", "value"))
+    return call("retention", "naive_retention", rotate(q, angles_TP), rotate(k, angles_TP), v).transpose(1, 2)
+
+
+def read_rwkv(mixer: Any, p: Parts) -> Tensor:
+    removal, blend = (mixer.vectors[name].view(mixer.heads, -1) for name in ("removal", "blend"))
+    a = p["erase"].sigmoid()
+    n = functional.normalize(removal * p["key"], dim=3)
+    k = p["key"] * (1 + (a - 1) * blend)
+    g = -math.exp(-0.5) * p["decay"].sigmoid()
+    arguments = (each.transpose(1, 2) for each in (p["query"], k, p["value"], -n, a * n, g))
+    outputs = call("generalized_delta_rule.dplr", "dplr_recurrence", *arguments)
+    return outputs.transpose(1, 2)
+
+
 def read_gated_linear(mixer: Any, p: Parts) -> Tensor:
     g = functional.logsigmoid(p["decay"]) / 16
     return call("gla", "naive_recurrent_gla", p["query"], p["key"], p["value"], g)
@@ -128,12 +147,14 @@ def read_hgrn(mixer: Any, p: Parts) -> Tensor:
 
 READERS: dict[str, Callable[[Any, Parts], Tensor]] = {
     "linear_attention": read_linear,
+    "retnet": read_retention,
     "gla": read_gated_linear,
     "mamba2": read_mamba,
     "deltanet": read_delta,
     "gated_deltanet": read_gated_delta,
     "kda": read_kimi,
     "gated_deltanet2": read_channels,
+    "rwkv7": read_rwkv,
     "comba": read_comba,
     "gated_deltaproduct": read_product,
     "mesanet": read_mesa,

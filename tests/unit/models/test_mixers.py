@@ -16,12 +16,13 @@ from memtune.errors import ConfigurationError
 from memtune.library import LIBRARY_ROOT
 from memtune.models import MixerBlocksConfig
 from memtune.models.mixers.attention import AttentionConfig
-from memtune.models.mixers.gated_units import MinGRUConfig, MinLSTMConfig, scan
+from memtune.models.mixers.gated_units import MinGRUConfig, MinLSTMConfig, RGLRUConfig, scan
 from memtune.models.mixers.matrix_memory import MatrixMemoryConfig
 from memtune.models.mixers.matrix_recurrence import MemorySteps, run_chunks, run_words
 from memtune.models.mixers.mesa import MesaConfig
 from memtune.models.mixers.mixer import Mixer, MixerConfig
 from memtune.models.mixers.mixer_registry import MIXERS, PRESETS, SOURCES
+from memtune.models.mixers.slstm import SLSTMConfig
 from memtune.spaces import load_space
 from memtune.values import parse
 
@@ -161,6 +162,27 @@ def test_exponential_inputs_of_any_size_give_finite_outputs():
     for memory, value in ((small, 30.0), (large, 3000.0)):
         memory.maps["input"] = make_constant(HEADS, value)
     torch.testing.assert_close(read(large, draw_inputs()), read(small, draw_inputs()), **EXACT)
+
+
+@pytest.mark.parametrize("gate", [-200.0, -110.0, 0.0])
+def test_the_first_word_of_an_slstm_is_its_candidate_however_closed_its_input_gate_is(gate):
+    """The cell and its normaliser have the input gate as a factor, which float32 rounds to 0."""
+    mixer = build(SLSTMConfig(heads=HEADS)).float()
+    sums_BTHGV = torch.full((1, 1, HEADS, 4, WIDTH // HEADS), 0.5)
+    sums_BTHGV[..., 0, :] = gate
+    mixer.maps["gates"] = Computed(lambda inputs_BTD: sums_BTHGV.flatten(2))
+    expected = torch.full((1, 1, WIDTH), 0.5).tanh() * torch.full((1, 1, WIDTH), 0.5).sigmoid()
+    torch.testing.assert_close(read(mixer, torch.zeros(1, 1, WIDTH)), expected)
+
+
+def test_a_closed_recurrence_gate_of_an_rg_lru_has_a_finite_gradient():
+    """Its decay is rounded to 1, where the root of 1 - a^2 has no gradient."""
+    mixer = build(RGLRUConfig()).float()
+    inputs_BTD = draw_inputs(3).float()
+    mixer.maps["recurrence"].weight.data.zero_()
+    mixer.maps["recurrence"].bias.data.fill_(-110.0)
+    read(mixer, inputs_BTD).square().sum().backward()
+    assert all(parameter.grad.isfinite().all() for parameter in mixer.parameters())
 
 
 def test_what_was_written_at_full_strength_is_read_back():

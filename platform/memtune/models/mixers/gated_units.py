@@ -122,7 +122,9 @@ class RGLRUConfig(GatedUnitsConfig):
         log_decay_D = functional.logsigmoid(units.vectors["decay"])
         log_kept_BTD = RG_LRU_POWER * recurrence_BTD * log_decay_D
         # expm1 keeps the digits of 1 - a^2 where a is near 1.
-        norm_BTD = (-torch.expm1(2 * log_kept_BTD)).sqrt()
+        square_BTD = -torch.expm1(2 * log_kept_BTD)
+        # The root has no gradient at 0, to which a gate near 0 is rounded.
+        norm_BTD = square_BTD.clamp_min(torch.finfo(square_BTD.dtype).tiny).sqrt()
         input_BTD = mapped["input"].sigmoid()
         return log_kept_BTD.exp(), norm_BTD * input_BTD * mapped["candidate"]
 

@@ -24,6 +24,8 @@ from typing_extensions import override
 from memtune.models.mixers.mixer import LinearMap, MappedMixer, MappedMixerConfig, MixerState, split_width
 
 GATES = 4
+EMPTY = -1e30
+"""m before the first word, which has m = i: from 0, an input gate of -110 would be rounded to n = 0."""
 SMALLEST_FORGET_BIAS, LARGEST_FORGET_BIAS = 3.0, 6.0
 """Of new forget gates, spread over the units of a head as in the released code."""
 
@@ -76,8 +78,9 @@ class SLSTM(MappedMixer):
 
     @override
     def initial_state(self, batch_size: int) -> MixerState:
-        names = ("hidden", "cell", "normaliser", "stabiliser")
-        return {name: self.make_zeros(batch_size, self.heads, self.head_width) for name in names}
+        zeros_BHV = self.make_zeros(batch_size, self.heads, self.head_width)
+        state = dict.fromkeys(("hidden", "cell", "normaliser"), zeros_BHV)
+        return state | {"stabiliser": torch.full_like(zeros_BHV, EMPTY)}
 
     @override
     def mix(self, mapped: Mapping[str, Tensor], state: MixerState) -> tuple[Tensor, MixerState]:
