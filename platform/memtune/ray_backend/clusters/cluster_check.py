@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from memtune.errors import did_you_mean
-from memtune.ray_backend.clusters import compatibility
+from memtune.ray_backend import compatibility
 from memtune.ray_backend.clusters.cluster_file import ClusterFile, Finding, Problem, load_cluster
-from memtune.ray_backend.clusters.ray_commands import SSH_PATH_ON_NODES
 from memtune.settings import LOOPBACK_HOSTS
 from memtune.values import Value
 
 TOKEN_PATH_ON_NODES = "~/.ray/auth_token"
+SSH_PATH_ON_NODES = "~/.memtune-node/bin/ssh"
+"""Where a cluster file mounts the program that verifies host keys."""
 TOKEN_MODE = re.compile(r"\bRAY_AUTH_MODE=token\b")
 TOKEN_IN_COMMAND = re.compile(r"\bRAY_AUTH_TOKEN=")
 DASHBOARD_HOST = re.compile(r"--dashboard-host[= ](\S+)")
