@@ -22,7 +22,7 @@ from pathlib import Path
 from memtune.errors import ClusterError, ConfigurationError, MemtuneError
 from memtune.number_format import format_count
 from memtune.ray_backend.clusters import cluster_file
-from memtune.ray_backend.clusters.cluster_check import SSH_PATH_ON_NODES, Versions, collect_findings
+from memtune.ray_backend.clusters.cluster_check import SSH_PATH_ON_NODES, check_cluster
 from memtune.ray_backend.clusters.cluster_file import ClusterFile, Finding, load_cluster
 from memtune.ray_backend.compatibility import ClusterConfigError, complete_cluster_config
 from memtune.values import Value
@@ -253,7 +253,7 @@ def launch_cluster(
     ClusterError when the launch fails or the nodes have not joined after `timeout_seconds`.
     """
     cluster = load_cluster(path)
-    if findings := collect_findings(cluster, Versions.detect()):
+    if findings := check_cluster(cluster):
         raise ConfigurationError(f"{cluster.path} is not ready to launch\n{format_findings(findings)}")
     _check_head_key(cluster)
     if cluster_file.ensure_token(cluster_file.find_token_file(cluster)):
