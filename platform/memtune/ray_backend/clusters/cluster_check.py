@@ -117,9 +117,7 @@ def find_unverified_workers(cluster: ClusterFile) -> Iterator[Problem]:
     if cluster.is_on_premises and SSH_PATH_ON_NODES not in cluster.mounts:
         source = "platform/memtune/ray_backend/clusters/bin/ssh"
         yield "file_mounts", problem, f'add: "{SSH_PATH_ON_NODES}": "{source}"'
-    elif cluster.is_on_premises and not all(
-        re.search(r"\bPATH=~/\.memtune-node/bin:", command) for command in starts
-    ):
+    elif cluster.is_on_premises and not is_verified:
         fix = "write it as: PATH=~/.memtune-node/bin:... ray start --head ..."
         yield HEAD_START_COMMANDS, problem, fix
 
