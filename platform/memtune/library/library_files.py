@@ -14,22 +14,15 @@ LIBRARY_ROOT = _INSTALLED_ROOT if _INSTALLED_ROOT.is_dir() else Path(__file__).p
 
 
 class FileKind(Enum):
-    """A kind of packaged file, with its folder below LIBRARY_ROOT."""
+    """A kind of packaged file: its folder below LIBRARY_ROOT, and its noun in messages."""
 
-    SPACE = "search_spaces"
-    STUDY = "jobs/studies"
-    TRIAL = "jobs/trials"
-    PAPER = "jobs/papers"
+    SPACE = "search_spaces", "search space"
+    STUDY = "jobs/studies", "study"
+    TRIAL = "jobs/trials", "trial"
+    PAPER = "jobs/papers", "tables of a paper"
 
-    @property
-    def noun(self) -> str:
-        """The kind in messages."""
-        return {"SPACE": "search space", "PAPER": "tables of a paper"}.get(self.name, self.name.lower())
-
-    @property
-    def folder(self) -> Path:
-        """The folder of the packaged files."""
-        return LIBRARY_ROOT / self.value
+    def __init__(self, folder: str, noun: str) -> None:
+        self.folder, self.noun = LIBRARY_ROOT / folder, noun
 
 
 def list_packaged(kind: FileKind) -> list[str]:
