@@ -51,13 +51,8 @@ class PluginRegistry(Mapping[str, T], ABC, Generic[T]):
     def __len__(self) -> int:
         return len(self.built_in) + len(self._loaded)
 
-    def __eq__(self, other: object) -> bool:
-        """A registry is equal to itself only: its entries change while a process runs."""
-        return self is other
-
-    def __hash__(self) -> int:
-        """By identity: types such as `Annotated[Base, registry]` are hashed."""
-        return id(self)
+    # By identity: entries change while a process runs, and `Annotated[Base, registry]` is hashed.
+    __eq__, __hash__ = object.__eq__, object.__hash__
 
     def find(self, name: str) -> T | None:
         """The entry of a name, or None. Raises PluginError for a package that cannot be imported."""

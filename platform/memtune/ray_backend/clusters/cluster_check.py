@@ -153,7 +153,9 @@ def find_unknown_provider_fields(cluster: ClusterFile) -> Iterator[Problem]:
 
 def find_wrong_gpu_counts(cluster: ClusterFile) -> Iterator[Problem]:
     """Node types whose `resources.GPU` is not an integer, or not that of their machine in the file."""
-    for name, node_type in cluster.node_types.items():
+    for name, node_type in cluster.table("available_node_types").items():
+        if not isinstance(node_type, dict):
+            continue
         resources, machine = node_type.get("resources"), node_type.get("node_config")
         declared = resources.get("GPU", 0) if isinstance(resources, dict) else 0
         actual = _count_gpus(machine) if isinstance(machine, dict) else None

@@ -144,8 +144,8 @@ def collect_study_files(path: Path, study: Study) -> StudyFiles:
     return StudyFiles(study=files[0].relative_to(root).as_posix(), texts=texts)
 
 
-def write_package(files: StudyFiles, folder: Path, source: Path = SOURCE_FOLDER) -> int:
-    """Write memtune's source and a study's files into `folder`; returns their size in bytes.
+def write_package(files: StudyFiles, folder: Path, source: Path = SOURCE_FOLDER) -> None:
+    """Write memtune's source and a study's files into `folder`.
 
     Raises ClusterError before it writes when the package reaches the upload limit of the job server.
     """
@@ -171,7 +171,6 @@ def write_package(files: StudyFiles, folder: Path, source: Path = SOURCE_FOLDER)
     for name in sizes:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(modules[name].read_bytes() if name in modules else texts[name])
-    return total
 
 
 FILES_KEY, OPTIONS_KEY = "memtune_files", "memtune_terms"
