@@ -179,10 +179,11 @@ def _format_problem(schema: Any, data: object, problem: Any) -> str:
     members = f" ({', '.join(tags)})" if tags else ""
     if problem["type"] == "extra_forbidden":
         table, dot, field = name.rpartition(".")
-        tables = [other for other, node in siblings.items() if field in _list_fields_of_tables(schema, node)]
+        root = _generate_json_schema(schema)
+        tables = [other for other, node in siblings.items() if field in _list_fields_of_tables(root, node)]
         deeper = f"{table}{dot}{tables[0]}.{field}" if tables else ""
         near = f'did you mean "{deeper}"?' if deeper else did_you_mean(field, siblings)
-        if table and not deeper and field in _generate_json_schema(schema).get("properties", {}):
+        if table and not deeper and field in root.get("properties", {}):
             near = f'write "{field}" above the first [table], or in a table of its own'
         if table.rpartition(".")[2] == field and isinstance(problem["input"], Mapping):
             near = f'below [{table}], its fields are written without "{field}."'
