@@ -39,22 +39,24 @@ class Estimate(Value):
     """The lower bound of the cost; None below three seeds."""
     high: float | None = None
 
-    def compute_interval(self, objective: Objective) -> tuple[float, float] | None:
+    def compute_interval(self, objective: Objective | str) -> tuple[float, float] | None:
         """The bounds of the perplexity or accuracy, the smaller one first; None below three seeds."""
         if self.low is None or self.high is None:
             return None
+        objective = Objective(objective)
         bounds = max(0.0, self.low), min(objective.max_cost, self.high)
         low, high = sorted(map(objective.compute_figure, bounds))
         return low, high
 
-    def describe(self, objective: Objective, digits: int, *, is_counted: bool = False) -> str:
+    def describe(self, objective: Objective | str, digits: int, *, is_counted: bool = False) -> str:
         """The figure with its interval, or with the number of seeds that are too few for one.
 
         A model that is counted has the same figure under every seed.
 
-        >>> Estimate(cost=0.25, seeds=3, low=0.24, high=0.26).describe(Objective.ACCURACY, 1)
+        >>> Estimate(cost=0.25, seeds=3, low=0.24, high=0.26).describe("accuracy", 1)
         '75.0 % (mean of 3 seeds, 95 % interval 74.0 % to 76.0 %)'
         """
+        objective = Objective(objective)
         figure, bounds = objective.format_cost(self.cost, digits), self.compute_interval(objective)
         if bounds is None:
             single = "the same under every seed" if is_counted else "decided by a single seed"
@@ -63,12 +65,13 @@ class Estimate(Value):
         low, high = (objective.format_figure(bound, digits) for bound in bounds)
         return f"{figure} (mean of {self.seeds} seeds, 95 % interval {low} to {high})"
 
-    def format(self, objective: Objective, digits: int) -> str:
+    def format(self, objective: Objective | str, digits: int) -> str:
         """The figure with its interval in brackets, for tables.
 
-        >>> Estimate(cost=0.25, seeds=3, low=0.24, high=0.26).format(Objective.ACCURACY, 1)
+        >>> Estimate(cost=0.25, seeds=3, low=0.24, high=0.26).format("accuracy", 1)
         '75.0 % [74.0 %, 76.0 %]'
         """
+        objective = Objective(objective)
         figure, bounds = objective.format_cost(self.cost, digits), self.compute_interval(objective)
         if bounds is None:
             return figure

@@ -61,7 +61,7 @@ def test_the_interval_of_a_mean_covers_the_truth_in_95_percent_of_2000_draws(see
 def test_two_seeds_have_a_mean_without_an_interval() -> None:
     estimate = estimate_cost([4.5, 4.7])
     assert estimate == Estimate(cost=4.6, seeds=2)
-    assert estimate.describe(Objective.PERPLEXITY, 1) == "99.5 (mean of 2 seeds)"
+    assert estimate.describe("perplexity", 1) == "99.5 (mean of 2 seeds)"
 
 
 def test_the_interval_over_items_covers_the_truth_in_95_percent_of_2000_draws() -> None:
