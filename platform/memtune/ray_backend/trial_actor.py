@@ -57,15 +57,15 @@ def _wait_for_notice(key: str, found: threading.Event) -> None:
 class TrialActor(tune.Trainable):
     """Trains the assigned configuration; one call of `step` stores one checkpoint."""
 
-    _is_stopping: threading.Event | None = None
+    _stop: threading.Event | None = None
 
     def setup(self, config: dict[str, Any]) -> None:
         """Take an assignment (JSON under "assignment"); nothing is read before the first step.
 
         "stop_key" names the notice that ends the run.
         """
-        if self._is_stopping is None:
-            found = self._is_stopping = threading.Event()
+        if self._stop is None:
+            found = self._stop = threading.Event()
             name, key = "memtune-stop-watcher", config["stop_key"]
             threading.Thread(target=_wait_for_notice, name=name, args=(key, found), daemon=True).start()
         assignment = Assignment.model_validate_json(config["assignment"])
@@ -78,8 +78,8 @@ class TrialActor(tune.Trainable):
 
     def step(self) -> dict[str, Any]:
         """Train until the next report or checkpoint is due, whichever comes first."""
-        assert self._is_stopping is not None, "setup comes first"
-        report = self._worker.step(self._is_stopping.is_set)
+        assert self._stop is not None, "setup comes first"
+        report = self._worker.step(self._stop.is_set)
         return {
             "report": report.model_dump_json(),  # as text, because Tune flattens the results that it keeps
             "tokens": report.tokens,
