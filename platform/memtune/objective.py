@@ -23,65 +23,30 @@ class Objective(StrEnum):
     PERPLEXITY = "perplexity"
     ACCURACY = "accuracy"
 
-    @property
-    def direction(self) -> Literal["lower", "higher"]:
+    def __init__(self, value: str) -> None:
+        is_perplexity = value == "perplexity"
+        self.direction: Literal["lower", "higher"] = "lower" if is_perplexity else "higher"
         """Whether lower or higher figures are better."""
-        return "lower" if self is Objective.PERPLEXITY else "higher"
-
-    @property
-    def has_ideal(self) -> bool:
+        self.has_ideal = is_perplexity
         """Whether a corpus may know the best possible figure: its ideal perplexity."""
-        return self is Objective.PERPLEXITY
-
-    @property
-    def is_ratio(self) -> bool:
+        self.is_ratio = is_perplexity
         """Whether figures compare by their ratio, over orders of magnitude; others compare by difference."""
-        return self is Objective.PERPLEXITY
-
-    @property
-    def max_cost(self) -> float:
+        self.max_cost = math.inf if is_perplexity else 1.0
         """The highest cost that a trial can have."""
-        return math.inf if self is Objective.PERPLEXITY else 1.0
-
-    @property
-    def figure_range(self) -> str:
+        self.figure_range = "a perplexity, at least 1" if is_perplexity else "an accuracy, at most 100 %"
         """What a scaled figure is, and its best value, in words."""
-        return "a perplexity, at least 1" if self is Objective.PERPLEXITY else "an accuracy, at most 100 %"
-
-    @property
-    def cost_unit(self) -> str:
-        """The unit of costs in words."""
-        return "nats per token" if self is Objective.PERPLEXITY else "share of wrong answers"
-
-    @property
-    def metric(self) -> str:
+        self.cost_unit = "nats per token" if is_perplexity else "share of wrong answers"
+        self.metric = "loss" if is_perplexity else "accuracy"
         """The metric that a split's costs are read from, without the split's name."""
-        return "loss" if self is Objective.PERPLEXITY else "accuracy"
-
-    @property
-    def scale(self) -> int:
+        self.scale = 1 if is_perplexity else 100
         """The factor of a figure as readers see it: accuracies are in per cent."""
-        return 1 if self is Objective.PERPLEXITY else 100
-
-    @property
-    def unit(self) -> str:
-        """What follows a scaled figure, after its blank: " %" or nothing."""
-        return "" if self is Objective.PERPLEXITY else " %"
-
-    @property
-    def margin_unit(self) -> str:
+        self.unit = "" if is_perplexity else " %"
+        """What follows a scaled figure, after its blank."""
+        self.margin_unit = "%" if is_perplexity else "percentage points"
         """The unit of `compute_gain` in a sentence."""
-        return "%" if self is Objective.PERPLEXITY else "percentage points"
-
-    @property
-    def short_margin_unit(self) -> str:
+        self.short_margin_unit = "%" if is_perplexity else "points"
         """The unit of `compute_gain` in a table."""
-        return "%" if self is Objective.PERPLEXITY else "points"
-
-    @property
-    def axis_title(self) -> str:
-        """The title of an axis: the name, and which figures are better."""
-        return f"{self} ({self.direction} is better)"
+        self.axis_title = f"{value} ({self.direction} is better)"
 
     def compute_figure(self, cost: float) -> float:
         """The figure of a cost; perplexity is infinite where exp overflows."""

@@ -178,10 +178,12 @@ def _format_problem(schema: Any, data: object, problem: Any) -> str:
     name, tags, siblings = _locate_field(schema, [str(part) for part in problem["loc"]])
     members = f" ({', '.join(tags)})" if tags else ""
     if problem["type"] == "extra_forbidden":
-        deeper = _find_deeper_fields(schema, [str(part) for part in problem["loc"]])
-        table, _, field = name.rpartition(".")
-        near = f'did you mean "{deeper[0]}"?' if deeper else did_you_mean(field, siblings)
-        if table and not deeper and field in _generate_json_schema(schema).get("properties", {}):
+        table, dot, field = name.rpartition(".")
+        root = _generate_json_schema(schema)
+        tables = [other for other, node in siblings.items() if field in _list_fields_of_tables(root, node)]
+        deeper = f"{table}{dot}{tables[0]}.{field}" if tables else ""
+        near = f'did you mean "{deeper}"?' if deeper else did_you_mean(field, siblings)
+        if table and not deeper and field in root.get("properties", {}):
             near = f'write "{field}" above the first [table], or in a table of its own'
         if table.rpartition(".")[2] == field and isinstance(problem["input"], Mapping):
             near = f'below [{table}], its fields are written without "{field}."'
@@ -225,24 +227,6 @@ def _suggest_value(error: str, value: object) -> str:
     return ""
 
 
-def _find_deeper_fields(kind: Any, path: list[str]) -> list[str]:
-    """The dotted names of fields of this name in the tables next to it."""
-    schema = _generate_json_schema(kind)
-    tags: set[str] = set()
-    node: Any = schema
-    for part in path[:-1]:
-        node = _resolve_schema(schema, node)
-        mapping = node.get("discriminator", {}).get("mapping", {})
-        tags |= {part} & set(mapping)
-        node = {"$ref": mapping[part]} if part in mapping else node.get("properties", {}).get(part, {})
-    names = [part for part in path[:-1] if part not in tags]
-    return [
-        ".".join((*names, table, path[-1]))
-        for table, field in _resolve_schema(schema, node).get("properties", {}).items()
-        if path[-1] in _list_fields_of_tables(schema, field)
-    ]
-
-
 def _list_fields_of_tables(schema: Any, field: Any) -> set[str]:
     """The fields of the table that a field holds, or of all tables of its union."""
     node = _resolve_schema(schema, field)
@@ -259,12 +243,12 @@ def _abbreviate(value: object) -> str:
     return text if len(text) <= MAX_SHOWN_CHARACTERS else f"{text[:MAX_SHOWN_CHARACTERS]}..."
 
 
-def _locate_field(kind: Any, path: list[str]) -> tuple[str, list[str], list[str]]:
-    """The dotted name in the user's file, the union members on its path, and its valid sibling names."""
+def _locate_field(kind: Any, path: list[str]) -> tuple[str, list[str], dict[str, Any]]:
+    """The dotted name in the user's file, the union members on its path, and the schemas of its siblings."""
     schema = _generate_json_schema(kind)
     names: list[str] = []
     tags: list[str] = []
-    siblings: list[str] = []
+    siblings: dict[str, Any] = {}
     node: Any = schema
     for part in path:
         node = _resolve_schema(schema, node)
@@ -274,10 +258,8 @@ def _locate_field(kind: Any, path: list[str]) -> tuple[str, list[str], list[str]
             tags.append(part)
             continue
         names.append(part)
-        fields = node.get("properties", {})
-        siblings = list(fields)
-        others = node.get("additionalProperties")
-        node = fields.get(part) or (others if isinstance(others, dict) else {})
+        siblings, others = node.get("properties", {}), node.get("additionalProperties")
+        node = siblings.get(part) or (others if isinstance(others, dict) else {})
     return ".".join(names), tags, siblings
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from memtune.ray_backend.clusters import load_cluster
-from memtune.ray_backend.clusters.ray_commands import build_forget_command
+from memtune.ray_backend.clusters.cluster_launch import build_forget_command
 from tests.cluster.drivers import read_files
 from tests.cluster.hosts import Host
 from tests.cluster.on_premises_cluster import CLUSTER_FILE, OnPremisesCluster, boot_cluster

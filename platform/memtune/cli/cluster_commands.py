@@ -30,9 +30,9 @@ def cluster_check(file: ClusterPath, json: AsJson = False) -> None:
     Example: memtune cluster check cluster.yaml
     """
     # Imported here: pydantic and the cluster rules take about 0.4 s, and help does not need them.
-    from memtune.ray_backend.clusters import check_cluster, format_findings
+    from memtune.ray_backend.clusters import check_cluster, format_findings, load_cluster
 
-    findings = check_cluster(file)
+    findings = check_cluster(load_cluster(file))
     faults = [finding for finding in findings if finding.kind == "fault"]
     edits = [finding for finding in findings if finding.kind == "edit"]
     if json:

@@ -154,15 +154,16 @@ def _judge(
     for example in examples:
         try:
             run(example)
-        except MemtuneError as error:
-            return CheckResult(topic, sentence, f"{example.describe()}: {error}")
         except (Exception, SystemExit) as error:
-            text = str(error) if isinstance(error, AssertionError) else describe_error(error)
-            return CheckResult(topic, sentence, f"{example.describe()}: {_join_lines(text)}")
+            return CheckResult(topic, sentence, f"{example.describe()}: {_explain(error)}")
     return CheckResult(topic, sentence)
 
 
-def _join_lines(text: str) -> str:
+def _explain(error: BaseException) -> str:
+    """An error on one line; one that memtune raises on purpose as it is."""
+    if isinstance(error, MemtuneError):
+        return str(error)
+    text = str(error) if isinstance(error, AssertionError) else describe_error(error)
     line = " ".join(text.split())
     return line if len(line) <= MAX_MESSAGE_CHARACTERS else f"{line[:MAX_MESSAGE_CHARACTERS]}..."
 
@@ -174,9 +175,7 @@ def _compare_speed(config: type[LanguageModelConfig], table: Mapping[str, Any]) 
         wide = config.model_validate({**table, **size})
         figures = _compare_with_lstm(wide.require_network("the comparison"), COMPARED_WORDS)
     except (Exception, SystemExit) as error:
-        is_refusal = isinstance(error, ConfigurationError)
-        text = str(error) if is_refusal else _join_lines(describe_error(error))
-        return CheckResult("speed and memory", "A training step can be measured.", text)
+        return CheckResult("speed and memory", "A training step can be measured.", _explain(error))
     return CheckResult("speed and memory", figures)
 
 

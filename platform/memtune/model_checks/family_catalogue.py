@@ -195,10 +195,6 @@ def write_built_in_family(name: str, clone: Path) -> list[Path]:
     return [*written, spaces]
 
 
-def _get_class_name(name: str) -> str:
-    return "".join(part.capitalize() for part in name.split("_"))
-
-
 def _fill_templates(name: str, folder: Path, targets: Mapping[str, str]) -> list[Path]:
     if not NAME_PATTERN.fullmatch(name):
         raise PluginError(
@@ -213,6 +209,7 @@ def _fill_templates(name: str, folder: Path, targets: Mapping[str, str]) -> list
             raise PluginError(f"{path} exists; choose another name, or remove it")
     for template, path in paths.items():
         text = (files("memtune.model_checks") / "templates" / template).read_text(encoding="utf-8")
-        text = text.replace("my_family", name).replace("MyFamily", _get_class_name(name))
+        class_name = "".join(part.capitalize() for part in name.split("_"))
+        text = text.replace("my_family", name).replace("MyFamily", class_name)
         write_whole(path, text.encode())
     return list(paths.values())

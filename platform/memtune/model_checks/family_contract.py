@@ -57,6 +57,49 @@ def draw_text(rows: int, steps: int, seed: int = 0) -> Tensor:
     return torch.randint(WORDS, (rows, steps), generator=torch.Generator().manual_seed(seed))
 
 
+def _compute_loss_and_gradients(
+    model: NeuralLanguageModel, inputs_BT: Tensor, targets_BT: Tensor, mask_BT: Tensor | None = None
+) -> tuple[Tensor, tuple[Tensor, ...]]:
+    loss, _ = negative_log_likelihood(model, inputs_BT, targets_BT, mask_BT)
+    return loss.detach(), torch.autograd.grad(loss, list(model.parameters()))
+
+
+def check_gradients(config: NeuralLanguageModelConfig) -> None:
+    """Every parameter has a finite gradient that is not zero."""
+    model, words_BT = make_model(config), draw_text(3, 13)
+    _, gradients = _compute_loss_and_gradients(model, words_BT[:, :-1], words_BT[:, 1:])
+    for (name, _), gradient in zip(model.named_parameters(), gradients, strict=True):
+        assert gradient.isfinite().all(), f"the gradient of {name} is not finite"
+        assert gradient.ne(0).any(), f"the gradient of {name} is zero"
+
+
+def check_finite_differences(config: NeuralLanguageModelConfig) -> None:
+    """The gradient along a random direction is the difference quotient of the loss."""
+    if not config.has_exact_gradients:
+        return
+    model, words_BT = make_model(config), draw_text(2, 9)
+    inputs_BT, targets_BT = words_BT[:, :-1], words_BT[:, 1:]
+    _, gradients = _compute_loss_and_gradients(model, inputs_BT, targets_BT)
+    generator = torch.Generator().manual_seed(3)
+    parameters = list(model.parameters())
+    directions = [torch.randn(p.shape, generator=generator, dtype=p.dtype) for p in parameters]
+
+    def compute_loss_at(step: float) -> float:
+        with torch.no_grad():
+            for parameter, direction in zip(parameters, directions, strict=True):
+                parameter.add_(direction, alpha=step)
+            loss = negative_log_likelihood(model, inputs_BT, targets_BT)[0].item()
+            for parameter, direction in zip(parameters, directions, strict=True):
+                parameter.sub_(direction, alpha=step)
+        return loss
+
+    quotient = (compute_loss_at(FINITE_STEP) - compute_loss_at(-FINITE_STEP)) / (2 * FINITE_STEP)
+    slope = sum(float((g * d).sum()) for g, d in zip(gradients, directions, strict=True))
+    assert abs(quotient - slope) <= FINITE_TOLERANCE * max(abs(slope), 1.0), (
+        f"the gradient gives {slope:.8g}, the difference quotient {quotient:.8g}"
+    )
+
+
 def check_causality(config: NeuralLanguageModelConfig) -> None:
     """Changing later words changes no earlier logit, and the logits after them."""
     model, words_BT = make_model(config), draw_text(3, LONG_TEXT)
@@ -79,7 +122,7 @@ def check_carried_state(config: NeuralLanguageModelConfig) -> None:
         torch.testing.assert_close(torch.cat(pieces, dim=1), whole_BTV, **EXACT)
 
 
-def check_state_rows(config: NeuralLanguageModelConfig) -> None:
+def check_rows_of_the_state(config: NeuralLanguageModelConfig) -> None:
     """The state has a row of every tensor for each text: swapped rows belong to swapped texts."""
     model, words_BT = make_model(config), draw_text(3, 9)
     state = logits(model, words_BT)[1]
@@ -170,52 +213,6 @@ def check_candidates(config: NeuralLanguageModelConfig) -> None:
     torch.testing.assert_close(state, expected_state, **EXACT)
 
 
-def check_every_gradient(config: NeuralLanguageModelConfig) -> None:
-    """Every parameter has a finite gradient that is not zero."""
-    model, words_BT = make_model(config), draw_text(3, 13)
-    _, gradients = _compute_loss_and_gradients(model, words_BT[:, :-1], words_BT[:, 1:])
-    for (name, _), gradient in zip(model.named_parameters(), gradients, strict=True):
-        assert gradient.isfinite().all(), f"the gradient of {name} is not finite"
-        assert gradient.ne(0).any(), f"the gradient of {name} is zero"
-
-
-def check_finite_differences(config: NeuralLanguageModelConfig) -> None:
-    """The gradient along a random direction is the difference quotient of the loss."""
-    if not config.has_exact_gradients:
-        return
-    model, words_BT = make_model(config), draw_text(2, 9)
-    inputs_BT, targets_BT = words_BT[:, :-1], words_BT[:, 1:]
-    _, gradients = _compute_loss_and_gradients(model, inputs_BT, targets_BT)
-    generator = torch.Generator().manual_seed(3)
-    parameters = list(model.parameters())
-    directions = [torch.randn(p.shape, generator=generator, dtype=p.dtype) for p in parameters]
-
-    def compute_loss_at(step: float) -> float:
-        with torch.no_grad():
-            for parameter, direction in zip(parameters, directions, strict=True):
-                parameter.add_(direction, alpha=step)
-            loss = negative_log_likelihood(model, inputs_BT, targets_BT)[0].item()
-            for parameter, direction in zip(parameters, directions, strict=True):
-                parameter.sub_(direction, alpha=step)
-        return loss
-
-    quotient = (compute_loss_at(FINITE_STEP) - compute_loss_at(-FINITE_STEP)) / (2 * FINITE_STEP)
-    slope = sum(float((g * d).sum()) for g, d in zip(gradients, directions, strict=True))
-    assert abs(quotient - slope) <= FINITE_TOLERANCE * max(abs(slope), 1.0), (
-        f"the gradient gives {slope:.8g}, the difference quotient {quotient:.8g}"
-    )
-
-
-def check_reload(config: NeuralLanguageModelConfig) -> None:
-    """A saved model reloads to the same configuration and the same logits."""
-    model, words_BT = build_model(config, WORDS, seed=7).eval(), draw_text(3, 12)
-    with tempfile.TemporaryDirectory() as folder:
-        save_model(model, Path(folder))
-        again: Any = load_model(Path(folder)).eval()
-    assert again.config == config, "the reloaded configuration is another one"
-    assert torch.equal(logits(again, words_BT)[0], logits(model, words_BT)[0]), "the logits are others"
-
-
 def check_parameter_formula(config: NeuralLanguageModelConfig) -> None:
     """`parameter_count` is the number of the built model's parameters; a shared table counts once."""
     for words in (WORDS, 100):
@@ -249,6 +246,23 @@ def check_state_formula(config: NeuralLanguageModelConfig) -> None:
     assert formula == carried, f"{count}, the formula gives {formula}"
 
 
+def check_hidden_width(config: NeuralLanguageModelConfig) -> None:
+    """`hidden_width` is the width of the hidden vectors."""
+    model = make_model(config)
+    hidden_BTH, _ = model.encode(draw_text(1, 1), model.initial_state(1))
+    assert config.hidden_width == hidden_BTH.shape[2]
+
+
+def check_reload(config: NeuralLanguageModelConfig) -> None:
+    """A saved model reloads to the same configuration and the same logits."""
+    model, words_BT = build_model(config, WORDS, seed=7).eval(), draw_text(3, 12)
+    with tempfile.TemporaryDirectory() as folder:
+        save_model(model, Path(folder))
+        again: Any = load_model(Path(folder)).eval()
+    assert again.config == config, "the reloaded configuration is another one"
+    assert torch.equal(logits(again, words_BT)[0], logits(model, words_BT)[0]), "the logits are others"
+
+
 def check_seeds(config: NeuralLanguageModelConfig) -> None:
     """Equal seeds give equal models, other seeds others."""
     models = [build_model(config, WORDS, seed).state_dict() for seed in (7, 7, 8)]
@@ -265,7 +279,7 @@ def check_random_generator(config: NeuralLanguageModelConfig) -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def check_dropout(config: NeuralLanguageModelConfig) -> None:
+def check_determinism(config: NeuralLanguageModelConfig) -> None:
     """Evaluation is deterministic; dropout applies in training."""
     model, words_BT = make_model(config), draw_text(3, 12)
     assert torch.equal(logits(model, words_BT)[0], logits(model, words_BT)[0]), "evaluation is not repeatable"
@@ -302,13 +316,6 @@ def check_traces(config: NeuralLanguageModelConfig) -> None:
         raise AssertionError(f"{method} works, and memory_traces does not list {trace}")
 
 
-def check_hidden_width(config: NeuralLanguageModelConfig) -> None:
-    """`hidden_width` is the width of the hidden vectors."""
-    model = make_model(config)
-    hidden_BTH, _ = model.encode(draw_text(1, 1), model.initial_state(1))
-    assert config.hidden_width == hidden_BTH.shape[2]
-
-
 def check_description(config: NeuralLanguageModelConfig) -> None:
     """The configuration describes itself, and every field has a description."""
     assert config.describe(), "describe() is empty"
@@ -317,36 +324,9 @@ def check_description(config: NeuralLanguageModelConfig) -> None:
         assert name == "family" or field.description, f"the field {name} has no description"
 
 
-def _compute_loss_and_gradients(
-    model: NeuralLanguageModel, inputs_BT: Tensor, targets_BT: Tensor, mask_BT: Tensor | None = None
-) -> tuple[Tensor, tuple[Tensor, ...]]:
-    loss, _ = negative_log_likelihood(model, inputs_BT, targets_BT, mask_BT)
-    return loss.detach(), torch.autograd.grad(loss, list(model.parameters()))
-
-
 CHECKS: dict[str, Callable[[NeuralLanguageModelConfig], None]] = {
-    "gradients": check_every_gradient,
-    "finite differences": check_finite_differences,
-    "causality": check_causality,
-    "carried state": check_carried_state,
-    "rows of the state": check_state_rows,
-    "padding": check_padding,
-    "unequal rows": check_unequal_rows,
-    "batch independence": check_batch_independence,
-    "loss": check_loss,
-    "device": check_device,
-    "masked context": check_masked_context,
-    "candidates": check_candidates,
-    "parameter formula": check_parameter_formula,
-    "cost formula": check_cost_formula,
-    "state formula": check_state_formula,
-    "hidden width": check_hidden_width,
-    "reload": check_reload,
-    "seeds": check_seeds,
-    "random generator": check_random_generator,
-    "determinism": check_dropout,
-    "single precision": check_single_precision,
-    "traces": check_traces,
-    "description": check_description,
+    name.removeprefix("check_").replace("_", " "): check
+    for name, check in list(globals().items())
+    if name.startswith("check_")
 }
-"""What holds, in the docstring of each function, by its topic in two or three words."""
+"""What holds, in the docstring of each function, by its topic: the words of the function's name."""

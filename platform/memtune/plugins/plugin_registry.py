@@ -1,24 +1,46 @@
-"""The registry of one kind of plug-in: built-in entries, entries of loaded files, and those of packages.
+"""Registries of plug-ins: built-in entries, entries of loaded files, and those of packages.
 
 Those of installed packages are entry points in groups such as `memtune.models`. Entry points are read at the
 first unknown name, and a package is imported when its own name is asked for.
+
+`Annotated[LanguageModelConfig, MODELS]` validates a table by the class that its field `family` names, with
+the messages of a discriminated union. The class of a plug-in has the digest of its source in one more field,
+`source`, so that the identity of a trial changes with the source.
 """
 
+import inspect
+import re
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import redirect_stdout
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar, cast
 
-from memtune.errors import PluginError
-from memtune.plugins import source_modules
-from memtune.plugins.source_modules import PluginSource
+from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError, create_model
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import PydanticKnownError, SchemaValidator, core_schema
+from typing_extensions import override
+
+from memtune.errors import MemtuneError, MissingSourceError, PluginError
+from memtune.plugins.source_modules import (
+    SOURCE_FIELD,
+    PluginSource,
+    describe_error,
+    loaded_sources,
+    make_source,
+    read_source_text,
+)
+from memtune.values import Value, forget_schemas
 
 T = TypeVar("T")
+ConfigT = TypeVar("ConfigT", bound=Value)
+NAME_PATTERN = re.compile(r"[a-z][a-z0-9_]{0,59}")
+"""Of a plug-in; its length is limited because names of files and aliases of models contain it."""
+DIGEST_PATTERN = re.compile(r"[0-9a-f]{64}")
 
 _registries: "list[PluginRegistry[object]]" = []
 """Every registry of this process, in the order in which their modules were imported."""
@@ -51,13 +73,8 @@ class PluginRegistry(Mapping[str, T], ABC, Generic[T]):
     def __len__(self) -> int:
         return len(self.built_in) + len(self._loaded)
 
-    def __eq__(self, other: object) -> bool:
-        """A registry is equal to itself only: its entries change while a process runs."""
-        return self is other
-
-    def __hash__(self) -> int:
-        """By identity: types such as `Annotated[Base, registry]` are hashed."""
-        return id(self)
+    # By identity: entries change while a process runs, and `Annotated[Base, registry]` is hashed.
+    __eq__, __hash__ = object.__eq__, object.__hash__
 
     def find(self, name: str) -> T | None:
         """The entry of a name, or None. Raises PluginError for a package that cannot be imported."""
@@ -81,7 +98,7 @@ class PluginRegistry(Mapping[str, T], ABC, Generic[T]):
         """Add an entry whose name is not built in, or replace that of an earlier version of its source."""
         self._loaded[name] = entry
         self._source_by_name[name] = source
-        source_modules.loaded_sources[source.digest] = source
+        loaded_sources[source.digest] = source
 
     def find_entries(self, module: ModuleType) -> Mapping[str, object]:
         """The entries of this kind that a module defines, by name; none of a kind that packages alone add.
@@ -93,6 +110,190 @@ class PluginRegistry(Mapping[str, T], ABC, Generic[T]):
     @abstractmethod
     def adapt(self, name: str, entry: object, source: PluginSource) -> T:
         """What the registry holds for an entry of a source. Raises PluginError for an unsuitable object."""
+
+
+class ConfigRegistry(PluginRegistry[type[ConfigT]], Generic[ConfigT]):
+    """Configuration classes by the default of their field `tag`, such as `family`.
+
+    `make_placeholder` makes a value of stored data whose source is not loaded; without it such data raise
+    MissingSourceError. A table without `tag` has that of `default`.
+    """
+
+    def __init__(
+        self,
+        noun: str,
+        group: str,
+        tag: str,
+        base: type[ConfigT],
+        built_in: Iterable[type[ConfigT]],
+        make_placeholder: Callable[[Mapping[str, Any]], ConfigT] | None = None,
+        default: str | None = None,
+    ) -> None:
+        super().__init__(noun, group, {str(config.model_fields[tag].default): config for config in built_in})
+        self.tag, self.base = tag, base
+        self._make_placeholder, self._default = make_placeholder, default
+        self._class_by_source: dict[tuple[str, str], type[ConfigT]] = {}
+        self._validators: dict[type[ConfigT], SchemaValidator] = {}
+
+    @override
+    def find_entries(self, module: ModuleType) -> Mapping[str, object]:
+        """The classes that the module, or its package, defines and that have a default name."""
+        root = module.__name__.partition(".")[0]
+        found: dict[str, type[ConfigT]] = {}
+        for value in vars(module).values():
+            if not (isinstance(value, type) and issubclass(value, self.base)):
+                continue
+            field = value.model_fields.get(self.tag)
+            if value.__module__.partition(".")[0] != root or field is None or field.is_required():
+                continue
+            name = str(field.default)
+            other = found.setdefault(name, value)
+            if other is not value:
+                raise PluginError(
+                    f'{other.__name__} and {value.__name__} are both the {self.noun} "{name}"; give one of '
+                    f"them another {self.tag}"
+                )
+        return found
+
+    @override
+    def adapt(self, name: str, entry: object, source: PluginSource) -> type[ConfigT]:
+        """The class with the digest of its source.
+
+        Raises PluginError for another object, a missing method and an unsuitable name.
+        """
+        if not (isinstance(entry, type) and issubclass(entry, self.base)):
+            raise PluginError(f"{source} has {entry!r}, which is not a configuration of a {self.noun}")
+        own = entry.model_fields[self.tag].default if self.tag in entry.model_fields else None
+        if own != name or not NAME_PATTERN.fullmatch(name):
+            raise PluginError(
+                f"{source}: {entry.__name__} needs a name of small letters, digits and underscores, at most "
+                f'60, such as {self.tag}: Literal["my_name"] = "my_name"; it has {own!r}'
+                + (f', its entry point "{name}"' if own != name else "")
+            )
+        if inspect.isabstract(entry):
+            missing = ", ".join(sorted(entry.__abstractmethods__))
+            raise PluginError(f"{source}: {entry.__name__} lacks the methods {missing}")
+        if SOURCE_FIELD in entry.model_fields:
+            raise PluginError(
+                f'{source}: {entry.__name__} has a field "{SOURCE_FIELD}", in which memtune keeps the '
+                "digest of the file; rename the field"
+            )
+        return self._class_by_source.get((name, source.digest)) or self._attach_source(entry, source)
+
+    @override
+    def add(self, name: str, entry: type[ConfigT], source: PluginSource) -> None:
+        super().add(name, entry, source)
+        self._class_by_source[name, source.digest] = entry
+        forget_schemas()
+
+    def _attach_source(self, entry: type[ConfigT], source: PluginSource) -> type[ConfigT]:
+        fields: Any = {
+            SOURCE_FIELD: (
+                Literal[source.digest],
+                Field(default=source.digest, description="SHA-256 of the source that defines the class"),
+            )
+        }
+        try:
+            entry.model_rebuild()  # raises for a type that the module does not define
+            return create_model(
+                entry.__name__, __base__=entry, __module__=entry.__module__, __doc__=entry.__doc__, **fields
+            )
+        except Exception as error:
+            raise PluginError(f"{source}: {entry.__name__} is not usable: {describe_error(error)}") from error
+
+    def __get_pydantic_core_schema__(
+        self, source_type: Any, handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
+        """The schema of a field: pydantic calls it for `Annotated[Base, registry]`."""
+        return core_schema.no_info_plain_validator_function(self._validate)
+
+    def __get_pydantic_json_schema__(
+        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """The JSON schema of a union of the entries there are now."""
+        choices: dict[Any, core_schema.CoreSchema] = {
+            name: config.__pydantic_core_schema__ for name, config in self.items()
+        }
+        return handler(core_schema.tagged_union_schema(choices, discriminator=self.tag))
+
+    def _validate(self, data: Any) -> ConfigT:
+        if isinstance(data, self.base):
+            return self._accept_instance(data)
+        if not isinstance(data, Mapping):
+            raise PydanticKnownError("dict_type")
+        name, digest = data.get(self.tag, self._default), data.get(SOURCE_FIELD)
+        if name is None and self.tag not in data:
+            raise PydanticKnownError("union_tag_not_found", {"discriminator": f"'{self.tag}'"})
+        config = self._find_class(name, digest)
+        has_digest = DIGEST_PATTERN.fullmatch(digest) if isinstance(digest, str) else None
+        if config is None and isinstance(name, str) and name not in self.built_in and has_digest:
+            if self._make_placeholder is None:
+                raise MissingSourceError(self.noun, name, str(digest))
+            return self._make_placeholder(data)
+        if config is None:
+            context = {
+                "discriminator": f"'{self.tag}'",
+                "tag": str(name),
+                "expected_tags": ", ".join(f"'{known}'" for known in self.list_names()),
+            }
+            raise PydanticKnownError("union_tag_invalid", context)
+        return self._validate_as(name, config, data)
+
+    def _validate_as(self, name: str, config: type[ConfigT], data: Mapping[str, Any]) -> ConfigT:
+        """A value of the class. An error in a plug-in's own validators is an invalid value."""
+        try:
+            if config not in self._validators:
+                # A union of one member: the places of its errors hold its name, as for all unions.
+                choices = {name: config.__pydantic_core_schema__}
+                schema = core_schema.tagged_union_schema(choices, discriminator=lambda data: name)
+                self._validators[config] = SchemaValidator(schema)
+            return cast(ConfigT, self._validators[config].validate_python(data))
+        except (ValidationError, MemtuneError):
+            raise
+        except Exception as error:
+            if name in self.built_in:
+                raise
+            raise ValueError(f'the {self.noun} "{name}" refuses it: {describe_error(error)}') from error
+
+    def _accept_instance(self, config: ConfigT) -> ConfigT:
+        """A value of a registered class; one of a plug-in's class without its source gets the source."""
+        name = getattr(config, self.tag)
+        known = self._find_class(name, getattr(config, SOURCE_FIELD, None))
+        if known is None and getattr(config, SOURCE_FIELD, None) is not None:
+            return config  # a placeholder
+        if known is not None and isinstance(config, known):
+            return config
+        if known is not None and type(config) in known.__mro__:
+            return known.model_validate(config.model_dump())
+        raise ValueError(
+            f'{type(config).__name__} is not the registered {self.noun} "{name}"; name its file in models = '
+            "[...], or load it with memtune.plugins.load_plugin_file"
+        )
+
+    def _find_class(self, name: Any, digest: Any) -> type[ConfigT] | None:
+        if not isinstance(name, str):
+            return None
+        if not isinstance(digest, str) or name in self.built_in:
+            return self.find(name)
+        self.find(name)  # imports the package that has the name
+        return self._class_by_source.get((name, digest))
+
+
+class ObjectRegistry(PluginRegistry[T], Generic[T]):
+    """Entries that no configuration class describes, such as text formats; `is_valid` tells one."""
+
+    def __init__(
+        self, noun: str, group: str, is_valid: Callable[[Any], bool], built_in: Mapping[str, T]
+    ) -> None:
+        super().__init__(noun, group, built_in)
+        self._is_valid = is_valid
+
+    @override
+    def adapt(self, name: str, entry: object, source: PluginSource) -> T:
+        """The object itself. Raises PluginError for one of another kind."""
+        if not self._is_valid(entry):
+            raise PluginError(f'{source} has {entry!r} as "{name}", which is no {self.noun}')
+        return cast(T, entry)
 
 
 @cache
@@ -126,7 +327,7 @@ def _load_installed(group: str, name: str) -> tuple[object, PluginSource]:
     except BaseException as error:
         raise PluginError(
             f'{packages[0]} defines {group} "{name}" in {point.value}, which cannot be imported: '
-            f"{source_modules.describe_error(error)}"
+            f"{describe_error(error)}"
         ) from error
     return entry, _read_source(point, packages[0])
 
@@ -141,9 +342,7 @@ def _read_source(point: EntryPoint, package: str) -> PluginSource:
     if file is None or not file.endswith(".py"):
         raise PluginError(f"{package} has no readable source of {top}, which a trial's identity needs")
     if Path(file).name != "__init__.py":
-        return source_modules.make_source(
-            package, top, {f"{top}.py": source_modules.read_source_text(Path(file))}
-        )
+        return make_source(package, top, {f"{top}.py": read_source_text(Path(file))})
     folder = Path(file).parent
     relative_paths = {path: path.relative_to(folder.parent) for path in sorted(folder.rglob("*.py"))}
     paths = {
@@ -151,8 +350,8 @@ def _read_source(point: EntryPoint, package: str) -> PluginSource:
         for path, name in relative_paths.items()
         if all(part.isidentifier() for part in name.with_suffix("").parts)
     }
-    texts = {name: source_modules.read_source_text(path) for path, name in paths.items()}
-    return source_modules.make_source(package, point.module, texts)
+    texts = {name: read_source_text(path) for path, name in paths.items()}
+    return make_source(package, point.module, texts)
 
 
 def register_module(module: ModuleType, source: PluginSource) -> list[str]:

@@ -1,18 +1,22 @@
-"""Ray's internals that private instances and Tune's adapters depend on, and why. Seen with Ray 2.60.0.
+"""Ray's internals that memtune depends on, and why. Seen with Ray 2.60.0.
 
 Every version that pyproject.toml allows has them: `tests/unit/ray_backend/test_compatibility.py` fails when
 one of them changes. Where a session's safety depends on a name, a version of Ray without it is refused.
 """
 
+import copy
+import io
+import logging
 import os
 import re
 import select
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
+import click
 import yaml
 
 from memtune.errors import MemtuneError, StudyError
@@ -41,6 +45,14 @@ LOW_MEMORY_PATTERN = re.compile(
 WORKER_DIED_TEXT = "worker process has died"
 """How an error file says that a worker's process ended by itself or was killed."""
 LOOPBACK_ADDRESS = "127.0.0.1"
+RAY_LOG_PREFIX = re.compile(r"[\d-]+ [\d:,]+\s+(?:PANIC|ERR|WARN|INFO) \S+\.py:\d+ -- ")
+"""The time and place with which a line of Ray's log begins."""
+UPLOAD_LOGGERS = (
+    "ray.dashboard.modules.dashboard_sdk",
+    "ray.dashboard.modules.job.sdk",
+    "ray._private.runtime_env.packaging",
+)
+"""Loggers of Ray that log each step of an upload."""
 TRIAL_SETS = ("_live_trials", "_stopped_trials", "_failed_trials", "_trials_to_cache")
 """What of Tune's controller holds trials, besides `_trials` and `_trial_to_actor`."""
 
@@ -307,3 +319,73 @@ def _derive_kuberay_config(environment: Mapping[str, str]) -> dict[str, Any] | N
     if not cluster["spec"].get("enableInTreeAutoscaling"):
         return None
     return dict(_derive_autoscaling_config_from_ray_cr(cluster))
+
+
+class ClusterConfigError(Exception):
+    """Ray refuses the configuration of a cluster."""
+
+    def __init__(self, entry: str, problem: str) -> None:
+        """`entry` is the dotted name of the refused entry, or "the file"."""
+        super().__init__(problem)
+        self.entry, self.problem = entry, problem
+
+
+def complete_cluster_config(config: dict[str, Any]) -> dict[str, Any]:
+    """A cluster's configuration with the defaults that `ray up` fills in. Raises ClusterConfigError.
+
+    A file without these defaults cannot be validated.
+    """
+    from ray.autoscaler._private.util import prepare_config
+
+    # Ray prints the reason of a refusal and raises an exception without it.
+    printed = io.StringIO()
+    try:
+        with redirect_stdout(printed), redirect_stderr(printed):
+            return dict(prepare_config(copy.deepcopy(config)))
+    except click.ClickException as error:
+        # Without colours, line breaks and log prefixes.
+        text = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", printed.getvalue()).split())
+        reason = RAY_LOG_PREFIX.sub("", text) or error.message
+        raise ClusterConfigError("the file", reason) from error
+    except (AssertionError, AttributeError, KeyError, NotImplementedError, TypeError) as error:
+        # prepare_config reads entries before any validation.
+        raise ClusterConfigError("the file", f"{type(error).__name__}: {error}") from error
+
+
+def validate_cluster_config(config: dict[str, Any]) -> None:
+    """Validate a configuration as `ray up` does, but before it launches. Raises ClusterConfigError."""
+    import jsonschema  # type: ignore[import-untyped]
+    from ray.autoscaler._private.util import validate_config
+
+    completed = complete_cluster_config(config)
+    try:
+        validate_config(completed)
+    except jsonschema.ValidationError as error:
+        entry = ".".join(str(part) for part in error.absolute_path) or "the file"
+        raise ClusterConfigError(entry, error.message) from error
+    except (ValueError, RuntimeError, KeyError, TypeError) as error:
+        raise ClusterConfigError("the file", str(error)) from error
+
+
+def iterate_packaged_files(folder: Path) -> Iterator[Path]:
+    """The files that Ray packs when a job's working folder is `folder`: those that no ignore file names.
+
+    The size of a job's package is limited, and Ray decides which files it leaves out.
+    """
+    from ray._private.ray_constants import get_runtime_env_default_excludes
+    from ray._private.runtime_env.packaging import _get_excludes, get_excludes_from_ignore_files
+
+    quiet = logging.getLogger(__name__)
+
+    def iterate_folder(path: Path, excludes_above: list[Callable[[Path], bool]]) -> Iterator[Path]:
+        own = get_excludes_from_ignore_files(path, include_gitignore=True, logger=quiet)
+        excludes = excludes_above + own
+        for entry in path.iterdir():
+            if any(is_excluded(entry) for is_excluded in excludes):
+                continue
+            if entry.is_dir() and not entry.is_symlink():
+                yield from iterate_folder(entry, excludes)
+            elif entry.is_file():
+                yield entry
+
+    yield from iterate_folder(folder, [_get_excludes(folder, get_runtime_env_default_excludes())])

@@ -31,13 +31,7 @@ WATCH_INTERVAL_SECONDS = 0.2
 
 
 def clean_up(folder: Path) -> None:
-    """End the processes of the folder's instance and remove the folder."""
-    end_processes(folder)
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-def end_processes(folder: Path) -> None:
-    """Kill the processes of the folder's instance until none is found; gives up after 20 seconds."""
+    """Kill the instance's processes until none is found, for 20 seconds at most, and remove its folder."""
     deadline, quiet_scans = time.monotonic() + MAX_SECONDS, 0
     while quiet_scans < QUIET_SCANS and time.monotonic() < deadline:
         processes = list(_find_processes(folder))
@@ -46,6 +40,7 @@ def end_processes(folder: Path) -> None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
         time.sleep(SCAN_INTERVAL_SECONDS)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def watch_for_late_processes(folder: Path) -> None:

@@ -46,34 +46,18 @@ class StopNotice:
             call_key_store("del", self.key)
 
 
-class StopWatcher:
-    """The worker's side: looks for one run's notice until it is found or the watcher is closed."""
-
-    def __init__(self, key: str) -> None:
-        self.key = key
-        self._found, self._closed = threading.Event(), threading.Event()
-        threading.Thread(target=self._watch, name="memtune-stop-watcher", daemon=True).start()
-
-    def is_stopping(self) -> bool:
-        """Whether the run should end."""
-        return self._found.is_set()
-
-    def close(self) -> None:
-        """End the thread."""
-        self._closed.set()
-
-    def _watch(self) -> None:
-        while not self._closed.wait(POLL_SECONDS):
-            with suppress(Exception):  # a head that does not answer now
-                if call_key_store("exists", self.key):
-                    self._found.set()
-                    return
+def _wait_for_notice(key: str, found: threading.Event) -> None:
+    """Set the event once the driver has published its notice."""
+    while not found.wait(POLL_SECONDS):
+        with suppress(Exception):  # a head that does not answer now
+            if call_key_store("exists", key):
+                found.set()
 
 
 class TrialActor(tune.Trainable):
     """Trains the assigned configuration; one call of `step` stores one checkpoint."""
 
-    _stop: StopWatcher | None = None
+    _stop: threading.Event | None = None
 
     def setup(self, config: dict[str, Any]) -> None:
         """Take an assignment (JSON under "assignment"); nothing is read before the first step.
@@ -81,7 +65,9 @@ class TrialActor(tune.Trainable):
         "stop_key" names the notice that ends the run.
         """
         if self._stop is None:
-            self._stop = StopWatcher(config["stop_key"])
+            found = self._stop = threading.Event()
+            name, key = "memtune-stop-watcher", config["stop_key"]
+            threading.Thread(target=_wait_for_notice, name=name, args=(key, found), daemon=True).start()
         assignment = Assignment.model_validate_json(config["assignment"])
         self._worker = TrialWorker(assignment, os.environ.get(NODE_TYPE_VARIABLE, ""))
 
@@ -93,7 +79,7 @@ class TrialActor(tune.Trainable):
     def step(self) -> dict[str, Any]:
         """Train until the next report or checkpoint is due, whichever comes first."""
         assert self._stop is not None, "setup comes first"
-        report = self._worker.step(self._stop.is_stopping)
+        report = self._worker.step(self._stop.is_set)
         return {
             "report": report.model_dump_json(),  # as text, because Tune flattens the results that it keeps
             "tokens": report.tokens,

@@ -110,8 +110,12 @@ class RunHandle:
     run: ExecutorRun
     watch: NodeWatch
     """Notices that Ray has died on this node or on the head."""
+    slots: SlotPlanner
+    notice: StopNotice
     cut_off: set[int] = field(default_factory=set)
     """Numbers of the trials that a stop of the run has left open."""
+    has_ended: bool = False
+    """Whether the run's workers have ended, or been killed, after a stop."""
 
     def __reduce__(self) -> tuple[type[object], tuple[()]]:
         return object, ()
@@ -120,10 +124,9 @@ class RunHandle:
 class DirectedSearcher(Searcher):
     """Asks the director for the next trial while the cluster has a slot for one."""
 
-    def __init__(self, handle: RunHandle, slots: SlotPlanner, stop_key: str) -> None:
-        """`stop_key` names the notice that ends the run's workers."""
+    def __init__(self, handle: RunHandle) -> None:
         super().__init__()
-        self._handle, self._slots, self._stop_key = handle, slots, stop_key
+        self._handle = handle
         self._open_gpus: dict[str, float] = {}
 
     def suggest(self, trial_id: str) -> dict[str, Any] | None:
@@ -134,24 +137,24 @@ class DirectedSearcher(Searcher):
         After an outage over the limit, or a stop of the run, no further trials start, and the driver ends
         when the running ones have ended.
         """
-        if self._handle.run.stop.is_set:
+        run, slots = self._handle.run, self._handle.slots
+        if run.stop.is_set:
             return Searcher.FINISHED  # type: ignore[return-value]
-        if not self._slots.has_slot(self._open_gpus.values()):
+        if not slots.has_slot(self._open_gpus.values()):
             return None
         try:
-            trial = self._handle.run.director.take_next_trial()
+            trial = run.director.take_next_trial()
         except StorageUnavailableError as outage:
             return Searcher.FINISHED if outage.permanent else None  # type: ignore[return-value]
         if trial is None:
-            is_finished = not self._handle.run.director.may_start_later
-            return Searcher.FINISHED if is_finished else None  # type: ignore[return-value]
-        assignment = self._handle.run.make_assignment(trial)
+            return None if run.director.may_start_later else Searcher.FINISHED  # type: ignore[return-value]
+        assignment = run.make_assignment(trial)
         self._open_gpus[trial_id] = assignment.gpus
         return {
             "number": assignment.number,
             "assignment": assignment.model_dump_json(),
-            "stop_key": self._stop_key,
-            "avoided_nodes": self._slots.list_resting_nodes(),
+            "stop_key": self._handle.notice.key,
+            "avoided_nodes": slots.list_resting_nodes(),
         }
 
     def on_trial_complete(
@@ -176,8 +179,6 @@ class DirectedStopper(tune.Stopper):
 
     def __init__(self, handle: RunHandle) -> None:
         self._handle = handle
-        self.has_ended = False
-        """Whether the run's workers have ended, or been killed, after a stop."""
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
         """Whether the trial ends with this report. After a stop of the run it does, and stays open."""
@@ -190,7 +191,7 @@ class DirectedStopper(tune.Stopper):
 
     def stop_all(self) -> bool:
         """Whether the run has ended."""
-        return self.has_ended
+        return self._handle.has_ended
 
 
 class ForgetfulScheduler(FIFOScheduler):
@@ -223,17 +224,14 @@ class SilentProgress(TrialProgressCallback):
         """Neither print nor keep the trial."""
 
 
-@dataclass(eq=False)
 class DirectedCallback(tune.Callback):
     """Forwards trial events to the director, kills workers whose heartbeat expired, and stops the run."""
 
-    handle: RunHandle
-    slots: SlotPlanner
-    monitor: HeartbeatMonitor
-    notice: StopNotice
-    stopper: DirectedStopper
-    _expired_numbers: set[int] = field(default_factory=set, init=False)
-    _stop_deadline: float | None = field(default=None, init=False)
+    def __init__(self, handle: RunHandle) -> None:
+        self._handle = handle
+        self._monitor = HeartbeatMonitor(handle.run.resources.report_timeout)
+        self._expired_numbers: set[int] = set()
+        self._stop_deadline: float | None = None
 
     def _advance_stop(self, trials: list[Any]) -> None:
         """Tell the workers to end; end the run when they have, and kill the others after 5 s.
@@ -242,7 +240,7 @@ class DirectedCallback(tune.Callback):
         trained again.
         """
         if self._stop_deadline is None:
-            self.notice.publish()
+            self._handle.notice.publish()
             self._stop_deadline = time.monotonic() + STOP_SECONDS
         states = [trial.temporary_state for trial in trials if not trial.is_finished()]
         actors = [state.ray_actor for state in states if state.ray_actor]
@@ -250,19 +248,19 @@ class DirectedCallback(tune.Callback):
             return
         for actor in actors:
             ray.kill(actor)
-        self.stopper.has_ended = True
+        self._handle.has_ended = True
 
     def on_step_begin(self, iteration: int, trials: list[Any], **info: object) -> None:
         """Kill the workers whose heartbeat expired. Tune calls this about ten times a second.
 
         Raises StudyError when this driver lost the study or its storage was deleted.
         """
-        self.handle.watch.check()
-        self.handle.run.director.check()
-        if self.handle.run.stop.is_set:
+        self._handle.watch.check()
+        self._handle.run.director.check()
+        if self._handle.run.stop.is_set:
             self._advance_stop(trials)
-        for expired in self.monitor.find_expired_trials():
-            self.monitor.remove(expired)
+        for expired in self._monitor.find_expired_trials():
+            self._monitor.remove(expired)
             # The number of a resumed trial occurs several times; its last run is the live one.
             trial = [trial for trial in trials if _get_number(trial) == expired][-1]
             if actor := trial.temporary_state.ray_actor:
@@ -271,51 +269,51 @@ class DirectedCallback(tune.Callback):
                 ray.kill(actor)
 
     def _describe_expiry(self) -> str:
-        return f"its worker sent no report for {self.monitor.timeout_seconds:,.0f} s"
+        return f"its worker sent no report for {self._monitor.timeout_seconds:,.0f} s"
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: object) -> None:
         """A worker starts the trial."""
         number = _get_number(trial)
-        self.monitor.start(number)
+        self._monitor.start(number)
         self._expired_numbers.discard(number)
-        self.handle.run.director.on_started(number)
+        self._handle.run.director.on_started(number)
 
     def on_trial_result(
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: object
     ) -> None:
         """Progress resets the count of failures: a trial of days may lose many nodes."""
-        if self.monitor.record_heartbeat(_get_number(trial), result["tokens"]):
+        if self._monitor.record_heartbeat(_get_number(trial), result["tokens"]):
             trial.run_metadata.num_failures = 0
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: object) -> None:
         """The trial ended or was stopped, unless a stop of the run or a fault has left it open."""
         number = _get_number(trial)
-        self.monitor.remove(number)
-        if number in self.handle.cut_off:
+        self._monitor.remove(number)
+        if number in self._handle.cut_off:
             return
         if (fault := trial.last_result["environment_fault"]) is not None:
-            self.slots.rest(trial.last_result["node_id"])
-            self.handle.run.director.on_environment_fault(number, fault)
+            self._handle.slots.rest(trial.last_result["node_id"])
+            self._handle.run.director.on_environment_fault(number, fault)
         else:
-            self.handle.run.director.on_ended(number)
+            self._handle.run.director.on_ended(number)
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: object) -> None:
         """The trial failed more often than it is retried, unless its worker ended with Ray."""
-        self.handle.watch.check()
+        self._handle.watch.check()
         number = _get_number(trial)
-        self.monitor.remove(number)
+        self._monitor.remove(number)
         if self._stop_deadline is not None:
             return
         expired = number in self._expired_numbers
         cause = self._describe_expiry() if expired else read_last_failure(trial.error_file)
         detail = f"failed {MAX_RETRIES + 1} times, last because {cause}"
-        self.handle.run.director.on_crashed(number, TrialEnd(reason=StopReason.WORKER_LOST, detail=detail))
+        self._handle.run.director.on_crashed(number, TrialEnd(reason=StopReason.WORKER_LOST, detail=detail))
 
     def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: object) -> None:
         """The trial's worker failed; another one will run the trial."""
-        self.monitor.remove(_get_number(trial))
+        self._monitor.remove(_get_number(trial))
         if self._stop_deadline is None:
-            self.handle.run.director.on_worker_lost(_get_number(trial))
+            self._handle.run.director.on_worker_lost(_get_number(trial))
 
 
 def _get_number(trial: Any) -> int:
@@ -351,14 +349,11 @@ def run_trials(run: ExecutorRun, folder: Path) -> None:
     ):
         watch.check()
         slots = SlotPlanner(run.resources.cpus_per_trial, run.average_gpus, run.resources.max_concurrent)
-        handle = RunHandle(run, watch)
-        stopper = DirectedStopper(handle)
-        monitor = HeartbeatMonitor(run.resources.report_timeout)
-        callback = DirectedCallback(handle, slots, monitor, notice, stopper)
+        handle = RunHandle(run, watch, slots, notice)
         tune.Tuner(
             tune.with_resources(TrialActor, request_resources),
             tune_config=tune.TuneConfig(
-                search_alg=DirectedSearcher(handle, slots, notice.key),
+                search_alg=DirectedSearcher(handle),
                 scheduler=ForgetfulScheduler(),  # type: ignore[no-untyped-call]
                 num_samples=-1,
                 reuse_actors=True,
@@ -368,8 +363,8 @@ def run_trials(run: ExecutorRun, folder: Path) -> None:
             run_config=tune.RunConfig(
                 name="trials",
                 storage_path=scratch,
-                callbacks=[callback, SilentProgress()],
-                stop=stopper,
+                callbacks=[DirectedCallback(handle), SilentProgress()],
+                stop=DirectedStopper(handle),
                 checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
                 failure_config=tune.FailureConfig(max_failures=MAX_RETRIES),
                 verbose=0,

@@ -39,6 +39,11 @@ def find_path(uri: str, prefix: str) -> Path | None:
     return Path(unquote(uri.removeprefix(prefix).partition("?")[0]))
 
 
+def find_sqlite_path(uri: str) -> Path | None:
+    """The file behind a sqlite URI, or None for any other store."""
+    return find_path(uri, SQLITE_PREFIX)
+
+
 SECRET_WORDS = (
     "password", "passwd", "passphrase", "secret", "token", "accesskey", "apikey", "accountkey", "sharedkey",
     "clientkey", "privatekey", "credential", "signature", "sessionid", "bearer",

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memtune.objective import Objective
-from memtune.storage.uris import SQLITE_PREFIX, find_path
+from memtune.storage.uris import find_sqlite_path
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -308,7 +308,7 @@ def _make_folders_of_decoded_paths() -> None:
     from mlflow.store.db import utils
 
     def make_parent(db_uri: str) -> None:
-        path = find_path(db_uri, SQLITE_PREFIX)
+        path = find_sqlite_path(db_uri)
         if path is not None and path.name not in ("", ":memory:"):
             path.parent.mkdir(parents=True, exist_ok=True)
 

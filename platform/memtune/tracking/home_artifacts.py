@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote, urlsplit
 
 from memtune.errors import TrackingError
-from memtune.storage.uris import SQLITE_PREFIX, find_path
+from memtune.storage.uris import find_sqlite_path
 from memtune.tracking.compatibility import LOCATION_COLUMNS, open_repository_of
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def find_local_folder(tracking_uri: str, location: str) -> Path | None:
     parts = urlsplit(location)
     if parts.scheme in ("", "file"):
         return Path(unquote(parts.path))
-    database = find_path(tracking_uri, SQLITE_PREFIX)
+    database = find_sqlite_path(tracking_uri)
     if parts.scheme != SCHEME or parts.netloc or database is None:
         return None
     relative = PurePosixPath(unquote(parts.path).lstrip("/"))

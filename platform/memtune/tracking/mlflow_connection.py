@@ -9,7 +9,7 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlparse
@@ -21,7 +21,7 @@ from memtune.gc_pause import pause_gc
 from memtune.retry import Backoff, retry
 from memtune.settings import bypass_proxy_for_loopback, explain_proxy
 from memtune.storage.local_files import open_scratch_folder
-from memtune.storage.uris import SQLITE_PREFIX, find_path, make_path_uri
+from memtune.storage.uris import SQLITE_PREFIX, find_sqlite_path, make_path_uri
 from memtune.tracking import compatibility, home_artifacts
 from memtune.tracking.compatibility import EXPERIMENT_KIND_TAG, iterate_causes
 
@@ -91,13 +91,13 @@ def connect(tracking_uri: str) -> "MlflowClient":
     for scheme in home_artifacts.SERVER_SCHEMES:
         compatibility.register_repository(scheme, home_artifacts.open_repository)
     try:
-        if path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        # One process at a time where opening may create the tables of a sqlite file.
-        with nullcontext() if path is None else FileLock(f"{path}.lock"):
-            if path is not None:
-                _create_sqlite_file(path, client_class)
-                home_artifacts.make_locations_relative(path)
+        if path is None:
+            return client_class(tracking_uri, registry_uri=tracking_uri)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # One process at a time where opening may create the tables.
+        with FileLock(f"{path}.lock"):
+            _create_sqlite_file(path, client_class)
+            home_artifacts.make_locations_relative(path)
             return client_class(tracking_uri, registry_uri=tracking_uri)
     except PermissionError as error:
         raise TrackingError(f"cannot use {error.filename}: {error.strerror}; {OWNER_HINT}") from None
@@ -160,11 +160,6 @@ def summarize_error(error: BaseException) -> str:
             return str(cause)
     first, *others = explain_system_error(error).splitlines() or [""]
     return f"{first} {others[-1]}" if others and first.endswith(":") else first
-
-
-def find_sqlite_path(tracking_uri: str) -> Path | None:
-    """The file behind a sqlite URI, or None for any other store."""
-    return find_path(tracking_uri, SQLITE_PREFIX)
 
 
 def check_tracking(tracking_uri: str) -> None:

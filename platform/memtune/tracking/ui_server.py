@@ -11,16 +11,16 @@ import hmac
 import json
 import os
 import socket
-from collections.abc import Awaitable, Callable, MutableMapping
 from html import escape
-from http.cookies import CookieError, SimpleCookie
-from typing import Any
-from urllib.parse import parse_qs, parse_qsl, urlencode
+from urllib.parse import urlencode
+
+import uvicorn
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from memtune.tracking.compatibility import BROWSER_SETTINGS, START_FRAGMENT, load_server_application
-
-TOKEN_VARIABLE = "MEMTUNE_UI_TOKEN"
-LISTENING_FD_VARIABLE = "MEMTUNE_UI_LISTENING_FD"
+from memtune.tracking.mlflow_ui import LISTENING_FD_VARIABLE, TOKEN_VARIABLE
 
 MAX_CHECKED_BODY_BYTES = 1_000_000
 CREATE_EXPERIMENT_PATH = "/mlflow/experiments/create"
@@ -30,11 +30,6 @@ REFUSED_PATH_PARTS = ("/mlflow/assistant", "/gateway/", "/mlflow/webhooks", "/ml
 GATEWAY_LIST_PATH = "/mlflow/gateway-proxy"
 """The pages of runs ask for the endpoints of a gateway and show a refusal as an error: there are none."""
 
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-Application = Callable[[Message, Receive, Send], Awaitable[None]]
-
 
 class OwnerOnly:
     """An ASGI application that passes a request on only if it comes from the token's owner.
@@ -43,81 +38,76 @@ class OwnerOnly:
     browser, and once as `?token=` in the address, which sets the cookie. `/health` needs no token.
     """
 
-    def __init__(self, application: Application, token: str, port: int) -> None:
+    def __init__(self, application: ASGIApp, token: str, port: int) -> None:
         self._application = application
         self._token = token
         self._hosts = {f"{name}:{port}" for name in ("127.0.0.1", "localhost")}
         self._cookie_name = f"memtune-ui-{port}"
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or answer with 200 (token accepted), 400, 401, 403 or 404."""
         if scope["type"] == "lifespan":
             await self._application(scope, receive, send)
         elif scope["type"] != "http":  # nothing on MLflow's pages that memtune needs uses websockets
             await send({"type": "websocket.close", "code": 1008})
-        else:
-            await self._answer(scope, receive, send)
-
-    async def _answer(self, scope: Message, receive: Receive, send: Send) -> None:
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        query = parse_qs(scope["query_string"].decode("latin-1"))
-        if not self._is_own_address(headers):
-            await _refuse(send, 403, "PERMISSION_DENIED", "this address is not the one that is served")
-        elif scope["path"] == "/health":
-            await self._application(scope, receive, send)
-        elif scope["method"] == "GET" and self._is_token(query.get("token", [""])[0]):
-            await self._set_cookie(scope, send)
-        elif not self._has_token(headers):
-            message = "open the address with the token that `memtune ui` prints, or set MLFLOW_TRACKING_TOKEN"
-            await _refuse(send, 401, "UNAUTHENTICATED", message)
-        elif scope["path"].endswith(GATEWAY_LIST_PATH) and scope["method"] == "GET":
-            await _send(send, 200, [("content-type", "application/json")], b'{"endpoints": []}')
-        elif any(part in scope["path"] for part in REFUSED_PATH_PARTS):
-            await _refuse(send, 404, "ENDPOINT_NOT_FOUND", "`memtune ui` does not serve this part of MLflow")
+        elif answer := self._answer(request := Request(scope, receive)):
+            await answer(scope, receive, send)
         elif scope["path"].endswith(CREATE_EXPERIMENT_PATH):
-            await self._create_experiment(scope, receive, send)
+            await self._create_experiment(request, send)
         else:
             await self._application(scope, receive, send)
 
-    def _is_own_address(self, headers: dict[str, str]) -> bool:
+    def _answer(self, request: Request) -> Response | None:
+        """The answer to a request that does not reach MLflow; None for one that does."""
+        path, is_read = request.scope["path"], request.method == "GET"
+        if not self._is_own_address(request):
+            return _refuse(403, "PERMISSION_DENIED", "this address is not the one that is served")
+        if path == "/health":
+            return None
+        if is_read and self._is_token(request.query_params.get("token", "")):
+            return self._set_cookie(request)
+        if not self._has_token(request):
+            message = "open the address with the token that `memtune ui` prints, or set MLFLOW_TRACKING_TOKEN"
+            return _refuse(401, "UNAUTHENTICATED", message)
+        if path.endswith(GATEWAY_LIST_PATH) and is_read:
+            return JSONResponse({"endpoints": []})
+        if any(part in path for part in REFUSED_PATH_PARTS):
+            return _refuse(404, "ENDPOINT_NOT_FOUND", "`memtune ui` does not serve this part of MLflow")
+        return None
+
+    def _is_own_address(self, request: Request) -> bool:
         """Whether the request names this server as its host and, if it has an origin, as its origin."""
-        origin = headers.get("origin")
-        return headers.get("host") in self._hosts and (
+        origin = request.headers.get("origin")
+        return request.headers.get("host") in self._hosts and (
             origin is None or origin.removeprefix("http://") in self._hosts
         )
 
-    def _has_token(self, headers: dict[str, str]) -> bool:
-        scheme, _, bearer = headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer" and self._is_token(bearer):
-            return True
-        try:
-            cookie = SimpleCookie(headers.get("cookie", "")).get(self._cookie_name)
-        except CookieError:
-            return False
-        return cookie is not None and self._is_token(cookie.value)
+    def _has_token(self, request: Request) -> bool:
+        scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
+        is_bearer = scheme.lower() == "bearer" and self._is_token(bearer)
+        return is_bearer or self._is_token(request.cookies.get(self._cookie_name, ""))
 
     def _is_token(self, text: str) -> bool:
         return hmac.compare_digest(text.encode(), self._token.encode())
 
-    async def _set_cookie(self, scope: Message, send: Send) -> None:
+    def _set_cookie(self, request: Request) -> Response:
         """Keep the token in a cookie and lead the browser to the address without it."""
-        query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
-        rest = urlencode([(name, value) for name, value in query if name != "token"])
+        rest = urlencode([each for each in request.query_params.multi_items() if each[0] != "token"])
         # Always the root: an address such as //host/?token= would lead to another server.
-        location = f"/?{rest}" if rest else "/"
+        page = _build_entry_page(f"/?{rest}" if rest else "/")
         cookie = f"{self._cookie_name}={self._token}; Path=/; HttpOnly; SameSite=Strict"
-        headers = [("content-type", "text/html; charset=utf-8"), ("set-cookie", cookie)]
-        headers += [("cache-control", "no-store"), ("referrer-policy", "no-referrer")]
-        await _send(send, 200, headers, _build_entry_page(location).encode())
+        headers = {"set-cookie": cookie, "cache-control": "no-store", "referrer-policy": "no-referrer"}
+        return HTMLResponse(page, headers=headers)
 
-    async def _create_experiment(self, scope: Message, receive: Receive, send: Send) -> None:
+    async def _create_experiment(self, request: Request, send: Send) -> None:
         """Create an experiment below the one artifact root; a location that the request names is refused."""
-        body = await _read_body(receive, MAX_CHECKED_BODY_BYTES)
+        body = await _read_body(request)
         if body is None or not _is_without_location(body):
             message = "an experiment keeps its artifacts below the root of `memtune ui`: name no location"
-            await _refuse(send, 400, "INVALID_PARAMETER_VALUE", message)
-            return
-        await self._application(scope, _replay(body, receive), send)
+            answer: ASGIApp = _refuse(400, "INVALID_PARAMETER_VALUE", message)
+        else:
+            answer = self._application
+        await answer(request.scope, _replay(body or b"", request.receive), send)
 
 
 def _build_entry_page(location: str) -> str:
@@ -140,17 +130,16 @@ def _build_entry_page(location: str) -> str:
     )
 
 
-async def _read_body(receive: Receive, limit: int) -> bytes | None:
-    """The body of a request, or None where it is longer than `limit` bytes or breaks off."""
-    body, is_open = b"", True
-    while is_open:
-        message = await receive()
-        if message["type"] != "http.request":
-            return None
-        body += message.get("body", b"")
-        is_open = message.get("more_body", False)
-        if len(body) > limit:
-            return None
+async def _read_body(request: Request) -> bytes | None:
+    """The body of a request, or None where it is longer than MAX_CHECKED_BODY_BYTES or breaks off."""
+    body = b""
+    try:
+        async for part in request.stream():
+            body += part
+            if len(body) > MAX_CHECKED_BODY_BYTES:
+                return None
+    except ClientDisconnect:
+        return None
     return body
 
 
@@ -178,33 +167,18 @@ def _is_without_location(body: bytes) -> bool:
     )
 
 
-async def _refuse(send: Send, status: int, code: str, message: str) -> None:
-    """Answer with an error in the form that MLflow's client reads."""
-    content = json.dumps({"error_code": code, "message": message}).encode()
-    await _send(send, status, [("content-type", "application/json")], content)
-
-
-async def _send(send: Send, status: int, headers: list[tuple[str, str]], content: bytes) -> None:
-    encoded = [(name.encode(), value.encode()) for name, value in headers]
-    encoded.append((b"content-length", str(len(content)).encode()))
-    await send({"type": "http.response.start", "status": status, "headers": encoded})
-    await send({"type": "http.response.body", "body": content})
+def _refuse(status: int, code: str, message: str) -> Response:
+    """An error in the form that MLflow's client reads."""
+    return JSONResponse({"error_code": code, "message": message}, status)
 
 
 def main() -> None:
     """Serve MLflow's application on the socket and with the token that the environment names."""
-    # Imported here: the process that starts the server imports this module too, and serves nothing.
-    import uvicorn
-
     token = os.environ.pop(TOKEN_VARIABLE)
     listening = socket.socket(fileno=int(os.environ.pop(LISTENING_FD_VARIABLE)))
     owner_only = OwnerOnly(load_server_application(), token, listening.getsockname()[1])
     # No access log: it would hold the token of the first address.
     config = uvicorn.Config(
-        owner_only,
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        lifespan="on",
+        owner_only, log_level="warning", access_log=False, server_header=False, lifespan="on"
     )
     uvicorn.Server(config).run(sockets=[listening])

@@ -6,7 +6,7 @@ import pytest
 
 from memtune.cli.shell_completion import complete_packaged_study, complete_study_file, complete_trial_file
 from memtune.errors import StudyError
-from memtune.library import FileKind, copy_packaged, find_file, find_packaged, list_packaged
+from memtune.library import LIBRARY_ROOT, FileKind, copy_packaged, find_file, find_packaged, list_packaged
 from memtune.studies.definition.study_loader import find_space
 from tests.file_size_limit import limit_file_size
 
@@ -21,7 +21,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("kind", FileKind)
 def test_every_file_of_the_tree_is_found_by_name(kind: FileKind) -> None:
-    assert list_packaged(kind) == sorted(path.stem for path in (ROOT / kind.value).glob("*.toml"))
+    folder = ROOT / kind.folder.relative_to(LIBRARY_ROOT)
+    assert list_packaged(kind) == sorted(path.stem for path in folder.glob("*.toml"))
     assert [find_packaged(kind, name).stem for name in list_packaged(kind)] == list_packaged(kind)
 
 

@@ -11,7 +11,7 @@ from mlflow.tracking._tracking_service import utils as tracking_service_utils
 from memtune.api import judge, run_search, train
 from memtune.errors import MissingSourceError, PluginError, StudyError
 from memtune.models import MODELS
-from memtune.ray_backend.jobs.job_package import STUDY_FOLDER, collect_study_files, write_package
+from memtune.ray_backend.jobs.job_submission import STUDY_FOLDER, collect_study_files, write_package
 from memtune.results.loaded_models import load
 from memtune.results.model_evaluation import evaluate
 from memtune.results.study.study_detail import show_study

@@ -29,29 +29,27 @@ from ray.tune.experiment import Trial
 from ray.tune.utils.callback import _create_default_callbacks
 
 from memtune.errors import StudyError
-from memtune.ray_backend.clusters.compatibility import (
-    UPLOAD_LOGGERS,
-    ClusterConfigError,
-    complete_cluster_config,
-    iterate_packaged_files,
-    validate_cluster_config,
-)
 from memtune.ray_backend.compatibility import (
     KUBERAY_VARIABLE,
     LOW_MEMORY_PATTERN,
     NODE_TYPE_VARIABLE,
     START_SETTINGS,
     TRIAL_SETS,
+    UPLOAD_LOGGERS,
     WORKER_DIED_TEXT,
+    ClusterConfigError,
     NodeProcesses,
+    complete_cluster_config,
     forget_ended_trials,
     forward_no_variables,
     import_dashboard_modules,
+    iterate_packaged_files,
     leave_stop_signals,
     make_job_config,
     raise_callback_errors,
     reset_token_cache,
     use_lean_node,
+    validate_cluster_config,
 )
 from memtune.ray_backend.trial_actor import TrialActor
 from memtune.ray_backend.tune_adapters import SilentProgress

@@ -13,7 +13,6 @@ from memtune.ray_backend.tune_adapters import (
     DirectedCallback,
     DirectedSearcher,
     DirectedStopper,
-    HeartbeatMonitor,
     RunHandle,
 )
 from memtune.studies.definition.study_terms import Resources
@@ -36,7 +35,8 @@ def make_handle(director, *, is_stopping: bool = False) -> RunHandle:
     """A handle of a run that may be stopping."""
     stop, make_assignment = StopRequest(lambda: is_stopping), create_autospec(lambda trial: None)
     run = ExecutorRun(director, make_assignment, Resources(), 0.0, stop)
-    return RunHandle(run, create_autospec(NodeWatch, instance=True))
+    watch, slots = create_autospec(NodeWatch, instance=True), create_autospec(SlotPlanner, instance=True)
+    return RunHandle(run, watch, slots, LocalNotice())
 
 
 def make_result(report: WorkerReport) -> dict[str, object]:
@@ -48,12 +48,9 @@ def make_result(report: WorkerReport) -> dict[str, object]:
 def test_the_end_of_a_worker_with_its_search_is_not_a_failure_of_its_trial(ended: bool) -> None:
     director, trial = create_autospec(Director, instance=True), TUNE_TRIAL
     handle = make_handle(director, is_stopping=ended)
-    stopper = DirectedStopper(handle)
-    callback = DirectedCallback(
-        handle, create_autospec(SlotPlanner, instance=True), HeartbeatMonitor(60.0), LocalNotice(), stopper
-    )
+    callback = DirectedCallback(handle)
     callback.on_step_begin(0, [])
-    assert stopper.stop_all() == ended
+    assert DirectedStopper(handle).stop_all() == ended
     callback.on_trial_recover(0, [trial], trial)
     callback.on_trial_error(0, [trial], trial)
     assert (director.on_worker_lost.called, director.on_crashed.called) == (not ended, not ended)
@@ -84,6 +81,5 @@ def test_the_search_is_finished_once_no_paused_trial_may_continue(may_start_late
     director = create_autospec(Director, instance=True)
     director.take_next_trial.return_value = None
     director.may_start_later = may_start_later
-    slots = create_autospec(SlotPlanner, instance=True)
-    searcher = DirectedSearcher(make_handle(director), slots, "stop")
+    searcher = DirectedSearcher(make_handle(director))
     assert searcher.suggest("a") == (None if may_start_later else Searcher.FINISHED)

@@ -112,8 +112,8 @@ def resume(resolved: ResolvedStudy, outcomes: list[StoredTrial]) -> list[str]:
     with open_records(resolved) as (recorder, records):
         start_trial = recorder.start_trial
 
-        def note_and_start(identity: str, *arguments: Any, **more: Any) -> None:
-            sent.append(identity)
+        def note_and_start(identity: str | None, *arguments: Any, **more: Any) -> None:
+            sent.append(str(identity))
             start_trial(identity, *arguments, **more)
 
         recorder.start_trial = note_and_start  # type: ignore[method-assign]

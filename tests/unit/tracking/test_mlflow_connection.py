@@ -13,11 +13,10 @@ from mlflow.protos.databricks_pb2 import BAD_REQUEST, INVALID_PARAMETER_VALUE, T
 from sqlalchemy import Engine, event
 
 from memtune.errors import TrackingError
-from memtune.storage.uris import make_sqlite_uri
+from memtune.storage.uris import find_sqlite_path, make_sqlite_uri
 from memtune.tracking.mlflow_connection import (
     check_tracking,
     connect,
-    find_sqlite_path,
     is_database_refusal,
     is_permanent,
     translate_mlflow_errors,

@@ -15,20 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from memtune.errors import did_you_mean
-from memtune.ray_backend.clusters import compatibility
-from memtune.ray_backend.clusters.cluster_file import ClusterFile, Finding, Problem, load_cluster
-from memtune.ray_backend.clusters.ray_commands import SSH_PATH_ON_NODES
+from memtune.ray_backend import compatibility
+from memtune.ray_backend.clusters.cluster_file import ClusterFile, Finding, Problem
 from memtune.settings import LOOPBACK_HOSTS
 from memtune.values import Value
 
 TOKEN_PATH_ON_NODES = "~/.ray/auth_token"
-TOKEN_MODE = re.compile(r"\bRAY_AUTH_MODE=token\b")
-TOKEN_IN_COMMAND = re.compile(r"\bRAY_AUTH_TOKEN=")
-DASHBOARD_HOST = re.compile(r"--dashboard-host[= ](\S+)")
+SSH_PATH_ON_NODES = "~/.memtune-node/bin/ssh"
+"""Where a cluster file mounts the program that verifies host keys."""
 HEAD_START_COMMANDS, WORKER_START_COMMANDS = "head_start_ray_commands", "worker_start_ray_commands"
-AUTOSCALER_V1 = re.compile(r"\bRAY_enable_autoscaler_v2=0\b")
-NODE_IP_OPTION = re.compile(r"--node-ip-address[= ](\S+)")
-SSH_FOLDER_ON_PATH = re.compile(r"\bPATH=~/\.memtune-node/bin:")
 RAY_PATH = re.compile(r"\bPATH=|(^|\s)[~/$]\S*/ray (start|stop)\b")
 
 
@@ -40,7 +35,7 @@ def find_missing_token(cluster: ClusterFile) -> Iterator[Problem]:
         yield "file_mounts", problem, fix
     for name in (HEAD_START_COMMANDS, WORKER_START_COMMANDS):
         starts = cluster.ray_start_commands(name)
-        if not starts or not all(TOKEN_MODE.search(command) for command in starts):
+        if not starts or not all(re.search(r"\bRAY_AUTH_MODE=token\b", command) for command in starts):
             fix = "write it as: RAY_AUTH_MODE=token ray start ..."
             yield name, "`ray start` without RAY_AUTH_MODE=token", fix
 
@@ -50,7 +45,7 @@ def find_exposed_token(cluster: ClusterFile) -> Iterator[Problem]:
     problem = "the token is on a command line, where every user of the host can read it"
     fix = f"remove RAY_AUTH_TOKEN=...; nodes read the token from {TOKEN_PATH_ON_NODES}"
     for name in [name for name in cluster.config if str(name).endswith("_commands")]:
-        if any(TOKEN_IN_COMMAND.search(command) for command in cluster.commands(name)):
+        if any(re.search(r"\bRAY_AUTH_TOKEN=", command) for command in cluster.commands(name)):
             yield name, problem, fix
 
 
@@ -64,7 +59,7 @@ def find_exposed_dashboard(cluster: ClusterFile) -> Iterator[Problem]:
     """A job server that listens on the network: each request carries the token over plain http."""
     fix = "write --dashboard-host=127.0.0.1, and connect with `memtune cluster dashboard`"
     for command in cluster.ray_start_commands(HEAD_START_COMMANDS):
-        host = DASHBOARD_HOST.search(command)
+        host = re.search(r"--dashboard-host[= ](\S+)", command)
         if host and host[1] not in LOOPBACK_HOSTS:
             problem = (
                 f"the job server would listen on {host[1]}; its requests carry the token over plain http"
@@ -75,7 +70,8 @@ def find_exposed_dashboard(cluster: ClusterFile) -> Iterator[Problem]:
 def find_autoscaler_v2(cluster: ClusterFile) -> Iterator[Problem]:
     """A head that would start version 2 of the autoscaler, which never connects to a worker on premises."""
     starts = cluster.ray_start_commands(HEAD_START_COMMANDS)
-    if cluster.is_on_premises and not (starts and all(AUTOSCALER_V1.search(command) for command in starts)):
+    has_v1 = starts and all(re.search(r"\bRAY_enable_autoscaler_v2=0\b", command) for command in starts)
+    if cluster.is_on_premises and not has_v1:
         problem = "version 2 of the autoscaler never starts the workers of the provider local"
         yield HEAD_START_COMMANDS, problem, "write it as: RAY_enable_autoscaler_v2=0 ray start --head ..."
 
@@ -96,7 +92,7 @@ def find_ambiguous_addresses(cluster: ClusterFile) -> Iterator[Problem]:
     head_ip = cluster.provider.get("head_ip")
     for name in (HEAD_START_COMMANDS, WORKER_START_COMMANDS):
         for command in cluster.ray_start_commands(name):
-            option = NODE_IP_OPTION.search(command)
+            option = re.search(r"--node-ip-address[= ](\S+)", command)
             if option is None:
                 problem = "the node would pick one of its addresses, which others may not reach"
                 yield name, problem, "add --node-ip-address=... to ray start"
@@ -116,11 +112,12 @@ def find_head_among_workers(cluster: ClusterFile) -> Iterator[Problem]:
 def find_unverified_workers(cluster: ClusterFile) -> Iterator[Problem]:
     """A head whose autoscaler would connect to workers without verifying their host keys."""
     starts = cluster.ray_start_commands(HEAD_START_COMMANDS)
+    is_verified = all(re.search(r"\bPATH=~/\.memtune-node/bin:", command) for command in starts)
     problem = "the head would send the token and mounted passwords to any host that answers as a worker"
     if cluster.is_on_premises and SSH_PATH_ON_NODES not in cluster.mounts:
         source = "platform/memtune/ray_backend/clusters/bin/ssh"
         yield "file_mounts", problem, f'add: "{SSH_PATH_ON_NODES}": "{source}"'
-    elif cluster.is_on_premises and not all(SSH_FOLDER_ON_PATH.search(command) for command in starts):
+    elif cluster.is_on_premises and not is_verified:
         fix = "write it as: PATH=~/.memtune-node/bin:... ray start --head ..."
         yield HEAD_START_COMMANDS, problem, fix
 
@@ -156,7 +153,9 @@ def find_unknown_provider_fields(cluster: ClusterFile) -> Iterator[Problem]:
 
 def find_wrong_gpu_counts(cluster: ClusterFile) -> Iterator[Problem]:
     """Node types whose `resources.GPU` is not an integer, or not that of their machine in the file."""
-    for name, node_type in cluster.node_types.items():
+    for name, node_type in cluster.table("available_node_types").items():
+        if not isinstance(node_type, dict):
+            continue
         resources, machine = node_type.get("resources"), node_type.get("node_config")
         declared = resources.get("GPU", 0) if isinstance(resources, dict) else 0
         actual = _count_gpus(machine) if isinstance(machine, dict) else None
@@ -323,18 +322,14 @@ CHECKS = (
 """The topic and the function of each rule."""
 
 
-def check_cluster(path: Path, client: Versions | None = None) -> list[Finding]:
-    """The findings about a cluster file; `client` has the versions of this machine.
+def check_cluster(cluster: ClusterFile, client: Versions | None = None) -> list[Finding]:
+    """The findings of all rules, with `client` for the versions of this machine.
 
-    Raises ConfigurationError when the file cannot be read.
+    Ray's schema adds none for an entry that a rule here explains.
     """
-    return collect_findings(load_cluster(path), client or Versions.detect())
-
-
-def collect_findings(cluster: ClusterFile, client: Versions) -> list[Finding]:
-    """The findings of all rules. Ray's schema adds none for an entry that a rule here explains."""
+    versions = find_version_mismatches(cluster, client or Versions.detect())
     found = [(topic, problem) for topic, rule in CHECKS for problem in rule(cluster)]
-    found += [("versions", problem) for problem in find_version_mismatches(cluster, client)]
+    found += [("versions", problem) for problem in versions]
     explained = {where for topic, (where, *_) in found if topic != "edit"}
     refused = [problem for problem in find_schema_violations(cluster) if problem[0] not in explained]
     return [

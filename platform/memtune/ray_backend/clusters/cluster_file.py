@@ -57,12 +57,6 @@ class ClusterFile:
         return self.provider.get("type") == "local"
 
     @property
-    def node_types(self) -> dict[str, dict[str, Any]]:
-        """The tables of `available_node_types` by name."""
-        types = self.table("available_node_types")
-        return {name: entry for name, entry in types.items() if isinstance(entry, dict)}
-
-    @property
     def mounts(self) -> dict[str, Path]:
         """The local file or folder of each file mount, by its path on the nodes."""
         mounts = self.table("file_mounts").items()

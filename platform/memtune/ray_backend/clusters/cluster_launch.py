@@ -2,21 +2,161 @@
 
 `ray up` succeeds as soon as the head has started; workers join later or never. A launch here succeeds when
 `min_workers` of each node type have joined.
+
+The host keys of a cluster's machines are recorded at the first connection and compared at every later one.
+Ray does not verify them (`SSHOptions` in `ray.autoscaler._private.command_runner`) and has no setting for it;
+options of its command line precede `~/.ssh/config`. But it starts `ssh` by name, for its own commands and for
+rsync. So Ray's commands run with `bin/ssh` of this package first on their PATH, and so does the head, whose
+autoscaler connects to the workers of the provider `local`.
 """
 
+import os
 import re
+import shlex
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-from memtune.errors import ClusterError, ConfigurationError
+from memtune.errors import ClusterError, ConfigurationError, MemtuneError
 from memtune.number_format import format_count
-from memtune.ray_backend.clusters import cluster_file, ray_commands
-from memtune.ray_backend.clusters.cluster_check import Versions, collect_findings
+from memtune.ray_backend.clusters import cluster_file
+from memtune.ray_backend.clusters.cluster_check import SSH_PATH_ON_NODES, check_cluster
 from memtune.ray_backend.clusters.cluster_file import ClusterFile, Finding, load_cluster
-from memtune.ray_backend.clusters.compatibility import ClusterConfigError, complete_cluster_config
+from memtune.ray_backend.compatibility import ClusterConfigError, complete_cluster_config
 from memtune.values import Value
+
+SSH_FOLDER = Path(__file__).parent / "bin"
+"""Holds the program `ssh` that verifies host keys."""
+KNOWN_HOSTS_ON_HEAD = ".memtune-node/known_hosts"
+"""The workers' host keys, below the home of the head's user."""
+REFUSED_HOST = re.compile(r"Host key for (\S+) has changed and you have requested strict checking")
+
+
+class HostKeyError(MemtuneError):
+    """A host presented another key than the recorded one; ssh ended before the login."""
+
+
+def find_known_hosts_file(cluster: ClusterFile) -> Path:
+    """The file of host keys that this machine keeps for the cluster."""
+    return Path.home() / ".memtune" / f"known_hosts_{re.sub(r'[^A-Za-z0-9_.-]', '_', cluster.name)}"
+
+
+def find_refused_hosts(output: str) -> list[str]:
+    """The hosts that ssh refused because their key changed, in the output of commands that use it."""
+    return sorted(set(REFUSED_HOST.findall(output)))
+
+
+def _refuse_changed_head_key(cluster: ClusterFile, output: str) -> None:
+    """Raise HostKeyError where ssh has refused the head for another host key than the recorded one."""
+    if refused := find_refused_hosts(output):
+        host, file = refused[0], find_known_hosts_file(cluster)
+        raise HostKeyError(
+            f"{host} presents another host key than the one in {file}: another machine may answer at this "
+            "address, so nothing was sent to it; if you reinstalled the host, forget its old key: "
+            f"ssh-keygen -R {host} -f {shlex.quote(str(file))}"
+        )
+
+
+def forget_host_keys(cluster: ClusterFile) -> None:
+    """Delete the recorded keys of machines that no longer exist.
+
+    Reason: a cloud gives their addresses to new machines, which have other keys.
+    """
+    if not cluster.is_on_premises and cluster.provider.get("cache_stopped_nodes") is False:
+        find_known_hosts_file(cluster).unlink(missing_ok=True)
+
+
+RAY_COMMAND = (sys.executable, "-m", "ray.scripts.scripts")
+SSH_KEY_ON_HEAD = "~/ray_bootstrap_key.pem"
+"""Where `ray up` puts the key with which the head connects to its workers."""
+SSH_OPTIONS = ("-o", "LogLevel=ERROR", "-o", "ConnectTimeout=20", "-o", "BatchMode=yes")
+MAX_PARALLEL_CONNECTIONS = 16
+"""Workers that the head connects to at one time."""
+
+
+def build_ray_command(cluster: ClusterFile, name: str, *options: str, yes: bool = False) -> list[str]:
+    """A command of Ray's command line about the cluster; with `yes`, it asks nothing."""
+    return [*RAY_COMMAND, name, *options, *(["--yes"] if yes else []), str(cluster.path)]
+
+
+def build_up_command(cluster: ClusterFile, yes: bool, restart: bool = True) -> list[str]:
+    """Launch the cluster. `--no-config-cache`: an edited file has effect at once."""
+    options = ["--no-config-cache", *([] if restart else ["--no-restart"])]
+    return build_ray_command(cluster, "up", *options, yes=yes)
+
+
+def build_head_command(cluster: ClusterFile, command: str) -> list[str]:
+    """Run a shell command on the head of an on-premises cluster by ssh, without Ray."""
+    key, proxy = cluster.table("auth").get("ssh_private_key"), cluster.table("auth").get("ssh_proxy_command")
+    return [
+        "ssh",
+        *SSH_OPTIONS,
+        *(["-i", str(cluster.folder / os.path.expanduser(key))] if key else []),
+        *(["-o", f"ProxyCommand={proxy}"] if proxy else []),
+        _get_login(cluster),
+        command,
+    ]
+
+
+def build_workers_command(cluster: ClusterFile, command: str) -> list[str]:
+    """Run a shell command on each worker of an on-premises cluster, from the head; empty without workers.
+
+    Its exit code is not 0 when the command fails on a worker.
+    """
+    hosts = cluster.provider.get("worker_ips")
+    if not cluster.is_on_premises or not hosts:
+        return []
+    key = f"-i {SSH_KEY_ON_HEAD}" if cluster.table("auth").get("ssh_private_key") else ""
+    to_worker = f"ssh -n {shlex.join(SSH_OPTIONS)} {key} {_get_login(cluster, 'HOST')} {shlex.quote(command)}"
+    folder = os.path.dirname(SSH_PATH_ON_NODES)
+    script = (
+        f"printf '%s\\n' {shlex.join(map(str, hosts))} "
+        # xargs skips the remaining workers after an exit code of 255, which ssh has without a connection.
+        f"| PATH={folder}:$PATH xargs -P {MAX_PARALLEL_CONNECTIONS} -I HOST "
+        f"sh -c {shlex.quote(f'{to_worker} || exit 1')}"
+    )
+    return build_head_command(cluster, script)
+
+
+def build_stop_workers_command(cluster: ClusterFile) -> list[str]:
+    """Stop Ray on each worker of an on-premises cluster; empty for others.
+
+    Reason: `ray down` does not. A worker without its head ends after a minute and leaves some processes.
+    """
+    commands = cluster.commands("worker_start_ray_commands")
+    stop = "; ".join(command for command in commands if re.search(r"\bray stop\b", command))
+    return build_workers_command(cluster, stop)
+
+
+def build_ray_environment(cluster: ClusterFile) -> dict[str, str]:
+    """The environment of every command here: ssh verifies host keys; on premises, autoscaler version 1.
+
+    Ray's commands run in the folder of the cluster file, and take no modules from it.
+    """
+    return {
+        **os.environ,
+        "PATH": f"{SSH_FOLDER}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
+        "MEMTUNE_KNOWN_HOSTS": str(find_known_hosts_file(cluster)),
+        **({"RAY_UP_enable_autoscaler_v2": "0"} if cluster.is_on_premises else {}),
+        "PYTHONSAFEPATH": "1",
+    }
+
+
+def build_forget_command(cluster: ClusterFile, host: str) -> str:
+    """On the head: forget a worker's host key, and which hosts Ray has set up.
+
+    Ray keeps the latter in a file that outlives the cluster, and does not copy files to a host named there.
+    """
+    return f"ssh-keygen -R {host} -f {KNOWN_HOSTS_ON_HEAD}; rm -f /tmp/ray/cluster-{cluster.name}.state"
+
+
+def _get_login(cluster: ClusterFile, host: str | None = None) -> str:
+    """USER@HOST for ssh, by default of the head."""
+    head = cluster.provider.get("external_head_ip") or cluster.provider.get("head_ip")
+    return f"{cluster.table('auth').get('ssh_user')}@{host or head}"
+
 
 LOG_LINE_START = re.compile(r"^(?:\x1b\[\d*m)*\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+\s", re.MULTILINE)
 """The start of a line that Ray's commands log."""
@@ -43,10 +183,9 @@ def query_status(cluster: ClusterFile) -> ClusterStatus:
 
     Raises HostKeyError when the head's host key changed, ClusterError when the head does not answer.
     """
-    command = [*ray_commands.build_ray_command(cluster, "exec"), "RAY_AUTH_MODE=token ray status"]
+    command = [*build_ray_command(cluster, "exec"), "RAY_AUTH_MODE=token ray status"]
     done = _run(command, cluster, capture=True)
-    if refused := ray_commands.find_refused_hosts(done.stdout + done.stderr):
-        raise ray_commands.describe_changed_head_key(cluster, refused[0])
+    _refuse_changed_head_key(cluster, done.stdout + done.stderr)
     if done.returncode:
         raise ClusterError(f"the head of {cluster.path} does not answer: {_extract_failure_reason(done)}")
     report = extract_status_report(done.stdout)
@@ -114,7 +253,7 @@ def launch_cluster(
     ClusterError when the launch fails or the nodes have not joined after `timeout_seconds`.
     """
     cluster = load_cluster(path)
-    if findings := collect_findings(cluster, Versions.detect()):
+    if findings := check_cluster(cluster):
         raise ConfigurationError(f"{cluster.path} is not ready to launch\n{format_findings(findings)}")
     _check_head_key(cluster)
     if cluster_file.ensure_token(cluster_file.find_token_file(cluster)):
@@ -125,7 +264,7 @@ def launch_cluster(
         running = False
     if running:
         on_progress("the head is already up; its jobs continue")
-    if _run(ray_commands.build_up_command(cluster, yes, restart=not running), cluster).returncode:
+    if _run(build_up_command(cluster, yes, restart=not running), cluster).returncode:
         raise ClusterError("ray up failed; the reason is in its output above")
     return _wait_for_nodes(cluster, timeout_seconds, on_progress)
 
@@ -137,7 +276,7 @@ def forward_dashboard(path: Path, port: int) -> None:
     """
     cluster = load_cluster(path)
     _check_head_key(cluster)
-    if _run(ray_commands.build_ray_command(cluster, "dashboard", "--port", str(port)), cluster).returncode:
+    if _run(build_ray_command(cluster, "dashboard", "--port", str(port)), cluster).returncode:
         raise ClusterError(
             f"no connection to the job server of {path}; the reason is above; check that the cluster is up "
             f"(memtune cluster status {path}) and that port {port} is free (--port names another)"
@@ -151,10 +290,10 @@ def stop_cluster(path: Path, *, yes: bool) -> None:
     """
     cluster = load_cluster(path)
     _check_head_key(cluster)
-    if _run(ray_commands.build_ray_command(cluster, "down", yes=yes), cluster).returncode:
+    if _run(build_ray_command(cluster, "down", yes=yes), cluster).returncode:
         raise ClusterError("ray down failed; nodes may still run: check the list of your provider")
-    ray_commands.forget_host_keys(cluster)
-    stop = ray_commands.build_stop_workers_command(cluster)
+    forget_host_keys(cluster)
+    stop = build_stop_workers_command(cluster)
     if stop and _run(stop, cluster).returncode:
         raise ClusterError(
             "the head is down; a worker named above did not answer: run `ray stop` on it when it is up again"
@@ -172,9 +311,8 @@ def _check_head_key(cluster: ClusterFile) -> None:
     Reason: `ray up` would retry the connection for 15 minutes.
     """
     if cluster.is_on_premises:
-        done = _run(ray_commands.build_head_command(cluster, "true"), cluster, capture=True)
-        if refused := ray_commands.find_refused_hosts(done.stderr):
-            raise ray_commands.describe_changed_head_key(cluster, refused[0])
+        done = _run(build_head_command(cluster, "true"), cluster, capture=True)
+        _refuse_changed_head_key(cluster, done.stderr)
 
 
 def _wait_for_nodes(
@@ -184,10 +322,15 @@ def _wait_for_nodes(
     while True:
         try:
             # The autoscaler on the head retries a refused connection to a worker forever.
-            asked = ray_commands.build_workers_command(cluster, "true")
+            asked = build_workers_command(cluster, "true")
             output = _run(asked, cluster, capture=True).stderr if asked else ""
-            if refused := ray_commands.find_refused_hosts(output):
-                raise ray_commands.describe_changed_worker_key(cluster, refused)
+            if refused := find_refused_hosts(output):
+                raise HostKeyError(
+                    f"{', '.join(refused)}: another host key than the one that the head recorded; another "
+                    "machine may answer at this address, so nothing was sent to it; if you reinstalled the "
+                    "host, forget its old key and its setup, then stop and launch the cluster: "
+                    f"ssh {_get_login(cluster)} {shlex.quote(build_forget_command(cluster, refused[0]))}"
+                )
             status = query_status(cluster)
             state = f"{status.node_count} of {format_count(status.min_nodes, 'node')}"
             if status.node_count >= status.min_nodes:
@@ -212,7 +355,7 @@ def _run(
     return subprocess.run(
         command,
         cwd=cluster.folder,
-        env=ray_commands.build_ray_environment(cluster),
+        env=build_ray_environment(cluster),
         capture_output=capture,
         encoding="utf-8",
         errors="replace",

@@ -15,8 +15,7 @@ from urllib.parse import urlsplit
 
 from memtune.errors import ClusterError, did_you_mean
 from memtune.ray_backend.clusters.cluster_file import read_token
-from memtune.ray_backend.clusters.compatibility import UPLOAD_LOGGERS
-from memtune.ray_backend.compatibility import set_environment
+from memtune.ray_backend.compatibility import UPLOAD_LOGGERS, set_environment
 from memtune.settings import bypass_proxy_for_loopback, explain_proxy
 from memtune.storage.uris import refuse_credentials
 from memtune.values import Value

@@ -1,4 +1,15 @@
-"""Prepare a study on this machine, submit it to a cluster, and resume the study of an ended job."""
+"""Prepare a study on this machine, submit it to a cluster, and resume the study of an ended job.
+
+A job's package has memtune's source, the study file, and the search spaces and models that it names, but no
+corpora, no `.git` and no Python environment; nodes read corpora from the store. Its folder `platform` has
+memtune's source, and `study` the study with its files: Ray puts the package itself on Python's path, where a
+model file `random.py` would replace the module of that name. In `study` the study keeps its path below the
+working folder, so that messages show the path that the user typed; spaces named without a path are in
+`study/search_spaces`.
+
+The dashboard shows a job's variables to everyone with the token, so only the listed variables are forwarded.
+The nodes read passwords and keys from files: `~/.pgpass`, `~/.mlflow/credentials`, `~/.aws/credentials`.
+"""
 
 import json
 import os
@@ -6,19 +17,161 @@ import secrets
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from pathlib import Path, PurePosixPath
+from typing import Any, Self
 
-from memtune.errors import ClusterError, ConfigurationError, CorpusError, StorageError
+from pydantic import model_validator
+
+import memtune
+from memtune.errors import ClusterError, ConfigurationError, CorpusError, StorageError, StudyError
 from memtune.library import FileKind, find_file
-from memtune.ray_backend.jobs import job_package
-from memtune.ray_backend.jobs.job_package import SOURCE_PATH, STUDY_FOLDER, StudyFiles
+from memtune.plugins.source_modules import read_source_text
+from memtune.ray_backend.clusters.cluster_check import MAX_UPLOAD_BYTES
 from memtune.ray_backend.jobs.job_server import STUDY_KEY, Job, JobServer
 from memtune.settings import LOCATION_VARIABLES, Settings
+from memtune.spaces import list_space_files
 from memtune.storage.local_files import open_scratch_folder
+from memtune.storage.uris import refuse_credentials
 from memtune.studies.definition.study import Study
-from memtune.studies.definition.study_loader import check_spaces, load_study, resolve_study
+from memtune.studies.definition.study_loader import check_spaces, find_space, load_study, resolve_study
 from memtune.values import Value, parse
+
+HOME_ON_HEAD = "~/.memtune"
+"""Default folder of a job's records on the head; Ray deletes the job's working folder."""
+FORWARDED_VARIABLES = (
+    "MEMTUNE_HOME",
+    *LOCATION_VARIABLES,
+    "MEMTUNE_CACHE",
+    "MEMTUNE_CACHE_BYTES",
+    "AWS_REGION",
+    "AWS_DEFAULT_REGION",
+    "AWS_ENDPOINT_URL",
+    "AWS_ENDPOINT_URL_S3",
+    "AWS_PROFILE",
+    "MLFLOW_S3_ENDPOINT_URL",
+)
+"""Variables that a job receives when they are set on the client."""
+SECRET_FILES_ON_NODES = {
+    "PGPASSWORD": "~/.pgpass",
+    "MLFLOW_TRACKING_PASSWORD": "~/.mlflow/credentials",
+    "MLFLOW_TRACKING_TOKEN": "~/.mlflow/credentials",
+    "AWS_SECRET_ACCESS_KEY": "~/.aws/credentials or the machine's role",
+}
+"""Variables that a job never receives, and the file on the nodes that replaces each."""
+FOLDER_VARIABLES = ("MEMTUNE_HOME", "MEMTUNE_STORE", "MEMTUNE_STUDIES", "MEMTUNE_CACHE")
+SOURCE_PATH, STUDY_FOLDER = "platform", "study"
+FIXED_VARIABLES = {
+    "PYTHONPATH": SOURCE_PATH,
+    # SIGINT and 60 s let a stopped driver checkpoint its open trials and record them as resumable.
+    "RAY_JOB_STOP_SIGNAL": "SIGINT",
+    "RAY_JOB_STOP_WAIT_TIME_S": "60",
+}
+
+
+def build_job_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables of a job, selected from `environment`.
+
+    Relative folders become absolute. A folder that starts with `~` stays as written; the head expands it.
+    Raises ConfigurationError for a setting that contains a password.
+    """
+    forwarded = {name: environment[name] for name in FORWARDED_VARIABLES if environment.get(name)}
+    for name, value in forwarded.items():
+        refuse_credentials(name, value)
+        if name in FOLDER_VARIABLES and "://" not in value and not value.startswith("~"):
+            forwarded[name] = os.path.abspath(value)
+    return {"MEMTUNE_HOME": HOME_ON_HEAD, **forwarded, **FIXED_VARIABLES}
+
+
+SOURCE_FOLDER = Path(memtune.__file__).parent
+"""The source of the running memtune; the cluster runs the same source."""
+MAX_LISTED_FILES = 3
+
+
+class StudyFiles(Value):
+    """A study, its spaces and its model files as text, by their paths in the package's STUDY_FOLDER."""
+
+    study: str
+    texts: dict[str, str]
+
+    @model_validator(mode="after")
+    def _require_inside(self) -> Self:
+        """Refuse paths outside of the package: every holder of the token can write job metadata."""
+        for name in (self.study, *self.texts):
+            path = PurePosixPath(name)
+            if path.is_absolute() or ".." in path.parts or path.suffix not in (".toml", ".py"):
+                raise ValueError(f"{name!r} is not the path of a TOML or Python file inside the package")
+        if self.study not in self.texts:
+            raise ValueError(f"the study {self.study!r} is not among the files")
+        return self
+
+
+def collect_study_files(path: Path, study: Study) -> StudyFiles:
+    """The texts of a study file, of every space that it names and of its model files.
+
+    Raises StudyError, SpaceError or PluginError for a file that is missing or cannot be packaged.
+    """
+    spaces_by_path = [name for name in study.spaces if name.endswith(".toml")]
+    for noun, names in (("space", spaces_by_path), ("model file", study.models)):
+        if absolute := [name for name in names if Path(name).is_absolute()]:
+            raise StudyError(
+                f"{path} names the {noun} {absolute[0]} by an absolute path, which the cluster does not "
+                "have; name it relative to the study file"
+            )
+    relative_spaces = [file for name in spaces_by_path for file in list_space_files(find_space(name, path))]
+    model_files = [path.parent / name for name in study.models]
+    for file in model_files:
+        read_source_text(file)
+    folders = [file.parent for file in model_files]
+    named_spaces = [find_space(name, path, folders) for name in study.spaces if name not in spaces_by_path]
+    beside_models = [space for space in named_spaces if space.parent in folders]
+    # Absolute without `..`; symbolic links are not resolved.
+    listed = (path, *relative_spaces, *model_files, *beside_models)
+    files = [Path(os.path.normpath(file.absolute())) for file in listed]
+    # Paths in the package start from the working folder if it has all files, else from their nearest common
+    # folder.
+    root = Path.cwd()
+    if not all(file.is_relative_to(root) for file in files):
+        root = Path(os.path.commonpath([file.parent for file in files]))
+    packaged = {file.relative_to(root).as_posix(): file for file in files}
+    elsewhere = [space for space in named_spaces if space not in beside_models]
+    for file in [file for space in elsewhere for file in list_space_files(space)]:
+        other = packaged.setdefault(f"search_spaces/{file.name}", file)
+        if other.read_bytes() != file.read_bytes():
+            raise StudyError(
+                f"the study names two spaces {file.stem}: {other} and {file}; rename one of them"
+            )
+    texts = {name: file.read_text(encoding="utf-8") for name, file in packaged.items()}
+    return StudyFiles(study=files[0].relative_to(root).as_posix(), texts=texts)
+
+
+def write_package(files: StudyFiles, folder: Path, source: Path = SOURCE_FOLDER) -> None:
+    """Write memtune's source and a study's files into `folder`.
+
+    Raises ClusterError before it writes when the package reaches the upload limit of the job server.
+    """
+    modules: dict[str, Path] = {}
+    for path in sorted(source.rglob("*")):
+        relative = path.relative_to(source)
+        # Without bytecode caches and hidden files.
+        is_left_out = any(part == "__pycache__" or part.startswith(".") for part in relative.parts)
+        if path.is_file() and not is_left_out:
+            modules[f"{SOURCE_PATH}/memtune/{relative.as_posix()}"] = path
+    texts = {f"{STUDY_FOLDER}/{name}": text.encode() for name, text in files.texts.items()}
+    sizes = {name: path.stat().st_size for name, path in modules.items()}
+    sizes |= {name: len(text) for name, text in texts.items()}
+    total = sum(sizes.values())
+    if total >= MAX_UPLOAD_BYTES:
+        largest = sorted(sizes, key=lambda name: -sizes[name])[:MAX_LISTED_FILES]
+        named = ", ".join(f"{name} ({sizes[name] / 2**20:.0f} MiB)" for name in largest)
+        raise ClusterError(
+            f"the job's package has {total / 2**20:.0f} MiB; an upload is limited to "
+            f"{MAX_UPLOAD_BYTES / 2**20:.0f} MiB; its largest files are {named}: keep data in a store, not "
+            "in the source folder"
+        )
+    for name in sizes:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(modules[name].read_bytes() if name in modules else texts[name])
+
 
 FILES_KEY, OPTIONS_KEY = "memtune_files", "memtune_terms"
 CLI_OPTIONS = {
@@ -90,9 +243,9 @@ def prepare_submission(
     """
     path, options = find_file(FileKind.STUDY, Path(path)), _build_options(overrides or {}, reuse)
     study = load_study(path, options.overrides)
-    variables = job_package.build_job_environment(environment)
+    variables = build_job_environment(environment)
     notes = [*_check_study_locally(path, study, variables), *_note_locations(environment)]
-    files = job_package.collect_study_files(path, study)
+    files = collect_study_files(path, study)
     return Submission(study.name, files, options, resume, variables, notes)
 
 
@@ -126,14 +279,14 @@ def _check_study_locally(path: Path, study: Study, variables: Mapping[str, str])
 
 def _note_locations(environment: Mapping[str, str]) -> list[str]:
     unset = [name for name in LOCATION_VARIABLES if not environment.get(name)]
-    home = environment.get("MEMTUNE_HOME") or job_package.HOME_ON_HEAD
+    home = environment.get("MEMTUNE_HOME") or HOME_ON_HEAD
     notes = []
     if unset:
         notes.append(
             f"{', '.join(unset)} not set: the job uses {home} on the head; other nodes have to share "
             "this folder, which may be deleted with the cluster"
         )
-    for name, file in job_package.SECRET_FILES_ON_NODES.items():
+    for name, file in SECRET_FILES_ON_NODES.items():
         if environment.get(name):
             notes.append(f"{name} is not sent; the nodes read {file}")
     return notes
@@ -143,7 +296,7 @@ def submit(server: JobServer, submission: Submission) -> str:
     """Submit a study and return the id of its job. Raises ClusterError for a package that is too large."""
     job_id = f"{submission.study}-{secrets.token_hex(3)}"
     with open_scratch_folder() as folder:
-        job_package.write_package(submission.files, folder)
+        write_package(submission.files, folder)
         server.submit(job_id, submission.entrypoint, folder, submission.environment, submission.metadata)
     return job_id
 
@@ -163,7 +316,7 @@ def prepare_resumption(job: Job, overrides: Mapping[str, Any] | None = None) -> 
     files: StudyFiles = _read_metadata(job, FILES_KEY, StudyFiles)
     previous: SubmissionOptions = _read_metadata(job, OPTIONS_KEY, SubmissionOptions)
     options = _build_options({**previous.overrides, **(overrides or {})}, previous.reuse)
-    variables = job_package.build_job_environment(job.environment)
+    variables = build_job_environment(job.environment)
     return Submission(job.study or job.id, files, options, True, variables)
 
 

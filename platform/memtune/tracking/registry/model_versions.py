@@ -13,6 +13,7 @@ from memtune.data_frames import make_frame, render_table
 from memtune.errors import TrackingError, did_you_mean
 from memtune.objective import Objective
 from memtune.seed_statistics import Estimate
+from memtune.storage.uris import find_sqlite_path
 from memtune.tracking import mlflow_connection
 from memtune.tracking.compatibility import MODEL_VERSIONS_TAG
 from memtune.tracking.mlflow_connection import open_store, read_pages
@@ -289,7 +290,7 @@ def require_registered(tracking_uri: str, uri: str) -> None:
         find_trial_run(tracking_uri, uri)
         return
     _parse_model_uri(uri)
-    database = mlflow_connection.find_sqlite_path(tracking_uri)
+    database = find_sqlite_path(tracking_uri)
     if database is not None and not database.exists():
         raise TrackingError(
             f"no {uri}: {database} does not exist; run: memtune search STUDY.toml, or set MEMTUNE_HOME to "

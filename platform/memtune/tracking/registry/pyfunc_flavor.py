@@ -69,7 +69,11 @@ def list_sentences(model_input: Any) -> list[str]:
     table = _make_table(model_input)
     if table.shape == (0, 0):
         return []
-    texts: list[Any] = table.iloc[:, _find_column([str(name) for name in table.columns])].tolist()
+    names = [str(name) for name in table.columns]
+    if len(names) != 1 and names.count(SENTENCE_COLUMN) != 1:
+        found = f"the columns {', '.join(names)}" if names else "no column"
+        raise TrackingError(f'the input has {found}; name the one with the sentences "{SENTENCE_COLUMN}"')
+    texts: list[Any] = table.iloc[:, 0 if len(names) == 1 else names.index(SENTENCE_COLUMN)].tolist()
     for row, text in enumerate(texts, start=1):
         if not isinstance(text, str):
             raise TrackingError(f"row {row} of the input is {text!r}, not a text; remove it or correct it")
@@ -88,16 +92,6 @@ def _make_table(model_input: Any) -> Any:
         return pandas.DataFrame(model_input, dtype=object)
     except (TypeError, ValueError) as error:
         raise TrackingError(f"the input is neither a list of sentences nor a table: {error}") from None
-
-
-def _find_column(names: list[str]) -> int:
-    """The place of the column with the sentences: the one with that name, or the only one."""
-    if names.count(SENTENCE_COLUMN) == 1:
-        return names.index(SENTENCE_COLUMN)
-    if len(names) == 1:
-        return 0
-    found = f"the columns {', '.join(names)}" if names else "no column"
-    raise TrackingError(f'the input has {found}; name the one with the sentences "{SENTENCE_COLUMN}"')
 
 
 def _load_pyfunc(path: str) -> SentenceScorer:

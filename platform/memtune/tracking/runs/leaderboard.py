@@ -131,7 +131,9 @@ def _build_row(client: "MlflowClient", run: "Run") -> LeaderboardRow:
     seconds, peak = metrics.get("seconds"), metrics.get("peak_memory_bytes")
     datasets = run.inputs.dataset_inputs if run.inputs else []
     objective = run_tags.read_objective(tags)
-    curve = _read_curve(client, run, objective)
+    history = client.get_metric_history(run.info.run_id, f"valid_{objective.metric}")
+    values = {metric.step: metric.value for metric in history}
+    curve = {step: objective.compute_cost(value) for step, value in values.items() if not math.isnan(value)}
     tokens, best = max(curve, default=0), min(curve.values(), default=None)
     return LeaderboardRow(
         name=run.info.run_name,
@@ -178,14 +180,6 @@ def _read_end(tags: dict[str, str]) -> TrialEnd | None:
     if reason := tags.get(run_tags.STOP_REASON):
         return TrialEnd(reason=StopReason(reason), detail=sentence)
     return read_earlier_end(sentence) if sentence and run_tags.STATE not in tags else None
-
-
-def _read_curve(client: "MlflowClient", run: "Run", objective: Objective) -> dict[int, float]:
-    """Validation cost of a run by tokens seen."""
-    name = f"valid_{objective.metric}"
-    history = {metric.step: metric.value for metric in client.get_metric_history(run.info.run_id, name)}
-    finite = {step: value for step, value in history.items() if value == value}
-    return {step: objective.compute_cost(value) for step, value in finite.items()}
 
 
 def _read_budget(parameters: dict[str, Any], tokens: int, epoch: float | None) -> float | None:

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 from pydantic import ConfigDict, Field, ValidationError
 
 from memtune.errors import TrackingError
-from memtune.tracking.mlflow_connection import find_or_none, find_sqlite_path, open_store
+from memtune.storage.uris import find_sqlite_path
+from memtune.tracking.mlflow_connection import find_or_none, open_store
 from memtune.tracking.runs import run_store, run_tags
 from memtune.values import Value
 

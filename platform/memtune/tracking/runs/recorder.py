@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 from memtune.errors import StudyError, TrackingError
 from memtune.retry import Backoff
 from memtune.tracking import mlflow_connection
+from memtune.tracking.mlflow_connection import FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS
 from memtune.tracking.runs import run_tags
 from memtune.tracking.runs.run_store import CorpusInput, RecordedTrial, RunKey
 from memtune.tracking.runs.run_writer import DrawFigures, RunCommand, RunWriter
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 Key = TypeVar("Key", bound=Hashable)
 Message = TypeVar("Message")
 
-FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.1, 5.0
 MAX_WAITING_COMMANDS = 10_000
 """About 20 MB: the reports of 1,000 to 2,000 short trials."""
 MAX_DOUBTFUL_ATTEMPTS = 12
@@ -218,21 +218,11 @@ class Recorder:
         `description` is Markdown; `record_conclusion` replaces it.
         """
         self._study = study
-        self._started.add(RunKey(study))
-        opening = partial(
-            self._runs.start_run,
-            name=name,
-            time_ms=_read_clock_ms(),
-            parameters=dict(parameters),
-            tags=dict(tags or {}),
-            dataset=dataset,
-            description=description,
-        )
-        self._enqueue(None, opening)
+        self.start_trial(None, name, parameters, tags, dataset, description=description)
 
     def start_trial(
         self,
-        identity: str,
+        identity: str | None,
         name: str,
         parameters: Mapping[str, Any],
         tags: Mapping[str, str] | None = None,
@@ -240,7 +230,7 @@ class Recorder:
         max_tokens: int | None = None,
         description: str = "",
     ) -> None:
-        """Create or reopen the trial's run.
+        """Create or reopen the trial's run; without an identity, the study's.
 
         `parameters` is the trial's configuration, nested or flat; `tags` (family, protocol, space, ...) are
         stored as `memtune.<name>`. Validations that the store holds beyond `max_tokens` are dropped.
@@ -259,7 +249,7 @@ class Recorder:
         self._started.add(RunKey(self._study, identity))
         self._enqueue(identity, opening)
 
-    def log_reports(self, identity: str, reports: Iterable[object]) -> None:
+    def log_reports(self, identity: str | None, reports: Iterable[object]) -> None:
         """Record each report's numbers at its `tokens`; a step that is already recorded stays as it is."""
         log = partial(self._runs.log_report, time_ms=_read_clock_ms())
         self._enqueue(identity, *(partial(log, report=report) for report in reports))
@@ -274,7 +264,7 @@ class Recorder:
 
     def finish_trial(
         self,
-        identity: str,
+        identity: str | None,
         state: TrialState,
         end: TrialEnd | None = None,
         validated_tokens: int | None = None,
@@ -308,12 +298,11 @@ class Recorder:
 
         At tokens for which a figure is recorded, the new value counts.
         """
-        report = {"tokens": tokens, **figures}
-        self._enqueue(None, partial(self._runs.log_report, time_ms=_read_clock_ms(), report=report))
+        self.log_reports(None, [{"tokens": tokens, **figures}])
 
     def finish_study(self, state: TrialState = TrialState.COMPLETE) -> None:
         """End the study's run."""
-        self._enqueue(None, partial(self._runs.end_run, time_ms=_read_clock_ms(), state=state))
+        self.finish_trial(None, state)
 
     def reconcile(self, state_by_trial: Mapping[str, TrialState]) -> None:
         """Make the store agree with a study that was resumed after a crash; call it before any trial starts.

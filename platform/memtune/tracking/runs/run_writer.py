@@ -12,7 +12,6 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from memtune.objective import Objective
@@ -276,7 +275,7 @@ class RunWriter:
         state: TrialState,
         end: TrialEnd | None = None,
         validated_tokens: int | None = None,
-        figures: Mapping[str, float] = MappingProxyType({}),
+        figures: Mapping[str, float] | None = None,
     ) -> None:
         """Send what is pending, with a trial's figures, then set the run's final status."""
         run = self._read_open_run(key)
@@ -289,7 +288,7 @@ class RunWriter:
         if key.trial is None:  # its description is the study's conclusion
             del tags[run_tags.NOTE]
         run.pending.tags |= tags
-        for name, value in figures.items():
+        for name, value in (figures or {}).items():
             self._add_metric(run, name, tokens, round_figure(value), time_ms, replace=True)
         self._send_pending(key)
         self._client.set_terminated(run.run_id, RUN_STATUS[state], time_ms)

@@ -26,7 +26,7 @@ Write = Callable[[str, AddFault], Path]
 
 
 def find_faults(path: Path, client: Versions = CLIENT) -> list[Finding]:
-    return [finding for finding in check_cluster(path, client) if finding.kind == "fault"]
+    return [finding for finding in check_cluster(load_cluster(path), client) if finding.kind == "fault"]
 
 
 def replace(commands: str, pattern: str, by: str) -> AddFault:
@@ -230,7 +230,7 @@ def test_a_worker_on_premises_finds_its_address_towards_the_head() -> None:
 
 @pytest.mark.parametrize("kind", ["aws", "gcp", "onprem"])
 def test_a_shipped_file_with_filled_placeholders_has_no_findings(kind: str, write: Write) -> None:
-    assert check_cluster(write(kind, lambda config: None), CLIENT) == []
+    assert check_cluster(load_cluster(write(kind, lambda config: None)), CLIENT) == []
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -309,7 +309,7 @@ def test_the_fix_of_a_misspelt_field_names_the_nearest_field(write: Write) -> No
 
 
 def test_every_placeholder_of_a_shipped_file_is_found() -> None:
-    found = check_cluster(ROOT / "clusters/onprem.yaml", CLIENT)
+    found = check_cluster(load_cluster(ROOT / "clusters/onprem.yaml"), CLIENT)
     assert [finding.where for finding in found if finding.kind == "edit"] == [
         "provider.head_ip",
         "provider.worker_ips.0",
@@ -324,18 +324,18 @@ def test_every_placeholder_of_a_shipped_file_is_found() -> None:
 def test_a_file_that_is_not_a_table_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text(text)
     with pytest.raises(ConfigurationError, match=r"bad\.yaml"):
-        check_cluster(tmp_path / "bad.yaml", CLIENT)
+        load_cluster(tmp_path / "bad.yaml")
 
 
 def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "program").write_bytes(b"\x7fELF\xff\xfe")
     with pytest.raises(ConfigurationError, match=r"program is not a text file.*name a cluster file"):
-        check_cluster(tmp_path / "program", CLIENT)
+        load_cluster(tmp_path / "program")
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"none\.yaml: No such file"):
-        check_cluster(tmp_path / "none.yaml", CLIENT)
+        load_cluster(tmp_path / "none.yaml")
 
 
 def test_the_command_ends_with_1_and_prints_the_fix_of_a_fault(write: Write) -> None:

@@ -13,15 +13,13 @@ from memtune.errors import ClusterError, ConfigurationError
 from memtune.ray_backend.clusters import launch_cluster, load_cluster
 from memtune.ray_backend.clusters.cluster_file import ensure_token, find_token_file
 from memtune.ray_backend.clusters.cluster_launch import (
-    count_min_nodes,
-    extract_status_report,
-    parse_node_counts,
-)
-from memtune.ray_backend.clusters.ray_commands import (
     build_ray_command,
     build_ray_environment,
     build_stop_workers_command,
     build_up_command,
+    count_min_nodes,
+    extract_status_report,
+    parse_node_counts,
 )
 
 ROOT = Path(__file__).parents[4]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from memtune.ray_backend.clusters import load_cluster
-from memtune.ray_backend.clusters.ray_commands import (
+from memtune.ray_backend.clusters.cluster_launch import (
     SSH_FOLDER,
     build_ray_environment,
     find_known_hosts_file,

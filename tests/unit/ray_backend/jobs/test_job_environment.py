@@ -3,7 +3,7 @@
 import pytest
 
 from memtune.errors import ConfigurationError
-from memtune.ray_backend.jobs.job_package import build_job_environment
+from memtune.ray_backend.jobs.job_submission import build_job_environment
 
 
 def test_only_listed_settings_are_forwarded() -> None:

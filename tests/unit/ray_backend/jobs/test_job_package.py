@@ -6,7 +6,7 @@ import pytest
 
 from memtune.errors import ClusterError, ConfigurationError, StudyError
 from memtune.ray_backend.clusters.cluster_check import MAX_UPLOAD_BYTES
-from memtune.ray_backend.jobs.job_package import StudyFiles, collect_study_files, write_package
+from memtune.ray_backend.jobs.job_submission import StudyFiles, collect_study_files, write_package
 from memtune.settings import Settings
 from memtune.studies.definition.study_loader import load_study
 from memtune.values import parse

@@ -9,9 +9,13 @@ import pytest
 
 from memtune.errors import ClusterError, ConfigurationError, SpaceError
 from memtune.ray_backend.jobs import job_server
-from memtune.ray_backend.jobs.job_package import write_package
 from memtune.ray_backend.jobs.job_server import Job, JobServer, resolve_server_address
-from memtune.ray_backend.jobs.job_submission import Submission, prepare_resumption, prepare_submission
+from memtune.ray_backend.jobs.job_submission import (
+    Submission,
+    prepare_resumption,
+    prepare_submission,
+    write_package,
+)
 from memtune.settings import Settings
 
 START = "cd study && exec env PYTHONPATH=../platform python -P -m memtune.cli"
