@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from memtune.corpora.probes import PROBES
+from memtune.corpora.probes.probe_corpora import PROBES
 
 
 def render_tables() -> str:

@@ -9,7 +9,7 @@ import torch
 
 from memtune.corpora import Corpus, Example, ImportOptions, import_corpus, open_corpus
 from memtune.corpora.batching.protocols import SentenceProtocol
-from memtune.corpora.probes import import_probe
+from memtune.corpora.probes.probe_corpora import import_probe
 from memtune.tasks import TASKS, TaskConfig, build_task_model
 from memtune.training import (
     GradientTrainer,

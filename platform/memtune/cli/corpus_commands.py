@@ -224,7 +224,7 @@ def corpus_probe(
 
     Example: memtune corpus probe mqar parity-length-64
     """
-    from memtune.corpora.probes import PREFIX, import_probe
+    from memtune.corpora.probes.probe_corpora import PREFIX, import_probe
 
     for name in names:
         _print_import(import_probe(f"{PREFIX}{name.removeprefix(PREFIX)}", store, replace=replace))

@@ -4,10 +4,9 @@
 """
 
 from memtune.corpora.formats import FORMATS
-from memtune.corpora.importing.import_sources import DataSet, Division, find_splits
+from memtune.corpora.importing.import_sources import DataSet, Division, Source, find_splits
 from memtune.corpora.importing.importer import ImportResult, import_corpus
-from memtune.corpora.importing.source_reader import Source
-from memtune.corpora.importing.vocabulary_selection import spell_word
+from memtune.corpora.importing.token_stage import spell_word
 from memtune.corpora.store.annotations import ANNOTATION_KINDS
 from memtune.corpora.store.corpus import Corpus, Split, list_corpora, open_corpus
 from memtune.corpora.store.corpus_inspection import (

@@ -1,6 +1,8 @@
 """The output of a text format: blocks of words with annotations."""
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -16,8 +18,10 @@ from memtune.arguments import check_type
 from memtune.corpora.sources.line_reader import LineReader
 from memtune.corpora.sources.source_file import Location
 from memtune.corpora.store.annotations import ANNOTATION_KINDS
-from memtune.errors import CorpusError
+from memtune.errors import CorpusError, MemtuneError, PluginError
 from memtune.number_format import format_count
+from memtune.plugins import PluginSource
+from memtune.plugins.source_modules import describe_error
 from memtune.values import Value
 
 SENTENCE_END = "\0"
@@ -171,11 +175,6 @@ class Example:
     rows: Mapping[str, Sequence[tuple[Any, ...]]] = field(default_factory=dict)
 
 
-def make_sentence_blocks(sentences: Iterable[Sequence[str]]) -> Iterator[Block]:
-    """Sentences of words as blocks; raises what make_blocks raises."""
-    return make_blocks(Example((sentence,)) for sentence in sentences)
-
-
 def make_blocks(examples: Iterable[Example]) -> Iterator[Block]:
     """Examples as blocks.
 
@@ -234,3 +233,50 @@ def _build_tables(examples: Sequence[Example]) -> dict[str, pa.RecordBatch]:
         kind: pa.RecordBatch.from_pylist(found, ANNOTATION_KINDS[kind].input_schema)
         for kind, found in rows.items()
     }
+
+
+def check_plugin_blocks(
+    read: Callable[[], Iterable[Block]], name: str, source: PluginSource
+) -> Iterator[Block]:
+    """The blocks that a package's format reads.
+
+    Raises PluginError for an error of its code and for a block that is none: unchecked, its words would be
+    counted wrongly.
+    """
+    blocks: Iterator[Block] | None = None
+    while True:
+        try:
+            with redirect_stdout(sys.stderr):  # what it prints is not part of a command's output
+                blocks = iter(read()) if blocks is None else blocks
+                block = next(blocks)
+        except StopIteration:
+            return
+        except (MemtuneError, BadLineError):
+            raise
+        except (Exception, SystemExit) as error:
+            raise PluginError(f'{source}: the text format "{name}" fails: {describe_error(error)}') from error
+        if problem := _find_problem(block):
+            raise PluginError(f'{source}: the text format "{name}" yields {problem}')
+        yield block
+
+
+def _find_problem(block: object) -> str | None:
+    """What is wrong with a block; None for one that follows the interface."""
+    if not isinstance(block, Block):
+        return f"{type(block).__name__} instead of a Block"
+    words, lengths = block.words, block.lengths
+    if not isinstance(words, pa.Array) or not pa.types.is_string(words.type) or words.null_count:
+        return "words that are not an Arrow array of strings without nulls"
+    if not isinstance(lengths, np.ndarray) or lengths.dtype != np.int32 or lengths.ndim != 1:
+        return "lengths of sentences that are not an array of int32"
+    ends = np.flatnonzero(pc.equal(words, SENTENCE_END).to_numpy(zero_copy_only=False))
+    if not np.array_equal(np.diff(ends, prepend=-1), lengths) or len(words) != lengths.sum():
+        return "sentences of other lengths than those from one SENTENCE_END to the next"
+    if unknown := set(block.annotations) - set(ANNOTATION_KINDS):
+        return f"annotations of unknown kinds: {', '.join(sorted(map(str, unknown)))}"
+    for kind, rows in block.annotations.items():
+        schema = ANNOTATION_KINDS[kind].input_schema
+        if not (isinstance(rows, pa.RecordBatch) and rows.schema.equals(schema)):
+            names = ", ".join(schema.names)
+            return f'annotations "{kind}" that are not a RecordBatch with the columns {names}'
+    return None

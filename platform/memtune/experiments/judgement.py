@@ -6,7 +6,7 @@ The rounds of seeds and their test are those of a study's `until = "decided"`.
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
-from memtune.corpora.probes import open_or_draw_corpus
+from memtune.corpora.probes.probe_corpora import open_or_draw_corpus
 from memtune.errors import CheckpointError, StudyError
 from memtune.experiments.single_trial import TrainResult, TrialFile, TrialSource, open_trial
 from memtune.number_format import format_count

@@ -14,7 +14,7 @@ from statistics import fmean
 from typing import Any
 
 from memtune.corpora import Corpus
-from memtune.corpora.probes import (
+from memtune.corpora.probes.probe_corpora import (
     PROBES,
     TESTED_LENGTHS,
     Probe,

@@ -8,7 +8,7 @@ from typing import Any
 
 from memtune.arguments import check_type
 from memtune.corpora import Corpus
-from memtune.corpora.probes import open_or_draw_corpus
+from memtune.corpora.probes.probe_corpora import open_or_draw_corpus
 from memtune.data_frames import make_frame, render_table
 from memtune.errors import StudyError
 from memtune.library import FileKind, find_file

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import Field
 
 from memtune.corpora import Corpus
-from memtune.corpora.probes import open_or_draw_corpus
+from memtune.corpora.probes.probe_corpora import open_or_draw_corpus
 from memtune.errors import CorpusError, MemtuneError
 from memtune.experiments.published_tables import PublishedRow, PublishedTable, ScaleName, has_printed_size
 from memtune.experiments.single_trial import (

@@ -26,7 +26,7 @@ from torch.nn.functional import cross_entropy
 from torch.utils.hooks import RemovableHandle
 from typing_extensions import override
 
-from memtune.corpora.batching.batches import DeviceBatch, Positions, TaskPlan
+from memtune.corpora.batching.batches import DeviceBatch, Positions, TaskPlan, cut_by_length
 from memtune.corpora.batching.protocols import Protocol
 from memtune.corpora.store.corpus import Corpus, Split
 from memtune.corpora.store.vocabulary import Vectors
@@ -139,10 +139,7 @@ class Classification(Task[Classifier, LabelledBatch]):
 
     @override
     def initialise_model(self, model: Classifier) -> None:
-        """Copy the corpus' vectors, if any, into the embedding tables.
-
-        Raises ConfigurationError for a table of another width.
-        """
+        """Copy the corpus' vectors into the embeddings. Raises ConfigurationError for another width."""
         if self.vectors is None:
             return
         values_VE = torch.from_numpy(np.array(self.vectors.values_VE))
@@ -172,14 +169,11 @@ class Classification(Task[Classifier, LabelledBatch]):
 
     @override
     def training_plan(self, seed: int, epoch: int) -> TaskPlan[LabelledBatch]:
-        random = np.random.default_rng((seed, epoch))
-        shuffled = random.permutation(len(self.training_examples))
-        order = _sort_within_pools(
-            self.training_examples.lengths_E2, shuffled, self.batch_size * SORTING_POOL_BATCHES
-        )
+        random, examples = np.random.default_rng((seed, epoch)), self.training_examples
+        shuffled = random.permutation(len(examples))
+        order = _sort_within_pools(examples.lengths_E2, shuffled, self.batch_size * SORTING_POOL_BATCHES)
         bounds = np.append(np.arange(0, len(order), self.batch_size), len(order))
         batches = random.permutation(len(bounds) - 1)
-        examples = self.training_examples
         return TaskPlan(bounds, examples.label_count, examples.batch, order, batches)
 
     @override
@@ -192,10 +186,7 @@ class Classification(Task[Classifier, LabelledBatch]):
     @override
     @torch.inference_mode()
     def evaluate(self, model: Classifier, split: str, device: str | torch.device = "cpu") -> Metrics:
-        """The metrics of a split; they do not depend on the batch size.
-
-        Raises CorpusError for a split without labels.
-        """
+        """The metrics of a split, whatever the batch size. Raises CorpusError for a split without labels."""
         nats_N, credits_N, is_tied_N = self._answer_examples(model, split, torch.device(device))
         labels = len(nats_N)
         loss = nats_N.sum().item() / labels
@@ -256,14 +247,8 @@ def _sort_within_pools(lengths_E2: Positions, shuffled: Positions, pool: int) ->
 def _build_evaluation_plan(examples: Examples) -> TaskPlan[LabelledBatch]:
     """All examples sorted by length, in batches of at most EVALUATION_BATCH_WORDS words or of one example."""
     order = _sort_within_pools(examples.lengths_E2, np.arange(len(examples)), len(examples))
-    bounds = [0]
-    longest = examples.lengths_E2[order, 0]
-    while bounds[-1] < len(order):
-        # Lengths ascend, so the last example of a batch determines its width.
-        first = bounds[-1]
-        words = longest[first:] * np.arange(1, len(order) - first + 1)
-        bounds.append(first + max(1, int(np.searchsorted(words, EVALUATION_BATCH_WORDS, side="right"))))
-    return TaskPlan(np.array(bounds), examples.label_count, examples.batch, order)
+    bounds = cut_by_length(examples.lengths_E2[order, 0], EVALUATION_BATCH_WORDS)
+    return TaskPlan(bounds, examples.label_count, examples.batch, order)
 
 
 def find_annotated_splits(corpus: Corpus, kind: str, protocol: Protocol) -> list[str]:

@@ -15,7 +15,7 @@ Shapes: B batch, T time, N words of a block, M cache slots, H hidden width, F fl
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Annotated
 
 import torch
@@ -114,11 +114,10 @@ def _compute_losses(
     network, place = model.require_network("a cache"), torch.device(device)
     weights_W = torch.tensor(grid.weights, dtype=torch.float64, device=place)
     total_FW = torch.zeros(len(grid.flatnesses), len(weights_W), dtype=torch.float64, device=place)
-    slots = _CacheSlots(grid.size)
     with evaluation_mode(network):
-        for hidden_NH, words_N in _iterate_blocks(network, plan, place):
-            _, nats_N = network.output.negative_log_likelihood_by_row(hidden_NH, words_N)
-            probabilities_FN = slots.compute_cache_probabilities(hidden_NH, words_N, grid.flatnesses)
+        for hidden_MH, words_M, new in _iterate_blocks(network, plan, grid.size, place):
+            _, nats_N = network.output.negative_log_likelihood_by_row(hidden_MH[-new:], words_M[-new:])
+            probabilities_FN = _compute_cache_probabilities(hidden_MH, words_M, new, grid)
             for total_W, cache_N in zip(total_FW, probabilities_FN, strict=True):
                 total_W += _mix_losses(nats_N.double(), cache_N.double(), weights_W)
     losses: list[list[float]] = (total_FW / plan.token_count).tolist()
@@ -133,11 +132,12 @@ def _mix_losses(nats_N: Tensor, cache_N: Tensor, weights_W: Tensor) -> Tensor:
 
 
 def _iterate_blocks(
-    model: NeuralLanguageModel, plan: Plan, place: torch.device
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """Inputs of the output layer, (N, H), and the words to predict, (N,), in the order of the text."""
+    model: NeuralLanguageModel, plan: Plan, cache_size: int, place: torch.device
+) -> Iterator[tuple[Tensor, Tensor, int]]:
+    """The states and next words of the cache and then of a block, (M, H) and (M,), and the block's length."""
     hidden: list[Tensor] = []
     words: list[Tensor] = []
+    new = 0
     state: RecurrentState | None = None
     for index in range(len(plan)):
         batch = plan.batch(index).to(place)
@@ -145,36 +145,26 @@ def _iterate_blocks(
         hidden_BTH, state = model.encode(batch.inputs_BT, initial)
         hidden.append(hidden_BTH[batch.get_mask()])
         words.append(batch.targets_BT[batch.get_mask()])
-        if sum(map(len, words)) >= BLOCK_WORDS or index == len(plan) - 1:
-            yield torch.cat(hidden), torch.cat(words)
-            hidden, words = [], []
+        new += len(words[-1])
+        if new >= BLOCK_WORDS or index == len(plan) - 1:
+            hidden_MH, words_M = torch.cat(hidden), torch.cat(words)
+            yield hidden_MH, words_M, new
+            hidden, words, new = [hidden_MH[-cache_size:]], [words_M[-cache_size:]], 0
 
 
-class _CacheSlots:
-    """The last hidden states and the next word of each."""
+def _compute_cache_probabilities(
+    hidden_MH: Tensor, words_M: Tensor, new: int, grid: CacheGrid
+) -> Iterator[Tensor]:
+    """Yield p_cache of each of the `new` last words, (N,), for each flatness.
 
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._hidden: Tensor | None = None
-        self._words: Tensor | None = None
-
-    def compute_cache_probabilities(
-        self, hidden_NH: Tensor, words_N: Tensor, flatnesses: Sequence[float]
-    ) -> Iterator[Tensor]:
-        """Yield p_cache of each word, (N,), for each flatness, and add the words to the cache.
-
-        A word reads the slots of the `size` words before it; p_cache is NaN while the cache is empty. All N
-        words share one matrix product with the M slots that at least one of them reads.
-        """
-        hidden_MH, words_M = hidden_NH, words_N
-        if self._hidden is not None and self._words is not None:
-            hidden_MH, words_M = torch.cat([self._hidden, hidden_NH]), torch.cat([self._words, words_N])
-        self._hidden, self._words = hidden_MH[-self._size :], words_M[-self._size :]
-        slots_M = torch.arange(len(words_M), device=words_M.device)
-        position_N1 = slots_M[-len(words_N) :].unsqueeze(1)
-        hidden_slot_NM = (slots_M >= position_N1) | (slots_M < position_N1 - self._size)
-        other_NM = words_M != words_N.unsqueeze(1)
-        similarity_NM = hidden_NH @ hidden_MH.t()
-        for flatness in flatnesses:
-            scores_NM = (similarity_NM * flatness).masked_fill_(hidden_slot_NM, -math.inf)
-            yield scores_NM.softmax(1).masked_fill_(other_NM, 0.0).sum(1)
+    A word reads the slots of the `size` words before it; p_cache is NaN while the cache is empty. All N words
+    share one matrix product with the M slots that at least one of them reads.
+    """
+    slots_M = torch.arange(len(words_M), device=words_M.device)
+    position_N1 = slots_M[-new:].unsqueeze(1)
+    hidden_slot_NM = (slots_M >= position_N1) | (slots_M < position_N1 - grid.size)
+    other_NM = words_M != words_M[-new:].unsqueeze(1)
+    similarity_NM = hidden_MH[-new:] @ hidden_MH.t()
+    for flatness in grid.flatnesses:
+        scores_NM = (similarity_NM * flatness).masked_fill_(hidden_slot_NM, -math.inf)
+        yield scores_NM.softmax(1).masked_fill_(other_NM, 0.0).sum(1)

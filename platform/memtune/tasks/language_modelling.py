@@ -16,7 +16,8 @@ from typing_extensions import override
 from memtune.corpora.batching.batches import TaskPlan, TreeBatch
 from memtune.corpora.batching.protocols import Batch, Plan, Protocol, TextProtocol, TreeProtocol
 from memtune.corpora.batching.tree_protocol import Treebank
-from memtune.corpora.probes import PREFIX, UNASKED
+from memtune.corpora.probes.probe_corpora import PREFIX
+from memtune.corpora.probes.probe_rows import UNASKED
 from memtune.corpora.store.corpus import Corpus
 from memtune.errors import ConfigurationError, CorpusError
 from memtune.models.architecture import (
@@ -142,10 +143,7 @@ class LanguageModelling(Task[LanguageModel, Batch]):
 
 
 class TreeLanguageModelling(Task[LanguageModel, TreeBatch]):
-    """A corpus with trees: its batches, their loss, and the metrics of a split.
-
-    Raises CorpusError when training or validation has no trees.
-    """
+    """Language modelling along trees. Raises CorpusError where training or validation has none."""
 
     objective: Objective = Objective.PERPLEXITY
 

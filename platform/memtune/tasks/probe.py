@@ -17,7 +17,8 @@ from typing_extensions import override
 
 from memtune.corpora.batching.batches import Positions
 from memtune.corpora.batching.protocols import Protocol
-from memtune.corpora.probes import PREFIX, PROBES, UNASKED, parse_corpus_name
+from memtune.corpora.probes.probe_corpora import PREFIX, PROBES, parse_corpus_name
+from memtune.corpora.probes.probe_rows import UNASKED
 from memtune.corpora.store.corpus import Corpus, Split
 from memtune.errors import ConfigurationError, CorpusError
 from memtune.models.architecture import LanguageModelConfig

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from io import StringIO
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,7 +24,7 @@ from scipy.special import betaincinv
 from torch import Tensor
 from typing_extensions import override
 
-from memtune.corpora.batching.batches import BOUNDARY, TaskPlan
+from memtune.corpora.batching.batches import BOUNDARY, TaskPlan, cut_by_length
 from memtune.corpora.batching.protocols import Protocol
 from memtune.corpora.store.corpus import Corpus, Split
 from memtune.errors import CorpusError
@@ -42,10 +43,7 @@ BATCH_TOKENS = 4096
 
 @dataclass(frozen=True)
 class Answers:
-    """A model's answers to the questions of a split.
-
-    A tie among the k best candidates counts 1 / k (`memtune.tasks.item_costs.credit_choices`).
-    """
+    """A model's answers to a split's questions; a tie among the k best candidates counts 1 / k."""
 
     kind: str
     names: tuple[str, ...]
@@ -151,7 +149,13 @@ class QuestionTaskConfig(TextTaskConfig):
     def open(self, corpus: Corpus, protocol: Protocol) -> "QuestionTask":
         """The task for training; raises CorpusError also if no validation question can be answered."""
         task = self.open_questions(corpus, protocol)
-        task.check_answerable("valid")
+        is_answerable_Q = task.is_answerable("valid")
+        if not is_answerable_Q.any():
+            count = format_count(len(is_answerable_Q), f"{self.kind} question")
+            raise CorpusError(
+                f'"{task.question_corpus.name}" has {count} for valid, and a model of '
+                f'"{corpus.name.partition("+")[0]}" can answer none: {task.unanswerable_reason}'
+            )
         return task
 
 
@@ -178,27 +182,13 @@ class QuestionTask(Task[LanguageModel, Any]):
         self.unknown_id = corpus.vocabulary.unknown_id
         self.known_V = self.ids_V != (-1 if self.unknown_id is None else self.unknown_id)
 
-    def check_answerable(self, split: str) -> None:
-        """Raise CorpusError for a split without questions, or without answerable questions."""
-        is_answerable_Q = self.is_answerable(split)
-        if not is_answerable_Q.any():
-            text = self.corpus.name.partition("+")[0]
-            count = format_count(len(is_answerable_Q), f"{self.kind} question")
-            raise CorpusError(
-                f'"{self.question_corpus.name}" has {count} for {split}, and a model of "{text}" can answer '
-                f"none: {self.unanswerable_reason}"
-            )
-
     @abstractmethod
     def is_answerable(self, split: str) -> NDArray[np.bool_]:
         """Whether each question of a split counts, (Q,); raises CorpusError for a split without questions."""
 
     @abstractmethod
     def answer(self, model: LanguageModel, split: str, device: str | torch.device = "cpu") -> Answers:
-        """The answers of a model on `device` to a split's questions.
-
-        Raises CorpusError for a split without questions.
-        """
+        """The answers of a model on `device`. Raises CorpusError for a split without questions."""
 
     @property
     @override
@@ -285,9 +275,5 @@ class QuestionTask(Task[LanguageModel, Any]):
 def batch_by_length(lengths: NDArray[np.integer[Any]]) -> Iterator[NDArray[np.int64]]:
     """Indices in batches of similar length, of at most BATCH_TOKENS tokens or of one row."""
     order = np.argsort(lengths, kind="stable")
-    start = 0
-    while start < len(order):
-        fits = np.arange(1, len(order) - start + 1) * lengths[order[start:]] <= BATCH_TOKENS
-        stop = start + max(1, int(fits.sum()))
+    for start, stop in pairwise(cut_by_length(lengths[order], BATCH_TOKENS)):
         yield order[start:stop]
-        start = stop

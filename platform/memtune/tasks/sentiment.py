@@ -12,13 +12,12 @@ from typing import Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from pydantic import Field
 from typing_extensions import override
 
 from memtune.corpora.batching.batches import Positions
 from memtune.corpora.batching.protocols import Protocol
-from memtune.corpora.store.corpus import Corpus, Split
+from memtune.corpora.store.corpus import Corpus
 from memtune.models.architecture import LanguageModelConfig
 from memtune.models.classifiers import ClassifierConfig, SentenceClassifier
 from memtune.tasks import classification
@@ -70,47 +69,35 @@ class SentimentConfig(classification.ClassificationConfig):
     def open(self, corpus: Corpus, protocol: Protocol) -> classification.Classification:
         splits = classification.find_annotated_splits(corpus, self.kind, protocol)
         return classification.Classification(
-            self._select_examples(corpus, "train", self.phrases),
-            {split: self._select_examples(corpus, split, "root") for split in splits},
+            _Phrases(corpus, "train", self.classes, self.phrases),
+            {split: _Phrases(corpus, split, self.classes, "root") for split in splits},
             self.classes,
             protocol.batch_size,
             corpus.vectors if self.pretrained_vectors else None,
             self.first_epoch_scale,
         )
 
-    def _select_examples(self, corpus: Corpus, split: str, phrases: str) -> "_Phrases":
-        table = corpus.annotations["sentiment"][split]
-        columns = {name: table.column(name).to_numpy() for name in table.column_names}
-        classes = np.array(CLASS_BY_LABEL[self.classes])[columns["label"]]
-        roots = columns["root"]
-        kept = np.isin(columns["sentence"], columns["sentence"][roots & (classes >= 0)]) & (classes >= 0)
-        if phrases == "root":
-            kept &= roots
-        names = ("sentence", "start", "stop")
-        sentences, starts, stops = (columns[name][kept].astype(np.int64) for name in names)
-        return _Phrases(corpus[split], sentences, starts, stops, classes[kept])
-
 
 class _Phrases(classification.Examples):
     """Sentences with their labelled phrases."""
 
-    def __init__(
-        self,
-        split: Split,
-        sentences_N: Positions,
-        starts_N: Positions,
-        stops_N: Positions,
-        labels_N: NDArray[np.int64],
-    ) -> None:
-        order = np.argsort(sentences_N, kind="stable")
-        self._split = split
-        self._spans_3N = np.stack([starts_N, stops_N, labels_N])[:, order]
+    def __init__(self, corpus: Corpus, split: str, classes: int, phrases: Literal["root", "all"]) -> None:
+        table = corpus.annotations["sentiment"][split]
+        columns = {name: table.column(name).to_numpy() for name in table.column_names}
+        sentences, roots = columns["sentence"], columns["root"]
+        labels = np.array(CLASS_BY_LABEL[classes])[columns["label"]]
+        kept = np.isin(sentences, sentences[roots & (labels >= 0)]) & (labels >= 0)
+        if phrases == "root":
+            kept &= roots
+        order = np.flatnonzero(kept)[np.argsort(sentences[kept], kind="stable")]
+        self._split = corpus[split]
+        self._spans_3N = np.stack([columns["start"], columns["stop"], labels])[:, order].astype(np.int64)
         self._sentences, self._firsts, self._counts = np.unique(
-            sentences_N[order], return_index=True, return_counts=True
+            sentences[order], return_index=True, return_counts=True
         )
-        lengths = classification.count_words(split, self._sentences)
+        lengths = classification.count_words(self._split, self._sentences)
         self.lengths_E2 = np.stack([lengths, np.zeros_like(lengths)], axis=1)
-        self.label_count = len(labels_N)
+        self.label_count = len(order)
 
     @override
     def batch(self, indices: Positions) -> classification.LabelledBatch:

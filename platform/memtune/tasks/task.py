@@ -148,10 +148,7 @@ class Task(ABC, Generic[ModelT, BatchT]):
 
     @abstractmethod
     def compute_item_costs(self, model: ModelT, split: str, device: str | torch.device = "cpu") -> ItemCosts:
-        """The costs, by the task's objective, of the split's sentences, questions or examples.
-
-        Together they are the cost of `evaluate`.
-        """
+        """Costs of the split's items by the task's objective; together they are the cost of `evaluate`."""
 
     def add_accuracy(
         self, metrics: Metrics, model: ModelT, split: str, device: str | torch.device = "cpu"

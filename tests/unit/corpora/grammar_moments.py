@@ -86,7 +86,7 @@ def _compute_choice_probabilities(state: SymbolExpansion) -> list[Array]:
 def _compute_choice_moments(choice: Choice) -> Moments:
     word_nats = -sum(p * log(p) for _, p in choice.word_probabilities())
     after = Moments(np.full(_SLACK_COUNT, word_nats), np.eye(_SLACK_COUNT, k=-choice.cost))
-    for symbol in choice.symbols:
+    for symbol, _ in choice.production.then:
         after = after.chain(compute_moments(symbol))
     return after
 

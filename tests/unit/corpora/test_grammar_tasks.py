@@ -89,8 +89,7 @@ def test_the_word_before_the_blank_does_not_give_the_answer(asked, text):
 
 def make_sentence(text):
     words = tuple(text.split())
-    heads, relations = require(parse_words(words)).dependencies()
-    return Sentence(words, heads, relations, 0.0, None)
+    return Sentence(words, *require(parse_words(words)).dependencies(), 0.0)
 
 
 def label_sentence(text):

@@ -7,8 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from memtune.corpora.importing.source_reader import check_plugin_blocks
-from memtune.corpora.text_blocks import SENTENCE_END, BadLineError, Block
+from memtune.corpora.text_blocks import SENTENCE_END, BadLineError, Block, check_plugin_blocks
 from memtune.errors import PluginError
 from memtune.plugins import PluginSource
 

@@ -6,17 +6,16 @@ from random import Random
 import pytest
 
 from memtune.corpora import open_corpus
-from memtune.corpora.probes import (
+from memtune.corpora.probes.probe_corpora import (
     PROBES,
     SETS,
-    UNASKED,
     check_settings,
     import_probe,
     name_corpus,
     parse_corpus_name,
     select_probes,
 )
-from memtune.corpora.probes.probe_rows import Row
+from memtune.corpora.probes.probe_rows import UNASKED, Row
 from memtune.errors import CorpusError
 from tests.oracles.probe_solvers import SOLVERS
 

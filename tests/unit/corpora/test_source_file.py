@@ -202,7 +202,7 @@ def compress_zstd(content: bytes) -> bytes:
 
 @pytest.mark.parametrize("compress", [gzip.compress, bz2.compress, lzma.compress, compress_zstd])
 def test_a_small_file_that_expands_without_measure_is_refused(tmp_path, monkeypatch, compress):
-    monkeypatch.setattr("memtune.corpora.sources.compression._FREE_BYTES", 2**20)
+    monkeypatch.setattr("memtune.corpora.sources.source_file._FREE_BYTES", 2**20)
     content = b"the cat sleeps\n" * 2**19
     path = tmp_path / "text"
     path.write_bytes(compress(content))

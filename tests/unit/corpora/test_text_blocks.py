@@ -8,7 +8,8 @@ from memtune.corpora.sources.line_reader import LineReader
 from memtune.corpora.text_blocks import (
     SENTENCE_END,
     BadLineError,
-    make_sentence_blocks,
+    Example,
+    make_blocks,
     parse_number,
     split_lines,
 )
@@ -123,7 +124,7 @@ def test_a_file_that_cannot_be_read_is_reported(tmp_path):
 
 def test_generated_sentences_form_blocks_with_sentence_ends():
     sentences = [["a", "b"], [], ["c"]] * 5000
-    blocks = list(make_sentence_blocks(iter(sentences)))
+    blocks = list(make_blocks(Example((words,)) for words in sentences))
     words = [word for block in blocks for word in block.words.to_pylist()]
     assert len(blocks) > 1
     assert words == [word for sentence in sentences for word in (*sentence, SENTENCE_END)]
@@ -133,7 +134,7 @@ def test_generated_sentences_form_blocks_with_sentence_ends():
 @pytest.mark.parametrize("word", ["", " ", "two words", "end\n", "nul\0", "\ud800"])
 def test_a_word_with_whitespace_or_nul_is_refused(word):
     with pytest.raises(CorpusError, match="is not a word"):
-        list(make_sentence_blocks([["fine", word]]))
+        list(make_blocks([Example([["fine", word]])]))
 
 
 @pytest.mark.parametrize(

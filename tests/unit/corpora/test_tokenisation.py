@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 
 from memtune.corpora import ImportOptions, TextFile, import_corpus, open_corpus, verify_corpus
-from memtune.corpora.importing.vocabulary_selection import spell_word
+from memtune.corpora.importing.token_stage import spell_word
 from memtune.corpora.tokenisation import subwords
 from memtune.corpora.tokenisation.corpus_text import make_tokeniser
 from memtune.corpora.tokenisation.subwords import SubwordTokeniser, train_subwords

@@ -3,7 +3,7 @@ import pyarrow as pa
 import pytest
 
 from memtune.corpora.importing.counted_text import SplitCounter, WordTable
-from memtune.corpora.text_blocks import SENTENCE_END, make_sentence_blocks
+from memtune.corpora.text_blocks import SENTENCE_END, Example, make_blocks
 
 TEXT = [
     [["b", "a", "b"], ["c"]],
@@ -25,7 +25,7 @@ def counter(table):
 
 
 def add(counter, sentences):
-    for block in make_sentence_blocks(sentences):
+    for block in make_blocks(Example((words,)) for words in sentences):
         counter.add(block)
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from memtune.corpora.probes import parse_corpus_name
+from memtune.corpora.probes.probe_corpora import parse_corpus_name
 from memtune.experiments import table_run
 from memtune.experiments.published_tables import load_paper, select_tables
 from memtune.experiments.table_run import ReproducedRow, RowHooks, RowState, reproduce_table

@@ -14,7 +14,7 @@ import typer
 from memtune.cli.command_line import app
 from memtune.corpora import import_corpus, open_corpus
 from memtune.corpora.formats import FORMATS
-from memtune.corpora.probes import name_corpus
+from memtune.corpora.probes.probe_corpora import name_corpus
 from memtune.corpora.store.vocabulary import VectorFile
 from memtune.errors import ConfigurationError, CorpusError, StudyError
 from memtune.experiments import single_trial, table_run

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from memtune.corpora import Corpus, ImportOptions, TextFile, import_corpus, open_corpus
-from memtune.corpora.probes import import_probe
+from memtune.corpora.probes.probe_corpora import import_probe
 from memtune.errors import ConfigurationError, CorpusError
 from memtune.models.classifiers import AnswerClassifier
 from memtune.tasks import LanguageModellingConfig, ProbeConfig, ProbeTask, build_task_model

@@ -127,6 +127,18 @@ class TaskPlan(Generic[BatchT_co]):
 Plan = TaskPlan[Batch]
 
 
+def cut_by_length(lengths: Positions, most_tokens: int) -> Positions:
+    """Bounds of batches of items of ascending lengths.
+
+    A batch has one item, or at most so many tokens, padding to its longest item included.
+    """
+    bounds = [0]
+    while bounds[-1] < len(lengths):
+        tokens = lengths[bounds[-1] :] * np.arange(1, len(lengths) - bounds[-1] + 1)
+        bounds.append(bounds[-1] + max(1, int(np.searchsorted(tokens, most_tokens, side="right"))))
+    return np.array(bounds)
+
+
 def shift_targets(targets_BT: Positions) -> Positions:
     """The input for each target of a sentence: the boundary, then the preceding targets."""
     inputs_BT = np.empty_like(targets_BT)

@@ -140,10 +140,7 @@ def _make_sentence_plan(
     batch_size: Callable[[int], int],
     random: np.random.Generator | None,
 ) -> Plan:
-    """Batches of nearly equal size, at most batch_size(length), of sentences grouped by length.
-
-    `random` shuffles the batches.
-    """
+    """Batches of nearly equal size, at most batch_size(length), by length; `random` shuffles the batches."""
     lengths, counts = np.unique(split.lengths[sentences], return_counts=True)
     sizes: list[int] = []
     for length, count in zip(lengths.tolist(), counts.tolist(), strict=True):

@@ -14,8 +14,7 @@ the signs that they stand for.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 
 from memtune.corpora.formats.prose_texts import tokenise, unescape_treebank_word
@@ -47,34 +46,22 @@ def _read_pairs(reader: LineReader, _: Value) -> Iterator[Block]:
     first = next(lines, None)
     if first is None:
         return iter(())
-    if first[1].startswith("{"):
-        return parse_blocks(reader, chain([first], lines), partial(_parse_fields, reader, _parse_json))
-    names = first[1].split("\t")
-    if not set(_FIELDS) <= set(names):
+    is_json, header = first[1].startswith("{"), first[1].split("\t")
+    if not is_json and not set(_FIELDS) <= set(header):
         raise CorpusError(
             f"{reader.name}: line {first[0]}: neither JSON nor a header with {', '.join(_FIELDS)}"
         )
 
-    def parse_columns(line: str) -> Mapping[str, object]:
-        return dict(zip(names, split_columns(line, len(names)), strict=True))
+    def parse(line: str) -> Example | None:
+        columns = () if is_json else split_columns(line, len(header))
+        fields = parse_json_line(line) if is_json else dict(zip(header, columns, strict=True))
+        if not isinstance(fields, dict):
+            raise BadLineError("not a JSON object")
+        names, split = (_PLAIN_FIELDS, tokenise) if "premise" in fields else (_FIELDS, _split_parse)
+        label, *texts = (fields.get(name) for name in names)
+        return _make_pair(reader, str(label), texts, split)
 
-    return parse_blocks(reader, lines, partial(_parse_fields, reader, parse_columns))
-
-
-def _parse_json(line: str) -> Mapping[str, object]:
-    fields = parse_json_line(line)
-    if not isinstance(fields, dict):
-        raise BadLineError("not a JSON object")
-    return fields
-
-
-def _parse_fields(
-    reader: LineReader, fields_of: Callable[[str], Mapping[str, object]], line: str
-) -> Example | None:
-    fields = fields_of(line)
-    names, split = (_PLAIN_FIELDS, tokenise) if "premise" in fields else (_FIELDS, _split_parse)
-    label, *texts = (fields.get(name) for name in names)
-    return _make_pair(reader, str(label), texts, split)
+    return parse_blocks(reader, chain([first], lines) if is_json else lines, parse)
 
 
 def _split_parse(parse: str) -> list[str]:
@@ -126,10 +113,6 @@ _SENTIMENT_LABELS = [str(label) for label in range(len(SENTIMENT_LABELS))]
 _TREE_TOKEN_PATTERN = re.compile(r"\(\s*([^\s()]*)|(\))|([^ \t()]+)")
 
 
-def _read_trees(reader: LineReader, _: Value) -> Iterator[Block]:
-    return parse_blocks(reader, reader.read_full_lines(), _parse_tree)
-
-
 def _parse_tree(line: str) -> Example:
     words: list[str] = []
     phrases: list[tuple[int, int, int]] = []  # start, stop, label, by start of the phrase
@@ -162,7 +145,7 @@ def _parse_tree(line: str) -> Example:
 
 
 SST = Format(
-    _read_trees,
+    lambda reader, options: parse_blocks(reader, reader.read_full_lines(), _parse_tree),
     "Stanford Sentiment Treebank: one bracketed tree per line, a label from 0 to 4 at every node",
     annotations=("sentiment",),
 )

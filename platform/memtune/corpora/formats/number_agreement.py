@@ -197,10 +197,6 @@ class PrefixOptions(FormatOptions):
         return self
 
 
-def _read_prefixes(reader: LineReader, options: PrefixOptions) -> Iterator[Block]:
-    return parse_blocks(reader, reader.read_full_lines(), partial(_parse_prefix, options))
-
-
 def _parse_prefix(options: PrefixOptions, line: str) -> Example:
     label, _, prefix = line.partition("\t")
     words = prefix.split()
@@ -215,7 +211,7 @@ def _parse_prefix(options: PrefixOptions, line: str) -> Example:
 
 
 AGREEMENT_PREFIX = Format(
-    _read_prefixes,
+    lambda reader, options: parse_blocks(reader, reader.read_full_lines(), partial(_parse_prefix, options)),
     "number agreement by prefixes: VBZ or VBP, a TAB and the words before the verb",
     annotations=("agreement",),
     options=PrefixOptions,

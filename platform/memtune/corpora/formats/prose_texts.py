@@ -13,12 +13,12 @@ Latin-1, and the import notes it.
 import re
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatch
-from itertools import pairwise
+from itertools import chain
 from pathlib import Path
 from typing import Literal
 
 from memtune.corpora.sources.line_reader import LineReader
-from memtune.corpora.text_blocks import Block, Format, FormatOptions, make_sentence_blocks
+from memtune.corpora.text_blocks import Block, Example, Format, FormatOptions, make_blocks
 from memtune.errors import CorpusError
 from memtune.number_format import format_count
 
@@ -91,7 +91,7 @@ def split_sentences(paragraph: str) -> Iterator[str]:
 
 
 _SEPARATOR_LINE = re.compile(r"[\W_]*")
-_HYPHENATED_LINE_END = re.compile(r"(?<=\w)-$")
+_HYPHENATED_LINE_END = re.compile(r"(?<=\w-)\n")
 FINAL_SIGNS = (".", "!", "?")
 _MAX_PARAGRAPH_CHARACTERS = 2**24
 
@@ -112,7 +112,7 @@ def make_prose_blocks(paragraphs: Iterable[str], options: ProseOptions) -> Itera
         for paragraph in paragraphs
         for sentence in split_sentences(paragraph)
     )
-    return make_sentence_blocks(words for words in sentences if words)
+    return make_blocks(Example((words,)) for words in sentences if words)
 
 
 def split_paragraphs(lines: Iterable[str], name: object = "the text") -> Iterator[str]:
@@ -122,10 +122,10 @@ def split_paragraphs(lines: Iterable[str], name: object = "the text") -> Iterato
     """
     paragraph: list[str] = []
     characters = 0
-    for line in lines:
+    for line in chain(lines, [""]):
         if _SEPARATOR_LINE.fullmatch(line):
-            if paragraph:
-                yield _join_lines(paragraph)
+            if paragraph:  # a word that is divided at a hyphen becomes one word
+                yield _HYPHENATED_LINE_END.sub("", "\n".join(paragraph)).replace("\n", " ")
             paragraph, characters = [], 0
         else:
             paragraph.append(line.strip())
@@ -135,16 +135,6 @@ def split_paragraphs(lines: Iterable[str], name: object = "the text") -> Iterato
                     f"{name}: a paragraph of more than {_MAX_PARAGRAPH_CHARACTERS:,} characters; where each "
                     "line is a paragraph, use --option paragraphs=lines"
                 )
-    if paragraph:
-        yield _join_lines(paragraph)
-
-
-def _join_lines(lines: list[str]) -> str:
-    """Lines joined to one; a word that is divided at a hyphen becomes one word."""
-    parts = lines[:1]
-    for before, line in pairwise(lines):
-        parts.append(line if _HYPHENATED_LINE_END.search(before) else f" {line}")
-    return "".join(parts)
 
 
 def tokenise_sentence(sentence: str, options: ProseOptions) -> list[str]:
@@ -200,24 +190,20 @@ class GutenbergOptions(ProseOptions):
 
 
 def _read_gutenberg(reader: LineReader, options: GutenbergOptions) -> Iterator[Block]:
-    if not reader.is_folder:
-        body = _strip_header_and_footer(_read_book(reader, reader))
-        yield from make_prose_blocks(split_paragraphs(body), options)
-        return
-    paths = [Path(path) for path in reader.source.list_files()]
+    paths = [Path(path) for path in reader.source.list_files()] if reader.is_folder else []
     chosen = [path for path in paths if fnmatch(path.name.lower(), options.files.lower())]
-    if not chosen:
+    if reader.is_folder and not chosen:
         raise CorpusError(
             f"{reader.name} has no file named {options.files}; name others with --option files=PATTERN"
         )
     whole = []
-    for path in chosen:
-        lines = _read_book(reader, reader.open_companion(path))
+    for book in map(reader.open_companion, chosen) if reader.is_folder else [reader]:
+        lines = _read_book(reader, book)
         body = _strip_header_and_footer(lines)
         if len(body) == len(lines):
-            whole.append(path.name)
+            whole.append(Path(book.name).name)
         yield from make_prose_blocks(split_paragraphs(body), options)
-    if whole:
+    if whole and reader.is_folder:
         have, were = ("has", "was") if len(whole) == 1 else ("have", "were")
         reader.notes.append(
             f"{len(whole)} of {format_count(len(chosen), 'file')} in {reader.name} {have} neither header nor "
@@ -227,7 +213,6 @@ def _read_gutenberg(reader: LineReader, options: GutenbergOptions) -> Iterator[B
 
 
 def _read_book(reader: LineReader, file: LineReader) -> list[str]:
-    """The lines of a book."""
     content = file.read_content(
         _MAX_BOOK_BYTES, "give a folder with one file for each book, or import it with --format prose"
     )

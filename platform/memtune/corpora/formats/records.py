@@ -20,8 +20,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from memtune.corpora.formats.prose_texts import ProseOptions, make_prose_blocks, split_paragraphs
-from memtune.corpora.sources.compression import check_expansion
 from memtune.corpora.sources.line_reader import LineReader
+from memtune.corpora.sources.source_file import check_expansion
 from memtune.corpora.text_blocks import (
     BadLineError,
     Block,
@@ -122,10 +122,7 @@ def _measure_bytes(leaf: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def make_record_blocks(texts: Iterable[str], options: RecordOptions, name: str) -> Iterator[Block]:
-    """The sentences of texts.
-
-    Raises CorpusError, which calls the source `name`, for a NUL or a lone surrogate.
-    """
+    """The sentences of texts. Raises CorpusError, naming the source, for a NUL or a lone surrogate."""
     checked = (_check_text(text, name) for text in texts)
     if options.content == "prose":
         paragraphs = (split_paragraphs(text.splitlines(), name) for text in checked)

@@ -85,10 +85,7 @@ def _replace_word(sentence: Sentence, position: int, word: str) -> tuple[str, ..
 
 
 def _group_verbs() -> dict[str, tuple[str, ...]]:
-    """Maps each verb form to all forms with the same complements.
-
-    The groups are transitive verbs by category of object, intransitive, separable and reporting verbs.
-    """
+    """Maps each verb form to all forms with the same complements."""
     transitive = [
         [forms for (_, object_), forms in lexicon.TRANSITIVE.items() if object_ == category]
         for category in lexicon.CATEGORIES

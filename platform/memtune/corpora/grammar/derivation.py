@@ -55,13 +55,14 @@ class Derivation:
         self.log_probability += log_probability
         self.slack -= choice.cost
         _, frame = self.pending.pop()
-        if choice.words is None:
+        production = choice.production
+        if production.words is None:
             return
-        for relation in choice.enter:
+        for relation in production.enter:
             frame = Frame(frame, relation)
-        if not choice.relation:
+        if not production.relation:
             frame.head = len(self.words)
-        self.placements.append((frame, choice.relation))
+        self.placements.append((frame, production.relation))
         self.words.append(word)
         for state, up in choice.list_next_states(word):
             ancestor = frame
@@ -107,11 +108,8 @@ class Choice:
     """A production with its cost in words of slack and the states of the symbols it leaves."""
 
     def __init__(self, production: Production, shortest: int) -> None:
-        self.words, self.relation, self.enter = production.words, production.relation, production.enter
-        self.weight = production.weight
+        self.production = production
         self.cost = _find_shortest_production(production) - shortest
-        self.symbols = tuple(symbol for symbol, _ in production.then)
-        self._then = production.then
         self._next_states: dict[str, tuple[tuple[SymbolExpansion, int], ...]] = {}
 
     def list_next_states(self, word: str) -> tuple[tuple["SymbolExpansion", int], ...]:
@@ -119,15 +117,15 @@ class Choice:
         if word not in self._next_states:
             then = [
                 (symbol._replace(word=PARTNERS[word]) if symbol.word == PARTNER else symbol, up)
-                for symbol, up in reversed(self._then)
+                for symbol, up in reversed(self.production.then)
             ]
             self._next_states[word] = tuple((expand_symbol(symbol), up) for symbol, up in then)
         return self._next_states[word]
 
     def word_probabilities(self) -> Iterator[tuple[str, float]]:
         """Yields every word of the choice and its probability given the choice."""
-        if self.words:
-            yield from zip(self.words.words, self.words.probabilities, strict=True)
+        if words := self.production.words:
+            yield from zip(words.words, words.probabilities, strict=True)
 
     @cached_property
     def word_logs(self) -> dict[str, float]:
@@ -160,8 +158,8 @@ class SymbolExpansion:
         slack = min(slack, self._max_cost)
         if slack not in self._distributions:
             choices = tuple(choice for choice in self.choices if choice.cost <= slack)
-            total = fsum(choice.weight for choice in choices)
-            probabilities = tuple(choice.weight / total for choice in choices)
+            total = fsum(choice.production.weight for choice in choices)
+            probabilities = tuple(choice.production.weight / total for choice in choices)
             by_word = {word: index for index, choice in enumerate(choices) for word in choice.word_logs}
             cumulative = (*accumulate(probabilities[:-1]), 1.0)
             logs = tuple(map(log, probabilities))
@@ -190,18 +188,16 @@ def draw_below(count: int, rng: random.Random) -> int:
 
 
 def sample_derivation(rng: random.Random) -> Derivation:
-    """Samples the derivation of one sentence.
-
-    It calls only rng.random(), whose sequence for a seed is stable across Python versions.
-    """
+    """A random derivation, from rng.random() only, which is stable across Python versions."""
     derivation = Derivation.start()
     while derivation.pending:
         distribution = derivation.pending[-1][0].get_distribution(derivation.slack)
         index = bisect_right(distribution.cumulative, rng.random())
         choice = distribution.choices[index]
-        word = choice.words.words[0] if choice.words else ""
-        if choice.words and len(choice.words.words) > 1:
-            word = choice.words.words[bisect_right(choice.words.cumulative, rng.random())]
+        words, word = choice.production.words, ""
+        if words:
+            drawn = bisect_right(words.cumulative, rng.random()) if len(words.words) > 1 else 0
+            word = words.words[drawn]
         derivation.step(choice, word, distribution.logs[index] + choice.word_logs[word])
     return derivation
 
@@ -210,21 +206,15 @@ def parse_words(words: Sequence[str]) -> Derivation | None:
     """The derivation of a sentence or of its first words, or None if no sentence begins with the words."""
     derivation = Derivation.start()
     for word in words:
-        if not _parse_word(derivation, word):
-            return None
+        emitted = ""
+        while not emitted:
+            if not derivation.pending:
+                return None
+            distribution = derivation.pending[-1][0].get_distribution(derivation.slack)
+            index = distribution.by_word.get(word, distribution.by_word.get(""))
+            if index is None:
+                return None
+            choice = distribution.choices[index]
+            emitted = word if choice.production.words else ""
+            derivation.step(choice, emitted, distribution.logs[index] + choice.word_logs[emitted])
     return derivation
-
-
-def _parse_word(derivation: Derivation, word: str) -> bool:
-    """Advances the derivation past the word; returns false if the word cannot come next."""
-    while derivation.pending:
-        distribution = derivation.pending[-1][0].get_distribution(derivation.slack)
-        index = distribution.by_word.get(word, distribution.by_word.get(""))
-        if index is None:
-            return False
-        choice = distribution.choices[index]
-        emitted = word if choice.words else ""
-        derivation.step(choice, emitted, distribution.logs[index] + choice.word_logs[emitted])
-        if emitted:
-            return True
-    return False

@@ -48,18 +48,31 @@ class VerbAgreement:
 
 @dataclass(frozen=True)
 class Sentence:
-    """One sentence: its words, gold dependencies, exact log probability and hardest agreement.
+    """One sentence: its words, gold dependencies and exact log probability.
 
     heads: position of the head of each word, -1 for the root. relations: label of each word in Universal
-    Dependencies. log_probability: natural logarithm for the words and the sentence end. agreement: the verb
-    with the most attractors, the first one of several; None if every subject is a name.
+    Dependencies. log_probability: natural logarithm for the words and the sentence end.
     """
 
     words: tuple[str, ...]
     heads: tuple[int, ...]
     relations: tuple[str, ...]
     log_probability: float
-    agreement: VerbAgreement | None
+
+    @cached_property
+    def agreement(self) -> VerbAgreement | None:
+        """The verb with the most attractors, the first one of several; None if every subject is a name."""
+        found = []
+        for subject, (verb, relation) in enumerate(zip(self.heads, self.relations, strict=True)):
+            if relation == "nsubj" and self.words[subject] not in NAME_WORDS:
+                number, right = NUMBER_BY_NOUN[self.words[subject]], self.words[verb]
+                between = (
+                    "singular" if word in NAME_WORDS else NUMBER_BY_NOUN.get(word, number)
+                    for word in self.words[subject + 1 : verb]
+                )
+                attractors = sum(other != number for other in between)
+                found.append(VerbAgreement(verb, right, OTHER_FORM[right], attractors))
+        return max(found, key=lambda each: (each.attractors, -each.verb), default=None)
 
     @cached_property
     def children(self) -> list[list[int]]:
@@ -112,10 +125,7 @@ def draw_items(
 def draw_sentence(rng: random.Random) -> Sentence:
     """The next sentence of a random stream."""
     derivation = sample_derivation(rng)
-    words = tuple(derivation.words)
-    heads, relations = derivation.dependencies()
-    agreement = _find_hardest_agreement(words, heads, relations)
-    return Sentence(words, heads, relations, derivation.log_probability, agreement)
+    return Sentence(tuple(derivation.words), *derivation.dependencies(), derivation.log_probability)
 
 
 def import_grammar(
@@ -181,23 +191,6 @@ def _parse_words(words: Sequence[str]) -> Derivation | None:
         if word not in _WORD_SET:
             raise CorpusError(f'the grammar has no word "{word}"; {did_you_mean(word, WORDS)}')
     return parse_words(words)
-
-
-def _find_hardest_agreement(
-    words: tuple[str, ...], heads: tuple[int, ...], relations: tuple[str, ...]
-) -> VerbAgreement | None:
-    hardest: VerbAgreement | None = None
-    for subject, (verb, relation) in enumerate(zip(heads, relations, strict=True)):
-        if relation == "nsubj" and words[subject] not in NAME_WORDS:
-            number = NUMBER_BY_NOUN[words[subject]]
-            between = (
-                "singular" if word in NAME_WORDS else NUMBER_BY_NOUN.get(word, number)
-                for word in words[subject + 1 : verb]
-            )
-            attractors = sum(other != number for other in between)
-            if hardest is None or (attractors, -verb) > (hardest.attractors, -hardest.verb):
-                hardest = VerbAgreement(verb, words[verb], OTHER_FORM[words[verb]], attractors)
-    return hardest
 
 
 _WORD_SET = frozenset(WORDS)

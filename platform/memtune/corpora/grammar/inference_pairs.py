@@ -89,16 +89,21 @@ def make_example(sentence: Sentence, number: int, rng: random.Random) -> Example
 def make_pair(sentence: Sentence, number: int, rng: random.Random) -> Pair | None:
     """A pair with the label of its number; None without a modified noun or if the grammar lacks a variant."""
     label = INFERENCE_LABELS[number % len(INFERENCE_LABELS)]
-    tree = _MainClause(sentence)
-    if {_NEVER, "rarely"} & set(sentence.words) or tree.subject is None:
+    nouns = {role: _find_noun(sentence, role) for role in ("nsubj", "obj")}
+    subject = nouns["nsubj"]
+    if {_NEVER, "rarely"} & set(sentence.words) or subject is None:
         return None
-    nouns = {"nsubj": tree.subject, "obj": tree.object}
-    modified = {role: noun for role, noun in nouns.items() if noun is not None and tree.find_modifiers(noun)}
-    if not modified:
+    modifiers = {
+        (role, noun): heads
+        for role, noun in nouns.items()
+        if noun is not None and (heads := _find_children(sentence, noun, *_MODIFIERS))
+    }
+    if not modifiers:
         return None
-    role, noun = _choose_item(list(modified.items()), rng)
-    modifier = sentence.collect_phrase(_choose_item(tree.find_modifiers(noun), rng))
-    is_universal = tree.get_number(noun) == "singular" and rng.random() < 0.5
+    role, noun = _choose_item(list(modifiers), rng)
+    modifier = sentence.collect_phrase(_choose_item(modifiers[role, noun], rng))
+    grammatical_number = NUMBER_BY_NOUN[sentence.words[noun]]
+    is_universal = grammatical_number == "singular" and rng.random() < 0.5
     cases = [
         (longer, negated)
         for longer in (True, False)
@@ -106,69 +111,44 @@ def make_pair(sentence: Sentence, number: int, rng: random.Random) -> Pair | Non
         if _derive_label(role, is_universal, longer, negated) == label
     ]
     has_longer_premise, negated = _choose_item(cases, rng)
-    words = dict(enumerate(sentence.words))
-    if role == "obj":
-        words[tree.find_determiner(tree.subject)] = _choose_item(
-            _DEFINITE_DETERMINERS[tree.get_number(tree.subject)], rng
-        )
     particular = _DEFINITE_DETERMINERS if role == "nsubj" else _EXISTENTIAL_DETERMINERS
-    words[tree.find_determiner(noun)] = _choose_item(
-        _UNIVERSAL_DETERMINERS if is_universal else particular[tree.get_number(noun)], rng
-    )
-    premise = _spell_sentence(tree, words, set() if has_longer_premise else modifier, negated[0])
-    hypothesis = _spell_sentence(tree, words, modifier if has_longer_premise else set(), negated[1])
+    determiners = [(noun, _UNIVERSAL_DETERMINERS if is_universal else particular[grammatical_number])]
+    if role == "obj":
+        determiners.insert(0, (subject, _DEFINITE_DETERMINERS[NUMBER_BY_NOUN[sentence.words[subject]]]))
+    words = dict(enumerate(sentence.words))
+    for place, choices in determiners:
+        words[_find_children(sentence, place, "det")[0]] = _choose_item(choices, rng)
+    premise = _spell_sentence(sentence, words, set() if has_longer_premise else modifier, negated[0])
+    hypothesis = _spell_sentence(sentence, words, modifier if has_longer_premise else set(), negated[1])
     if premise is None or hypothesis is None:
         return None
     return Pair(premise, hypothesis, label, role, is_universal, has_longer_premise, negated)
 
 
-class _MainClause:
-    """The main clause of a sentence: its verb, and the nouns that are its subject and object, if any."""
+def _find_children(sentence: Sentence, position: int, *relations: str) -> list[int]:
+    """Positions of the words that depend on a word by one of the relations."""
+    return [word for word in sentence.children[position] if sentence.relations[word] in relations]
 
-    def __init__(self, sentence: Sentence) -> None:
-        self.sentence = sentence
-        self.verb = sentence.heads.index(-1)
-        self.subject = self._find_noun("nsubj")
-        self.object = self._find_noun("obj")
 
-    def find_children(self, position: int, *relations: str) -> list[int]:
-        """Positions of the words that depend on a word by one of the relations."""
-        children = self.sentence.children[position]
-        return [word for word in children if self.sentence.relations[word] in relations]
-
-    def find_modifiers(self, noun: int) -> list[int]:
-        """Positions of the heads of a noun's modifiers."""
-        return self.find_children(noun, *_MODIFIERS)
-
-    def find_determiner(self, noun: int) -> int:
-        """Position of the noun's determiner."""
-        return self.find_children(noun, "det")[0]
-
-    def get_number(self, noun: int) -> str:
-        """Grammatical number of the noun."""
-        return NUMBER_BY_NOUN[self.sentence.words[noun]]
-
-    def _find_noun(self, relation: str) -> int | None:
-        """The only dependent of the verb with this relation if it is a common noun, not a name; else None."""
-        dependents = self.find_children(self.verb, relation)
-        nouns = [word for word in dependents if self.sentence.words[word] in NUMBER_BY_NOUN]
-        return nouns[0] if len(dependents) == 1 and nouns else None
+def _find_noun(sentence: Sentence, relation: str) -> int | None:
+    """The only dependent of the main verb with this relation; None for several, and for a name."""
+    dependents = _find_children(sentence, sentence.heads.index(-1), relation)
+    nouns = [word for word in dependents if sentence.words[word] in NUMBER_BY_NOUN]
+    return nouns[0] if len(dependents) == 1 and nouns else None
 
 
 def _spell_sentence(
-    clause: _MainClause, words: dict[int, str], dropped: set[int], is_negated: bool
+    sentence: Sentence, words: dict[int, str], dropped: set[int], is_negated: bool
 ) -> tuple[str, ...] | None:
     """The words without the dropped ones and without side clauses; None if the grammar has no such sentence.
 
     In a negated sentence "never" replaces the verb's adverb or is added at the end.
     """
-    side_words = {
-        word
-        for side_clause in clause.find_children(clause.verb, *_SIDE_CLAUSES)
-        for word in clause.sentence.collect_phrase(side_clause)
-    }
-    kept = {position: word for position, word in words.items() if position not in dropped | side_words}
-    adverbs = clause.find_children(clause.verb, "advmod")
+    verb = sentence.heads.index(-1)
+    side_clauses = _find_children(sentence, verb, *_SIDE_CLAUSES)
+    dropped = dropped.union(*map(sentence.collect_phrase, side_clauses))
+    kept = {position: word for position, word in words.items() if position not in dropped}
+    adverbs = _find_children(sentence, verb, "advmod")
     if is_negated and adverbs:
         kept[adverbs[0]] = _NEVER
     spelled = (*kept.values(), *([_NEVER] if is_negated and not adverbs else []))

@@ -10,7 +10,7 @@ of the WordTable, and relations as indices into a list of labels in order of fir
 vocabulary is selected, ids replace word numbers and the tables are written to the store one batch at a time.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from memtune.corpora.store.annotations import ANNOTATION_KINDS, TableDigest
 from memtune.corpora.store.corpus_store import write_batches
 from memtune.corpora.store.manifest import AnnotationFile, AnnotationRecord
 from memtune.corpora.text_blocks import SENTENCE_END, Block
+from memtune.corpora.tokenisation.tokeniser import Tokeniser
 from memtune.errors import CorpusError
 from memtune.number_format import format_count
 from memtune.storage.folder import Folder
@@ -146,15 +147,12 @@ class AnnotationTables:
         """Sorted word numbers of all word columns; these words need not occur in any sentence."""
         return np.unique(np.concatenate([np.empty(0, np.int32), *self._question_words]))
 
-    def check(self, sentences: Mapping[str, int]) -> None:
-        """Raises CorpusError if a split has trees for only some of its sentences.
-
-        `sentences` maps each split to its number of sentences.
-        """
-        for (kind, split), spool in self._spools.items():
-            if not ANNOTATION_KINDS[kind].sentence_columns and spool.rows != sentences[split]:
-                count = format_count(sentences[split], "sentence")
-                raise CorpusError(f"the {split} split has {kind} for {spool.rows:,} of its {count}")
+    def check_trees(self, split: str, sentences: int) -> None:
+        """Raises CorpusError if a split of so many sentences has trees for only some of them."""
+        trees = self._spools.get(("trees", split))
+        if trees is not None and trees.rows != sentences:
+            count = format_count(sentences, "sentence")
+            raise CorpusError(f"the {split} split has trees for {trees.rows:,} of its {count}")
 
     def write(
         self, corpus: Folder, folder: str, ids: Numbers
@@ -208,6 +206,33 @@ class AnnotationTables:
         return pa.ListArray.from_arrays(
             pa.array(offsets - offsets[0], pa.int32()), pa.array(values, pa.int16())
         )
+
+
+class CountedText:
+    """The words of an import, or the tokens that `tokeniser` makes of them, with their annotations.
+
+    `is_raw` means that the words are the characters or bytes of the text.
+    """
+
+    def __init__(
+        self, splits: Iterable[str], *, is_raw: bool = False, tokeniser: Tokeniser | None = None
+    ) -> None:
+        self.table = WordTable()
+        self.counters = {split: SplitCounter(self.table) for split in splits}
+        self.annotations = AnnotationTables(self.table)
+        self.is_raw = is_raw
+        self.tokeniser = tokeniser
+
+    def add(self, split: str, block: Block) -> None:
+        """Appends a block to a split."""
+        self.annotations.add(split, block.annotations, self.counters[split].sentence_count)
+        self.counters[split].add(block)
+
+    def close(self) -> None:
+        """Closes the temporary files, which deletes them."""
+        self.annotations.close()
+        for counter in self.counters.values():
+            counter.close()
 
 
 class _Spool:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from memtune.corpora.importing.source_reader import find_format, parse_options
+from memtune.corpora.importing.import_sources import find_format, parse_options
 from memtune.corpora.sources.line_reader import LineReader
 from memtune.corpora.sources.source_file import SourceFile
 from memtune.corpora.text_blocks import TextFile

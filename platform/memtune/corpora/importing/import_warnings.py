@@ -1,17 +1,19 @@
-"""Warnings of an import about its text, each with its numbers and a remedy.
+"""Warnings of an import about its text and its corpus, each with its numbers and a remedy.
 
 They read the distinct words and a hash of each sentence, so that they take no noticeable time.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from memtune.corpora.importing.counted_text import SplitCounter
-from memtune.corpora.importing.vocabulary_selection import spell_words
-from memtune.corpora.store.manifest import ImportOptions
+from memtune.corpora.importing.counted_text import CountedText, SplitCounter
+from memtune.corpora.importing.token_stage import spell_words
+from memtune.corpora.store.manifest import ImportOptions, Manifest
+from memtune.corpora.store.vocabulary import UNK
 from memtune.number_format import format_count
 
 MAX_TYPE_SHARE = 0.04
@@ -33,6 +35,10 @@ MAX_SHARED = 0.05
 """Largest share of validation or test sentences that training has too; Penn Treebank has 2 %."""
 MIN_SHARED_WORDS = 5
 """Shorter sentences occur in any text again."""
+OOV_WARNING_RATE = 0.2
+"""Share of a valid or test split's words outside the vocabulary above which an import warns."""
+RECORD_NAME = re.compile(r"\.(jsonl|csv)(\.(gz|bz2|zst|xz))?$", re.IGNORECASE)
+"""Files of records, which are text too, by name; the format that reads their fields."""
 
 _MIN_SUGGESTED, _MAX_SUGGESTED = 500, 8000
 _GUTENBERG_WORDS = (
@@ -43,10 +49,11 @@ _GUTENBERG_WORDS = (
 _SIGN_END = '[\\p{L}\\p{N}][.,;:!?")\u2019\u201d]+$'
 
 
-def find_text_warnings(
-    words: pa.Array, counters: Mapping[str, SplitCounter], options: ImportOptions, is_generated: bool
-) -> Iterator[str]:
+def find_text_warnings(text: CountedText, options: ImportOptions, is_generated: bool) -> Iterator[str]:
     """Warnings about a text of words; sentences that a program generates may repeat themselves."""
+    if text.is_raw:
+        return
+    words, counters = text.table.words, text.counters
     if options.normalise is None:
         yield from _check_spelling(words, counters)
     if all(pc.any(pc.is_in(words, pa.array(names))).as_py() for names in _GUTENBERG_WORDS):
@@ -91,7 +98,7 @@ def _check_vocabulary(words: pa.Array, counter: SplitCounter, options: ImportOpt
     is_large = types > max(MIN_WARNED_TYPES, MAX_TYPE_SHARE * counter.word_count)
     signed = found.filter(pc.match_substring_regex(found, _SIGN_END))
     most = MAX_SIGN_SHARE if is_large else MAX_SIGN_SHARE_ALONE
-    subwords = f"--tokens bpe:{suggest_size(types)} has no unknown words"
+    subwords = f"--tokens bpe:{_suggest_size(types)} has no unknown words"
     if len(found) >= MIN_SIGN_TYPES and len(signed) > most * len(found):
         yield (
             f"{len(signed):,} of {len(found):,} types end in a sign of punctuation, such as "
@@ -107,7 +114,7 @@ def _check_vocabulary(words: pa.Array, counter: SplitCounter, options: ImportOpt
         )
 
 
-def suggest_size(types: int) -> int:
+def _suggest_size(types: int) -> int:
     """A number of subwords: a quarter of the types, because each type would be a subword else."""
     return min(_MAX_SUGGESTED, max(_MIN_SUGGESTED, types // 400 * 100))
 
@@ -135,3 +142,31 @@ def _iterate_hashes(counter: SplitCounter) -> Iterator[int]:
         for start, end in zip([0, *ends], ends, strict=False):
             if end - start > MIN_SHARED_WORDS:
                 yield hash(numbers[start:end].tobytes())
+
+
+def find_corpus_warnings(manifest: Manifest) -> Iterator[str]:
+    """Warnings about what an import stored."""
+    yield from manifest.remarks
+    for file in sorted({record.name for record in manifest.sources.values() if record.format == "text"}):
+        if found := RECORD_NAME.search(file):
+            yield (
+                f"{file} was read as text, with the names and signs of its records; --format "
+                f"{found[1].lower()} reads one field of them"
+            )
+    if vectors := manifest.vectors:
+        missing = manifest.vocabulary.size - vectors.known
+        tokens, have = format_count(manifest.vocabulary.size, "token"), "has" if missing == 1 else "have"
+        yield f"{missing:,} of {tokens} {have} no vector in {vectors.source.name}"
+    for split in ("valid", "test"):
+        if split not in manifest.splits:
+            continue
+        rate = manifest.splits[split].oov_rate
+        if rate > OOV_WARNING_RATE:
+            yield (
+                f"{rate:.1%} of the {split} words are outside the vocabulary and became {UNK}; "
+                "check that language, tokenisation and case are those of the training text; --tokens "
+                f"bpe:{_suggest_size(manifest.vocabulary.size)} has no unknown words"
+            )
+        training = manifest.sources.get("train")
+        if training and not training.division and manifest.sources[split].sha256 == training.sha256:
+            yield f"the {split} split is the training text: its perplexity does not measure generalisation"

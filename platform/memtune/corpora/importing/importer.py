@@ -1,15 +1,13 @@
 """Import a corpus: text becomes a vocabulary and shards of ids in a store.
 
-The import reads the text once (`source_reader`). It writes the words as numbers and the annotations as tables
-to temporary files (`counted_text`). It splits the words into other tokens if that is asked for
-(`token_stage`). Then it selects the vocabulary (`vocabulary_selection`), replaces the numbers by ids, writes
-the shards, and commits the manifest last. Memory grows with the number of distinct words, not with the length
-of the text.
+The import reads the text once (`import_sources`). It writes the words as numbers and the annotations as
+tables to temporary files (`counted_text`). It splits the words into other tokens if that is asked for, and
+selects the vocabulary (`token_stage`). Then it replaces the numbers by ids, writes the shards, and commits
+the manifest last. Memory grows with the number of distinct words, not with the length of the text.
 """
 
-import re
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, closing, suppress
+from collections.abc import Mapping
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,12 +17,15 @@ import numpy as np
 
 from memtune.arguments import check_type
 from memtune.corpora.importing import token_stage
-from memtune.corpora.importing.counted_text import AnnotationTables, SplitCounter, WordTable
-from memtune.corpora.importing.import_sources import Division
-from memtune.corpora.importing.import_warnings import find_text_warnings, suggest_size
-from memtune.corpora.importing.source_reader import ProgressCallback, Source, SourceReader, check_sources
-from memtune.corpora.importing.token_stage import CountedTokens
-from memtune.corpora.importing.vocabulary_selection import VocabularySelection
+from memtune.corpora.importing.counted_text import CountedText
+from memtune.corpora.importing.import_sources import (
+    Division,
+    ProgressCallback,
+    Source,
+    SourceReader,
+    check_sources,
+)
+from memtune.corpora.importing.import_warnings import find_corpus_warnings, find_text_warnings
 from memtune.corpora.sources.line_reader import LineReader
 from memtune.corpora.sources.source_file import SourceFile
 from memtune.corpora.store.arrow_files import ShardWriter, choose_id_type
@@ -35,7 +36,6 @@ from memtune.corpora.store.manifest import (
     FileRecord,
     ImportOptions,
     Manifest,
-    SourceRecord,
     SplitSummary,
     TokeniserRecord,
     VectorsRecord,
@@ -43,17 +43,10 @@ from memtune.corpora.store.manifest import (
     check_name,
 )
 from memtune.corpora.store.node_cache import resolve_cache_folder
-from memtune.corpora.store.vocabulary import UNK, VectorFile, Vectors, read_vectors
+from memtune.corpora.store.vocabulary import VectorFile, Vectors, read_vectors
 from memtune.corpora.text_blocks import TextFile
-from memtune.corpora.tokenisation.tokeniser import parse_token_choice
-from memtune.errors import CorpusError, StorageError
-from memtune.number_format import format_count
+from memtune.errors import CorpusError
 from memtune.storage.folder import Folder
-
-OOV_WARNING_RATE = 0.2
-"""Share of a valid or test split's words outside the vocabulary above which an import warns."""
-RECORD_NAME = re.compile(r"\.(jsonl|csv)(\.(gz|bz2|zst|xz))?$", re.IGNORECASE)
-"""Files of records, which are text too, by name; the format that reads their fields."""
 
 
 @dataclass(frozen=True)
@@ -87,41 +80,32 @@ def import_corpus(
     options = options or ImportOptions()
     if "train" not in splits:  # then all splits determine the vocabulary
         options = options.model_copy(update={"vocabulary": "all"})
-    choice = parse_token_choice(options.tokens)
-    token_stage.check_choice(choice, options)
-    sources = token_stage.set_raw_units(sources, choice)
+    sources = token_stage.prepare_sources(sources, options)
     place.folder.check_writable()
     with ExitStack() as stack:
-        table = WordTable()
-        tables = AnnotationTables(table)
-        stack.callback(tables.close)
-        counters = {split: SplitCounter(table) for split in splits}
-        for counter in counters.values():
-            stack.callback(counter.close)
-        records = _read_splits(SourceReader(tables, options.skip_bad, progress), sources, counters)
-        if len(splits) < len(SPLITS) and not tables:
-            raise CorpusError(
-                f"{name}: a corpus without annotations has the splits {', '.join(SPLITS)}; got "
-                f"{', '.join(splits)}"
-            )
-        tables.check({split: counter.sentence_count for split, counter in counters.items()})
-        token_stage.check_tokens(name, choice, tables, vectors)
-        is_raw = token_stage.has_raw_text(sources)
-        units = token_stage.count_units(counters, table, options, choice, is_raw)
+        text = CountedText(splits, is_raw=token_stage.has_raw_text(sources))
+        stack.enter_context(closing(text))
+        records = SourceReader(text, options.skip_bad, progress).read(sources)
+        _check_text(name, text, options, vectors)
+        spelled = text.table.words if text.is_raw else token_stage.spell_words(text.table.words, options)
+        units = token_stage.count_units(text, spelled, options.tokens)
         has_files = isinstance(sources, Division) or any(
             isinstance(each, TextFile) for each in sources.values()
         )
-        is_generated = ideal is not None or not has_files
-        warnings = [] if is_raw else list(find_text_warnings(table.words, counters, options, is_generated))
-        tokens = token_stage.split_words(table, counters, options, choice, is_raw, stack)
-        selection = token_stage.select_tokens(tokens, options, choice, tables)
+        warnings = list(find_text_warnings(text, options, is_generated=ideal is not None or not has_files))
+        text = token_stage.split_words(text, spelled, options.tokens, stack)
+        selection = token_stage.select_tokens(text, spelled, options)
         found = _read_vectors(vectors, selection, options, progress) if vectors else None
-        writer = _CorpusWriter(
-            place, name, tokens, tables, selection, found, options, records, licence, ideal, units
-        )
+        about = {
+            "options": options,
+            "sources": records,
+            "licence": licence,
+            "ideal": dict(ideal or {}) or None,
+        }
+        writer = _CorpusWriter(place, name, text, units, selection, found, about)
         with place.lock(name, resolve_cache_folder(cache)):
             manifest, unchanged = writer.write(replace)
-    return ImportResult(manifest, (*_collect_warnings(manifest), *warnings), unchanged)
+    return ImportResult(manifest, (*find_corpus_warnings(manifest), *warnings), unchanged)
 
 
 def _check_arguments(
@@ -145,17 +129,24 @@ def _check_arguments(
     return splits
 
 
-def _read_splits(
-    reader: SourceReader, sources: Mapping[str, Source] | Division, counters: Mapping[str, SplitCounter]
-) -> dict[str, SourceRecord]:
-    if isinstance(sources, Division):
-        return reader.read_division(sources, counters)
-    return {split: reader.read(sources[split], counter, split) for split, counter in counters.items()}
+def _check_text(name: str, text: CountedText, options: ImportOptions, vectors: VectorFile | None) -> None:
+    """Refuse what was read where splits or trees are missing, or split words have annotations or vectors."""
+    if len(text.counters) < len(SPLITS) and not text.annotations:
+        raise CorpusError(
+            f"{name}: a corpus without annotations has the splits {', '.join(SPLITS)}; got "
+            f"{', '.join(text.counters)}"
+        )
+    for split, counter in text.counters.items():
+        text.annotations.check_trees(split, counter.sentence_count)
+    if options.tokens != "words" and (text.annotations or vectors):
+        raise CorpusError(
+            f"{name}: annotations and vectors belong to words; import the text with --tokens words"
+        )
 
 
 def _read_vectors(
     file: VectorFile,
-    selection: VocabularySelection,
+    selection: token_stage.VocabularySelection,
     options: ImportOptions,
     progress: ProgressCallback | None,
 ) -> tuple[Vectors, dict[str, Any]]:
@@ -178,16 +169,13 @@ class _CorpusWriter:
 
     store: CorpusStore
     name: str
-    tokens: CountedTokens
-    tables: AnnotationTables
-    selection: VocabularySelection
-    vectors: tuple[Vectors, dict[str, Any]] | None
-    options: ImportOptions
-    sources: Mapping[str, SourceRecord]
-    licence: str | None
-    ideal: Mapping[str, float] | None
-    units: Mapping[str, tuple[int, int]]
+    text: CountedText
+    units: Mapping[str, Mapping[str, int]]
     """Words and bytes of each split's text."""
+    selection: token_stage.VocabularySelection
+    vectors: tuple[Vectors, dict[str, Any]] | None
+    about: Mapping[str, Any]
+    """Fields of the manifest that come from the arguments and the sources."""
 
     def write(self, replace: bool) -> tuple[Manifest, bool]:
         """Returns the manifest that is in the store afterwards, and whether the content was already stored.
@@ -201,9 +189,8 @@ class _CorpusWriter:
             if not replace:
                 raise
             existing = None
-        corpus, folder = self.store.open_folder(self.name), f"data-{uuid4().hex[:16]}"
-        (corpus / folder).create()
-        try:
+        folder = f"data-{uuid4().hex[:16]}"
+        with self.store.create_folder(self.name, folder) as corpus:
             manifest = self._write_files(corpus, folder)
             if not existing or replace:
                 self.store.commit(manifest)
@@ -213,30 +200,26 @@ class _CorpusWriter:
                     f"{existing.digest[:12]}, new digest {manifest.digest[:12]}); choose another name, "
                     "or replace it (--replace)"
                 )
-        except BaseException:
-            with suppress(StorageError, CorpusError):  # the first error is the one that the user needs
-                self.store.clean(self.name, self.store.find_manifest(self.name), obsolete=folder)
-            raise
         if existing and not replace:
-            self.store.clean(self.name, existing, obsolete=folder)
+            self.store.clean(self.name, folder)
             return existing, True
-        self.store.clean(self.name, manifest, obsolete=existing.folder if existing else None)
+        self.store.clean(self.name, existing.folder if existing else None)
         return manifest, False
 
     def _write_files(self, corpus: Folder, folder: str) -> Manifest:
         vocabulary = self.selection.vocabulary
         splits, texts = {}, {}
-        for split in self.tokens.counters:
+        for split in self.text.counters:
             splits[split], texts[split] = self._write_split(split, corpus, folder)
         file = write_batches(corpus, f"{folder}/vocabulary.arrow", [vocabulary.batch])
-        annotations, contents = self.tables.write(corpus, folder, self.selection.ids)
+        annotations, contents = self.text.annotations.write(corpus, folder, self.selection.ids)
         vectors, tokeniser = None, None
         if self.vectors:
             found, described = self.vectors
             stored = write_batches(corpus, f"{folder}/vectors.arrow", [found.batch])
             vectors = VectorsRecord(**stored, **described)
             contents["vectors"] = found.digest
-        if made := self.tokens.tokeniser:
+        if made := self.text.tokeniser:
             path = f"{folder}/tokeniser.json"
             with corpus.create_file(path) as sink:
                 sink.write(made.document.encode())
@@ -250,17 +233,14 @@ class _CorpusWriter:
             annotations=annotations,
             vectors=vectors,
             tokeniser=tokeniser,
-            sources=dict(self.sources),
-            options=self.options,
-            licence=self.licence,
-            ideal=dict(self.ideal) if self.ideal else None,
+            **self.about,
         )
 
     def _write_split(self, split: str, corpus: Folder, folder: str) -> tuple[SplitSummary, tuple[str, str]]:
         """Returns the summary of the split and the digests of its tokens."""
-        counter = self.tokens.counters[split]
+        counter = self.text.counters[split]
         ids = self.selection.ids.astype(choose_id_type(len(self.selection.vocabulary)))
-        shard_tokens = min(self.options.shard_tokens, counter.token_count)
+        shard_tokens = min(self.about["options"].shard_tokens, counter.token_count)
         writer = ShardWriter(corpus, f"{folder}/{split}", shard_tokens)
         for numbers, lengths in counter.read_blocks():
             writer.add(ids[numbers], lengths)
@@ -271,35 +251,7 @@ class _CorpusWriter:
             types=len(np.unique(self.selection.ids[counter.counts > 0])),
             oov_tokens=int(counter.counts[self.selection.outside_mask].sum()),
             longest=counter.longest_sentence_tokens,
-            words=self.units[split][0],
-            bytes=self.units[split][1],
             shards=tuple(writer.shards),
+            **self.units[split],
         )
         return summary, writer.digest.hexdigests
-
-
-def _collect_warnings(manifest: Manifest) -> Iterator[str]:
-    yield from manifest.remarks
-    for file in sorted({record.name for record in manifest.sources.values() if record.format == "text"}):
-        if found := RECORD_NAME.search(file):
-            yield (
-                f"{file} was read as text, with the names and signs of its records; --format "
-                f"{found[1].lower()} reads one field of them"
-            )
-    if vectors := manifest.vectors:
-        missing = manifest.vocabulary.size - vectors.known
-        tokens, have = format_count(manifest.vocabulary.size, "token"), "has" if missing == 1 else "have"
-        yield f"{missing:,} of {tokens} {have} no vector in {vectors.source.name}"
-    for split in ("valid", "test"):
-        if split not in manifest.splits:
-            continue
-        rate = manifest.splits[split].oov_rate
-        if rate > OOV_WARNING_RATE:
-            yield (
-                f"{rate:.1%} of the {split} words are outside the vocabulary and became {UNK}; "
-                "check that language, tokenisation and case are those of the training text; --tokens "
-                f"bpe:{suggest_size(manifest.vocabulary.size)} has no unknown words"
-            )
-        training = manifest.sources.get("train")
-        if training and not training.division and manifest.sources[split].sha256 == training.sha256:
-            yield f"the {split} split is the training text: its perplexity does not measure generalisation"

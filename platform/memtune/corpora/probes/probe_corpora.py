@@ -60,10 +60,7 @@ class Probe:
         return {**self.settings, "evaluated": EVALUATED_ROWS}
 
     def draw_rows(self, name: str, changes: Mapping[str, Number]) -> Iterator[tuple[str, Row]]:
-        """Split and row, for all rows; the name of the corpus is their seed.
-
-        Raises CorpusError where the settings allow too few different rows.
-        """
+        """All rows with their splits; `name` is their seed. Raises CorpusError for too few different rows."""
         settings = {**self.known_settings, **changes}
         trained_rows, evaluated = int(settings.pop("rows")), int(settings.pop("evaluated"))
         lengths = [settings["length"] * times for times in TESTED_LENGTHS] if self.tests_longer else [None]
@@ -178,14 +175,7 @@ PROBES: dict[str, Probe] = {
 }
 """Name -> probe."""
 SETS: dict[str, tuple[str, ...]] = {
-    "mad": (
-        "compression",
-        "fuzzy_recall",
-        "in_context_recall",
-        "memorisation",
-        "noisy_recall",
-        "selective_copying",
-    ),
+    "mad": tuple(sorted(name for name, probe in PROBES.items() if probe.source.startswith("MAD"))),
     "recall": ("mqar", "induction", "in_context_recall", "selective_copying"),
     "state": ("parity", "modular_arithmetic", "s3", "s5", "a5", "z60", "dyck"),
     "language": ("agreement", "brackets", "names"),
@@ -244,10 +234,7 @@ def name_corpus(probe: str, settings: Mapping[str, Number] | None = None) -> str
 
 
 def parse_corpus_name(corpus: str) -> tuple[str, dict[str, Number]]:
-    """Probe or set and settings of the name of a corpus.
-
-    Raises CorpusError for any other name, another name of these rows, and settings that allow no row.
-    """
+    """Probe or set and settings of the name of a corpus. Raises CorpusError for any other name."""
     name, *parts = corpus.removeprefix(PREFIX).split("-")
     probes = select_probes(name)
     known = {} if name in SETS else PROBES[probes[0]].known_settings

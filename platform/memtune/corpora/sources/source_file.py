@@ -2,12 +2,15 @@
 
 The location of a source is a local path, a pattern such as `books/*.txt`, or a URI of pyarrow.fs. A pipe
 (`-`, /dev/stdin, a FIFO, `<(zcat FILE)`) can be read once only, while some formats read their file twice. So
-a pipe is copied to a temporary file without a name when it is first read. Compressed data are decompressed
-while they are read.
+a pipe is copied to a temporary file without a name when it is first read. Compressed data, which their first
+bytes tell, are decompressed while they are read: Python 3.11 has no zstd, so pyarrow decompresses, and xz,
+which pyarrow does not know, comes from Python.
 """
 
 import glob
+import lzma
 import os
+import re
 import stat
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
@@ -17,9 +20,9 @@ from pathlib import Path
 from typing import IO, Any
 from urllib.parse import unquote, urlsplit
 
+import pyarrow as pa
 from pyarrow import fs
 
-from memtune.corpora.sources import compression
 from memtune.errors import CorpusError, suggest_nearest
 from memtune.storage.folder import Folder
 from memtune.storage.local_files import create_temporary_file, translate_spool_errors
@@ -69,15 +72,26 @@ def list_folder_files(folder: Path) -> list[Path]:
     return sorted(Path(place, name) for place, _, names in os.walk(folder, onerror=refuse) for name in names)
 
 
-def open_remote(uri: str) -> Folder:
-    """The place of a URI. Raises CorpusError for a web address, and ConfigurationError for credentials."""
+def open_remote(uri: str, role: str) -> tuple[Folder, SourceKind]:
+    """The place of a URI, and the kind of the source there.
+
+    Raises CorpusError for a web address and where nothing exists, ConfigurationError for credentials, and
+    StorageError where the file system fails.
+    """
     refuse_credentials("the source", uri)
     if uri.startswith(("http://", "https://", "ftp://")):
         raise CorpusError(
             f"{redact_uri(uri)} is a web address; download it, or pipe it in: curl -sSfL ADDRESS | "
             "memtune corpus import NAME --train - --split 80,10,10"
         )
-    return Folder.open(uri)
+    place = Folder.open(uri)
+    with place.translate_errors("read"):
+        kind = place.filesystem.get_file_info(place.path).type
+    if kind != fs.FileType.NotFound:
+        return place, SourceKind.FOLDER if kind == fs.FileType.Directory else SourceKind.FILE
+    if not glob.has_magic(place.path):
+        raise CorpusError(f"{role} {place} does not exist")
+    return place, SourceKind.PATTERN
 
 
 def list_remote_files(uri: str, place: Folder, kind: SourceKind) -> list[Location]:
@@ -139,20 +153,6 @@ def find_kind(place: Path, role: str = "the file") -> SourceKind:
     raise CorpusError(f"{role} {place} is {kind}; give a file, or pipe the text in")
 
 
-def find_remote_kind(place: Folder, role: str) -> SourceKind:
-    """The kind of the source at a URI.
-
-    Raises CorpusError for a URI at which nothing exists, and StorageError where the file system fails.
-    """
-    with place.translate_errors("read"):
-        kind = place.filesystem.get_file_info(place.path).type
-    if kind == fs.FileType.NotFound:
-        if not glob.has_magic(place.path):
-            raise CorpusError(f"{role} {place} does not exist")
-        return SourceKind.PATTERN
-    return SourceKind.FOLDER if kind == fs.FileType.Directory else SourceKind.FILE
-
-
 class SourceFile:
     """A source that the user named; `close` deletes its temporary copies."""
 
@@ -163,8 +163,7 @@ class SourceFile:
         if isinstance(self.path, Path):
             self.kind = find_kind(self.path, role)
         else:
-            self.remote = open_remote(self.path)
-            self.kind = find_remote_kind(self.remote, role)
+            self.remote, self.kind = open_remote(self.path, role)
         self._copies = ExitStack()
         self._pipe: IO[bytes] | None = None
 
@@ -220,13 +219,10 @@ class SourceFile:
         if self.is_folder:
             return sum(os.stat(file, follow_symlinks=False).st_size for file in self.list_files())
         with self.local_path.open("rb") as file:
-            return None if compression.find_codec(_peek(file)) else os.fstat(file.fileno()).st_size
+            return None if _find_codec(_peek(file)) else os.fstat(file.fileno()).st_size
 
     def read_chunks(self, chunk_bytes: int) -> Iterator[bytes]:
-        """Yields the decompressed text from its start; may be called several times, also for a pipe.
-
-        Raises OSError.
-        """
+        """The decompressed text, also several times and of a pipe, from its start. Raises OSError."""
         with closing(self._open_stored(is_text=True)) as stream:
             yield from self._decompress(stream, chunk_bytes)
 
@@ -236,7 +232,7 @@ class SourceFile:
         A remote and a compressed file are copied to a temporary file first. Raises OSError.
         """
         stream: IO[bytes] = self._open_stored(is_text=False)
-        if self.remote is None and not compression.find_codec(_peek(stream)):
+        if self.remote is None and not _find_codec(_peek(stream)):
             return stream
         with closing(stream):
             return self._copy_chunks(self._decompress(stream, _COPY_BYTES))
@@ -247,8 +243,8 @@ class SourceFile:
 
     def _decompress(self, stream: Any, chunk_bytes: int) -> Iterator[bytes]:
         """Chunks of the decompressed content of a stream at its start."""
-        if codec := compression.find_codec(_peek(stream)):
-            return compression.read_decompressed(self.name, stream, codec, chunk_bytes)
+        if codec := _find_codec(_peek(stream)):
+            return _read_decompressed(self.name, stream, codec, chunk_bytes)
         return iter(lambda: stream.read(chunk_bytes), b"")
 
     def _open_stored(self, is_text: bool) -> Any:
@@ -283,7 +279,7 @@ class SourceFile:
         """The chunks of a pipe; CorpusError for binary data, which may be endless and fill the disk."""
         read, codec = 0, None
         for chunk in chunks:
-            codec = codec if read else compression.find_codec(chunk)
+            codec = codec if read else _find_codec(chunk)
             if not codec and (nul := chunk.find(b"\0")) >= 0:
                 raise CorpusError(
                     f"{self.name}: byte {read + nul}: a NUL byte, so not text; {CONVERSION_ADVICE}"
@@ -294,7 +290,7 @@ class SourceFile:
 
 def _peek(stream: Any) -> bytes:
     """The first bytes of a file, which is read from its start afterwards."""
-    start: bytes = stream.read(compression.SIGNATURE_BYTES)
+    start: bytes = stream.read(_SIGNATURE_BYTES)
     stream.seek(0)
     return start
 
@@ -310,3 +306,58 @@ def _read_status(path: Path, role: str) -> os.stat_result:
         raise CorpusError(f"{role} {path} does not exist{near and f'; {near}'}") from None
     except (OSError, ValueError) as error:  # ValueError for a NUL in the path
         raise CorpusError(f"cannot read {role} {path}: {getattr(error, 'strerror', None) or error}") from None
+
+
+_SIGNATURE_BYTES = 10
+"""Bytes from the start of a file that tell its compression."""
+_CODECS = ((b"\x1f\x8b", "gzip"), (b"\xfd7zXZ\0", "xz"), (b"\x28\xb5\x2f\xfd", "zstd"))
+# "BZh" alone may start a text: the level and the mark of a block, or of the end, follow.
+_BZIP2 = re.compile(rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)")
+
+_MAX_EXPANSION = 200
+"""Text compresses by 3 to 10; a repetitive one by up to 100."""
+_FREE_BYTES = 2**28
+"""A smaller text may expand by any factor."""
+
+
+def _find_codec(start: bytes) -> str | None:
+    """The compression of a file that starts with these bytes, or None."""
+    if _BZIP2.match(start):
+        return "bz2"
+    return next((codec for signature, codec in _CODECS if start.startswith(signature)), None)
+
+
+def _read_decompressed(name: object, stream: Any, codec: str, chunk_bytes: int) -> Iterator[bytes]:
+    """Yields the decompressed content of a binary stream in chunks of at most `chunk_bytes`.
+
+    Raises CorpusError, which calls the source `name`, for data that are damaged, end too early or expand
+    without measure.
+    """
+    done = 0
+    try:
+        with _open_stream(stream, codec) as text:
+            while chunk := text.read(chunk_bytes):
+                done += len(chunk)
+                check_expansion(name, done, stream.tell())
+                yield chunk
+    except (OSError, EOFError, lzma.LZMAError, pa.ArrowException) as error:
+        raise CorpusError(
+            f"{name}: the {codec} data are damaged or cut off after {done:,} decompressed bytes "
+            f"({' '.join(str(error).splitlines()[:1])}); fetch or compress the file again"
+        ) from None
+
+
+def check_expansion(name: object, text_bytes: int, stored_bytes: int) -> None:
+    """Raises CorpusError for a text with far more bytes than what it was read from: it may have no end."""
+    if text_bytes > max(_FREE_BYTES, _MAX_EXPANSION * stored_bytes):
+        raise CorpusError(
+            f"{name}: {stored_bytes:,} bytes expand to more than {text_bytes:,} bytes of text; the limit is "
+            f"{_MAX_EXPANSION} times as many; if the text is right, import it uncompressed, as plain text"
+        )
+
+
+def _open_stream(stream: Any, codec: str) -> Any:
+    if codec == "xz":
+        return lzma.LZMAFile(stream)
+    native = stream if isinstance(stream, pa.NativeFile) else pa.PythonFile(stream, mode="r")
+    return pa.CompressedInputStream(native, codec)

@@ -167,10 +167,7 @@ class SplitDigest:
 
 
 class ShardWriter:
-    """Divides a stream of sentences into shards of at most `shard_tokens` tokens and writes them.
-
-    A longer sentence has its own shard.
-    """
+    """Writes a stream of sentences as shards of at most `shard_tokens` tokens, or of one longer sentence."""
 
     def __init__(self, corpus: Folder, prefix: str, shard_tokens: int) -> None:
         self.shards: list[ShardRecord] = []

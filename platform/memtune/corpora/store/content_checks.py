@@ -12,8 +12,15 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from memtune.corpora.store.annotations import TableDigest, read_annotation_table
-from memtune.corpora.store.arrow_files import ShardArrays, SplitDigest, view_shard
-from memtune.corpora.store.manifest import Manifest, ShardRecord, StoredFile, TokeniserRecord, VectorsRecord
+from memtune.corpora.store.arrow_files import SplitDigest, view_shard
+from memtune.corpora.store.manifest import (
+    AnnotationFile,
+    Manifest,
+    ShardRecord,
+    StoredFile,
+    TokeniserRecord,
+    VectorsRecord,
+)
 from memtune.corpora.store.vocabulary import Vectors, Vocabulary
 from memtune.errors import CorpusError, StorageError
 from memtune.storage.digests import hash_bytes
@@ -46,25 +53,30 @@ class ContentCheck:
     ) -> None:
         """`read` returns a file's content; CorpusError or StorageError is a problem of that file alone."""
         self._manifest, self._read, self._computes_digest = manifest, read, computes_digest
-        self._words: dict[str, Numbers] = {}
-        """Words of each sentence of the splits that could be read."""
         self._vocabulary = ""
-        self._texts: dict[str, tuple[str, str]] = {}
-        self._others: dict[str, Any] = {}
+        self._texts = {split: SplitDigest() for split in manifest.splits}
+        self._others: dict[str, Any] = {
+            kind: {"labels": list(annotation.labels)} for kind, annotation in manifest.annotations.items()
+        }
+        self._lengths: dict[str, list[Numbers]] = {split: [] for split in manifest.splits}
+        """Tokens of each sentence of the shards that could be read."""
 
     @property
     def digest(self) -> str:
         """The digest of what was read; call `find_problems` before."""
-        return compute_content_digest(self._vocabulary, self._texts, self._others)
+        texts = {split: text.hexdigests for split, text in self._texts.items()}
+        return compute_content_digest(self._vocabulary, texts, self._others)
 
     def find_problems(self) -> Iterator[str]:
         """Problems of all files."""
         manifest = self._manifest
         yield from _report_errors(self._check_vocabulary())
-        for split in manifest.splits:
-            yield from self._check_split(split)
-        for kind in manifest.annotations:
-            yield from self._check_annotation(kind)
+        for split, summary in manifest.splits.items():
+            for shard in summary.shards:
+                yield from _report_errors(self._check_shard(split, shard))
+        for kind, annotation in manifest.annotations.items():
+            for split, file in annotation.files.items():
+                yield from _report_errors(self._check_table(kind, split, file))
         if manifest.vectors:
             yield from _report_errors(self._check_vectors(manifest.vectors))
         if manifest.tokeniser:
@@ -82,42 +94,35 @@ class ContentCheck:
         if self._computes_digest:
             self._vocabulary = vocabulary.digest
 
-    def _check_split(self, split: str) -> Iterator[str]:
-        pieces, text, size = [], SplitDigest(), self._manifest.vocabulary.size
-        for shard in self._manifest.splits[split].shards:
-            try:
-                arrays = view_shard(self._read(shard), shard.path, size)
-            except (CorpusError, StorageError) as error:
-                yield str(error)
-                continue
-            yield from _find_shard_problems(shard, arrays, size)
-            pieces.append(np.diff(arrays.offsets))
-            if self._computes_digest:
-                text.add(arrays.ids, pieces[-1])
-        self._texts[split] = text.hexdigests
-        if len(pieces) == len(self._manifest.splits[split].shards):
-            self._words[split] = np.concatenate(pieces) - 1
+    def _check_shard(self, split: str, shard: ShardRecord) -> Iterator[str]:
+        size = self._manifest.vocabulary.size
+        arrays = view_shard(self._read(shard), shard.path, size)
+        if (len(arrays.ids), len(arrays.offsets) - 1) != (shard.tokens, shard.sentences):
+            yield f"{shard.path}: the manifest has other counts of tokens and sentences"
+        if not np.array_equal(np.flatnonzero(arrays.ids == 0) + 1, arrays.offsets[1:]):
+            yield f"{shard.path}: a sentence does not end with its only <eos>"
+        for number in (int(arrays.ids.min()), int(arrays.ids.max())):
+            if not 0 <= number < size:
+                yield f"{shard.path}: id {number} in a vocabulary of {size}"
+        lengths = np.diff(arrays.offsets)
+        self._lengths[split].append(lengths)
+        if self._computes_digest:
+            self._texts[split].add(arrays.ids, lengths)
 
-    def _check_annotation(self, kind: str) -> Iterator[str]:
-        annotation, size = self._manifest.annotations[kind], self._manifest.vocabulary.size
-        digests: dict[str, Any] = {"labels": list(annotation.labels)}
-        for split, file in annotation.files.items():
-            try:
-                table = read_annotation_table(self._read(file), file.path, kind)
-            except (CorpusError, StorageError) as error:
-                yield str(error)
-                continue
-            if split in self._words:  # else the split's own problem was reported
-                if table.num_rows != file.rows:
-                    yield f"{file.path}: {OTHER_COUNTS}"
-                problems = TABLE_CHECKS[kind](table, self._words[split], size, len(annotation.labels))
-                yield from (f"{file.path}: {problem}" for problem in problems)
-            if self._computes_digest:
-                content = TableDigest(table.schema)
-                for batch in table.to_batches():
-                    content.add(batch)
-                digests[split] = content.hexdigests
-        self._others[kind] = digests
+    def _check_table(self, kind: str, split: str, file: AnnotationFile) -> Iterator[str]:
+        table = read_annotation_table(self._read(file), file.path, kind)
+        lengths = self._lengths[split]
+        if len(lengths) == len(self._manifest.splits[split].shards):  # else a shard's problem was reported
+            if table.num_rows != file.rows:
+                yield f"{file.path}: {OTHER_COUNTS}"
+            labels = len(self._manifest.annotations[kind].labels)
+            words, size = np.concatenate(lengths) - 1, self._manifest.vocabulary.size
+            yield from (f"{file.path}: {each}" for each in TABLE_CHECKS[kind](table, words, size, labels))
+        if self._computes_digest:
+            content = TableDigest(table.schema)
+            for batch in table.to_batches():
+                content.add(batch)
+            self._others[kind][split] = content.hexdigests
 
     def _check_vectors(self, record: VectorsRecord) -> Iterator[str]:
         vectors = Vectors.from_buffer(self._read(record), record.path, record.width)
@@ -150,19 +155,8 @@ def _report_errors(problems: Iterator[str]) -> Iterator[str]:
         yield str(error)
 
 
-def _find_shard_problems(shard: ShardRecord, arrays: ShardArrays, vocabulary_size: int) -> Iterator[str]:
-    if (len(arrays.ids), len(arrays.offsets) - 1) != (shard.tokens, shard.sentences):
-        yield f"{shard.path}: the manifest has other counts of tokens and sentences"
-    if not np.array_equal(np.flatnonzero(arrays.ids == 0) + 1, arrays.offsets[1:]):
-        yield f"{shard.path}: a sentence does not end with its only <eos>"
-    for number in (int(arrays.ids.min()), int(arrays.ids.max())):
-        if not 0 <= number < vocabulary_size:
-            yield f"{shard.path}: id {number} in a vocabulary of {vocabulary_size}"
-
-
 def _check_completion(table: pa.Table, words: Numbers, vocabulary_size: int, labels: int) -> Iterator[str]:
-    names = ("first", "candidates", "blank", "answer")
-    first, candidates, blank, answer = (_get_column(table, name) for name in names)
+    first, candidates, blank, answer = _get_columns(table, "first", "candidates", "blank", "answer")
     yield from _check_range("candidates", candidates, 1, 127)
     yield from _check_range("first", first, 0, len(words) - candidates)
     yield from _check_range("answer", answer, -1, candidates - 1)
@@ -170,17 +164,17 @@ def _check_completion(table: pa.Table, words: Numbers, vocabulary_size: int, lab
 
 
 def _check_agreement(table: pa.Table, words: Numbers, vocabulary_size: int, labels: int) -> Iterator[str]:
-    sentence, verb, attractors = (_get_column(table, name) for name in ("sentence", "verb", "attractors"))
+    names = ("sentence", "verb", "attractors", "right", "wrong")
+    sentence, verb, attractors, right, wrong = _get_columns(table, *names)
     yield from _check_range("sentence", sentence, 0, len(words) - 1)
     yield from _check_range("verb", verb, 0, _look_up(words, sentence))
     yield from _check_range("attractors", attractors, -1, None)  # -1: not known
-    for name in ("right", "wrong"):
-        yield from _check_range(name, _get_column(table, name), 0, vocabulary_size - 1)
+    yield from _check_range("right", right, 0, vocabulary_size - 1)
+    yield from _check_range("wrong", wrong, 0, vocabulary_size - 1)
 
 
 def _check_sentiment(table: pa.Table, words: Numbers, vocabulary_size: int, labels: int) -> Iterator[str]:
-    names = ("sentence", "start", "stop", "label")
-    sentence, start, stop, label = (_get_column(table, name) for name in names)
+    sentence, start, stop, label = _get_columns(table, "sentence", "start", "stop", "label")
     yield from _check_range("sentence", sentence, 0, len(words) - 1)
     yield from _check_range("start", start, 0, stop - 1)
     yield from _check_range("stop", stop, 1, _look_up(words, sentence))
@@ -188,9 +182,10 @@ def _check_sentiment(table: pa.Table, words: Numbers, vocabulary_size: int, labe
 
 
 def _check_inference(table: pa.Table, words: Numbers, vocabulary_size: int, labels: int) -> Iterator[str]:
-    for name in ("premise", "hypothesis"):
-        yield from _check_range(name, _get_column(table, name), 0, len(words) - 1)
-    yield from _check_range("label", _get_column(table, "label"), 0, labels - 1)
+    premise, hypothesis, label = _get_columns(table, "premise", "hypothesis", "label")
+    yield from _check_range("premise", premise, 0, len(words) - 1)
+    yield from _check_range("hypothesis", hypothesis, 0, len(words) - 1)
+    yield from _check_range("label", label, 0, labels - 1)
 
 
 def _check_trees(table: pa.Table, words: Numbers, vocabulary_size: int, labels: int) -> Iterator[str]:
@@ -213,9 +208,8 @@ TABLE_CHECKS: Mapping[str, Callable[[pa.Table, Numbers, int, int], Iterator[str]
 }
 
 
-def _get_column(table: pa.Table, name: str) -> Numbers:
-    numbers: Numbers = table[name].to_numpy().astype(np.int64)
-    return numbers
+def _get_columns(table: pa.Table, *names: str) -> Iterator[Numbers]:
+    return (table[name].to_numpy().astype(np.int64) for name in names)
 
 
 def _look_up(words: Numbers, sentences: Numbers) -> Numbers:

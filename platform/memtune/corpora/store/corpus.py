@@ -258,11 +258,11 @@ def list_corpora(
         try:
             manifests.append(place.read_manifest(name))
         except (CorpusError, StorageError) as error:
-            problem = error if isinstance(error, CorpusError) else None
-            problem = problem or CorpusError(
+            problem = CorpusError(
                 f'the manifest of corpus "{name}" cannot be read: {error}; restore it, or import the corpus '
                 "again with replace"
             )
+            problem = error if isinstance(error, CorpusError) else problem
             if on_unreadable is None:
                 raise problem from error
             on_unreadable(problem)

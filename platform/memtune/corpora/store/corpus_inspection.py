@@ -113,18 +113,13 @@ def rename_corpus(name: str, new_name: str, store: str | Path | CorpusStore | No
             raise CorpusError(
                 f'{place.uri} already has a corpus "{new_name}"; remove it, or choose another name'
             )
-        renamed = manifest.model_copy(update={"name": new_name})
-        try:
-            corpus = place.open_folder(new_name)
-            (corpus / manifest.folder).create()
+        with place.create_folder(new_name, manifest.folder) as corpus:
             for file in manifest.files:
                 with corpus.create_file(file.path) as sink:
                     for piece in place.read_file(name, file):
                         sink.write(piece)
+            renamed = manifest.model_copy(update={"name": new_name})
             place.commit(renamed)
-        except BaseException:
-            place.clean(new_name, None, obsolete=manifest.folder)
-            raise
     remove_corpus(name, place)
     return renamed
 

@@ -116,10 +116,7 @@ class CorpusStore:
         return [path.partition("/")[0] for path in found]
 
     def read_manifest(self, name: str) -> Manifest:
-        """The manifest of a corpus.
-
-        Raises CorpusError, with the nearest name of the store, when it does not exist or cannot be read.
-        """
+        """The manifest of a corpus. Raises CorpusError, with the nearest name, where there is none."""
         found = self.find_manifest(name)
         if found is None:
             raise CorpusError(
@@ -144,6 +141,17 @@ class CorpusStore:
         """The content of a file of a corpus; raises as `read_verified` does."""
         return read_verified(self.open_folder(name), file)
 
+    @contextmanager
+    def create_folder(self, name: str, folder: str) -> Iterator[Folder]:
+        """The folder of a corpus with a new folder for its files, which an error in the block deletes."""
+        corpus = self.open_folder(name)
+        (corpus / folder).create()
+        try:
+            yield corpus
+        except BaseException:
+            self.clean(name, folder)
+            raise
+
     def commit(self, manifest: Manifest) -> None:
         """Put the manifest in place in one step: readers see the corpus before or after, never between."""
         data = manifest.model_dump_json(indent=2).encode()
@@ -152,18 +160,18 @@ class CorpusStore:
     def remove(self, manifest: Manifest) -> None:
         """Delete a corpus, its manifest first. Call it with the lock held."""
         (self.open_folder(manifest.name) / MANIFEST_NAME).delete()
-        self.clean(manifest.name, None, obsolete=manifest.folder)
+        self.clean(manifest.name, manifest.folder)
 
-    def clean(self, name: str, keep: Manifest | None, obsolete: str | None = None) -> None:
-        """Delete the folder `obsolete` and files of dead imports, but not the corpus of `keep`.
+    def clean(self, name: str, obsolete: str | None) -> None:
+        """Delete the folder `obsolete` and files of dead imports, but not the corpus of the manifest.
 
         Call it with the lock held. In a remote store an import on another node may still be writing, so only
         entries that did not change for a day are deleted there. What cannot be deleted, such as files mapped
         over NFS, is left to the next import.
         """
-        used = {MANIFEST_NAME, keep.folder} if keep else set()
-        corpus = self.open_folder(name)
-        with suppress(OSError, StorageError):
+        with suppress(OSError, StorageError, CorpusError):
+            corpus, keep = self.open_folder(name), self.find_manifest(name)
+            used = {MANIFEST_NAME, keep.folder} if keep else set()
             for entry in corpus.list_entries():
                 if entry.base_name in used:
                     continue

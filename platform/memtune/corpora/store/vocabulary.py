@@ -47,10 +47,7 @@ class Vocabulary:
 
     @classmethod
     def from_buffer(cls, content: pa.Buffer, name: str) -> "Vocabulary":
-        """The vocabulary in the content of a file that was written from `batch`, without a copy.
-
-        Raises CorpusError that names the file `name`.
-        """
+        """The vocabulary in a file that was written from `batch`, without a copy. Raises CorpusError."""
         batch = read_batch(content, SCHEMA, name)
         if not len(batch) or batch.column("token")[0].as_py() != EOS:
             raise CorpusError(f"{name} is not a vocabulary: token 0 is not {EOS}; import the corpus again")
@@ -136,10 +133,7 @@ class Vectors:
 
     @classmethod
     def from_buffer(cls, content: pa.Buffer, name: str, width: int) -> "Vectors":
-        """The vectors in the content of a file that was written from `batch`, without a copy.
-
-        Raises CorpusError that names the file `name`.
-        """
+        """The vectors in a file that was written from `batch`, without a copy. Raises CorpusError."""
         schema = pa.schema({"vector": pa.list_(pa.float32(), width), "known": pa.bool_()})
         batch = read_batch(content, schema, name)
         column = batch.column("vector")

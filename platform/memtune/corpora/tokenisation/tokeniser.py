@@ -99,10 +99,7 @@ _SIMPLE = {kind: TokenChoice(kind) for kind in ("words", "characters", "bytes")}
 
 
 def parse_token_choice(text: str) -> TokenChoice:
-    """The choice that `words`, `characters`, `bytes`, `bpe:8000`, `unigram:8000` or FILE.json names.
-
-    Raises CorpusError for any other text.
-    """
+    """The choice that a text such as `characters`, `bpe:8000` or FILE.json names. Raises CorpusError."""
     if text in _SIMPLE:
         return _SIMPLE[text]
     found = _TRAINED.fullmatch(text)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from memtune.arguments import check_type
-from memtune.corpora.probes import open_or_draw_corpus
+from memtune.corpora.probes.probe_corpora import open_or_draw_corpus
 from memtune.errors import ConfigurationError, CorpusError, StudyError, did_you_mean
 from memtune.library import FileKind, find_file
 from memtune.model_checks.check_run import check_new_families

@@ -87,7 +87,7 @@ def test_a_column_of_numbers_is_refused_with_its_type() -> None:
 def test_a_small_file_whose_rows_repeat_a_text_without_measure_is_refused(
     write: object, tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("memtune.corpora.sources.compression._FREE_BYTES", 2**22)
+    monkeypatch.setattr("memtune.corpora.sources.source_file._FREE_BYTES", 2**22)
     column = pa.DictionaryArray.from_arrays(pa.array([0] * 3000, pa.int32()), pa.array(["a b " * 2**16]))
     path = tmp_path / "texts"
     write(path, column)  # type: ignore[operator]
