@@ -3,10 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
-from memtune.results.study.study_trials import StudyTrial
-from memtune.results.study.study_view import StudyView
+from memtune.results.study.study_view import StudyTrial, StudyView
 from memtune.search import StoredStudy, StoredTrial
 from memtune.settings import Settings
 from memtune.training import TrialConfig, TrialSizes
@@ -60,7 +59,7 @@ def make_study_trial(
         "planned_tokens": 900 if config.model.is_trained_by_gradient else None,
     }
     trial = StudyTrial.model_validate({**known, **fields})
-    trial._context = KnownStudy(sizes)
+    trial._study = cast(StudyView, KnownStudy(sizes))
     return trial
 
 

@@ -29,7 +29,7 @@ from memtune.reports.report_page.chart_parts import (
 )
 from memtune.results.study.study_detail import StudyDetail
 from memtune.results.study.study_leaderboard import name_by_alternative
-from memtune.results.study.study_trials import StudyTrial
+from memtune.results.study.study_view import StudyTrial
 from memtune.search import MIN_PARAMETER_TRIALS
 from memtune.spaces import FAMILY_FIELD
 from memtune.trial_state import TrialState

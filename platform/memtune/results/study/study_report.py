@@ -26,8 +26,7 @@ from memtune.results.study.study_leaderboard import (
     make_leaderboard,
     name_by_alternative,
 )
-from memtune.results.study.study_trials import StudyTrial
-from memtune.results.study.study_view import StudyView, list_views, open_view
+from memtune.results.study.study_view import StudyTrial, StudyView, list_views, open_view
 from memtune.results.study.verdicts import Verdict
 from memtune.search import FORMAT_KEY
 from memtune.settings import Settings

@@ -4,11 +4,14 @@ Tables, JSON, reports, MLflow's texts and the functions of `import memtune` rend
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import cached_property
 from itertools import groupby
+from typing import Any
+
+from pydantic import Field, PrivateAttr, computed_field
 
 from memtune.arguments import check_type
 from memtune.corpora import Corpus
@@ -20,12 +23,13 @@ from memtune.errors import (
     did_you_mean,
     refuse_shared_name,
 )
-from memtune.objective import Objective
+from memtune.objective import Objective, PredictionUnit
 from memtune.results.one_text import open_stored
 from memtune.results.study.ranking import Configuration, Ranking, rank_trials
-from memtune.results.study.study_trials import StudyTrial, list_study_trials
 from memtune.search import StoredStudy, StoredTrial, StudyReader
+from memtune.search.stored_trials import Sizes
 from memtune.settings import Settings
+from memtune.spaces import FAMILY_FIELD
 from memtune.studies.budgets.study_cost import StudyCost, compute_study_cost
 from memtune.studies.definition.study_terms import (
     StoredTerms,
@@ -33,11 +37,114 @@ from memtune.studies.definition.study_terms import (
     name_value,
     read_stored_terms,
 )
+from memtune.studies.seed_repeats import TrialNames
 from memtune.tasks import ProbeConfig
-from memtune.training import TrialSizes, compute_sizes
-from memtune.values import flatten, parse
+from memtune.training import TrainingConfig, TrialConfig, TrialSizes, compute_sizes
+from memtune.trial_state import StopReason, TrialState
+from memtune.usage import Usage
+from memtune.values import Value, flatten, parse
 
 log = logging.getLogger(__name__)
+
+
+class StudyTrial(Value):
+    """A trial or a repeat of a study: for ranking, tables, figures and data frames."""
+
+    number: int
+    """Of the trial that the search started; its repeats have the same."""
+    name: str
+    """Family, number and seed: "lstm #3", or "lstm #3 seed 1" for a repeat."""
+    family: str
+    alternative: str
+    """The alternative of the study's question that it belongs to: its family, or a value of a field."""
+    seed: int
+    is_repeat: bool
+    identity: str
+    state: TrialState
+    reason: str = ""
+    """Why it ended, where the study or a fault ended it."""
+    has_diverged: bool = False
+    """Whether it ended because its loss, gradient or validation diverged."""
+    curve: dict[int, float]
+    """Validation cost by tokens seen, lower is better."""
+    fields: dict[str, Any] = Field(default_factory=dict)
+    """The fields of the configuration, by dotted name, in which the study's trials differ."""
+    objective: Objective = Objective.PERPLEXITY
+    study: str = Field(default="", exclude=True)
+    config: TrialConfig = Field(exclude=True)
+    usage: Usage = Field(default_factory=Usage, exclude=True)
+    stored_sizes: Sizes = Field(default_factory=dict, exclude=True)
+    planned_tokens: float | None = Field(default=None, exclude=True)
+    """Its budget in tokens; None for a model that counts, and where the length of an epoch is not known."""
+    _study: "StudyView" = PrivateAttr()
+
+    @property
+    def reference(self) -> str:
+        """The trial within its study: "#3", or "#3 seed 1" for a repeat."""
+        return self.name.removeprefix(f"{self.family} ")
+
+    @property
+    def configuration(self) -> str:
+        """The identity of the configuration without its seed."""
+        return self.config.configuration_identity
+
+    @property
+    def unit(self) -> PredictionUnit:
+        """What its task predicts, which its curve counts."""
+        return self.config.task.prediction_unit
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether its model learns by counting, which has one result under every seed."""
+        return not self.config.model.is_trained_by_gradient
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def cost(self) -> float | None:
+        """The lowest validation cost; None before the first validation."""
+        return min(self.curve.values(), default=None)
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def figure(self) -> float | None:
+        """The same as perplexity or accuracy."""
+        return None if self.cost is None else self.objective.compute_figure(self.cost)
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def tokens(self) -> int:
+        """At the last report."""
+        return max(self.curve, default=0)
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def cpu_hours(self) -> float:
+        """Reserved cores times hours."""
+        return self.usage.cpu_seconds / 3600
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def gpu_hours(self) -> float:
+        """Reserved GPUs times hours."""
+        return self.usage.gpu_seconds / 3600
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def tokens_per_second(self) -> float | None:
+        """Trained tokens per second of a reserved core; None where nothing was measured."""
+        return self.usage.tokens_per_second
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def place(self) -> int | None:
+        """The place of its configuration in the ranking; None for one that is not ranked."""
+        return self._study.find_place(self)
+
+    @computed_field  # type: ignore[prop-decorator]
+    @cached_property
+    def sizes(self) -> TrialSizes | None:
+        """None without the corpus in the store."""
+        return self._study.measure(self)
 
 
 class StudyView:
@@ -130,11 +237,49 @@ class StudyView:
 
     @cached_property
     def trials(self) -> tuple[StudyTrial, ...]:
-        """Every trial by number, and then the repeats."""
-        trainings = [outcome.config.training for outcome in self.stored.trials]
-        has_epochs = any(training is not None and not training.tokens for training in trainings)
-        epoch_tokens = self.epoch_tokens if has_epochs else None
-        return list_study_trials(self.stored, self, self.terms.compare, epoch_tokens)
+        """Every trial by number, and then the repeats, each named after the trial that it repeats."""
+        names = TrialNames(self.stored.outcomes)
+        fields = {
+            outcome.identity: dict(flatten(outcome.config.model_dump(mode="json")))
+            for outcome in self.stored.trials
+        }
+        varying = _find_varying_fields(list(fields.values()))
+
+        def make_trial(outcome: StoredTrial, is_repeat: bool) -> StudyTrial:
+            config, own = outcome.config, fields[outcome.identity]
+            original = names.find_original(config) if is_repeat else None
+            number = outcome.number if original is None else original
+            suffix = "" if original is None else f" seed {config.seed}"
+            trial = StudyTrial(
+                number=number,
+                name=f"{outcome.family} #{number}{suffix}",
+                family=outcome.family,
+                alternative=name_alternative(config, self.terms.compare),
+                seed=config.seed,
+                is_repeat=is_repeat,
+                identity=outcome.identity,
+                state=outcome.state,
+                reason="" if outcome.end is None else str(outcome.end),
+                has_diverged=outcome.end is not None and outcome.end.reason is StopReason.DIVERGED,
+                curve=outcome.curve,
+                fields={name: own[name] for name in varying if name in own},
+                objective=config.task.objective,
+                study=self.id,
+                config=config,
+                usage=outcome.usage,
+                stored_sizes=outcome.sizes,
+                planned_tokens=self._plan_tokens(config.training),
+            )
+            trial._study = self
+            return trial
+
+        searched = [make_trial(outcome, is_repeat=False) for outcome in self.stored.outcomes]
+        return (*searched, *(make_trial(outcome, is_repeat=True) for outcome in self.stored.repeats))
+
+    def _plan_tokens(self, training: TrainingConfig | None) -> int | None:
+        if training is None or not (training.tokens or self.epoch_tokens):
+            return None
+        return training.count_tokens(lambda: self.epoch_tokens or 0)
 
     @cached_property
     def by_state(self) -> dict[str, list[StoredTrial]]:
@@ -285,3 +430,14 @@ def list_views(settings: Settings) -> list[StudyView]:
         except (ConfigurationError, StudyError) as error:
             log.warning("study %s is not listed: %s", name, error)
     return sorted(found, key=lambda view: view.stored.last_activity or datetime.min, reverse=True)
+
+
+def _find_varying_fields(configurations: Sequence[dict[str, Any]]) -> list[str]:
+    """The fields, without family and seed, that two trials have with different values."""
+    values: dict[str, list[Any]] = {}
+    for fields in configurations:
+        for name, value in fields.items():
+            known = values.setdefault(name, [])
+            if value not in known:
+                known.append(value)
+    return [name for name, known in values.items() if len(known) > 1 and name not in (FAMILY_FIELD, "seed")]
