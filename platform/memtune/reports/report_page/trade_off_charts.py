@@ -7,26 +7,8 @@ from typing import Any, Literal
 import altair as alt
 
 from memtune.objective import Objective
-from memtune.reports.report_page.chart_parts import (
-    MARK_SIZE,
-    MUTED,
-    SEED_SIZE,
-    Axis,
-    MarkScales,
-    Row,
-    StudyChart,
-    choose_labels,
-    choose_scale,
-    describe_drawn_limit,
-    draw_ideal,
-    draw_ring,
-    find_drawn_limit,
-    is_drawable,
-    place_figures,
-    place_spent,
-    plot_rows,
-    tell_figure,
-)
+from memtune.reports.report_page import chart_parts as parts
+from memtune.reports.report_page.chart_parts import Axis, MarkScales, Row, StudyChart
 from memtune.reports.report_page.trial_charts import choose_ideal, select_drawn
 from memtune.reports.study_tables import describe_reference
 from memtune.results.study.study_detail import StudyDetail
@@ -69,13 +51,13 @@ class _Points:
     def place(self, channel: type[Axis], objective: Objective) -> Axis:
         """The axis of all figures that are not far above the best trained one, with the ideal."""
         counted: list[float] = [row["figure"] for row in self.counted]
-        limit = find_drawn_limit(self.trained, objective)
+        limit = parts.find_drawn_limit(self.trained, objective)
         figures = [*self.trained, *counted, *([self.ideal] if self.ideal else [])]
-        return place_figures(channel, (figure for figure in figures if figure <= limit), objective)
+        return parts.place_figures(channel, (figure for figure in figures if figure <= limit), objective)
 
     def describe_rest(self, objective: Objective) -> str:
         """What a caption says of models that count and of figures beyond the axis, after a space."""
-        limit = describe_drawn_limit(self.trained, find_drawn_limit(self.trained, objective))
+        limit = parts.describe_drawn_limit(self.trained, parts.find_drawn_limit(self.trained, objective))
         return f"{COUNTED_REMARK if self.counted else ''}{limit}"
 
     @property
@@ -103,7 +85,7 @@ def draw_trade_offs(
         [
             _describe(entry, None, entry.figure)
             for entry in leaderboard.entries
-            if entry.is_counted and is_drawable(entry.figure)
+            if entry.is_counted and parts.is_drawable(entry.figure)
         ]
     )
     for trade_off in leaderboard.trade_offs:
@@ -124,7 +106,7 @@ def draw_trade_offs(
             for entry, amount in measured
             for figure in map(objective.compute_figure, entry.cost_by_seed.values())
             # The mark of a configuration with one seed is that seed.
-            if is_drawable(figure) and entry.estimate.seeds > 1
+            if parts.is_drawable(figure) and entry.estimate.seeds > 1
         ]
         points = _Points(rows, seeds, choose_ideal(ideal, near), counted=counted)
         draw = _draw_strips if trade_off.is_equal else _draw_points
@@ -140,7 +122,7 @@ def draw_trials(rows: Sequence[LeaderboardRow], ideal: float | None) -> StudyCha
     Configurations of full length are marks; trials of another number of tokens are small and pale. None
     without a trained model.
     """
-    trained = [row for row in rows if row.parameter_count and is_drawable(row.ranked_figure)]
+    trained = [row for row in rows if row.parameter_count and parts.is_drawable(row.ranked_figure)]
     if not trained:
         return None
     objective = trained[0].objective
@@ -155,7 +137,7 @@ def draw_trials(rows: Sequence[LeaderboardRow], ideal: float | None) -> StudyCha
     repeated = {row.configuration for row in full if row.estimate and row.estimate.seeds > 1}
     seeds = [row for row in trained if row.configuration in repeated and row.state is TrialState.COMPLETE]
     known = {row.run_id for row in [*full, *seeds]}
-    counted = [row for row in rows if not row.parameter_count and is_drawable(row.ranked_figure)]
+    counted = [row for row in rows if not row.parameter_count and parts.is_drawable(row.ranked_figure)]
     counted.sort(key=lambda row: row.cost)
     points = _Points(
         [
@@ -205,27 +187,26 @@ def _label_best_of_alternatives(rows: Sequence[Row]) -> list[Row]:
 def _draw_points(
     trade_off: TradeOff, points: _Points, objective: Objective, scales: MarkScales
 ) -> StudyChart:
-    horizontal, ticks = choose_scale(row["amount"] for row in [*points.rows, *points.others])
-    x = alt.X("amount:Q", scale=horizontal, title=trade_off.unit)
-    x = x.axis(labelExpr=choose_labels(trade_off.quantity), values=ticks, grid=False)
+    amounts = [row["amount"] for row in [*points.rows, *points.others]]
+    x = parts.place_amounts("amount", amounts, trade_off.unit)
     y = points.place(alt.Y, objective)
     # Up to the next worse amount, the figure of a point of the front stays attainable.
     steps: Literal["step-before", "step-after"] = (
         "step-before" if QUANTITIES[trade_off.quantity].is_higher_better else "step-after"
     )
-    front = plot_rows("front").mark_line(interpolate=steps, color=MUTED, strokeWidth=1.2).encode(x=x, y=y)
+    front = parts.plot_rows("front").mark_line(interpolate=steps, color=parts.MUTED, strokeWidth=1.2)
     encoded = _encode_marks(x, y, trade_off, objective, scales)
-    hollow = plot_rows("points").transform_filter("!datum.front").mark_point(size=MARK_SIZE, filled=False)
-    marked = plot_rows("points").transform_filter("datum.front")
-    marked = marked.mark_point(size=MARK_SIZE, filled=True, opacity=1)
+    hollow = parts.plot_rows("points", "!datum.front").mark_point(size=parts.MARK_SIZE, filled=False)
+    marked = parts.plot_rows("points", "datum.front")
+    marked = marked.mark_point(size=parts.MARK_SIZE, filled=True, opacity=1)
     layers = [
-        *draw_ideal(points.ideal, y),
-        front,
+        *parts.draw_ideal(points.ideal, y),
+        front.encode(x=x, y=y),
         *_draw_background(points, encoded, scales),
         *_draw_counted(points, y, scales, x=alt.value("width"), align="right", dx=-4, dy=-6),
         hollow.encode(**encoded),
         marked.encode(**encoded),
-        draw_ring("points", x, y),
+        parts.draw_ring("points", x, y),
     ]
     seeds = describe_seeds([row["seeds"] for row in points.rows if row["front"]])
     remark = f"; {seeds}." if seeds else "."
@@ -247,13 +228,13 @@ def _draw_strips(
     x = points.place(alt.X, objective)
     y = alt.Y("alternative:N", sort=names, title=None).axis(domain=False, ticks=False, grid=True)
     encoded = _encode_marks(x, y, trade_off, objective, scales)
-    marks = plot_rows("points").mark_point(filled=True, size=MARK_SIZE, opacity=0.85, clip=True)
+    marks = parts.plot_rows("points").mark_point(filled=True, size=parts.MARK_SIZE, opacity=0.85, clip=True)
     layers = [
-        *draw_ideal(points.ideal, x),
+        *parts.draw_ideal(points.ideal, x),
         *_draw_background(points, encoded, scales),
         *_draw_counted(points, x, scales, y=alt.value(0), align="center", dx=0, dy=-8),
         marks.encode(**encoded),
-        draw_ring("points", x, y),
+        parts.draw_ring("points", x, y),
     ]
     return StudyChart(
         name=f"validation_by_{trade_off.quantity}",
@@ -272,13 +253,12 @@ def _describe_ring(points: _Points) -> str:
 
 def _draw_background(points: _Points, encoded: dict[str, Any], scales: MarkScales) -> Iterator[alt.Chart]:
     """Seeds as dots, and trials that do not compare as small marks."""
-    dots = plot_rows("seeds").mark_circle(size=SEED_SIZE, opacity=0.5, clip=True)
+    dots = parts.plot_rows("seeds").mark_circle(size=parts.SEED_SIZE, opacity=0.5, clip=True)
     yield dots.encode(x=encoded["x"], y=encoded["y"], color=scales.colour())
     if points.others:
-        others = plot_rows("others").mark_point(
-            size=OTHER_SIZE, filled=False, opacity=OTHER_OPACITY, clip=True
-        )
-        yield others.encode(**encoded)
+        others = parts.plot_rows("others")
+        pale = others.mark_point(size=OTHER_SIZE, filled=False, opacity=OTHER_OPACITY, clip=True)
+        yield pale.encode(**encoded)
 
 
 def _draw_counted(
@@ -293,9 +273,9 @@ def _draw_counted(
     """Models that count as lines at their figure, which `along` encodes, with their names at `place`."""
     if not points.counted:
         return
-    lines = plot_rows("counted").mark_rule(strokeWidth=1.4, clip=True)
+    lines = parts.plot_rows("counted").mark_rule(strokeWidth=1.4, clip=True)
     yield lines.encode(along, color=scales.colour(), strokeDash=scales.dash())
-    names = plot_rows("counted").mark_text(align=align, dx=dx, dy=dy, color=MUTED)
+    names = parts.plot_rows("counted").mark_text(align=align, dx=dx, dy=dy, color=parts.MUTED)
     yield names.encode(along, text="label:N", **place)
 
 
@@ -304,7 +284,7 @@ def _encode_marks(
 ) -> dict[str, Any]:
     tooltip = [
         alt.Tooltip("name:N", title="configuration"),
-        tell_figure(objective),
+        parts.tell_figure(objective),
         alt.Tooltip("amount:Q", title=trade_off.unit, format=",.4~g"),
         alt.Tooltip("seeds:Q"),
     ]
@@ -317,11 +297,11 @@ def draw_hypervolume(detail: StudyDetail) -> StudyChart | None:
     if front is None or not front.hypervolume or not front.hypervolume[-1].volume:
         return None
     rows: list[Row] = [{"tokens": point.tokens, "volume": point.volume} for point in front.hypervolume]
-    end = rows[-1]["tokens"]
-    x = place_spent("tokens", end, f"{detail.summary.unit} of all trials")
+    title, end = f"{detail.summary.unit} of all trials", rows[-1]["tokens"]
+    x = parts.place_amounts("tokens", [end], title, starts_at_zero=True)
     y = alt.Y("volume:Q", title="hypervolume (higher is better)").axis(tickCount=5)
     names = (QUANTITIES[name].unit or detail.summary.objective for name in front.objectives)
-    line = plot_rows("volumes").mark_line(interpolate="step-after", color=MUTED)
+    line = parts.plot_rows("volumes").mark_line(interpolate="step-after", color=parts.MUTED)
     return StudyChart(
         name="hypervolume",
         title="Hypervolume",
