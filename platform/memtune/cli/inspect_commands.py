@@ -178,7 +178,7 @@ def pairs(
 
     Example: memtune inspect pairs models:/ptb@champion --split test --json
     """
-    from memtune.reports.inspection.pair_views import draw_pair_counts, make_pair_tables
+    from memtune.reports.inspection.attention_views import draw_pair_counts, make_pair_tables
     from memtune.results.inspection.word_pairs import count_attended_pairs
 
     found = count_attended_pairs(*text.open(model), min_distance, window, layer)
@@ -201,7 +201,7 @@ def relations(
 
     Example: memtune inspect relations models:/ptb@champion --corpus ud --max-steps 3
     """
-    from memtune.reports.inspection.pair_views import draw_dependencies, make_dependencies_table
+    from memtune.reports.inspection.attention_views import draw_dependencies, make_dependencies_table
     from memtune.results.inspection.word_pairs import average_dependencies
 
     found = average_dependencies(*text.open(model), max_steps, min_pairs, layer)
@@ -225,7 +225,7 @@ def links(
 
     Example: memtune inspect links models:/ptb@champion --text "the company said it will" --out links.svg
     """
-    from memtune.reports.inspection.pair_views import draw_link_arcs, draw_link_matrix, make_links_table
+    from memtune.reports.inspection.attention_views import draw_link_arcs, draw_link_matrix, make_links_table
     from memtune.results.inspection.word_pairs import find_links
 
     found = find_links(*text.open(model), number)

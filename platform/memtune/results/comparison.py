@@ -15,7 +15,7 @@ from memtune.errors import TrackingError, did_you_mean, refuse_shared_name, sugg
 from memtune.number_format import format_count
 from memtune.objective import Objective
 from memtune.results.one_text import open_stored, select_text
-from memtune.results.study.ranking import DIGITS, LENGTH_TOLERANCE, make_curve_frame, rank_trials
+from memtune.results.study.ranking import LENGTH_TOLERANCE, make_curve_frame, rank_trials
 from memtune.settings import Settings
 from memtune.tracking import (
     NO_STUDY,
@@ -213,12 +213,12 @@ def rank_rows(rows: Sequence[LeaderboardRow]) -> list[LeaderboardRow]:
         ordered[row.run_id] = row.model_copy(update=change)
 
     for found in ranking.configurations if ranking else ():
-        why = found.explain(rows[0].objective, DIGITS)
+        why = found.explain(rows[0].objective)
         add(found.best, estimate=found.estimate, note=why and f"not ranked: {why}", place=found.place)
         for row in found.trials[1:]:
             add(row, note=f"a seed of {found.title}")
     for short in ranking.short if ranking else ():
-        add(short.best, note=f"not ranked: {short.explain(rows[0].objective, DIGITS)}")
+        add(short.best, note=f"not ranked: {short.explain(rows[0].objective)}")
     return [*ordered.values(), *(row for row in rows if row.run_id not in ordered)]
 
 

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from memtune.models.architecture import LanguageModelConfig
 from memtune.number_format import format_amount
-from memtune.results.study.ranking import DIGITS, Configuration, ShortTrial
+from memtune.results.study.ranking import Configuration, ShortTrial
 from memtune.results.study.study_front import find_front
 from memtune.results.study.study_view import StudyTrial, StudyView
 from memtune.search import QUANTITIES
@@ -160,7 +160,7 @@ def make_entry(
         gpu_hours=usage.gpu_seconds / 3600,
         money=None if view.terms.prices is None else view.terms.prices.compute_usage_money(usage),
         tokens_per_second=usage.tokens_per_second,
-        note=found.explain(objective, DIGITS),
+        note=found.explain(objective),
         identity=best.identity,
         is_repeated=not isinstance(found, ShortTrial) and found.is_repeated,
         is_counted=best.is_counted,
