@@ -10,7 +10,7 @@ from memtune.number_format import format_parameters
 from memtune.results.registration import StudyAnswer, register_trial_model, wait_for_records
 from memtune.results.study.alternative_comparison import name_with_alternative, select_compared
 from memtune.results.study.ranking import DIGITS, Configuration, Ranking
-from memtune.results.study.study_leaderboard import make_entry, name_by_alternative
+from memtune.results.study.study_leaderboard import make_entry
 from memtune.results.study.study_view import StudyTrial, StudyView
 from memtune.results.study.verdicts import Verdict, judge_study
 from memtune.seed_statistics import Estimate
@@ -229,7 +229,7 @@ def describe_answer(view: StudyView, verdict: Verdict, winner: Configuration[Stu
     gpu = f" and {entry.gpu_hours:.3g} GPU h" if entry.gpu_hours else ""
     money = f", {entry.money:.3g} {prices.currency}" if prices and entry.money is not None else ""
     first = [
-        f"**{name_by_alternative(entry)}**: {objective} {objective.format_figure(entry.figure, DIGITS)}",
+        f"**{entry.name_by_alternative}**: {objective} {objective.format_figure(entry.figure, DIGITS)}",
         *([f"margin {margin:.1f} {objective.margin_unit}"] if margin is not None else []),
         format_parameters(entry.sizes.parameters if entry.sizes else 0, is_short=True),
         f"{entry.cpu_hours:.3g} core h{gpu}{money}",
@@ -265,7 +265,7 @@ def format_alternatives(view: StudyView) -> str:
     rows = []
     for found in view.find_bests():
         entry = make_entry(view, found)
-        row = [name_by_alternative(entry), entry.model]
+        row = [entry.name_by_alternative, entry.model]
         row += [entry.estimate.format(objective, DIGITS)]
         row += [] if entry.above_ideal is None else [f"{100 * entry.above_ideal:,.1f} %"]
         row += [f"{entry.sizes.parameters:,}", f"{entry.sizes.state:,}"] if entry.sizes else ["", ""]

@@ -15,7 +15,6 @@ from memtune.number_format import format_count
 from memtune.reports.report_page import chart_parts as parts
 from memtune.reports.report_page.chart_parts import MarkScales, Row, StudyChart
 from memtune.results.study.study_detail import StudyDetail
-from memtune.results.study.study_leaderboard import name_by_alternative
 from memtune.results.study.study_view import StudyTrial
 from memtune.search import MIN_PARAMETER_TRIALS
 from memtune.spaces import FAMILY_FIELD
@@ -213,7 +212,7 @@ def _draw_slice(
     values = [read_field(trial, axis.field) for trial in trials]
     rows: list[Row] = [
         {
-            "name": name_by_alternative(trial),
+            "name": trial.name_by_alternative,
             "alternative": trial.alternative,
             "place": axis.find_place(value),
             "value": "absent" if value is None else format_level(value),
@@ -277,7 +276,7 @@ def draw_parallel_coordinates(detail: StudyDetail, scales: MarkScales) -> StudyC
             value = read_field(trial, axis.field) if axis is not last else figure
             rows.append(
                 {
-                    "name": name_by_alternative(trial),
+                    "name": trial.name_by_alternative,
                     "alternative": trial.alternative,
                     "axis": axis.label,
                     "order": order,

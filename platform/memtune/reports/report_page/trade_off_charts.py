@@ -18,7 +18,6 @@ from memtune.results.study.study_leaderboard import (
     StudyLeaderboard,
     TradeOff,
     make_trade_off,
-    name_by_alternative,
 )
 from memtune.search import QUANTITIES
 from memtune.tracking import LeaderboardRow
@@ -165,7 +164,7 @@ def draw_trials(rows: Sequence[LeaderboardRow], ideal: float | None) -> StudyCha
 
 
 def _describe(entry: LeaderboardEntry, amount: float | None, figure: float) -> Row:
-    name = name_by_alternative(entry)
+    name = entry.name_by_alternative
     return {"name": name, "alternative": entry.alternative, "amount": amount, "figure": figure}
 
 

@@ -9,7 +9,7 @@ from memtune.reports.report_page import chart_parts as parts
 from memtune.reports.report_page.chart_parts import MarkScales, Row, StudyChart
 from memtune.results.study.alternative_comparison import AlternativeEffort
 from memtune.results.study.study_detail import StudyDetail
-from memtune.results.study.study_leaderboard import LeaderboardEntry, StudyLeaderboard, name_by_alternative
+from memtune.results.study.study_leaderboard import LeaderboardEntry, StudyLeaderboard
 from memtune.results.study.study_view import StudyTrial
 from memtune.trial_state import TrialState
 
@@ -33,7 +33,7 @@ def draw_seeds(
     shown_ideal = choose_ideal(ideal, entries)
     seeds = [
         {
-            "name": name_by_alternative(entry),
+            "name": entry.name_by_alternative,
             "alternative": entry.alternative,
             "seed": seed,
             "figure": objective.compute_figure(cost),
@@ -94,7 +94,7 @@ def _draw_rows(x: alt.X, y: alt.Y, objective: Objective, scales: MarkScales) -> 
 def _describe_mean(entry: LeaderboardEntry, best: int) -> Row:
     low, high = entry.interval or (None, None)
     return {
-        "name": name_by_alternative(entry),
+        "name": entry.name_by_alternative,
         "alternative": entry.alternative,
         "figure": entry.figure,
         "low": low if parts.is_drawable(low) else None,
@@ -207,7 +207,7 @@ def _list_reports(trial: StudyTrial, objective: Objective) -> Iterator[Row]:
     drawn = [(tokens, figure) for tokens, figure in points if parts.is_drawable(figure)]
     for place, (tokens, figure) in enumerate(drawn, start=1):
         yield {
-            "name": name_by_alternative(trial),
+            "name": trial.name_by_alternative,
             "alternative": trial.alternative,
             "state": trial.state.label,
             "tokens": tokens,
@@ -232,7 +232,7 @@ def draw_progress(detail: StudyDetail, ideal: float | None, scales: MarkScales) 
     trial_by_number = {trial.number: trial for trial in searched}
     rows: list[Row] = [
         {
-            "name": name_by_alternative(trial_by_number[point.number]),
+            "name": trial_by_number[point.number].name_by_alternative,
             "alternative": trial_by_number[point.number].alternative,
             "tokens": point.tokens,
             "core_hours": point.core_hours,

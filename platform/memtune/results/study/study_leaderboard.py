@@ -6,7 +6,7 @@ from memtune.models.architecture import LanguageModelConfig
 from memtune.number_format import format_amount
 from memtune.results.study.ranking import Configuration, ShortTrial
 from memtune.results.study.study_front import find_front
-from memtune.results.study.study_view import StudyTrial, StudyView
+from memtune.results.study.study_view import NamedTrial, StudyTrial, StudyView
 from memtune.search import QUANTITIES
 from memtune.seed_statistics import Estimate
 from memtune.spaces import FAMILY_FIELD
@@ -20,18 +20,11 @@ EQUAL_RATIO, EQUAL_SIZES_RATIO = 1.05, 1.1
 for a width misses its target by some per cent, because the width is an integer."""
 
 
-class LeaderboardEntry(Value):
+class LeaderboardEntry(NamedTrial):
     """A configuration: of full length, or the furthest trial of a family that has none."""
 
     place: int | None = None
     """None where it has no rank, because it lacks seeds that others have or ended early."""
-    number: int
-    """Of the trial that the search started; its repeats have the same."""
-    name: str
-    """Family and number: "lstm #3"."""
-    family: str
-    alternative: str
-    """What it answers: its family, or its value of the field that the study compares."""
     model: str
     """The searched fields without the compared one; else those that distinguish it within its family."""
     estimate: Estimate
@@ -69,11 +62,6 @@ class LeaderboardEntry(Value):
         found = QUANTITIES[quantity]
         amount = getattr(self.sizes if found.is_size else self, quantity, None) or None
         return amount / len(self.cost_by_seed) if amount and found.is_spent else amount
-
-
-def name_by_alternative(named: StudyTrial | LeaderboardEntry) -> str:
-    """The name with the alternative in place of the family: "layers 2 #3 seed 1", or "lstm #3"."""
-    return f"{named.alternative}{named.name.removeprefix(named.family)}"
 
 
 class TradeOff(Value):

@@ -47,8 +47,8 @@ from memtune.values import Value, flatten, parse
 log = logging.getLogger(__name__)
 
 
-class StudyTrial(Value):
-    """A trial or a repeat of a study: for ranking, tables, figures and data frames."""
+class NamedTrial(Value):
+    """A trial, or a configuration, under the names that tables and figures have for it."""
 
     number: int
     """Of the trial that the search started; its repeats have the same."""
@@ -57,6 +57,16 @@ class StudyTrial(Value):
     family: str
     alternative: str
     """The alternative of the study's question that it belongs to: its family, or a value of a field."""
+
+    @property
+    def name_by_alternative(self) -> str:
+        """The name with the alternative in place of the family: "layers 2 #3 seed 1", or "lstm #3"."""
+        return f"{self.alternative}{self.name.removeprefix(self.family)}"
+
+
+class StudyTrial(NamedTrial):
+    """A trial or a repeat of a study: for ranking, tables, figures and data frames."""
+
     seed: int
     is_repeat: bool
     identity: str
