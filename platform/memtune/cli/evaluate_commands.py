@@ -62,7 +62,7 @@ class CacheOptions:
             return None
         if self.tune_cache and given.keys() - {"size"}:
             raise typer.BadParameter("--tune-cache chooses flatness and weight; leave them out")
-        # Imported here: pydantic and MLflow take up to a second, and help and wrong usage need neither.
+        # Imported here, as in every command: MLflow and torch load for seconds, which help need not wait for.
         from memtune.tasks import CacheGrid, ContinuousCache
         from memtune.values import parse
 
@@ -289,7 +289,6 @@ def ask(
             raise typer.BadParameter(
                 f"only the task {own_task} has this option; leave it out", param_hint=f"--{name}"
             )
-    # Imported here: importing PyTorch takes seconds, and help and wrong usage do not need it.
     from memtune.reports.answer_tables import draw_mistakes, make_answers_table, make_mistakes_table
     from memtune.reports.figure_files import save_figure
     from memtune.results.question_answers import ask as ask_models

@@ -63,8 +63,7 @@ class TextOptions:
 
     def open(self, name: str) -> "tuple[TrainedModel, TextChoice]":
         """A model, and the text that it reads."""
-        # Imported here, as in every command below: torch and MLflow load for seconds, which help and refused
-        # options need not wait for.
+        # Imported here, as in every command: torch and MLflow load for seconds, which help need not wait for.
         from memtune.results.inspection.sentence_readings import TextChoice
         from memtune.results.loaded_models import open_model
         from memtune.settings import Settings

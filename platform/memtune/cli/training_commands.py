@@ -39,8 +39,7 @@ Judged = Annotated[
 
 def _set_threads(threads: int | None) -> None:
     if threads:
-        # Imported here, as in every command below: torch loads for seconds, which help and refused options
-        # need not wait for.
+        # Imported here, as in every command: torch loads for seconds, which help need not wait for.
         import torch
 
         torch.set_num_threads(threads)
