@@ -120,9 +120,9 @@ def evaluate(
     if rare_words is not None:
         settings = Settings.from_environment()
         merged = compute_merged_perplexity(model, split, rare_words, settings, trust_code=trust_code)
-        text = f"{merged.full:.2f} over {merged.vocabulary_size:,} words, {merged.merged:.2f} with "
-        shown, data = f"perplexity {text}{merged.rare_words:,} rare words as <unk>", asdict(merged)
-        sentence = f"{model} on {split}: {shown}"
+        own = f"perplexity {merged.full:.2f} over {merged.vocabulary_size:,} words"
+        other = f"{merged.merged:.2f} with {merged.rare_words:,} rare words as <unk>"
+        sentence, data = f"{model} on {split}: {own}, {other}", asdict(merged)
     else:
         found = evaluate_model(
             model, split, device=device, cache=cache, corpus=corpus, words=words, trust_code=trust_code

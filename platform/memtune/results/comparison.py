@@ -178,17 +178,14 @@ def compare(
     main = next((champion.protocol for champion in champions), None)
     chosen = asked or (main if main in own else max(own, key=own.count))
     kept = [row for row in same_text if row.protocol == chosen]
-    studies = {row.study for row in kept} if study else set()
+    named = kept[0].study if study else None
     served = find_running_pages(settings.tracking_uri)
-    pages = link_corpus(settings.tracking_uri, corpus, chosen, next(iter(studies), None), served)
+    pages = link_corpus(settings.tracking_uri, corpus, chosen, named, served)
     ideal = None
     if kept[0].objective.has_ideal and stored is not None and stored.digest == digest:
         ideal = (stored.manifest.ideal or {}).get("valid")
-    label = [re.sub(r"[^A-Za-z0-9._]+", "_", chosen)] if protocol else []
-    scope = "-".join([corpus, *sorted(studies), *label])
-    figure = settings.home / "figures" / f"{scope}.png"
-    others = tuple(sorted({*labels} - {chosen}))
-    accesses = count_test_accesses(settings.tracking_uri, corpus)
+    label = re.sub(r"[^A-Za-z0-9._]+", "_", chosen) if protocol else None
+    scope = "-".join(filter(None, [corpus, named, label]))
     champion = next((c for c in champions if c.protocol == chosen and c.corpus_digest == digest), None)
     left_out = labels.count(chosen) - len(kept)
     remark = f'{format_count(left_out, "trial")} that read another text named "{corpus}" are left out'
@@ -196,10 +193,10 @@ def compare(
         rank_rows(kept),
         chosen,
         ideal,
-        figure,
+        settings.home / "figures" / f"{scope}.png",
         pages,
-        other_protocols=others,
-        test_accesses=accesses,
+        other_protocols=tuple(sorted({*labels} - {chosen})),
+        test_accesses=count_test_accesses(settings.tracking_uri, corpus),
         champion=champion,
         text_remark=remark if left_out else "",
     )
