@@ -67,8 +67,8 @@ class _TradeOffChart:
         """The axis of all figures that are not far above the best trained one, with the ideal."""
         figures = [*self._trained, *(row["figure"] for row in self.counted)]
         figures += [self.ideal] if self.ideal else []
-        shown = [figure for figure in figures if figure <= self._limit]
-        return parts.place_figures(channel, shown, self.objective)
+        limit = self._limit
+        return parts.place_figures(channel, (each for each in figures if each <= limit), self.objective)
 
     def _draw_points(self) -> StudyChart:
         amounts = [row["amount"] for row in [*self.rows, *self.others]]
@@ -119,9 +119,9 @@ class _TradeOffChart:
             "means over seeds, dots single seeds."
         )
         title, height = f"At equal {self.trade_off.unit}", STRIP_PIXELS * max(3, len(names))
-        return self._make_chart(title, caption, layers, height=height)
+        return self._make_chart(title, caption, layers, height)
 
-    def _make_chart(self, title: str, caption: str, layers: list[Any], **size: int) -> StudyChart:
+    def _make_chart(self, title: str, caption: str, layers: list[Any], height: int = 300) -> StudyChart:
         # Without their alternatives: the line joins all of them, whatever the reader has switched off.
         front = [{name: row[name] for name in ("amount", "figure")} for row in self.rows if row["front"]]
         tables = {
@@ -134,7 +134,7 @@ class _TradeOffChart:
         }
         ring = " The ring is the best configuration." if any(row["best"] for row in self.rows) else ""
         name, chart = f"validation_by_{self.trade_off.quantity}", alt.layer(*layers)
-        return StudyChart(name, title, f"{caption}{ring}", chart, tables, **size)
+        return StudyChart(name, title, f"{caption}{ring}", chart, tables, height)
 
     def _encode_marks(self, x: alt.X, y: alt.Y) -> dict[str, Any]:
         tooltip = [
