@@ -1,4 +1,4 @@
-"""Trained models as packages: offered to the registry, or written to a folder of their own."""
+"""Trained models as packages: offered to the registry and described there, or written to a folder."""
 
 import shutil
 from pathlib import Path
@@ -30,8 +30,6 @@ from memtune.values import Value
 
 STALL_SECONDS = 120
 """Seconds without any progress after which the tracking store counts as unavailable."""
-
-
 SELECTION_RULE = (
     "The champion of a protocol and task is the configuration with the best mean over seeds on the "
     "validation split at full length. The registered weights are those of its best-validated seed. The test "

@@ -1,4 +1,4 @@
-"""The conclusion of a study: its ranking, the tests of the winner, and what is registered and recorded."""
+"""The conclusion of a study: tests of the winner, what is registered and recorded, and its description."""
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
