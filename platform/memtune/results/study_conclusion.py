@@ -11,7 +11,8 @@ from memtune.results.registration import StudyAnswer, register_trial_model, wait
 from memtune.results.study.alternative_comparison import name_with_alternative, select_compared
 from memtune.results.study.ranking import DIGITS, Configuration, Ranking
 from memtune.results.study.study_leaderboard import make_entry
-from memtune.results.study.study_view import StudyTrial, StudyView
+from memtune.results.study.study_trials import StudyTrial
+from memtune.results.study.study_view import StudyView
 from memtune.results.study.verdicts import Verdict, judge_study
 from memtune.seed_statistics import Estimate
 from memtune.spaces import FAMILY_FIELD

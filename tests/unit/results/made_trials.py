@@ -3,9 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, cast
+from typing import Any
 
-from memtune.results.study.study_view import StudyTrial, StudyView
+from memtune.results.study.study_trials import StudyTrial
+from memtune.results.study.study_view import StudyView
 from memtune.search import StoredStudy, StoredTrial
 from memtune.settings import Settings
 from memtune.training import TrialConfig, TrialSizes
@@ -59,7 +60,8 @@ def make_study_trial(
         "planned_tokens": 900 if config.model.is_trained_by_gradient else None,
     }
     trial = StudyTrial.model_validate({**known, **fields})
-    trial._study = cast(StudyView, KnownStudy(sizes))
+    study = KnownStudy(sizes)
+    trial._find_place, trial._measure = study.find_place, study.measure
     return trial
 
 

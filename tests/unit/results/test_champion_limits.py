@@ -9,7 +9,8 @@ from memtune.corpora import open_corpus
 from memtune.results.comparison import find_champions
 from memtune.results.study.ranking import rank_trials
 from memtune.results.study.study_detail import show_study
-from memtune.results.study.study_view import StudyTrial, StudyView
+from memtune.results.study.study_trials import StudyTrial
+from memtune.results.study.study_view import StudyView
 from memtune.search import StoredStudy
 from memtune.settings import Settings
 from memtune.studies.definition.study_terms import ChampionLimits, StoredTerms

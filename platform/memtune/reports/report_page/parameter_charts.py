@@ -15,7 +15,7 @@ from memtune.number_format import format_count
 from memtune.reports.report_page import chart_parts as parts
 from memtune.reports.report_page.chart_parts import MarkScales, Row, StudyChart
 from memtune.results.study.study_detail import StudyDetail
-from memtune.results.study.study_view import StudyTrial
+from memtune.results.study.study_trials import StudyTrial
 from memtune.search import MIN_PARAMETER_TRIALS
 from memtune.spaces import FAMILY_FIELD
 from memtune.trial_state import TrialState

@@ -10,7 +10,7 @@ from memtune.reports.report_page.chart_parts import MarkScales, Row, StudyChart
 from memtune.results.study.alternative_comparison import AlternativeEffort
 from memtune.results.study.study_detail import StudyDetail
 from memtune.results.study.study_leaderboard import LeaderboardEntry, StudyLeaderboard
-from memtune.results.study.study_view import StudyTrial
+from memtune.results.study.study_trials import StudyTrial
 from memtune.trial_state import TrialState
 
 MAX_ROWS = 20

@@ -11,7 +11,8 @@ from memtune.errors import CheckpointError, ConfigurationError, StudyError, did_
 from memtune.objective import Objective
 from memtune.results.loaded_models import name_study_folder
 from memtune.results.study.ranking import is_rankable
-from memtune.results.study.study_view import StudyTrial, StudyView, open_view
+from memtune.results.study.study_trials import StudyTrial
+from memtune.results.study.study_view import StudyView, open_view
 from memtune.settings import Settings
 from memtune.spaces import Scalar
 from memtune.studies.checkpoint_store import Checkpoints

@@ -23,7 +23,7 @@ from memtune.errors import CorpusError, StorageError
 from memtune.number_format import format_count
 from memtune.objective import Objective
 from memtune.results.study.ranking import Configuration, Ranking, ShortTrial, is_rankable
-from memtune.results.study.study_view import StudyTrial
+from memtune.results.study.study_trials import StudyTrial
 from memtune.seed_statistics import (
     CONFIDENCE_LEVEL,
     MIN_PAIRED_SEEDS,

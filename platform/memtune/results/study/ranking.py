@@ -26,7 +26,7 @@ from memtune.trial_state import TrialState
 
 if TYPE_CHECKING:
     # A comparison of runs needs no torch.
-    from memtune.results.study.study_view import StudyTrial
+    from memtune.results.study.study_trials import StudyTrial
 
 DIGITS = 3
 """Decimal places of a figure in texts and tables."""

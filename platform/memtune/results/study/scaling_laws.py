@@ -22,7 +22,8 @@ from memtune.data_frames import make_frame, render_table
 from memtune.errors import StudyError
 from memtune.number_format import format_count
 from memtune.objective import Objective
-from memtune.results.study.study_view import StudyTrial, open_view
+from memtune.results.study.study_trials import StudyTrial
+from memtune.results.study.study_view import open_view
 from memtune.settings import Settings
 from memtune.values import Value
 

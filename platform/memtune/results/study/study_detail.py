@@ -14,7 +14,8 @@ from memtune.results.study.ranking import DIGITS, is_rankable, make_curve_frame
 from memtune.results.study.study_catalogue import StudySummary, summarise_study
 from memtune.results.study.study_front import StudyFront, find_study_front
 from memtune.results.study.study_leaderboard import LeaderboardEntry, make_entry
-from memtune.results.study.study_view import NamedTrial, StudyTrial, StudyView, open_view
+from memtune.results.study.study_trials import NamedTrial, StudyTrial
+from memtune.results.study.study_view import StudyView, open_view
 from memtune.results.study.verdicts import Verdict, judge_study
 from memtune.search import ParameterImportance
 from memtune.settings import Settings

@@ -4,7 +4,8 @@ from collections.abc import Iterator, Sequence
 
 from memtune.objective import Objective
 from memtune.results.study.ranking import find_cost_at
-from memtune.results.study.study_view import StudyTrial, StudyView
+from memtune.results.study.study_trials import StudyTrial
+from memtune.results.study.study_view import StudyView
 from memtune.search import DEFAULT_OBJECTIVES, QUANTITIES, ObjectiveName
 from memtune.values import Value
 

@@ -6,7 +6,8 @@ from memtune.models.architecture import LanguageModelConfig
 from memtune.number_format import format_amount
 from memtune.results.study.ranking import Configuration, ShortTrial
 from memtune.results.study.study_front import find_front
-from memtune.results.study.study_view import NamedTrial, StudyTrial, StudyView
+from memtune.results.study.study_trials import NamedTrial, StudyTrial
+from memtune.results.study.study_view import StudyView
 from memtune.search import QUANTITIES
 from memtune.seed_statistics import Estimate
 from memtune.spaces import FAMILY_FIELD

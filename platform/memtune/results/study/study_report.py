@@ -25,7 +25,8 @@ from memtune.results.study.study_leaderboard import (
     join_leaderboards,
     make_leaderboard,
 )
-from memtune.results.study.study_view import StudyTrial, StudyView, list_views, open_view
+from memtune.results.study.study_trials import StudyTrial
+from memtune.results.study.study_view import StudyView, list_views, open_view
 from memtune.results.study.verdicts import Verdict
 from memtune.search import FORMAT_KEY
 from memtune.settings import Settings

@@ -23,7 +23,8 @@ from memtune.results.study.alternative_comparison import (
     select_compared,
 )
 from memtune.results.study.ranking import DIGITS, Ranking, ShortTrial, is_rankable
-from memtune.results.study.study_view import StudyTrial, StudyView
+from memtune.results.study.study_trials import StudyTrial
+from memtune.results.study.study_view import StudyView
 from memtune.seed_statistics import LOOKS, MAX_SEEDS, MIN_PAIRED_SEEDS, SeedCosts, SeedDecision, decide_seeds
 from memtune.studies.definition.study_terms import Repeats, name_value
 from memtune.trial_state import TrialState

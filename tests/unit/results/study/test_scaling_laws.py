@@ -8,7 +8,7 @@ import pytest
 
 from memtune.errors import StudyError
 from memtune.results.study.scaling_laws import compare_scaling
-from memtune.results.study.study_view import StudyTrial
+from memtune.results.study.study_trials import StudyTrial
 from memtune.training import TrialSizes
 from tests.unit.results.made_trials import make_study_trial
 

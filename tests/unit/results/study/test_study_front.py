@@ -9,7 +9,8 @@ import pytest
 from memtune.objective import Objective
 from memtune.results.study.ranking import rank_trials
 from memtune.results.study.study_front import StudyFront, describe_seeds, find_study_front
-from memtune.results.study.study_view import StudyTrial, StudyView
+from memtune.results.study.study_trials import StudyTrial
+from memtune.results.study.study_view import StudyView
 from memtune.search import ObjectiveName
 from memtune.training import TrialSizes
 from memtune.trial_state import TrialState

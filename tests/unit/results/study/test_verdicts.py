@@ -12,7 +12,8 @@ import pytest
 from memtune.corpora import import_corpus, open_corpus
 from memtune.objective import Objective
 from memtune.results.study.ranking import Ranking, rank_trials
-from memtune.results.study.study_view import StudyTrial, StudyView
+from memtune.results.study.study_trials import StudyTrial
+from memtune.results.study.study_view import StudyView
 from memtune.results.study.verdicts import Verdict, judge_study
 from memtune.search import StoredTrial
 from memtune.seed_statistics import compare_results
