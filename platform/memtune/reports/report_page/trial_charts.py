@@ -300,9 +300,9 @@ def draw_best_of(
     x = x.axis(values=whole, format="d", grid=False)
     marks = {"x": x, "y": _place_rows(rows, limit, None, objective), "color": scales.colour()}
     tooltip = [alt.Tooltip("alternative:N"), alt.Tooltip("configurations:Q"), parts.tell_figure(objective)]
-    rows_shown = parts.plot_rows("expected")
-    lines = rows_shown.mark_line(clip=True).encode(**marks, strokeDash=scales.dash(), detail="alternative:N")
-    points = rows_shown.mark_point(filled=True, size=parts.HOLLOW_SIZE / 2, opacity=1, clip=True)
+    expected = parts.plot_rows("expected")
+    lines = expected.mark_line(clip=True).encode(**marks, strokeDash=scales.dash(), detail="alternative:N")
+    points = expected.mark_point(filled=True, size=parts.HOLLOW_SIZE / 2, opacity=1, clip=True)
     return StudyChart(
         name="best_of",
         title="The best of fewer configurations",
