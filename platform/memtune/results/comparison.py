@@ -210,12 +210,12 @@ def rank_rows(rows: Sequence[LeaderboardRow]) -> list[LeaderboardRow]:
         ordered[row.run_id] = row.model_copy(update=change)
 
     for found in ranking.configurations if ranking else ():
-        why = found.explain(rows[0].objective)
+        why = found.explain()
         add(found.best, estimate=found.estimate, note=why and f"not ranked: {why}", place=found.place)
         for row in found.trials[1:]:
             add(row, note=f"a seed of {found.title}")
     for short in ranking.short if ranking else ():
-        add(short.best, note=f"not ranked: {short.explain(rows[0].objective)}")
+        add(short.best, note=f"not ranked: {short.explain()}")
     return [*ordered.values(), *(row for row in rows if row.run_id not in ordered)]
 
 

@@ -191,7 +191,7 @@ def _make_trial_tags(view: StudyView) -> Iterator[tuple[str, dict[str, str]]]:
         for trial in found.trials:
             yield trial.identity, {"rank": rank, "figure": figure, **bests.pop(trial.identity, {})}
     for short in ranking.short[:MAX_TAGGED]:
-        figure = short.explain(objective)
+        figure = short.explain()
         tags = {"rank": "ended early", "figure": figure, **bests.pop(short.best.identity, {})}
         yield short.best.identity, tags
     yield from bests.items()

@@ -149,7 +149,7 @@ def make_entry(
         gpu_hours=usage.gpu_seconds / 3600,
         money=None if view.terms.prices is None else view.terms.prices.compute_usage_money(usage),
         tokens_per_second=usage.tokens_per_second,
-        note=found.explain(objective),
+        note=found.explain(),
         identity=best.identity,
         is_repeated=not isinstance(found, ShortTrial) and found.is_repeated,
         is_counted=best.is_counted,
