@@ -2,6 +2,7 @@
 
 import math
 import re
+from typing import Any
 
 import pytest
 
@@ -115,7 +116,7 @@ def test_a_model_that_counts_leaves_trained_models_on_every_axis_and_is_a_line_n
 def test_short_computing_times_are_labelled_in_minutes_or_seconds(
     hours: list[float], title: str, labels: list[float]
 ) -> None:
-    axis = place_amounts("amount", hours, "core hours per seed").to_dict()
+    axis: Any = place_amounts("amount", hours, "core hours per seed").to_dict()
     factor = float(re.findall(r"\* (\d+)", axis["axis"]["labelExpr"])[0])
     assert axis["title"] == title
     assert [factor * tick for tick in axis["axis"]["values"]] == pytest.approx(labels)
