@@ -14,7 +14,7 @@ from rich.console import Console
 from memtune.arguments import check_type
 from memtune.gc_pause import pause_gc
 from memtune.reports.learning_curves import draw_trial_figures
-from memtune.reports.live.line_display import LineDisplay, format_progress, format_report
+from memtune.reports.live.live_view import LineDisplay, format_progress, format_report
 from memtune.reports.text_console import TextConsole
 from memtune.settings import Settings
 from memtune.values import parse

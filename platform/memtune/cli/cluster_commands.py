@@ -29,7 +29,7 @@ def cluster_check(file: ClusterPath, json: AsJson = False) -> None:
 
     Example: memtune cluster check cluster.yaml
     """
-    # Imported here: pydantic and the cluster rules take about 0.4 s, and help does not need them.
+    # Imported here, as in every command: Ray and torch load for seconds, which help need not wait for.
     from memtune.ray_backend.clusters import check_cluster, format_findings, load_cluster
 
     findings = check_cluster(load_cluster(file))
@@ -133,7 +133,6 @@ def submit(
 
     Example: memtune submit jobs/studies/demo.toml --address http://127.0.0.1:8265
     """
-    # Imported here: PyTorch and Ray take seconds; help needs neither, and listing jobs needs no PyTorch.
     from memtune.ray_backend.jobs.job_submission import prepare_submission
 
     submission = prepare_submission(study, budget.collect(), resume=resume, reuse=not no_cache)

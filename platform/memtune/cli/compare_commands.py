@@ -53,8 +53,7 @@ def compare(
     """
     if json + csv + latex > 1:
         raise typer.BadParameter("choose one of --json, --csv and --latex")
-    # Imported here: MLflow and torch load for seconds, which --help, refused options and wrong names need not
-    # wait for.
+    # Imported here, as in every command: MLflow and torch load for seconds, which help need not wait for.
     from memtune.results.comparison import compare as compare_trials
     from memtune.results.comparison import compare_tokenisations
 

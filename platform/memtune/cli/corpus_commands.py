@@ -52,8 +52,7 @@ class SourceOptions:
 
     def resolve(self) -> "Mapping[str, Source] | Division":
         """The sources of the import; raises BadParameter for a wrong --option or --split."""
-        # Imported here, as in every command below: pyarrow and pydantic take about 1 s, which help need not
-        # wait for.
+        # Imported here, as in every command: pyarrow and pydantic take 1 s, which help need not wait for.
         from memtune.corpora import Division, TextFile
 
         options = _parse_format_options(self.option or [])

@@ -62,7 +62,7 @@ class CacheOptions:
             return None
         if self.tune_cache and given.keys() - {"size"}:
             raise typer.BadParameter("--tune-cache chooses flatness and weight; leave them out")
-        # Imported here: pydantic and MLflow take up to a second, and help and wrong usage need neither.
+        # Imported here, as in every command: MLflow and torch load for seconds, which help need not wait for.
         from memtune.tasks import CacheGrid, ContinuousCache
         from memtune.values import parse
 
@@ -120,9 +120,9 @@ def evaluate(
     if rare_words is not None:
         settings = Settings.from_environment()
         merged = compute_merged_perplexity(model, split, rare_words, settings, trust_code=trust_code)
-        text = f"{merged.full:.2f} over {merged.vocabulary_size:,} words, {merged.merged:.2f} with "
-        shown, data = f"perplexity {text}{merged.rare_words:,} rare words as <unk>", asdict(merged)
-        sentence = f"{model} on {split}: {shown}"
+        own = f"perplexity {merged.full:.2f} over {merged.vocabulary_size:,} words"
+        other = f"{merged.merged:.2f} with {merged.rare_words:,} rare words as <unk>"
+        sentence, data = f"{model} on {split}: {own}, {other}", asdict(merged)
     else:
         found = evaluate_model(
             model, split, device=device, cache=cache, corpus=corpus, words=words, trust_code=trust_code
@@ -289,7 +289,6 @@ def ask(
             raise typer.BadParameter(
                 f"only the task {own_task} has this option; leave it out", param_hint=f"--{name}"
             )
-    # Imported here: importing PyTorch takes seconds, and help and wrong usage do not need it.
     from memtune.reports.answer_tables import draw_mistakes, make_answers_table, make_mistakes_table
     from memtune.reports.figure_files import save_figure
     from memtune.results.question_answers import ask as ask_models

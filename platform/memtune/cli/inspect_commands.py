@@ -63,8 +63,7 @@ class TextOptions:
 
     def open(self, name: str) -> "tuple[TrainedModel, TextChoice]":
         """A model, and the text that it reads."""
-        # Imported here, as in every command below: torch and MLflow load for seconds, which help and refused
-        # options need not wait for.
+        # Imported here, as in every command: torch and MLflow load for seconds, which help need not wait for.
         from memtune.results.inspection.sentence_readings import TextChoice
         from memtune.results.loaded_models import open_model
         from memtune.settings import Settings
@@ -178,7 +177,7 @@ def pairs(
 
     Example: memtune inspect pairs models:/ptb@champion --split test --json
     """
-    from memtune.reports.inspection.pair_views import draw_pair_counts, make_pair_tables
+    from memtune.reports.inspection.attention_views import draw_pair_counts, make_pair_tables
     from memtune.results.inspection.word_pairs import count_attended_pairs
 
     found = count_attended_pairs(*text.open(model), min_distance, window, layer)
@@ -201,7 +200,7 @@ def relations(
 
     Example: memtune inspect relations models:/ptb@champion --corpus ud --max-steps 3
     """
-    from memtune.reports.inspection.pair_views import draw_dependencies, make_dependencies_table
+    from memtune.reports.inspection.attention_views import draw_dependencies, make_dependencies_table
     from memtune.results.inspection.word_pairs import average_dependencies
 
     found = average_dependencies(*text.open(model), max_steps, min_pairs, layer)
@@ -225,7 +224,7 @@ def links(
 
     Example: memtune inspect links models:/ptb@champion --text "the company said it will" --out links.svg
     """
-    from memtune.reports.inspection.pair_views import draw_link_arcs, draw_link_matrix, make_links_table
+    from memtune.reports.inspection.attention_views import draw_link_arcs, draw_link_matrix, make_links_table
     from memtune.results.inspection.word_pairs import find_links
 
     found = find_links(*text.open(model), number)

@@ -96,7 +96,7 @@ def search(
 
     Example: memtune search jobs/studies/demo.toml --trials 8
     """
-    # Imported here: help and refused options do not wait for the modules below.
+    # Imported here, as in every command: torch and Ray load for seconds, which help need not wait for.
     from memtune.library import FileKind, find_file
     from memtune.studies.definition.toml_files import check_document
 
@@ -135,7 +135,6 @@ def demo(trials: Trials = None) -> None:
 
 def _print_result(study: Path, result: "SearchResult") -> None:
     """Print the tables of a run, and how it ended. Raises Exit with code 1 after an interruption."""
-    # Imported here: these modules import PyTorch; `search` has loaded it.
     from memtune.reports.trial_tables import make_alternatives_table, make_spread_table
     from memtune.tracking import find_running_pages, link_corpus
 

@@ -51,7 +51,7 @@ def list_all(json: AsJson = False) -> None:
 
     Example: memtune study list
     """
-    # Imported here: torch and Optuna load for seconds, which --help need not wait for.
+    # Imported here, as in every command: torch and Optuna load for seconds, which help need not wait for.
     from memtune.reports.study_tables import make_study_list_table
     from memtune.results.study.study_catalogue import list_studies
 
@@ -280,7 +280,6 @@ def schema(
 
     Example: memtune schema study > study.schema.json
     """
-    # Imported here: torch loads for seconds, which --help need not wait for.
     from memtune.reports.json_schemas import make_schema
 
     typer.echo(dumps(make_schema(kind), indent=2, ensure_ascii=False))

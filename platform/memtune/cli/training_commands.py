@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from memtune.experiments.published_tables import PublishedRow, PublishedTable, ScaleName
     from memtune.experiments.single_trial import TrainResult
     from memtune.experiments.table_run import ReproducedRow, RowHooks
-    from memtune.reports.live.line_display import LineDisplay
+    from memtune.reports.live.live_view import LineDisplay
     from memtune.training import Progress, Report, TrialConfig
 
 EXIT_CODES = {"better": 0, "undecided": 4}
@@ -39,8 +39,7 @@ Judged = Annotated[
 
 def _set_threads(threads: int | None) -> None:
     if threads:
-        # Imported here, as in every command below: torch loads for seconds, which help and refused options
-        # need not wait for.
+        # Imported here, as in every command: torch loads for seconds, which help need not wait for.
         import torch
 
         torch.set_num_threads(threads)
@@ -312,7 +311,7 @@ def _train_tables(
     """
     from memtune.experiments.published_tables import load_paper, select_rows, select_tables
     from memtune.experiments.table_run import CoreHours, reproduce_table
-    from memtune.reports.live.line_display import LineDisplay
+    from memtune.reports.live.live_view import LineDisplay
     from memtune.settings import Settings
 
     tables = select_tables(load_paper(paper), table)
@@ -347,7 +346,7 @@ def _show_rows(display: "LineDisplay") -> "RowHooks":
     """The hooks that show the progress and the reports of each row."""
     from memtune.experiments.table_run import RowHooks
     from memtune.reports.learning_curves import draw_trial_figures
-    from memtune.reports.live.line_display import format_progress, format_report
+    from memtune.reports.live.live_view import format_progress, format_report
 
     def show(row: "PublishedRow", trial: "TrialConfig", now: "Progress") -> None:
         display.replace(f"{row.name}: {format_progress(now, trial.task.prediction_unit)}")

@@ -15,7 +15,7 @@ from memtune.reports.marks import assign_marks
 from memtune.reports.text_console import WITHOUT_FRAME, make_table
 from memtune.results.fingerprints import Fingerprint, ProbeResult
 from memtune.results.study.scaling_laws import Prediction, ScalingReport
-from memtune.results.study.study_description import format_markdown_table
+from memtune.results.study_conclusion import format_markdown_table
 from memtune.toml_text import format_toml
 
 if TYPE_CHECKING:

@@ -1,11 +1,10 @@
 """The console that memtune prints to, where users' texts appear without markup, and its tables."""
 
 import json as json_module
-import math
 import os
 import re
 import signal
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from io import TextIOWrapper
 from itertools import zip_longest
@@ -23,15 +22,11 @@ def make_json_data(data: Any) -> Any:
     >>> make_json_data({"perplexity": float("inf"), "tokens": [10, float("nan")]})
     {'perplexity': None, 'tokens': [10, None]}
     """
-    if hasattr(data, "model_dump"):
-        data = data.model_dump(mode="json")
-    if isinstance(data, Mapping):
-        return {name: make_json_data(value) for name, value in data.items()}
-    if isinstance(data, list | tuple):
-        return [make_json_data(value) for value in data]
-    if isinstance(data, float) and not math.isfinite(data):
-        return None
-    return data
+    # Imported here: help needs no pydantic.
+    from pydantic_core import to_jsonable_python
+
+    # A value keeps its infinities, whatever the mode; as mappings they have none.
+    return to_jsonable_python(to_jsonable_python(data), inf_nan_mode="null")
 
 
 CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")

@@ -227,7 +227,7 @@ def make_alternatives_table(view: StudyView, title: str) -> Table:
             describe_settings(best.config, list_searched_fields(view, best)),
             *((f"{best.sizes.parameters:,}", f"{best.sizes.state:,}") if best.sizes else ("", "")),
             f"{best.tokens:,}",
-            found.explain(objective, DIGITS) if isinstance(found, ShortTrial) else figure,
+            found.explain() if isinstance(found, ShortTrial) else figure,
             str(found.estimate.seeds),
             str(len({trial.configuration for trial in own})),
         )

@@ -15,7 +15,7 @@ from memtune.errors import TrackingError, did_you_mean, refuse_shared_name, sugg
 from memtune.number_format import format_count
 from memtune.objective import Objective
 from memtune.results.one_text import open_stored, select_text
-from memtune.results.study.ranking import DIGITS, LENGTH_TOLERANCE, make_curve_frame, rank_trials
+from memtune.results.study.ranking import LENGTH_TOLERANCE, make_curve_frame, rank_trials
 from memtune.settings import Settings
 from memtune.tracking import (
     NO_STUDY,
@@ -178,17 +178,14 @@ def compare(
     main = next((champion.protocol for champion in champions), None)
     chosen = asked or (main if main in own else max(own, key=own.count))
     kept = [row for row in same_text if row.protocol == chosen]
-    studies = {row.study for row in kept} if study else set()
+    named = kept[0].study if study else None
     served = find_running_pages(settings.tracking_uri)
-    pages = link_corpus(settings.tracking_uri, corpus, chosen, next(iter(studies), None), served)
+    pages = link_corpus(settings.tracking_uri, corpus, chosen, named, served)
     ideal = None
     if kept[0].objective.has_ideal and stored is not None and stored.digest == digest:
         ideal = (stored.manifest.ideal or {}).get("valid")
-    label = [re.sub(r"[^A-Za-z0-9._]+", "_", chosen)] if protocol else []
-    scope = "-".join([corpus, *sorted(studies), *label])
-    figure = settings.home / "figures" / f"{scope}.png"
-    others = tuple(sorted({*labels} - {chosen}))
-    accesses = count_test_accesses(settings.tracking_uri, corpus)
+    label = re.sub(r"[^A-Za-z0-9._]+", "_", chosen) if protocol else None
+    scope = "-".join(filter(None, [corpus, named, label]))
     champion = next((c for c in champions if c.protocol == chosen and c.corpus_digest == digest), None)
     left_out = labels.count(chosen) - len(kept)
     remark = f'{format_count(left_out, "trial")} that read another text named "{corpus}" are left out'
@@ -196,10 +193,10 @@ def compare(
         rank_rows(kept),
         chosen,
         ideal,
-        figure,
+        settings.home / "figures" / f"{scope}.png",
         pages,
-        other_protocols=others,
-        test_accesses=accesses,
+        other_protocols=tuple(sorted({*labels} - {chosen})),
+        test_accesses=count_test_accesses(settings.tracking_uri, corpus),
         champion=champion,
         text_remark=remark if left_out else "",
     )
@@ -213,12 +210,12 @@ def rank_rows(rows: Sequence[LeaderboardRow]) -> list[LeaderboardRow]:
         ordered[row.run_id] = row.model_copy(update=change)
 
     for found in ranking.configurations if ranking else ():
-        why = found.explain(rows[0].objective, DIGITS)
+        why = found.explain()
         add(found.best, estimate=found.estimate, note=why and f"not ranked: {why}", place=found.place)
         for row in found.trials[1:]:
             add(row, note=f"a seed of {found.title}")
     for short in ranking.short if ranking else ():
-        add(short.best, note=f"not ranked: {short.explain(rows[0].objective, DIGITS)}")
+        add(short.best, note=f"not ranked: {short.explain()}")
     return [*ordered.values(), *(row for row in rows if row.run_id not in ordered)]
 
 

@@ -1,13 +1,14 @@
-"""Trained models as packages: offered to the registry, or written to a folder of their own."""
+"""Trained models as packages: offered to the registry and described there, or written to a folder."""
 
 import shutil
 from pathlib import Path
 
 from memtune.corpora import Corpus
 from memtune.errors import StorageError, TrackingError
+from memtune.number_format import format_parameters
 from memtune.plugins import list_sources
 from memtune.results.loaded_models import check_model_name, open_model
-from memtune.results.study.study_description import StudyAnswer, describe_registration
+from memtune.results.study.study_leaderboard import describe_model
 from memtune.seed_statistics import Estimate
 from memtune.settings import Settings
 from memtune.storage.local_files import open_scratch_folder
@@ -15,17 +16,32 @@ from memtune.studies.checkpoint_store import Checkpoints
 from memtune.tracking import (
     ModelResult,
     Recorder,
+    RegisteredVersion,
     Registration,
+    describe_registered,
     find_text_rules,
     is_trial_name,
     load_registered,
     register_if_better,
     write_run_package,
 )
-from memtune.training import CheckpointRecord, find_best_report, save_model
+from memtune.training import CheckpointRecord, TrialConfig, find_best_report, save_model
+from memtune.values import Value
 
 STALL_SECONDS = 120
 """Seconds without any progress after which the tracking store counts as unavailable."""
+SELECTION_RULE = (
+    "The champion of a protocol and task is the configuration with the best mean over seeds on the "
+    "validation split at full length. The registered weights are those of its best-validated seed. The test "
+    "split does not select."
+)
+
+
+class StudyAnswer(Value):
+    """What a study says of its winner, in words."""
+
+    question: str
+    answer: str
 
 
 def register_trial_model(
@@ -62,6 +78,65 @@ def register_trial_model(
         )
     describe_registration(settings.tracking_uri, corpus, registration, record.config, answer)
     return registration
+
+
+def describe_registration(
+    tracking_uri: str,
+    corpus: Corpus,
+    registration: Registration,
+    config: TrialConfig,
+    answer: StudyAnswer | None = None,
+) -> None:
+    """Describe a registered version, and its corpus's model where the version is its champion.
+
+    Raises TrackingError when the store does not answer.
+    """
+    version = registration.champion or registration.version
+    if version is None:
+        return
+    # The model is that of the main label; its other champions are described by their versions.
+    is_main = registration.champion is not None and registration.champion.alias == "champion"
+    of_model = describe_models_of(corpus, version, answer) if is_main else None
+    best = answer.answer.replace("**", "") if answer else f"{version.family}: {version.summary}."
+    of_corpus = f"Best: {best} Protocol: {version.protocol}." if is_main else None
+    of_version = describe_version(corpus, version, config, answer)
+    describe_registered(tracking_uri, version, of_version, of_model, of_corpus)
+
+
+def describe_models_of(corpus: Corpus, champion: RegisteredVersion, answer: StudyAnswer | None) -> str:
+    """The description of a corpus's model, as Markdown."""
+    splits = ", ".join(f"{name} {split.tokens:,}" for name, split in corpus.manifest.splits.items())
+    parts = [
+        f"Language models of **{corpus.name}**: {splits} tokens, {len(corpus.vocabulary):,} types.",
+        *([f"**Question.** {answer.question}", f"**Answer.** {answer.answer}"] if answer else []),
+        f"**Champion.** Version {champion.version}, {champion.family}, {champion.summary}.",
+        f"**Protocol.** {champion.protocol}. Figures under another protocol or task do not compare.",
+        f"**Selection.** {SELECTION_RULE}",
+        f"`memtune best --corpus {corpus.name}` lists the champions of all protocols and tasks.",
+    ]
+    return "\n\n".join(parts)
+
+
+def describe_version(
+    corpus: Corpus, version: RegisteredVersion, config: TrialConfig, answer: StudyAnswer | None
+) -> str:
+    """The description of a version, as Markdown: its result first, then what it is and how to use it."""
+    words = describe_model(config.model)
+    size = format_parameters(config.parameter_count(len(corpus.vocabulary)))
+    # Whatever a model counts, it counts the same under every seed.
+    origin = f"weights of seed {config.seed}" if config.model.is_trained_by_gradient else "learns by counting"
+    has_test = config.task.is_evaluable(corpus, config.protocol, "test")
+    commands = [
+        f"memtune evaluate {version.uri}{' --split test' if has_test else ''}",
+        f'memtune generate {version.uri} --prompt "..."',
+    ]
+    parts = [
+        version.summary,
+        f"**{version.family}** {words}, {size}, protocol {version.protocol}, {origin}.",
+        *([f"**Question.** {answer.question}"] if answer else []),
+        "Use: " + ", ".join(f"`{command}`" for command in commands),
+    ]
+    return "\n\n".join(parts)
 
 
 def wait_for_records(recorder: Recorder, settings: Settings) -> None:

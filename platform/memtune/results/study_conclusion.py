@@ -1,25 +1,28 @@
-"""The conclusion of a study: its ranking, the tests of the winner, and what is registered and recorded."""
+"""The conclusion of a study: tests of the winner, what is registered and recorded, and its description."""
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import torch
 
 from memtune.errors import CheckpointError, CorpusError, StorageError
-from memtune.results.registration import register_trial_model, wait_for_records
+from memtune.number_format import format_parameters
+from memtune.results.registration import StudyAnswer, register_trial_model, wait_for_records
 from memtune.results.study.alternative_comparison import name_with_alternative, select_compared
 from memtune.results.study.ranking import DIGITS, Configuration, Ranking
-from memtune.results.study.study_description import StudyAnswer, describe_answer, describe_conclusion
+from memtune.results.study.study_leaderboard import make_entry
 from memtune.results.study.study_trials import StudyTrial
 from memtune.results.study.study_view import StudyView
 from memtune.results.study.verdicts import Verdict, judge_study
 from memtune.seed_statistics import Estimate
+from memtune.spaces import FAMILY_FIELD
 from memtune.storage.folder import Folder
+from memtune.studies.budgets.study_cost import StudyCost
 from memtune.studies.checkpoint_store import Checkpoints
 from memtune.studies.definition.resolved_study import ResolvedStudy
 from memtune.studies.study_run import Conclusion
 from memtune.tasks import ItemCosts
-from memtune.tracking import Recorder, Registration, list_champions, record_conclusion
+from memtune.tracking import Recorder, Registration, list_champions, make_version_link, record_conclusion
 
 log = logging.getLogger(__name__)
 
@@ -188,7 +191,103 @@ def _make_trial_tags(view: StudyView) -> Iterator[tuple[str, dict[str, str]]]:
         for trial in found.trials:
             yield trial.identity, {"rank": rank, "figure": figure, **bests.pop(trial.identity, {})}
     for short in ranking.short[:MAX_TAGGED]:
-        figure = short.explain(objective, DIGITS)
+        figure = short.explain()
         tags = {"rank": "ended early", "figure": figure, **bests.pop(short.best.identity, {})}
         yield short.best.identity, tags
     yield from bests.items()
+
+
+def describe_conclusion(
+    view: StudyView, answer: StudyAnswer, statements: Sequence[str], registration: Registration | None
+) -> str:
+    """The question, the answer with interval and tests, the best of each alternative, and the cost."""
+    alternative = "family" if view.terms.compare == FAMILY_FIELD else "alternative"
+    return "\n\n".join(
+        [
+            f"**Question.** {answer.question}",
+            f"**Answer.** {answer.answer}",
+            *(["\n".join(f"- {statement}" for statement in statements)] if statements else []),
+            describe_champion(registration),
+            f"#### The best trial of each {alternative}",
+            format_alternatives(view),
+            "#### Trials by state, repeats, and what they used",
+            format_states(view.compute_cost()),
+            f"More: `memtune compare --corpus {view.terms.corpus} --study {view.id}`, "
+            f"`memtune study show {view.id}`",
+        ]
+    )
+
+
+def describe_answer(view: StudyView, verdict: Verdict, winner: Configuration[StudyTrial]) -> str:
+    """The best model, by how much, at what size and cost; then the verdict, and the ideal.
+
+    In this order and in short forms, because MLflow's pages show the first line: 96 characters of it in a
+    window of 1,000 pixels.
+    """
+    objective, entry = view.objective, make_entry(view, winner)
+    margin = verdict.comparisons[0].margin if verdict.comparisons else None
+    prices = view.terms.prices
+    gpu = f" and {entry.gpu_hours:.3g} GPU h" if entry.gpu_hours else ""
+    money = f", {entry.money:.3g} {prices.currency}" if prices and entry.money is not None else ""
+    first = [
+        f"**{entry.name_by_alternative}**: {objective} {objective.format_figure(entry.figure, DIGITS)}",
+        *([f"margin {margin:.1f} {objective.margin_unit}"] if margin is not None else []),
+        format_parameters(entry.sizes.parameters if entry.sizes else 0, is_short=True),
+        f"{entry.cpu_hours:.3g} core h{gpu}{money}",
+    ]
+    above = entry.above_ideal
+    ideal = "" if above is None else f" {100 * above:,.1f} % above the ideal perplexity."
+    return f"{'Undecided. ' if verdict.is_undecided else ''}{', '.join(first)}. {verdict.text}{ideal}"
+
+
+def describe_champion(registration: Registration | None) -> str:
+    """What the registry decided, with a link to the version; None where no trial has a checkpoint."""
+    if registration is None:
+        return "**Registry.** No new version: no trial with a validation has a checkpoint."
+    version = registration.champion or registration.version
+    if version is None:
+        return f"**Registry.** No new version: {registration.reason}."
+    link = f"[{version.uri}]({make_version_link(version.corpus, version.version)})"
+    role = "registered, and the champion stays"
+    if registration.champion:
+        role = f"the champion `models:/{version.corpus}@{version.alias}`"
+    return f"**Registry.** {link} is {role}: {registration.reason}."
+
+
+def format_alternatives(view: StudyView) -> str:
+    """The best trial of each alternative: figure, distance to the ideal, sizes, use, seeds and end."""
+    objective, prices = view.objective, view.terms.prices
+    unit = view.trials[0].unit
+    header = ["trial", "model", f"validation {objective} ({objective.direction} is better)"]
+    header += ["above ideal"] if view.ideal is not None else []
+    header += ["parameters", "carried state", unit, "core hours", "GPU hours"]
+    header += [f"cost, {prices.currency}"] if prices else []
+    header += ["seeds", "ended"]
+    rows = []
+    for found in view.find_bests():
+        entry = make_entry(view, found)
+        row = [entry.name_by_alternative, entry.model]
+        row += [entry.estimate.format(objective, DIGITS)]
+        row += [] if entry.above_ideal is None else [f"{100 * entry.above_ideal:,.1f} %"]
+        row += [f"{entry.sizes.parameters:,}", f"{entry.sizes.state:,}"] if entry.sizes else ["", ""]
+        row += [f"{entry.tokens:,}", f"{entry.cpu_hours:.4g}", f"{entry.gpu_hours:.4g}"]
+        row += [] if entry.money is None else [f"{entry.money:.4g}"]
+        rows.append([*row, str(entry.estimate.seeds), found.best.state.label])
+    return format_markdown_table(header, rows)
+
+
+def format_states(cost: StudyCost) -> str:
+    """The trials by state, then the repeats, and what they used."""
+    header = ["state", "trials", cost.unit, "core hours", "GPU hours"]
+    header += [f"cost, {cost.currency}"] if cost.currency else []
+    rows = []
+    for row in (*cost.by_state, cost.total):
+        cells = [row.group, f"{row.trials:,}", f"{row.tokens:,}", f"{row.cpu_hours:.4g}"]
+        rows.append([*cells, f"{row.gpu_hours:.4g}", *([] if row.money is None else [f"{row.money:.4g}"])])
+    return format_markdown_table(header, rows)
+
+
+def format_markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown; a vertical bar in a cell is escaped."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)

@@ -8,9 +8,9 @@ from memtune.reports.report_page.chart_parts import MarkScales, StudyChart
 from memtune.reports.report_page.page import describe_page, render_page
 from memtune.reports.report_page.parameter_charts import draw_parallel_coordinates, draw_slices
 from memtune.reports.report_page.result_figures import draw_chart
-from memtune.results.study.study_description import format_alternatives
 from memtune.results.study.study_report import StudyReport, make_study_report
 from memtune.results.study.study_view import StudyView, open_view
+from memtune.results.study_conclusion import format_alternatives
 from memtune.settings import Settings
 from tests.unit.reports.parsed_page import Page
 

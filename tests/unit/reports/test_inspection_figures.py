@@ -11,9 +11,14 @@ from memtune.errors import ConfigurationError
 from memtune.objective import Objective
 from memtune.reports.answer_tables import draw_mistakes
 from memtune.reports.figure_files import make_figure, save_figure
-from memtune.reports.inspection.attention_views import draw_examples, draw_positions
+from memtune.reports.inspection.attention_views import (
+    draw_dependencies,
+    draw_examples,
+    draw_link_arcs,
+    draw_pair_counts,
+    draw_positions,
+)
 from memtune.reports.inspection.curve_views import draw_accuracies, draw_parameter, draw_trajectories
-from memtune.reports.inspection.pair_views import draw_dependencies, draw_link_arcs, draw_pair_counts
 from memtune.results.inspection.attention_weights import AttentionPositions, PositionMean
 from memtune.results.inspection.parameter_curves import ParameterCurves, ParameterTrial, TrialReports
 from memtune.results.inspection.word_pairs import (

@@ -14,9 +14,10 @@ from memtune.reports.study_tables import (
     make_progress_table,
 )
 from memtune.reports.trial_tables import make_alternatives_table
-from memtune.results.study.study_description import StudyAnswer, describe_conclusion
+from memtune.results.registration import StudyAnswer
 from memtune.results.study.study_report import StudyReport, make_study_report
 from memtune.results.study.study_view import StudyView
+from memtune.results.study_conclusion import describe_conclusion
 from memtune.settings import Settings
 from memtune.studies.executor import InProcessExecutor
 from tests.presence import require

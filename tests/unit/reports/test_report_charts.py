@@ -1,6 +1,10 @@
 """The charts of a report: seeds, learning curves and trade-offs, and where their axes end."""
 
 import math
+import re
+from typing import Any
+
+import pytest
 
 from memtune.objective import Objective
 from memtune.reports.report_page.chart_parts import (
@@ -8,6 +12,7 @@ from memtune.reports.report_page.chart_parts import (
     StudyChart,
     describe_drawn_limit,
     find_drawn_limit,
+    place_amounts,
 )
 from memtune.reports.report_page.page import describe_page
 from memtune.reports.report_page.trial_charts import draw_best_of
@@ -98,6 +103,23 @@ def test_a_model_that_counts_leaves_trained_models_on_every_axis_and_is_a_line_n
     ends = [row["figure"] for row in charts["learning_curves"].tables["reports"] if row["last"]]
     assert low < entry.figure
     assert sum(figure < high for figure in ends) > 1
+
+
+@pytest.mark.parametrize(
+    ("hours", "title", "labels"),
+    [
+        ([0.00014, 0.0002], "core seconds per seed", [0.5, 0.55, 0.6, 0.65, 0.7]),
+        ([0.01, 0.02], "core minutes per seed", [0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2]),
+        ([1.0, 2.0], "core hours per seed", [1, 1.2, 1.4, 1.6, 1.8, 2]),
+    ],
+)
+def test_short_computing_times_are_labelled_in_minutes_or_seconds(
+    hours: list[float], title: str, labels: list[float]
+) -> None:
+    axis: Any = place_amounts("amount", hours, "core hours per seed").to_dict()
+    factor = float(re.findall(r"\* (\d+)", axis["axis"]["labelExpr"])[0])
+    assert axis["title"] == title
+    assert [factor * tick for tick in axis["axis"]["values"]] == pytest.approx(labels)
 
 
 def test_an_axis_ends_at_four_times_the_best_perplexity() -> None:

@@ -60,7 +60,8 @@ def make_study_trial(
         "planned_tokens": 900 if config.model.is_trained_by_gradient else None,
     }
     trial = StudyTrial.model_validate({**known, **fields})
-    trial._context = KnownStudy(sizes)
+    study = KnownStudy(sizes)
+    trial._find_place, trial._measure = study.find_place, study.measure
     return trial
 
 

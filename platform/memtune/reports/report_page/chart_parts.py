@@ -34,6 +34,8 @@ TICKS_PER_DECADE = ((1.0,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 5, 7), tuple(n / 2
 MIN_TICKS, MAX_TICKS = 3, 7
 STEPS, MAX_PARTS = (0.1, 0.2, 0.5, 1, 2, 5), 7
 """Of a linear axis: factors of a power of ten, and the parts into which they divide it at most."""
+TIME_UNITS = (("hours", 1), ("minutes", 60), ("seconds", 3600))
+"""Units of labels, and how many are an hour."""
 MAX_DRAWABLE = 1e12
 MAX_DRAWN_FACTOR = 4.0
 """An axis shows perplexities up to this multiple of the best: bad trials and first reports are beyond it."""
@@ -106,32 +108,37 @@ class MarkScales:
         return {"x": x, "y": y, "color": self.colour(), "shape": self.shape(), "tooltip": tooltip}
 
 
-def plot_rows(name: str) -> alt.Chart:
-    """A chart of the table of this name, without the alternatives that the reader has switched off.
+def plot_rows(name: str, condition: str = "") -> alt.Chart:
+    """A chart of the rows of a table for which `condition`, an expression of Vega, holds; of all without one.
 
-    Rows without `alternative` are always shown.
+    Those of alternatives that the reader has switched off are left out; rows without `alternative` never are.
     """
-    return alt.Chart(alt.NamedData(name=name)).transform_filter(f"indexof({HIDDEN}, datum.alternative) < 0")
+    chart = alt.Chart(alt.NamedData(name=name))
+    shown = chart.transform_filter(f"indexof({HIDDEN}, datum.alternative) < 0")
+    return shown.transform_filter(condition) if condition else shown
 
 
 def choose_scale(
-    values: Iterable[float], *, is_logarithmic: bool | None = None
+    values: Iterable[float], *, is_logarithmic: bool | None = None, factor: float = 1
 ) -> tuple[alt.Scale, list[float]]:
     """A scale over the values, and its ticks: logarithmic where they span a factor of three.
 
-    Values must be finite; those at or below 0 make the scale linear.
+    Ticks are round numbers divided by `factor`. Values must be finite; those at or below 0 make the scale
+    linear.
     """
     found = list(values)
     low, high = min(found), max(found)
     if is_logarithmic is None:
         is_logarithmic = low > 0 and high >= LOGARITHMIC_RATIO * low
-    if not is_logarithmic:
+    if is_logarithmic:
+        room = (high / low) ** MARGIN
+        domain, choose = [low / room, high * room], choose_ticks
+        scale = alt.Scale(type="log", domain=domain, nice=False)
+    else:
         room = (high - low) * MARGIN or abs(high) * MARGIN or 1.0
-        domain = [low - room, high + room]
-        return alt.Scale(domain=domain, zero=False, nice=False), divide(*domain)
-    room = (high / low) ** MARGIN
-    domain = [low / room, high * room]
-    return alt.Scale(type="log", domain=domain, nice=False), choose_ticks(*domain)
+        domain, choose = [low - room, high + room], divide
+        scale = alt.Scale(domain=domain, zero=False, nice=False)
+    return scale, [tick / factor for tick in choose(domain[0] * factor, domain[1] * factor)]
 
 
 def choose_ticks(low: float, high: float) -> list[float]:
@@ -186,14 +193,9 @@ def draw_ideal(ideal: float | None, along: alt.X | alt.Y) -> list[alt.Chart]:
 
 def draw_ring(table: str, x: alt.X, y: alt.Y) -> Any:
     """A ring around the study's best configuration."""
-    best = plot_rows(table).transform_filter("datum.best")
+    best = plot_rows(table, "datum.best")
     ring = best.mark_point(shape="circle", size=RING_SIZE, filled=False, color=INK, strokeWidth=1.4)
     return ring.encode(x=x, y=y)
-
-
-def choose_labels(quantity: str) -> str:
-    """The expression of Vega for the labels of an axis: "20k" for counts, plain numbers for hours."""
-    return "format(datum.value, '.3~g')" if quantity.endswith("hours") else "format(datum.value, '.3~s')"
 
 
 def figure_format(objective: Objective) -> str:
@@ -214,10 +216,22 @@ def place_figures(
     return axis.axis(format=figure_format(objective), values=ticks)
 
 
-def place_spent(quantity: str, end: float, title: str) -> alt.X:
-    """The axis of what has been spent, tokens or hours, from 0 to a little beyond the end."""
-    axis = alt.X(f"{quantity}:Q", scale=alt.Scale(domain=[0, end * 1.03], nice=False), title=title)
-    return axis.axis(labelExpr=choose_labels(quantity), values=divide(0, end), grid=False)
+def place_amounts(field: str, amounts: Sequence[float], title: str, *, starts_at_zero: bool = False) -> alt.X:
+    """The axis of what models take, in the unit of its title, from 0 or over the amounts only.
+
+    Hours are labelled as minutes or seconds where the largest amount is below one.
+    """
+    unit, factor, labels = "hours", 1, ".3~s"
+    if unit in title:
+        fitting = (each for each in TIME_UNITS if each[1] * max(amounts) >= 1)
+        (unit, factor), labels = next(fitting, TIME_UNITS[-1]), ".3~g"
+    if starts_at_zero:
+        scale = alt.Scale(domain=[0, max(amounts) * 1.03], nice=False)
+        ticks = [tick / factor for tick in divide(0, max(amounts) * factor)]
+    else:
+        scale, ticks = choose_scale(amounts, factor=factor)
+    axis = alt.X(f"{field}:Q", scale=scale, title=title.replace("hours", unit))
+    return axis.axis(labelExpr=f"format(datum.value * {factor}, '{labels}')", values=ticks, grid=False)
 
 
 def tell_figure(objective: Objective) -> alt.Tooltip:

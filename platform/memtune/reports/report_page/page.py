@@ -42,7 +42,7 @@ from memtune.reports.report_page.trial_charts import (
     draw_seeds,
 )
 from memtune.reports.text_console import make_json_data
-from memtune.results.study.study_leaderboard import StudyLeaderboard, name_by_alternative
+from memtune.results.study.study_leaderboard import StudyLeaderboard
 from memtune.results.study.study_report import CorpusReport, ShellCommand, StudyReport
 from memtune.search import MIN_IMPORTANCE_TRIALS, MIN_PARAMETER_TRIALS
 from memtune.storage.digests import hash_bytes
@@ -185,7 +185,7 @@ def describe_equality(leaderboard: StudyLeaderboard, unit: PredictionUnit) -> tu
     seen = f"{tokens:,}" if fewest == tokens else f"{fewest:,} to {tokens:,}"
     found.append(f"Equal budgets: every trained configuration has seen {seen} {unit}.")
     if early:
-        names = ", ".join(f"{name_by_alternative(entry)} after {entry.tokens:,} {unit}" for entry in early)
+        names = ", ".join(f"{entry.name_by_alternative} after {entry.tokens:,} {unit}" for entry in early)
         found[0] = f"Equal budgets of {tokens:,} {unit}. Ended by themselves before: {names}."
     if counted:
         families = ", ".join(sorted({entry.family for entry in counted}))
@@ -287,7 +287,6 @@ def _open_templates() -> jinja2.Environment:
     )
     environment.filters["count"] = lambda number: "" if number is None else f"{number:,.0f}"
     environment.filters["amount"] = lambda number: "" if number is None else format_amount(number, 3)
-    environment.filters["by_alternative"] = name_by_alternative
     environment.filters["probe"] = format_accuracy
     environment.filters["percent"] = lambda share: "" if share is None else f"{100 * share:,.1f} %"
     return environment

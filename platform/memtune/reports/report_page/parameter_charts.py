@@ -12,23 +12,9 @@ from typing import Any, NamedTuple
 import altair as alt
 
 from memtune.number_format import format_count
-from memtune.reports.report_page.chart_parts import (
-    HOLLOW_SIZE,
-    MUTED,
-    MarkScales,
-    Row,
-    StudyChart,
-    choose_ticks,
-    describe_drawn_limit,
-    divide,
-    find_drawn_limit,
-    is_drawable,
-    place_figures,
-    plot_rows,
-    tell_figure,
-)
+from memtune.reports.report_page import chart_parts as parts
+from memtune.reports.report_page.chart_parts import MarkScales, Row, StudyChart
 from memtune.results.study.study_detail import StudyDetail
-from memtune.results.study.study_leaderboard import name_by_alternative
 from memtune.results.study.study_trials import StudyTrial
 from memtune.search import MIN_PARAMETER_TRIALS
 from memtune.spaces import FAMILY_FIELD
@@ -124,7 +110,7 @@ def _place_numbers(numbers: Mapping[str, float]) -> tuple[dict[str, float], list
     places = {text: place(number) for text, number in numbers.items()}
     if len(numbers) <= MAX_LEVELS:
         return places, sorted((place, text) for text, place in places.items())
-    round_numbers = choose_ticks(low, high) if is_logarithmic else divide(low, high)
+    round_numbers = parts.choose_ticks(low, high) if is_logarithmic else parts.divide(low, high)
     texts = (f"{each:,.0f}" if each >= 1000 else format_level(each) for each in round_numbers)
     return places, list(zip(map(place, round_numbers), texts, strict=True))
 
@@ -182,21 +168,21 @@ def draw_importance(detail: StudyDetail) -> StudyChart | None:
     domain = [0, 1.25 * found[0].importance]
     x = alt.X("importance:Q", scale=alt.Scale(domain=domain, nice=False), title="share of importance")
     bars = (
-        plot_rows("importance")
+        parts.plot_rows("importance")
         .mark_bar(height=7, yOffset=8, cornerRadiusEnd=2)
         .encode(
             x=x.axis(format="%", tickCount=4),
             y=y,
-            color=alt.condition("datum.claimed", alt.value("var(--mark-0)"), alt.value(MUTED)),
+            color=alt.condition("datum.claimed", alt.value("var(--mark-0)"), alt.value(parts.MUTED)),
         )
     )
     # Labels above the bars, because names of parameters are longer than a phone's margin.
     labels = (
-        plot_rows("importance")
+        parts.plot_rows("importance")
         .mark_text(align="left", baseline="bottom")
         .encode(x=alt.value(0), y=y, text="parameter:N")
     )
-    shares = plot_rows("importance").mark_text(align="left", dx=4, dy=8).encode(x=x, y=y, text="text:N")
+    shares = parts.plot_rows("importance").mark_text(align="left", dx=4, dy=8).encode(x=x, y=y, text="text:N")
     return StudyChart(
         name="importance",
         title="Importance of parameters",
@@ -226,7 +212,7 @@ def _draw_slice(
     values = [read_field(trial, axis.field) for trial in trials]
     rows: list[Row] = [
         {
-            "name": name_by_alternative(trial),
+            "name": trial.name_by_alternative,
             "alternative": trial.alternative,
             "place": axis.find_place(value),
             "value": "absent" if value is None else format_level(value),
@@ -238,26 +224,25 @@ def _draw_slice(
     ]
     validated = [trial for trial in detail.trials if not trial.is_repeat and trial.cost is not None]
     left_out = len(validated) - len(trials)
-    limit = find_drawn_limit((trial.figure or 0.0 for trial in trials if not trial.is_counted), objective)
-    y = place_figures(alt.Y, (figure for figure in figures if figure <= limit), objective)
-    x = alt.X("place:Q", scale=PLACES, title=axis.label).axis(
-        labels=False, ticks=False, grid=False, titleY=28
-    )
-    level = alt.Tooltip("value:N", title=axis.label)
-    tooltip = [alt.Tooltip("name:N", title="trial"), level, tell_figure(objective), alt.Tooltip("state:N")]
-    encoded = scales.encode(x, y, tooltip)
-    complete = plot_rows("trials").transform_filter("datum.complete")
-    short = plot_rows("trials").transform_filter("!datum.complete")
+    trained = [trial.figure or 0.0 for trial in trials if not trial.is_counted]
+    limit = parts.find_drawn_limit(trained, objective)
+    y = parts.place_figures(alt.Y, (figure for figure in figures if figure <= limit), objective)
+    x = alt.X("place:Q", scale=PLACES, title=axis.label)
+    x = x.axis(labels=False, ticks=False, grid=False, titleY=28)
+    name, level = alt.Tooltip("name:N", title="trial"), alt.Tooltip("value:N", title=axis.label)
+    encoded = scales.encode(x, y, [name, level, parts.tell_figure(objective), alt.Tooltip("state:N")])
+    complete = parts.plot_rows("trials", "datum.complete")
+    short = parts.plot_rows("trials", "!datum.complete")
     layers = [
-        short.mark_point(filled=False, size=HOLLOW_SIZE, opacity=0.6, clip=True).encode(**encoded),
-        complete.mark_point(filled=True, size=HOLLOW_SIZE, opacity=0.9, clip=True).encode(**encoded),
+        short.mark_point(filled=False, size=parts.HOLLOW_SIZE, opacity=0.6, clip=True).encode(**encoded),
+        complete.mark_point(filled=True, size=parts.HOLLOW_SIZE, opacity=0.9, clip=True).encode(**encoded),
     ]
     labels = _plot_ticks().mark_text(baseline="top", dy=6).encode(x=x, y=alt.value("height"), text="text:N")
     return StudyChart(
         name=f"slice_{axis.field}",
         title=axis.label,
         caption=f"{axis.field}. Hollow marks ended early."
-        + describe_drawn_limit(figures, limit)
+        + parts.describe_drawn_limit(figures, limit)
         + (f" Without {format_count(left_out, 'trial')} that diverged." if left_out else ""),
         chart=alt.layer(*layers, labels),
         tables={"trials": rows, "ticks": [tick._asdict() for tick in axis.ticks]},
@@ -267,7 +252,7 @@ def _draw_slice(
 
 def _plot_ticks() -> alt.Chart:
     """The labels for the width of the chart, in the page and in files."""
-    return plot_rows("ticks").transform_filter("datum.min_pixels <= width && width < datum.max_pixels")
+    return parts.plot_rows("ticks", "datum.min_pixels <= width && width < datum.max_pixels")
 
 
 def draw_parallel_coordinates(detail: StudyDetail, scales: MarkScales) -> StudyChart | None:
@@ -275,7 +260,8 @@ def draw_parallel_coordinates(detail: StudyDetail, scales: MarkScales) -> StudyC
     trials, objective = _list_valued(detail), detail.summary.objective
     axes = _choose_axes(detail, trials)[:MAX_AXES]
     figures = [trial.figure or 0.0 for trial in trials]
-    limit = find_drawn_limit((trial.figure or 0.0 for trial in trials if not trial.is_counted), objective)
+    trained = [trial.figure or 0.0 for trial in trials if not trial.is_counted]
+    limit = parts.find_drawn_limit(trained, objective)
     drawn = [format_level(min(figure, limit)) for figure in figures]
     last = make_axis("", f"validation {objective}", [float(text) for text in drawn])
     if len(axes) < 2 or last is None:
@@ -290,7 +276,7 @@ def draw_parallel_coordinates(detail: StudyDetail, scales: MarkScales) -> StudyC
             value = read_field(trial, axis.field) if axis is not last else figure
             rows.append(
                 {
-                    "name": name_by_alternative(trial),
+                    "name": trial.name_by_alternative,
                     "alternative": trial.alternative,
                     "axis": axis.label,
                     "order": order,
@@ -317,7 +303,7 @@ def _join_axes(rows: list[Row], axes: Sequence[ParameterAxis], scales: MarkScale
         alt.Tooltip("figure:N", title="figure"),
     ]
     lines = (
-        plot_rows("trials")
+        parts.plot_rows("trials")
         .mark_line()
         .encode(
             x=x,
@@ -332,8 +318,8 @@ def _join_axes(rows: list[Row], axes: Sequence[ParameterAxis], scales: MarkScale
     )
     opacity = alt.condition("datum.top", alt.value(1), alt.value(0.35))
     encoded = {**scales.encode(x, y, tooltip), "opacity": opacity}
-    complete = plot_rows("trials").transform_filter("datum.complete").mark_point(filled=True, size=30)
-    short = plot_rows("trials").transform_filter("!datum.complete").mark_point(filled=False, size=30)
+    complete = parts.plot_rows("trials", "datum.complete").mark_point(filled=True, size=30)
+    short = parts.plot_rows("trials", "!datum.complete").mark_point(filled=False, size=30)
     marks = [own.encode(**encoded) for own in (short, complete)]
     texts = _plot_ticks().mark_text(baseline="top", dy=9).encode(x=x, y=y, text="text:N")
     return StudyChart(
@@ -351,7 +337,7 @@ def _join_axes(rows: list[Row], axes: Sequence[ParameterAxis], scales: MarkScale
 
 def _list_valued(detail: StudyDetail) -> list[StudyTrial]:
     """The trials of the search with a value that an axis can show."""
-    return [trial for trial in detail.trials if not trial.is_repeat and is_drawable(trial.figure)]
+    return [trial for trial in detail.trials if not trial.is_repeat and parts.is_drawable(trial.figure)]
 
 
 def _choose_axes(detail: StudyDetail, trials: Sequence[StudyTrial]) -> list[ParameterAxis]:

@@ -7,26 +7,8 @@ from typing import Any, Literal
 import altair as alt
 
 from memtune.objective import Objective
-from memtune.reports.report_page.chart_parts import (
-    MARK_SIZE,
-    MUTED,
-    SEED_SIZE,
-    Axis,
-    MarkScales,
-    Row,
-    StudyChart,
-    choose_labels,
-    choose_scale,
-    describe_drawn_limit,
-    draw_ideal,
-    draw_ring,
-    find_drawn_limit,
-    is_drawable,
-    place_figures,
-    place_spent,
-    plot_rows,
-    tell_figure,
-)
+from memtune.reports.report_page import chart_parts as parts
+from memtune.reports.report_page.chart_parts import Axis, MarkScales, Row, StudyChart
 from memtune.reports.report_page.trial_charts import choose_ideal, select_drawn
 from memtune.reports.study_tables import describe_reference
 from memtune.results.study.study_detail import StudyDetail
@@ -36,7 +18,6 @@ from memtune.results.study.study_leaderboard import (
     StudyLeaderboard,
     TradeOff,
     make_trade_off,
-    name_by_alternative,
 )
 from memtune.search import QUANTITIES
 from memtune.tracking import LeaderboardRow
@@ -49,9 +30,12 @@ OTHER_SIZE, OTHER_OPACITY = 30, 0.55
 
 
 @dataclass(frozen=True)
-class _Points:
-    """What a chart draws; every row has `name`, `alternative`, `amount` and `figure`."""
+class _TradeOffChart:
+    """A chart of a figure against an amount; every row has `name`, `alternative`, `amount` and `figure`."""
 
+    trade_off: TradeOff
+    objective: Objective
+    scales: MarkScales
     rows: list[Row]
     """Configurations of full length, the best first, with `seeds`, `best` and `front`."""
     seeds: list[Row]
@@ -61,29 +45,86 @@ class _Points:
     counted: list[Row] = field(default_factory=list)
     """The best model of each alternative that learns by counting, which has no amount."""
 
+    def draw(self) -> StudyChart:
+        """The chart; strips by alternative where all amounts are the same."""
+        return self._draw_strips() if self.trade_off.is_equal else self._draw_points()
+
+    def describe_rest(self) -> str:
+        """What a caption says of models that count and of figures beyond the axis, after a space."""
+        far = parts.describe_drawn_limit(self._trained, self._limit)
+        return f"{COUNTED_REMARK if self.counted else ''}{far}"
+
     @property
-    def trained(self) -> list[float]:
+    def _trained(self) -> list[float]:
         """The figures of trained models; an axis leaves out those that are far above the best."""
         return [row["figure"] for row in [*self.rows, *self.seeds, *self.others]]
 
-    def place(self, channel: type[Axis], objective: Objective) -> Axis:
-        """The axis of all figures that are not far above the best trained one, with the ideal."""
-        counted: list[float] = [row["figure"] for row in self.counted]
-        limit = find_drawn_limit(self.trained, objective)
-        figures = [*self.trained, *counted, *([self.ideal] if self.ideal else [])]
-        return place_figures(channel, (figure for figure in figures if figure <= limit), objective)
-
-    def describe_rest(self, objective: Objective) -> str:
-        """What a caption says of models that count and of figures beyond the axis, after a space."""
-        limit = describe_drawn_limit(self.trained, find_drawn_limit(self.trained, objective))
-        return f"{COUNTED_REMARK if self.counted else ''}{limit}"
-
     @property
-    def tables(self) -> dict[str, list[Row]]:
-        """The data of the chart by name."""
+    def _limit(self) -> float:
+        return parts.find_drawn_limit(self._trained, self.objective)
+
+    def _place_figures(self, channel: type[Axis]) -> Axis:
+        """The axis of all figures that are not far above the best trained one, with the ideal."""
+        figures = [*self._trained, *(row["figure"] for row in self.counted)]
+        figures += [self.ideal] if self.ideal else []
+        limit = self._limit
+        return parts.place_figures(channel, (each for each in figures if each <= limit), self.objective)
+
+    def _draw_points(self) -> StudyChart:
+        amounts = [row["amount"] for row in [*self.rows, *self.others]]
+        x = parts.place_amounts("amount", amounts, self.trade_off.unit)
+        y = self._place_figures(alt.Y)
+        # Up to the next worse amount, the figure of a point of the front stays attainable.
+        steps: Literal["step-before", "step-after"] = (
+            "step-before" if QUANTITIES[self.trade_off.quantity].is_higher_better else "step-after"
+        )
+        front = parts.plot_rows("front").mark_line(interpolate=steps, color=parts.MUTED, strokeWidth=1.2)
+        encoded = self._encode_marks(x, y)
+        hollow = parts.plot_rows("points", "!datum.front").mark_point(size=parts.MARK_SIZE, filled=False)
+        marked = parts.plot_rows("points", "datum.front")
+        marked = marked.mark_point(size=parts.MARK_SIZE, filled=True, opacity=1)
+        layers = [
+            *parts.draw_ideal(self.ideal, y),
+            front.encode(x=x, y=y),
+            *self._draw_background(encoded),
+            *self._draw_counted(y, {"x": alt.value("width")}, align="right", dx=-4, dy=-6),
+            hollow.encode(**encoded),
+            marked.encode(**encoded),
+            parts.draw_ring("points", x, y),
+        ]
+        seeds = describe_seeds([row["seeds"] for row in self.rows if row["front"]])
+        caption = (
+            f"Over {self.trade_off.describe()}. Filled marks are on the Pareto front, which the line joins: "
+            f"no other trained configuration is better in both{f'; {seeds}' if seeds else ''}."
+        )
+        return self._make_chart(f"Against {self.trade_off.unit}", caption, layers)
+
+    def _draw_strips(self) -> StudyChart:
+        # The leaderboard's order, so the first of an alternative is its best.
+        names = list(dict.fromkeys(row["alternative"] for row in [*self.rows, *self.others]))
+        x = self._place_figures(alt.X)
+        y = alt.Y("alternative:N", sort=names, title=None).axis(domain=False, ticks=False, grid=True)
+        encoded = self._encode_marks(x, y)
+        marks = parts.plot_rows("points")
+        marks = marks.mark_point(filled=True, size=parts.MARK_SIZE, opacity=0.85, clip=True)
+        layers = [
+            *parts.draw_ideal(self.ideal, x),
+            *self._draw_background(encoded),
+            *self._draw_counted(x, {"y": alt.value(0)}, align="center", dx=0, dy=-8),
+            marks.encode(**encoded),
+            parts.draw_ring("points", x, y),
+        ]
+        caption = (
+            f"All have {self.trade_off.describe()}: a strip for each alternative, the best first. Marks are "
+            "means over seeds, dots single seeds."
+        )
+        title, height = f"At equal {self.trade_off.unit}", STRIP_PIXELS * max(3, len(names))
+        return self._make_chart(title, caption, layers, height)
+
+    def _make_chart(self, title: str, caption: str, layers: list[Any], height: int = 300) -> StudyChart:
         # Without their alternatives: the line joins all of them, whatever the reader has switched off.
         front = [{name: row[name] for name in ("amount", "figure")} for row in self.rows if row["front"]]
-        return {
+        tables = {
             "points": self.rows,
             "seeds": self.seeds,
             "others": self.others,
@@ -91,6 +132,35 @@ class _Points:
             "front": sorted(front, key=lambda row: row["amount"]),
             "ideal": [{"figure": self.ideal}],
         }
+        ring = " The ring is the best configuration." if any(row["best"] for row in self.rows) else ""
+        name, chart = f"validation_by_{self.trade_off.quantity}", alt.layer(*layers)
+        return StudyChart(name, title, f"{caption}{ring}", chart, tables, height)
+
+    def _encode_marks(self, x: alt.X, y: alt.Y) -> dict[str, Any]:
+        tooltip = [
+            alt.Tooltip("name:N", title="configuration"),
+            parts.tell_figure(self.objective),
+            alt.Tooltip("amount:Q", title=self.trade_off.unit, format=",.4~g"),
+            alt.Tooltip("seeds:Q"),
+        ]
+        return self.scales.encode(x, y, tooltip)
+
+    def _draw_background(self, encoded: dict[str, Any]) -> Iterator[alt.Chart]:
+        """Seeds as dots, and trials that do not compare as small marks."""
+        dots = parts.plot_rows("seeds").mark_circle(size=parts.SEED_SIZE, opacity=0.5, clip=True)
+        yield dots.encode(x=encoded["x"], y=encoded["y"], color=self.scales.colour())
+        if self.others:
+            others = parts.plot_rows("others")
+            pale = others.mark_point(size=OTHER_SIZE, filled=False, opacity=OTHER_OPACITY, clip=True)
+            yield pale.encode(**encoded)
+
+    def _draw_counted(self, along: alt.X | alt.Y, place: dict[str, Any], **text: Any) -> Iterator[alt.Chart]:
+        """Models that count as lines at their figure, which `along` encodes, with their names at `place`."""
+        if self.counted:
+            lines = parts.plot_rows("counted").mark_rule(strokeWidth=1.4, clip=True)
+            yield lines.encode(along, color=self.scales.colour(), strokeDash=self.scales.dash())
+            names = parts.plot_rows("counted").mark_text(color=parts.MUTED, **text)
+            yield names.encode(along, text="label:N", **place)
 
 
 def draw_trade_offs(
@@ -103,7 +173,7 @@ def draw_trade_offs(
         [
             _describe(entry, None, entry.figure)
             for entry in leaderboard.entries
-            if entry.is_counted and is_drawable(entry.figure)
+            if entry.is_counted and parts.is_drawable(entry.figure)
         ]
     )
     for trade_off in leaderboard.trade_offs:
@@ -124,14 +194,14 @@ def draw_trade_offs(
             for entry, amount in measured
             for figure in map(objective.compute_figure, entry.cost_by_seed.values())
             # The mark of a configuration with one seed is that seed.
-            if is_drawable(figure) and entry.estimate.seeds > 1
+            if parts.is_drawable(figure) and entry.estimate.seeds > 1
         ]
-        points = _Points(rows, seeds, choose_ideal(ideal, near), counted=counted)
-        draw = _draw_strips if trade_off.is_equal else _draw_points
-        chart = draw(trade_off, points, objective, scales)
+        shown = choose_ideal(ideal, near)
+        chart = _TradeOffChart(trade_off, objective, scales, rows, seeds, shown, counted=counted)
         missing = len(near) - len(measured)
         none = f" {missing} configurations without {trade_off.unit} are left out." if missing else ""
-        yield replace(chart, caption=f"{chart.caption}{points.describe_rest(objective)}{none}")
+        drawn = chart.draw()
+        yield replace(drawn, caption=f"{drawn.caption}{chart.describe_rest()}{none}")
 
 
 def draw_trials(rows: Sequence[LeaderboardRow], ideal: float | None) -> StudyChart | None:
@@ -140,7 +210,7 @@ def draw_trials(rows: Sequence[LeaderboardRow], ideal: float | None) -> StudyCha
     Configurations of full length are marks; trials of another number of tokens are small and pale. None
     without a trained model.
     """
-    trained = [row for row in rows if row.parameter_count and is_drawable(row.ranked_figure)]
+    trained = [row for row in rows if row.parameter_count and parts.is_drawable(row.ranked_figure)]
     if not trained:
         return None
     objective = trained[0].objective
@@ -155,9 +225,12 @@ def draw_trials(rows: Sequence[LeaderboardRow], ideal: float | None) -> StudyCha
     repeated = {row.configuration for row in full if row.estimate and row.estimate.seeds > 1}
     seeds = [row for row in trained if row.configuration in repeated and row.state is TrialState.COMPLETE]
     known = {row.run_id for row in [*full, *seeds]}
-    counted = [row for row in rows if not row.parameter_count and is_drawable(row.ranked_figure)]
+    counted = [row for row in rows if not row.parameter_count and parts.is_drawable(row.ranked_figure)]
     counted.sort(key=lambda row: row.cost)
-    points = _Points(
+    chart = _TradeOffChart(
+        trade_off,
+        objective,
+        MarkScales(row.family for row in rows),
         [
             {
                 **_describe_row(row, row.ranked_figure),
@@ -172,18 +245,17 @@ def draw_trials(rows: Sequence[LeaderboardRow], ideal: float | None) -> StudyCha
         [_describe_row(row, row.ranked_figure) for row in trained if row.run_id not in known],
         _label_best_of_alternatives([_describe_row(row, row.ranked_figure) for row in counted]),
     )
-    draw = _draw_strips if trade_off.is_equal else _draw_points
-    chart = draw(trade_off, points, objective, MarkScales(row.family for row in rows))
-    text = chart.caption if full else f"Over {trade_off.describe()}."
-    if points.others:
+    drawn = chart.draw()
+    text = drawn.caption if full else f"Over {trade_off.describe()}."
+    if chart.others:
         text += " Small pale marks have another number of tokens and do not compare."
     if ideal:
         text += " The dashed grey line is the ideal."
-    return replace(chart, caption=text + points.describe_rest(objective))
+    return replace(drawn, caption=text + chart.describe_rest())
 
 
 def _describe(entry: LeaderboardEntry, amount: float | None, figure: float) -> Row:
-    name = name_by_alternative(entry)
+    name = entry.name_by_alternative
     return {"name": name, "alternative": entry.alternative, "amount": amount, "figure": figure}
 
 
@@ -202,126 +274,17 @@ def _label_best_of_alternatives(rows: Sequence[Row]) -> list[Row]:
     return [{**row, "label": f"{name} {row['figure']:.4g}"} for name, row in first.items()]
 
 
-def _draw_points(
-    trade_off: TradeOff, points: _Points, objective: Objective, scales: MarkScales
-) -> StudyChart:
-    horizontal, ticks = choose_scale(row["amount"] for row in [*points.rows, *points.others])
-    x = alt.X("amount:Q", scale=horizontal, title=trade_off.unit)
-    x = x.axis(labelExpr=choose_labels(trade_off.quantity), values=ticks, grid=False)
-    y = points.place(alt.Y, objective)
-    # Up to the next worse amount, the figure of a point of the front stays attainable.
-    steps: Literal["step-before", "step-after"] = (
-        "step-before" if QUANTITIES[trade_off.quantity].is_higher_better else "step-after"
-    )
-    front = plot_rows("front").mark_line(interpolate=steps, color=MUTED, strokeWidth=1.2).encode(x=x, y=y)
-    encoded = _encode_marks(x, y, trade_off, objective, scales)
-    hollow = plot_rows("points").transform_filter("!datum.front").mark_point(size=MARK_SIZE, filled=False)
-    marked = plot_rows("points").transform_filter("datum.front")
-    marked = marked.mark_point(size=MARK_SIZE, filled=True, opacity=1)
-    layers = [
-        *draw_ideal(points.ideal, y),
-        front,
-        *_draw_background(points, encoded, scales),
-        *_draw_counted(points, y, scales, x=alt.value("width"), align="right", dx=-4, dy=-6),
-        hollow.encode(**encoded),
-        marked.encode(**encoded),
-        draw_ring("points", x, y),
-    ]
-    seeds = describe_seeds([row["seeds"] for row in points.rows if row["front"]])
-    remark = f"; {seeds}." if seeds else "."
-    return StudyChart(
-        name=f"validation_by_{trade_off.quantity}",
-        title=f"Against {trade_off.unit}",
-        caption=f"Over {trade_off.describe()}. Filled marks are on the Pareto front, which the line joins: "
-        f"no other trained configuration is better in both{remark}{_describe_ring(points)}",
-        chart=alt.layer(*layers),
-        tables=points.tables,
-    )
-
-
-def _draw_strips(
-    trade_off: TradeOff, points: _Points, objective: Objective, scales: MarkScales
-) -> StudyChart:
-    # The leaderboard's order, so the first of an alternative is its best.
-    names = list(dict.fromkeys(row["alternative"] for row in [*points.rows, *points.others]))
-    x = points.place(alt.X, objective)
-    y = alt.Y("alternative:N", sort=names, title=None).axis(domain=False, ticks=False, grid=True)
-    encoded = _encode_marks(x, y, trade_off, objective, scales)
-    marks = plot_rows("points").mark_point(filled=True, size=MARK_SIZE, opacity=0.85, clip=True)
-    layers = [
-        *draw_ideal(points.ideal, x),
-        *_draw_background(points, encoded, scales),
-        *_draw_counted(points, x, scales, y=alt.value(0), align="center", dx=0, dy=-8),
-        marks.encode(**encoded),
-        draw_ring("points", x, y),
-    ]
-    return StudyChart(
-        name=f"validation_by_{trade_off.quantity}",
-        title=f"At equal {trade_off.unit}",
-        caption=f"All have {trade_off.describe()}: a strip for each alternative, the best first. Marks are "
-        f"means over seeds, dots single seeds.{_describe_ring(points)}",
-        chart=alt.layer(*layers),
-        tables=points.tables,
-        height=STRIP_PIXELS * max(3, len(names)),
-    )
-
-
-def _describe_ring(points: _Points) -> str:
-    return " The ring is the best configuration." if any(row["best"] for row in points.rows) else ""
-
-
-def _draw_background(points: _Points, encoded: dict[str, Any], scales: MarkScales) -> Iterator[alt.Chart]:
-    """Seeds as dots, and trials that do not compare as small marks."""
-    dots = plot_rows("seeds").mark_circle(size=SEED_SIZE, opacity=0.5, clip=True)
-    yield dots.encode(x=encoded["x"], y=encoded["y"], color=scales.colour())
-    if points.others:
-        others = plot_rows("others").mark_point(
-            size=OTHER_SIZE, filled=False, opacity=OTHER_OPACITY, clip=True
-        )
-        yield others.encode(**encoded)
-
-
-def _draw_counted(
-    points: _Points,
-    along: alt.X | alt.Y,
-    scales: MarkScales,
-    align: Literal["center", "right"],
-    dx: int,
-    dy: int,
-    **place: Any,
-) -> Iterator[alt.Chart]:
-    """Models that count as lines at their figure, which `along` encodes, with their names at `place`."""
-    if not points.counted:
-        return
-    lines = plot_rows("counted").mark_rule(strokeWidth=1.4, clip=True)
-    yield lines.encode(along, color=scales.colour(), strokeDash=scales.dash())
-    names = plot_rows("counted").mark_text(align=align, dx=dx, dy=dy, color=MUTED)
-    yield names.encode(along, text="label:N", **place)
-
-
-def _encode_marks(
-    x: alt.X, y: alt.Y, trade_off: TradeOff, objective: Objective, scales: MarkScales
-) -> dict[str, Any]:
-    tooltip = [
-        alt.Tooltip("name:N", title="configuration"),
-        tell_figure(objective),
-        alt.Tooltip("amount:Q", title=trade_off.unit, format=",.4~g"),
-        alt.Tooltip("seeds:Q"),
-    ]
-    return scales.encode(x, y, tooltip)
-
-
 def draw_hypervolume(detail: StudyDetail) -> StudyChart | None:
     """The hypervolume against the tokens of all trials; None before it is above 0."""
     front = detail.front
     if front is None or not front.hypervolume or not front.hypervolume[-1].volume:
         return None
     rows: list[Row] = [{"tokens": point.tokens, "volume": point.volume} for point in front.hypervolume]
-    end = rows[-1]["tokens"]
-    x = place_spent("tokens", end, f"{detail.summary.unit} of all trials")
+    title, end = f"{detail.summary.unit} of all trials", rows[-1]["tokens"]
+    x = parts.place_amounts("tokens", [end], title, starts_at_zero=True)
     y = alt.Y("volume:Q", title="hypervolume (higher is better)").axis(tickCount=5)
     names = (QUANTITIES[name].unit or detail.summary.objective for name in front.objectives)
-    line = plot_rows("volumes").mark_line(interpolate="step-after", color=MUTED)
+    line = parts.plot_rows("volumes").mark_line(interpolate="step-after", color=parts.MUTED)
     return StudyChart(
         name="hypervolume",
         title="Hypervolume",

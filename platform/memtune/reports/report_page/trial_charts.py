@@ -5,28 +5,11 @@ from collections.abc import Iterator, Sequence
 import altair as alt
 
 from memtune.objective import Objective
-from memtune.reports.report_page.chart_parts import (
-    HOLLOW_SIZE,
-    MARK_SIZE,
-    MUTED,
-    SEED_SIZE,
-    MarkScales,
-    Row,
-    StudyChart,
-    describe_drawn_limit,
-    divide,
-    draw_ideal,
-    draw_ring,
-    find_drawn_limit,
-    is_drawable,
-    place_figures,
-    place_spent,
-    plot_rows,
-    tell_figure,
-)
+from memtune.reports.report_page import chart_parts as parts
+from memtune.reports.report_page.chart_parts import MarkScales, Row, StudyChart
 from memtune.results.study.alternative_comparison import AlternativeEffort
 from memtune.results.study.study_detail import StudyDetail
-from memtune.results.study.study_leaderboard import LeaderboardEntry, StudyLeaderboard, name_by_alternative
+from memtune.results.study.study_leaderboard import LeaderboardEntry, StudyLeaderboard
 from memtune.results.study.study_trials import StudyTrial
 from memtune.trial_state import TrialState
 
@@ -50,17 +33,17 @@ def draw_seeds(
     shown_ideal = choose_ideal(ideal, entries)
     seeds = [
         {
-            "name": name_by_alternative(entry),
+            "name": entry.name_by_alternative,
             "alternative": entry.alternative,
             "seed": seed,
             "figure": objective.compute_figure(cost),
         }
         for entry in entries
         for seed, cost in entry.cost_by_seed.items()
-        if is_drawable(objective.compute_figure(cost)) and not entry.is_counted
+        if parts.is_drawable(objective.compute_figure(cost)) and not entry.is_counted
     ]
     means = [_describe_mean(entry, best) for entry in entries]
-    x = place_figures(alt.X, _list_shown(seeds, means, shown_ideal), objective)
+    x = parts.place_figures(alt.X, _list_shown(seeds, means, shown_ideal), objective)
     y = alt.Y("name:N", sort=[row["name"] for row in means], title=None)
     y = y.axis(domain=False, ticks=False, grid=True)
     rows = _draw_rows(x, y, objective, scales)
@@ -70,7 +53,7 @@ def draw_seeds(
         caption="The mark is the mean over seeds, the bar its 95 % interval, the ring the study's best. A "
         "row without a bar has one seed or two."
         f"{_describe_edges(leaderboard.entries, entries, ideal, objective)}",
-        chart=alt.layer(*draw_ideal(shown_ideal, x), *rows, draw_ring("means", x, y)),
+        chart=alt.layer(*parts.draw_ideal(shown_ideal, x), *rows, parts.draw_ring("means", x, y)),
         tables={"seeds": seeds, "means": means, "ideal": [{"figure": ideal}]},
         height=ROW_PIXELS * len(entries),
         is_wide=True,
@@ -89,21 +72,21 @@ def _list_shown(seeds: Sequence[Row], means: Sequence[Row], ideal: float | None)
 
 def _draw_rows(x: alt.X, y: alt.Y, objective: Objective, scales: MarkScales) -> list[alt.Chart]:
     """Intervals, dots of the seeds, and marks of the means, which are filled for models that are trained."""
-    tooltip = [alt.Tooltip("name:N", title="configuration"), tell_figure(objective)]
+    tooltip = [alt.Tooltip("name:N", title="configuration"), parts.tell_figure(objective)]
     interval = (
-        plot_rows("means")
+        parts.plot_rows("means")
         .mark_rule(strokeWidth=2, opacity=0.6, clip=True)
         .encode(x=alt.X("low:Q", scale=x["scale"]), x2="high:Q", y=y, color=scales.colour())
     )
     dots = (
-        plot_rows("seeds")
-        .mark_circle(size=SEED_SIZE, opacity=JITTERLESS_OPACITY)
+        parts.plot_rows("seeds")
+        .mark_circle(size=parts.SEED_SIZE, opacity=JITTERLESS_OPACITY)
         .encode(x=x, y=y, color=scales.colour(), tooltip=[*tooltip, alt.Tooltip("seed:Q", title="seed")])
     )
     interval_text = alt.Tooltip("interval:N", title="95 % interval")
     encoded = scales.encode(x, y, [*tooltip, alt.Tooltip("seeds:Q"), interval_text])
-    trained = plot_rows("means").transform_filter("!datum.counted").mark_point(filled=True, size=MARK_SIZE)
-    counted = plot_rows("means").transform_filter("datum.counted").mark_point(filled=False, size=MARK_SIZE)
+    trained = parts.plot_rows("means", "!datum.counted").mark_point(filled=True, size=parts.MARK_SIZE)
+    counted = parts.plot_rows("means", "datum.counted").mark_point(filled=False, size=parts.MARK_SIZE)
     marks = [mark.encode(**encoded, opacity=alt.value(1)) for mark in (trained, counted)]
     return [interval, dots, *marks]
 
@@ -111,11 +94,11 @@ def _draw_rows(x: alt.X, y: alt.Y, objective: Objective, scales: MarkScales) -> 
 def _describe_mean(entry: LeaderboardEntry, best: int) -> Row:
     low, high = entry.interval or (None, None)
     return {
-        "name": name_by_alternative(entry),
+        "name": entry.name_by_alternative,
         "alternative": entry.alternative,
         "figure": entry.figure,
-        "low": low if is_drawable(low) else None,
-        "high": high if is_drawable(high) else None,
+        "low": low if parts.is_drawable(low) else None,
+        "high": high if parts.is_drawable(high) else None,
         "interval": "none below three seeds" if low is None else f"{low:.4g} to {high:.4g}",
         "seeds": entry.estimate.seeds,
         "best": entry.number == best,
@@ -125,8 +108,8 @@ def _describe_mean(entry: LeaderboardEntry, best: int) -> Row:
 
 def select_drawn(entries: Sequence[LeaderboardEntry], objective: Objective) -> list[LeaderboardEntry]:
     """The configurations that are near enough to the best one for an axis that shows differences."""
-    drawable = [entry for entry in entries if is_drawable(entry.figure)]
-    limit = find_drawn_limit([entry.figure for entry in drawable if not entry.is_counted], objective)
+    drawable = [entry for entry in entries if parts.is_drawable(entry.figure)]
+    limit = parts.find_drawn_limit([entry.figure for entry in drawable if not entry.is_counted], objective)
     return [entry for entry in drawable if entry.figure <= limit]
 
 
@@ -166,9 +149,9 @@ def draw_learning_curves(detail: StudyDetail, ideal: float | None, scales: MarkS
     trained = [row for row in rows if not row["counted"]]
     if not trained:
         return None
-    limit = find_drawn_limit([row["figure"] for row in trained], objective)
-    end = max(row["tokens"] for row in trained)
-    x = place_spent("tokens", end, f"{detail.summary.unit} of a trial")
+    limit = parts.find_drawn_limit([row["figure"] for row in trained], objective)
+    tokens = [row["tokens"] for row in trained]
+    x = parts.place_amounts("tokens", tokens, f"{detail.summary.unit} of a trial", starts_at_zero=True)
     y = _place_rows(rows, limit, ideal, objective)
     counted = [row for row in rows if row["counted"]]
     return StudyChart(
@@ -177,8 +160,8 @@ def draw_learning_curves(detail: StudyDetail, ideal: float | None, scales: MarkS
         caption="Filled ends have trained to full length; hollow, pale ones were stopped, paused or failed."
         + (" The dashed line is the ideal." if ideal else "")
         + (" Horizontal lines are models that count: they read the text once." if counted else "")
-        + describe_drawn_limit([row["figure"] for row in trained], limit),
-        chart=alt.layer(*draw_ideal(ideal, y), *_draw_curves(x, y, objective, scales)),
+        + parts.describe_drawn_limit([row["figure"] for row in trained], limit),
+        chart=alt.layer(*parts.draw_ideal(ideal, y), *_draw_curves(x, y, objective, scales)),
         tables={"reports": trained, "counted": counted, "ideal": [{"figure": ideal}]},
         height=380,
         is_wide=True,
@@ -191,10 +174,10 @@ def _draw_curves(x: alt.X, y: alt.Y, objective: Objective, scales: MarkScales) -
         alt.Tooltip("name:N", title="trial"),
         alt.Tooltip("state:N"),
         alt.Tooltip("tokens:Q", format=","),
-        tell_figure(objective),
+        parts.tell_figure(objective),
     ]
     lines = (
-        plot_rows("reports")
+        parts.plot_rows("reports")
         .mark_line(clip=True)
         .encode(
             x=x,
@@ -207,13 +190,13 @@ def _draw_curves(x: alt.X, y: alt.Y, objective: Objective, scales: MarkScales) -
         )
     )
     ends = scales.encode(x, y, tooltip)
-    complete = plot_rows("reports").transform_filter("datum.last && datum.complete")
-    short = plot_rows("reports").transform_filter("datum.last && !datum.complete")
+    complete = parts.plot_rows("reports", "datum.last && datum.complete")
+    short = parts.plot_rows("reports", "datum.last && !datum.complete")
     return [
         lines,
-        short.mark_point(filled=False, size=HOLLOW_SIZE, clip=True).encode(**ends),
-        complete.mark_point(filled=True, size=HOLLOW_SIZE, opacity=1, clip=True).encode(**ends),
-        plot_rows("counted")
+        short.mark_point(filled=False, size=parts.HOLLOW_SIZE, clip=True).encode(**ends),
+        complete.mark_point(filled=True, size=parts.HOLLOW_SIZE, opacity=1, clip=True).encode(**ends),
+        parts.plot_rows("counted")
         .mark_rule(strokeWidth=1.4, clip=True)
         .encode(y=y, color=scales.colour(), strokeDash=scales.dash(), tooltip=tooltip),
     ]
@@ -221,10 +204,10 @@ def _draw_curves(x: alt.X, y: alt.Y, objective: Objective, scales: MarkScales) -
 
 def _list_reports(trial: StudyTrial, objective: Objective) -> Iterator[Row]:
     points = [(tokens, objective.compute_figure(cost)) for tokens, cost in sorted(trial.curve.items())]
-    drawn = [(tokens, figure) for tokens, figure in points if is_drawable(figure)]
+    drawn = [(tokens, figure) for tokens, figure in points if parts.is_drawable(figure)]
     for place, (tokens, figure) in enumerate(drawn, start=1):
         yield {
-            "name": name_by_alternative(trial),
+            "name": trial.name_by_alternative,
             "alternative": trial.alternative,
             "state": trial.state.label,
             "tokens": tokens,
@@ -238,8 +221,8 @@ def _list_reports(trial: StudyTrial, objective: Objective) -> Iterator[Row]:
 def _place_rows(rows: list[Row], limit: float, ideal: float | None, objective: Objective) -> alt.Y:
     shown = [row["figure"] for row in rows if row["figure"] <= limit]
     if not objective.is_ratio:
-        return place_figures(alt.Y, shown, objective, is_logarithmic=False)
-    return place_figures(alt.Y, [*shown, *([ideal] if ideal else [])], objective)
+        return parts.place_figures(alt.Y, shown, objective, is_logarithmic=False)
+    return parts.place_figures(alt.Y, [*shown, *([ideal] if ideal else [])], objective)
 
 
 def draw_progress(detail: StudyDetail, ideal: float | None, scales: MarkScales) -> Iterator[StudyChart]:
@@ -249,7 +232,7 @@ def draw_progress(detail: StudyDetail, ideal: float | None, scales: MarkScales) 
     trial_by_number = {trial.number: trial for trial in searched}
     rows: list[Row] = [
         {
-            "name": name_by_alternative(trial_by_number[point.number]),
+            "name": trial_by_number[point.number].name_by_alternative,
             "alternative": trial_by_number[point.number].alternative,
             "tokens": point.tokens,
             "core_hours": point.core_hours,
@@ -257,7 +240,7 @@ def draw_progress(detail: StudyDetail, ideal: float | None, scales: MarkScales) 
             "counted": trial_by_number[point.number].is_counted,
         }
         for point in detail.progress
-        if is_drawable(objective.compute_figure(point.cost))
+        if parts.is_drawable(objective.compute_figure(point.cost))
     ]
     if not rows:
         return
@@ -271,20 +254,21 @@ def draw_progress(detail: StudyDetail, ideal: float | None, scales: MarkScales) 
         for row in [*rows, {**rows[-1], **ends}]
     ]
     trained = [row["figure"] for row in rows if not row["counted"]]
-    y = _place_rows(rows, find_drawn_limit(trained, objective), ideal, objective)
+    y = _place_rows(rows, parts.find_drawn_limit(trained, objective), ideal, objective)
     for quantity, name in (("tokens", detail.summary.unit), ("core_hours", "core hours")):
         if not ends[quantity]:
             continue
         unit = f"{name} of all trials"
-        x = place_spent(quantity, ends[quantity], unit)
-        line = plot_rows("steps").mark_line(interpolate="step-after", color=MUTED, clip=True)
-        marks = plot_rows("improvements").mark_point(filled=True, size=HOLLOW_SIZE, opacity=1, clip=True)
+        x = parts.place_amounts(quantity, [ends[quantity]], unit, starts_at_zero=True)
+        line = parts.plot_rows("steps").mark_line(interpolate="step-after", color=parts.MUTED, clip=True)
+        marks = parts.plot_rows("improvements")
+        marks = marks.mark_point(filled=True, size=parts.HOLLOW_SIZE, opacity=1, clip=True)
         tooltip = [
             alt.Tooltip("name:N", title="trial"),
-            tell_figure(objective),
+            parts.tell_figure(objective),
             alt.Tooltip(f"{quantity}:Q", title=unit, format=",.4~g"),
         ]
-        layers = [*draw_ideal(ideal, y), line.encode(x=x, y=y)]
+        layers = [*parts.draw_ideal(ideal, y), line.encode(x=x, y=y)]
         layers.append(marks.encode(**scales.encode(x, y, tooltip)))
         yield StudyChart(
             name=f"best_so_far_by_{quantity}",
@@ -304,26 +288,21 @@ def draw_best_of(
         {"alternative": effort.name, "configurations": count, "figure": figure}
         for effort in efforts
         for count, figure in enumerate(effort.best_of, start=1)
-        if is_drawable(figure)
+        if parts.is_drawable(figure)
     ]
     most = max((row["configurations"] for row in rows), default=0)
     if most < 2:
         return None
-    limit = find_drawn_limit([row["figure"] for row in rows], objective)
-    whole = [tick for tick in divide(0, most) if tick >= 1 and tick.is_integer()]
-    x = alt.X(
-        "configurations:Q",
-        scale=alt.Scale(domain=[0.9, most + 0.1], nice=False),
-        title="configurations tried",
-    ).axis(values=whole, format="d", grid=False)
+    limit = parts.find_drawn_limit([row["figure"] for row in rows], objective)
+    whole = [tick for tick in parts.divide(0, most) if tick >= 1 and tick.is_integer()]
+    scale = alt.Scale(domain=[0.9, most + 0.1], nice=False)
+    x = alt.X("configurations:Q", scale=scale, title="configurations tried")
+    x = x.axis(values=whole, format="d", grid=False)
     marks = {"x": x, "y": _place_rows(rows, limit, None, objective), "color": scales.colour()}
-    tooltip = [alt.Tooltip("alternative:N"), alt.Tooltip("configurations:Q"), tell_figure(objective)]
-    lines = (
-        plot_rows("expected")
-        .mark_line(clip=True)
-        .encode(**marks, strokeDash=scales.dash(), detail="alternative:N")
-    )
-    points = plot_rows("expected").mark_point(filled=True, size=HOLLOW_SIZE / 2, opacity=1, clip=True)
+    tooltip = [alt.Tooltip("alternative:N"), alt.Tooltip("configurations:Q"), parts.tell_figure(objective)]
+    expected = parts.plot_rows("expected")
+    lines = expected.mark_line(clip=True).encode(**marks, strokeDash=scales.dash(), detail="alternative:N")
+    points = expected.mark_point(filled=True, size=parts.HOLLOW_SIZE / 2, opacity=1, clip=True)
     return StudyChart(
         name="best_of",
         title="The best of fewer configurations",

@@ -155,12 +155,10 @@ def _compare(
         seeds=_count_equal_seeds(winner, other),
         counted=tuple(compared.title for compared in (winner, other) if compared.best.is_counted),
     )
-    if test := found.deciding_test:
-        certainty: Certainty = "significant" if test.is_significant else "not significant"
-        return found.model_copy(
-            update={"certainty": "equal" if is_equal and not test.is_significant else certainty}
-        )
-    return found
+    if (test := found.deciding_test) is None:
+        return found
+    uncertain = "equal" if is_equal else "not significant"
+    return found.model_copy(update={"certainty": "significant" if test.is_significant else uncertain})
 
 
 def name_with_alternative(found: Ranked, name: str = "") -> str:

@@ -92,7 +92,7 @@ class Configuration(Generic[T_co]):
         """The costs that tests compare: by seed, or the one cost of a model that counts."""
         return self.estimate.cost if self.best.is_counted else self.cost_by_seed
 
-    def explain(self, objective: Objective, digits: int) -> str:
+    def explain(self) -> str:
         """Why it has no place; empty for one that has."""
         return "" if self.place else f"{format_count(self.estimate.seeds, 'seed')}, fewer than others"
 
@@ -110,14 +110,14 @@ class ShortTrial(Configuration[T_co]):
     """
 
     @override
-    def explain(self, objective: Objective, digits: int) -> str:
+    def explain(self) -> str:
         """Its figure at the milestone, and that of the best ranked trial there.
 
-        >>> short.explain(Objective.PERPLEXITY, 1)
-        'ended early: 120.1 at 300,000 tokens, where the best has 110.4'
+        >>> short.explain()
+        'ended early: 120.104 at 300,000 tokens, where the best has 110.421'
         """
         costs = self.estimate.cost, self.leader_cost
-        own, leader = (objective.format_cost(cost, digits) for cost in costs)
+        own, leader = (self.best.objective.format_cost(cost, DIGITS) for cost in costs)
         how = "is shorter" if self.best.state is TrialState.COMPLETE else "ended early"
         return f"{how}: {own} at {self.tokens:,} {self.best.unit}, where the best has {leader}"
 

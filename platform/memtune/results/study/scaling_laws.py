@@ -287,14 +287,9 @@ def _collect_curves(family: str, trials: Sequence[StudyTrial]) -> Curves:
             f"{format_count(len(lengths), 'training length')}; a fit needs {MIN_SIZES} and {MIN_LENGTHS}: "
             "train a study over widths, with a constant schedule and more reports"
         )
-    entries = sorted(lowest.items())
-    return Curves(
-        trial=np.array([sizes.index(size) for (size, _), _ in entries]),
-        parameters=np.array([size for (size, _), _ in entries], dtype=float),
-        tokens=np.array([tokens for (_, tokens), _ in entries], dtype=float),
-        compute=np.array([compute for _, (_, compute) in entries]),
-        cost=np.array([cost for _, (cost, _) in entries]),
-    )
+    entries = [(*key, *found) for key, found in sorted(lowest.items())]
+    parameters, tokens, costs, computes = np.array(entries, dtype=float).T
+    return Curves(np.searchsorted(sizes, parameters), parameters, tokens, computes, costs)
 
 
 def _fit(curves: Curves, start: np.ndarray | None = None) -> np.ndarray:

@@ -14,7 +14,7 @@ from memtune.results.study.ranking import DIGITS, is_rankable, make_curve_frame
 from memtune.results.study.study_catalogue import StudySummary, summarise_study
 from memtune.results.study.study_front import StudyFront, find_study_front
 from memtune.results.study.study_leaderboard import LeaderboardEntry, make_entry
-from memtune.results.study.study_trials import StudyTrial
+from memtune.results.study.study_trials import NamedTrial, StudyTrial
 from memtune.results.study.study_view import StudyView, open_view
 from memtune.results.study.verdicts import Verdict, judge_study
 from memtune.search import ParameterImportance
@@ -25,13 +25,9 @@ from memtune.trial_state import TrialState
 from memtune.values import Value
 
 
-class ReportedTrial(Value):
+class ReportedTrial(NamedTrial):
     """A trial at one of its reports."""
 
-    number: int
-    name: str
-    family: str
-    alternative: str
     state: TrialState
     tokens: int
     """Seen at the report; 0 before the first."""

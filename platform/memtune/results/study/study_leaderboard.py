@@ -4,9 +4,9 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from memtune.models.architecture import LanguageModelConfig
 from memtune.number_format import format_amount
-from memtune.results.study.ranking import DIGITS, Configuration, ShortTrial
+from memtune.results.study.ranking import Configuration, ShortTrial
 from memtune.results.study.study_front import find_front
-from memtune.results.study.study_trials import StudyTrial
+from memtune.results.study.study_trials import NamedTrial, StudyTrial
 from memtune.results.study.study_view import StudyView
 from memtune.search import QUANTITIES
 from memtune.seed_statistics import Estimate
@@ -21,18 +21,11 @@ EQUAL_RATIO, EQUAL_SIZES_RATIO = 1.05, 1.1
 for a width misses its target by some per cent, because the width is an integer."""
 
 
-class LeaderboardEntry(Value):
+class LeaderboardEntry(NamedTrial):
     """A configuration: of full length, or the furthest trial of a family that has none."""
 
     place: int | None = None
     """None where it has no rank, because it lacks seeds that others have or ended early."""
-    number: int
-    """Of the trial that the search started; its repeats have the same."""
-    name: str
-    """Family and number: "lstm #3"."""
-    family: str
-    alternative: str
-    """What it answers: its family, or its value of the field that the study compares."""
     model: str
     """The searched fields without the compared one; else those that distinguish it within its family."""
     estimate: Estimate
@@ -70,11 +63,6 @@ class LeaderboardEntry(Value):
         found = QUANTITIES[quantity]
         amount = getattr(self.sizes if found.is_size else self, quantity, None) or None
         return amount / len(self.cost_by_seed) if amount and found.is_spent else amount
-
-
-def name_by_alternative(named: StudyTrial | LeaderboardEntry) -> str:
-    """The name with the alternative in place of the family: "layers 2 #3 seed 1", or "lstm #3"."""
-    return f"{named.alternative}{named.name.removeprefix(named.family)}"
 
 
 class TradeOff(Value):
@@ -161,7 +149,7 @@ def make_entry(
         gpu_hours=usage.gpu_seconds / 3600,
         money=None if view.terms.prices is None else view.terms.prices.compute_usage_money(usage),
         tokens_per_second=usage.tokens_per_second,
-        note=found.explain(objective, DIGITS),
+        note=found.explain(),
         identity=best.identity,
         is_repeated=not isinstance(found, ShortTrial) and found.is_repeated,
         is_counted=best.is_counted,

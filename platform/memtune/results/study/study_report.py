@@ -24,7 +24,6 @@ from memtune.results.study.study_leaderboard import (
     StudyLeaderboard,
     join_leaderboards,
     make_leaderboard,
-    name_by_alternative,
 )
 from memtune.results.study.study_trials import StudyTrial
 from memtune.results.study.study_view import StudyView, list_views, open_view
@@ -154,7 +153,7 @@ def _find_probed(view: StudyView, leaderboard: StudyLeaderboard) -> Iterator[Pro
             if new and found.describes(models[entry.identity]):
                 seen.update((model, result.corpus) for result in new)
                 yield ProbedConfiguration(
-                    name=name_by_alternative(entry),
+                    name=entry.name_by_alternative,
                     alternative=entry.alternative,
                     figure=entry.figure,
                     fingerprint=found.model_copy(update={"results": tuple(new)}),

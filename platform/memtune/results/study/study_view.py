@@ -4,11 +4,12 @@ Tables, JSON, reports, MLflow's texts and the functions of `import memtune` rend
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import cached_property
 from itertools import groupby
+from typing import Any
 
 from memtune.arguments import check_type
 from memtune.corpora import Corpus
@@ -23,9 +24,10 @@ from memtune.errors import (
 from memtune.objective import Objective
 from memtune.results.one_text import open_stored
 from memtune.results.study.ranking import Configuration, Ranking, rank_trials
-from memtune.results.study.study_trials import StudyTrial, list_study_trials
+from memtune.results.study.study_trials import StudyTrial
 from memtune.search import StoredStudy, StoredTrial, StudyReader
 from memtune.settings import Settings
+from memtune.spaces import FAMILY_FIELD
 from memtune.studies.budgets.study_cost import StudyCost, compute_study_cost
 from memtune.studies.definition.study_terms import (
     StoredTerms,
@@ -33,8 +35,10 @@ from memtune.studies.definition.study_terms import (
     name_value,
     read_stored_terms,
 )
+from memtune.studies.seed_repeats import TrialNames
 from memtune.tasks import ProbeConfig
-from memtune.training import TrialSizes, compute_sizes
+from memtune.training import TrainingConfig, TrialSizes, compute_sizes
+from memtune.trial_state import StopReason
 from memtune.values import flatten, parse
 
 log = logging.getLogger(__name__)
@@ -130,11 +134,49 @@ class StudyView:
 
     @cached_property
     def trials(self) -> tuple[StudyTrial, ...]:
-        """Every trial by number, and then the repeats."""
-        trainings = [outcome.config.training for outcome in self.stored.trials]
-        has_epochs = any(training is not None and not training.tokens for training in trainings)
-        epoch_tokens = self.epoch_tokens if has_epochs else None
-        return list_study_trials(self.stored, self, self.terms.compare, epoch_tokens)
+        """Every trial by number, and then the repeats, each named after the trial that it repeats."""
+        names = TrialNames(self.stored.outcomes)
+        fields = {
+            outcome.identity: dict(flatten(outcome.config.model_dump(mode="json")))
+            for outcome in self.stored.trials
+        }
+        varying = _find_varying_fields(list(fields.values()))
+
+        def make_trial(outcome: StoredTrial, is_repeat: bool) -> StudyTrial:
+            config, own = outcome.config, fields[outcome.identity]
+            original = names.find_original(config) if is_repeat else None
+            number = outcome.number if original is None else original
+            suffix = "" if original is None else f" seed {config.seed}"
+            trial = StudyTrial(
+                number=number,
+                name=f"{outcome.family} #{number}{suffix}",
+                family=outcome.family,
+                alternative=name_alternative(config, self.terms.compare),
+                seed=config.seed,
+                is_repeat=is_repeat,
+                identity=outcome.identity,
+                state=outcome.state,
+                reason="" if outcome.end is None else str(outcome.end),
+                has_diverged=outcome.end is not None and outcome.end.reason is StopReason.DIVERGED,
+                curve=outcome.curve,
+                fields={name: own[name] for name in varying if name in own},
+                objective=config.task.objective,
+                study=self.id,
+                config=config,
+                usage=outcome.usage,
+                stored_sizes=outcome.sizes,
+                planned_tokens=self._plan_tokens(config.training),
+            )
+            trial._find_place, trial._measure = self.find_place, self.measure
+            return trial
+
+        searched = [make_trial(outcome, is_repeat=False) for outcome in self.stored.outcomes]
+        return (*searched, *(make_trial(outcome, is_repeat=True) for outcome in self.stored.repeats))
+
+    def _plan_tokens(self, training: TrainingConfig | None) -> int | None:
+        if training is None or not (training.tokens or self.epoch_tokens):
+            return None
+        return training.count_tokens(lambda: self.epoch_tokens or 0)
 
     @cached_property
     def by_state(self) -> dict[str, list[StoredTrial]]:
@@ -285,3 +327,14 @@ def list_views(settings: Settings) -> list[StudyView]:
         except (ConfigurationError, StudyError) as error:
             log.warning("study %s is not listed: %s", name, error)
     return sorted(found, key=lambda view: view.stored.last_activity or datetime.min, reverse=True)
+
+
+def _find_varying_fields(configurations: Sequence[dict[str, Any]]) -> list[str]:
+    """The fields, without family and seed, that two trials have with different values."""
+    values: dict[str, list[Any]] = {}
+    for fields in configurations:
+        for name, value in fields.items():
+            known = values.setdefault(name, [])
+            if value not in known:
+                known.append(value)
+    return [name for name, known in values.items() if len(known) > 1 and name not in (FAMILY_FIELD, "seed")]
