@@ -283,7 +283,7 @@ class Proposer:
         history = self._read_history()
         self._store.enqueue(parameters)
         history.given.add(history.asks)
-        proposal = self._ask_sampler(history)
+        proposal = self._ask_sampler(history, self._list_led(history))
         if proposal is None:
             newest = trial_store.read_outcome(self._store.list_asked()[-1])
             raise StudyError(f"the configuration is not started: {newest.remark}")
@@ -298,21 +298,26 @@ class Proposer:
         """One sample of the space; None where it is rejected."""
         # The cache stays empty after an exception: the study then holds half a trial and is read again.
         history, self._cached_history = self._cached_history or self._read_history(), None
+        led = self._list_led(history)
         point: Mapping[str, Scalar] | None
         if self._is_futile(history):
             seed = int(digest(self._config.seed, history.asks, "untried")[:8], 16)
             point = self._candidates.find_untried_point(history, seed, {})
         else:
-            point = self._find_planned_point(history) or self._find_next_point(history)
+            point = self._find_planned_point(history) or self._find_next_point(history, led)
         proposal, self._is_exhausted = None, point is None
         if point is not None:
             self._store.enqueue(point)
-            proposal = self._ask_sampler(history)
+            proposal = self._ask_sampler(history, led)
         self._cached_history = history
         return proposal
 
     def _read_history(self) -> History:
         return History(self._store.list_asked(), self._candidates.alternatives)
+
+    def _list_led(self, history: History) -> list[int]:
+        """The asks that a prior leads, up to the next one."""
+        return self._prior.list_led(history.asks + 1, history.list_learnt(), history.given)
 
     def _is_futile(self, history: History) -> bool:
         """Whether the sampler is not asked any more: it would not find a new configuration."""
@@ -325,25 +330,22 @@ class Proposer:
         planned, turn = self._planned_points, history.asks - len(history.given)
         return planned[turn] if turn < len(planned) else None
 
-    def _find_next_point(self, history: History) -> Mapping[str, Scalar]:
+    def _find_next_point(self, history: History, led: Sequence[int]) -> Mapping[str, Scalar]:
         """The parameters that the next ask takes: those of a prior, and of the alternative in turn."""
-        prior, learnt = self._prior, history.list_learnt()
-        led = prior.list_led(history.asks + 1, learnt, history.given)
         is_led = history.asks in led
-        believed = (is_led and prior.find_point(led, history.refused)) or {}
-        if is_led and prior.chooses_alternative:
+        believed = (is_led and self._prior.find_point(led, history.refused)) or {}
+        if is_led and self._prior.chooses_alternative:
             return believed
-        return {**self._find_point_in_turn(history, led, is_led), **believed}
+        return {**self._find_point_in_turn(history, led), **believed}
 
-    def _find_point_in_turn(
-        self, history: History, led: Container[int], is_led: bool
-    ) -> Mapping[str, Scalar]:
+    def _find_point_in_turn(self, history: History, led: Sequence[int]) -> Mapping[str, Scalar]:
         """The parameters that choose the alternative with the fewest trials; empty when each has enough.
 
         What a prior led and the others have turns of their own, so that they are compared on equal ones.
         Where the sampler's points were rejected, those of an untried point; without one the next alternative.
         """
         alternatives = self._candidates.alternatives
+        is_led = history.asks in led
         starts = history.count_starts(led, is_led=is_led)
         others = history.count_starts(led, is_led=not is_led)
         is_shared = not self._prior.chooses_alternative
@@ -360,17 +362,16 @@ class Proposer:
             self._untriable.add(place)
         return {}
 
-    def _ask_sampler(self, history: History) -> StoredTrial | None:
+    def _ask_sampler(self, history: History, led: Sequence[int]) -> StoredTrial | None:
         """The sampler's next trial, which is added to `history`; None where it is rejected."""
-        learnt, given = history.list_learnt(), history.given
-        is_led = history.asks in self._prior.list_led(history.asks + 1, learnt, given)
-        origin = trial_store.GIVEN if history.asks in given else trial_store.PRIOR if is_led else None
+        led = led if history.asks in led else ()
+        origin = trial_store.GIVEN if history.asks in history.given else trial_store.PRIOR if led else None
         request = SamplerRequest(
             int(digest(self._config.seed, history.asks)[:8], 16),
             self._config.options,
             history.asks,
-            learnt,
-            given,
+            history.list_learnt(),
+            led,
             self._space,
             self._startup_trials,
             self._candidates.objectives,
