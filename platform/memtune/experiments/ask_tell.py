@@ -19,7 +19,7 @@ from memtune.objective import Objective
 from memtune.search import Lease, Proposals, StoredTrial, StudyReader
 from memtune.search.database.study_database import find_max_tokens
 from memtune.spaces import Scalar
-from memtune.studies.budgets.budget_monitor import BudgetMonitor
+from memtune.studies.budgets import BudgetMonitor
 from memtune.studies.definition.mixer_points import pin_named_point
 from memtune.studies.definition.resolved_study import ResolvedStudy
 from memtune.studies.definition.study_terms import describe_changed_terms

@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterable, Sequence
 
 from memtune.errors import ConfigurationError, StudyError
 from memtune.number_format import format_count
-from memtune.search.stored_trials import StoredTrial
 from memtune.search.study_reader import StudyReader
+from memtune.search.trial_store import StoredTrial
 from memtune.spaces import FAMILY_FIELD, Scalar, Space, adapt_point
 from memtune.trial_state import TrialState
 from memtune.values import flatten

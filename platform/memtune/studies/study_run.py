@@ -13,8 +13,7 @@ from memtune.number_format import format_count
 from memtune.plugins import list_sources
 from memtune.search import Lease, Proposals, Rule, StoredTrial, StudyReader
 from memtune.seed_statistics import SeedCosts, decide_seeds
-from memtune.studies.budgets.budget_monitor import BudgetMonitor
-from memtune.studies.budgets.study_cost import StudyCost, compute_study_cost
+from memtune.studies.budgets import BudgetMonitor, StudyCost, compute_study_cost
 from memtune.studies.definition.resolved_study import ResolvedStudy
 from memtune.studies.director import DirectedTrial, Director, Watcher
 from memtune.studies.executor import Executor, ExecutorRun, StopRequest

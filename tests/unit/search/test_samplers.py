@@ -10,7 +10,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from memtune.errors import SpaceError
 from memtune.search import SAMPLERS, MultiObjective, Proposals, SamplerConfig, SamplerRequest
 from memtune.search.compatibility import suppress_optuna_messages
-from memtune.search.proposer import Candidates
+from memtune.search.proposals import Candidates
 from memtune.search.samplers import GridConfig, TpeConfig
 from memtune.search.samplers.joint_space import JointSpace, SobolSampler
 from memtune.search.samplers.observed_values import complete_trials, extrapolate_stopped

@@ -10,7 +10,7 @@ from memtune.results.study.study_trials import StudyTrial
 from memtune.results.study.study_view import StudyView
 from memtune.results.study.verdicts import Verdict
 from memtune.spaces import FAMILY_FIELD
-from memtune.studies.budgets.study_cost import StudyCost
+from memtune.studies.budgets import StudyCost
 from memtune.tracking import RegisteredVersion, Registration, describe_registered, make_version_link
 from memtune.training import TrialConfig
 from memtune.values import Value

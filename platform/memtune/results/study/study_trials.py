@@ -8,7 +8,7 @@ from pydantic import Field, PrivateAttr, computed_field
 
 from memtune.objective import Objective, PredictionUnit
 from memtune.search import StoredStudy, StoredTrial
-from memtune.search.stored_trials import Sizes
+from memtune.search.trial_store import Sizes
 from memtune.spaces import FAMILY_FIELD
 from memtune.studies.definition.study_terms import name_alternative
 from memtune.studies.seed_repeats import TrialNames

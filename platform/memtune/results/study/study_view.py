@@ -26,7 +26,7 @@ from memtune.results.study.ranking import Configuration, Ranking, rank_trials
 from memtune.results.study.study_trials import StudyTrial, list_study_trials
 from memtune.search import StoredStudy, StoredTrial, StudyReader
 from memtune.settings import Settings
-from memtune.studies.budgets.study_cost import StudyCost, compute_study_cost
+from memtune.studies.budgets import StudyCost, compute_study_cost
 from memtune.studies.definition.study_terms import (
     StoredTerms,
     name_alternative,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal, Self
 
-from memtune.search.stored_trials import StoredTrial
+from memtune.search.trial_store import StoredTrial
 from memtune.values import Value
 
 

@@ -22,7 +22,7 @@ from typing import ClassVar, Self
 from pydantic import Field
 
 from memtune.search.early_stopping.rule import EarlyStopping
-from memtune.search.stored_trials import StoredTrial
+from memtune.search.trial_store import StoredTrial
 
 CONFIDENCE = 0.95
 MIN_VALUES = 3
