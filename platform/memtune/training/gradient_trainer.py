@@ -9,7 +9,6 @@ ends with the same bits as an uninterrupted one.
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from math import inf, isfinite
-from pathlib import Path
 
 from torch import Tensor
 from typing_extensions import override
@@ -25,7 +24,6 @@ from memtune.training.checkpoint import (
     Checkpoint,
     join_groups,
     split_groups,
-    write_checkpoint,
 )
 from memtune.training.memory_footprint import keep_freed_memory
 from memtune.training.optimisation.matmul_backend import select_backend
@@ -33,7 +31,7 @@ from memtune.training.optimisation.width_scaling import scale_to_width
 from memtune.training.trainer_base import TrainerBase
 from memtune.training.training_loop import IntervalRecord, ReportInterval, TrainingLoop, TrainingSession
 from memtune.training.trial_config import TrialConfig
-from memtune.training.trial_report import Progress, Report, find_divergence, find_stall, never_stop
+from memtune.training.trial_report import Progress, Report, find_divergence, find_stall
 from memtune.training.weight_files import copy_weights, load_weights
 from memtune.trial_state import StopReason, TrialEnd
 from memtune.usage import UsageMeter
@@ -96,14 +94,16 @@ class GradientTrainer(TrainerBase):
             return self.curve[-1]
         interval = self._make_current_interval()
         with self._explain_memory_errors(), self._session.run_block():
-            problem = self._loop.run(interval, inf, self._valid_costs, progress, never_stop)
-            metrics = None if problem else self._evaluate()
+            problem, metrics = self._loop.run(interval, inf, self._valid_costs, progress, lambda: False), None
+            if problem is None:
+                with self._loop.updater.use_evaluation_weights():
+                    metrics = self._task.evaluate(self.model, "valid", self.device)
         self._add_report(self._build_report(interval, metrics, problem), self._copy_evaluation_weights)
         self._loop.on_validation(self._valid_costs)
         self._interval = None
         return self.curve[-1]
 
-    def train_for(self, seconds: float, is_stopping: Callable[[], bool] = never_stop) -> bool:
+    def train_for(self, seconds: float, is_stopping: Callable[[], bool] = lambda: False) -> bool:
         """Train for about `seconds`, at most to the next milestone; returns whether only evaluation is left.
 
         `is_stopping` is asked after each step; when it returns True the training ends early.
@@ -130,10 +130,6 @@ class GradientTrainer(TrainerBase):
             record = IntervalRecord(milestone=min(due, self._loop.budget_tokens))
             self._interval = ReportInterval(record, self.device)
         return self._interval
-
-    def _evaluate(self) -> Metrics:
-        with self._loop.updater.use_evaluation_weights():
-            return self._task.evaluate(self.model, "valid", self.device)
 
     def _copy_evaluation_weights(self) -> dict[str, Tensor]:
         with self._loop.updater.use_evaluation_weights():
@@ -175,11 +171,8 @@ class GradientTrainer(TrainerBase):
             self.config.gradient_training.patience,
         )
 
-    def save(self, folder: Path) -> None:
-        """Write a checkpoint to a folder; the files of an existing checkpoint are replaced.
-
-        Raises TrialError after an interruption in the middle of a step.
-        """
+    @override
+    def make_checkpoint(self) -> Checkpoint:
         self._session.check_uninterrupted()
         record = self._make_record(
             self._loop.position,
@@ -191,8 +184,7 @@ class GradientTrainer(TrainerBase):
             "random": self._session.random_states(),
             "interval": self._interval.sums if self._interval else {},
         }
-        weights = copy_weights(self.model)
-        write_checkpoint(Checkpoint(record, weights, self._best_weights, join_groups(groups)), folder)
+        return Checkpoint(record, copy_weights(self.model), self._best_weights, join_groups(groups))
 
     def load(self, checkpoint: Checkpoint) -> None:
         """Continue from a checkpoint of this trial, on a CPU bit for bit.
