@@ -75,10 +75,7 @@ class StudyReader:
             return has_started or trial_store.read_seconds_spent(self._read_attributes(study)) > 0
 
     def read(self, study: str) -> StoredStudy:
-        """A study with its repeats.
-
-        Raises StudyError for an unknown id, and for trials that this version of memtune did not store.
-        """
+        """A study with its repeats. Raises StudyError for an unknown id, or trials of another version."""
         known = self.list_ids()
         if study not in known:
             raise StudyError(f'no study "{study}" in {self._redacted_url}; {did_you_mean(study, known)}')

@@ -154,10 +154,7 @@ def read_seconds_spent(attributes: Mapping[str, Any]) -> float:
 
 
 def read_outcome(trial: FrozenTrial) -> StoredTrial:
-    """The outcome that a trial holds now.
-
-    Raises StudyError for attributes that this version of memtune does not write.
-    """
+    """The outcome that a trial holds now; raises StudyError for attributes of another version of memtune."""
     attributes = trial.user_attrs
     try:
         stored = attributes[PAUSE_KEY] if is_paused(trial) else attributes.get(END_KEY, {})

@@ -37,10 +37,7 @@ def list_warm_start_points(storage_url: str, study: str, space: Space) -> list[d
 
 
 def select_best_points(outcomes: Iterable[StoredTrial], space: Space) -> list[dict[str, Scalar]]:
-    """The best three of each family: the best of all families first, then the second best.
-
-    Complete trials come first, then those that were stopped later, with the lower value first.
-    """
+    """The best three of each family in turn: complete trials first, then those that were stopped later."""
     ranked = sorted((found for found in outcomes if found.curve), key=_rank)
     seen: dict[str, int] = {}
     placed: list[tuple[int, dict[str, Scalar]]] = []

@@ -16,10 +16,7 @@ MeasureSize = Callable[[Mapping[str, Any], SizeKind], int]
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """A tree of parameters, its source file and the research question of the file.
-
-    `paper_points` are settings of papers: values by dotted field.
-    """
+    """A tree of parameters, its file with its question, and settings of papers as values by dotted field."""
 
     source: str
     root: Group | Branch

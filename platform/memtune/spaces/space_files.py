@@ -45,19 +45,13 @@ SPACES_KEY = "spaces"
 
 
 def load_space(path: str | Path) -> Space:
-    """The space of a file; a file that lists other files gives their combined space.
-
-    Raises SpaceError for a file that cannot be read, is not TOML or has an invalid parameter.
-    """
+    """The space of a file, or of those that it lists together; raises SpaceError for an invalid file."""
     question, spaces = _load_listed(path)
     return replace(combine_spaces(spaces), source=str(path), question=question)
 
 
 def load_spaces(path: str | Path) -> list[Space]:
-    """The spaces of the files that a file lists, `spaces = ["lstm", "rnn"]`, or its own space.
-
-    The listed files are in the same folder. Raises the errors of `load_space` for each file.
-    """
+    """The spaces that a file lists, `spaces = ["lstm", "rnn"]`, from its folder; else its own space."""
     return _load_listed(path)[1]
 
 
@@ -133,10 +127,7 @@ def _pop_question(tables: dict[str, Any], source: str) -> str:
 
 
 def read_tree(tables: Mapping[str, Any], source: str, place: str = "") -> tree.Group | tree.Branch:
-    """The typed tree of parsed tables, at a `place` of their file.
-
-    Raises SpaceError for an invalid parameter.
-    """
+    """The typed tree of tables at a `place` of their file; raises SpaceError for an invalid parameter."""
     root = _TableReader(source).read_node(tables, place)
     if not isinstance(root, tree.Group | tree.Branch):
         raise SpaceError(

@@ -249,13 +249,7 @@ def compute_study_cost(
     )
 
 
-COUNTED_STATES = (
-    TrialState.RUNNING,
-    TrialState.COMPLETE,
-    TrialState.STOPPED,
-    TrialState.PAUSED,
-    TrialState.FAILED,
-)
+COUNTED_STATES = [state for state in TrialState if state is TrialState.RUNNING or state.has_ended_or_paused]
 
 
 class StudyProgress:

@@ -100,10 +100,7 @@ class Checkpoints:
                 (self._folder / name).delete()
 
     def restore(self, corpus: Corpus, device: str, meter: UsageMeter | None = None) -> AnyTrainer | None:
-        """The trainer of the newest undamaged checkpoint, or None when there is no checkpoint yet.
-
-        Raises CheckpointError when all checkpoints are damaged or missing.
-        """
+        """The newest undamaged checkpoint's trainer; None without one, CheckpointError if all are damaged."""
         if not self.exist():
             return None
         name, checkpoint = self._read_newest()

@@ -91,10 +91,7 @@ class Executor(Protocol):
     """Runs trials. The driver calls every method from one thread, except `close`."""
 
     def connect(self, cpus_per_trial: int, max_concurrent_trials: int | None) -> None:
-        """Prepare to run trials; may be called before the first trial is known. Called once at most.
-
-        Without `max_concurrent_trials`, as many run at once as fit.
-        """
+        """Prepare to run `max_concurrent_trials` at once, or as many as fit; called once at most."""
 
     def find_gpu_bytes(self) -> int | None:
         """Memory of the smallest GPU that trials may run on, in bytes; None where there is no GPU."""

@@ -54,10 +54,7 @@ class Assignment(Value):
     """Seconds between two checkpoints where reports are further apart."""
 
     def open_config(self) -> TrialConfig:
-        """The trial's configuration, after loading the sources that it needs.
-
-        Raises PluginError for a source that cannot be loaded on this machine.
-        """
+        """The configuration, with its sources loaded; raises PluginError where one cannot be loaded here."""
         load_sources(self.sources)
         return TrialConfig.model_validate(self.config)
 

@@ -187,10 +187,7 @@ class GradientTrainer(TrainerBase):
         return Checkpoint(record, copy_weights(self.model), self._best_weights, join_groups(groups))
 
     def load(self, checkpoint: Checkpoint) -> None:
-        """Continue from a checkpoint of this trial, on a CPU bit for bit.
-
-        Raises CheckpointError for tensors that do not fit the trial.
-        """
+        """Continue, on a CPU bit for bit; raises CheckpointError for tensors that do not fit the trial."""
         load_weights(self.model, checkpoint.model_weights, MODEL_FILE)
         record, groups = checkpoint.record, split_groups(checkpoint.trainer_state)
         try:

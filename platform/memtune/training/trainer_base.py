@@ -3,13 +3,14 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
 from memtune.corpora.store.corpus import Corpus
 from memtune.training.checkpoint import Checkpoint, CheckpointRecord, write_checkpoint
 from memtune.training.devices import describe_environment, open_device
-from memtune.training.training_loop import IntervalRecord, Position
+from memtune.training.training_loop import Position
 from memtune.training.trial_config import TrialConfig
 from memtune.training.trial_report import Report, find_best_report
 from memtune.usage import Usage, UsageMeter
@@ -70,15 +71,8 @@ class TrainerBase(ABC):
         if self.best is report:
             self._best_weights = copy_weights()
 
-    def _make_record(
-        self,
-        position: Position,
-        *,
-        scaler: dict[str, float] | None = None,
-        seconds: float | None = None,
-        interval: IntervalRecord | None = None,
-    ) -> CheckpointRecord:
-        """The record of the trial at a position."""
+    def _make_record(self, position: Position, **state: Any) -> CheckpointRecord:
+        """The record of the trial at a position, with the `state` of a training, by its fields."""
         return CheckpointRecord(
             config=self.config,
             identity=self.identity,
@@ -87,9 +81,7 @@ class TrainerBase(ABC):
             vocabulary_size=len(self.corpus.vocabulary),
             position=position,
             curve=tuple(self.curve),
-            scaler=scaler,
             versions=describe_environment(),
-            seconds=seconds,
-            interval=interval,
             usage=self.usage,
+            **state,
         )

@@ -146,10 +146,7 @@ def create_trainer(
 def restore_trainer(
     checkpoint: Checkpoint, corpus: Corpus, device: str = "cpu", meter: UsageMeter | None = None
 ) -> AnyTrainer:
-    """The trainer that wrote a checkpoint.
-
-    Raises CheckpointError for one of another corpus, or of another configuration than its tensors.
-    """
+    """The trainer of a checkpoint; raises CheckpointError for another corpus or tensors that do not fit."""
     checkpoint.check_fit(corpus)
     trainer = create_trainer(checkpoint.record.config, corpus, device, meter)
     trainer.load(checkpoint)

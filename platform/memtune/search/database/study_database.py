@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import optuna
 import psycopg
@@ -113,18 +113,13 @@ class CrashSafeJournal(JournalFileBackend):
         try:
             with self._journal_path.open("r+b") as file:
                 size = end = file.seek(0, os.SEEK_END)
-                while end > 0 and not _is_line_end(file, end):
+                while end > 0 and os.pread(file.fileno(), 1, end - 1) != b"\n":
                     end -= 1
                 if end < size:
                     file.truncate(end)
                 self._min_size = min(self._min_size, end)
         finally:
             self._own_lock.release()
-
-
-def _is_line_end(file: BinaryIO, position: int) -> bool:
-    file.seek(position - 1)
-    return file.read(1) == b"\n"
 
 
 ANSWER_TIMEOUT_SECONDS = 10.0

@@ -180,7 +180,8 @@ class Lease:
         start, counts, is_notified = read_clock_seconds(), dict[int, object](), False
         while ahead := self._find_earlier_drivers():
             for trial in ahead:
-                holder = _read_holder(trial)
+                found = trial.user_attrs.get(HOLDER_KEY)  # None for an instant after the trial was created
+                holder = None if found is None else Holder.model_validate(found)
                 count = counts.setdefault(trial.number, trial.user_attrs.get(HEARTBEAT_COUNT_KEY))
                 if count != trial.user_attrs.get(HEARTBEAT_COUNT_KEY):
                     raise StudyError(
@@ -237,9 +238,3 @@ class Lease:
                 self._lost.set()
                 return
             self._heartbeat_count, self._last_heartbeat = count, now
-
-
-def _read_holder(trial: FrozenTrial) -> Holder | None:
-    """The driver of a trial; None for an instant after the trial was created."""
-    found = trial.user_attrs.get(HOLDER_KEY)
-    return None if found is None else Holder.model_validate(found)

@@ -77,10 +77,7 @@ class PriorTrials:
         return led
 
     def find_point(self, led: Sequence[int], refused: Container[int]) -> Mapping[str, Scalar] | None:
-        """The point that the last of the `led` asks takes; None for most.
-
-        Each of them takes the next point, until three of them were not `refused`.
-        """
+        """The point for the last of the `led` asks: the next one, until three of them were not `refused`."""
         place = len(led) - 1
         tried = sum(ask not in refused for ask in led[:-1])
         return self._points[place] if tried < MAX_TRIED_POINTS and place < len(self._points) else None

@@ -60,9 +60,7 @@ class Budget(Value):
 
     trials: int = Field(default=12, ge=1, json_schema_extra={"unit": "trials"})
     """Different configurations started in all."""
-    tokens: int | None = Field(
-        default=None, ge=1, json_schema_extra={"unit": "predicted tokens, or examples"}
-    )
+    tokens: int | None = Field(None, ge=1, json_schema_extra={"unit": "predicted tokens, or examples"})
     """Predicted tokens trained on by all trials."""
     time: Duration | None = Field(default=None, json_schema_extra={"unit": "seconds"})
     """Wall-clock time of the search, resumed ones too."""
@@ -133,9 +131,7 @@ class ChampionLimits(Value):
 
     max_parameters: int | None = Field(default=None, ge=1, json_schema_extra={"unit": "parameters"})
     """Trained parameters."""
-    max_multiply_adds: int | None = Field(
-        default=None, ge=1, json_schema_extra={"unit": "multiply-adds per token"}
-    )
+    max_multiply_adds: int | None = Field(None, ge=1, json_schema_extra={"unit": "multiply-adds per token"})
     """Per token."""
     max_state: int | None = Field(default=None, ge=1, json_schema_extra={"unit": "numbers"})
     """Numbers carried from word to word."""
@@ -283,10 +279,7 @@ def list_fields(config: TrialConfig) -> dict[str, Any]:
 
 
 def name_alternative(config: TrialConfig, compared: str) -> str:
-    """The alternative of a study's question that a trial belongs to: its family, or its value of a field.
-
-    A trial without the field `compared` belongs to its family.
-    """
+    """The alternative of a trial: its value of the field `compared`, or its family where it has none."""
     if compared == FAMILY_FIELD:
         return config.model.family
     values = list_fields(config)
