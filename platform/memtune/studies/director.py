@@ -97,14 +97,14 @@ class Director:
         known = proposals.list_outcomes()
         # A trial that completed with its first report, like counting models, passes no rung.
         self._rule.replay(
-            replace(outcome, alternative=name_alternative(outcome.config, compared))
-            for outcome in known
-            if not (outcome.state is TrialState.COMPLETE and len(outcome.curve) == 1)
+            replace(trial, alternative=name_alternative(trial.config, compared))
+            for trial in known
+            if not (trial.state is TrialState.COMPLETE and len(trial.curve) == 1)
         )
-        unfinished = proposals.list_unfinished()
+        unfinished = [trial for trial in known if trial.state is TrialState.RUNNING]
         # A budget lowered since they started leaves the last of them open.
         self._unfinished_proposals = unfinished[: max(0, max_trials - len(known) + len(unfinished))]
-        self._paused = {proposal.number: proposal for proposal in proposals.list_paused()}
+        self._paused = {trial.number: trial for trial in known if trial.state is TrialState.PAUSED}
         self._pausing: set[int] = set()
         self._faults: dict[int, tuple[int, int]] = {}
         """Faults that a trial has met in a row, and the tokens that it had trained on at the last one."""
