@@ -59,7 +59,6 @@ class TrainResult:
     unit: str
     """What `tokens` counts, such as tokens or examples."""
     has_test_split: bool
-    """Whether the corpus has a test split for such a trial."""
     corpus: str
 
     def curves(self) -> Any:

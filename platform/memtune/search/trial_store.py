@@ -379,7 +379,6 @@ class TrialStore:
             raise StudyError(f"the study has no trial {number}") from None
 
     def _find_running_trial(self, number: int) -> tuple[int, FrozenTrial]:
-        """The storage's id of a running trial, and the trial."""
         trial_id = self._find_id(number)
         trial = self._storage.get_trial(trial_id)
         if trial.state is not OptunaState.RUNNING:

@@ -186,7 +186,6 @@ class StudyCost(Value):
         return make_frame({"by": by, **row.model_dump()} for by, rows in groups.items() for row in rows)
 
     def __repr__(self) -> str:
-        """The study with its trials, tokens and hours."""
         total = self.total
         hours = f"{total.cpu_hours:.3g} CPU hours, {total.gpu_hours:.3g} GPU hours"
         counts = f"{format_count(total.trials, 'trial')}, {total.tokens:,} {self.unit}"

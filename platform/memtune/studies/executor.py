@@ -82,7 +82,6 @@ class ExecutorRun:
     make_assignment: Callable[[DirectedTrial], Assignment]
     resources: Resources
     average_gpus: float
-    """GPUs that a trial requests on average."""
     stop: StopRequest
     """When set, the workers store a checkpoint and end within seconds; their trials stay open."""
 

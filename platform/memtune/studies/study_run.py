@@ -70,9 +70,7 @@ class StudyHooks:
     """Chooses the best configuration of the stored trials and repeats, tests it, and offers it to the
     registry."""
     notify: Callable[[str], object]
-    """Prints a message to the user."""
     draw_figures: DrawFigures
-    """Draws the figures that are recorded with a trial."""
 
 
 @dataclass(frozen=True)

@@ -53,11 +53,6 @@ class Assignment(Value):
     checkpoint_seconds: float = 600.0
     """Seconds between two checkpoints where reports are further apart."""
 
-    def open_config(self) -> TrialConfig:
-        """The configuration, with its sources loaded; raises PluginError where one cannot be loaded here."""
-        load_sources(self.sources)
-        return TrialConfig.model_validate(self.config)
-
 
 def restore_or_create_trainer(
     assignment: Assignment, checkpoints: Checkpoints, meter: UsageMeter | None = None
@@ -79,7 +74,8 @@ def restore_or_create_trainer(
             fraction = compute_tensor_fraction(assignment.gpus, measure_available_bytes(torch.device("cuda")))
             torch.cuda.set_per_process_memory_fraction(fraction)
         torch.set_num_threads(assignment.threads)
-        config = assignment.open_config()
+        load_sources(assignment.sources)
+        config = TrialConfig.model_validate(assignment.config)
         corpus = open_corpus(assignment.corpus, assignment.corpus_store)
         if corpus.digest != assignment.corpus_digest:
             raise CorpusError(

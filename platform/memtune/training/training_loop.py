@@ -197,7 +197,6 @@ class TrainingLoop:
     def _start_at(self, position: Position) -> None:
         """Read the batches from a position on; raises IndexError for one behind its epoch's last batch."""
         self.position = position
-        """Progress in the data."""
         self._plan = self._task.training_plan(self._seed, position.epoch)
         if position.batch >= len(self._plan):
             raise IndexError(f"batch {position.batch} of an epoch of {len(self._plan)}")

@@ -31,7 +31,6 @@ from memtune.storage.uris import JOURNAL_PREFIX
 from memtune.values import Value
 
 HEARTBEAT_SECONDS = 4.0
-"""Seconds between two heartbeats of a holder."""
 LEASE_TIMEOUT_SECONDS = 20.0
 """Seconds without a heartbeat after which a holder expires that may still be alive."""
 POLL_SECONDS = 0.1
@@ -199,7 +198,6 @@ class Lease:
             time.sleep(POLL_SECONDS)
 
     def _find_earlier_drivers(self) -> list[FrozenTrial]:
-        """The trials of drivers that came earlier and have not ended."""
         own = self._storage.get_trial(self._trial_id).number
         queue = self._storage.get_all_trials(self._queue_id, deepcopy=False, states=(OptunaState.RUNNING,))
         return [trial for trial in queue if trial.number < own]

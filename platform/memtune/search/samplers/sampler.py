@@ -31,7 +31,6 @@ class SamplerRequest:
     options: Mapping[str, Scalar]
     """`[sampler.options]` of the study."""
     number: int
-    """Of the ask."""
     asked: Asked
     led: Sequence[int]
     """The asks that the prior leads, this one last; empty where it does not lead this one."""

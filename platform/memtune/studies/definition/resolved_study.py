@@ -76,7 +76,6 @@ class ResolvedStudy:
     """The sources of the families that are not built in."""
 
     def __repr__(self) -> str:
-        """The study's id, its corpus and its budget of trials."""
         trials = format_count(self.study.budget.trials, "trial")
         return f"ResolvedStudy({self.id}: {self.corpus.name}, {trials})"
 
