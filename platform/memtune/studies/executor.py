@@ -126,10 +126,7 @@ class InProcessExecutor:
 
 
 def _run_trial(run: ExecutorRun, trial: DirectedTrial) -> None:
-    """Run one trial until it ends, meets a fault of the environment, or `run.stop` is set.
-
-    Raises StudyError when this driver lost the study or the study database was deleted.
-    """
+    """Run one trial until it ends, meets a fault of the environment, or `run.stop` is set."""
     number = trial.proposal.number
     worker = TrialWorker(run.make_assignment(trial))
     run.director.on_started(number)

@@ -207,10 +207,7 @@ def open_study_database(url: str) -> optuna.storages.BaseStorage:
 
 
 def find_max_tokens(url: str) -> float:
-    """The largest number of tokens that a report in this storage can have.
-
-    Optuna's column for it is an INTEGER, which has 32 bits in PostgreSQL and 64 in sqlite.
-    """
+    """The most tokens of a report: Optuna's column is an INTEGER, of 32 bits in PostgreSQL, 64 in sqlite."""
     return 2**31 - 1 if url.startswith(POSTGRESQL_PREFIX) else math.inf
 
 
