@@ -107,18 +107,15 @@ class TrialWindow:
             self._trials[trial.number] = trial
             insort(self._ranks, _rank(trial))
             insort(self._newest, trial.number)
-            self._drop_surplus()
+            del self._ranks[MAX_BEST_TRIALS:], self._newest[:-MAX_NEWEST_TRIALS]
+            kept = {rank[-1] for rank in self._ranks}.union(self._newest, self._running)
+            for number in self._trials.keys() - kept:
+                del self._trials[number]
 
     def list_trials(self) -> list[FrozenTrial]:
         """The trials of the part, by number."""
         numbers = {rank[-1] for rank in self._ranks}.union(self._newest, self._running[-MAX_RUNNING_TRIALS:])
         return [self._trials[number] for number in sorted(numbers)]
-
-    def _drop_surplus(self) -> None:
-        del self._ranks[MAX_BEST_TRIALS:], self._newest[:-MAX_NEWEST_TRIALS]
-        kept = {rank[-1] for rank in self._ranks}.union(self._newest, self._running)
-        for number in self._trials.keys() - kept:
-            del self._trials[number]
 
 
 def _rank(trial: FrozenTrial) -> Rank:
