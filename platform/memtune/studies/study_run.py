@@ -118,9 +118,8 @@ def run_study(
     """Run a checked study, or resume it, and offer its best model to the registry.
 
     With `reuse`, configurations that another study has trained are not trained again, unless this study
-    measures their speed.
-
-    Raises StudyError when the study has begun and `resume` is not set, or when another driver runs it.
+    measures their speed. Raises StudyError when the study has begun and `resume` is not set, or when another
+    driver runs it.
     """
     database = resolved.settings.study_database
     with (

@@ -134,10 +134,8 @@ class TrialWorker:
     def step(self, is_stopping: Callable[[], bool] = lambda: False) -> WorkerReport:
         """Train until the next report or checkpoint is due, or `is_stopping()`, and store a checkpoint.
 
-        The first step of a restored trial with reports only reports them.
-
-        Raises exceptions other than a MemtuneError and a fault of this machine: the executor may retry the
-        trial from its checkpoint.
+        The first step of a restored trial with reports only reports them. Raises exceptions other than a
+        MemtuneError and a fault of this machine: the executor may retry the trial from its checkpoint.
         """
         error: str | None = None
         try:

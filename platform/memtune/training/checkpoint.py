@@ -97,10 +97,7 @@ class Checkpoint:
     trainer_state: dict[str, Tensor]
 
     def check_fit(self, corpus: Corpus) -> None:
-        """Raise CheckpointError for another corpus, and for weights that do not fit the configuration.
-
-        Building the model of an altered configuration could exhaust the memory.
-        """
+        """Raise CheckpointError for another corpus, and for weights that do not fit the configuration."""
         record = self.record
         if record.corpus_digest != corpus.digest:
             raise CheckpointError(
@@ -140,10 +137,7 @@ def split_groups(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
 
 
 def write_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
-    """Write a checkpoint to a folder, its record last. Raises StorageError.
-
-    `studies.checkpoint_store` gives each save a folder of its own: a killed writer damages no other one.
-    """
+    """Write a checkpoint to a folder, its record last. Raises StorageError."""
     tensors = {MODEL_FILE: checkpoint.model_weights, TRAINER_STATE_FILE: checkpoint.trainer_state}
     if checkpoint.best_weights is not None:
         tensors[BEST_WEIGHTS_FILE] = checkpoint.best_weights

@@ -106,9 +106,8 @@ class GradientTrainer(TrainerBase):
     def train_for(self, seconds: float, is_stopping: Callable[[], bool] = lambda: False) -> bool:
         """Train for about `seconds`, at most to the next milestone; returns whether only evaluation is left.
 
-        `is_stopping` is asked after each step; when it returns True the training ends early.
-
-        The trainer can be saved afterwards; a trial resumed from there ends with the same bits.
+        `is_stopping` is asked after each step; when it returns True the training ends early. The trainer can
+        be saved afterwards; a trial resumed from there ends with the same bits.
         """
         if self.is_finished:
             return True
