@@ -18,13 +18,7 @@ from memtune.errors import CheckpointError
 from memtune.models.architecture import Model
 from memtune.tasks import Metrics, build_task_model, perplexity
 from memtune.training import memory_footprint
-from memtune.training.checkpoint import (
-    MODEL_FILE,
-    TRAINER_STATE_FILE,
-    Checkpoint,
-    join_groups,
-    split_groups,
-)
+from memtune.training.checkpoint import MODEL_FILE, TRAINER_STATE_FILE, Checkpoint, join_groups, split_groups
 from memtune.training.memory_footprint import keep_freed_memory
 from memtune.training.optimisation.matmul_backend import select_backend
 from memtune.training.optimisation.width_scaling import scale_to_width
@@ -94,10 +88,8 @@ class GradientTrainer(TrainerBase):
             return self.curve[-1]
         interval = self._make_current_interval()
         with self._explain_memory_errors(), self._session.run_block():
-            problem, metrics = self._loop.run(interval, inf, self._valid_costs, progress, lambda: False), None
-            if problem is None:
-                with self._loop.updater.use_evaluation_weights():
-                    metrics = self._task.evaluate(self.model, "valid", self.device)
+            problem = self._loop.run(interval, inf, self._valid_costs, progress, lambda: False)
+            metrics = None if problem else self._evaluate()
         self._add_report(self._build_report(interval, metrics, problem), self._copy_evaluation_weights)
         self._loop.on_validation(self._valid_costs)
         self._interval = None
@@ -129,6 +121,10 @@ class GradientTrainer(TrainerBase):
             record = IntervalRecord(milestone=min(due, self._loop.budget_tokens))
             self._interval = ReportInterval(record, self.device)
         return self._interval
+
+    def _evaluate(self) -> Metrics:
+        with self._loop.updater.use_evaluation_weights():
+            return self._task.evaluate(self.model, "valid", self.device)
 
     def _copy_evaluation_weights(self) -> dict[str, Tensor]:
         with self._loop.updater.use_evaluation_weights():
