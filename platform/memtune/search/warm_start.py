@@ -5,6 +5,7 @@ Only their order within their study counts, so that study may have another corpu
 
 import logging
 import math
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 
 from memtune.errors import ConfigurationError, StudyError
@@ -39,14 +40,12 @@ def list_warm_start_points(storage_url: str, study: str, space: Space) -> list[d
 def select_best_points(outcomes: Iterable[StoredTrial], space: Space) -> list[dict[str, Scalar]]:
     """The best three of each family in turn: complete trials first, then those that were stopped later."""
     ranked = sorted((found for found in outcomes if found.curve), key=_rank)
-    seen: dict[str, int] = {}
-    placed: list[tuple[int, dict[str, Scalar]]] = []
+    seen, placed = Counter[str](), list[tuple[int, dict[str, Scalar]]]()
     for outcome in ranked:
         family = outcome.family
-        place = seen.get(family, 0)
-        if place < BEST_PER_FAMILY and family in _list_families(space, family):
-            seen[family] = place + 1
-            placed.append((place, _adapt(outcome, space)))
+        if seen[family] < BEST_PER_FAMILY and family in _list_families(space, family):
+            placed.append((seen[family], _adapt(outcome, space)))
+            seen[family] += 1
     points = [point for _, point in sorted(placed, key=lambda found: found[0]) if point]
     return [point for index, point in enumerate(points) if point not in points[:index]]
 
