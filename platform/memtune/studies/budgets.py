@@ -45,6 +45,11 @@ class BudgetMonitor:
         self._spent: str | None = None
 
     @property
+    def usage(self) -> Usage:
+        """What all trials of the study have used."""
+        return self._usage.sum
+
+    @property
     def spent_seconds(self) -> float:
         """Seconds that all drivers have spent."""
         return self._earlier_seconds + time.monotonic() - self._start
@@ -96,7 +101,7 @@ class BudgetMonitor:
 
     def _check_reports(self) -> None:
         """Check the budgets that only change with a report."""
-        budget, used, check = self._budget, self._usage.sum, self._check_amount
+        budget, used, check = self._budget, self.usage, self._check_amount
         money = self._prices.compute_usage_money(used)
         self._spent = (
             self._spent
