@@ -158,14 +158,12 @@ class Proposals:
         self._issued_numbers = {trial.number for trial in asked if trial.state is OptunaState.RUNNING}
 
     def ask(self) -> StoredTrial | None:
-        """The next trial to run, stored as running; None when nothing new is left to try.
+        """The next trial to run, stored as running; None when the space is exhausted, or after 40 rejections.
 
-        Nothing is left when the space is exhausted or 40 samples in a row were rejected.
         A sampled configuration that another trial of the study has is stored as a duplicate with the known
-        result. A refused one is stored with the reason. Neither is returned, and neither counts.
-
-        Raises StorageUnavailableError when the storage does not answer. A later call returns the proposal
-        that this call would have returned.
+        result. A refused one is stored with the reason. Neither is returned, and neither counts. Raises
+        StorageUnavailableError when the storage does not answer. A later call returns the proposal that this
+        call would have returned.
         """
         return self._buffer.try_once(self._propose_next)
 
