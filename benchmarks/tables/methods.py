@@ -15,7 +15,7 @@ from benchmarks.tables.space_priors import add_priors, derive_priors
 from benchmarks.tables.syne_tune_search import SyneTuneSearch
 from memtune.search import SAMPLERS, EarlyStopping, Proposals, SamplerConfig
 from memtune.search.early_stopping import RULES
-from memtune.search.proposer import Candidates
+from memtune.search.proposals import Candidates
 from memtune.search.samplers.prior_trials import MAX_PRIOR_POINTS
 from memtune.search.warm_start import select_prior_points
 from memtune.spaces import Scalar, Space, draw_prior_points

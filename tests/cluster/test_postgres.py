@@ -13,7 +13,7 @@ import pytest
 from memtune.errors import StorageError, StudyError
 from memtune.search import Lease, Proposals, StorageUnavailableError, StoredTrial
 from memtune.search.database import outage_buffer, study_database
-from memtune.search.proposer import Candidates
+from memtune.search.proposals import Candidates
 from memtune.search.samplers import TpeConfig
 from memtune.spaces import read_space
 from memtune.trial_state import StopReason, TrialEnd, TrialState

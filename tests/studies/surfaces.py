@@ -123,7 +123,7 @@ def _simulate(workers: SimulatedWorkers, *, is_thorough: bool) -> Iterator[None]
     with ExitStack() as stack:
         stack.enter_context(patch("memtune.ray_backend.ray_executor.RayExecutor", lambda *arguments: workers))
         stack.enter_context(patch.object(study_conclusion, "conclude_study", store_and_conclude))
-        stack.enter_context(patch("memtune.studies.budgets.budget_monitor.time", workers.clock))
+        stack.enter_context(patch("memtune.studies.budgets.time", workers.clock))
         # The workers train nothing, so a study may ask for bfloat16 on every processor.
         stack.enter_context(patch.object(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True}))
         if not is_thorough:

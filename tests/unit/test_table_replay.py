@@ -40,7 +40,7 @@ from benchmarks.tables.simulation import (
 from benchmarks.tables.space_priors import add_priors, derive_priors
 from memtune.search import Proposals
 from memtune.search.early_stopping import SuccessiveHalvingConfig
-from memtune.search.proposer import Candidates
+from memtune.search.proposals import Candidates
 from memtune.search.samplers import RandomConfig
 from memtune.spaces import Space, combine_spaces, load_space, read_space
 from memtune.spaces.space_tree import Prior

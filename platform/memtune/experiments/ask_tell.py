@@ -19,7 +19,7 @@ from memtune.objective import Objective
 from memtune.search import Lease, Proposals, StoredTrial, StudyReader
 from memtune.search.database.study_database import find_max_tokens
 from memtune.spaces import Scalar
-from memtune.studies.budgets.budget_monitor import BudgetMonitor
+from memtune.studies.budgets import BudgetMonitor
 from memtune.studies.definition.mixer_points import pin_named_point
 from memtune.studies.definition.resolved_study import ResolvedStudy
 from memtune.studies.definition.study_terms import describe_changed_terms
@@ -148,7 +148,7 @@ class AskTell:
         ended, for a value that the objective cannot have, and for one that contradicts or precedes what was
         told.
         """
-        outcome = self._find_outcome(number)
+        outcome = self._find_trial(number)
         if cost is not None:
             self._check_value(outcome, tokens, cost)
         if outcome.state is not TrialState.RUNNING:
@@ -172,7 +172,7 @@ class AskTell:
         if is_complete or error is not None or not continues:
             director.on_ended(number)
         self._budget.tick()
-        told = self._find_outcome(number)
+        told = self._find_trial(number)
         return TellResult(number=number, state=told.state, end=told.end)
 
     def _make_director(self) -> Director:
@@ -212,8 +212,8 @@ class AskTell:
                 "own tokens"
             )
 
-    def _find_outcome(self, number: int) -> StoredTrial:
-        found = [outcome for outcome in self._proposals.list_outcomes() if outcome.number == number]
+    def _find_trial(self, number: int) -> StoredTrial:
+        found = [trial for trial in self._proposals.list_outcomes() if trial.number == number]
         if not found:
             raise StudyError(f"study {self._resolved.id} has started no trial {number}")
         return found[0]

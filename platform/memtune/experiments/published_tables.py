@@ -114,10 +114,7 @@ class Paper(Value):
 
 
 def load_paper(name: str) -> Paper:
-    """The tables of a paper, from the user's file or the packaged one.
-
-    Raises StudyError for an unknown name, and ConfigurationError for other content.
-    """
+    """The user's paper, or a packaged one; raises StudyError for an unknown name."""
     path = find_file(FileKind.PAPER, Path(name))
     paper: Paper = parse(Paper, read_toml(path), str(path))
     return paper
@@ -136,10 +133,7 @@ def select_tables(paper: Paper, number: str | None) -> list[PublishedTable]:
 
 
 def select_rows(tables: Sequence[PublishedTable], names: Sequence[str]) -> frozenset[str] | None:
-    """The rows with these names; None, which means all rows, without names.
-
-    Raises ConfigurationError for a name that no table has.
-    """
+    """The rows with these names, None for all; raises ConfigurationError for a name that no table has."""
     known = dict.fromkeys(row.name for table in tables for row in table.rows)
     for name in names:
         if name not in known:

@@ -59,7 +59,6 @@ class TrainResult:
     unit: str
     """What `tokens` counts, such as tokens or examples."""
     has_test_split: bool
-    """Whether the corpus has a test split for such a trial."""
     corpus: str
 
     def curves(self) -> Any:
@@ -130,7 +129,7 @@ def train_trial(
     device: str,
     settings: Settings,
     on_progress: Callable[[Progress], None] | None = None,
-    on_report: Callable[[Report], None] | None = None,
+    on_report: Callable[[Report], None] = lambda report: None,
     draw_figures: DrawFigures = lambda name, objective, metrics: {},
     registers: bool = True,
 ) -> TrainResult:
@@ -230,15 +229,14 @@ def _train_and_record(
     checkpoints: Checkpoints,
     recorder: Recorder,
     on_progress: Callable[[Progress], None] | None,
-    on_report: Callable[[Report], None] | None,
+    on_report: Callable[[Report], None],
 ) -> None:
     try:
         while not trainer.is_finished:
             latest = trainer.advance(on_progress)
             checkpoints.save(trainer)
             recorder.log_reports(trainer.identity, [latest])
-            if on_report is not None:
-                on_report(latest)
+            on_report(latest)
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt):
             recorder.finish_trial(trainer.identity, TrialState.INTERRUPTED)

@@ -12,7 +12,7 @@ from memtune.results.study.study_catalogue import StudySummary
 from memtune.results.study.study_detail import ReportedTrial, StudyDetail
 from memtune.results.study.study_front import describe_seeds
 from memtune.search import QUANTITIES, ObjectiveName
-from memtune.studies.budgets.study_cost import StudyCost
+from memtune.studies.budgets import StudyCost
 
 MAX_IMPROVEMENTS, MAX_PARAMETERS = 12, 15
 """Rows of the terminal's tables; `--json` has all."""

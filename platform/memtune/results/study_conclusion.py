@@ -17,7 +17,7 @@ from memtune.results.study.verdicts import Verdict, judge_study
 from memtune.seed_statistics import Estimate
 from memtune.spaces import FAMILY_FIELD
 from memtune.storage.folder import Folder
-from memtune.studies.budgets.study_cost import StudyCost
+from memtune.studies.budgets import StudyCost
 from memtune.studies.checkpoint_store import Checkpoints
 from memtune.studies.definition.resolved_study import ResolvedStudy
 from memtune.studies.study_run import Conclusion

@@ -29,7 +29,6 @@ from memtune.search.trial_store import select_started
 from memtune.values import Value, shorten_field
 
 MIN_IMPORTANCE_TRIALS = 10
-"""Trials below which no importance is computed."""
 MIN_PARAMETER_TRIALS = 5
 """Trials that must have a parameter.
 

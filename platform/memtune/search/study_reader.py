@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from optuna.trial import FrozenTrial
 
@@ -11,7 +12,7 @@ from memtune.search import trial_store
 from memtune.search.database.outage_buffer import convert_outage_errors
 from memtune.search.database.study_database import open_study_database, redact_url
 from memtune.search.importance import ParameterImportance, rank_parameters
-from memtune.search.stored_trials import StoredTrial
+from memtune.search.trial_store import StoredTrial
 
 REPEATS_SUFFIX = "-repeats"
 """A study's repeats are a separate Optuna study with this suffix."""
@@ -67,34 +68,28 @@ class StudyReader:
 
         A study is stored before its first trial, so one whose start failed or was killed has nothing else.
         """
+        if study not in self.list_ids():
+            return False
         with convert_outage_errors(self._redacted_url):
-            if trial_store.select_started(self._list_trials(study)):
-                return True
-            try:
-                number = self._storage.get_study_id_from_name(study)
-            except KeyError:
-                return False
-            return trial_store.read_seconds_spent(self._storage.get_study_user_attrs(number)) > 0
+            has_started = bool(trial_store.select_started(self._list_trials(study)))
+            return has_started or trial_store.read_seconds_spent(self._read_attributes(study)) > 0
 
     def read(self, study: str) -> StoredStudy:
-        """A study with its repeats.
-
-        Raises StudyError for an unknown id, and for trials that this version of memtune did not store.
-        """
+        """A study with its repeats. Raises StudyError for an unknown id, or trials of another version."""
         known = self.list_ids()
         if study not in known:
             raise StudyError(f'no study "{study}" in {self._redacted_url}; {did_you_mean(study, known)}')
         with convert_outage_errors(self._redacted_url):
             trials, repeats = self._list_trials(study), self._list_trials(f"{study}{REPEATS_SUFFIX}")
-            attributes = self._storage.get_study_user_attrs(self._storage.get_study_id_from_name(study))
+            attributes = self._read_attributes(study)
         trial_store.check_format(attributes, study)
         pairs = [(trial.datetime_start, trial.datetime_complete) for trial in [*trials, *repeats]]
         times = [time for pair in pairs for time in pair if time is not None]
         try:
             return StoredStudy(
                 study,
-                [trial_store.read_outcome(trial) for trial in trial_store.select_started(trials)],
-                [trial_store.read_outcome(trial) for trial in trial_store.select_started(repeats)],
+                trial_store.read_started(trials),
+                trial_store.read_started(repeats),
                 trial_store.read_seconds_spent(attributes),
                 max(times, default=None),
                 trials,
@@ -105,8 +100,7 @@ class StudyReader:
     def list_repeats(self, study: str) -> list[StoredTrial]:
         """The repeats of a study that were started; none for an unknown id."""
         with convert_outage_errors(self._redacted_url):
-            trials = self._list_trials(f"{study}{REPEATS_SUFFIX}")
-        return [trial_store.read_outcome(trial) for trial in trial_store.select_started(trials)]
+            return trial_store.read_started(self._list_trials(f"{study}{REPEATS_SUFFIX}"))
 
     def delete(self, study: str) -> None:
         """Delete a study and its repeats; the queue of its drivers stays, because its lease is held."""
@@ -114,6 +108,9 @@ class StudyReader:
             for name in (study, f"{study}{REPEATS_SUFFIX}"):
                 if name in {found.study_name for found in self._storage.get_all_studies()}:
                     self._storage.delete_study(self._storage.get_study_id_from_name(name))
+
+    def _read_attributes(self, study: str) -> dict[str, Any]:
+        return self._storage.get_study_user_attrs(self._storage.get_study_id_from_name(study))
 
     def _list_trials(self, name: str) -> list[FrozenTrial]:
         try:

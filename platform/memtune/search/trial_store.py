@@ -1,4 +1,4 @@
-"""The trials of one study in its Optuna storage: their attributes, how they are written and read back.
+"""The trials of a study, from their proposal to their outcome, and how its Optuna storage holds them.
 
 Every write may be repeated. A driver that is killed between two writes leaves a study that the next driver
 repairs when it opens it (`recover_interrupted`).
@@ -6,7 +6,9 @@ repairs when it opens it (`recover_interrupted`).
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from typing import Any
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import optuna
 from optuna.trial import FrozenTrial
@@ -14,10 +16,59 @@ from optuna.trial import TrialState as OptunaState
 
 from memtune.errors import StudyError
 from memtune.search.compatibility import suppress_optuna_messages
-from memtune.search.stored_trials import Sizes, StoredTrial
 from memtune.spaces import Scalar
 from memtune.trial_state import TrialEnd, TrialState, read_earlier_end
 from memtune.usage import Usage
+from memtune.values import parse
+
+if TYPE_CHECKING:
+    from memtune.training import TrialConfig
+
+Sizes = Mapping[str, int | None]
+"""What a model takes, by name (`TrialSizes`)."""
+
+
+@dataclass(frozen=True)
+class StoredTrial:
+    """The present state of a trial, from the proposal of the sampler on.
+
+    `value` is the final value of a complete trial and the last one of a stopped trial, lower is better;
+    `curve` has the reported values by tokens seen; `end` says why a trial was stopped, paused or failed,
+    `usage` what it has used, `remark` why a proposal was refused or which trial it repeats.
+    """
+
+    number: int
+    identity: str
+    configuration: dict[str, Any]
+    state: TrialState
+    value: float | None = None
+    curve: dict[int, float] = field(default_factory=dict)
+    end: TrialEnd | None = None
+    remark: str | None = None
+    usage: Usage = field(default_factory=Usage)
+    sizes: Sizes = field(default_factory=dict)
+    """Of a user's family, whose source is not at hand where the study is read; else empty."""
+    parameters: dict[str, Scalar] = field(default_factory=dict)
+    """Of the space, as they were sampled, by name."""
+    is_led: bool = False
+    """Whether a prior led the sampler to it; False in studies of earlier versions."""
+    alternative: str = ""
+    """What the trial answers; empty as read from storage, which does not know what the study compares."""
+
+    @property
+    def family(self) -> str:
+        """The family of the trial's model; empty in a configuration without one."""
+        return str(self.configuration.get("model", {}).get("family", ""))
+
+    @cached_property
+    def config(self) -> "TrialConfig":
+        """The configuration as a value. Raises ConfigurationError for one of another version of memtune."""
+        # Imported here: it imports PyTorch, and lists of studies need no configuration.
+        from memtune.training import TrialConfig
+
+        config: TrialConfig = parse(TrialConfig, self.configuration, f"trial {self.number}")
+        return config
+
 
 CONFIGURATION_KEY = "configuration"
 IDENTITY_KEY = "identity"
@@ -103,10 +154,7 @@ def read_seconds_spent(attributes: Mapping[str, Any]) -> float:
 
 
 def read_outcome(trial: FrozenTrial) -> StoredTrial:
-    """The outcome that a trial holds now.
-
-    Raises StudyError for attributes that this version of memtune does not write.
-    """
+    """The outcome that a trial holds now; raises StudyError for attributes of another version of memtune."""
     attributes = trial.user_attrs
     try:
         stored = attributes[PAUSE_KEY] if is_paused(trial) else attributes.get(END_KEY, {})
@@ -135,6 +183,11 @@ def read_outcome(trial: FrozenTrial) -> StoredTrial:
             f"trial {trial.number} is stored as this version of memtune does not store trials "
             f"({str(error).partition(chr(10))[0]}); start the study again under another name"
         ) from None
+
+
+def read_started(trials: Sequence[FrozenTrial]) -> list[StoredTrial]:
+    """The outcomes of the trials that were started."""
+    return [read_outcome(trial) for trial in select_started(trials)]
 
 
 def _read_state(trial: FrozenTrial) -> tuple[TrialState, str | None]:
@@ -326,7 +379,6 @@ class TrialStore:
             raise StudyError(f"the study has no trial {number}") from None
 
     def _find_running_trial(self, number: int) -> tuple[int, FrozenTrial]:
-        """The storage's id of a running trial, and the trial."""
         trial_id = self._find_id(number)
         trial = self._storage.get_trial(trial_id)
         if trial.state is not OptunaState.RUNNING:

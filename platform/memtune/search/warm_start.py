@@ -5,12 +5,13 @@ Only their order within their study counts, so that study may have another corpu
 
 import logging
 import math
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 
 from memtune.errors import ConfigurationError, StudyError
 from memtune.number_format import format_count
-from memtune.search.stored_trials import StoredTrial
 from memtune.search.study_reader import StudyReader
+from memtune.search.trial_store import StoredTrial
 from memtune.spaces import FAMILY_FIELD, Scalar, Space, adapt_point
 from memtune.trial_state import TrialState
 from memtune.values import flatten
@@ -37,19 +38,14 @@ def list_warm_start_points(storage_url: str, study: str, space: Space) -> list[d
 
 
 def select_best_points(outcomes: Iterable[StoredTrial], space: Space) -> list[dict[str, Scalar]]:
-    """The best three of each family: the best of all families first, then the second best.
-
-    Complete trials come first, then those that were stopped later, with the lower value first.
-    """
+    """The best three of each family in turn: complete trials first, then those that were stopped later."""
     ranked = sorted((found for found in outcomes if found.curve), key=_rank)
-    seen: dict[str, int] = {}
-    placed: list[tuple[int, dict[str, Scalar]]] = []
+    seen, placed = Counter[str](), list[tuple[int, dict[str, Scalar]]]()
     for outcome in ranked:
         family = outcome.family
-        place = seen.get(family, 0)
-        if place < BEST_PER_FAMILY and family in _list_families(space, family):
-            seen[family] = place + 1
-            placed.append((place, _adapt(outcome, space)))
+        if seen[family] < BEST_PER_FAMILY and family in _list_families(space, family):
+            placed.append((seen[family], _adapt(outcome, space)))
+            seen[family] += 1
     points = [point for _, point in sorted(placed, key=lambda found: found[0]) if point]
     return [point for index, point in enumerate(points) if point not in points[:index]]
 

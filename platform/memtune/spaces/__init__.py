@@ -32,15 +32,8 @@ with names that start with the family.
 """
 
 from memtune.spaces.choosers import Chooser, PinnedChooser, RandomChooser, Scalar
-from memtune.spaces.space import FAMILY_FIELD, MeasureSize, Space, combine_spaces
-from memtune.spaces.space_files import (
-    check_space,
-    list_space_files,
-    load_space,
-    load_spaces,
-    override_space,
-    read_space,
-)
+from memtune.spaces.space import FAMILY_FIELD, MeasureSize, Space, check_space, combine_spaces
+from memtune.spaces.space_files import list_space_files, load_space, load_spaces, override_space, read_space
 from memtune.spaces.space_points import adapt_point, draw_prior_points, pin_point
 from memtune.spaces.space_tree import (
     MAX_ALTERNATIVES,

@@ -61,10 +61,7 @@ class RandomChooser:
 
 
 class PinnedChooser:
-    """Returns pinned values, and values of another chooser for all other parameters.
-
-    `parameters` holds all values chosen so far by name.
-    """
+    """Returns pinned values, else those of another chooser; `parameters` has all chosen so far by name."""
 
     def __init__(self, pinned: Mapping[str, Scalar], fallback: Chooser) -> None:
         self._pinned = pinned

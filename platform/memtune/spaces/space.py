@@ -1,12 +1,13 @@
-"""A search space: a tree of parameters that samples configurations."""
+"""A search space: a tree of parameters that samples configurations, checked with their schema."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from memtune.errors import SpaceError
-from memtune.spaces.choosers import Chooser, Scalar
-from memtune.spaces.space_tree import Branch, Constant, FittedSize, Group, Parameter, SizeKind
+from memtune.errors import ConfigurationError, SpaceError
+from memtune.spaces.choosers import Chooser, PinnedChooser, RandomChooser, Scalar
+from memtune.spaces.space_tree import Branch, Categorical, Constant, FittedSize, Group, Parameter, SizeKind
+from memtune.values import Place, parse
 
 FAMILY_FIELD = "model.family"
 
@@ -16,10 +17,7 @@ MeasureSize = Callable[[Mapping[str, Any], SizeKind], int]
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """A tree of parameters, its source file and the research question of the file.
-
-    `paper_points` are settings of papers: values by dotted field.
-    """
+    """A tree of parameters, its file with its question, and settings of papers as values by dotted field."""
 
     source: str
     root: Group | Branch
@@ -161,3 +159,58 @@ def _find_fitted(configuration: dict[str, Any]) -> list[tuple[dict[str, Any], st
         elif isinstance(value, FittedSize):
             found.append((configuration, key, value))
     return found
+
+
+SAMPLES_PER_VALUE = 20
+"""Samples per value; a value may be invalid only together with some values of other fields."""
+
+
+def check_space(
+    space: Space, schema: Any, where: Place | None = None, measure_size: MeasureSize | None = None
+) -> None:
+    """Raise SpaceError unless each end of every range and each choice is valid in at least one sample.
+
+    It checks every option of every branch. The error suggests the nearest known name for an unknown name and
+    gives the schema's message for an invalid value. Messages name the space `where` (default: its file). A
+    space with a fitted integer needs `measure_size`.
+    """
+    source = where or space.source
+    problems = _find_problems(space, schema, source, {}, measure_size)
+    invalid: set[tuple[str, Scalar]] = set()
+    for parameter in [] if problems else space.parameters():
+        if not invalid.isdisjoint(parameter.conditions.items()):
+            continue
+        for value in parameter.leaf.test_values():
+            file = source if isinstance(source, str) else source(parameter.field)
+            place = f"{file}: [{parameter.field}] = {value!r}"
+            pinned = {**parameter.conditions, parameter.name: value}
+            if value_problems := _find_problems(space, schema, place, pinned, measure_size):
+                problems += value_problems
+                invalid.add((parameter.name, value))
+                if not isinstance(parameter.leaf, Categorical):
+                    break
+    if problems:
+        raise SpaceError("\n".join(problems))
+
+
+def _find_problems(
+    space: Space, schema: Any, where: Place, pinned: Mapping[str, Scalar], measure_size: MeasureSize | None
+) -> list[str]:
+    """The errors of the first sample with the pinned values; empty if another sample is valid."""
+    first: list[str] = []
+    for seed in range(SAMPLES_PER_VALUE):
+        try:
+            sampled = space.sample(PinnedChooser(pinned, RandomChooser(seed)), measure_size)
+        except ConfigurationError as error:  # of the size that a field is fitted to
+            file = where if isinstance(where, str) else where("model")
+            # A SpaceError has the place of the field, which the place of a pinned value adds to.
+            prefix = "" if isinstance(error, SpaceError) and not pinned else f"{file}: "
+            first = first or [f"{prefix}{line}" for line in str(error).splitlines()]
+            continue
+        try:
+            parse(schema, sampled, where)
+        except ConfigurationError as error:
+            first = first or str(error).splitlines()
+        else:
+            return []
+    return first

@@ -1,7 +1,6 @@
-"""Search spaces from TOML files: read, overridden by a study, and checked before it starts.
+"""Search spaces from TOML files, and what a study overrides.
 
-Errors name the file, the [path], the value and the fix. The check compares names and bounds with the schema
-of a configuration.
+Errors name the file, the [path], the value and the fix.
 """
 
 import math
@@ -11,13 +10,12 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, get_args
 
-from memtune.errors import ConfigurationError, SpaceError, did_you_mean
+from memtune.errors import SpaceError, did_you_mean
 from memtune.spaces import space_tree as tree
-from memtune.spaces.choosers import PinnedChooser, RandomChooser, Scalar
-from memtune.spaces.space import MeasureSize, Space, combine_spaces
+from memtune.spaces.space import Space, combine_spaces
 from memtune.spaces.space_points import describe_allowed, find_nearest_value, pin_point
 from memtune.toml_text import locate_field, parse_toml, read_toml_text
-from memtune.values import Place, flatten, parse
+from memtune.values import flatten
 
 _Searched = tree.Categorical | tree.Integer | tree.Real
 FITS: Mapping[str, tree.SizeKind] = {f"{tree.FIT_PREFIX}{kind}": kind for kind in tree.SIZE_NOUNS}
@@ -45,19 +43,13 @@ SPACES_KEY = "spaces"
 
 
 def load_space(path: str | Path) -> Space:
-    """The space of a file; a file that lists other files gives their combined space.
-
-    Raises SpaceError for a file that cannot be read, is not TOML or has an invalid parameter.
-    """
+    """The space of a file, or of those that it lists together; raises SpaceError for an invalid file."""
     question, spaces = _load_listed(path)
     return replace(combine_spaces(spaces), source=str(path), question=question)
 
 
 def load_spaces(path: str | Path) -> list[Space]:
-    """The spaces of the files that a file lists, `spaces = ["lstm", "rnn"]`, or its own space.
-
-    The listed files are in the same folder. Raises the errors of `load_space` for each file.
-    """
+    """The spaces that a file lists, `spaces = ["lstm", "rnn"]`, from its folder; else its own space."""
     return _load_listed(path)[1]
 
 
@@ -71,7 +63,7 @@ def list_space_files(path: str | Path) -> list[Path]:
 def _load_listed(path: str | Path) -> tuple[str, list[Space]]:
     """The question of a file, and the spaces that it lists or its own space; each file is read once."""
     tables = _load_tables(path)
-    question = _pop_question(tables, str(path))
+    question = tables.pop(QUESTION_KEY, "")
     if SPACES_KEY not in tables:
         return question, [_build_space(tables, str(path), question)]
     names = tables.pop(SPACES_KEY)
@@ -96,7 +88,7 @@ def _load_tables(path: str | Path) -> dict[str, Any]:
 def read_space(text: str, source: str) -> Space:
     """The space of a TOML text; errors name it `source`."""
     tables = _parse_toml(text, source)
-    return _build_space(tables, source, _pop_question(tables, source))
+    return _build_space(tables, source, tables.pop(QUESTION_KEY, ""))
 
 
 def _build_space(tables: dict[str, Any], source: str, question: str) -> Space:
@@ -118,25 +110,18 @@ def _build_space(tables: dict[str, Any], source: str, question: str) -> Space:
 
 
 def _parse_toml(text: str, source: str) -> dict[str, Any]:
+    """The tables of a text, whose question is a text if it has one."""
     try:
-        return parse_toml(text)
+        tables = parse_toml(text)
     except ValueError as error:
         raise SpaceError(f"{source} is not TOML: {error}") from None
-
-
-def _pop_question(tables: dict[str, Any], source: str) -> str:
-    """Remove the question from the tables and return it."""
-    question = tables.pop(QUESTION_KEY, "")
-    if not isinstance(question, str):
+    if not isinstance(question := tables.get(QUESTION_KEY, ""), str):
         raise SpaceError(f"{source}: [{QUESTION_KEY}] must be a text, got {question!r}")
-    return question
+    return tables
 
 
 def read_tree(tables: Mapping[str, Any], source: str, place: str = "") -> tree.Group | tree.Branch:
-    """The typed tree of parsed tables, at a `place` of their file.
-
-    Raises SpaceError for an invalid parameter.
-    """
+    """The typed tree of tables at a `place` of their file; raises SpaceError for an invalid parameter."""
     root = _TableReader(source).read_node(tables, place)
     if not isinstance(root, tree.Group | tree.Branch):
         raise SpaceError(
@@ -290,61 +275,6 @@ def _is_integer(value: Any) -> bool:
 
 def _is_number(value: Any) -> bool:
     return _is_integer(value) or (isinstance(value, float) and math.isfinite(value))
-
-
-SAMPLES_PER_VALUE = 20
-"""Samples per value; a value may be invalid only together with some values of other fields."""
-
-
-def check_space(
-    space: Space, schema: Any, where: Place | None = None, measure_size: MeasureSize | None = None
-) -> None:
-    """Raise SpaceError unless each end of every range and each choice is valid in at least one sample.
-
-    It checks every option of every branch. The error suggests the nearest known name for an unknown name and
-    gives the schema's message for an invalid value. Messages name the space `where` (default: its file). A
-    space with a fitted integer needs `measure_size`.
-    """
-    source = where or space.source
-    problems = _find_problems(space, schema, source, {}, measure_size)
-    invalid: set[tuple[str, Scalar]] = set()
-    for parameter in [] if problems else space.parameters():
-        if not invalid.isdisjoint(parameter.conditions.items()):
-            continue
-        for value in parameter.leaf.test_values():
-            file = source if isinstance(source, str) else source(parameter.field)
-            place = f"{file}: [{parameter.field}] = {value!r}"
-            pinned = {**parameter.conditions, parameter.name: value}
-            if value_problems := _find_problems(space, schema, place, pinned, measure_size):
-                problems += value_problems
-                invalid.add((parameter.name, value))
-                if not isinstance(parameter.leaf, tree.Categorical):
-                    break
-    if problems:
-        raise SpaceError("\n".join(problems))
-
-
-def _find_problems(
-    space: Space, schema: Any, where: Place, pinned: Mapping[str, Scalar], measure_size: MeasureSize | None
-) -> list[str]:
-    """The errors of the first sample with the pinned values; empty if another sample is valid."""
-    first: list[str] = []
-    for seed in range(SAMPLES_PER_VALUE):
-        try:
-            sampled = space.sample(PinnedChooser(pinned, RandomChooser(seed)), measure_size)
-        except ConfigurationError as error:  # of the size that a field is fitted to
-            file = where if isinstance(where, str) else where("model")
-            # A SpaceError has the place of the field, which the place of a pinned value adds to.
-            prefix = "" if isinstance(error, SpaceError) and not pinned else f"{file}: "
-            first = first or [f"{prefix}{line}" for line in str(error).splitlines()]
-            continue
-        try:
-            parse(schema, sampled, where)
-        except ConfigurationError as error:
-            first = first or str(error).splitlines()
-        else:
-            return []
-    return first
 
 
 def override_space(

@@ -11,9 +11,7 @@ no file of the worker that replaced it, and never enters an older checkpoint bef
 import logging
 import re
 import uuid
-from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 
 from memtune.corpora import Corpus
@@ -49,15 +47,27 @@ class Checkpoints:
         """Which checkpoints were skipped and why, and from which one the trial resumes."""
 
     def save(self, trainer: AnyTrainer) -> None:
-        """Store the trainer's state. Keeps the two checkpoints with the most tokens, without damaged ones.
+        """Store the trainer's state; raises the errors of `store`."""
+        self.store(trainer.make_checkpoint())
+
+    def store(self, checkpoint: Checkpoint) -> None:
+        """Store a checkpoint. Keeps the two with the most tokens, without damaged ones.
 
         After a StorageError the storage holds the earlier checkpoints only.
         """
-        self._store(trainer.tokens, trainer.save)
-
-    def store(self, checkpoint: Checkpoint) -> None:
-        """Store a checkpoint that another study made; raises the errors of `save`."""
-        self._store(checkpoint.record.position.tokens, partial(write_checkpoint, checkpoint))
+        name = f"{checkpoint.record.position.tokens:012d}-{uuid.uuid4().hex[:8]}"
+        with open_scratch_folder() as scratch:
+            write_checkpoint(checkpoint, scratch / name)
+            try:
+                (self._folder / name).upload(scratch / name)
+                others = [other for other in self._read_index() if other not in self._damaged_names]
+                kept = sorted([name, *others], key=parse_tokens, reverse=True)[:MAX_KEPT_CHECKPOINTS]
+                self._folder.write_json(INDEX_FILE, kept)
+            except StorageError:
+                with suppress(StorageError):  # it would hide the first error
+                    (self._folder / name).delete()
+                raise
+        self._delete_obsolete(kept)
 
     def read(self, max_tokens: int | None = None) -> Checkpoint:
         """The newest undamaged checkpoint. Raises CheckpointError when there is none.
@@ -70,22 +80,6 @@ class Checkpoints:
     def exist(self) -> bool:
         """Whether the trial has a checkpoint."""
         return bool(self._read_index())
-
-    def _store(self, tokens: int, write: Callable[[Path], None]) -> None:
-        """Write and upload a checkpoint, enter it into the index, and delete those that leave the index."""
-        name = f"{tokens:012d}-{uuid.uuid4().hex[:8]}"
-        with open_scratch_folder() as scratch:
-            write(scratch / name)
-            try:
-                (self._folder / name).upload(scratch / name)
-                others = [other for other in self._read_index() if other not in self._damaged_names]
-                kept = sorted([name, *others], key=parse_tokens, reverse=True)[:MAX_KEPT_CHECKPOINTS]
-                self._folder.write_json(INDEX_FILE, kept)
-            except StorageError:
-                with suppress(StorageError):  # it would hide the first error
-                    (self._folder / name).delete()
-                raise
-        self._delete_obsolete(kept)
 
     def _delete_obsolete(self, kept: list[str]) -> None:
         """Delete the checkpoints that left the index, and what killed workers left.
@@ -106,10 +100,7 @@ class Checkpoints:
                 (self._folder / name).delete()
 
     def restore(self, corpus: Corpus, device: str, meter: UsageMeter | None = None) -> AnyTrainer | None:
-        """The trainer of the newest undamaged checkpoint, or None when there is no checkpoint yet.
-
-        Raises CheckpointError when all checkpoints are damaged or missing.
-        """
+        """The newest undamaged checkpoint's trainer; None without one, CheckpointError if all are damaged."""
         if not self.exist():
             return None
         name, checkpoint = self._read_newest()
@@ -129,7 +120,7 @@ class Checkpoints:
                 try:
                     self._download(name, scratch / name)
                     checkpoint = read_checkpoint(scratch / name)
-                    check_best_report(checkpoint.record.curve, max_tokens)
+                    _check_best_report(checkpoint, max_tokens)
                 except CheckpointError as error:
                     log.warning("checkpoint %s/%s is skipped: %s", self._folder, name, error)
                     self.remarks.append(f"checkpoint {name} is skipped: {error}")
@@ -160,9 +151,9 @@ class Checkpoints:
         return names
 
 
-def check_best_report(curve: Sequence[Report], max_tokens: int | None) -> None:
+def _check_best_report(checkpoint: Checkpoint, max_tokens: int | None) -> None:
     """Raise CheckpointError when the best weights belong to a report with more tokens than allowed."""
-    best = find_best_report(curve)
+    best = find_best_report(checkpoint.record.curve)
     if max_tokens is not None and best is not None and best.tokens > max_tokens:
         raise CheckpointError(
             f"its best weights are of {best.tokens:,} tokens, and the trial was stopped at {max_tokens:,}"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from memtune.search import Proposals, Rule, StoredTrial
-from memtune.search.early_stopping import CONTINUE, Action, Decision, NoEarlyStopping
+from memtune.search.early_stopping import CONTINUE, Action, NoEarlyStopping
 from memtune.spaces import FAMILY_FIELD
 from memtune.studies.definition.study_terms import name_alternative
 from memtune.studies.trial_worker import WorkerReport
@@ -97,14 +97,14 @@ class Director:
         known = proposals.list_outcomes()
         # A trial that completed with its first report, like counting models, passes no rung.
         self._rule.replay(
-            replace(outcome, alternative=name_alternative(outcome.config, compared))
-            for outcome in known
-            if not (outcome.state is TrialState.COMPLETE and len(outcome.curve) == 1)
+            replace(trial, alternative=name_alternative(trial.config, compared))
+            for trial in known
+            if not (trial.state is TrialState.COMPLETE and len(trial.curve) == 1)
         )
-        unfinished = proposals.list_unfinished()
+        unfinished = [trial for trial in known if trial.state is TrialState.RUNNING]
         # A budget lowered since they started leaves the last of them open.
         self._unfinished_proposals = unfinished[: max(0, max_trials - len(known) + len(unfinished))]
-        self._paused = {proposal.number: proposal for proposal in proposals.list_paused()}
+        self._paused = {trial.number: trial for trial in known if trial.state is TrialState.PAUSED}
         self._pausing: set[int] = set()
         self._faults: dict[int, tuple[int, int]] = {}
         """Faults that a trial has met in a row, and the tokens that it had trained on at the last one."""
@@ -233,7 +233,11 @@ class Director:
             trial.state = TrialState.FAILED
             return
         number, tokens, cost = trial.proposal.number, report.tokens, report.cost
-        decision = self._decide(trial, report)
+        # A trial of one report passes no rung.
+        decision = CONTINUE
+        if not (report.is_finished and len(trial.reports) == 1):
+            alternative = name_alternative(trial.config, self._compared)
+            decision = self._rule.decide(number, alternative, tokens, cost)
         if decision.action is Action.CONTINUE or report.is_finished:
             self._proposals.report(number, tokens, cost)
             return
@@ -245,13 +249,6 @@ class Director:
         else:
             trial.state = TrialState.STOPPED
             self._proposals.stop(number, trial.end, tokens, cost)
-
-    def _decide(self, trial: DirectedTrial, report: Report) -> Decision:
-        """The rule's decision on the trial's last report; a trial of one report passes no rung."""
-        if report.cost is None or (report.is_finished and len(trial.reports) == 1):
-            return CONTINUE
-        alternative = name_alternative(trial.config, self._compared)
-        return self._rule.decide(trial.proposal.number, alternative, report.tokens, report.cost)
 
     def _process_error(self, trial: DirectedTrial, error: str) -> None:
         """End the trial with the error; a trial that has ended already keeps its end, with a remark."""

@@ -82,7 +82,6 @@ class ExecutorRun:
     make_assignment: Callable[[DirectedTrial], Assignment]
     resources: Resources
     average_gpus: float
-    """GPUs that a trial requests on average."""
     stop: StopRequest
     """When set, the workers store a checkpoint and end within seconds; their trials stay open."""
 
@@ -91,10 +90,7 @@ class Executor(Protocol):
     """Runs trials. The driver calls every method from one thread, except `close`."""
 
     def connect(self, cpus_per_trial: int, max_concurrent_trials: int | None) -> None:
-        """Prepare to run trials; may be called before the first trial is known. Called once at most.
-
-        Without `max_concurrent_trials`, as many run at once as fit.
-        """
+        """Prepare to run `max_concurrent_trials` at once, or as many as fit; called once at most."""
 
     def find_gpu_bytes(self) -> int | None:
         """Memory of the smallest GPU that trials may run on, in bytes; None where there is no GPU."""
@@ -130,10 +126,7 @@ class InProcessExecutor:
 
 
 def _run_trial(run: ExecutorRun, trial: DirectedTrial) -> None:
-    """Run one trial until it ends, meets a fault of the environment, or `run.stop` is set.
-
-    Raises StudyError when this driver lost the study or the study database was deleted.
-    """
+    """Run one trial until it ends, meets a fault of the environment, or `run.stop` is set."""
     number = trial.proposal.number
     worker = TrialWorker(run.make_assignment(trial))
     run.director.on_started(number)

@@ -125,13 +125,11 @@ class TrialNames:
 
 
 def _rank_complete(outcomes: Iterable[StoredTrial]) -> list[StoredTrial]:
-    """The complete outcomes, the best first."""
     complete = [each for each in outcomes if each.state is TrialState.COMPLETE and each.value is not None]
     return sorted(complete, key=_order)
 
 
 def _find_best_of_each(ordered: Iterable[StoredTrial], compared: str) -> list[StoredTrial]:
-    """The first outcome of each alternative."""
     first: dict[str, StoredTrial] = {}
     for outcome in ordered:
         first.setdefault(name_alternative(outcome.config, compared), outcome)

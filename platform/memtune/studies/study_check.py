@@ -67,7 +67,6 @@ class DryRun(NamedTuple):
         return make_frame(map(describe, self.samples, self.refusals))
 
     def __repr__(self) -> str:
-        """The study's id."""
         return f"DryRun({self.id}: {format_count(len(self.samples), 'sample')})"
 
     def _repr_html_(self) -> str:

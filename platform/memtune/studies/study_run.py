@@ -13,8 +13,7 @@ from memtune.number_format import format_count
 from memtune.plugins import list_sources
 from memtune.search import Lease, Proposals, Rule, StoredTrial, StudyReader
 from memtune.seed_statistics import SeedCosts, decide_seeds
-from memtune.studies.budgets.budget_monitor import BudgetMonitor
-from memtune.studies.budgets.study_cost import StudyCost, compute_study_cost
+from memtune.studies.budgets import BudgetMonitor, StudyCost, compute_study_cost
 from memtune.studies.definition.resolved_study import ResolvedStudy
 from memtune.studies.director import DirectedTrial, Director, Watcher
 from memtune.studies.executor import Executor, ExecutorRun, StopRequest
@@ -71,9 +70,7 @@ class StudyHooks:
     """Chooses the best configuration of the stored trials and repeats, tests it, and offers it to the
     registry."""
     notify: Callable[[str], object]
-    """Prints a message to the user."""
     draw_figures: DrawFigures
-    """Draws the figures that are recorded with a trial."""
 
 
 @dataclass(frozen=True)
@@ -121,9 +118,8 @@ def run_study(
     """Run a checked study, or resume it, and offer its best model to the registry.
 
     With `reuse`, configurations that another study has trained are not trained again, unless this study
-    measures their speed.
-
-    Raises StudyError when the study has begun and `resume` is not set, or when another driver runs it.
+    measures their speed. Raises StudyError when the study has begun and `resume` is not set, or when another
+    driver runs it.
     """
     database = resolved.settings.study_database
     with (
@@ -183,9 +179,8 @@ class _StudyRun:
         is_reusing = reuse and not self._study.measures_speed
         self._cache = ResultCache(self._resolved.settings, name, corpus.digest) if is_reusing else None
         self._records.resume(proposals.list_outcomes())
-        phase = self._make_phase(self._study.question, self._study.budget.trials)
         rule, repeats = self._resolved.make_early_stopping_rule(), list[StoredTrial]()
-        open_trials = self._run_phase(phase, proposals, rule, self._budget.watch)
+        open_trials = self._run_phase(self._study.question, self._study.budget.trials, proposals, rule)
         if self._study.repeats.are_asked_for and not (open_trials or self._must_end):
             # With a spent budget too: no repeat starts then, and the result names the budget.
             repeats, open_trials = self._run_repeats(proposals)
@@ -286,8 +281,7 @@ class _StudyRun:
         title = f"the best {len(best)} under {terms.seeds - 1} more seeds"
         if terms.precision and (asked_for.size() or 0) > len(best) * (terms.seeds - 1):
             title = f"the best {len(best)} in {terms.precision} under {terms.seeds} seeds"
-        phase = replace(self._make_phase(title, space.size() or 0, "seed"), names=self._records.names)
-        interrupted = self._run_phase(phase, repeats, None, self._budget.watch_repeat)
+        interrupted = self._run_phase(title, space.size() or 0, repeats)
         return repeats.list_outcomes(), interrupted
 
     def _repeat_until_decided(
@@ -313,26 +307,28 @@ class _StudyRun:
             space = make_repeat_space(continued, seeds, started=repeats)
             round_proposals = self._resolved.open_proposals(self._lease.check, repeats=space)
             title = f"{format_count(len(continued), 'configuration')} until decided, {decision.seeds} seeds"
-            phase = replace(self._make_phase(title, space.size() or 0, "seed"), names=self._records.names)
-            interrupted = self._run_phase(phase, round_proposals, None, self._budget.watch_repeat)
+            interrupted = self._run_phase(title, space.size() or 0, round_proposals)
             repeats = round_proposals.list_outcomes()
 
-    def _make_phase(self, title: str, max_trials: int, *more_fields: str) -> TrialPhase:
-        manifest = self._resolved.corpus.manifest
-        ideal = manifest.ideal.get("valid") if manifest.ideal else None
-        return TrialPhase(title, max_trials, ideal, (*self._resolved.searched_fields, *more_fields))
-
     def _run_phase(
-        self, phase: TrialPhase, proposals: Proposals, rule: Rule | None, count_spending: Watcher
+        self, title: str, max_trials: int, proposals: Proposals, rule: Rule | None = None
     ) -> list[DirectedTrial]:
-        """Run trials up to the phase's budget; return those left open."""
-        phase = replace(phase, earlier=proposals.list_outcomes(), find_seconds_left=self._find_seconds_left)
+        """Run the search under a rule, or repeats without one; return the trials left open."""
+        are_repeats = rule is None
+        phase = TrialPhase(
+            title,
+            max_trials,
+            (self._resolved.corpus.manifest.ideal or {}).get("valid"),
+            (*self._resolved.searched_fields, "seed") if are_repeats else self._resolved.searched_fields,
+            self._records.names,
+            proposals.list_outcomes(),
+            self._find_seconds_left,
+        )
+        count_spending = self._budget.watch_repeat if are_repeats else self._budget.watch
         with ExitStack() as stack:
             opened = [stack.enter_context(watch(phase)) for watch in self._hooks.watches]
             watchers = [self._budget.tick, count_spending, *opened]
-            director = Director(
-                proposals, self._records, phase.max_trials, rule, watchers, self._study.compare
-            )
+            director = Director(proposals, self._records, max_trials, rule, watchers, self._study.compare)
             if not director.is_finished and not self._budget.is_spent():
                 self._connect()
                 with self._stop.catch_signals(self._hooks.notify):

@@ -12,7 +12,7 @@ from memtune.plugins import list_sources
 from memtune.search import StoredTrial
 from memtune.settings import Settings
 from memtune.spaces import FAMILY_FIELD
-from memtune.studies.budgets.study_cost import StudyCost, StudyProgress
+from memtune.studies.budgets import StudyCost, StudyProgress
 from memtune.studies.checkpoint_store import Checkpoints
 from memtune.studies.definition.resolved_study import ResolvedStudy
 from memtune.studies.director import DirectedTrial

@@ -53,14 +53,6 @@ class Assignment(Value):
     checkpoint_seconds: float = 600.0
     """Seconds between two checkpoints where reports are further apart."""
 
-    def open_config(self) -> TrialConfig:
-        """The trial's configuration, after loading the sources that it needs.
-
-        Raises PluginError for a source that cannot be loaded on this machine.
-        """
-        load_sources(self.sources)
-        return TrialConfig.model_validate(self.config)
-
 
 def restore_or_create_trainer(
     assignment: Assignment, checkpoints: Checkpoints, meter: UsageMeter | None = None
@@ -82,7 +74,8 @@ def restore_or_create_trainer(
             fraction = compute_tensor_fraction(assignment.gpus, measure_available_bytes(torch.device("cuda")))
             torch.cuda.set_per_process_memory_fraction(fraction)
         torch.set_num_threads(assignment.threads)
-        config = assignment.open_config()
+        load_sources(assignment.sources)
+        config = TrialConfig.model_validate(assignment.config)
         corpus = open_corpus(assignment.corpus, assignment.corpus_store)
         if corpus.digest != assignment.corpus_digest:
             raise CorpusError(
@@ -141,10 +134,8 @@ class TrialWorker:
     def step(self, is_stopping: Callable[[], bool] = lambda: False) -> WorkerReport:
         """Train until the next report or checkpoint is due, or `is_stopping()`, and store a checkpoint.
 
-        The first step of a restored trial with reports only reports them.
-
-        Raises exceptions other than a MemtuneError and a fault of this machine: the executor may retry the
-        trial from its checkpoint.
+        The first step of a restored trial with reports only reports them. Raises exceptions other than a
+        MemtuneError and a fault of this machine: the executor may retry the trial from its checkpoint.
         """
         error: str | None = None
         try:

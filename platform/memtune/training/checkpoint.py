@@ -97,10 +97,7 @@ class Checkpoint:
     trainer_state: dict[str, Tensor]
 
     def check_fit(self, corpus: Corpus) -> None:
-        """Raise CheckpointError for another corpus, and for weights that do not fit the configuration.
-
-        Building the model of an altered configuration could exhaust the memory.
-        """
+        """Raise CheckpointError for another corpus, and for weights that do not fit the configuration."""
         record = self.record
         if record.corpus_digest != corpus.digest:
             raise CheckpointError(
@@ -140,30 +137,23 @@ def split_groups(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
 
 
 def write_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
-    """Write a checkpoint to a folder, its record last. Raises StorageError.
-
-    `studies.checkpoint_store` gives each save a folder of its own: a killed writer damages no other one.
-    """
+    """Write a checkpoint to a folder, its record last. Raises StorageError."""
+    tensors = {MODEL_FILE: checkpoint.model_weights, TRAINER_STATE_FILE: checkpoint.trainer_state}
+    if checkpoint.best_weights is not None:
+        tensors[BEST_WEIGHTS_FILE] = checkpoint.best_weights
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _write_files(checkpoint, folder)
+        for name, group in tensors.items():
+            write_tensors(group, folder / name)
+        files = {name: hash_tensor_file(folder / name) for name in sorted(tensors)}
+        record = checkpoint.record.model_dump(mode="json")
+        content = {"schema_version": SCHEMA_VERSION, "record": record, "files": files}
+        sealed = {"digest": digest(content), **content}
+        (folder / RECORD_FILE).write_text(json.dumps(sealed, indent=1) + "\n", encoding="utf-8")
     except (OSError, SafetensorError) as error:  # SafetensorError has the system's error as text alone
         raise StorageError(
             f"cannot write a checkpoint to {folder.parent}: {explain_system_error(error)}"
         ) from error
-
-
-def _write_files(checkpoint: Checkpoint, folder: Path) -> None:
-    tensors = {MODEL_FILE: checkpoint.model_weights, TRAINER_STATE_FILE: checkpoint.trainer_state}
-    if checkpoint.best_weights is not None:
-        tensors[BEST_WEIGHTS_FILE] = checkpoint.best_weights
-    for name, group in tensors.items():
-        write_tensors(group, folder / name)
-    record = checkpoint.record.model_dump(mode="json")
-    files = {name: hash_tensor_file(folder / name) for name in sorted(tensors)}
-    content = {"schema_version": SCHEMA_VERSION, "record": record, "files": files}
-    sealed = {"digest": digest(content), **content}
-    (folder / RECORD_FILE).write_text(json.dumps(sealed, indent=1) + "\n", encoding="utf-8")
 
 
 def read_checkpoint(folder: Path) -> Checkpoint:

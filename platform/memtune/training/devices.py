@@ -36,10 +36,7 @@ def open_device(name: str) -> torch.device:
 
 
 def has_bfloat16_instructions() -> bool:
-    """Whether this processor multiplies bfloat16 matrices in hardware: AMX-BF16 or AVX512-BF16.
-
-    Others emulate bfloat16, slower than float32.
-    """
+    """Whether the processor has AMX-BF16 or AVX512-BF16; others emulate bfloat16, slower than float32."""
     capabilities = torch.cpu.get_capabilities()
     return bool(capabilities.get("amx_bf16") or capabilities.get("avx512_bf16"))
 

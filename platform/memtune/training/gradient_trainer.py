@@ -9,7 +9,6 @@ ends with the same bits as an uninterrupted one.
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from math import inf, isfinite
-from pathlib import Path
 
 from torch import Tensor
 from typing_extensions import override
@@ -19,21 +18,14 @@ from memtune.errors import CheckpointError
 from memtune.models.architecture import Model
 from memtune.tasks import Metrics, build_task_model, perplexity
 from memtune.training import memory_footprint
-from memtune.training.checkpoint import (
-    MODEL_FILE,
-    TRAINER_STATE_FILE,
-    Checkpoint,
-    join_groups,
-    split_groups,
-    write_checkpoint,
-)
+from memtune.training.checkpoint import MODEL_FILE, TRAINER_STATE_FILE, Checkpoint, join_groups, split_groups
 from memtune.training.memory_footprint import keep_freed_memory
 from memtune.training.optimisation.matmul_backend import select_backend
 from memtune.training.optimisation.width_scaling import scale_to_width
 from memtune.training.trainer_base import TrainerBase
 from memtune.training.training_loop import IntervalRecord, ReportInterval, TrainingLoop, TrainingSession
 from memtune.training.trial_config import TrialConfig
-from memtune.training.trial_report import Progress, Report, find_divergence, find_stall, never_stop
+from memtune.training.trial_report import Progress, Report, find_divergence, find_stall
 from memtune.training.weight_files import copy_weights, load_weights
 from memtune.trial_state import StopReason, TrialEnd
 from memtune.usage import UsageMeter
@@ -96,19 +88,18 @@ class GradientTrainer(TrainerBase):
             return self.curve[-1]
         interval = self._make_current_interval()
         with self._explain_memory_errors(), self._session.run_block():
-            problem = self._loop.run(interval, inf, self._valid_costs, progress, never_stop)
+            problem = self._loop.run(interval, inf, self._valid_costs, progress, lambda: False)
             metrics = None if problem else self._evaluate()
         self._add_report(self._build_report(interval, metrics, problem), self._copy_evaluation_weights)
         self._loop.on_validation(self._valid_costs)
         self._interval = None
         return self.curve[-1]
 
-    def train_for(self, seconds: float, is_stopping: Callable[[], bool] = never_stop) -> bool:
+    def train_for(self, seconds: float, is_stopping: Callable[[], bool] = lambda: False) -> bool:
         """Train for about `seconds`, at most to the next milestone; returns whether only evaluation is left.
 
-        `is_stopping` is asked after each step; when it returns True the training ends early.
-
-        The trainer can be saved afterwards; a trial resumed from there ends with the same bits.
+        `is_stopping` is asked after each step; when it returns True the training ends early. The trainer can
+        be saved afterwards; a trial resumed from there ends with the same bits.
         """
         if self.is_finished:
             return True
@@ -175,11 +166,8 @@ class GradientTrainer(TrainerBase):
             self.config.gradient_training.patience,
         )
 
-    def save(self, folder: Path) -> None:
-        """Write a checkpoint to a folder; the files of an existing checkpoint are replaced.
-
-        Raises TrialError after an interruption in the middle of a step.
-        """
+    @override
+    def make_checkpoint(self) -> Checkpoint:
         self._session.check_uninterrupted()
         record = self._make_record(
             self._loop.position,
@@ -191,14 +179,10 @@ class GradientTrainer(TrainerBase):
             "random": self._session.random_states(),
             "interval": self._interval.sums if self._interval else {},
         }
-        weights = copy_weights(self.model)
-        write_checkpoint(Checkpoint(record, weights, self._best_weights, join_groups(groups)), folder)
+        return Checkpoint(record, copy_weights(self.model), self._best_weights, join_groups(groups))
 
     def load(self, checkpoint: Checkpoint) -> None:
-        """Continue from a checkpoint of this trial, on a CPU bit for bit.
-
-        Raises CheckpointError for tensors that do not fit the trial.
-        """
+        """Continue, on a CPU bit for bit; raises CheckpointError for tensors that do not fit the trial."""
         load_weights(self.model, checkpoint.model_weights, MODEL_FILE)
         record, groups = checkpoint.record, split_groups(checkpoint.trainer_state)
         try:

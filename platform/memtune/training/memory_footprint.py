@@ -51,7 +51,6 @@ class MemoryEstimate(Value):
         return self.parameters + self.gradients + self.optimiser + self.best_weights + self.activations
 
     def __str__(self) -> str:
-        """The total and its parts in MiB."""
         parts = ", ".join(
             f"{name.replace('_', ' ')} {_format_mebibytes(size)}" for name, size in self.model_dump().items()
         )

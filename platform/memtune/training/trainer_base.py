@@ -1,19 +1,22 @@
 """What trainers of networks and of models that count have in common: curve, best weights and usage."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
 from memtune.corpora.store.corpus import Corpus
-from memtune.training.checkpoint import CheckpointRecord
+from memtune.training.checkpoint import Checkpoint, CheckpointRecord, write_checkpoint
 from memtune.training.devices import describe_environment, open_device
-from memtune.training.training_loop import IntervalRecord, Position
+from memtune.training.training_loop import Position
 from memtune.training.trial_config import TrialConfig
 from memtune.training.trial_report import Report, find_best_report
 from memtune.usage import Usage, UsageMeter
 
 
-class TrainerBase:
+class TrainerBase(ABC):
     """One trial on a corpus and a device, with its reports and the weights of the best one."""
 
     def __init__(
@@ -28,6 +31,14 @@ class TrainerBase:
         """The reports so far, oldest first."""
         self._best_weights: dict[str, Tensor] | None = None
         self._task = config.task.open(corpus, config.protocol)
+
+    @abstractmethod
+    def make_checkpoint(self) -> Checkpoint:
+        """The trial's state. Raises TrialError after an interruption in the middle of a step."""
+
+    def save(self, folder: Path) -> None:
+        """Write a checkpoint to a folder; the files of an existing checkpoint are replaced."""
+        write_checkpoint(self.make_checkpoint(), folder)
 
     @property
     def best(self) -> Report | None:
@@ -60,15 +71,8 @@ class TrainerBase:
         if self.best is report:
             self._best_weights = copy_weights()
 
-    def _make_record(
-        self,
-        position: Position,
-        *,
-        scaler: dict[str, float] | None = None,
-        seconds: float | None = None,
-        interval: IntervalRecord | None = None,
-    ) -> CheckpointRecord:
-        """The record of the trial at a position."""
+    def _make_record(self, position: Position, **state: Any) -> CheckpointRecord:
+        """The record of the trial at a position, with the `state` of a training, by its fields."""
         return CheckpointRecord(
             config=self.config,
             identity=self.identity,
@@ -77,9 +81,7 @@ class TrainerBase:
             vocabulary_size=len(self.corpus.vocabulary),
             position=position,
             curve=tuple(self.curve),
-            scaler=scaler,
             versions=describe_environment(),
-            seconds=seconds,
-            interval=interval,
             usage=self.usage,
+            **state,
         )

@@ -127,10 +127,7 @@ class TrainingSession:
 
     @contextmanager
     def run_block(self) -> Iterator[None]:
-        """Context of a block; the process has its own random states again afterwards.
-
-        Raises TrialError after an interruption.
-        """
+        """Context of a block, within the trial's random states; raises TrialError after an interruption."""
         self.check_uninterrupted()
         self._is_interrupted = True
         started = time.perf_counter()
@@ -198,12 +195,8 @@ class TrainingLoop:
         task.on_epoch_start(model, 0)
 
     def _start_at(self, position: Position) -> None:
-        """Read the batches from a position on; their order is a function of the seed and the epoch.
-
-        Raises IndexError for a position after the last batch of its epoch.
-        """
+        """Read the batches from a position on; raises IndexError for one behind its epoch's last batch."""
         self.position = position
-        """Progress in the data."""
         self._plan = self._task.training_plan(self._seed, position.epoch)
         if position.batch >= len(self._plan):
             raise IndexError(f"batch {position.batch} of an epoch of {len(self._plan)}")

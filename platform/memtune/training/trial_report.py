@@ -136,8 +136,3 @@ def find_stall(costs: Sequence[float], patience: int | None) -> TrialEnd | None:
     if patience is None or since_best < patience:
         return None
     return TrialEnd(reason=StopReason.NO_IMPROVEMENT, detail=f"no improvement in {patience} reports")
-
-
-def never_stop() -> bool:
-    """The condition of a training that nothing stops early."""
-    return False

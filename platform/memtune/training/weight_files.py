@@ -84,10 +84,7 @@ def check_size(parameter_count: int, weights: Mapping[str, Tensor], path: Path |
 
 
 def load_weights(model: Model, weights: dict[str, Tensor], path: Path | str) -> None:
-    """Copy weights read from `path` into a model.
-
-    Raises CheckpointError for missing or additional names and for other shapes or types.
-    """
+    """Copy weights from `path` into a model; raises CheckpointError for other names, shapes or types."""
     model.allocate_buffers(weights)
     targets = _list_persistent_tensors(model)
     for name in sorted(targets.keys() ^ weights.keys()):
@@ -154,10 +151,7 @@ def hash_tensor_file(path: Path) -> str:
 
 
 def read_small_file(path: Path, limit: int) -> bytes:
-    """The content of a regular file of at most `limit` bytes.
-
-    Raises CheckpointError for a missing file, and for a larger one or one that is not regular.
-    """
+    """The content of a regular file of at most `limit` bytes; raises CheckpointError for any other."""
     with _open_bounded(path, limit) as file:
         return file.read(limit)
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from memtune import api
 from memtune.cli import command_line as cli
 from memtune.settings import Settings
-from memtune.studies.budgets import budget_monitor
+from memtune.studies import budgets
 from memtune.studies.executor import InProcessExecutor
 from tests.presence import require
 from tests.unit.cli.invocation import read_error, read_output
@@ -30,7 +30,7 @@ def test_a_driver_whose_budget_is_spent_counts_the_trials_that_earlier_drivers_l
     study_file.write_text(study_file.read_text().replace("[budget]", '[budget]\ntime = "30s"'))
     seconds = itertools.count()
     clock = SimpleNamespace(monotonic=lambda: float(next(seconds)))  # a second for each training step
-    monkeypatch.setattr(budget_monitor, "time", clock)
+    monkeypatch.setattr(budgets, "time", clock)
     monkeypatch.setattr(api, "run_search", functools.partial(api.run_search, executor=InProcessExecutor()))
     for options in ([], ["--resume"]):
         done = CliRunner().invoke(cli.app, ["search", str(study_file), *options])

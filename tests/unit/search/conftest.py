@@ -7,7 +7,7 @@ import pytest
 from optuna.storages.journal import JournalFileBackend
 
 from memtune.search import SAMPLERS, Proposals
-from memtune.search.proposer import Candidates
+from memtune.search.proposals import Candidates
 from memtune.spaces import Space, combine_spaces, read_space
 from memtune.values import digest
 

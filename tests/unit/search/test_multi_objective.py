@@ -11,7 +11,7 @@ from optuna.trial import TrialState, create_trial
 
 from memtune.results.study.study_front import compute_hypervolume, find_front
 from memtune.search import QUANTITIES, SAMPLERS, MultiObjective, Proposals, StoredTrial, StudyReader
-from memtune.search.proposer import Candidates
+from memtune.search.proposals import Candidates
 from memtune.search.samplers.observed_values import attach_objectives
 from memtune.search.trial_store import CONFIGURATION_KEY, IDENTITY_KEY, REFUSAL_KEY
 from memtune.spaces import Space, read_space

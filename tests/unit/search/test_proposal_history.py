@@ -8,7 +8,7 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution
 from optuna.samplers._tpe.sampler import _split_trials, default_gamma
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from memtune.search.proposer import (
+from memtune.search.trial_history import (
     MAX_BEST_TRIALS,
     MAX_NEWEST_TRIALS,
     MAX_RUNNING_TRIALS,

@@ -10,7 +10,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from memtune.errors import SpaceError
 from memtune.search import SAMPLERS, MultiObjective, Proposals, SamplerConfig, SamplerRequest
 from memtune.search.compatibility import suppress_optuna_messages
-from memtune.search.proposer import Candidates
+from memtune.search.proposals import Candidates
 from memtune.search.samplers import GridConfig, TpeConfig
 from memtune.search.samplers.joint_space import JointSpace, SobolSampler
 from memtune.search.samplers.observed_values import complete_trials, extrapolate_stopped
@@ -56,7 +56,9 @@ def ask(config: SamplerConfig, space: Space, study: optuna.Study, prior_points=(
     joint, asked = JointSpace(space), dict(enumerate(study.get_trials(deepcopy=False)))
     number, prior = len(asked), PriorTrials(prior_points, joint)
     seed = int(digest(config.seed, number)[:8], 16)
-    request = SamplerRequest(seed, {}, number, asked, (), joint, 6, MultiObjective(), prior)
+    led = prior.list_led(number + 1, asked)
+    led = led if number in led else []
+    request = SamplerRequest(seed, {}, number, asked, led, joint, 6, MultiObjective(), prior)
     study.sampler = config.make_sampler(request)
     return study.ask()
 
@@ -343,7 +345,7 @@ def test_trials_of_a_prior_have_what_its_points_believe_under_every_option_that_
         (rates, rates),
         (rates | {"optimiser.kind": "sgd"}, {"optimiser.kind": "sgd", "optimiser.sgd.learning_rate": 1.0}),
     ):
-        trials = PriorTrials([point] * 20, space).make_trials(0, {})
+        trials = PriorTrials([point] * 20, space).make_trials([0])
         good = [trial.params for trial in trials if trial.value == -math.inf]
         assert good == [expected] * 20
 
@@ -362,9 +364,9 @@ def test_a_prior_that_its_trials_contradict_is_given_up():
     space = JointSpace(read_space(SPACE, "space.toml"))
     right, wrong = make_asked([1.0, 2.0], count=8), make_asked([2.0, 1.0], count=8)
     prior = PriorTrials(make_prior(1e-3), space)
-    assert prior.make_trials(8, right)
-    assert not prior.make_trials(8, wrong)
-    assert not prior.make_trials(42, make_asked([1.0, 2.0], count=42))
+    assert 8 in prior.list_led(9, right)
+    assert 8 not in prior.list_led(9, wrong)
+    assert 42 not in prior.list_led(43, make_asked([1.0, 2.0], count=42))
     assert (prior.list_led(8, right), prior.list_led(8, wrong)) == ([0, 2, 4, 6], [0, 2, 4])
 
 
@@ -382,15 +384,15 @@ def test_a_prior_that_says_nothing_of_the_alternatives_is_judged_within_each():
         asked[ask] = create_trial(
             value=curve[1], params=params, distributions=distributions, intermediate_values=curve
         )
-    assert PriorTrials(rates, space, alternatives=families).make_trials(10, asked)
-    assert not PriorTrials(rates, space).make_trials(10, asked)
+    assert 10 in PriorTrials(rates, space, alternatives=families).list_led(11, asked)
+    assert 10 not in PriorTrials(rates, space).list_led(11, asked)
 
 
 def test_trials_that_failed_do_not_shift_who_was_led():
     """A failed trial is not among those that a sampler learns from."""
     prior = PriorTrials(make_prior(1e-3), JointSpace(read_space(SPACE, "space.toml")))
     right = {ask: trial for ask, trial in make_asked([1.0, 2.0]).items() if ask != 0}
-    assert prior.make_trials(8, right)
+    assert 8 in prior.list_led(9, right)
 
 
 def test_a_prior_whose_trials_fail_is_given_up():
@@ -404,10 +406,10 @@ def test_trials_compare_at_the_last_report_that_both_have():
     prior = PriorTrials(make_prior(1e-3), JointSpace(read_space(SPACE, "space.toml")))
     asked = make_asked([2.0, 1.0])
     asked[0].intermediate_values[900], asked[1].intermediate_values[900] = 0.1, 0.2
-    assert not prior.make_trials(8, asked)
+    assert 8 not in prior.list_led(9, asked)
     for ask, trial in asked.items():
         trial.intermediate_values[900] = 0.1 + 0.1 * (ask % 2)
-    assert prior.make_trials(8, asked)
+    assert 8 in prior.list_led(9, asked)
 
 
 def test_reports_a_batch_apart_compare():
@@ -416,7 +418,7 @@ def test_reports_a_batch_apart_compare():
     for ask, trial in asked.items():
         (tokens, value), *_ = trial.intermediate_values.items()
         trial.intermediate_values = {tokens + 8 * (ask % 2): value}
-    assert not prior.make_trials(8, asked)
+    assert 8 not in prior.list_led(9, asked)
 
 
 def make_asked(costs: list[float], first_ask: int = 0, count: int = 6) -> dict[int, FrozenTrial]:

@@ -9,7 +9,7 @@ import pytest
 
 from memtune.search import SAMPLERS, Proposals, Rule, StoredTrial
 from memtune.search.early_stopping import Action, NoEarlyStopping, SuccessiveHalving, SuccessiveHalvingConfig
-from memtune.search.proposer import Candidates
+from memtune.search.proposals import Candidates
 from memtune.spaces import read_space
 from memtune.trial_state import StopReason, TrialEnd, TrialState
 from tests.presence import require

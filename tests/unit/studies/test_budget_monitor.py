@@ -11,7 +11,7 @@ from memtune.objective import Objective
 from memtune.search import Proposals, StoredTrial
 from memtune.search.early_stopping import PromotionConfig
 from memtune.settings import Settings
-from memtune.studies.budgets.budget_monitor import BudgetMonitor
+from memtune.studies.budgets import BudgetMonitor
 from memtune.studies.definition.study_loader import load_study
 from memtune.studies.definition.study_terms import Budget, Price, Prices
 from memtune.studies.director import DirectedTrial, Director

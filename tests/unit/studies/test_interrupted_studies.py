@@ -14,8 +14,7 @@ from memtune.errors import ExecutorLostError, StudyError
 from memtune.results.study.study_catalogue import study_cost
 from memtune.results.study.study_detail import show_study
 from memtune.settings import Settings
-from memtune.studies import study_run
-from memtune.studies.budgets import budget_monitor
+from memtune.studies import budgets, study_run
 from memtune.studies.checkpoint_store import Checkpoints
 from memtune.studies.executor import ExecutorRun, InProcessExecutor, StopRequest
 from memtune.studies.study_run import StudyResult
@@ -31,7 +30,7 @@ def test_trials_cut_off_by_a_time_budget_continue_with_a_larger_one(
     lengthen_trials(study_file)
     seconds = itertools.count()
     clock = SimpleNamespace(monotonic=lambda: float(next(seconds)))  # a second for each training step
-    monkeypatch.setattr(budget_monitor, "time", clock)
+    monkeypatch.setattr(budgets, "time", clock)
     cut = run_search(study_file, {"budget.time": "30s"}, settings=settings, executor=InProcessExecutor())
     assert cut.spent_budget is not None
     assert cut.spent_budget.startswith("budget.time ")
@@ -61,7 +60,7 @@ def test_the_time_of_a_driver_that_starts_no_trial_counts(
     """Its start may take longer than the time that is left."""
     lengthen_trials(study_file)
     seconds = itertools.count()
-    monkeypatch.setattr(budget_monitor, "time", SimpleNamespace(monotonic=lambda: float(next(seconds))))
+    monkeypatch.setattr(budgets, "time", SimpleNamespace(monotonic=lambda: float(next(seconds))))
     terms = {"budget.time": "30s"}
     cut = run_search(study_file, terms, settings=settings, executor=InProcessExecutor())
     before = study_cost(cut.resolved.id, settings).seconds
@@ -81,7 +80,7 @@ def test_a_study_whose_time_ended_before_its_first_trial_is_resumed(
 ) -> None:
     """Its end says that --resume continues it."""
     seconds = itertools.count(0, 10)
-    monkeypatch.setattr(budget_monitor, "time", SimpleNamespace(monotonic=lambda: float(next(seconds))))
+    monkeypatch.setattr(budgets, "time", SimpleNamespace(monotonic=lambda: float(next(seconds))))
     cut = run_search(study_file, {"budget.time": "1s"}, settings=settings, executor=InProcessExecutor())
     assert cut.outcomes == []
     terms = {"budget.time": "1d", "budget.trials": 1}

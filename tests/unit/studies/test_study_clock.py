@@ -8,7 +8,7 @@ import pytest
 
 from memtune.objective import Objective
 from memtune.search import Proposals
-from memtune.studies.budgets.budget_monitor import BudgetMonitor
+from memtune.studies.budgets import BudgetMonitor
 from memtune.studies.definition.study_terms import Budget
 from memtune.studies.director import DirectedTrial
 

@@ -3,7 +3,7 @@
 import pytest
 
 from memtune.search import StoredTrial
-from memtune.studies.budgets.study_cost import CostRow, StudyCost, compute_study_cost
+from memtune.studies.budgets import CostRow, StudyCost, compute_study_cost
 from memtune.studies.definition.study_terms import Price, Prices
 from memtune.trial_state import StopReason, TrialEnd, TrialState
 from memtune.usage import NodeSeconds, Usage

@@ -6,7 +6,7 @@ import pytest
 
 from memtune.objective import Objective
 from memtune.search import StoredTrial
-from memtune.studies.budgets.study_cost import StudyProgress
+from memtune.studies.budgets import StudyProgress
 from memtune.studies.definition.study_terms import Prices
 from memtune.studies.director import DirectedTrial
 from memtune.training import TrialConfig

@@ -14,7 +14,7 @@ from mlflow.tracking import MlflowClient
 from memtune.search import Proposals, StoredTrial
 from memtune.search.early_stopping import SuccessiveHalving, SuccessiveHalvingConfig
 from memtune.settings import Settings
-from memtune.studies.budgets.study_cost import CostRow, StudyCost
+from memtune.studies.budgets import CostRow, StudyCost
 from memtune.studies.definition.resolved_study import ResolvedStudy
 from memtune.studies.director import DirectedTrial, Director
 from memtune.studies.seed_repeats import TrialNames, make_repeat_space

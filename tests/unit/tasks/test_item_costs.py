@@ -15,7 +15,7 @@ from memtune.models.families.kneser_ney import KneserNeyConfig
 from memtune.tasks import ItemCosts, LanguageModellingConfig
 from memtune.tasks.item_costs import MIN_ITEMS
 from memtune.training import TrialConfig
-from memtune.training.counting_trainer import CountingTrainer
+from memtune.training.trainers import CountingTrainer
 from tests.golden.tiny_trees import make_tree_corpus
 
 

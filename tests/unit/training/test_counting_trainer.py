@@ -13,7 +13,7 @@ from memtune.training import (
     read_checkpoint,
     restore_trainer,
 )
-from memtune.training.counting_trainer import CountingTrainer
+from memtune.training.trainers import CountingTrainer
 from memtune.trial_state import StopReason, TrialEnd
 from memtune.values import parse
 from tests.golden.tiny_corpus import make_tiny_corpus

@@ -13,7 +13,7 @@ from memtune.results.study.verdicts import find_leaders
 from memtune.search import Lease, StudyReader
 from memtune.settings import Settings
 from memtune.storage.folder import Folder
-from memtune.studies.budgets.study_cost import StudyCost
+from memtune.studies.budgets import StudyCost
 from memtune.tracking import delete_study_runs
 from memtune.values import Value
 

@@ -31,7 +31,7 @@ from memtune.results.study.verdicts import Verdict
 from memtune.search import FORMAT_KEY
 from memtune.settings import Settings
 from memtune.storage.folder import Folder
-from memtune.studies.budgets.study_cost import StudyCost
+from memtune.studies.budgets import StudyCost
 from memtune.studies.checkpoint_store import Checkpoints
 from memtune.studies.definition.study_terms import TERMS_FILE
 from memtune.toml_text import format_toml

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import Field, PrivateAttr, computed_field
 
 from memtune.objective import Objective, PredictionUnit
-from memtune.search.stored_trials import Sizes
+from memtune.search.trial_store import Sizes
 from memtune.training import TrialConfig, TrialSizes
 from memtune.trial_state import TrialState
 from memtune.usage import Usage

@@ -28,7 +28,7 @@ from memtune.results.study.study_trials import StudyTrial
 from memtune.search import StoredStudy, StoredTrial, StudyReader
 from memtune.settings import Settings
 from memtune.spaces import FAMILY_FIELD
-from memtune.studies.budgets.study_cost import StudyCost, compute_study_cost
+from memtune.studies.budgets import StudyCost, compute_study_cost
 from memtune.studies.definition.study_terms import (
     StoredTerms,
     name_alternative,

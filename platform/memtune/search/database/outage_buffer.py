@@ -87,10 +87,7 @@ class OutageBuffer:
         self._next_attempt, self._last_error = 0.0, ""
 
     def write(self, write: BufferedWrite) -> None:
-        """Carry out a write after the queued ones, now or when the storage is available again.
-
-        Raises what the write raises for any other reason than an outage.
-        """
+        """Write after the queued ones, now or after the outage; raises what the write raises otherwise."""
         self._pending_writes.append((write, False))
         if self._is_due():
             self._flush_writes()

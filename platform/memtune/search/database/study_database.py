@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import optuna
 import psycopg
@@ -113,18 +113,13 @@ class CrashSafeJournal(JournalFileBackend):
         try:
             with self._journal_path.open("r+b") as file:
                 size = end = file.seek(0, os.SEEK_END)
-                while end > 0 and not _is_line_end(file, end):
+                while end > 0 and os.pread(file.fileno(), 1, end - 1) != b"\n":
                     end -= 1
                 if end < size:
                     file.truncate(end)
                 self._min_size = min(self._min_size, end)
         finally:
             self._own_lock.release()
-
-
-def _is_line_end(file: BinaryIO, position: int) -> bool:
-    file.seek(position - 1)
-    return file.read(1) == b"\n"
 
 
 ANSWER_TIMEOUT_SECONDS = 10.0
@@ -212,10 +207,7 @@ def open_study_database(url: str) -> optuna.storages.BaseStorage:
 
 
 def find_max_tokens(url: str) -> float:
-    """The largest number of tokens that a report in this storage can have.
-
-    Optuna's column for it is an INTEGER, which has 32 bits in PostgreSQL and 64 in sqlite.
-    """
+    """The most tokens of a report: Optuna's column is an INTEGER, of 32 bits in PostgreSQL, 64 in sqlite."""
     return 2**31 - 1 if url.startswith(POSTGRESQL_PREFIX) else math.inf
 
 

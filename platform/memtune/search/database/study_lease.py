@@ -31,7 +31,6 @@ from memtune.storage.uris import JOURNAL_PREFIX
 from memtune.values import Value
 
 HEARTBEAT_SECONDS = 4.0
-"""Seconds between two heartbeats of a holder."""
 LEASE_TIMEOUT_SECONDS = 20.0
 """Seconds without a heartbeat after which a holder expires that may still be alive."""
 POLL_SECONDS = 0.1
@@ -180,7 +179,8 @@ class Lease:
         start, counts, is_notified = read_clock_seconds(), dict[int, object](), False
         while ahead := self._find_earlier_drivers():
             for trial in ahead:
-                holder = _read_holder(trial)
+                found = trial.user_attrs.get(HOLDER_KEY)  # None for an instant after the trial was created
+                holder = None if found is None else Holder.model_validate(found)
                 count = counts.setdefault(trial.number, trial.user_attrs.get(HEARTBEAT_COUNT_KEY))
                 if count != trial.user_attrs.get(HEARTBEAT_COUNT_KEY):
                     raise StudyError(
@@ -198,7 +198,6 @@ class Lease:
             time.sleep(POLL_SECONDS)
 
     def _find_earlier_drivers(self) -> list[FrozenTrial]:
-        """The trials of drivers that came earlier and have not ended."""
         own = self._storage.get_trial(self._trial_id).number
         queue = self._storage.get_all_trials(self._queue_id, deepcopy=False, states=(OptunaState.RUNNING,))
         return [trial for trial in queue if trial.number < own]
@@ -237,9 +236,3 @@ class Lease:
                 self._lost.set()
                 return
             self._heartbeat_count, self._last_heartbeat = count, now
-
-
-def _read_holder(trial: FrozenTrial) -> Holder | None:
-    """The driver of a trial; None for an instant after the trial was created."""
-    found = trial.user_attrs.get(HOLDER_KEY)
-    return None if found is None else Holder.model_validate(found)

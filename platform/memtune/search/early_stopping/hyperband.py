@@ -18,7 +18,7 @@ from pydantic import Field
 from memtune.search.early_stopping.rule import Decision, Rule
 from memtune.search.early_stopping.rungs import RungConfig
 from memtune.search.early_stopping.successive_halving import SuccessiveHalving, SuccessiveHalvingConfig
-from memtune.search.stored_trials import StoredTrial
+from memtune.search.trial_store import StoredTrial
 
 
 class HyperbandConfig(RungConfig):

@@ -15,7 +15,7 @@ from typing import ClassVar, Literal
 
 from memtune.search.early_stopping.rule import CONTINUE, Action, Decision, Rule
 from memtune.search.early_stopping.rungs import PROTECTED_TRIALS, RungConfig, Rungs
-from memtune.search.stored_trials import StoredTrial
+from memtune.search.trial_store import StoredTrial
 from memtune.trial_state import TrialState
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal, Self
 
-from memtune.search.stored_trials import StoredTrial
+from memtune.search.trial_store import StoredTrial
 from memtune.values import Value
 
 
@@ -50,10 +50,7 @@ class Rule(ABC):
 
     @abstractmethod
     def replay(self, outcomes: Iterable[StoredTrial]) -> None:
-        """Restore the state from the recorded trials, which have their `alternative`.
-
-        Called once, before the first decision.
-        """
+        """Restore the state from the recorded trials, with their `alternative`, before the first decision."""
 
     def choose_resumed(self, running: Collection[int], is_sampling_over: bool) -> int | None:
         """The paused trial that should continue before any other trial starts; None where none should.

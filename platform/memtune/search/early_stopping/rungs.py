@@ -22,7 +22,7 @@ from typing import ClassVar, Self
 from pydantic import Field
 
 from memtune.search.early_stopping.rule import EarlyStopping
-from memtune.search.stored_trials import StoredTrial
+from memtune.search.trial_store import StoredTrial
 
 CONFIDENCE = 0.95
 MIN_VALUES = 3
@@ -176,10 +176,7 @@ class Rungs:
         return self._rungs[index]
 
     def record(self, number: int, alternative: str, tokens: int, value: float) -> list[int]:
-        """Add a report to the rungs that the trial reaches with it; return their indices.
-
-        A trial counts once at each rung, so a repeated report reaches none.
-        """
+        """Add a report to the rungs that a trial reaches with it for the first time; return their indices."""
         new = [rung for rung in (*self._rungs, self._full_length) if rung.tokens <= tokens]
         reached = [index for index, rung in enumerate(new) if number not in rung.values]
         for index in reached:

@@ -25,7 +25,7 @@ from pydantic import Field
 
 from memtune.search.early_stopping.rule import CONTINUE, Action, Decision, Rule
 from memtune.search.early_stopping.rungs import RungConfig, Rungs
-from memtune.search.stored_trials import StoredTrial
+from memtune.search.trial_store import StoredTrial
 from memtune.trial_state import TrialState
 
 

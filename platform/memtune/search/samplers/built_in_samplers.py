@@ -29,7 +29,7 @@ class TpeConfig(SamplerConfig):
 
     @override
     def make_sampler(self, request: SamplerRequest) -> BaseSampler:
-        prior = request.prior.make_trials(request.number, request.asked, request.given)
+        prior = request.prior.make_trials(request.led) if request.led else []
         if request.is_startup and not prior:
             return self.make_startup(request)
         make_tpe = partial(TPESampler, seed=request.seed, n_startup_trials=0, multivariate=True)

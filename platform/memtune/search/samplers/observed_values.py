@@ -17,8 +17,7 @@ from optuna.trial import TrialState as OptunaState
 
 from memtune.search.compatibility import read_sampler_attributes
 from memtune.search.samplers.joint_space import JointSpace
-from memtune.search.stored_trials import StoredTrial
-from memtune.search.trial_store import REFUSAL_KEY, read_outcome
+from memtune.search.trial_store import REFUSAL_KEY, StoredTrial, read_outcome
 
 
 def extrapolate_stopped(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:

@@ -77,21 +77,15 @@ class PriorTrials:
         return led
 
     def find_point(self, led: Sequence[int], refused: Container[int]) -> Mapping[str, Scalar] | None:
-        """The point that the last of the `led` asks takes; None for most.
-
-        Each of them takes the next point, until three of them were not `refused`.
-        """
+        """The point for the last of the `led` asks: the next one, until three of them were not `refused`."""
         place = len(led) - 1
         tried = sum(ask not in refused for ask in led[:-1])
         return self._points[place] if tried < MAX_TRIED_POINTS and place < len(self._points) else None
 
-    def make_trials(self, ask_number: int, asked: Asked, given: Container[int] = ()) -> list[FrozenTrial]:
-        """The trials that stand for the prior at an ask, after those that were `asked` before; often none."""
-        led = self.list_led(ask_number + 1, asked, given)
-        if ask_number not in led:
-            return []
-        count = math.ceil(len(self._points) * (1 - LED_EVERY * led.index(ask_number) / LAST_ASK))
-        generator, bad = Random(ask_number), math.ceil(count * (1 / GOOD_SHARE - 1))
+    def make_trials(self, led: Sequence[int]) -> list[FrozenTrial]:
+        """The trials that stand for the prior at the last of the `led` asks."""
+        count = math.ceil(len(self._points) * (1 - LED_EVERY * (len(led) - 1) / LAST_ASK))
+        generator, bad = Random(led[-1]), math.ceil(count * (1 / GOOD_SHARE - 1))
         drawn = [self._space.draw_point(generator) for _ in range(count + bad)]
         good = [self._fill_point(*pair) for pair in zip(self._points[:count], drawn, strict=False)]
         return [self._make_trial(point, -math.inf) for point in good] + [

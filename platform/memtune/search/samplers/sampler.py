@@ -1,7 +1,7 @@
 """The interface of a sampler: its settings in a study file, which make a sampler of Optuna for each ask."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
@@ -31,10 +31,9 @@ class SamplerRequest:
     options: Mapping[str, Scalar]
     """`[sampler.options]` of the study."""
     number: int
-    """Of the ask."""
     asked: Asked
-    given: Container[int]
-    """Asks whose configurations a program has chosen, so that no prior leads them."""
+    led: Sequence[int]
+    """The asks that the prior leads, this one last; empty where it does not lead this one."""
     space: JointSpace
     startup_trials: int
     """Trials that end before the sampler learns."""

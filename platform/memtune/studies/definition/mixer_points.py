@@ -55,6 +55,5 @@ def _list_mixer_fields(
 
 
 def _list_fields(space: Space, point: Mapping[str, Scalar], where: str) -> set[str]:
-    """The dotted fields of a configuration of the space at a point."""
     chooser = PinnedChooser(pin_point(space, point, where), RandomChooser(0))
     return set(dict(flatten(space.root.sample(chooser, ""))))

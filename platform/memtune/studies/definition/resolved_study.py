@@ -76,7 +76,6 @@ class ResolvedStudy:
     """The sources of the families that are not built in."""
 
     def __repr__(self) -> str:
-        """The study's id, its corpus and its budget of trials."""
         trials = format_count(self.study.budget.trials, "trial")
         return f"ResolvedStudy({self.id}: {self.corpus.name}, {trials})"
 
@@ -124,10 +123,7 @@ class ResolvedStudy:
     def open_proposals(
         self, guard: Callable[[], None] = lambda: None, repeats: Space | None = None
     ) -> Proposals:
-        """The trials of the study in its storage, or those of its repeats, which are a separate Optuna study.
-
-        `guard` is called before every write.
-        """
+        """The trials of the study in its storage, or of its repeats; `guard` is called before every write."""
         name, space, sampler = self.id, self.space, self.study.sampler
         if repeats is not None:
             name, space, sampler = f"{self.id}{REPEATS_SUFFIX}", repeats, GridConfig()
@@ -180,10 +176,7 @@ class ResolvedStudy:
         return [point for point, _ in self.list_sourced_points()]
 
     def list_sourced_points(self) -> list[tuple[dict[str, Scalar], str]]:
-        """The points of the prior, the best first, each with where it comes from.
-
-        Settings of papers are those of the families in turn.
-        """
+        """The points of the prior with their sources, the best first; those of papers by family in turn."""
         match self.study.sampler.prior:
             case "papers":
                 by_family = defaultdict[str, list[tuple[dict[str, Scalar], str]]](list)
@@ -219,10 +212,7 @@ class ResolvedStudy:
         return self.early_stopping.make_rule(self.trial_tokens)
 
     def sample(self, chooser: Chooser) -> TrialConfig:
-        """The trial that a chooser draws from the space.
-
-        Raises ConfigurationError where its fields exclude each other, or no size of it fits.
-        """
+        """A chooser's trial; raises ConfigurationError where fields exclude each other, or no size fits."""
         return make_trial_config(self.space.sample(chooser, self.measure_size))
 
     def draw(self, seeds: Iterable[int], pinned: Mapping[str, Scalar] | None = None) -> Iterator[TrialConfig]:

@@ -186,7 +186,6 @@ def _check_reports(file: str, resolved: ResolvedStudy) -> None:
 
 
 def _check_target(file: str, resolved: ResolvedStudy) -> None:
-    """Raise StudyError for a target that no model can reach."""
     target, objective = resolved.study.budget.target, resolved.task.objective
     if target is not None and objective.compute_target_cost(target) < 0:
         raise StudyError(
@@ -208,7 +207,6 @@ def _check_budget(resolved: ResolvedStudy) -> None:
 
 
 def _check_database(file: str, resolved: ResolvedStudy) -> None:
-    """Raise StudyError where the study's database cannot hold a trial's reports."""
     tokens, database = resolved.trial_tokens, resolved.settings.study_database
     if tokens > (limit := find_max_tokens(database)):
         raise StudyError(
@@ -254,7 +252,6 @@ def check_spaces(path: Path | None, study: Study, vocabulary_size: int) -> list[
 
 
 def _check_families(file: str, study: Study, families: Collection[str | None]) -> None:
-    """Raise StudyError for terms of a family that no space of the study has."""
     known = [family for family in families if family]
     for name, own in study.families.items():
         if name not in known:

@@ -60,9 +60,7 @@ class Budget(Value):
 
     trials: int = Field(default=12, ge=1, json_schema_extra={"unit": "trials"})
     """Different configurations started in all."""
-    tokens: int | None = Field(
-        default=None, ge=1, json_schema_extra={"unit": "predicted tokens, or examples"}
-    )
+    tokens: int | None = Field(None, ge=1, json_schema_extra={"unit": "predicted tokens, or examples"})
     """Predicted tokens trained on by all trials."""
     time: Duration | None = Field(default=None, json_schema_extra={"unit": "seconds"})
     """Wall-clock time of the search, resumed ones too."""
@@ -133,9 +131,7 @@ class ChampionLimits(Value):
 
     max_parameters: int | None = Field(default=None, ge=1, json_schema_extra={"unit": "parameters"})
     """Trained parameters."""
-    max_multiply_adds: int | None = Field(
-        default=None, ge=1, json_schema_extra={"unit": "multiply-adds per token"}
-    )
+    max_multiply_adds: int | None = Field(None, ge=1, json_schema_extra={"unit": "multiply-adds per token"})
     """Per token."""
     max_state: int | None = Field(default=None, ge=1, json_schema_extra={"unit": "numbers"})
     """Numbers carried from word to word."""
@@ -162,7 +158,6 @@ class ChampionLimits(Value):
         return True
 
     def __str__(self) -> str:
-        """The limits as in a study file."""
         return ", ".join(f"{name} = {limit:,}" for name, limit in self.model_dump(exclude_none=True).items())
 
 
@@ -283,10 +278,7 @@ def list_fields(config: TrialConfig) -> dict[str, Any]:
 
 
 def name_alternative(config: TrialConfig, compared: str) -> str:
-    """The alternative of a study's question that a trial belongs to: its family, or its value of a field.
-
-    A trial without the field `compared` belongs to its family.
-    """
+    """The alternative of a trial: its value of the field `compared`, or its family where it has none."""
     if compared == FAMILY_FIELD:
         return config.model.family
     values = list_fields(config)
@@ -313,18 +305,14 @@ def describe_changed_terms(
 
     With the study's file, each change has its line.
     """
-    folder = Folder.open(studies_folder)
-    name = study_id.rpartition("-")[0]
-    stored = [
-        other for other in folder.list_names() if other != study_id and other.rpartition("-")[0] == name
-    ]
-    compared = [
-        (_list_changes((folder / study).read_json(TERMS_FILE) or {}, terms, file), study) for study in stored
-    ]
-    if not compared:
+    folder, name = Folder.open(studies_folder), study_id.rpartition("-")[0]
+    others = [each for each in folder.list_names() if each != study_id and each.rpartition("-")[0] == name]
+    stored = {other: (folder / other).read_json(TERMS_FILE) or {} for other in others}
+    if not stored:
         return ""
+    compared = [(_list_changes(before, terms, file), other) for other, before in stored.items()]
     changes, study = min(compared, key=lambda each: (len(each[0]), each[1]))
-    if not changes and FORMAT_KEY not in ((folder / study).read_json(TERMS_FILE) or {}):
+    if not changes and FORMAT_KEY not in stored[study]:
         return (
             f"study {study} is of an earlier version of memtune, which identified studies by other terms, or "
             f"its spaces, model files or corpus have changed; read it with memtune study show {study}; "

@@ -223,10 +223,7 @@ class ModelUpdater:
         }
 
     def load_state_dict(self, tensors: dict[str, Tensor]) -> None:
-        """Continue with the tensors that `state_dict` returned.
-
-        Raises KeyError for an unknown parameter and ValueError for a shape other than the parameter's.
-        """
+        """Continue with the tensors of `state_dict`; raises KeyError or ValueError where they do not fit."""
         indices = {name: index for index, name in enumerate(self._names)}
         state: dict[int, dict[str, Tensor]] = {}
         for name, tensor in tensors.items():

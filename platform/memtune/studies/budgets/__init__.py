@@ -1,1 +1,0 @@
-"""When a study's run ends before its trials do: budgets, and what is spent of them."""
