@@ -30,9 +30,8 @@ from torch import Tensor
 from torch.nn import functional
 
 STEPS = 32
-"""Steps of a chunk. On a CPU, at 70 and 256 words of width 256, half as many take 1.06 to 1.5 times the time;
-twice as many 0.82 to 0.94 times in linear attention and GLA, and 0.97 to 1.15 times in Mamba-2, KDA and Gated
-DeltaNet. Timings of one length differ by up to 1.15 times on a busy processor, so nodes do not measure it."""
+"""Steps of a chunk. On a CPU, at 70 and 256 words of width 256, half as many take 1.06 to 1.5 times the time,
+and twice as many 0.82 times (GLA) to 1.15 times (Gated DeltaNet)."""
 STEPS_BY_DIFFERENCE = 8
 """Steps of a chunk with a decay per channel where the differences are a tensor of L * L * K numbers: twice as
 many take 1.25 to 1.9 times the time, and half as many about the same."""
