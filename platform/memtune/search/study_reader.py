@@ -68,11 +68,13 @@ class StudyReader:
 
         A study is stored before its first trial, so one whose start failed or was killed has nothing else.
         """
-        if study not in self.list_ids():
-            return False
         with convert_outage_errors(self._redacted_url):
-            has_started = bool(trial_store.select_started(self._list_trials(study)))
-            return has_started or trial_store.read_seconds_spent(self._read_attributes(study)) > 0
+            if trial_store.select_started(self._list_trials(study)):
+                return True
+            try:
+                return trial_store.read_seconds_spent(self._read_attributes(study)) > 0
+            except KeyError:
+                return False
 
     def read(self, study: str) -> StoredStudy:
         """A study with its repeats. Raises StudyError for an unknown id, or trials of another version."""

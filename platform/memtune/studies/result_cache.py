@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from memtune.errors import CheckpointError, ConfigurationError, StorageError, StudyError
-from memtune.search import StoredStudy, StoredTrial, StudyReader
+from memtune.search import StoredTrial, StudyReader
 from memtune.settings import Settings
 from memtune.studies.checkpoint_store import Checkpoints
 from memtune.studies.seed_repeats import TrialNames
@@ -22,6 +22,7 @@ from memtune.training import Checkpoint, TrialConfig
 from memtune.training.trial_report import find_stall
 from memtune.trial_state import StopReason, TrialState
 from memtune.usage import Usage
+from memtune.values import digest, parse
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +31,7 @@ log = logging.getLogger(__name__)
 class TrainedTrial:
     """A trial of another study that holds a trained configuration."""
 
-    study: StoredStudy
+    study: str
     outcome: StoredTrial
     is_repeat: bool
 
@@ -41,21 +42,29 @@ class ResultCache:
     def __init__(self, settings: Settings, study: str, corpus_digest: str) -> None:
         """Read the studies; one that completes trials later is not seen."""
         self._settings, self._corpus_digest = settings, corpus_digest
+        self._trained: dict[str, TrainedTrial] = {}
         self._complete: dict[str, list[TrainedTrial]] = defaultdict(list)
-        """By family."""
+        self._by_terms: dict[str, dict[str, list[tuple[TrainedTrial, int]]]] = {}
+        self._repeated: dict[str, list[StoredTrial]] = {}
+        """The trials of each study with repeats."""
         reader = StudyReader(settings.study_database)
-        for other in reader.list_ids():
-            if other == study:
-                continue
+        for other in [other for other in reader.list_ids() if other != study]:
             try:
                 stored = reader.read(other)
             except StudyError as error:
                 log.warning("no result of another study is reused: %s", error)
                 continue
-            for number, outcome in enumerate(stored.trials):
-                if outcome.state is TrialState.COMPLETE:
-                    trained = TrainedTrial(stored, outcome, is_repeat=number >= len(stored.outcomes))
-                    self._complete[outcome.family].append(trained)
+            self._add_outcomes(other, stored.outcomes)
+            self._add_outcomes(other, stored.repeats, are_repeats=True)
+            if stored.repeats:
+                self._repeated[other] = stored.outcomes
+
+    def _add_outcomes(self, study: str, outcomes: list[StoredTrial], *, are_repeats: bool = False) -> None:
+        for outcome in outcomes:
+            if outcome.state is TrialState.COMPLETE:
+                trained = TrainedTrial(study, outcome, are_repeats)
+                self._trained.setdefault(outcome.identity, trained)
+                self._complete[outcome.family].append(trained)
 
     def reuse(self, config: TrialConfig, root: str) -> str | None:
         """Give a trial without a checkpoint the trained state of another study's trial; return its name.
@@ -67,7 +76,7 @@ class ResultCache:
         if own.exist():
             return None
         for trained in self._list_trained(config):
-            folder = self._settings.name_checkpoint_root(trained.study.id)
+            folder = self._settings.name_checkpoint_root(trained.study)
             try:
                 found = Checkpoints(folder, trained.outcome.identity)
                 if found.exist():
@@ -79,41 +88,39 @@ class ResultCache:
 
     def _name(self, trained: TrainedTrial) -> str:
         """The name by which commands find the trial, such as `layers-1a2b3c4d#3 seed 1`."""
-        study, outcome = trained.study, trained.outcome
         if not trained.is_repeat:
-            return f"{study.id}#{outcome.number}"
+            return f"{trained.study}#{trained.outcome.number}"
         try:
-            return study.id + TrialNames(study.outcomes).name(outcome.number, outcome.config)
+            config = trained.outcome.config
+            name = TrialNames(self._repeated[trained.study]).name(trained.outcome.number, config)
         except ConfigurationError:  # of another version of memtune
-            return f"{study.id} (a repeat)"
+            return f"{trained.study} (a repeat)"
+        return trained.study + name
 
     def _list_trained(self, config: TrialConfig) -> Iterator[TrainedTrial]:
         """The same trial first, then the shorter ones, the longest first."""
-        known, identity = self._complete[config.model.family], config.identity(self._corpus_digest)
-        yield from [trained for trained in known if trained.outcome.identity == identity][:1]
-        shorter = [(self._count_shorter(trained.outcome, config), trained) for trained in known]
-        for tokens, trained in sorted(shorter, key=lambda pair: -pair[0]):
-            if tokens:
-                yield trained
+        same = self._trained.get(config.identity(self._corpus_digest))
+        if same is not None:
+            yield same
+        if config.training is not None and config.training.tokens is not None:
+            found = self._group_by_terms(config.model.family).get(_digest_terms(config), [])
+            shorter = [(tokens, trained) for trained, tokens in found if tokens < config.training.tokens]
+            yield from (trained for _, trained in sorted(shorter, key=lambda pair: -pair[0]))
 
-    def _count_shorter(self, outcome: StoredTrial, config: TrialConfig) -> int:
-        """The tokens of a training that `config` continues; 0 for one that it does not."""
-        try:
-            training, own = outcome.config.training, config.training
-        except ConfigurationError:  # of another version of memtune
-            return 0
-        if not (training and training.tokens and own and own.tokens and training.tokens < own.tokens):
-            return 0
-        # A longer training passes through its end where the rate is constant and the reports are the same.
-        ends_with_report = training.report_every and training.tokens % training.report_every == 0
-        lengthened = training.model_copy(update={"tokens": own.tokens})
-        is_continued = (
-            training.schedule.kind == "constant"
-            and ends_with_report
-            and outcome.config.model_copy(update={"training": lengthened}) == config
-            and outcome.config.identity(self._corpus_digest) == outcome.identity
-        )
-        return training.tokens if is_continued else 0
+    def _group_by_terms(self, family: str) -> dict[str, list[tuple[TrainedTrial, int]]]:
+        """The extendable trials of a family with their tokens, by everything but their length; read once."""
+        if family not in self._by_terms:
+            groups = self._by_terms[family] = defaultdict(list)
+            for trained in self._complete[family]:
+                outcome = trained.outcome
+                try:
+                    config: TrialConfig = parse(TrialConfig, outcome.configuration, trained.study)
+                except ConfigurationError:  # of another version of memtune
+                    continue
+                is_same_corpus = config.identity(self._corpus_digest) == outcome.identity
+                if is_same_corpus and _can_be_extended(config):
+                    groups[_digest_terms(config)].append((trained, config.gradient_training.tokens or 0))
+        return self._by_terms[family]
 
     def _adapt(self, checkpoint: Checkpoint, config: TrialConfig) -> Checkpoint:
         """The checkpoint as one of this trial, which has used nothing for it.
@@ -130,3 +137,17 @@ class ResultCache:
             stall = find_stall(costs, config.gradient_training.patience)
             update["curve"] = (*earlier, last.model_copy(update={"end": stall}))
         return replace(checkpoint, record=record.model_copy(update=update))
+
+
+def _digest_terms(config: TrialConfig) -> str:
+    """A digest of everything in a configuration except the length of its training."""
+    terms = config.model_dump(mode="json")
+    return digest({**terms, "training": {**(terms["training"] or {}), "tokens": None}})
+
+
+def _can_be_extended(config: TrialConfig) -> bool:
+    """Whether a longer training of the same terms passes through the end of this one."""
+    training = config.training
+    if training is None or training.tokens is None or training.report_every is None:
+        return False
+    return training.schedule.kind == "constant" and training.tokens % training.report_every == 0
