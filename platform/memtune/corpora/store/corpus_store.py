@@ -145,8 +145,8 @@ class CorpusStore:
     def create_folder(self, name: str, folder: str) -> Iterator[Folder]:
         """The folder of a corpus with a new folder for its files, which an error in the block deletes."""
         corpus = self.open_folder(name)
-        (corpus / folder).create()
         try:
+            (corpus / folder).create()
             yield corpus
         except BaseException:
             self.clean(name, folder)
