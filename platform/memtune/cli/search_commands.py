@@ -240,20 +240,18 @@ def _print_base_width(resolved: "ResolvedStudy") -> None:
 
 
 def _print_prior(resolved: "ResolvedStudy") -> None:
-    """Print what is believed before the first trial and from where, or why it has no effect."""
+    """Print what is believed before the first trial and from where; nothing if it is ignored."""
     from memtune.reports.trial_tables import make_points_table, make_prior_table
     from memtune.search import MAX_PRIOR_POINTS
 
-    sampler, points = resolved.study.sampler, resolved.list_sourced_points()[:MAX_PRIOR_POINTS]
+    sampler = resolved.study.sampler
     if not sampler.follows_prior(len(resolved.study.objectives)):
-        if sampler.prior:
-            out.print_line(
-                'prior: ignored, because only the sampler "tpe" with one objective follows a prior'
-            )
-    elif not points and sampler.prior:
+        return
+    points = resolved.list_sourced_points()[:MAX_PRIOR_POINTS]
+    if not points and sampler.prior:
         missing = {
             "papers": "the spaces have no [[points]]",
-            "studies": "no earlier study of this home has a complete trial that fits these spaces",
+            "studies": "no earlier study with a complete trial that fits these spaces was found in this home",
             "none": 'sampler.prior = "none"',
         }
         out.print_line(f"prior: none, because {missing[sampler.prior]}")
