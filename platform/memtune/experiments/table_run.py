@@ -235,7 +235,7 @@ class _TableRun:
             return 0.0
         task = own.trial.task.open(corpus, own.trial.protocol)
         missing = own.trial.count_tokens(lambda: task.epoch_tokens) - (curve[-1].tokens if curve else 0)
-        return missing * measure_seconds_per_token(own.trial, corpus) / 3600
+        return missing * measure_seconds_per_token(own.trial, corpus, self.device) / 3600
 
     def _describe(
         self,

@@ -252,6 +252,13 @@ def test_rows_that_do_not_fit_into_the_core_hours_say_what_they_need(settings: S
     assert re.fullmatch(r"about \S+ core hours, where 1e-09 are left", one.reason)
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_core_hours_are_estimated_on_the_device_that_trains(settings: Settings) -> None:
+    (one, _) = reproduce_table(BOTH_ROWS, "cpu", settings, device="cuda", core_hours=CoreHours(1e-9))
+    assert one.state == "failed"
+    assert one.reason.startswith('device "cuda" is not available')
+
+
 def test_core_hours_are_spent_as_they_are_used(settings: Settings) -> None:
     hours = CoreHours(1.0)
     rows = reproduce_table(BOTH_ROWS, "cpu", settings, core_hours=hours)
