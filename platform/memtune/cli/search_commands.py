@@ -227,12 +227,17 @@ def _print_base_width(resolved: "ResolvedStudy") -> None:
     """Print how one learning rate serves all widths of a study that searches them, where it can."""
     if (width := resolved.find_base_width()) is None:
         return
-    needed = {
-        "training.optimiser.kind": 'training.optimiser.kind = "adam" or "adamw"',
-        "model.tie_output": "model.tie_output = false",
-        "model.output.kind": 'model.output.kind = "softmax"',
+    needed: dict[str, tuple[str, set[object]]] = {
+        "training.optimiser.kind": ('"adam" or "adamw"', {"adam", "adamw"}),
+        "model.tie_output": ("false", {False}),
+        "model.output.kind": ('"softmax"', {"softmax", "none"}),
     }
-    needs = " and ".join(needed[field] for field in needed if field in resolved.searched_fields)
+    searched = [(each.field, each.leaf.test_values()) for each in resolved.space.parameters()]
+    needs = " and ".join(
+        f"{field} = {text}"
+        for field, (text, scaled) in needed.items()
+        if any(name == field and not scaled.issuperset(values) for name, values in searched)
+    )
     out.print_line(
         f"the width is searched: with training.base_width = {width} one learning rate serves all widths"
         f"{', which needs' if needs else ''} {needs}".rstrip()

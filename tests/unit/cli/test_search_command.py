@@ -190,6 +190,8 @@ def test_a_dry_run_says_where_one_learning_rate_could_serve_all_widths(
     assert advice.format(4) + " about" in find_advice(adam)
     assert "base_width" not in find_advice("")
     assert "base_width" not in find_advice(f"base_width = 4\n{adam}")
+    choices = "optimiser = { kind = { choice = ['adam', 'adamw'] }, learning_rate = 1e-3 }"
+    assert advice.format(4) + " about" in find_advice(choices)
     both = 'training.optimiser.kind = "adam" or "adamw" and model.tie_output = false'
     assert f"{advice.format(32)}, which needs {both}" in find_advice("", '["lstm"]')
 
