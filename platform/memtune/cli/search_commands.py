@@ -227,12 +227,17 @@ def _print_base_width(resolved: "ResolvedStudy") -> None:
     """Print how one learning rate serves all widths of a study that searches them, where it can."""
     if (width := resolved.find_base_width()) is None:
         return
-    needed = {
-        "training.optimiser.kind": 'training.optimiser.kind = "adam" or "adamw"',
-        "model.tie_output": "model.tie_output = false",
-        "model.output.kind": 'model.output.kind = "softmax"',
+    needed: dict[str, tuple[str, set[object]]] = {
+        "training.optimiser.kind": ('"adam" or "adamw"', {"adam", "adamw"}),
+        "model.tie_output": ("false", {False}),
+        "model.output.kind": ('"softmax"', {"softmax", "none"}),
     }
-    needs = " and ".join(needed[field] for field in needed if field in resolved.searched_fields)
+    searched = [(each.field, each.leaf.test_values()) for each in resolved.space.parameters()]
+    needs = " and ".join(
+        f"{field} = {text}"
+        for field, (text, scaled) in needed.items()
+        if any(name == field and not scaled.issuperset(values) for name, values in searched)
+    )
     out.print_line(
         f"the width is searched: with training.base_width = {width} one learning rate serves all widths"
         f"{', which needs' if needs else ''} {needs}".rstrip()
@@ -240,20 +245,18 @@ def _print_base_width(resolved: "ResolvedStudy") -> None:
 
 
 def _print_prior(resolved: "ResolvedStudy") -> None:
-    """Print what is believed before the first trial and from where, or why it has no effect."""
+    """Print what is believed before the first trial and from where; nothing if it is ignored."""
     from memtune.reports.trial_tables import make_points_table, make_prior_table
     from memtune.search import MAX_PRIOR_POINTS
 
-    sampler, points = resolved.study.sampler, resolved.list_sourced_points()[:MAX_PRIOR_POINTS]
+    sampler = resolved.study.sampler
     if not sampler.follows_prior(len(resolved.study.objectives)):
-        if sampler.prior:
-            out.print_line(
-                'prior: ignored, because only the sampler "tpe" with one objective follows a prior'
-            )
-    elif not points and sampler.prior:
+        return
+    points = resolved.list_sourced_points()[:MAX_PRIOR_POINTS]
+    if not points and sampler.prior:
         missing = {
             "papers": "the spaces have no [[points]]",
-            "studies": "no earlier study of this home has a complete trial that fits these spaces",
+            "studies": "no earlier study with a complete trial that fits these spaces was found in this home",
             "none": 'sampler.prior = "none"',
         }
         out.print_line(f"prior: none, because {missing[sampler.prior]}")

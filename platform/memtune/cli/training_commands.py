@@ -318,7 +318,7 @@ def _train_tables(
     chosen = select_rows(tables, rows)
     core_hours = CoreHours(inf if max_core_hours is None else max_core_hours)
     missing: list[CorpusError] = []
-    for one in tables:
+    for one in tables if corpus is None else [each.on_corpus(corpus) for each in tables]:
         try:
             with LineDisplay(err) as display, _explain_interrupt("continues"):
                 found = reproduce_table(
@@ -326,7 +326,6 @@ def _train_tables(
                     scale,
                     Settings.from_environment(),
                     rows=chosen,
-                    corpus=corpus,
                     device=device,
                     name=f"{paper}_{one.name}",
                     hooks=_show_rows(display),

@@ -80,13 +80,28 @@ class PublishedTable(Value):
     and no row counts."""
     rows: tuple[PublishedRow, ...]
 
+    def on_corpus(self, corpus: str) -> "PublishedTable":
+        """The table with rows that train on `corpus`, without published values if that is not its own."""
+        if corpus == self.corpus:
+            return self
+        unpublished = {"valid": None, "test": None, "parameters": None}
+        reason = f"the table's corpus is {self.corpus}"
+        return self.model_copy(
+            update={
+                "title": f"{self.title}; trained on {corpus} instead",
+                "corpus": corpus,
+                "scales": {n: each.model_copy(update={"corpora": ()}) for n, each in self.scales.items()},
+                "rows": tuple(row.model_copy(update={**unpublished, "reason": reason}) for row in self.rows),
+            }
+        )
+
     def covers(self, row: PublishedRow, scale: ScaleName) -> bool:
         """Whether a scale trains a row."""
         chosen = self.scales.get(scale)
         return chosen is not None and (chosen.rows is None or row.name in chosen.rows)
 
-    def make_trial(self, row: PublishedRow, scale: ScaleName, corpus: str | None = None) -> TrialFile:
-        """The trial of a row, on `corpus` in place of the table's where it is given.
+    def make_trial(self, row: PublishedRow, scale: ScaleName) -> TrialFile:
+        """The trial of a row.
 
         Raises ConfigurationError that names table and row where the settings make no trial.
         """
@@ -97,7 +112,7 @@ class PublishedTable(Value):
             document |= read_toml(find_packaged(FileKind.TRIAL, row.trial))
         override_fields(document, row.changes)
         _apply_scale(document, self.scales[scale], row.name)
-        document |= {"corpus": corpus or self.corpus, "question": f"{where}: is the published value reached?"}
+        document |= {"corpus": self.corpus, "question": f"{where}: is the published value reached?"}
         return parse_trial(document, where)
 
     def count_parameters(self, row: PublishedRow, vocabulary_size: int) -> int:

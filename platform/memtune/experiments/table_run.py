@@ -99,7 +99,6 @@ def reproduce_table(
     settings: Settings,
     *,
     rows: Collection[str] | None = None,
-    corpus: str | None = None,
     device: str = "cpu",
     name: str = "table",
     hooks: RowHooks = RowHooks(),
@@ -109,22 +108,22 @@ def reproduce_table(
 
     `rows` names those that are trained; the others have figures where they are trained already. A trained row
     is not trained again, and its test split is not read again; an interrupted one continues. Models of the
-    scale "tiny" are not offered to the registry. `corpus` replaces the table's corpus. Trials are recorded
-    under `name` and the row's number. With `core_hours`, a training starts only if it is estimated to end
-    within what the trainings before it leave; a row that does not says how much it needs. Raises CorpusError
-    that names the import command where the corpus is missing.
+    scale "tiny" are not offered to the registry. Trials are recorded under `name` and the row's number. With
+    `core_hours`, a training starts only if it is estimated to end within what the trainings before it leave;
+    a row that does not says how much it needs. Raises CorpusError that names the import command where the
+    corpus is missing.
     """
     try:
-        opened = open_or_draw_corpus(corpus or table.corpus, settings.corpus_store)
+        opened = open_or_draw_corpus(table.corpus, settings.corpus_store)
     except CorpusError as error:
         raise CorpusError(
-            f"table {table.name} needs the corpus {corpus or table.corpus}: {error}; "
+            f"table {table.name} needs the corpus {table.corpus}: {error}; "
             f"text: {table.text_source}; import it with: {table.import_command}"
         ) from None
     run = _TableRun(table, scale, settings, device, hooks, core_hours or CoreHours(), rows)
     all_rows: list[ReproducedRow] = []
     for number, row in enumerate(table.rows):
-        file = table.make_trial(row, scale if scale in table.scales else "paper", corpus)
+        file = table.make_trial(row, scale if scale in table.scales else "paper")
         size = None
         if row.parameters is not None:
             size = has_printed_size(table.count_parameters(row, len(opened.vocabulary)), row.parameters)
@@ -180,7 +179,7 @@ class _TableRun:
     ) -> ReproducedRow:
         """Train a row under its rates and seeds, and read the test split of each; a failure is its state."""
         terms = self.table.scales[self.scale]
-        names = terms.corpora if file.corpus == self.table.corpus and terms.corpora else (file.corpus,)
+        names = terms.corpora or (file.corpus,)
         seconds: list[float] = []
 
         def train(own: TrialFile) -> TrainResult:
@@ -236,7 +235,7 @@ class _TableRun:
             return 0.0
         task = own.trial.task.open(corpus, own.trial.protocol)
         missing = own.trial.count_tokens(lambda: task.epoch_tokens) - (curve[-1].tokens if curve else 0)
-        return missing * measure_seconds_per_token(own.trial, corpus) / 3600
+        return missing * measure_seconds_per_token(own.trial, corpus, self.device) / 3600
 
     def _describe(
         self,

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from io import StringIO
 from itertools import zip_longest
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -288,13 +289,16 @@ def make_prior_table(parameters: Iterable[Parameter]) -> Table:
 
 
 def make_points_table(points: Sequence[Mapping[str, Scalar]]) -> Table:
-    """What the points of a prior say of each parameter: its most frequent choice, or its middle half."""
+    """What the points of a prior say of each parameter: its most frequent choice, or its quartiles.
+
+    Quartiles are by nearest rank, so each is the value of a point.
+    """
     table = make_table("", ("parameter", "value"))
     for name in dict.fromkeys(name for point in points for name in point):
         values = [point[name] for point in points if name in point]
         numbers = sorted(v for v in values if isinstance(v, int | float) and not isinstance(v, bool))
         if len(numbers) == len(values):
-            low, middle, high = (numbers[int(share * (len(numbers) - 1))] for share in (0.25, 0.5, 0.75))
+            low, middle, high = (numbers[ceil(share * len(numbers)) - 1] for share in (0.25, 0.5, 0.75))
             table.add_row(name, f"{middle:.3g} ({low:.3g} to {high:.3g})")
         else:
             value, count = Counter(values).most_common(1)[0]

@@ -53,12 +53,12 @@ def select_best_points(outcomes: Iterable[StoredTrial], space: Space) -> list[di
 def list_prior_points(storage_url: str, space: Space, study: str) -> list[tuple[dict[str, Scalar], str]]:
     """The parameters, by name, of the best tenth of all studies in the storage but `study`, by their rank.
 
-    Each point has its study, with how many of its complete trials are good. A family of the space of which no
-    trial is known has the fields of training that the others share. A study that this version of memtune
-    cannot read is left out with a warning.
+    Of equal rank, those of the newest study come first. Each point has its study, with how many of its
+    complete trials are good. A family of the space of which no trial is known has the fields of training that
+    the others share. A study that this version of memtune cannot read is left out with a warning.
     """
     reader, ranked = StudyReader(storage_url), list[tuple[float, StoredTrial, str]]()
-    for other in reader.list_ids():
+    for other in reversed(reader.list_ids()):
         if other == study:
             continue
         try:

@@ -1,5 +1,6 @@
 """Checks of a study before it runs: whether this machine, or a cluster, can train what its space holds."""
 
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from itertools import islice
@@ -20,6 +21,8 @@ from memtune.studies.definition.study_terms import list_fields, name_alternative
 from memtune.studies.definition.toml_files import name_place
 from memtune.tracking import check_tracking
 from memtune.training import TrialConfig, check_device, compute_sizes, measure_seconds_per_token
+
+log = logging.getLogger(__name__)
 
 DRY_RUN_SAMPLES = 5
 MAX_DRAWS = 50
@@ -138,14 +141,29 @@ def check_study(
     """Resolve a study and check that it can run on this machine or on the cluster at `address`.
 
     `path` is the study's file, None for the study of a program. Does not contact the tracking server. Raises
-    a MemtuneError that names what is wrong.
+    a MemtuneError that names what is wrong, and warns of priors of the study that its sampler ignores.
     """
     resolved = resolve_study(path, study, settings)
+    _warn_of_ignored_priors(path, study)
     has_cluster = bool(address or os.environ.get("RAY_ADDRESS"))
     _check_resources(path, study, has_cluster)
     if not has_cluster:
         _check_trainings(path, resolved)
     return resolved
+
+
+def _warn_of_ignored_priors(path: Path | None, study: Study) -> None:
+    sampler, stated = study.sampler, study.list_stated_priors()
+    if not sampler.follows_prior(len(study.objectives)):
+        stated += ["sampler.prior"] * (sampler.prior is not None)
+        reason = 'only the sampler "tpe" with one objective follows a prior'
+    elif sampler.prior is not None:
+        reason = f'sampler.prior = "{sampler.prior}" replaces the priors of parameters'
+    else:
+        return
+    if stated:
+        fields = ", ".join(stated)
+        log.warning("%s: these priors are ignored, because %s: %s", name_place(path), reason, fields)
 
 
 def _check_resources(path: Path | None, study: Study, has_cluster: bool) -> None:

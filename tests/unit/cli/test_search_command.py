@@ -156,6 +156,10 @@ def test_a_dry_run_shows_what_is_believed_and_from_where(settings: Settings, stu
     assert f"model.layers 2 low space.toml, line {line}" in shown
     stated = study_file.read_text().splitlines().index("optimiser.learning_rate.prior = 0.5") + 1
     assert f"training.optimiser.learning_rate 0.5 medium layers.toml, line {stated}" in shown
+    study_file.write_text(f"{text}[sampler]\nprior = 'studies'\n")
+    shown = " ".join(read_output("search", str(study_file), "--dry-run").split())
+    assert "prior: none, because no earlier study with a complete trial that fits" in shown
+    study_file.write_text(text)
     earlier = resolve(study_file, settings)
     proposals = earlier.open_proposals()
     first = require(proposals.ask())
@@ -186,6 +190,8 @@ def test_a_dry_run_says_where_one_learning_rate_could_serve_all_widths(
     assert advice.format(4) + " about" in find_advice(adam)
     assert "base_width" not in find_advice("")
     assert "base_width" not in find_advice(f"base_width = 4\n{adam}")
+    choices = "optimiser = { kind = { choice = ['adam', 'adamw'] }, learning_rate = 1e-3 }"
+    assert advice.format(4) + " about" in find_advice(choices)
     both = 'training.optimiser.kind = "adam" or "adamw" and model.tie_output = false'
     assert f"{advice.format(32)}, which needs {both}" in find_advice("", '["lstm"]')
 

@@ -39,9 +39,9 @@ def test_rows_count_only_where_one_of_the_table_has_learned_the_task() -> None:
 
 def test_a_table_of_probes_draws_its_rows_and_trains_at_scale_tiny(settings: Settings) -> None:
     tiny = COMPRESS.scales["tiny"].model_copy(update={"rows": ("mLSTM",), "tokens": 200, "seeds": 3})
-    table = COMPRESS.model_copy(update={"scales": {**COMPRESS.scales, "tiny": tiny}})
     corpus = "probe-compression-length-8-rows-40-evaluated-10"
-    row = reproduce_table(table, "tiny", settings, corpus=corpus)[0]
+    table = COMPRESS.model_copy(update={"scales": {**COMPRESS.scales, "tiny": tiny}, "corpus": corpus})
+    row = reproduce_table(table, "tiny", settings)[0]
     assert row.state == "trained", row.reason
     assert row.published_test == 47.8
     assert row.difference is None
@@ -55,13 +55,13 @@ def test_rows_that_other_calls_have_trained_have_their_figures(settings: Setting
     """Of a row whose rate is chosen, the trainings at every rate count."""
     terms = {"rows": ("mLSTM", "GLA"), "tokens": 200, "rates": (0.01, 0.02)}
     tiny = COMPRESS.scales["tiny"].model_copy(update=terms)
-    table = COMPRESS.model_copy(update={"scales": {**COMPRESS.scales, "tiny": tiny}})
+    corpus = "probe-compression-length-8-rows-40-evaluated-10"
+    table = COMPRESS.model_copy(update={"scales": {**COMPRESS.scales, "tiny": tiny}, "corpus": corpus})
     reports: list[str] = []
     hooks = RowHooks(on_report=lambda row, trial, report: reports.append(row.name))
 
     def reproduce(*rows: str) -> list[ReproducedRow]:
-        corpus = "probe-compression-length-8-rows-40-evaluated-10"
-        found = reproduce_table(table, "tiny", settings, rows=rows, corpus=corpus, hooks=hooks)
+        found = reproduce_table(table, "tiny", settings, rows=rows, hooks=hooks)
         return [row for row in found if row.name in ("mLSTM", "GLA")]
 
     mlstm, gla = reproduce("GLA")

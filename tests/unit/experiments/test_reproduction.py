@@ -1,5 +1,6 @@
 """Papers' tables: their rows make trials, train at scale tiny, and are compared with the published values."""
 
+import json
 import re
 import shlex
 import shutil
@@ -36,6 +37,7 @@ from memtune.tracking import RecordedEvaluation, find_champion, find_evaluation
 from memtune.training import Report, TrialConfig
 from memtune.values import parse
 from tests.conftest import SENTENCES
+from tests.unit.cli.invocation import read_output
 from tests.unit.experiments.reproduction_corpus import import_small_corpora
 
 PAPERS = list_packaged(FileKind.PAPER)
@@ -125,7 +127,7 @@ def test_rows_of_every_table_train_at_scale_tiny(settings: Settings, paper: str,
     corpus = import_small_corpora(settings, table)
     tiny = table.scales["tiny"].model_copy(update={"rows": tuple(SHOWN[paper, name])})
     table = table.model_copy(update={"scales": {**table.scales, "tiny": tiny}})
-    rows = reproduce_table(table, "tiny", settings, corpus=corpus)
+    rows = reproduce_table(table.on_corpus(corpus), "tiny", settings)
     assert [row.name for row in rows] == [row.name for row in table.rows]
     for row in rows:
         expected = "trained" if row.name in SHOWN[paper, name] else "not run"
@@ -143,7 +145,7 @@ def test_rows_read_the_vectors_of_the_paper_or_say_that_they_have_none(
     (tmp_path / "glove").write_text(f"the {'0.5 ' * 299}0.5\n")
     table = find_table("cheng2016", "2-fine")
     corpus = import_small_corpora(settings, table, VectorFile(tmp_path / "glove") if has_vectors else None)
-    row = reproduce_table(table, "tiny", settings, corpus=corpus, rows=["LSTM"])[0]
+    row = reproduce_table(table.on_corpus(corpus), "tiny", settings, rows=["LSTM"])[0]
     assert row.state == "trained", row.reason
     assert row.reason.startswith("without the vectors that --vectors imports; ") is not has_vectors
 
@@ -221,7 +223,7 @@ def test_a_row_is_trained_at_the_rate_of_validation_under_every_seed_on_every_co
 
 
 def find_test(settings: Settings, table: PublishedTable, name: str, seed: int) -> RecordedEvaluation:
-    trial = table.make_trial(table.rows[0], "cpu", name).trial
+    trial = table.on_corpus(name).make_trial(table.rows[0], "cpu").trial
     optimiser = trial.gradient_training.optimiser.model_copy(update={"learning_rate": 0.5})
     training = trial.gradient_training.model_copy(update={"optimiser": optimiser})
     own = trial.model_copy(update={"training": training, "seed": seed})
@@ -248,6 +250,13 @@ def test_rows_that_do_not_fit_into_the_core_hours_say_what_they_need(settings: S
     (one, two) = reproduce_table(BOTH_ROWS, "cpu", settings, core_hours=CoreHours(1e-9))
     assert (one.state, two) == ("not run", first[1])
     assert re.fullmatch(r"about \S+ core hours, where 1e-09 are left", one.reason)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_core_hours_are_estimated_on_the_device_that_trains(settings: Settings) -> None:
+    (one, _) = reproduce_table(BOTH_ROWS, "cpu", settings, device="cuda", core_hours=CoreHours(1e-9))
+    assert one.state == "failed"
+    assert one.reason.startswith('device "cuda" is not available')
 
 
 def test_core_hours_are_spent_as_they_are_used(settings: Settings) -> None:
@@ -289,6 +298,27 @@ def test_a_row_that_another_machine_has_trained_is_read_from_its_checkpoint(
     (one, copied) = reproduce_table(BOTH_ROWS, "cpu", settings, hooks=hooks)
     assert (one.state, reports) == ("trained", ["one"] * 3)
     assert copied.model_copy(update={"run_id": two.run_id}) == two
+
+
+def test_a_row_on_another_corpus_has_no_published_values(settings: Settings, tmp_path: Path) -> None:
+    """In the terminal, as JSON and as Markdown: they hold for the corpus of the table alone."""
+    page, command = tmp_path / "page.md", ["reproduce", "benes2017", "--row", "KN5", "--scale", "tiny"]
+    command += ["--corpus", "tiny", "--out", str(page)]
+    (row,) = [row for row in json.loads(read_output(*command, "--json")) if row["name"] == "KN5"]
+    assert (row["state"], row["corpus"]) == ("trained", "tiny")
+    published = (
+        "published_valid",
+        "published_test",
+        "published_parameters",
+        "has_published_size",
+        "difference",
+    )
+    assert {row[name] for name in published} == {None}
+    for shown in (read_output(*command), page.read_text()):
+        text = " ".join(shown.split())
+        assert "Table 1, Penn Treebank; trained on tiny instead" in text
+        assert "no published value; the table's corpus is ptb" in text
+        assert not re.search(r"\b141\.2\b", text)
 
 
 def test_an_unknown_row_is_named_with_those_that_there_are() -> None:

@@ -1,9 +1,11 @@
 """Tables of trials: columns of differing fields, and families by their best trial."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from io import StringIO
 from typing import Any
 
+import pytest
 from rich.console import Console
 from rich.table import Table
 
@@ -337,3 +339,13 @@ def test_points_of_a_prior_show_the_middle_half_of_numbers_and_the_most_frequent
     lines = render(make_points_table(points)).splitlines()
     assert any("width" in line and "30 (20 to 40)" in line for line in lines)
     assert any("tie" in line and "True (3 of 5)" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("values", "shown"),
+    [((4,), "4 (4 to 4)"), ((8, 4), "4 (4 to 8)"), ((1, 2, 3), "2 (1 to 3)"), (range(1, 21), "10 (5 to 15)")],
+)
+def test_the_quartiles_of_a_prior_are_values_of_its_points_by_nearest_rank(
+    values: Sequence[int], shown: str
+) -> None:
+    assert shown in render(make_points_table([{"width": value} for value in values]))

@@ -84,6 +84,20 @@ def test_a_prior_is_the_best_tenth_of_each_earlier_study(study_file: Path, setti
     assert resolve(study_file, settings, seed=7).list_prior_points() == []
 
 
+def test_a_prior_takes_the_best_trials_of_the_newest_studies_first(
+    study_file: Path, settings: Settings
+) -> None:
+    studies = [resolve(study_file, settings, seed=seed) for seed in (0, 1, 2)]
+    for study in studies:
+        proposals = study.open_proposals()
+        proposal = require(proposals.ask())
+        proposals.report(proposal.number, 300, 1.0)
+        proposals.complete(proposal.number, 1.0)
+    later = resolve(study_file, settings, seed=7, sampler={"prior": "studies"})
+    sources = [source.partition(" ")[0] for _, source in later.list_sourced_points()]
+    assert sources == [study.id for study in reversed(studies)]
+
+
 def test_a_study_with_trials_lists_no_earlier_study_again(
     study_file: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

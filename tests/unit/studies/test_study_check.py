@@ -55,6 +55,31 @@ def test_a_study_of_which_some_draws_are_no_trial_has_samples_of_the_others(
     assert "tie_output needs embeddings as wide as the layers" in problems[0]
 
 
+@pytest.mark.parametrize(
+    ("terms", "ignored"),
+    [
+        ({}, ""),
+        ({"sampler.prior": "studies"}, 'sampler.prior = "studies" replaces the priors of parameters'),
+        ({"sampler.kind": "random"}, 'only the sampler "tpe" with one objective follows a prior'),
+    ],
+)
+def test_a_study_whose_sampler_ignores_the_priors_that_it_states_says_so(
+    terms: dict[str, str],
+    ignored: str,
+    study_file: Path,
+    settings: Settings,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Nothing is said of the priors that a space states."""
+    dry_run(study_file, {"spaces": ["lstm"], **terms}, settings)
+    assert not caplog.messages
+    stated = {"training.optimiser.prior": "adam", "families.lstm.model.dropout.prior": 0.1}
+    dry_run(study_file, {"spaces": ["lstm"], **stated, **terms}, settings)
+    fields = "training.optimiser.prior, families.lstm.model.dropout.prior"
+    expected = f"{study_file}: these priors are ignored, because {ignored}: {fields}"
+    assert caplog.messages == ([expected] if ignored else [])
+
+
 def test_what_repeats_take_is_measured_on_models_that_are_repeated(
     study_file: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -388,7 +388,7 @@ def test_the_estimated_cost_of_a_training_has_its_validations(corpus, make_trial
     epoch_tokens = make_trial().task.open(corpus, make_trial().protocol).epoch_tokens
     trainer = SimpleNamespace(tokens=0, epoch_tokens=epoch_tokens)
     trainer.train_for = lambda seconds: setattr(trainer, "tokens", trainer.tokens + 100)
-    monkeypatch.setattr(trainers, "GradientTrainer", lambda config, corpus: trainer)
+    monkeypatch.setattr(trainers, "GradientTrainer", lambda config, corpus, device: trainer)
     seconds = itertools.count()
     monkeypatch.setattr(trainers, "time", SimpleNamespace(process_time=lambda: next(seconds)))
     often, seldom = (

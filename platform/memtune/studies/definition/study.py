@@ -241,6 +241,11 @@ class Study(UserValue):
         fields = [f"{field}." for field, _ in flatten(tables)]
         return any(field.startswith(f"{name}.") or f"{name}.".startswith(field) for field in fields)
 
+    def list_stated_priors(self) -> list[str]:
+        """The priors of parameters, by dotted name, that the study states, and not its spaces."""
+        tables = self.model_dump(include={*CONSTANT_TABLES, "families"})
+        return [name for name, _ in flatten(tables) if name.endswith(".prior")]
+
     def _build_entries(self, model: dict[str, Any], training: dict[str, Any]) -> dict[str, Any]:
         tables = {"task": self.task, "model": model, "protocol": self.protocol, "training": training}
         return {**{name: table for name, table in tables.items() if table}, "seed": self.seed}
