@@ -45,7 +45,7 @@ def test_a_study_states_priors_as_the_documentation_does_and_keeps_the_ranges(st
         for parameter in space.parameters()
         if isinstance(parameter.leaf, Real) and parameter.leaf.prior
     }
-    adam = (Prior(3e-3, "high"), f"{study_file}, line 15")
+    adam = (Prior(8e-3, "high"), f"{study_file}, line 15")
     assert priors["lstm.training.optimiser.adam.learning_rate"] == adam
     assert priors["recurrent_memory.training.optimiser.adam.learning_rate"] == adam
     assert priors["lstm.model.dropout"] == (Prior(0.1), f"{study_file}, line 8")
