@@ -125,8 +125,9 @@ def _print_priors(options: argparse.Namespace) -> None:
     from benchmarks.tables.comparison import make_space, rank_curves
     from benchmarks.tables.space_priors import derive_priors
 
-    tables = tuple(sorted(FOLDER.glob("*.arrow")))
-    found = [derive_priors(make_space(read_table(path), path), rank_curves(tables)) for path in tables]
+    tables = {path: read_table(path) for path in sorted(FOLDER.glob("*.arrow"))}
+    known = rank_curves(tables.values())
+    found = [derive_priors(make_space(table, path), known) for path, table in tables.items()]
     for name, prior in sorted({name: prior for each in found for name, prior in each.items()}.items()):
         print(f'{name}: prior = {json.dumps(prior.value)}, confidence = "{prior.confidence}"')
 

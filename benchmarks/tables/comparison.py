@@ -8,7 +8,7 @@ reached it. Tokens are counted in full trainings.
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -23,8 +23,20 @@ from benchmarks.tables.simulation import Observation, Simulation
 from memtune.spaces import Space, combine_spaces
 from memtune.studies.definition.study import Study
 from memtune.studies.definition.study_loader import check_spaces
+from memtune.values import digest
 
-__all__ = ["GOALS", "Run", "compute_ert", "estimate_ratio", "open_landscape", "read_runs", "run_all"]
+__all__ = [
+    "GOALS",
+    "Run",
+    "compute_ert",
+    "estimate_ratio",
+    "identify_configurations",
+    "open_landscape",
+    "rank_curves",
+    "rank_known_curves",
+    "read_runs",
+    "run_all",
+]
 
 GOALS = (0.01, 0.005)
 """Relative distances to the best cost."""
@@ -110,19 +122,33 @@ def run_method(path: Path, method: str, seed: int, max_trainings: int) -> Run:
         WORKERS,
         max_trainings * trial_tokens,
     )
-    known = rank_curves(tuple(other for other in sorted(path.parent.glob("*.arrow")) if other != path))
-    task = SearchTask(landscape.space, landscape.report_tokens, seed, max_trainings, known)
+    task = SearchTask(landscape.space, landscape.report_tokens, seed, max_trainings, rank_known_curves(path))
     with METHODS[method](task) as search:
         observations = simulation.run(search)
     return summarise(method, seed, observations, landscape.best_cost, trial_tokens)
 
 
 @cache
-def rank_curves(paths: tuple[Path, ...]) -> tuple[Curve, ...]:
-    """The trainings of tables that did not diverge, by their rank on their own table."""
+def rank_known_curves(path: Path) -> tuple[Curve, ...]:
+    """The trainings of the other tables in the folder, as `rank_curves` orders them.
+
+    Configurations that the table at `path` has too are left out. Tables of the same families have the same
+    random points, so a prior with them would hold the best configurations of the searched table.
+    """
+    others = [read_table(other) for other in sorted(path.parent.glob("*.arrow")) if other != path]
+    return rank_curves(others, left_out=identify_configurations(read_table(path)))
+
+
+def identify_configurations(table: CurveTable) -> frozenset[str]:
+    """The configurations of a table, by their sampled parameters: other fields depend on the version."""
+    return frozenset(digest(curve.parameters) for curve in table.curves)
+
+
+def rank_curves(tables: Iterable[CurveTable], left_out: Container[str] = ()) -> tuple[Curve, ...]:
+    """The trainings of tables that did not diverge, by their rank among those of their own table."""
     ranked: list[tuple[float, Curve]] = []
-    for path in paths:
-        curves = [curve for curve in read_table(path).curves if curve.seed == 0]
+    for table in tables:
+        curves = [c for c in table.curves if c.seed == 0 and digest(c.parameters) not in left_out]
         ended = sorted((c for c in curves if math.isfinite(c.final_cost)), key=lambda c: c.final_cost)
         ranked += [(place / len(ended), curve) for place, curve in enumerate(ended)]
     return tuple(curve for _, curve in sorted(ranked, key=lambda found: found[0]))

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from statistics import median
 
@@ -17,6 +18,7 @@ from benchmarks.tables.comparison import (
     Run,
     compute_ert,
     estimate_ratio,
+    identify_configurations,
     open_landscape,
     read_runs,
 )
@@ -74,7 +76,14 @@ def format_comparison(compared: Sequence[TableRuns], baseline: str) -> str:
     command = " ".join(["python -m benchmarks.tables", *sys.argv[1:]])
     runs = {each.name: each.runs for each in compared}
     ratios = format_default_ratios(runs, max(each.max_trainings for each in compared))
-    return "\n".join([f"`{command}`", "", ratios, *(_format_table(each, baseline) for each in compared)])
+    shared = "\n".join(_describe_shared(*pair) for pair in combinations(compared, 2))
+    tables = (_format_table(each, baseline) for each in compared)
+    return "\n".join([f"`{command}`", "", ratios, shared, "", *tables])
+
+
+def _describe_shared(first: TableRuns, second: TableRuns) -> str:
+    shared = identify_configurations(first.table) & identify_configurations(second.table)
+    return f"- {first.name} and {second.name} have {len(shared)} configurations in common."
 
 
 def format_default_ratios(

@@ -37,7 +37,7 @@ class SearchTask:
     max_trainings: int
     """Budget of the search in full trainings."""
     known: tuple[Curve, ...] = ()
-    """Trainings on the other tables, by rank on their table, the best first."""
+    """Trainings on other tables of configurations that this one has not, by rank there, the best first."""
 
     @property
     def trial_tokens(self) -> int:

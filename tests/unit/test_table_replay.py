@@ -11,7 +11,14 @@ import pytest
 from sklearn.ensemble import ExtraTreesRegressor
 
 from benchmarks.tables.__main__ import main
-from benchmarks.tables.comparison import Run, compute_ert, estimate_ratio, read_runs, summarise
+from benchmarks.tables.comparison import (
+    Run,
+    compute_ert,
+    estimate_ratio,
+    rank_known_curves,
+    read_runs,
+    summarise,
+)
 from benchmarks.tables.comparison_page import (
     TableRuns,
     draw_comparison,
@@ -289,6 +296,20 @@ def test_ended_runs_are_read_back_and_not_repeated(tmp_path: Path) -> None:
     (tmp_path / "small.jsonl").write_text(json.dumps(asdict(run)) + "\n")
     assert read_runs(tmp_path / "small.jsonl") == [run]
     assert read_runs(tmp_path / "missing.jsonl") == []
+
+
+def test_a_search_knows_no_configuration_of_its_own_table_from_another_one(
+    table: CurveTable, tmp_path: Path
+) -> None:
+    searched = replace(table, curves=table.curves[:20])
+    # Another version of memtune stored it, whose configurations have one more field.
+    shared = [replace(curve, configuration={"added": 1}) for curve in table.curves]
+    write_table(searched, tmp_path / "searched.arrow")
+    write_table(replace(table, curves=tuple(shared)), tmp_path / "other.arrow")
+    own = [curve.parameters for curve in searched.curves]
+    known = [curve.parameters for curve in rank_known_curves(tmp_path / "searched.arrow")]
+    assert known
+    assert not [parameters for parameters in known if parameters in own]
 
 
 def test_ray_tunes_asha_stops_trials_in_a_simulation() -> None:

@@ -35,10 +35,9 @@ def test_a_family_has_the_ranges_that_the_documentation_gives_it(study_file: Pat
 
 def test_a_study_states_priors_as_the_documentation_does_and_keeps_the_ranges(study_file: Path) -> None:
     text = (Path(memtune.__file__).parents[2] / "docs" / "samplers.md").read_text()
-    (example,) = re.findall(r"```toml\n(\[model\]\ndropout = { prior.*?)```", text, re.DOTALL)
+    (example,) = re.findall(r"```toml\n(question = [^`]*dropout = { prior.*?)```", text, re.DOTALL)
     study_file.write_text(
-        f'question = "q"\ncorpus = "tiny"\nspaces = ["lstm", "recurrent_memory"]\n{example}'
-        "[families.recurrent_memory.model]\ndropout = { confidence = 'high' }\n[training]\ntokens = 900\n"
+        f"{example}\n[families.recurrent_memory.model]\ndropout = {{ confidence = 'high' }}\n"
     )
     priors = {
         f"{space.family}.{parameter.name}": (parameter.leaf.prior, parameter.leaf.prior.place)
@@ -46,11 +45,11 @@ def test_a_study_states_priors_as_the_documentation_does_and_keeps_the_ranges(st
         for parameter in space.parameters()
         if isinstance(parameter.leaf, Real) and parameter.leaf.prior
     }
-    adam = (Prior(3e-3, "high"), f"{study_file}, line 9")
+    adam = (Prior(8e-3, "high"), f"{study_file}, line 15")
     assert priors["lstm.training.optimiser.adam.learning_rate"] == adam
     assert priors["recurrent_memory.training.optimiser.adam.learning_rate"] == adam
-    assert priors["lstm.model.dropout"] == (Prior(0.1), f"{study_file}, line 5")
-    assert priors["recurrent_memory.model.dropout"] == (Prior(0.1, "high"), f"{study_file}, line 11")
+    assert priors["lstm.model.dropout"] == (Prior(0.1), f"{study_file}, line 8")
+    assert priors["recurrent_memory.model.dropout"] == (Prior(0.1, "high"), f"{study_file}, line 21")
     assert priors["lstm.training.optimiser.sgd.learning_rate"][1].endswith("lstm.toml, line 18")
 
 
