@@ -254,8 +254,8 @@ def import_corpus(
 ) -> "ImportResult":
     """Import the splits "train", "valid" and "test" as corpus `name`.
 
-    `store` is by default that of the environment's settings. What is read is shown on the terminal, in the
-    output of a notebook's cell, or on `console`; without `progress` nothing is printed.
+    `store` is by default that of the environment's settings. What is read, and warnings of the text, are shown
+    on the terminal, in the output of a notebook's cell, or on `console`; without `progress` nothing is printed.
 
     Only the training split determines the vocabulary unless `options.vocabulary` is "all". A corpus with
     annotations may have some of the splits only. A Division divides one file into the splits. If the name
@@ -285,6 +285,8 @@ def import_corpus(
             cache=cache,
             progress=show,
         )
+        for warning in imported.warnings:
+            display.add_line(f"warning: {warning}")
         splits = imported.manifest.splits.items()
         sizes = ", ".join(f"{split} {summary.tokens:,}" for split, summary in splits)
         stored = "already in the store" if imported.unchanged else "imported"

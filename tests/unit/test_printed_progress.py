@@ -1,10 +1,12 @@
 """Trainings and imports of Python print plain lines in a pipe, and nothing when asked for silence."""
 
 from io import StringIO
+from pathlib import Path
 
 import pytest
 
 import memtune
+from memtune.corpora import TextFile
 from memtune.errors import ArgumentError
 from memtune.reports.text_console import TextConsole
 from memtune.settings import Settings
@@ -41,6 +43,18 @@ def test_an_import_prints_the_tokens_of_its_splits(pipe: StringIO, settings: Set
     for expected in ("x: imported, tokens: train 17", "x: already in the store, tokens: train 17"):
         memtune.import_corpus("x", SPLITS, settings.corpus_store, console=TextConsole(file=pipe))
         assert pipe.getvalue().splitlines()[-1].startswith(expected)
+
+
+def test_an_import_prints_the_warnings_of_its_text(
+    pipe: StringIO, settings: Settings, tmp_path: Path
+) -> None:
+    path = tmp_path / "text.txt"
+    path.write_text("the dog sees a cat\n" * 20)
+    files = dict.fromkeys(SPLITS, TextFile(path))
+    imported = memtune.import_corpus("x", files, settings.corpus_store, console=TextConsole(file=pipe))
+    assert imported.warnings
+    lines = pipe.getvalue().splitlines()
+    assert lines[:-1] == [f"warning: {warning}" for warning in imported.warnings]
 
 
 def test_a_terminal_shows_what_is_read(pipe: StringIO, settings: Settings) -> None:

@@ -184,7 +184,7 @@ def _filter_block(block: Block, chosen: npt.NDArray[np.bool_]) -> Block:
 
 
 ProgressCallback = Callable[[int, int | None, str], None]
-"""Called with bytes read, total bytes (None if unknown) and the split."""
+"""Called with bytes read, total bytes (None if unknown) and what is read: a split, "all" or "vectors"."""
 
 Source = TextFile | DataSet | Iterable[Sequence[str] | Example]
 """What a split is read from: a file, a data set of a program, or sentences as sequences of words without

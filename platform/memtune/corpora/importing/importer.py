@@ -71,10 +71,7 @@ def import_corpus(
     cache: Path | None = None,
     progress: ProgressCallback | None = None,
 ) -> ImportResult:
-    """Import a corpus as `memtune.import_corpus` does, printing nothing.
-
-    `progress` is called with the bytes read, all bytes of the file or None, and the name of the split.
-    """
+    """Import a corpus; `memtune.import_corpus` has the terms of its arguments and its errors."""
     place = CorpusStore.open(store)
     splits = _check_arguments(name, sources, options, ideal, vectors)
     options = options or ImportOptions()
