@@ -97,7 +97,7 @@ def run_search(
 
     def run(resume: bool) -> "StudyResult":
         runs_trials = executor or RayExecutor(address, output.print)
-        return run_study(path, resolved, runs_trials, hooks, resume=resume, reuse=reuse)
+        return run_study(resolved, runs_trials, hooks, resume=resume, reuse=reuse)
 
     def notify(message: str) -> None:
         output.print(message, soft_wrap=True)  # a path that can be copied
@@ -254,8 +254,8 @@ def import_corpus(
 ) -> "ImportResult":
     """Import the splits "train", "valid" and "test" as corpus `name`.
 
-    `store` is by default that of the environment's settings. What is read, and warnings of the text, are shown
-    on the terminal, in the output of a notebook's cell, or on `console`; without `progress` nothing is printed.
+    `store` is by default that of the environment's settings. What is read and the warnings are shown on the
+    terminal, in the output of a notebook's cell, or on `console`; without `progress` nothing is printed.
 
     Only the training split determines the vocabulary unless `options.vocabulary` is "all". A corpus with
     annotations may have some of the splits only. A Division divides one file into the splits. If the name

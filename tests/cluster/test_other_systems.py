@@ -32,7 +32,7 @@ hooks = StudyHooks(
     notify=print,
     draw_figures=lambda *_: {},
 )
-run_study(study, resolved, InProcessExecutor(), hooks)
+run_study(resolved, InProcessExecutor(), hooks)
 reset_peak_memory(torch.device("cpu"))
 assert measure_resident_bytes() > 0
 """

@@ -233,7 +233,7 @@ def ask(
     from memtune.studies.definition.toml_files import read_toml
 
     given = None if configuration is None else read_toml(configuration)
-    with open_ask_tell(*_resolve(study), starts=not open_trials) as session:
+    with open_ask_tell(_resolve(study), starts=not open_trials) as session:
         found = session.list_open() if open_trials else [session.ask(given)]
     if json:
         out.print_json(data=found if open_trials else found[0])
@@ -264,7 +264,7 @@ def tell(
         raise typer.BadParameter("needs --value, or --failed with the reason")
     if complete and failed is not None:
         raise typer.BadParameter("a trial has ended or failed; leave out --complete or --failed")
-    with open_ask_tell(*_resolve(study)) as session:
+    with open_ask_tell(_resolve(study)) as session:
         told = session.tell(number, tokens, value, is_complete=complete, error=failed)
     if json:
         out.print_json(data=told)
@@ -285,9 +285,9 @@ def schema(
     typer.echo(dumps(make_schema(kind), indent=2, ensure_ascii=False))
 
 
-def _resolve(study: Path) -> "tuple[Path, ResolvedStudy]":
+def _resolve(study: Path) -> "ResolvedStudy":
     from memtune.settings import Settings
     from memtune.studies.definition.study_loader import load_study, resolve_study
 
     file = find_file(FileKind.STUDY, study)
-    return file, resolve_study(file, load_study(file), Settings.from_environment())
+    return resolve_study(file, load_study(file), Settings.from_environment())

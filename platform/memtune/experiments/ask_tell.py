@@ -10,7 +10,6 @@ import logging
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from memtune.errors import StudyError
@@ -22,7 +21,6 @@ from memtune.spaces import Scalar
 from memtune.studies.budgets import BudgetMonitor
 from memtune.studies.definition.mixer_points import pin_named_point
 from memtune.studies.definition.resolved_study import ResolvedStudy
-from memtune.studies.definition.study_terms import describe_changed_terms
 from memtune.studies.director import Director, Records
 from memtune.studies.trial_records import StudyRecords
 from memtune.studies.trial_worker import WorkerReport
@@ -59,8 +57,8 @@ class TellResult(Value):
 
 
 @contextmanager
-def open_ask_tell(path: Path, resolved: ResolvedStudy, *, starts: bool = False) -> Iterator["AskTell"]:
-    """The study of a file for one call, with its lease and its records; one that `starts` may be new.
+def open_ask_tell(resolved: ResolvedStudy, *, starts: bool = False) -> Iterator["AskTell"]:
+    """A study for one call, with its lease and its records; one that `starts` may be new.
 
     Raises StudyError for a study that has not begun and does not start, for one of a version of memtune that
     named trials in another way, and when another driver has the study; StorageError when a storage does not
@@ -72,9 +70,10 @@ def open_ask_tell(path: Path, resolved: ResolvedStudy, *, starts: bool = False) 
     if stored.has_begun(resolved.id):
         resolved.check_trials(stored.read(resolved.id).trials)
     elif not starts:
-        start = f"start it with: memtune study ask {format_argument(path)}"
-        raise StudyError(resolved.explain_missing(path, start))
-    elif changes := describe_changed_terms(settings.studies_folder, resolved.id, resolved.terms, path):
+        file = format_argument(resolved.file) if resolved.file else "FILE"
+        start = f"start it with: memtune study ask {file}"
+        raise StudyError(resolved.explain_missing(start))
+    elif changes := resolved.describe_changes():
         log.warning("study %s is new: %s", resolved.id, changes)
     with Lease(settings.study_database, resolved.id) as lease:
         check_tracking(settings.tracking_uri)

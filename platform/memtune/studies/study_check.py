@@ -18,7 +18,6 @@ from memtune.studies.definition.resolved_study import BUDGET_SAMPLES, ResolvedSt
 from memtune.studies.definition.study import Study
 from memtune.studies.definition.study_loader import StudySource, open_study, resolve_study
 from memtune.studies.definition.study_terms import list_fields, name_alternative
-from memtune.studies.definition.toml_files import name_place
 from memtune.tracking import check_tracking
 from memtune.training import TrialConfig, check_device, compute_sizes, measure_seconds_per_token
 
@@ -144,15 +143,16 @@ def check_study(
     a MemtuneError that names what is wrong, and warns of priors of the study that its sampler ignores.
     """
     resolved = resolve_study(path, study, settings)
-    _warn_of_ignored_priors(path, study)
+    _warn_of_ignored_priors(resolved)
     has_cluster = bool(address or os.environ.get("RAY_ADDRESS"))
-    _check_resources(path, study, has_cluster)
+    _check_resources(resolved, has_cluster)
     if not has_cluster:
-        _check_trainings(path, resolved)
+        _check_trainings(resolved)
     return resolved
 
 
-def _warn_of_ignored_priors(path: Path | None, study: Study) -> None:
+def _warn_of_ignored_priors(resolved: ResolvedStudy) -> None:
+    study = resolved.study
     sampler, stated = study.sampler, study.list_stated_priors()
     if not sampler.follows_prior(len(study.objectives)):
         stated += ["sampler.prior"] * (sampler.prior is not None)
@@ -163,32 +163,33 @@ def _warn_of_ignored_priors(path: Path | None, study: Study) -> None:
         return
     if stated:
         fields = ", ".join(stated)
-        log.warning("%s: these priors are ignored, because %s: %s", name_place(path), reason, fields)
+        log.warning("%s: these priors are ignored, because %s: %s", resolved.place, reason, fields)
 
 
-def _check_resources(path: Path | None, study: Study, has_cluster: bool) -> None:
+def _check_resources(resolved: ResolvedStudy, has_cluster: bool) -> None:
     """Raise StudyError where a trial needs GPUs or cores that neither this machine nor a cluster has."""
-    if study.resources.gpus_per_trial and not (torch.cuda.is_available() or has_cluster):
+    asked = resolved.study.resources
+    if asked.gpus_per_trial and not (torch.cuda.is_available() or has_cluster):
         raise StudyError(
-            f"{name_place(path)} requests GPUs (gpus_per_trial = {study.resources.gpus_per_trial}) and this "
+            f"{resolved.place} requests GPUs (gpus_per_trial = {asked.gpus_per_trial}) and this "
             "machine has none; submit it to a cluster, or run with --gpus-per-trial 0"
         )
     cores = os.cpu_count() or 1
-    if study.resources.cpus_per_trial > cores and not has_cluster:
+    if asked.cpus_per_trial > cores and not has_cluster:
         raise StudyError(
-            f"{name_place(path)} requests {study.resources.cpus_per_trial} cores per trial and this machine "
+            f"{resolved.place} requests {asked.cpus_per_trial} cores per trial and this machine "
             f"has {cores}; lower cpus_per_trial, or submit it to a cluster"
         )
 
 
-def _check_trainings(path: Path | None, resolved: ResolvedStudy) -> None:
+def _check_trainings(resolved: ResolvedStudy) -> None:
     """Raise StudyError where this machine cannot compute any trial, or any repeat, in its precision."""
     repeats = resolved.study.repeats
     samples = [*islice(resolved.draw(range(BUDGET_SAMPLES)), DEVICE_SAMPLES)]
     for precision in dict.fromkeys([None, repeats.precision if repeats.are_asked_for else None]):
         problems = [_find_device_problem(resolved, sample, precision) for sample in samples]
         if all(problems):
-            raise StudyError(f"{name_place(path)}: {problems[0]}")
+            raise StudyError(f"{resolved.place}: {problems[0]}")
 
 
 def _find_device_problem(

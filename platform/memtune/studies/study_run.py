@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Self
 
 from memtune.errors import ExecutorLostError, StorageError, StudyError, TrackingError
@@ -107,7 +106,6 @@ class StudyResult:
 
 
 def run_study(
-    path: Path | None,
     resolved: ResolvedStudy,
     executor: Executor,
     hooks: StudyHooks,
@@ -124,7 +122,7 @@ def run_study(
     database = resolved.settings.study_database
     with (
         Lease(database, resolved.id, notify=hooks.notify) as lease,
-        _StudyRun(path, resolved, executor, hooks, lease) as run,
+        _StudyRun(resolved, executor, hooks, lease) as run,
     ):
         return run.run(resume, reuse)
 
@@ -132,10 +130,8 @@ def run_study(
 class _StudyRun:
     """The run of one study by one driver, which holds the study's lease."""
 
-    def __init__(
-        self, path: Path | None, resolved: ResolvedStudy, executor: Executor, hooks: StudyHooks, lease: Lease
-    ) -> None:
-        self._path, self._resolved, self._study = path, resolved, resolved.study
+    def __init__(self, resolved: ResolvedStudy, executor: Executor, hooks: StudyHooks, lease: Lease) -> None:
+        self._resolved, self._study = resolved, resolved.study
         self._executor, self._hooks, self._lease = executor, hooks, lease
         self._recorder_stack, self._is_connected = ExitStack(), False
         self._background = ThreadPoolExecutor(1, "memtune-background")
@@ -155,8 +151,8 @@ class _StudyRun:
         stored, recorder = StudyReader(self._resolved.settings.study_database), None
         if not stored.has_begun(self._resolved.id):
             if resume:
-                option = "resume=True" if self._path is None else "--resume"
-                raise StudyError(self._resolved.explain_missing(self._path, f"start it without {option}"))
+                option = "resume=True" if self._resolved.file is None else "--resume"
+                raise StudyError(self._resolved.explain_missing(f"start it without {option}"))
             recorder = self._start_recorder(connects=True)  # nothing is stored without a tracking store
             self._resolved.store_terms()  # before the study exists, so that whoever sees it finds them
         proposals = self._resolved.open_proposals(self._lease.check)
@@ -258,7 +254,7 @@ class _StudyRun:
         if spent := self._budget.find_spent():
             self._hooks.notify(f"no trial starts: {spent}")
         elif outcomes and not resume and (open_trials or len(outcomes) < max_trials):
-            path = self._path
+            path = self._resolved.file
             again = "resume=True" if path is None else f"memtune search {format_argument(path)} --resume"
             raise StudyError(f"study {self._resolved.id} has begun: {ended}; continue with: {again}")
 

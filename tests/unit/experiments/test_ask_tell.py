@@ -202,11 +202,11 @@ def test_an_unknown_trial_is_an_error(resolved: ResolvedStudy) -> None:
 
 
 def test_a_call_records_the_trial_in_the_tracking_store(study_file: Path, resolved: ResolvedStudy) -> None:
-    with open_ask_tell(study_file, resolved, starts=True) as session:
+    with open_ask_tell(resolved, starts=True) as session:
         number = session.ask().number
-    with open_ask_tell(study_file, resolved) as session:
+    with open_ask_tell(resolved) as session:
         session.tell(number, 300, 2.0)
-    with open_ask_tell(study_file, resolved) as session:
+    with open_ask_tell(resolved) as session:
         session.tell(number, 900, 1.5, is_complete=True)
     (listed,) = list_studies(resolved.settings)
     assert (listed.corpus, listed.question) == ("tiny", "Does a second layer help?")
@@ -219,7 +219,7 @@ def test_a_call_records_the_trial_in_the_tracking_store(study_file: Path, resolv
 def test_only_an_ask_starts_a_study(study_file: Path, resolved: ResolvedStudy) -> None:
     with (
         pytest.raises(StudyError, match=r"has begun; start it with: memtune study ask .*layers\.toml"),
-        open_ask_tell(study_file, resolved),
+        open_ask_tell(resolved),
     ):
         pass
     assert not list_studies(resolved.settings)
@@ -230,11 +230,11 @@ def test_a_study_that_starts_beside_one_of_its_name_says_what_changed(
     study_file: Path, resolved: ResolvedStudy, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(2):  # a call that was killed before its first trial is repeated
-        with open_ask_tell(study_file, resolved, starts=True) as session:
+        with open_ask_tell(resolved, starts=True) as session:
             pass
     assert not caplog.records
     changed = resolve(study_file, resolved.settings, **{"training.tokens": 1200})
-    with open_ask_tell(study_file, changed, starts=True) as session:
+    with open_ask_tell(changed, starts=True) as session:
         session.ask()
     (warning,) = caplog.messages
     assert warning.startswith(

@@ -165,13 +165,13 @@ def test_ask_and_tell_continue_a_study_or_say_why_not(
 
     before = read_home()
     if home.can_resume:
-        with open_ask_tell(file, resolved) as session:
+        with open_ask_tell(resolved) as session:
             (open_trial,) = session.list_open()
             assert session.tell(open_trial.number, 1000, 5.5).state is TrialState.RUNNING
     else:
         with (
             pytest.raises(MemtuneError, match=r"of an earlier version of memtune.*warm_start = \"tiny-"),
-            open_ask_tell(file, resolved),
+            open_ask_tell(resolved),
         ):
             pass
         assert read_home() == before

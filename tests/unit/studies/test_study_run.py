@@ -109,7 +109,7 @@ def run(
         lambda *given: {},
     )
     resolved = resolve(study_file, settings, **terms)
-    return run_study(study_file, resolved, executor or InProcessExecutor(), hooks, resume=resume)
+    return run_study(resolved, executor or InProcessExecutor(), hooks, resume=resume)
 
 
 def list_numbers(settings: Settings, result: StudyResult) -> list[str]:

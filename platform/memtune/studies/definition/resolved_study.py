@@ -51,6 +51,7 @@ from memtune.studies.definition.study_terms import (
     describe_changed_terms,
     name_alternative,
 )
+from memtune.studies.definition.toml_files import name_place
 from memtune.studies.definition.trial_limits import TrialLimits, make_trial_config
 from memtune.tasks import AnyTask
 from memtune.training import TrialConfig, compute_sizes
@@ -74,6 +75,8 @@ class ResolvedStudy:
     shared: SharedTerms
     sources: tuple[PluginSource, ...] = ()
     """The sources of the families that are not built in."""
+    file: Path | None = None
+    """The study's file; None for the study of a program."""
 
     def __repr__(self) -> str:
         trials = format_count(self.study.budget.trials, "trial")
@@ -88,6 +91,11 @@ class ResolvedStudy:
     def task(self) -> AnyTask:
         """The study's task on its corpus. Raises CorpusError or ConfigurationError where it lacks data."""
         return self.shared.task.open(self.corpus, self.shared.protocol)
+
+    @property
+    def place(self) -> str:
+        """The study's file as errors name it."""
+        return name_place(self.file)
 
     @property
     def has_test_split(self) -> bool:
@@ -300,14 +308,18 @@ class ResolvedStudy:
                     f'name; warm_start = "{self.id}" tries its best configurations first'
                 )
 
-    def explain_missing(self, path: Path | None, start: str) -> str:
+    def describe_changes(self) -> str:
+        """How the terms differ from those of the most similar other study of this name; "" without one."""
+        return describe_changed_terms(self.settings.studies_folder, self.id, self.terms, self.file)
+
+    def explain_missing(self, start: str) -> str:
         """Why this study has not begun, as far as stored studies tell; `start` says how to start it."""
-        settings, file = self.settings, "" if path is None else f" of {path}"
+        settings, file = self.settings, "" if self.file is None else f" of {self.file}"
         if self.id in Folder.open(settings.studies_folder).list_names():
             return (
                 f"no trial of study {self.id}{file} is in {settings.study_database}; restore it, or {start}"
             )
-        changes = describe_changed_terms(settings.studies_folder, self.id, self.terms, path)
+        changes = self.describe_changes()
         reason = f": {changes}, or {start}" if changes else f"; {start}"
         return f"no study {self.id}{file} has begun{reason}"
 

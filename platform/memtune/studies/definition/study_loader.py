@@ -108,29 +108,29 @@ def resolve_study(path: Path | None, study: Study, settings: Settings) -> Resolv
     sources = tuple({source.digest: source for source in (*sources, *own) if source is not None}.values())
     space = combine_spaces(spaces)
     shared = _read_shared(name_place(path), space)
-    resolved = ResolvedStudy(study, space, corpus, settings, shared, sources)
+    resolved = ResolvedStudy(study, space, corpus, settings, shared, sources, path)
     study.sampler.check_space(space)
     if study.compare not in (known := (FAMILY_FIELD, *resolved.searched_fields)):
         raise StudyError(
-            f'{name_place(path)}: compare = "{study.compare}" is not a field that the study searches; '
+            f'{resolved.place}: compare = "{study.compare}" is not a field that the study searches; '
             f"{did_you_mean(study.compare, known)}"
         )
     compared = [each for each in resolved.space.parameters() if each.field == study.compare]
     if study.compare != FAMILY_FIELD and not any(each.list_alternatives() for each in compared):
         raise StudyError(
-            f'{name_place(path)}: compare = "{study.compare}" is a range of more than {MAX_ALTERNATIVES} '
+            f'{resolved.place}: compare = "{study.compare}" is a range of more than {MAX_ALTERNATIVES} '
             "values; name those to compare with choice, or compare another field"
         )
-    _check_objectives_vary(name_place(path), resolved, families)
-    _check_reports(name_place(path), resolved)
-    _check_database(name_place(path), resolved)
+    _check_objectives_vary(resolved, families)
+    _check_reports(resolved)
+    _check_database(resolved)
     if study.warm_start is None or not StudyReader(settings.study_database).has_begun(resolved.id):
         resolved.list_initial_points()
-    _check_target(name_place(path), resolved)
+    _check_target(resolved)
     _check_budget(resolved)
     check_new_families(resolved.draw(range(FAMILY_SAMPLES)))
     if problem := resolved.early_stopping.get_problem(resolved.trial_tokens):
-        raise StudyError(f"{name_place(path)}: {problem}")
+        raise StudyError(f"{resolved.place}: {problem}")
     return resolved
 
 
@@ -168,10 +168,10 @@ def _read_shared(file: str, space: Space) -> SharedTerms:
     return found[0] if found else parse(SharedTerms, shared | own, file)
 
 
-def _check_reports(file: str, resolved: ResolvedStudy) -> None:
+def _check_reports(resolved: ResolvedStudy) -> None:
     """Raise StudyError where a trial ends before its first report, or early stopping sees only its end."""
     tokens, every = resolved.trial_tokens, resolved.shared.training.report_every
-    place = locate_field(file, "training.report_every")
+    place = locate_field(resolved.place, "training.report_every")
     if every is not None and every > tokens:
         raise StudyError(
             f"{place}: training.report_every = {every:,} is above the {tokens:,} tokens of a trial; make it "
@@ -185,12 +185,12 @@ def _check_reports(file: str, resolved: ResolvedStudy) -> None:
         )
 
 
-def _check_target(file: str, resolved: ResolvedStudy) -> None:
+def _check_target(resolved: ResolvedStudy) -> None:
     target, objective = resolved.study.budget.target, resolved.task.objective
     if target is not None and objective.compute_target_cost(target) < 0:
         raise StudyError(
-            f"{locate_field(file, 'budget.target')}: budget.target = {target:g} is never reached: it is "
-            f"{objective.figure_range}"
+            f"{locate_field(resolved.place, 'budget.target')}: budget.target = {target:g} is never reached: "
+            f"it is {objective.figure_range}"
         )
 
 
@@ -206,30 +206,30 @@ def _check_budget(resolved: ResolvedStudy) -> None:
     )
 
 
-def _check_database(file: str, resolved: ResolvedStudy) -> None:
+def _check_database(resolved: ResolvedStudy) -> None:
     tokens, database = resolved.trial_tokens, resolved.settings.study_database
     if tokens > (limit := find_max_tokens(database)):
         raise StudyError(
-            f"{locate_field(file, 'training.tokens')}: a trial has {tokens:,} tokens, and "
+            f"{locate_field(resolved.place, 'training.tokens')}: a trial has {tokens:,} tokens, and "
             f"{redact_url(database)} stores reports up to {limit:,} tokens; lower training.tokens, or set "
             "MEMTUNE_PROPOSALS to a journal such as journal:///shared/studies.log"
         )
 
 
-def _check_objectives_vary(file: str, resolved: ResolvedStudy, families: Collection[str]) -> None:
+def _check_objectives_vary(resolved: ResolvedStudy, families: Collection[str]) -> None:
     """Raise StudyError for an objective that is equal for all models, or that models do not have."""
     objectives = resolved.study.objectives
     counting = [family for family in families if not MODELS[family].is_trained_by_gradient]
     if len(objectives) > 1 and counting:
         raise StudyError(
-            f"{file}: objectives = {json.dumps(objectives)} compares networks, and {', '.join(counting)} "
-            "learns by counting and has no parameters; take it out of the spaces"
+            f"{resolved.place}: objectives = {json.dumps(objectives)} compares networks, and "
+            f"{', '.join(counting)} learns by counting and has no parameters; take it out of the spaces"
         )
     for parameter in resolved.space.parameters():
         leaf = parameter.leaf
         if isinstance(leaf, FittedSize) and leaf.size_kind in objectives:
             raise StudyError(
-                f"{file}: [{parameter.field}] {leaf.name} = {leaf.target} makes the objective "
+                f"{resolved.place}: [{parameter.field}] {leaf.name} = {leaf.target} makes the objective "
                 f'"{leaf.size_kind}" equal for all models; sample the field, or take the objective out'
             )
 
