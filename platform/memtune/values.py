@@ -114,7 +114,7 @@ def _format_problems(error: ValidationError, schema: Any, data: object, where: P
     """A line for each of the first problems: where, the dotted name and the problem."""
     problems = _merge_union_problems(error.errors(include_url=False), data)
     lines = [
-        f"{_find_place(where, schema, each)}: {_format_problem(schema, data, each)}"
+        f"{_find_place(where, schema, each)}: {_format_problem(schema, each)}"
         for each in problems[:MAX_SHOWN_PROBLEMS]
     ]
     if len(problems) > MAX_SHOWN_PROBLEMS:
@@ -173,7 +173,7 @@ def parse_json(data: bytes | str) -> Any:
     return from_json(data)
 
 
-def _format_problem(schema: Any, data: object, problem: Any) -> str:
+def _format_problem(schema: Any, problem: Any) -> str:
     """One line about a problem that pydantic reports."""
     name, tags, siblings = _locate_field(schema, [str(part) for part in problem["loc"]])
     members = f" ({', '.join(tags)})" if tags else ""

@@ -277,8 +277,8 @@ class _StudyRun:
         title = f"the best {len(best)} under {terms.seeds - 1} more seeds"
         if terms.precision and (asked_for.size() or 0) > len(best) * (terms.seeds - 1):
             title = f"the best {len(best)} in {terms.precision} under {terms.seeds} seeds"
-        interrupted = self._run_phase(title, space.size() or 0, repeats)
-        return repeats.list_outcomes(), interrupted
+        open_trials = self._run_phase(title, space.size() or 0, repeats)
+        return repeats.list_outcomes(), open_trials
 
     def _repeat_until_decided(
         self, proposals: Proposals, within_limits: Sequence[StoredTrial]
@@ -287,23 +287,23 @@ class _StudyRun:
         terms, first = self._study.repeats, self._study.seed
         compared = select_alternatives(within_limits, self._study.compare, terms.precision)
         self._records.names = TrialNames(proposals.list_outcomes())
-        repeats, interrupted = list(self._earlier_repeats), list[DirectedTrial]()
+        repeats, open_trials = list(self._earlier_repeats), list[DirectedTrial]()
         self._records.resend(repeats)
         known: dict[str, SeedCosts] | None = None
         while True:
             costs = collect_seed_costs(compared, repeats, range(first + 1, first + 1 + terms.max_seeds))
             decision = decide_seeds(costs, terms.indifference, terms.max_seeds)
             # Without a new result no later round has one: a budget or a signal ended it, or it was refused.
-            is_over = interrupted or self._must_end or costs == known
+            is_over = open_trials or self._must_end or costs == known
             if is_over or not decision.continued:
-                return repeats, interrupted
+                return repeats, open_trials
             known = costs
             continued = [outcome for outcome in compared if str(outcome.number) in decision.continued]
             seeds = range(first, first + 1 + decision.seeds)
             space = make_repeat_space(continued, seeds, started=repeats)
             round_proposals = self._resolved.open_proposals(self._lease.check, repeats=space)
             title = f"{format_count(len(continued), 'configuration')} until decided, {decision.seeds} seeds"
-            interrupted = self._run_phase(title, space.size() or 0, round_proposals)
+            open_trials = self._run_phase(title, space.size() or 0, round_proposals)
             repeats = round_proposals.list_outcomes()
 
     def _run_phase(

@@ -290,7 +290,8 @@ class MatrixMemory(MappedMixer):
         text.decay = self._compute_decay(text)
         query_BHTK, keys_BHTnK = self._compute_keys(text)
         values_BHTnV = self.split_heads(mapped["value"], self.config.steps)
-        keys, written, erased = self._list_steps(text, keys_BHTnK, self._scale_values(text, values_BHTnV))
+        written_BHTnV = self._scale_values(text, values_BHTnV)  # may shift the decay, which erasures read
+        keys, written, erased = self._list_steps(text, keys_BHTnK, written_BHTnV)
         if self.config.write == "trapezoid":
             last = self._carry_last_word(text, keys_BHTnK, values_BHTnV)
             keys, written = (torch.cat(pair, dim=3) for pair in zip((keys, written), last, strict=True))

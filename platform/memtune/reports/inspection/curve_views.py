@@ -39,7 +39,7 @@ def draw_parameter(found: ParameterCurves) -> "Figure":
     figure = make_figure(6.5, 4)
     axes = figure.add_subplot()
     validated = [trial for trial in found.trials if trial.best is not None]
-    places = _place_values(axes, found.parameter, validated)
+    places = _place_values(axes, validated)
     trials = [trial for trial in validated if not trial.has_diverged]
     diverged = [places[trial.number, trial.seed] for trial in validated if trial.has_diverged]
     by_place = defaultdict[float, list[float]](list)
@@ -71,9 +71,7 @@ def draw_parameter(found: ParameterCurves) -> "Figure":
     return figure
 
 
-def _place_values(
-    axes: "Axes", parameter: str, trials: Sequence[ParameterTrial]
-) -> dict[tuple[int, int], float]:
+def _place_values(axes: "Axes", trials: Sequence[ParameterTrial]) -> dict[tuple[int, int], float]:
     """The place on the axis of each trial; texts and flags are placed side by side."""
     values = [trial.value for trial in trials]
     keys = [(trial.number, trial.seed) for trial in trials]

@@ -1,4 +1,6 @@
-"""The terms of a study that may change between its runs: budget, prices, resources, repeats, champion."""
+"""The terms of a study: those that may change between its runs (budget, prices, resources, repeats, champion)
+and those that its trials share; how terms are stored, compared and named.
+"""
 
 import json
 import re
