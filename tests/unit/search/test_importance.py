@@ -81,6 +81,11 @@ def test_the_parameter_that_decides_is_above_the_noise_and_the_other_one_within_
     assert [parameter.is_above_noise for parameter in rank_parameters(make_flat_trials(100))] == [True, False]
 
 
+def test_equal_trials_have_equal_importances() -> None:
+    trials = make_flat_trials(20)
+    assert rank_parameters(trials) == rank_parameters(trials)
+
+
 def test_without_an_effect_few_studies_have_an_importance_above_the_noise() -> None:
     """Of 25 studies at most 4: more of them have a chance of 1 % at the level of 5 %."""
     random = np.random.default_rng(1)

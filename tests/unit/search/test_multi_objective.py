@@ -149,6 +149,7 @@ def test_half_the_size_is_one_step_at_every_size() -> None:
     speed = QUANTITIES["tokens_per_second"]
     assert speed.compute_coordinate(200) < speed.compute_coordinate(100)
     assert QUANTITIES["memory"].compute_coordinate(None) == float("inf")
+    assert QUANTITIES["value"].compute_coordinate(4.5) == 4.5
 
 
 @pytest.mark.parametrize(("quantity", "coordinate"), [(None, float("inf")), (0, 0.0), (1, 0.0), (1.5, 0.585)])

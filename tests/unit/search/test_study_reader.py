@@ -68,6 +68,18 @@ def test_the_time_and_the_usage_that_drivers_stored_are_read(open_study: OpenStu
     assert study.outcomes[0].usage == usage
 
 
+@pytest.mark.parametrize("begin", [Proposals.ask, lambda proposals: proposals.store_seconds_spent(1.0)])
+def test_a_study_has_begun_with_a_trial_or_with_time_spent_on_it(
+    open_study: OpenStudy, storage: str, begin: Callable[[Proposals], object]
+) -> None:
+    reader = StudyReader(storage)
+    assert not reader.has_begun("s")
+    proposals = open_study()
+    assert not reader.has_begun("s")
+    begin(proposals)
+    assert reader.has_begun("s")
+
+
 def test_an_end_that_was_written_before_an_outage_is_not_written_again(open_study: OpenStudy) -> None:
     """The answer to the write may be lost after the storage has the end."""
     proposals = open_study()

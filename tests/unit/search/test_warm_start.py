@@ -71,15 +71,15 @@ def test_good_trials_are_points_and_lend_their_training_to_families_that_were_no
 
 
 def test_a_prior_is_the_best_tenth_of_each_earlier_study(study_file: Path, settings: Settings) -> None:
-    first = resolve(study_file, settings)
+    first = resolve(study_file, settings, budget={"trials": 12})
     other = first.open_proposals()
-    asked = [require(other.ask()) for _ in range(3)]
-    for proposal, cost in zip(asked, (3.0, 1.0, 2.0), strict=True):
+    asked = [require(other.ask()) for _ in range(12)]
+    for proposal, cost in zip(asked, (3.0, 1.0, 2.0, *range(4, 13)), strict=True):
         other.report(proposal.number, 300, cost)
         other.complete(proposal.number, cost)
     later = resolve(study_file, settings, seed=7, sampler={"prior": "studies"})
     assert later.list_sourced_points() == [
-        (asked[1].parameters, f"{first.id} (the best 1 of 3 complete trials)")
+        (asked[place].parameters, f"{first.id} (the best 2 of 12 complete trials)") for place in (1, 2)
     ]
     assert resolve(study_file, settings, seed=7).list_prior_points() == []
 
