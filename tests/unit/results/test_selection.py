@@ -79,7 +79,17 @@ def test_where_a_study_repeats_configurations_only_those_with_all_seeds_compete(
     single = make_trial("c 0", {900: 2.0})
     ranking = rank(*repeated, *failed, single)
     assert list_names(ranking) == ["a 0"]
-    assert [found.best.name for found in ranking.configurations if not found.place] == ["c 0", "b 0"]
+    assert [found.best.name for found in ranking.configurations if not found.place] == ["b 0", "c 0"]
+
+
+def test_where_no_configuration_has_all_seeds_the_mean_of_more_seeds_stands_before_a_lucky_one() -> (
+    None
+):
+    best = [make_trial(f"rnn {seed}", {900: 4.0}, configuration="a", seed=seed) for seed in range(4)]
+    repeated = [make_trial(f"lstm {seed}", {900: 4.4}, configuration="b", seed=seed) for seed in range(3)]
+    ranking = rank(*best, *repeated, make_trial("lstm 3", {900: 4.1}, configuration="c"))
+    assert list_names(ranking) == ["rnn 0"]
+    assert ranking.find_bests(lambda trial: trial.family)["lstm"].estimate.seeds == 3
 
 
 def test_an_alternative_that_left_the_rounds_of_seeds_competes_with_its_three_repeats() -> None:

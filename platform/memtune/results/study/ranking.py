@@ -129,7 +129,8 @@ class Ranking(Generic[T_co]):
     tokens: float
     """Full length."""
     configurations: tuple[Configuration[T_co], ...]
-    """Those of full length, never empty: those with a place, then those that lack seeds, the best first."""
+    """Those of full length, never empty: those with a place, the best first, then those that lack seeds, of
+    which those with more seeds come first."""
     short: tuple[ShortTrial[T_co], ...]
     """Trials that ended before full length: those that came furthest first, then by their cost."""
 
@@ -183,6 +184,8 @@ def rank_trials(trials: Iterable[T]) -> Ranking[T] | None:
     for found in configurations:
         has_all = found.best.is_counted or len(found.trials) >= required[found.best.study]
         (competing if has_all else rest).append(found)
+    # The mean of more seeds says more than the luckiest of many single ones.
+    rest.sort(key=lambda found: (-len(found.trials), found.estimate.cost))
     return Ranking(tokens, _number_places(competing, rest), _list_short(validated, full, tokens))
 
 
