@@ -82,9 +82,7 @@ def test_where_a_study_repeats_configurations_only_those_with_all_seeds_compete(
     assert [found.best.name for found in ranking.configurations if not found.place] == ["b 0", "c 0"]
 
 
-def test_where_no_configuration_has_all_seeds_the_mean_of_more_seeds_stands_before_a_lucky_one() -> (
-    None
-):
+def test_where_no_configuration_has_all_seeds_the_mean_of_more_seeds_stands_before_a_lucky_one() -> None:
     best = [make_trial(f"rnn {seed}", {900: 4.0}, configuration="a", seed=seed) for seed in range(4)]
     repeated = [make_trial(f"lstm {seed}", {900: 4.4}, configuration="b", seed=seed) for seed in range(3)]
     ranking = rank(*best, *repeated, make_trial("lstm 3", {900: 4.1}, configuration="c"))

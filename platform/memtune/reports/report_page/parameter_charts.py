@@ -38,6 +38,8 @@ MAX_LEVELS = 6
 MAX_BARS, MAX_SLICES, MAX_AXES = 15, 6, 8
 MIN_IMPORTANCE = 0.005
 BAR_PIXELS, AXIS_PIXELS = 40, 52
+CHARACTER_SHARE = 0.015
+"""Of the width of a chart, for each character of the text beside a bar."""
 TOP_SHARE = 0.2
 """Of the finished trials, those whose lines are strong."""
 PLACES = alt.Scale(domain=[ABSENT_PLACE - 0.06, 1.06], nice=False, zero=False)
@@ -154,7 +156,7 @@ def draw_importance(detail: StudyDetail) -> StudyChart | None:
     found = [p for p in detail.importance if p.importance >= MIN_IMPORTANCE][:MAX_BARS]
     if not found:
         return None
-    rows = [
+    rows: list[Row] = [
         {
             "parameter": parameter.label,
             "importance": parameter.importance,
@@ -165,7 +167,7 @@ def draw_importance(detail: StudyDetail) -> StudyChart | None:
         for parameter in found
     ]
     y = alt.Y("parameter:N", sort=None, title=None).axis(None)
-    domain = [0, 1.25 * found[0].importance]
+    domain = [0, max(row["importance"] / (1 - CHARACTER_SHARE * len(row["text"])) for row in rows)]
     x = alt.X("importance:Q", scale=alt.Scale(domain=domain, nice=False), title="share of importance")
     bars = (
         parts.plot_rows("importance")

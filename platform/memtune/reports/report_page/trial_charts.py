@@ -43,7 +43,9 @@ def draw_seeds(
         if parts.is_drawable(objective.compute_figure(cost)) and not entry.is_counted
     ]
     means = [_describe_mean(entry, best) for entry in entries]
-    x = parts.place_figures(alt.X, _list_shown(seeds, means, shown_ideal), objective)
+    shown = _list_shown(seeds, means, shown_ideal)
+    is_cut = any(row["low"] is not None and row["low"] < min(shown) for row in means)
+    x = parts.place_figures(alt.X, shown, objective)
     y = alt.Y("name:N", sort=[row["name"] for row in means], title=None)
     y = y.axis(domain=False, ticks=False, grid=True)
     rows = _draw_rows(x, y, objective, scales)
@@ -52,6 +54,7 @@ def draw_seeds(
         title="Configurations of full length, every seed a dot",
         caption="The mark is the mean over seeds, the bar its 95 % interval, the ring the study's best. A "
         "row without a bar has one seed or two."
+        f"{' A bar from edge to edge is wider than the axis.' if is_cut else ''}"
         f"{_describe_edges(leaderboard.entries, entries, ideal, objective)}",
         chart=alt.layer(*parts.draw_ideal(shown_ideal, x), *rows, parts.draw_ring("means", x, y)),
         tables={"seeds": seeds, "means": means, "ideal": [{"figure": ideal}]},
@@ -61,12 +64,13 @@ def draw_seeds(
 
 
 def _list_shown(seeds: Sequence[Row], means: Sequence[Row], ideal: float | None) -> list[float]:
-    """The figures, the ideal, and the bounds of intervals that are near the figures."""
+    """The figures, the ideal, and the intervals that are near the figures."""
     shown = [row["figure"] for row in [*seeds, *means]]
-    bounds = [bound for row in means for bound in (row["low"], row["high"]) if bound is not None]
-    # An interval of two seeds can be far wider than all figures; it is cut at the edge then.
+    intervals = [(row["low"], row["high"]) for row in means if row["low"] is not None]
+    # An interval of three seeds can be far wider than all figures; both its ends are beyond the axis then.
     spread = max(shown) - min(shown) or max(shown)
-    inside = [bound for bound in bounds if min(shown) - spread <= bound <= max(shown) + spread]
+    near = [ends for ends in intervals if min(shown) - spread <= ends[0] and ends[1] <= max(shown) + spread]
+    inside = [bound for ends in near for bound in ends]
     return [*shown, *inside, *([ideal] if ideal else [])]
 
 

@@ -9,6 +9,9 @@ from memtune.results.study.study_view import StudyView
 from memtune.search import DEFAULT_OBJECTIVES, QUANTITIES, ObjectiveName
 from memtune.values import Value
 
+EQUAL_SIZES_RATIO = 1.1
+"""Sizes whose largest is at most this multiple of the smallest are equal: a size that is solved for a width
+misses its target by some per cent, because the width is an integer."""
 Point = Sequence[float]
 Quantities = dict[ObjectiveName, float]
 """The cost and the sizes of a trial by objective."""
@@ -108,13 +111,20 @@ class StudyFront(Value):
 
 
 def find_study_front(view: StudyView) -> StudyFront | None:
-    """The front over all configurations of full length; None before there is one."""
+    """The front over all configurations of full length; None before there is one.
+
+    None also where the study has one objective and all have equal parameters, which leave nothing to trade.
+    """
     ranking, trials, objective = view.ranking, view.trials, view.objective
     if ranking is None:
         return None
     objectives = view.terms.objectives if len(view.terms.objectives) > 1 else DEFAULT_OBJECTIVES
     found = [(own, _measure(own.best, own.estimate.cost, objectives)) for own in ranking.configurations]
     measured = [(own, quantities) for own, quantities in found if quantities is not None]
+    if len(view.terms.objectives) == 1 and len(measured) > 1:
+        sizes = [quantities["parameters"] for _, quantities in measured]
+        if max(sizes) <= EQUAL_SIZES_RATIO * min(sizes):
+            return None
     places = [_place(quantities) for _, quantities in measured]
     front = find_front(places)
     others = sorted(set(range(len(places))) - set(front), key=lambda index: places[index])

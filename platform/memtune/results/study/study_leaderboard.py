@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from memtune.models.architecture import LanguageModelConfig
 from memtune.number_format import format_amount
 from memtune.results.study.ranking import Configuration, ShortTrial
-from memtune.results.study.study_front import find_front
+from memtune.results.study.study_front import EQUAL_SIZES_RATIO, find_front
 from memtune.results.study.study_trials import NamedTrial, StudyTrial
 from memtune.results.study.study_view import StudyView
 from memtune.search import QUANTITIES
@@ -16,9 +16,8 @@ from memtune.training import TrialConfig, TrialSizes
 from memtune.usage import add_usages
 from memtune.values import Value
 
-EQUAL_RATIO, EQUAL_SIZES_RATIO = 1.05, 1.1
-"""Budgets and sizes whose largest is at most this multiple of the smallest are equal: a size that is solved
-for a width misses its target by some per cent, because the width is an integer."""
+EQUAL_RATIO = 1.05
+"""Budgets whose largest is at most this multiple of the smallest are equal."""
 
 
 class LeaderboardEntry(NamedTrial):

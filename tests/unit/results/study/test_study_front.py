@@ -15,6 +15,7 @@ from memtune.search import ObjectiveName
 from memtune.training import TrialSizes
 from memtune.trial_state import TrialState
 from memtune.usage import NodeSeconds, Usage
+from tests.presence import require
 from tests.unit.results.made_trials import make_study_trial
 
 # Perplexity and parameters: #0 and #2 and #3 are on the front, #1 is dominated by #2, #4 was stopped.
@@ -41,13 +42,23 @@ def make_trials() -> list[StudyTrial]:
 
 
 def find(trials: list[StudyTrial], objectives: tuple[ObjectiveName, ...] = OBJECTIVES) -> StudyFront:
+    return require(find_front(trials, objectives))
+
+
+def find_front(trials: list[StudyTrial], objectives: tuple[ObjectiveName, ...]) -> StudyFront | None:
     ranking = rank_trials(trials)
-    assert ranking is not None
     terms = SimpleNamespace(objectives=objectives)
     view = SimpleNamespace(ranking=ranking, trials=trials, objective=Objective.PERPLEXITY, terms=terms)
-    found = find_study_front(cast(StudyView, view))
-    assert found is not None
-    return found
+    return find_study_front(cast(StudyView, view))
+
+
+@pytest.mark.parametrize(("parameters", "has_front"), [((1000, 1090), False), ((1000, 1200), True)])
+def test_a_study_of_one_objective_at_equal_parameters_has_no_front(
+    parameters: tuple[int, int], has_front: bool
+) -> None:
+    trials = [make_trial(number, 8.0 - number, size) for number, size in enumerate(parameters)]
+    assert (find_front(trials, ("value",)) is not None) is has_front
+    assert find_front(trials, OBJECTIVES) is not None
 
 
 def test_the_front_has_the_configurations_of_full_length_that_no_other_one_dominates() -> None:
