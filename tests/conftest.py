@@ -3,6 +3,7 @@
 Tests run in parallel, one per core: torch uses one thread in each test and in its processes.
 """
 
+import atexit
 import gc
 import os
 import shutil
@@ -13,14 +14,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 
-# Collection makes a million objects that stay. It takes a quarter longer if they are looked at meanwhile.
-gc.disable()
-
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-# Each of the processes that tests start would compile memtune again, for half a second, and each worker of
-# each run all tests, with pytest's assertions, for twelve.
+# Each of the processes that tests start would compile memtune again, for half a second.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-sys.dont_write_bytecode = False
 # Tables are as wide as their rows, whatever the width of the terminal that started the tests.
 os.environ.pop("COLUMNS", None)
 
@@ -34,6 +30,13 @@ from sqlalchemy import Engine, event
 from memtune.corpora import import_corpus
 from memtune.settings import Settings
 from memtune.storage.uris import make_sqlite_uri
+
+# Each worker of each run would compile all tests again, with pytest's assertions, for 12 seconds.
+sys.dont_write_bytecode = False
+# Collection makes a million objects that stay. It takes a quarter longer if they are looked at meanwhile.
+gc.disable()
+# At its end, Python would go through all objects for seconds.
+atexit.register(gc.freeze)
 
 # Tests send SIGINT and SIGHUP, which shells and nohup make background processes and their children ignore.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -53,11 +56,6 @@ def leave_disk(connection: object, _record: object) -> None:
 def pytest_collection_finish() -> None:
     """Collect garbage of tests, and never look at their modules."""
     gc.enable()
-    gc.freeze()
-
-
-def pytest_unconfigure() -> None:
-    """Let the process end without looking at its objects, which takes seconds."""
     gc.freeze()
 
 
