@@ -65,7 +65,7 @@ def assert_agreement(
 def _set_seed(seed: int | None) -> None:
     if seed is not None:
         torch.default_generator.manual_seed(seed)
-        if torch.cuda.is_initialized():
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             torch.cuda.manual_seed_all(seed)
 
 
