@@ -3,12 +3,16 @@
 Tests run in parallel, one per core: torch uses one thread in each test and in its processes.
 """
 
+import atexit
+import gc
 import os
 import shutil
 import signal
 import sqlite3
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Each of the processes that tests start would compile memtune again, for half a second.
@@ -27,6 +31,13 @@ from memtune.corpora import import_corpus
 from memtune.settings import Settings
 from memtune.storage.uris import make_sqlite_uri
 
+# Each worker of each run would compile all tests again, with pytest's assertions, for 12 seconds.
+sys.dont_write_bytecode = False
+# Collection makes a million objects that stay. It takes a quarter longer if they are looked at meanwhile.
+gc.disable()
+# At its end, Python would go through all objects for seconds.
+atexit.register(gc.freeze)
+
 # Tests send SIGINT and SIGHUP, which shells and nohup make background processes and their children ignore.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
@@ -40,6 +51,12 @@ def leave_disk(connection: object, _record: object) -> None:
     """Let a connection to a sqlite file return before its data is on the disk."""
     if isinstance(connection, sqlite3.Connection):
         connection.execute("PRAGMA synchronous = OFF")
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage of tests, and never look at their modules."""
+    gc.enable()
+    gc.freeze()
 
 
 # The time of one example says little on a machine that other processes use.
@@ -151,11 +168,17 @@ def tiny_corpora(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A file with MLflow's empty tables, whose creation takes seconds."""
     from memtune.tracking.mlflow_connection import connect
 
-    return make_once(tmp_path_factory, "store", lambda folder: connect(make_sqlite_uri(folder))) / "mlflow.db"
+    made = make_once(tmp_path_factory, "store", lambda folder: connect(make_sqlite_uri(folder)))
+    from mlflow.store.db import utils
+
+    # MLflow reads its 60 migrations whenever it opens a store in another file.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(utils, "_get_latest_schema_revision", cache(utils._get_latest_schema_revision))
+        yield made / "mlflow.db"
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""The attention-based LSTM one sentence, one word and one slot at a time, from its equations.
+"""The attention-based LSTM one sentence and one word at a time, from its equations.
 
 Yogatama et al. (2018), section 2; the split of a state into key, value and predict is that of Daniluk et al.
 (2017), section 2.3.
@@ -29,16 +29,15 @@ def _read_sentence(config, parameters: Parameters, words: list[int]) -> tuple[li
     embeddings = [parameters["embedding.weight"][word] for word in words]
     states = run_lstm_stack(parameters, "stack.lstm", config.layers, embeddings)
     states = [torch.zeros_like(states[0]), *states]  # h_0, h_1, ..., h_T
+    parts = [_split_hidden(config, h) for h in states]
     W_hm = parameters["combination.memory.weight"]
     W_hh = parameters["combination.hidden.weight"]
     combined, attention = [], []
     for t in range(1, len(states)):
-        query, _, predict = _split_hidden(config, states[t])
-        previous = [_split_hidden(config, states[i]) for i in range(max(0, t - config.memory_size), t)]
-        scores = [_score(config, parameters, key, query) for key, _, _ in previous]
-        a = torch.stack(scores).softmax(0)
-        m = sum(weight * value for weight, (_, value, _) in zip(a, previous, strict=True))
-        combined.append(W_hh @ predict + W_hm @ m)
+        query, _, predict = parts[t]
+        keys, values, _ = zip(*parts[max(0, t - config.memory_size) : t], strict=True)
+        a = _score(config, parameters, torch.stack(keys), query).softmax(0)
+        combined.append(W_hh @ predict + W_hm @ (a @ torch.stack(values)))
         attention.append(a)
     return compute_output_logits(config, parameters, combined), attention
 
@@ -51,15 +50,16 @@ def _split_hidden(config, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return h[:third], h[third : 2 * third], h[2 * third :]
 
 
-def _score(config, parameters: Parameters, key: Tensor, query: Tensor) -> Tensor:
+def _score(config, parameters: Parameters, keys: Tensor, query: Tensor) -> Tensor:
+    """One score for each key."""
     match config.score:
         case "additive":
             W_m, W_h = parameters["score.key.weight"], parameters["score.query.weight"]
-            return parameters["score.score.weight"][0] @ (W_m @ key + W_h @ query).tanh()
+            return (keys @ W_m.T + W_h @ query).tanh() @ parameters["score.score.weight"][0]
         case "bilinear":
-            return key @ parameters["score.query.weight"] @ query
+            return keys @ parameters["score.query.weight"] @ query
         case "printed":
-            return parameters["score.score.weight"][0] @ key
+            return keys @ parameters["score.score.weight"][0]
         case other:
             raise ValueError(f"the oracle has no score {other}")
 

@@ -50,17 +50,12 @@ def _run_layer(
         parameters[f"layers.{layer}.{name}_l0"] for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
     )
     U = U if recurrent_mask is None else U * recurrent_mask
-    width = U.shape[1]
-    h = c = W.new_zeros(width)
+    h = c = W.new_zeros(U.shape[1])
     outputs = []
     for x in inputs:
-        gates = W @ x + U @ h + b_input + b_recurrent
-        i = gates[0 * width : 1 * width].sigmoid()
-        f = gates[1 * width : 2 * width].sigmoid()
-        j = gates[2 * width : 3 * width].tanh()
-        o = gates[3 * width : 4 * width].sigmoid()
-        c = f * c + i * j
-        h = o * c.tanh()
+        i, f, j, o = (W @ x + U @ h + b_input + b_recurrent).chunk(4)
+        c = f.sigmoid() * c + i.sigmoid() * j.tanh()
+        h = o.sigmoid() * c.tanh()
         outputs.append(h)
     return outputs
 

@@ -37,17 +37,12 @@ def run_lstm_stack(parameters: Parameters, name: str, layers: int, inputs: list[
 
 
 def _run_layer(inputs: list[Tensor], W: Tensor, U: Tensor, b: Tensor) -> list[Tensor]:
-    width = U.shape[1]
-    hidden = cell = W.new_zeros(width)
+    hidden = cell = W.new_zeros(U.shape[1])
     outputs = []
     for x in inputs:
-        gates = W @ x + U @ hidden + b
-        i = gates[0 * width : 1 * width].sigmoid()
-        f = gates[1 * width : 2 * width].sigmoid()
-        j = gates[2 * width : 3 * width].tanh()
-        o = gates[3 * width : 4 * width].sigmoid()
-        cell = cell * f + i * j
-        hidden = cell.tanh() * o
+        i, f, j, o = (W @ x + U @ hidden + b).chunk(4)
+        cell = cell * f.sigmoid() + i.sigmoid() * j.tanh()
+        hidden = cell.tanh() * o.sigmoid()
         outputs.append(hidden)
     return outputs
 
@@ -83,20 +78,15 @@ def compute_regularised_lstm_logits(
 
 def _run_regularised_layer(inputs: list[Tensor], weights: list[Tensor], masks, row: int) -> list[Tensor]:
     W, U, b_input, b_recurrent = weights
-    width = U.shape[1]
-    h = c = W.new_zeros(width)
+    h = c = W.new_zeros(U.shape[1])
     outputs = []
     for t, x in enumerate(inputs):
         x = x if masks.input_B1E is None else x * masks.input_B1E[row, 0]
         read = h if masks.state_BH is None else h * masks.state_BH[row]
-        gates = W @ x + U @ read + b_input + b_recurrent
-        i = gates[0 * width : 1 * width].sigmoid()
-        f = gates[1 * width : 2 * width].sigmoid()
-        j = gates[2 * width : 3 * width].tanh()
-        o = gates[3 * width : 4 * width].sigmoid()
-        j = j if masks.candidate_TBH is None else j * masks.candidate_TBH[t, row]
-        cell = f * c + i * j
-        hidden = o * cell.tanh()
+        i, f, j, o = (W @ x + U @ read + b_input + b_recurrent).chunk(4)
+        j = j.tanh() if masks.candidate_TBH is None else j.tanh() * masks.candidate_TBH[t, row]
+        cell = f.sigmoid() * c + i.sigmoid() * j
+        hidden = o.sigmoid() * cell.tanh()
         c = apply_zoneout(c, cell, masks.kept_cell_TBH, t, row)
         h = apply_zoneout(h, hidden, masks.kept_hidden_TBH, t, row)
         outputs.append(h)

@@ -1,4 +1,4 @@
-"""The LSTM-network one sentence, one word, one layer and one slot at a time, from its equations.
+"""The LSTM-network one sentence, one word and one layer at a time, from its equations.
 
 Cheng, Dong and Lapata (2016), sections 3.2 and 3.3. Rows of the gates: output, input, forget, candidate.
 """
@@ -53,10 +53,9 @@ def _run_layer(
     for x in inputs:
         if config.tape_size is not None:
             H, C = H[-config.tape_size :], C[-config.tape_size :]
-        a = [_score(parameters, name, h, x, attended[-1]) for h in H]  # equation 4
-        s = torch.stack(a).softmax(0)  # equation 5
-        h_tilde = sum(weight * h for weight, h in zip(s, H, strict=True))  # equation 6
-        c_tilde = sum(weight * c for weight, c in zip(s, C, strict=True))
+        tape = torch.stack(H)
+        s = _score(parameters, name, tape, x, attended[-1]).softmax(0)  # equations 4 and 5
+        h_tilde, c_tilde = s @ tape, s @ torch.stack(C)  # equation 6
         o, i, f, c_hat = (W_gates_x @ x + W_gates_h @ h_tilde + b).split(width)  # equation 7
         c = f.sigmoid() * c_tilde + i.sigmoid() * c_hat.tanh()  # equation 8
         h = o.sigmoid() * c.tanh()  # equation 9
@@ -67,11 +66,12 @@ def _run_layer(
     return hidden, attended[1:], attention
 
 
-def _score(parameters: Parameters, name: str, h: Tensor, x: Tensor, h_tilde_before: Tensor) -> Tensor:
-    inner = parameters[f"{name}.key.weight"] @ h + parameters[f"{name}.query_input.weight"] @ x
+def _score(parameters: Parameters, name: str, tape: Tensor, x: Tensor, h_tilde_before: Tensor) -> Tensor:
+    """One score for each slot of the tape."""
+    query = parameters[f"{name}.query_input.weight"] @ x
     if f"{name}.query_attended.weight" in parameters:
-        inner = inner + parameters[f"{name}.query_attended.weight"] @ h_tilde_before
-    return parameters[f"{name}.score"] @ inner.tanh()
+        query = query + parameters[f"{name}.query_attended.weight"] @ h_tilde_before
+    return (tape @ parameters[f"{name}.key.weight"].T + query).tanh() @ parameters[f"{name}.score"]
 
 
 def run_reference_layer(layer, inputs_BTE: Tensor) -> Tensor:

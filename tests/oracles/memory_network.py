@@ -31,18 +31,16 @@ def _read_sentence(config, parameters: Parameters, words: list[int]) -> list[tup
 
 def _run_hops(config, parameters: Parameters, window: list[int]) -> tuple[Tensor, Tensor]:
     A, C, H = (parameters[f"{name}.weight"] for name in ("input_table", "output_table", "hop"))
-    m, c = [A[word] for word in window], [C[word] for word in window]
+    m, c = A[window], C[window]
     if config.temporal_encoding:  # the most recent word reads the last row
-        rows = range(config.memory_size - len(window), config.memory_size)
-        m = [m_i + parameters["temporal_keys"][row] for m_i, row in zip(m, rows, strict=True)]
-        c = [c_i + parameters["temporal_values"][row] for c_i, row in zip(c, rows, strict=True)]
+        first = config.memory_size - len(window)
+        m, c = m + parameters["temporal_keys"][first:], c + parameters["temporal_values"][first:]
     u = torch.full_like(A[0], 0.1)
     for _ in range(config.hops):
-        p = torch.stack([u @ m_i for m_i in m])
+        p = m @ u
         if not config.linear_start:  # section 4.2: the softmax is left out at first
             p = p.softmax(0)
-        o = sum(p_i * c_i for p_i, c_i in zip(p, c, strict=True))
-        u = o + H @ u
+        u = p @ c + H @ u
         if config.rectify_half:
             half = config.width // 2
             u = torch.cat([u[:half], u[half:] * (u[half:] > 0)])

@@ -96,9 +96,8 @@ def _read_block(
 def _convolve(weights: Tensor, inputs: list[Tensor]) -> Tensor:
     """The last input plus the weighted sum of the last C inputs; the last row is its own weight."""
     total = inputs[-1]
-    for back, x in enumerate(reversed(inputs)):
-        if back < len(weights):
-            total = total + weights[len(weights) - 1 - back] * x
+    for weight, x in zip(weights.flip(0), reversed(inputs), strict=False):
+        total = total + weight * x
     return total
 
 

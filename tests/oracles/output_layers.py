@@ -34,7 +34,7 @@ def compute_class_factored_logits(config, parameters: Parameters, h: Tensor) -> 
     classes = apply_linear(config, parameters, "output.classes", h)
     words = apply_linear(config, parameters, "output.words", h)
     members = assign_zipfian_classes(config, len(words), len(classes))
-    return combine_class_logits(classes, [torch.stack([words[word] for word in those]) for those in members])
+    return combine_class_logits(classes, [words[those] for those in members])
 
 
 def assign_zipfian_classes(config, words: int, classes: int) -> list[list[int]]:
@@ -43,10 +43,8 @@ def assign_zipfian_classes(config, words: int, classes: int) -> list[list[int]]:
 
 def combine_class_logits(classes: Tensor, words: list[Tensor]) -> Tensor:
     """log p(class) + log p(word | class) from the logits of the classes and those within each."""
-    log_p = [
-        classes.log_softmax(0)[k] + logit for k, among in enumerate(words) for logit in among.log_softmax(0)
-    ]
-    return torch.stack(log_p)
+    log_p = classes.log_softmax(0)
+    return torch.cat([log_p[k] + among.log_softmax(0) for k, among in enumerate(words)])
 
 
 def assign_word_classes(counts: list[float], classes: int, mass: str) -> list[list[int]]:
@@ -69,12 +67,12 @@ def assign_word_classes(counts: list[float], classes: int, mass: str) -> list[li
 def compute_adaptive_logits(parameters: Parameters, h: Tensor) -> Tensor:
     head = apply_linear(None, parameters, "output.head", h).log_softmax(0)
     clusters = sum(name.endswith("projection.weight") for name in parameters)
-    log_p = list(head[: len(head) - clusters])
+    log_p = [head[: len(head) - clusters]]
     for i in range(clusters):
         x = parameters[f"output.clusters.{i}.projection.weight"] @ h
         words = apply_linear(None, parameters, f"output.clusters.{i}.words", x)
-        log_p += [head[len(head) - clusters + i] + logit for logit in words.log_softmax(0)]
-    return torch.stack(log_p)
+        log_p.append(head[len(head) - clusters + i] + words.log_softmax(0))
+    return torch.cat(log_p)
 
 
 def hash_ngram_logits(config, parameters: Parameters, words: list[int], group: int, members: int) -> Tensor:
@@ -107,8 +105,7 @@ def predict_with_ngrams(config, parameters: Parameters, words: list[int], h: Ten
     classes = classes + hash_ngram_logits(config, parameters, words, 0, len(classes))
     plain = apply_linear(config, layer, "output.words", h)
     among = [
-        torch.stack([plain[word] for word in members])
-        + hash_ngram_logits(config, parameters, words, k + 1, len(members))
+        plain[members] + hash_ngram_logits(config, parameters, words, k + 1, len(members))
         for k, members in enumerate(assign_zipfian_classes(config, len(plain), len(classes)))
     ]
     return combine_class_logits(classes, among)

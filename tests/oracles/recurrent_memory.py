@@ -1,4 +1,4 @@
-"""The recurrent memory network one sentence, one word and one slot at a time, from its equations.
+"""The recurrent memory network one sentence and one word at a time, from its equations.
 
 Tran, Bisazza and Monz (2016), sections 3.1 and 3.2.
 """
@@ -46,21 +46,17 @@ def _run_memory_block(
 ) -> tuple[Tensor, Tensor]:
     """Equations 1 to 3; later words (section 6) read the second half of T, and id 0 is not a word."""
     M, C = _get_tables(config, parameters)
-    scores, outputs = [], []
     first = config.memory_size - len(window) if config.temporal_alignment == "right" else 0
     places = [(first + place, word) for place, word in enumerate(window)]
     places += [(config.memory_size + place, word) for place, word in enumerate(ahead) if word != 0]
-    for row, word in places:
-        m, c = M[word], C[word]
-        if config.temporal in ("keys", "both"):
-            m = m + parameters["memory.temporal_keys"][row]
-        if config.temporal == "both":
-            c = c + parameters["memory.temporal_values"][row]
-        scores.append(m @ h)
-        outputs.append(c)
-    p = torch.stack(scores).softmax(0)
-    s = sum(weight * c for weight, c in zip(p, outputs, strict=True))
-    return s, p
+    rows, slots = [row for row, _ in places], [word for _, word in places]
+    m, c = M[slots], C[slots]
+    if config.temporal in ("keys", "both"):
+        m = m + parameters["memory.temporal_keys"][rows]
+    if config.temporal == "both":
+        c = c + parameters["memory.temporal_values"][rows]
+    p = (m @ h).softmax(0)
+    return p @ c, p
 
 
 def _get_tables(config, parameters: Parameters) -> tuple[Tensor, Tensor]:

@@ -64,7 +64,9 @@ def assert_agreement(
 
 def _set_seed(seed: int | None) -> None:
     if seed is not None:
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+            torch.cuda.manual_seed_all(seed)
 
 
 def assert_same_gradients(

@@ -172,5 +172,5 @@ def build_task_model(task: TaskConfig, model: LanguageModelConfig, vocabulary_si
     The state of torch's default generator does not change.
     """
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)  # see build_model
         return task.build(model, vocabulary_size)

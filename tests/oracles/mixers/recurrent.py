@@ -93,11 +93,10 @@ def read_recurrent_memory(config, get: Get, inputs: list[Tensor], depth: float) 
         if (value := get(f"composition.{name}")) is not None
     }
     M, C, T = (take(get, name) for name in ("input_memory.weight", "output_memory.weight", "temporal_nD"))
+    keys, values = (torch.stack([table @ x for x in inputs]) for table in (M, C))
     outputs = []
     for t, h in enumerate(hidden):
-        read = inputs[max(0, t + 1 - len(T)) : t + 1]
-        rows = T[len(T) - len(read) :]
-        p = torch.stack([h @ (M @ x + row) for x, row in zip(read, rows, strict=True)]).softmax(0)
-        s = sum((weight * (C @ x) for weight, x in zip(p, read, strict=True)), torch.zeros_like(h))
-        outputs.append(compose(config, parameters, s, h))
+        read = slice(max(0, t + 1 - len(T)), t + 1)
+        p = ((keys[read] + T[len(T) - len(keys[read]) :]) @ h).softmax(0)
+        outputs.append(compose(config, parameters, p @ values[read], h))
     return outputs

@@ -2,6 +2,7 @@
 
 import json
 import tomllib
+from functools import cache
 from typing import Any, get_args
 
 import pytest
@@ -17,12 +18,16 @@ SCHEMA_KINDS: tuple[SchemaKind, ...] = get_args(SchemaKind)
 FILES: list[tuple[SchemaKind, str]] = [
     (kind, name) for kind in SCHEMA_KINDS for name in list_packaged(FileKind[kind.upper()])
 ]
-VALIDATORS = {kind: Draft202012Validator(make_schema(kind)) for kind in SCHEMA_KINDS}
 STUDY = 'question = "?"\ncorpus = "ptb"\nspaces = ["lstm"]\n'
 
 
+@cache
+def get_validator(kind: SchemaKind) -> Draft202012Validator:
+    return Draft202012Validator(make_schema(kind))
+
+
 def list_errors(kind: SchemaKind, text: str) -> list[Any]:
-    return list(VALIDATORS[kind].iter_errors(tomllib.loads(text)))
+    return list(get_validator(kind).iter_errors(tomllib.loads(text)))
 
 
 def test_every_field_of_the_reference_has_a_meaning() -> None:
