@@ -12,7 +12,6 @@ import sqlite3
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Each of the processes that tests start would compile memtune again, for half a second.
@@ -168,17 +167,11 @@ def tiny_corpora(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A file with MLflow's empty tables, whose creation takes seconds."""
     from memtune.tracking.mlflow_connection import connect
 
-    made = make_once(tmp_path_factory, "store", lambda folder: connect(make_sqlite_uri(folder)))
-    from mlflow.store.db import utils
-
-    # MLflow reads its 60 migrations whenever it opens a store in another file.
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(utils, "_get_latest_schema_revision", cache(utils._get_latest_schema_revision))
-        yield made / "mlflow.db"
+    return make_once(tmp_path_factory, "store", lambda folder: connect(make_sqlite_uri(folder))) / "mlflow.db"
 
 
 @pytest.fixture(scope="module")

@@ -1,8 +1,6 @@
 """Softmax attention one pair of words at a time; PaTH by products of its matrices."""
 
 import math
-from collections.abc import Callable
-from functools import cache, partial
 
 import torch
 from torch import Tensor
@@ -12,22 +10,13 @@ from tests.oracles.mixers.parts import Get, apply_map, make_rotation, unit
 
 def read_attention(config, get: Get, inputs: list[Tensor], depth: float) -> list[Tensor]:
     """The outputs of all heads after each input."""
-    read_map = cache(partial(apply_map, get))
-    heads = [_read_head(config, read_map, inputs, head) for head in range(config.heads)]
+    heads = [_read_head(config, get, inputs, head) for head in range(config.heads)]
     return [torch.cat(outputs) for outputs in zip(*heads, strict=True)]
 
 
-def _read_head(
-    config, read_map: Callable[[str, Tensor], Tensor], inputs: list[Tensor], head: int
-) -> list[Tensor]:
-    @cache
+def _read_head(config, get: Get, inputs: list[Tensor], head: int) -> list[Tensor]:
     def take(name: str, x: Tensor) -> Tensor:
-        return read_map(name, x).chunk(config.heads)[head]
-
-    @cache
-    def rotate(distance: int) -> Tensor:
-        speeds = torch.tensor([10_000.0 ** (-p / max(K // 2, 1)) for p in range(K // 2)]).double()
-        return make_rotation(speeds * distance, K)
+        return apply_map(get, name, x).chunk(config.heads)[head]
 
     keys, values = [take("key", x) for x in inputs], [take("value", x) for x in inputs]
     K = len(keys[0])
@@ -39,7 +28,8 @@ def _read_head(
             if config.window is not None and i - j >= config.window:
                 break
             if config.positions == "rotary":
-                between = rotate(j - i)
+                speeds = torch.tensor([10_000.0 ** (-p / max(K // 2, 1)) for p in range(K // 2)]).double()
+                between = make_rotation(speeds * (j - i), K)
             scores.append(q @ between @ keys[j] / math.sqrt(K) + forgotten)
             read.append(values[j])
             if config.positions == "path":

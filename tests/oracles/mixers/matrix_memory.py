@@ -5,8 +5,6 @@ of a word, S_t = R' D S_{t-1} + ..., which is the complex transition of Mamba-3 
 """
 
 import math
-from collections.abc import Callable
-from functools import cache, partial
 from typing import Any
 
 import torch
@@ -17,17 +15,14 @@ from tests.oracles.mixers.parts import Get, apply_map, make_rotation, silu, soft
 
 def read_matrix_memory(config, get: Get, inputs: list[Tensor], depth: float) -> list[Tensor]:
     """The outputs of all heads after each input."""
-    read_map = cache(partial(apply_map, get))
-    heads = [_read_head(config, get, read_map, inputs, head) for head in range(config.heads)]
+    heads = [_read_head(config, get, inputs, head) for head in range(config.heads)]
     return [torch.cat(outputs) for outputs in zip(*heads, strict=True)]
 
 
-def _read_head(
-    config, get: Get, read_map: Callable[[str, Tensor], Tensor], inputs: list[Tensor], head: int
-) -> list[Tensor]:
+def _read_head(config, get: Get, inputs: list[Tensor], head: int) -> list[Tensor]:
     def take(name: str, x: Tensor, steps: int = 1) -> list[Tensor]:
         """The head's values of a map for each step of the word."""
-        return [part.chunk(config.heads)[head] for part in read_map(name, x).chunk(steps)]
+        return [part.chunk(config.heads)[head] for part in apply_map(get, name, x).chunk(steps)]
 
     n = config.steps
     outputs: list[Tensor] = []

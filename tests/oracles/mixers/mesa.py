@@ -1,7 +1,5 @@
 """MesaNet by the inverse of its matrix, one head and one word at a time."""
 
-from functools import cache, partial
-
 import torch
 from torch import Tensor
 
@@ -10,14 +8,14 @@ from tests.oracles.mixers.parts import Get, apply_map, silu, softplus, unit, vec
 
 def read_mesa(config, get: Get, inputs: list[Tensor], depth: float) -> list[Tensor]:
     """The outputs of all heads after each input."""
-    read_map, heads = cache(partial(apply_map, get)), []
+    heads = []
     for head in range(config.heads):
         ridge = 0.25 + softplus(vector(get, "ridge").chunk(config.heads)[head])
         C = S = None
         outputs = []
         for x in inputs:
             q, k, v, g, b = (
-                read_map(name, x).chunk(config.heads)[head]
+                apply_map(get, name, x).chunk(config.heads)[head]
                 for name in ("query", "key", "value", "decay", "strength")
             )
             q, k, g, b = unit(silu(q)), unit(silu(k)), g.sigmoid(), b.sigmoid()
