@@ -5,14 +5,19 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.presence import require
 from tests.unit.plugins.user_files import ROOT
 
 pytestmark = pytest.mark.cluster
+
+Run = Callable[..., Any]
+"""The fixture `run`: takes a program, the folder it runs in, and folders of packages."""
 
 PACKAGE = ROOT / "docs" / "examples" / "plugins"
 PREPARE = """
@@ -20,6 +25,34 @@ import json, os, sys
 from pathlib import Path
 from memtune.settings import Settings
 settings = Settings.from_environment()
+"""
+SERVER = """
+import json, os, sys, traceback
+import memtune.model_checks, memtune.reports.report_page.page, memtune.results.study_conclusion, mlflow
+
+for line in sys.stdin:
+    program, home, paths = json.loads(line)
+    if child := os.fork():
+        print(os.waitpid(child, 0)[1], flush=True)
+        continue
+    code = 1
+    try:
+        os.chdir(home)
+        for descriptor, name in ((0, os.devnull), (1, "out"), (2, "err")):
+            os.dup2(os.open(name, os.O_RDWR | os.O_CREAT | os.O_TRUNC), descriptor)
+        os.environ["MEMTUNE_HOME"] = f"{home}/home"
+        sys.path[1:1] = paths
+        exec(program, {"__name__": "__main__"})
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        os._exit(code)
+"""
+"""Forks a process for each program: one that starts anew would load memtune and its libraries for seconds.
+
+Loading memtune reads no entry points (test_plugin_files), so the packages may be put on the path after it.
 """
 SPACE_TOML = """
 [model]
@@ -75,26 +108,33 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run(program: str, home: Path, *packages: Path) -> Any:
-    """The JSON that a program prints in a process of its own, with some packages installed."""
+@pytest.fixture(scope="module")
+def run() -> Iterator[Run]:
+    """Gives the JSON that a program prints in a process of its own, with some packages installed."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MEMTUNE_")}
-    paths = [*map(str, packages), str(ROOT / "platform")]
-    environment |= {"PYTHONPATH": os.pathsep.join(paths), "MEMTUNE_HOME": str(home / "home")}
-    done = subprocess.run(
-        [sys.executable, "-c", PREPARE + program],
-        env=environment,
-        cwd=home,
-        capture_output=True,
+    with subprocess.Popen(
+        [sys.executable, "-c", SERVER],
+        env=environment | {"PYTHONPATH": str(ROOT / "platform")},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
         text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
+    ) as server:
+
+        def run_program(program: str, home: Path, *packages: Path) -> Any:
+            task = json.dumps([PREPARE + program, str(home), [*map(str, packages)]])
+            require(server.stdin).write(f"{task}\n")
+            require(server.stdin).flush()
+            code = require(server.stdout).readline().strip()
+            assert code == "0", (home / "err").read_text()[-3000:]
+            return json.loads((home / "out").read_text().splitlines()[-1])
+
+        yield run_program
+        require(server.stdin).close()
 
 
 @pytest.fixture(scope="module")
 def searched(
-    installed: Path, tmp_path_factory: pytest.TempPathFactory, empty_store: Path
+    run: Run, installed: Path, tmp_path_factory: pytest.TempPathFactory, empty_store: Path
 ) -> tuple[Path, Any]:
     """A home with a corpus in the package's format and a study of its other plug-ins, and its trials."""
     home = tmp_path_factory.mktemp("user")
@@ -148,7 +188,7 @@ def test_the_examples_of_every_kind_work_in_one_study(searched: tuple[Path, Any]
 
 
 def test_the_example_of_a_mixer_reads_a_text_in_pieces_and_has_the_sizes_of_its_formulas(
-    installed: Path, tmp_path: Path
+    run: Run, installed: Path, tmp_path: Path
 ) -> None:
     found = run(
         """
@@ -199,14 +239,18 @@ print(json.dumps([read("refuse"), read("skip")]))
 """
 
 
-def test_a_bad_line_is_named_or_skipped_by_the_example_of_a_format(home: Path, installed: Path) -> None:
+def test_a_bad_line_is_named_or_skipped_by_the_example_of_a_format(
+    run: Run, home: Path, installed: Path
+) -> None:
     (home / "bad.tsv").write_text("1\tthe dog sees a cat\n" * 200 + "none\n")
     refused, skipped = run(BAD_LINES, home, installed)
     assert "bad.tsv: line 201: no column 1; --skip-bad leaves it out" in refused
     assert skipped == {"bad entries": 1}
 
 
-def test_a_bad_line_that_ends_a_format_names_the_file(home: Path, installed: Path, tmp_path: Path) -> None:
+def test_a_bad_line_that_ends_a_format_names_the_file(
+    run: Run, home: Path, installed: Path, tmp_path: Path
+) -> None:
     subprocess.run(["cp", "-r", f"{installed}/.", str(tmp_path)], check=True)
     module = tmp_path / "memtune_examples" / "second_column.py"
     raising = "from memtune.corpora.formats import BadLineError\n        raise BadLineError('too short', 7)"
@@ -233,7 +277,7 @@ print(json.dumps(answers))
 
 
 def test_a_model_needs_the_package_or_consent_to_the_source_that_it_carries(
-    home: Path, installed: Path
+    run: Run, home: Path, installed: Path
 ) -> None:
     perplexity, _ = run(EVALUATE, home, installed)
     assert isinstance(perplexity, float)
@@ -244,7 +288,7 @@ def test_a_model_needs_the_package_or_consent_to_the_source_that_it_carries(
 
 
 def test_another_version_of_the_package_is_another_source(
-    home: Path, installed: Path, tmp_path: Path
+    run: Run, home: Path, installed: Path, tmp_path: Path
 ) -> None:
     subprocess.run(["cp", "-r", f"{installed}/.", str(tmp_path)], check=True)
     with (tmp_path / "memtune_examples" / "low_rank.py").open("a") as file:
@@ -261,7 +305,9 @@ print(json.dumps([names, [[e.name, e.origin, e.problem] for e in list_entries()]
 """
 
 
-def test_families_of_packages_are_listed_and_found_with_their_space(home: Path, installed: Path) -> None:
+def test_families_of_packages_are_listed_and_found_with_their_space(
+    run: Run, home: Path, installed: Path
+) -> None:
     find = """
 from memtune.studies.definition.study_loader import find_space
 listed = [names, [[e.name, e.origin] for e in list_entries()]]
@@ -282,7 +328,7 @@ print(json.dumps([*listed, find_space("decaying_mean", Path("study.toml")).name]
     ],
 )
 def test_a_package_that_cannot_be_used_is_named_and_hides_no_other_family(
-    text: str | None, modules: int, problem: str, home: Path, installed: Path, tmp_path: Path
+    run: Run, text: str | None, modules: int, problem: str, home: Path, installed: Path, tmp_path: Path
 ) -> None:
     subprocess.run(["cp", "-r", f"{installed}/.", str(tmp_path)], check=True)
     package = tmp_path / "memtune_examples"
@@ -298,7 +344,7 @@ def test_a_package_that_cannot_be_used_is_named_and_hides_no_other_family(
 
 
 def test_scripts_of_a_package_are_no_modules_and_what_it_prints_is_no_output(
-    home: Path, installed: Path, tmp_path: Path
+    run: Run, home: Path, installed: Path, tmp_path: Path
 ) -> None:
     subprocess.run(["cp", "-r", f"{installed}/.", str(tmp_path)], check=True)
     package = tmp_path / "memtune_examples"
