@@ -10,13 +10,14 @@ from memtune.corpora import FORMATS
 from tests.fuzz.importers import OPTIONS, SEEDS, Attack, as_bytes, fuzz, try_import
 from tests.fuzz.time_limit import limit_time
 
-INPUTS = 100
+FEW, MANY = 50, 500
 """Inputs for each format; more with `python -m tests.fuzz.importers --inputs 100000`."""
 
 
+@pytest.mark.parametrize("inputs", [FEW, pytest.param(MANY, marks=pytest.mark.long)])
 @pytest.mark.parametrize("format", FORMATS)
-def test_every_input_is_imported_or_refused(format: str) -> None:
-    assert fuzz(format, INPUTS) > 0
+def test_every_input_is_imported_or_refused(format: str, inputs: int) -> None:
+    assert fuzz(format, inputs) > 0
 
 
 @pytest.mark.parametrize(
