@@ -68,9 +68,10 @@ class PaceMeter:
         if self._start is None:
             self._start = self._clock()
         number = trial.proposal.number
-        if trial.reports and trial.tokens > self._tokens.get(number, 0):
-            # The first news of a resumed trial is its whole curve, which this run has not trained.
-            self._trained += trial.tokens - max(self._tokens.get(number, 0), trial.restored_tokens)
+        # The first news of a resumed trial is its curve up to its checkpoint, which this run has not trained.
+        known = max(self._tokens.get(number, 0), trial.restored_tokens)
+        if trial.tokens > known:
+            self._trained += trial.tokens - known
             self._tokens[number], self._last_report = trial.tokens, self._clock()
         if trial.state in MEASURED_STATES:
             self._ended[number] = trial.tokens
