@@ -74,7 +74,7 @@ def search(
     study: StudyFile,
     budget: BudgetOptions,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check the study and print five samples; start nothing.")
+        bool, typer.Option("--dry-run", help="Check the study and print samples of it; start nothing.")
     ] = False,
     json: Annotated[
         bool,
