@@ -74,7 +74,7 @@ def search(
     study: StudyFile,
     budget: BudgetOptions,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check the study and print five samples; start nothing.")
+        bool, typer.Option("--dry-run", help="Check the study and print samples of it; start nothing.")
     ] = False,
     json: Annotated[
         bool,
@@ -217,9 +217,13 @@ def _dry_run(study: Path, overrides: dict[str, Any], json: bool) -> None:
     _print_prior(resolved)
     _print_base_width(resolved)
     _print_budget(study_config, resolved.task.objective)
+    alternatives, budget = len(resolved.alternatives), study_config.budget
+    if budget.trials < alternatives:
+        warn(f"budget.trials = {budget.trials} leaves some of {alternatives} alternatives untried")
     started = [sample for sample, refusal in zip(samples, refusals, strict=True) if refusal is None]
     if (seconds := measure_core_seconds(resolved, started)) is not None:
         _print_estimate(study_config, resolved.count_repeats(), seconds)
+        _warn_of_short_time(study_config, alternatives, seconds)
     out.print("nothing was started")
 
 
@@ -290,8 +294,7 @@ def _print_budget(study: "Study", objective: "Objective") -> None:
 def _print_estimate(study: "Study", repeats: tuple[int, int], seconds: "CoreSeconds") -> None:
     """Print what the trials with the fewest and the most repeats take on this machine."""
     cores, trials = study.resources.cpus_per_trial, study.budget.trials
-    fewest = trials + repeats[0]
-    at_once = min(fewest, max(1, (os.cpu_count() or 1) // cores), study.resources.max_concurrent or fewest)
+    at_once = _count_at_once(study, trials + repeats[0])
     totals = [trials * seconds.trial + count * seconds.repeat for count in repeats]
 
     def describe(write: Callable[[float], str]) -> str:
@@ -311,3 +314,21 @@ def _print_estimate(study: "Study", repeats: tuple[int, int], seconds: "CoreSeco
         f"about {hours} core hours on this machine, without early stopping: {trainings} "
         f"core seconds, measured on samples; {time} with {at_once} at once{money}"
     )
+
+
+def _count_at_once(study: "Study", trainings: int) -> int:
+    """How many of some trainings this machine has room for at a time."""
+    room = max(1, (os.cpu_count() or 1) // study.resources.cpus_per_trial)
+    return min(trainings, room, study.resources.max_concurrent or trainings)
+
+
+def _warn_of_short_time(study: "Study", alternatives: int, seconds: "CoreSeconds") -> None:
+    """Warn of a time budget that ends before each alternative has had a whole trial."""
+    cores = study.resources.cpus_per_trial
+    needed = seconds.trial * alternatives / cores / _count_at_once(study, alternatives)
+    if study.budget.time is not None and study.budget.time < needed:
+        named = format_count(alternatives, "alternative")
+        warn(
+            f"budget.time = {study.budget.time:,.12g} s ends before a whole trial of each of "
+            f"{named}, which takes about {format_duration(needed)} on this machine"
+        )

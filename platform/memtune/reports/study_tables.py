@@ -144,9 +144,9 @@ def make_progress_table(detail: StudyDetail) -> Table:
 
 
 def make_comparison_table(trials: Sequence[ReportedTrial], ended: ReportedTrial) -> Table:
-    """The values of trials at the length at which one of them ended."""
-    title = f"values at the first report at or past {ended.tokens:,} {ended.unit}"
-    table = make_table(title, (">rank", ">trial", "alternative", f">{ended.unit}", ">value", "state"))
+    """The values of trials at the length at which one of them ended, also of those that came there later."""
+    title = f"values by now at the first report at or past {ended.tokens:,} {ended.unit}"
+    table = make_table(title, (">rank now", ">trial", "alternative", f">{ended.unit}", ">value", "state"))
     for rank, trial in enumerate(trials, 1):
         cells = [f"#{trial.number}", trial.alternative, f"{trial.tokens:,}", trial.figure, trial.state.label]
         table.add_row(str(rank), *cells, style="bold" if trial.number == ended.number else None)

@@ -24,6 +24,9 @@ from memtune.training import TrialConfig, check_device, compute_sizes, measure_s
 log = logging.getLogger(__name__)
 
 DRY_RUN_SAMPLES = 5
+"""At least, where the space has so many configurations; as many are measured at most."""
+MAX_SAMPLES = 30
+"""At most, where the study has more alternatives."""
 MAX_DRAWS = 50
 """Draws of these samples, of which some may be equal."""
 DEVICE_SAMPLES = 20
@@ -79,7 +82,7 @@ class DryRun(NamedTuple):
 def dry_run(
     study: StudySource, overrides: Mapping[str, Any] | None = None, settings: Settings | None = None
 ) -> DryRun:
-    """Check a study as `run_study` would and draw five of its configurations, or all; start nothing.
+    """Check a study as `run_study` would and draw some of its configurations; start nothing.
 
     `study` is a TOML file or the name of a packaged study, a mapping with the content of a file, or a Study;
     `overrides` replace fields by dotted name. Raises what `run_study` raises before it starts trials.
@@ -92,15 +95,20 @@ def dry_run(
 
 
 def _draw_samples(resolved: ResolvedStudy) -> list[TrialConfig]:
-    """Five different configurations, of each family in turn; all of a space that has fewer."""
-    space, first, samples = resolved.space, resolved.study.seed, list[TrialConfig]()
+    """Different configurations: one of each alternative, and five or all of the space in any case."""
+    space, compared, first = resolved.space, resolved.study.compare, resolved.study.seed
     size = space.size()
     is_small = size is not None and size <= DRY_RUN_SAMPLES
-    points = [*space.points()] if is_small else space.family_choices() or [{}]
+    points = [*space.points()] if is_small else space.list_alternatives(compared) or [{}]
+    fewest = size if size is not None and is_small else DRY_RUN_SAMPLES
+    samples, missing = list[TrialConfig](), {*resolved.alternatives}
     for draw in range(MAX_DRAWS):
-        drawn = resolved.draw([first + draw], points[draw % len(points)])
-        samples += (sample for sample in drawn if sample not in samples)
-        if len(samples) == (size if is_small else DRY_RUN_SAMPLES):
+        for sample in resolved.draw([first + draw], points[draw % len(points)]):
+            alternative = name_alternative(sample, compared)
+            if sample not in samples and (len(samples) < fewest or alternative in missing):
+                samples.append(sample)
+                missing.discard(alternative)
+        if len(samples) == MAX_SAMPLES or (len(samples) >= fewest and not missing):
             break
     return samples
 
@@ -115,12 +123,12 @@ class CoreSeconds(NamedTuple):
 
 
 def measure_core_seconds(resolved: ResolvedStudy, samples: Sequence[TrialConfig]) -> CoreSeconds | None:
-    """What the trainings of a study take, measured on samples that may start.
+    """What the trainings of a study take, measured on the first five samples that may start.
 
     None where a sample needs a GPU or more memory than a check should take, and without samples. Sets the
     number of threads of torch to that of a trial.
     """
-    measured = list[float]()
+    measured, samples = list[float](), samples[:DRY_RUN_SAMPLES]
     resources = resolved.study.resources
     torch.set_num_threads(resources.cpus_per_trial)
     trained = [sample for sample in samples if sample.training is not None]

@@ -46,6 +46,8 @@ class TrialPhase:
     """The trials of the phase that earlier drivers have started."""
     find_seconds_left: Callable[[], float | None] = lambda: None
     """Returns the seconds that are left of the study's time budget; None without one."""
+    trial_tokens: int = 0
+    """The length of a trial that nothing stops; 0 where it is unknown."""
 
 
 @dataclass(frozen=True)
@@ -319,6 +321,7 @@ class _StudyRun:
             self._records.names,
             proposals.list_outcomes(),
             self._find_seconds_left,
+            self._resolved.trial_tokens,
         )
         count_spending = self._budget.watch_repeat if are_repeats else self._budget.watch
         with ExitStack() as stack:

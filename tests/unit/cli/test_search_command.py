@@ -78,6 +78,18 @@ def test_a_dry_run_shows_budgets_repeats_time_money_and_the_ranges_of_a_family(
     )
 
 
+def test_a_dry_run_warns_of_budgets_that_leave_alternatives_without_a_trial(
+    settings: Settings, study_file: Path
+) -> None:
+    study_file.write_text(f'compare = "model.width"\n{study_file.read_text()}')
+    options = ["--dry-run", "--trials", "1", "--time-budget"]
+    for time, warnings in (("0.0001s", 2), ("2h", 1)):
+        done = CliRunner().invoke(cli.app, ["search", str(study_file), *options, time])
+        warned = " ".join(done.stderr.split())
+        assert "budget.trials = 1 leaves some of 2 alternatives untried" in warned
+        assert ("ends before a whole trial of each of 2 alternatives" in warned) == (warnings == 2)
+
+
 COUNTING_SPACE = '[model]\nfamily = "kneser_ney"\norder = { int = [2, 3] }\n'
 DECIDED = '[repeats]\nuntil = "decided"\nmax_seeds = 15\n'
 BEST_NINE = "[repeats]\nbest = 9\nseeds = 3\n"

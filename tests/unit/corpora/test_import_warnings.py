@@ -121,6 +121,17 @@ def test_the_advised_number_of_subwords_is_below_that_of_types(find_warnings):
     assert "--tokens bpe:1000 has" in told
 
 
+def test_subwords_are_not_advised_for_a_text_with_annotations_which_would_refuse_them(find_warnings):
+    train, other = (
+        "".join(f"1\t{letter}{number},\t_\t_\t_\t_\t0\troot\t_\t_\n\n" for number in range(10_500))
+        for letter in "wv"
+    )
+    told = find_warnings(train, other, other, kind="conllu", unknown="map")
+    for warning in ("types end in a sign", "leave few examples of each", "are outside the vocabulary"):
+        assert warning in told
+    assert "--tokens" not in told
+
+
 def test_the_advice_for_prose_says_how_lines_stay_apart(find_warnings):
     words = [f"w{number}," for number in range(300)]
     told = find_warnings(write_sentences(words, 10), "w1 w2\n", "w1 w2\n", unknown="map")

@@ -72,3 +72,36 @@ def test_the_trials_of_earlier_runs_tell_how_long_a_trial_is() -> None:
     pace = meter.estimate(0, [running])
     assert pace is not None
     assert pace.seconds_left == pytest.approx((500 - 300) / (300 / 30))
+
+
+def test_a_trial_that_resumes_after_its_last_report_counts_from_its_checkpoint() -> None:
+    clock = Clock()
+    meter = PaceMeter([StoredTrial(9, "", {}, TrialState.COMPLETE, curve={900: 1.0})], clock)
+    resumed = make_trial(0, TrialState.RUNNING, 50.0)
+    resumed.restored_tokens = 500
+    meter.watch(resumed)
+    clock.seconds = 10.0
+    assert meter.estimate(1, [resumed]) is None
+    meter.watch(make_trial(1, TrialState.RUNNING, 50.0))
+    later = make_trial(0, TrialState.RUNNING, 50.0, 40.0)  # 600 tokens, of which 100 in this run
+    later.restored_tokens = 500
+    meter.watch(later)
+    pace = meter.estimate(1, [later])
+    assert pace is not None
+    assert pace.tokens_per_second == pytest.approx((300 + 100) / 10)
+
+
+def test_a_trial_that_has_come_further_than_the_stopped_ones_trains_to_its_own_end() -> None:
+    clock = Clock()
+    stopped = StoredTrial(9, "", {}, TrialState.STOPPED, curve={300: 1.0})
+    complete = StoredTrial(8, "", {}, TrialState.COMPLETE, curve={900: 1.0})
+    running = make_trial(0, TrialState.RUNNING, 50.0, 40.0)
+    for earlier in ([stopped], [stopped, complete]):
+        clock.seconds = 0.0
+        meter = PaceMeter(earlier, clock, trial_tokens=900)
+        meter.watch(make_trial(0, TrialState.RUNNING))
+        clock.seconds = 60.0
+        meter.watch(running)
+        pace = meter.estimate(0, [running])
+        assert pace is not None
+        assert pace.seconds_left == pytest.approx((900 - 600) / (600 / 60))

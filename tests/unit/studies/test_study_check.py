@@ -14,13 +14,23 @@ from memtune.training import TrialConfig
 
 
 @pytest.mark.parametrize("families", [1, 2, 4, 5, 7])
-def test_a_dry_run_shows_each_of_five_families_and_no_configuration_twice(
+def test_a_dry_run_shows_each_family_five_configurations_at_least_and_none_twice(
     families: int, study_file: Path, settings: Settings
 ) -> None:
     names = ["lstm", "rnn", "scrn", "recurrent_memory", "residual_memory", "stack_lstm", "attention_lstm"]
     samples = dry_run(study_file, {"spaces": names[:families]}, settings).samples
-    assert len({*map(repr, samples)}) == 5
-    assert len({sample.model.family for sample in samples}) == min(families, 5)
+    assert len({*map(repr, samples)}) == len(samples) == max(families, 5)
+    assert {sample.model.family for sample in samples} == {*names[:families]}
+
+
+def test_a_dry_run_shows_each_alternative_once_and_at_most_thirty(
+    study_file: Path, settings: Settings
+) -> None:
+    for count, shown in ((7, 7), (40, 30)):
+        widths = [*range(8, 8 + count)]
+        terms = {"compare": "model.width", "model.width": {"choice": widths}}
+        samples = dry_run(study_file, terms, settings).samples
+        assert [sample.model.describe()["width"] for sample in samples] == widths[:shown]
 
 
 def test_a_dry_run_shows_all_points_of_a_small_space(study_file: Path, settings: Settings) -> None:

@@ -49,8 +49,13 @@ _GUTENBERG_WORDS = (
 _SIGN_END = '[\\p{L}\\p{N}][.,;:!?")\u2019\u201d]+$'
 
 
-def find_text_warnings(text: CountedText, options: ImportOptions, is_generated: bool) -> Iterator[str]:
-    """Warnings about a text of words; sentences that a program generates may repeat themselves."""
+def find_text_warnings(
+    text: CountedText, options: ImportOptions, *, is_generated: bool, needs_words: bool
+) -> Iterator[str]:
+    """Warnings about a text of words; sentences that a program generates may repeat themselves.
+
+    A text with annotations or vectors `needs_words` as its tokens.
+    """
     if text.is_raw:
         return
     words, counters = text.table.words, text.counters
@@ -62,7 +67,7 @@ def find_text_warnings(text: CountedText, options: ImportOptions, is_generated: 
             "with --format gutenberg, which leaves them out"
         )
     if options.tokens == "words" and "train" in counters:
-        yield from _check_vocabulary(words, counters["train"], options)
+        yield from _check_vocabulary(words, counters["train"], options, needs_words)
     for split, counter in counters.items():
         most = MAX_ONLY_WORDS if counter.sentence_count == 1 else MAX_MEAN_WORDS
         if counter.word_count > most * counter.sentence_count:
@@ -91,32 +96,36 @@ def _check_spelling(words: pa.Array, counters: Mapping[str, SplitCounter]) -> It
         )
 
 
-def _check_vocabulary(words: pa.Array, counter: SplitCounter, options: ImportOptions) -> Iterator[str]:
+def _check_vocabulary(
+    words: pa.Array, counter: SplitCounter, options: ImportOptions, needs_words: bool
+) -> Iterator[str]:
     counts = counter.counts[1:]
     found = words[1:].filter(pa.array(counts >= options.min_count))
     types = min(len(found), options.max_size or len(found))
     is_large = types > max(MIN_WARNED_TYPES, MAX_TYPE_SHARE * counter.word_count)
     signed = found.filter(pc.match_substring_regex(found, _SIGN_END))
     most = MAX_SIGN_SHARE if is_large else MAX_SIGN_SHARE_ALONE
-    subwords = f"--tokens bpe:{_suggest_size(types)} has no unknown words"
+    subwords = _advise_subwords(types, needs_words)
     if len(found) >= MIN_SIGN_TYPES and len(signed) > most * len(found):
         yield (
             f"{len(signed):,} of {len(found):,} types end in a sign of punctuation, such as "
             f"{signed[0].as_py()!a}; --format prose splits words and signs, and joins lines unless --option "
-            f"paragraphs=lines is given; {subwords}"
+            f"paragraphs=lines is given{subwords}"
         )
     if is_large:
         more = np.count_nonzero(counts > options.min_count)
         yield (
             f"{types:,} types for {counter.word_count:,} words of training "
             f"({types / counter.word_count:.1%}) leave few examples of each; --min-count "
-            f"{options.min_count + 1} keeps {more:,} of them; {subwords}"
+            f"{options.min_count + 1} keeps {more:,} of them{subwords}"
         )
 
 
-def _suggest_size(types: int) -> int:
-    """A number of subwords: a quarter of the types, because each type would be a subword else."""
-    return min(_MAX_SUGGESTED, max(_MIN_SUGGESTED, types // 400 * 100))
+def _advise_subwords(types: int, needs_words: bool) -> str:
+    """The end of a sentence on the vocabulary; empty where the import would refuse subwords."""
+    # A quarter of the types, because each type would be a subword else.
+    size = min(_MAX_SUGGESTED, max(_MIN_SUGGESTED, types // 400 * 100))
+    return "" if needs_words else f"; --tokens bpe:{size} has no unknown words"
 
 
 def _check_shared_sentences(counters: Mapping[str, SplitCounter]) -> Iterator[str]:
@@ -157,6 +166,8 @@ def find_corpus_warnings(manifest: Manifest) -> Iterator[str]:
         missing = manifest.vocabulary.size - vectors.known
         tokens, have = format_count(manifest.vocabulary.size, "token"), "has" if missing == 1 else "have"
         yield f"{missing:,} of {tokens} {have} no vector in {vectors.source.name}"
+    needs_words = bool(manifest.annotations or manifest.vectors)
+    subwords = _advise_subwords(manifest.vocabulary.size, needs_words)
     for split in ("valid", "test"):
         if split not in manifest.splits:
             continue
@@ -164,8 +175,7 @@ def find_corpus_warnings(manifest: Manifest) -> Iterator[str]:
         if rate > OOV_WARNING_RATE:
             yield (
                 f"{rate:.1%} of the {split} words are outside the vocabulary and became {UNK}; "
-                "check that language, tokenisation and case are those of the training text; --tokens "
-                f"bpe:{_suggest_size(manifest.vocabulary.size)} has no unknown words"
+                f"check that language, tokenisation and case are those of the training text{subwords}"
             )
         training = manifest.sources.get("train")
         if training and not training.division and manifest.sources[split].sha256 == training.sha256:

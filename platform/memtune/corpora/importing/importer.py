@@ -89,7 +89,9 @@ def import_corpus(
         has_files = isinstance(sources, Division) or any(
             isinstance(each, TextFile) for each in sources.values()
         )
-        warnings = list(find_text_warnings(text, options, is_generated=ideal is not None or not has_files))
+        is_generated = ideal is not None or not has_files
+        needs_words = bool(text.annotations or vectors)
+        warnings = list(find_text_warnings(text, options, is_generated=is_generated, needs_words=needs_words))
         text = token_stage.split_words(text, spelled, options.tokens, stack)
         selection = token_stage.select_tokens(text, spelled, options)
         found = _read_vectors(vectors, selection, options, progress) if vectors else None

@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from statistics import fmean
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
@@ -51,10 +52,15 @@ class PaceMeter:
     """Measures the speed of this run and the length of the study's trials."""
 
     def __init__(
-        self, earlier: Iterable[StoredTrial] = (), clock: Callable[[], float] = time.monotonic
+        self,
+        earlier: Iterable[StoredTrial] = (),
+        clock: Callable[[], float] = time.monotonic,
+        trial_tokens: int = 0,
     ) -> None:
-        """`earlier` are the trials that earlier runs have ended; `clock` counts seconds."""
+        """`earlier` are the trials that earlier runs have ended; `clock` counts seconds; a trial that nothing
+        stops has `trial_tokens`."""
         self._clock = clock
+        self._trial_tokens = trial_tokens
         self._ended = {
             one.number: max(one.curve, default=0) for one in earlier if one.state in MEASURED_STATES
         }
@@ -68,9 +74,10 @@ class PaceMeter:
         if self._start is None:
             self._start = self._clock()
         number = trial.proposal.number
-        if trial.reports and trial.tokens > self._tokens.get(number, 0):
-            # The first news of a resumed trial is its whole curve, which this run has not trained.
-            self._trained += trial.tokens - max(self._tokens.get(number, 0), trial.restored_tokens)
+        # The first news of a resumed trial is its curve up to its checkpoint, which this run has not trained.
+        known = max(self._tokens.get(number, 0), trial.restored_tokens)
+        if trial.tokens > known:
+            self._trained += trial.tokens - known
             self._tokens[number], self._last_report = trial.tokens, self._clock()
         if trial.state in MEASURED_STATES:
             self._ended[number] = trial.tokens
@@ -84,8 +91,12 @@ class PaceMeter:
         seconds = self._last_report - (self._start or 0.0)
         if not (lengths and self._trained and seconds > 0):
             return None
-        length, speed = sum(lengths) / len(lengths), self._trained / seconds
-        left = unstarted * length + sum(max(0.0, length - trial.tokens) for trial in running)
+        length, speed = fmean(lengths), self._trained / seconds
+        left = unstarted * length
+        for tokens in (trial.tokens for trial in running):
+            # What has come further than the trials that were stopped is as long as those that went on.
+            longer = [each for each in lengths if each > tokens] or [max(self._trial_tokens, tokens)]
+            left += fmean(longer) - tokens
         since_report = self._clock() - self._last_report
         return Pace(max(0.0, left / speed - since_report), speed, length)
 
@@ -100,7 +111,7 @@ class LiveDisplay(LiveView):
         results = [outcome for outcome in earlier if outcome.curve and outcome.state is not TrialState.FAILED]
         self._earlier_count = len(earlier)
         self._best_earlier = min(results, key=lambda outcome: min(outcome.curve.values()), default=None)
-        self._pace_meter = PaceMeter(phase.earlier)
+        self._pace_meter = PaceMeter(phase.earlier, trial_tokens=phase.trial_tokens)
         self._trials: dict[int, DirectedTrial] = {}
         """The trials that have not ended, and as many of the best others as the table may show."""
         self._ended: set[int] = set()

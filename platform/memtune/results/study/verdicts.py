@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from statistics import fmean
 from typing import Any
 
+from memtune.library import FileKind, list_packaged
 from memtune.number_format import format_count
 from memtune.objective import Objective
 from memtune.results.study.alternative_comparison import (
@@ -50,17 +51,12 @@ _ADVICE_FOR_COUNTED: dict[Certainty, str] = {
     "not tested": "To find out, run the study with --resume, which compares their validation items.",
 }
 _ADVICE_TO_GO_ON = "To find out, raise the budget and run the study with --resume."
-_ADVICE_FOR_SEVERAL = (
-    'To find out, add [repeats] with until = "decided" to the study\'s file and run it with --resume.'
+_ADVICE_TO_END_REPEATS = (
+    "To find out, let all repeats end: run the study with --resume, with a larger budget where one is spent."
 )
-_ADVICE_FOR_REPEATED = (
-    'To find out, write until = "decided" in place of best and seeds under [repeats] in the study\'s file '
-    "and run it with --resume."
-)
-_ADVICE_FOR_ONE = (
-    f"To find out, add [repeats] with best = 2 and seeds = {MIN_PAIRED_SEEDS + 1} or more to the study's "
-    "file and run it with --resume."
-)
+_CHANGE_FOR_SEVERAL = 'add [repeats] with until = "decided" to'
+_CHANGE_FOR_REPEATED = 'write until = "decided" in place of best and seeds under [repeats] in'
+_CHANGE_FOR_ONE = f"add [repeats] with best = 2 and seeds = {MIN_PAIRED_SEEDS + 1} or more to"
 
 
 class Verdict(Value):
@@ -117,7 +113,7 @@ def judge_study(view: StudyView) -> Verdict | None:
         is_undecided=bool(leaders),
         caveats=tuple(_list_caveats(view, ranking, comparisons)),
         decision="" if decided is None else _describe_decision(decided, compared, objective, repeats),
-        advice=_advise(ranking, comparisons, leaders, decided, repeats),
+        advice=_advise(view, ranking, comparisons, leaders, decided),
         comparisons=comparisons,
         efforts=measure_efforts(view.trials, objective),
     )
@@ -339,11 +335,11 @@ def _describe_decision(
 
 
 def _advise(
+    view: StudyView,
     ranking: Ranking[StudyTrial],
     comparisons: Sequence[WinnerComparison],
     leaders: Sequence[ShortTrial[StudyTrial]],
     decided: SeedDecision | None,
-    repeats: Repeats,
 ) -> str:
     """What would decide; empty where every difference is decided, and where no seed is left."""
     if decided is not None and decided.end is not None and not leaders:
@@ -353,24 +349,40 @@ def _advise(
     open_ones = [other for other in comparisons if other.certainty != "significant"]
     if not open_ones and not comparisons and _has_several(ranking):
         return _ADVICE_TO_GO_ON
-    if not open_ones:
-        return _ADVICE_FOR_ONE if not comparisons and len(ranking.configurations) > 1 else ""
-    nearest = open_ones[0]
-    if nearest.are_both_counted:
-        return _ADVICE_FOR_COUNTED.get(nearest.certainty, "")
-    if _has_several(ranking):
-        advice = _ADVICE_FOR_REPEATED if repeats.are_asked_for else _ADVICE_FOR_SEVERAL
-    elif nearest.certainty == "not tested":
-        advice = _ADVICE_FOR_ONE
+    if not open_ones and (comparisons or len(ranking.configurations) == 1):
+        return ""
+    if open_ones and open_ones[0].are_both_counted:
+        return _ADVICE_FOR_COUNTED.get(open_ones[0].certainty, "")
+    if _lacks_repeats(ranking, view):
+        return _ADVICE_TO_END_REPEATS
+    note = ""
+    if open_ones and _has_several(ranking):
+        change = _CHANGE_FOR_REPEATED if view.terms.repeats.are_asked_for else _CHANGE_FOR_SEVERAL
+    elif not open_ones or open_ones[0].certainty == "not tested":
+        change = _CHANGE_FOR_ONE
     else:
-        look = min((look for look in LOOKS if look > nearest.seeds), default=MAX_SEEDS)
-        advice = (
-            f"To find out, raise seeds under [repeats] to {look + 1} in the study's file and run it with "
-            "--resume; the test is corrected for repeated looks."
-        )
-    if nearest.counted:
-        advice += f" {nearest.counted[0]} learns by counting: the seeds are those of the other."
+        look = min((look for look in LOOKS if look > open_ones[0].seeds), default=MAX_SEEDS)
+        change = f"raise seeds under [repeats] to {look + 1} in"
+        note = "; the test is corrected for repeated looks"
+    packaged = f" (memtune study new {view.name} {view.name}.toml writes it)"
+    file = f"the study's file{packaged if view.name in list_packaged(FileKind.STUDY) else ''}"
+    advice = f"To find out, {change} {file} and run it with --resume{note}."
+    if open_ones and open_ones[0].counted:
+        advice += f" {open_ones[0].counted[0]} learns by counting: the seeds are those of the other."
     return advice
+
+
+def _lacks_repeats(ranking: Ranking[StudyTrial], view: StudyView) -> bool:
+    """Whether `best` and `seeds` of the study ask for repeats that have not ended."""
+    repeats = view.terms.repeats
+    repeatable = [
+        found
+        for found in ranking.configurations
+        if any(not t.is_repeat and t.state is TrialState.COMPLETE and not t.is_counted for t in found.trials)
+    ]
+    ended = Counter(t.configuration for t in view.trials if t.is_repeat and t.state.has_ended)
+    done = sum(count >= repeats.seeds - 1 for count in ended.values())
+    return done < min(repeats.best, len(repeatable))
 
 
 def _describe_rest(

@@ -204,7 +204,7 @@ def test_the_commands_print_what_the_functions_return(study: ResolvedStudy, sett
     for command, words in {
         ("list",): "3 complete, 1 stopped",
         ("show", "layers"): "rank 2 of 3",
-        ("show", "layers", "--why", "2"): "12.182",
+        ("show", "layers", "--why", "2"): "rank now",
         ("cost", "layers"): "saved 600 of 3,600 tokens",
     }.items():
         assert words in runner.invoke(app, ["study", *command]).output

@@ -40,6 +40,10 @@ def make_trial(family: str, number: int, seed: int, cost: float) -> StudyTrial:
     )
 
 
+def repeat(family: str, number: int, seed: int, cost: float) -> StudyTrial:
+    return make_trial(family, number, seed, cost).model_copy(update={"is_repeat": True})
+
+
 def rank(costs: dict[str, list[float]]) -> Ranking[StudyTrial]:
     """The ranking of one configuration for each family, with these costs by seed."""
     found = rank_trials(
@@ -60,10 +64,12 @@ def judge_ranking(
     repeats: Repeats | None = None,
     unlimited: Ranking[StudyTrial] | None = None,
     refusals: Mapping[str, Sequence[str]] | None = None,
+    name: str = "s",
 ) -> Verdict:
     """The verdict on a study with this ranking, and with `unlimited` without the limits of [champion]."""
     terms = SimpleNamespace(alternatives=alternatives, repeats=repeats or Repeats())
     view = SimpleNamespace(
+        name=name,
         eligible=ranking,
         ranking=unlimited or ranking,
         objective=objective,
@@ -398,10 +404,33 @@ def test_an_open_trial_may_change_the_answer(tmp_path: Path) -> None:
 
 
 def test_an_alternative_that_was_not_repeated_is_named(tmp_path: Path) -> None:
-    ranking = rank({"lstm": [4.0, 4.1], "rnn": [4.2, 4.3], "scrn": [4.05]})
-    verdict = judge_ranking(ranking, Objective.PERPLEXITY, str(tmp_path), repeats=Repeats(best=2, seeds=3))
+    trials = [
+        make_trial("lstm", 0, 0, 4.0),
+        make_trial("rnn", 1, 0, 4.2),
+        make_trial("scrn", 2, 0, 4.05),
+        repeat("lstm", 0, 1, 4.1),
+        repeat("rnn", 1, 1, 4.3),
+    ]
+    ranking, terms = require(rank_trials(trials)), Repeats(best=2, seeds=2)
+    verdict = judge_ranking(ranking, Objective.PERPLEXITY, str(tmp_path), trials, repeats=terms)
     assert verdict.caveats == ("Not ranked, with fewer seeds than others: scrn.",)
     assert verdict.advice.startswith('To find out, write until = "decided" in place of best and seeds')
+
+
+def test_repeats_that_have_not_ended_come_before_other_advice(tmp_path: Path) -> None:
+    trials = [make_trial("lstm", 0, 0, 4.0), make_trial("rnn", 1, 0, 4.2), repeat("lstm", 0, 1, 4.1)]
+    left = repeat("rnn", 1, 1, 4.3)
+    ended, terms = require(rank_trials(trials)), Repeats(best=2, seeds=2)
+    for open_ones in ([], [left.model_copy(update={"state": TrialState.RUNNING})]):
+        found = [*trials, *open_ones]
+        verdict = judge_ranking(ended, Objective.PERPLEXITY, str(tmp_path), found, repeats=terms)
+        assert verdict.advice.startswith("To find out, let all repeats end: run the study with --resume")
+
+
+def test_the_advice_names_the_command_that_writes_the_file_of_a_packaged_study(tmp_path: Path) -> None:
+    ranking = rank({"lstm": [4.0], "rnn": [4.5]})
+    advice = judge_ranking(ranking, Objective.PERPLEXITY, str(tmp_path), name="demo").advice
+    assert "to the study's file (memtune study new demo demo.toml writes it) and run it" in advice
 
 
 def change_rate(trial: StudyTrial, rate: float) -> StudyTrial:
