@@ -48,6 +48,8 @@ class TrialPhase:
     """Returns the seconds that are left of the study's time budget; None without one."""
     trial_tokens: int = 0
     """The length of a trial that nothing stops; 0 where it is unknown."""
+    noun: str = "trial"
+    """What the phase counts: repeats are counted apart from the trials of the search."""
 
 
 @dataclass(frozen=True)
@@ -322,6 +324,7 @@ class _StudyRun:
             proposals.list_outcomes(),
             self._find_seconds_left,
             self._resolved.trial_tokens,
+            "repeat" if are_repeats else "trial",
         )
         count_spending = self._budget.watch_repeat if are_repeats else self._budget.watch
         with ExitStack() as stack:

@@ -2,6 +2,7 @@
 
 import gc
 import weakref
+from dataclasses import replace
 from io import StringIO
 from math import log
 
@@ -171,16 +172,20 @@ def test_without_a_terminal_each_event_is_one_line(trial: DirectedTrial) -> None
         assert part in lines[0]
 
 
-def test_a_repeat_is_shown_under_the_name_of_its_trial(trial: DirectedTrial) -> None:
+def test_a_repeat_is_shown_under_the_name_of_its_trial_and_counted_as_a_repeat(trial: DirectedTrial) -> None:
     original = StoredTrial(3, "", trial.proposal.configuration, TrialState.COMPLETE, 1.0)
     trial.config = trial.config.model_copy(update={"seed": 2})
     trial.remarks.append("resumes")
     for terminal in (False, True):
         console = Console(file=StringIO(), force_terminal=terminal, width=160, color_system=None)
-        with LiveDisplay(console, TrialPhase("Again", max_trials=4, names=TrialNames([original]))) as display:
+        phase = TrialPhase("Again", max_trials=4, names=TrialNames([original]), noun="repeat")
+        with LiveDisplay(console, phase) as display:
             display(trial)
+            display(replace(trial, state=TrialState.COMPLETE))
         assert isinstance(console.file, StringIO)
-        assert console.file.getvalue().count("3 seed 2") >= 2
+        shown = console.file.getvalue()
+        assert shown.count("3 seed 2") >= 2
+        assert "1 of 4 repeats ended" in shown
 
 
 def test_an_output_layer_other_than_the_softmax_is_shown() -> None:

@@ -122,6 +122,7 @@ def test_a_repeat_has_the_number_of_its_trial_and_its_seed(study_file: Path, set
     result = run(study_file, settings, REPEATED, phases=phases)
     assert list_numbers(settings, result) == ["0", "0 seed 1", "0 seed 2"]
     configs = [TrialConfig.model_validate(repeat.configuration) for repeat in result.repeats]
+    assert [(phase.noun, phase.trial_tokens) for phase in phases] == [("trial", 900), ("repeat", 900)]
     names = [phases[1].names.name(number, config) for number, config in enumerate(configs)]
     assert sorted(names) == ["#0 seed 1", "#0 seed 2"]
 

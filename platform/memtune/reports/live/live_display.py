@@ -237,7 +237,7 @@ class LiveDisplay(LiveView):
         """The progress as two lines: trials and the best value, then times."""
         trials = self._list_trials()
         ended = len(self._ended) + self._earlier_count
-        counts = [f"{ended} of {format_count(self._phase.max_trials, 'trial')} ended"]
+        counts = [f"{ended} of {format_count(self._phase.max_trials, self._phase.noun)} ended"]
         for state in (TrialState.RUNNING, TrialState.PAUSED):
             if number := sum(trial.state is state for trial in trials):
                 counts.append(f"{number} {state.value}")
