@@ -90,7 +90,7 @@ class Comparison:
         return f"Comparison({self.title})"
 
     def _repr_html_(self) -> str:
-        names = ["place", "name", "study", "state", "figure", "low", "high", "tokens", "hours"]
+        names = ["place", "name", "alternative", "study", "state", "figure", "low", "high", "tokens", "hours"]
         frame = make_frame(
             {
                 **{name: describe_row(row, None)[name] for name in names},
@@ -122,6 +122,7 @@ def describe_row(row: LeaderboardRow, ideal: float | None) -> dict[str, Any]:
         "place": row.place,
         "name": row.name,
         "family": row.family,
+        "alternative": row.alternative,
         "study": row.study,
         "run_id": row.run_id,
         "state": row.state.value,

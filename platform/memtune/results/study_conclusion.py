@@ -1,7 +1,7 @@
 """The conclusion of a study: tests of the winner, what is registered and recorded, and its description."""
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 
@@ -171,30 +171,26 @@ def _record(view: StudyView, verdict: Verdict, statements: Sequence[str], descri
         view.terms.corpus,
         view.id,
         tags,
-        dict(_make_trial_tags(view)),
+        _make_trial_tags(view),
         description,
     )
 
 
-def _make_trial_tags(view: StudyView) -> Iterator[tuple[str, dict[str, str]]]:
-    """The rank and the figure of each trial, and whether it is the best of its family, by its identity."""
+def _make_trial_tags(view: StudyView) -> dict[str, dict[str, str]]:
+    """The alternative of each trial, whether it is its best, and rank and figure, by the trial's identity."""
     ranking, objective = view.ranking, view.objective
-    if ranking is None:
-        return
-    bests = {
-        found.best.identity: {"best_of_family": "yes"}
-        for found in view.find_bests(lambda trial: trial.family)
-    }
+    assert ranking is not None, "a study with a verdict has a ranking"
+    tags = {trial.identity: {"alternative": trial.alternative} for trial in view.trials}
+    for best in view.find_bests():
+        tags[best.best.identity]["best_of_family"] = "yes"
     for found in ranking.configurations[:MAX_TAGGED]:
         rank = str(found.place) if found.place else "fewer seeds"
         figure = found.estimate.describe(objective, DIGITS, is_counted=found.best.is_counted)
         for trial in found.trials:
-            yield trial.identity, {"rank": rank, "figure": figure, **bests.pop(trial.identity, {})}
+            tags[trial.identity] |= {"rank": rank, "figure": figure}
     for short in ranking.short[:MAX_TAGGED]:
-        figure = short.explain()
-        tags = {"rank": "ended early", "figure": figure, **bests.pop(short.best.identity, {})}
-        yield short.best.identity, tags
-    yield from bests.items()
+        tags[short.best.identity] |= {"rank": "ended early", "figure": short.explain()}
+    return tags
 
 
 def describe_conclusion(

@@ -15,11 +15,12 @@ from memtune.spaces import FAMILY_FIELD
 from memtune.studies.budgets import StudyCost, StudyProgress
 from memtune.studies.checkpoint_store import Checkpoints
 from memtune.studies.definition.resolved_study import ResolvedStudy
+from memtune.studies.definition.study_terms import name_alternative
 from memtune.studies.director import DirectedTrial
 from memtune.studies.seed_repeats import TrialNames
 from memtune.tracking import CorpusInput, Recorder
 from memtune.tracking.runs.run_store import RecordedTrial
-from memtune.tracking.runs.run_tags import MONEY_METRIC
+from memtune.tracking.runs.run_tags import ALTERNATIVE_PARAMETER, MONEY_METRIC
 from memtune.training import Report, TrialConfig, make_report
 from memtune.trial_state import TrialState
 from memtune.usage import Usage
@@ -124,13 +125,13 @@ class StudyRecords:
     def _open_run(
         self, number: int, identity: str, config: TrialConfig, max_tokens: int | None = None
     ) -> None:
-        corpus = self._resolved.corpus
+        corpus, compared = self._resolved.corpus, self._resolved.study.compare
         name = self.names.name(number, config)
         self._recorder.start_trial(
             identity,
             f"{config.model.family} {name}",
-            collect_trial_parameters(config, len(corpus.vocabulary)),
-            {**self._tags, **make_trial_tags(config, corpus), "number": name.removeprefix("#")},
+            collect_trial_parameters(config, len(corpus.vocabulary), compared),
+            {**self._tags, **make_trial_tags(config, corpus, compared), "number": name.removeprefix("#")},
             make_corpus_input(corpus, self._resolved.settings),
             max_tokens,
             describe_trial_run(
@@ -214,8 +215,10 @@ def collect_trial_files(config: TrialConfig) -> dict[str, bytes | str | Path]:
     return files
 
 
-def collect_trial_parameters(config: TrialConfig, vocabulary_size: int) -> dict[str, Any]:
-    """Every field of a configuration by dotted name, with the model's size and cost.
+def collect_trial_parameters(
+    config: TrialConfig, vocabulary_size: int, compared: str = FAMILY_FIELD
+) -> dict[str, Any]:
+    """Every field of a configuration by dotted name, with the model's size and cost, and its alternative.
 
     Fields that only other families, schedules or variants of a protocol have are left out: "none" and 0 are
     values of some.
@@ -226,16 +229,18 @@ def collect_trial_parameters(config: TrialConfig, vocabulary_size: int) -> dict[
         del fields["training"]
     return {
         **fields,
+        ALTERNATIVE_PARAMETER: name_alternative(config, compared),
         "parameters": config.parameter_count(vocabulary_size),
         "multiply_adds": config.multiply_adds(vocabulary_size),
         "carried_state": config.model.state_size(),
     }
 
 
-def make_trial_tags(config: TrialConfig, corpus: Corpus) -> dict[str, str]:
+def make_trial_tags(config: TrialConfig, corpus: Corpus, compared: str = FAMILY_FIELD) -> dict[str, str]:
     """The tags by which runs are filtered, and the ideal perplexity where it is known."""
     task = {"task": config.task.kind, "objective": config.task.objective}
-    kind = {"family": config.model.family, "configuration": config.configuration_identity}
+    names = {"family": config.model.family, "alternative": name_alternative(config, compared)}
+    kind = {**names, "configuration": config.configuration_identity}
     ideal = (corpus.manifest.ideal or {}).get("valid") if config.task.objective.has_ideal else None
     known = {} if ideal is None else {"ideal_perplexity": repr(ideal)}
     return {**kind, "protocol": config.label, **task, **known}

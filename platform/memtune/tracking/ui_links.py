@@ -38,7 +38,9 @@ class CorpusPages:
     charts: str
     """Charts of these trials."""
     families: str
-    """Charts of the best trial of each family."""
+    """Charts of the best trial of each alternative."""
+    compared: str
+    """What the alternatives are called: "family", or "alternative" where a study compares another field."""
     answer: str = ""
     """The best model in a sentence; "" while there is no champion."""
 
@@ -47,7 +49,7 @@ class CorpusPages:
         return (
             ("trials in MLflow", self.trials),
             ("their charts", self.charts),
-            ("charts of the best of each family", self.families),
+            (f"charts of the best of each {self.compared}", self.families),
         )
 
 
@@ -89,6 +91,7 @@ def link_corpus(
         address + compatibility.format_experiment_fragment(experiment_id, trials),
         address + compatibility.format_experiment_fragment(experiment_id, trials, has_charts=True),
         address + compatibility.format_experiment_fragment(experiment_id, families, has_charts=True),
+        _name_compared(kept),
         note,
     )
 
@@ -107,20 +110,30 @@ def link_corpora(tracking_uri: str, pages_url: str | None = None) -> list[Corpus
     return [link_corpus(tracking_uri, corpus, pages_url=pages_url) for corpus in recorded]
 
 
-def _find_family_bests(runs: "Sequence[Run]", objective: Objective) -> list[str]:
-    """The ids of one run for each family: of those that lead a family in their study, the best-validated."""
-    best: dict[str, tuple[float, str]] = {}
+def _name_compared(runs: "Sequence[Run]") -> str:
+    """What the alternatives of these trials are called; see `CorpusPages.compared`."""
+    tags = [run.data.tags for run in runs]
+    has_fields = any(run_tags.read_alternative(own) != own.get(run_tags.FAMILY, "") for own in tags)
+    return "alternative" if has_fields else "family"
+
+
+def _find_bests(runs: "Sequence[Run]", objective: Objective) -> list[str]:
+    """The ids of one run for each alternative: of those that lead it in their study, the best-validated.
+
+    Two studies may compare a field under different families.
+    """
+    best: dict[tuple[str, str], tuple[float, str]] = {}
     for run in runs:
         figure = run.data.metrics.get(run_tags.RANKING_METRIC)
         if run.data.tags.get(run_tags.BEST_OF_FAMILY) == "yes" and figure is not None:
-            family = run.data.params.get("model.family", "")
+            key = run.data.tags.get(run_tags.FAMILY, ""), run_tags.read_alternative(run.data.tags)
             order = figure if objective.direction == "lower" else -figure
-            best[family] = min(best.get(family, (order, run.info.run_id)), (order, run.info.run_id))
+            best[key] = min(best.get(key, (order, run.info.run_id)), (order, run.info.run_id))
     return [run_id for _, run_id in best.values()]
 
 
 def _build_views(runs: Sequence["Run"], conditions: Mapping[str, str], tracking_uri: str) -> dict[str, str]:
-    """The shared views of these trials by name: a table and charts of all, and of the best of each family."""
+    """The shared views of these trials by name: tables and charts of all, and of the best of alternatives."""
     objectives = {run_tags.read_objective(run.data.tags) for run in runs}
     objective = Objective.ACCURACY if Objective.ACCURACY in objectives else Objective.PERPLEXITY
     charts, version = _build_charts(runs, objective), compatibility.read_pages_version(tracking_uri)
@@ -128,7 +141,7 @@ def _build_views(runs: Sequence["Run"], conditions: Mapping[str, str], tracking_
     best, views = {**conditions, run_tags.BEST_OF_FAMILY: "yes"}, dict[str, str]()
     for name, title, selected, run_ids in (
         ("memtune", "all trials", conditions, []),
-        ("memtune-families", "the best of each family", best, _find_family_bests(runs, objective)),
+        ("memtune-families", f"the best of each {_name_compared(runs)}", best, _find_bests(runs, objective)),
     ):
         shown = f"memtune: {title}" + (f", {scope}" if scope else "")
         table = _build_table(runs, objective, selected, run_ids)
@@ -150,9 +163,11 @@ def _build_table(
     has_prices = any(run_tags.MONEY_METRIC in run.data.metrics for run in runs)
     metrics = [run_tags.RANKING_METRIC, *([run_tags.ABOVE_IDEAL_METRIC] if has_ideal else [])]
     money = [run_tags.MONEY_METRIC] if has_prices else []
+    alternative = [] if _name_compared(runs) == "family" else [f"tags.`{run_tags.ALTERNATIVE}`"]
     used = [run_tags.TOKENS_METRIC, run_tags.HOURS_METRIC, *money]
     # They answer which model is best, by how much, at what size and cost.
     columns = [
+        *alternative,
         *(f"metrics.`{name}`" for name in metrics),
         f"params.`{run_tags.SIZE_PARAMETER}`",
         f"params.`{run_tags.STATE_PARAMETER}`",
@@ -176,10 +191,12 @@ def _build_charts(runs: Sequence["Run"], objective: Objective) -> dict[str, obje
     parameters = [run.data.params for run in runs]
     trained = [own for own in parameters if any(name.startswith(TRAINING_PREFIX) for name in own)]
     charted = trained or parameters
+    compared = () if _name_compared(runs) == "family" else (run_tags.ALTERNATIVE_PARAMETER,)
+    prefixes = (*compared, *CHARTED_PREFIXES)
     searched = [
         name
         for name in (sorted(set.intersection(*map(set, charted))) if charted else ())
-        if name.startswith(CHARTED_PREFIXES) and name not in UNCHARTED and len({p[name] for p in charted}) > 1
+        if name.startswith(prefixes) and name not in UNCHARTED and len({p[name] for p in charted}) > 1
     ]
     return compatibility.build_charts(
         objective,

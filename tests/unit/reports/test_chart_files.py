@@ -35,6 +35,7 @@ def make_row(
     return LeaderboardRow(
         name=f"{family} #{figure}",
         family=family,
+        alternative=family,
         study="s",
         trial="t",
         run_id=f"{family}-{figure}",

@@ -8,7 +8,8 @@ from memtune.reports.report_page.chart_parts import MarkScales, StudyChart
 from memtune.reports.report_page.page import describe_page, render_page
 from memtune.reports.report_page.parameter_charts import draw_parallel_coordinates, draw_slices
 from memtune.reports.report_page.result_figures import draw_chart
-from memtune.results.study.study_report import StudyReport, make_study_report
+from memtune.results.study.study_leaderboard import join_leaderboards
+from memtune.results.study.study_report import StudyReport, make_study_report, report_corpus
 from memtune.results.study.study_view import StudyView, open_view
 from memtune.results.study_conclusion import format_alternatives
 from memtune.settings import Settings
@@ -78,6 +79,24 @@ def test_the_page_switches_alternatives_off_and_names_trials_by_them(compared: S
     ended = {f"{trial.alternative} #{trial.number}" for trial in compared.detail.ended_early}
     assert ended
     assert ended <= set(page.list("td"))
+
+
+def test_the_report_of_a_corpus_has_the_alternatives_of_its_studies(
+    compared: StudyReport, home: Settings
+) -> None:
+    found = report_corpus("tiny", home)
+    joined, _ = join_leaderboards([("families", compared.leaderboard)])
+    label = found.labels[0].model_copy(update={"leaderboard": joined, "studies": (compared,)})
+    report = found.model_copy(update={"labels": (label,)})
+    page, charts = Page(render_page(report)), describe_page(report).charts
+    chips = {attrs["data-alternative"] for _, attrs in page.elements if "data-alternative" in attrs}
+    assert chips == ALTERNATIVES
+    rows = " ".join(page.list("th"))
+    names = [f"{entry.alternative} #{entry.number} (families)" for entry in compared.leaderboard.entries]
+    assert all(name in rows for name in names)
+    points = [row for chart in charts for row in chart.tables.get("points", ())]
+    assert {row["alternative"] for row in points} == ALTERNATIVES
+    assert {row["name"] for row in points} <= {*names}
 
 
 def test_the_family_is_a_parameter_where_another_field_is_compared(

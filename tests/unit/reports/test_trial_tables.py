@@ -38,6 +38,7 @@ def make_row(study: str = "s-0123abcd", **model: Any) -> LeaderboardRow:
     return LeaderboardRow(
         name="lstm #0",
         family="lstm",
+        alternative="lstm",
         study=study,
         trial="t",
         run_id="r",

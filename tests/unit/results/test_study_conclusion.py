@@ -173,6 +173,26 @@ def test_the_conclusion_of_a_study_without_repeats_names_the_single_seed(
     assert "decided by a single seed" in require(result.conclusion.registration).reason
 
 
+def test_the_runs_of_a_study_name_the_alternative_of_their_trial_by_the_field_that_it_compares_last(
+    study_file: Path, settings: Settings
+) -> None:
+    """MLflow refuses to change a parameter."""
+    text, client = study_file.read_text(), connect(settings.tracking_uri)
+    for field in ("layers", "width"):
+        study_file.write_text(f'compare = "model.{field}"\n{text}')
+        run_search(study_file, settings=settings, executor=InProcessExecutor())
+        rows = compare("tiny", settings=settings).rows
+        names = {f"{field} {row.parameters[f'model.{field}']}" for row in rows}
+        assert len(names) == 2
+        for row in rows:
+            data = client.get_run(row.run_id).data
+            assert row.alternative == data.tags["memtune.alternative"]
+            assert row.alternative == f"{field} {row.parameters[f'model.{field}']}"
+            assert data.params["alternative"] == f"layers {row.parameters['model.layers']}"
+        best = find_runs(client, role="trial", best_of_family="yes").values()
+        assert sorted(tags["memtune.alternative"] for tags in best) == sorted(names)
+
+
 @pytest.mark.parametrize(
     ("field", "problem"),
     [
@@ -238,7 +258,8 @@ def test_a_trial_has_the_parameters_of_its_model_alone(repeated: StudyResult, cl
         config = configs[run.data.tags["memtune.trial"]]
         fields = {name for name, value in flatten(config.model_dump(mode="json")) if value is not None}
         fields -= {"protocol.min_length", "protocol.max_length"}  # only variant "tran2016" has them
-        assert set(run.data.params) == fields | {"parameters", "multiply_adds", "carried_state"}
+        sizes = {"parameters", "multiply_adds", "carried_state"}
+        assert set(run.data.params) == fields | sizes | {"alternative"}
         assert "null" not in run.data.params.values()
         assert run.data.tags["memtune.status"] == "finished"
         assert "memtune evaluate" in run.data.tags["mlflow.note.content"]

@@ -73,6 +73,10 @@ def test_parameters_keep_their_types(recorded):
     assert row.parameter_count == 2560
 
 
+def test_the_alternative_of_a_run_of_an_earlier_version_is_its_family(recorded):
+    assert {row.alternative for row in read_leaderboard(recorded, "ptb")} == {"lstm"}
+
+
 def test_an_unknown_corpus_has_no_rows(tracking_uri):
     assert read_leaderboard(tracking_uri, "nothing") == []
 

@@ -105,7 +105,7 @@ def test_the_best_of_each_family_is_one_run_also_of_two_studies(tracking_uri, cl
     figures = {"a": ("lstm", 90.0), "b": ("lstm", 80.0), "c": ("rnn", 99.0)}
     with Recorder(tracking_uri, "ptb") as recorder:
         for name, (family, _) in figures.items():
-            recorder.start_trial(name, "trial", {"model": {"family": family}})
+            recorder.start_trial(name, "trial", {}, {"family": family})
     experiment = client.get_experiment_by_name("ptb")
     runs = {run.data.tags["memtune.trial"]: run.info.run_id for run in search_trials(client, experiment)}
     for name, (_, figure) in figures.items():
@@ -114,6 +114,25 @@ def test_the_best_of_each_family_is_one_run_also_of_two_studies(tracking_uri, cl
     search = read_view(client, link_corpus(tracking_uri, "ptb").families)["searchFilter"]
     shown = client.search_runs([experiment.experiment_id], search)
     assert {run.info.run_id for run in shown} == {runs["b"], runs["c"]}
+
+
+def test_the_best_of_alternatives_are_those_of_a_compared_field_where_a_study_compares_one(
+    tracking_uri, client
+):
+    figures = {"a": ("mixer kda", 90.0), "b": ("mixer kda", 80.0), "c": ("mixer lstm", 99.0)}
+    with Recorder(tracking_uri, "ptb") as recorder:
+        for name, (mixer, _) in figures.items():
+            tags = {"family": "mixer_blocks", "alternative": mixer, "best_of_family": "yes"}
+            recorder.start_trial(name, "trial", {"alternative": mixer}, tags)
+            recorder.log_reports(name, [{"tokens": 10, "valid_perplexity": figures[name][1]}])
+    pages = link_corpus(tracking_uri, "ptb")
+    view = read_view(client, pages.families)
+    experiment = client.get_experiment_by_name("ptb")
+    shown = client.search_runs([experiment.experiment_id], view["searchFilter"])
+    assert {run.data.tags["memtune.trial"] for run in shown} == {"b", "c"}
+    assert view["selectedColumns"][0] == "tags.`memtune.alternative`"
+    assert read_charts(client, pages.charts)["PARALLEL"]["selectedParams"] == ["alternative"]
+    assert [title for title, _ in pages.list_titled_links()][2] == "charts of the best of each alternative"
 
 
 def search_trials(client, experiment):

@@ -59,15 +59,12 @@ class ChartSection(NamedTuple):
     charts: tuple[StudyChart, ...]
 
 
-def list_alternatives(report: StudyReport) -> list[str]:
-    """The alternatives of the study's trials, by name."""
-    return sorted({trial.alternative for trial in report.detail.trials})
-
-
-def list_families(report: CorpusReport) -> list[str]:
-    """The families of all studies of a corpus, by name."""
+def list_alternatives(report: StudyReport | CorpusReport) -> list[str]:
+    """The alternatives of the trials of a study, or of all studies of a corpus, by name."""
+    if isinstance(report, StudyReport):
+        return sorted({trial.alternative for trial in report.detail.trials})
     studies = [study for label in report.labels for study in label.studies]
-    return sorted({trial.family for study in studies for trial in study.detail.trials})
+    return sorted({name for study in studies for name in list_alternatives(study)})
 
 
 def list_sections(report: StudyReport) -> dict[str, ChartSection]:
@@ -105,7 +102,7 @@ def _keep_drawn(sections: Iterable[tuple[str, str, Sequence[StudyChart | None]]]
 
 def list_corpus_sections(report: CorpusReport) -> dict[str, ChartSection]:
     """A section for each label of a corpus with a configuration of full length."""
-    scales = MarkScales(list_families(report))
+    scales = MarkScales(list_alternatives(report))
     found = []
     for place, label in enumerate(report.labels):
         ideal = report.ideal if label.objective.has_ideal else None
@@ -132,7 +129,7 @@ class PageContent:
     subject: str
     """The name of the study or the corpus."""
     alternatives: tuple[str, ...]
-    """That the reader may switch off: of a study, or the families of a corpus."""
+    """That the reader may switch off: of a study, or of all studies of a corpus."""
     sections: dict[str, ChartSection]
     """By the names of their elements."""
     equality_of: tuple[tuple[str, ...], ...]
@@ -154,7 +151,7 @@ def describe_page(report: StudyReport | CorpusReport) -> PageContent:
         return PageContent(
             title=f"Which model is best for {report.corpus}?",
             subject=report.corpus,
-            alternatives=tuple(list_families(report)),
+            alternatives=tuple(list_alternatives(report)),
             sections=list_corpus_sections(report),
             equality_of=tuple(describe_equality(label.leaderboard, label.unit) for label in report.labels),
             commands=tuple(

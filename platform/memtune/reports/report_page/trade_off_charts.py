@@ -230,7 +230,7 @@ def draw_trials(rows: Sequence[LeaderboardRow], ideal: float | None) -> StudyCha
     chart = _TradeOffChart(
         trade_off,
         objective,
-        MarkScales(row.family for row in rows),
+        MarkScales(row.alternative for row in rows),
         [
             {
                 **_describe_row(row, row.ranked_figure),
@@ -262,7 +262,7 @@ def _describe(entry: LeaderboardEntry, amount: float | None, figure: float) -> R
 def _describe_row(row: LeaderboardRow, figure: float | None) -> Row:
     return {
         "name": f"{row.study}: {row.name}",
-        "alternative": row.family,
+        "alternative": row.alternative,
         "amount": row.parameter_count,
         "figure": figure,
     }

@@ -197,6 +197,7 @@ def make_curve_frame(trials: Sequence[Trial], objective: Objective, identifier: 
                 "name": trial.name,
                 identifier: getattr(trial, identifier),
                 "family": trial.family,
+                "alternative": trial.alternative,
                 "seed": trial.seed,
                 "state": trial.state.value,
                 "tokens": tokens,
@@ -206,7 +207,7 @@ def make_curve_frame(trials: Sequence[Trial], objective: Objective, identifier: 
             for trial in trials
             for tokens, cost in trial.curve.items()
         ),
-        columns=["name", identifier, "family", "seed", "state", "tokens", "cost", objective],
+        columns=["name", identifier, "family", "alternative", "seed", "state", "tokens", "cost", objective],
     )
 
 

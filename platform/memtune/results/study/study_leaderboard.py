@@ -204,18 +204,15 @@ def join_leaderboards(
     """One leaderboard over several studies by name, and the best of each study that does not compete.
 
     Configurations compete at the largest full length of a study; a study of models that count has none, and
-    competes with every other. Their names end with the study's, which a chart may cut off, and they have new
-    numbers. Their alternatives are families, because studies may compare different fields. Those
-    that lack seeds in their study come last, without a place.
+    competes with every other. Their names end with the study's, which a chart may cut off, they have new
+    numbers, and what describes them names the family where their alternative is another. Those that lack
+    seeds in their study come last, without a place.
     """
     longest = max((found.trained_tokens or 0 for _, found in leaderboards), default=0)
     full_length = longest or max((found.tokens or 0 for _, found in leaderboards), default=0)
     competing, shorter = list[LeaderboardEntry](), list[LeaderboardEntry]()
     for study, found in leaderboards:
-        named = [
-            entry.model_copy(update={"name": f"{entry.name} ({study})", "alternative": entry.family})
-            for entry in found.entries
-        ]
+        named = [_name_in_corpus(entry, study) for entry in found.entries]
         if found.trained_tokens is None or longest <= EQUAL_RATIO * found.trained_tokens:
             competing += named
         else:
@@ -232,6 +229,12 @@ def join_leaderboards(
     trade_offs = tuple(compare_quantities(entries))
     joined = StudyLeaderboard(tokens=full_length or None, entries=entries, trade_offs=trade_offs)
     return joined, tuple(shorter)
+
+
+def _name_in_corpus(entry: LeaderboardEntry, study: str) -> LeaderboardEntry:
+    has_family = entry.family in (entry.alternative, *entry.model.split())
+    model = entry.model if has_family else f"{entry.family} {entry.model}"
+    return entry.model_copy(update={"name": f"{entry.name} ({study})", "model": model})
 
 
 def compare_quantities(entries: Sequence[LeaderboardEntry]) -> Iterator[TradeOff]:

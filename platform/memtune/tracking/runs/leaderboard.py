@@ -26,6 +26,8 @@ class LeaderboardRow(Value):
 
     name: str
     family: str
+    alternative: str
+    """The alternative of its study's question that it belongs to: its family, or a value of a field."""
     study: str
     trial: str
     run_id: str
@@ -128,6 +130,7 @@ def read_leaderboard(tracking_uri: str, corpus: str) -> list[LeaderboardRow]:
 def _build_row(client: "MlflowClient", run: "Run") -> LeaderboardRow:
     tags, metrics = run.data.tags, run.data.metrics
     parameters = {name: run_store.parse_parameter(text) for name, text in run.data.params.items()}
+    parameters.pop(run_tags.ALTERNATIVE_PARAMETER, None)
     seconds, peak = metrics.get("seconds"), metrics.get("peak_memory_bytes")
     datasets = run.inputs.dataset_inputs if run.inputs else []
     objective = run_tags.read_objective(tags)
@@ -137,7 +140,8 @@ def _build_row(client: "MlflowClient", run: "Run") -> LeaderboardRow:
     tokens, best = max(curve, default=0), min(curve.values(), default=None)
     return LeaderboardRow(
         name=run.info.run_name,
-        family=tags.get("memtune.family", ""),
+        family=tags.get(run_tags.FAMILY, ""),
+        alternative=run_tags.read_alternative(tags),
         study=tags[run_tags.STUDY],
         trial=tags[run_tags.TRIAL],
         run_id=run.info.run_id,

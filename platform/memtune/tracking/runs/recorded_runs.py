@@ -194,18 +194,20 @@ def record_conclusion(
 ) -> None:
     """Store a study's conclusion; it replaces an earlier one. Tags are stored as `memtune.<name>`.
 
-    `tags_by_trial` has tags by the trial's identity: `rank`, `figure`, `best_of_family`. `description` is
-    Markdown. Raises TrackingError when the store does not answer.
+    `tags_by_trial` has tags by the trial's identity: `alternative`, `rank`, `figure`, `best_of_family`. Those
+    that a run has already are not sent. `description` is Markdown. Raises TrackingError when the store does
+    not answer.
     """
     with open_store(tracking_uri) as client:
         runs = run_store.find_corpus_runs(client, corpus, {run_tags.STUDY: study})
         for run in runs:
-            known = run.data.tags
+            known = {**run.data.tags, run_tags.ALTERNATIVE: run_tags.read_alternative(run.data.tags)}
             if known[run_tags.ROLE] == "study":
                 written = {**run_tags.name_tags(tags), run_tags.NOTE: description}
             else:
                 earlier = {name: value for name, value in NO_CONCLUSION.items() if known.get(name)}
                 own = tags_by_trial.get(known.get(run_tags.TRIAL, ""), {})
-                written = earlier | run_tags.name_tags(own)
+                given = earlier | run_tags.name_tags(own)
+                written = {name: value for name, value in given.items() if known.get(name) != value}
             if written:
                 client.log_batch(run.info.run_id, tags=run_store.to_tags(written))

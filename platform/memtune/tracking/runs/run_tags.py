@@ -17,6 +17,12 @@ REASON = "memtune.reason"
 OBJECTIVE = "memtune.objective"
 PROTOCOL = "memtune.protocol"
 """The label of a trial: protocol and task."""
+FAMILY = "memtune.family"
+ALTERNATIVE = "memtune.alternative"
+"""The answer to its study's question that a trial belongs to, such as "mixer kda", or its family."""
+ALTERNATIVE_PARAMETER = "alternative"
+"""The parameter with the alternative, for charts. A resumed study may compare another field, and MLflow
+refuses to change a parameter: the tag is what memtune reads."""
 SIZE_PARAMETER = "parameters"
 """The parameter that holds the number of trained parameters of a model."""
 STATE_PARAMETER = "carried_state"
@@ -34,7 +40,7 @@ IDEAL = "memtune.ideal_perplexity"
 RANK, FIGURE = "memtune.rank", "memtune.figure"
 """The place of a trial's configuration in its study, and its figure in words; set when the study ends."""
 BEST_OF_FAMILY = "memtune.best_of_family"
-"""Is "yes" on the best trial of each family of a study."""
+"""Is "yes" on the best trial of each alternative of a study; its name is that of earlier versions."""
 NOTE = "mlflow.note.content"
 """The description that MLflow's pages show as Markdown."""
 RANKING_METRIC = "best_validation"
@@ -47,6 +53,11 @@ TOKENS_METRIC, HOURS_METRIC, MONEY_METRIC = "tokens", "hours", "spent_money"
 def name_tags(tags: Mapping[str, str]) -> dict[str, str]:
     """Tags as they are stored, as `memtune.<name>`."""
     return {f"memtune.{name}": value for name, value in tags.items()}
+
+
+def read_alternative(tags: Mapping[str, str]) -> str:
+    """The alternative of a trial by the tags of its run: its family in runs of earlier versions."""
+    return tags.get(ALTERNATIVE) or tags.get(FAMILY, "")
 
 
 def read_objective(tags: Mapping[str, str]) -> Objective:

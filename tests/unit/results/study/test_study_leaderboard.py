@@ -77,10 +77,18 @@ def test_studies_of_a_smaller_budget_are_listed_apart() -> None:
     assert joined.tokens == 1000
 
 
-def test_studies_that_compare_different_fields_are_joined_by_family() -> None:
-    layers = make_entry(0, 4.0, 10).model_copy(update={"alternative": "layers 2"})
-    joined, _ = join_leaderboards([("layers", make_leaderboard([layers]))])
-    assert [(entry.name, entry.alternative) for entry in joined.entries] == [("lstm #0 (layers)", "lstm")]
+def test_joined_studies_keep_the_alternatives_that_they_compare_and_name_the_families_once() -> None:
+    """A study that compares layers, once of one family and once of several, beside one of families."""
+    layers = make_entry(0, 4.0, 10).model_copy(update={"alternative": "layers 2", "model": "width=8"})
+    both = make_entry(1, 4.5, 10).model_copy(update={"alternative": "layers 1", "model": "lstm width=4"})
+    families = make_entry(2, 5.0, 10).model_copy(update={"model": "width=2"})
+    studies = {"layers": layers, "both": both, "families": families}
+    joined, _ = join_leaderboards([(name, make_leaderboard([own])) for name, own in studies.items()])
+    assert [(entry.name_by_alternative, entry.model) for entry in joined.entries] == [
+        ("layers 2 #0 (layers)", "lstm width=8"),
+        ("layers 1 #1 (both)", "lstm width=4"),
+        ("lstm #2 (families)", "width=2"),
+    ]
 
 
 def test_a_study_of_models_that_count_competes_with_studies_of_every_budget() -> None:
