@@ -79,9 +79,10 @@ def make_leaderboard_table(
     A configuration of several seeds has its mean with the 95 % interval in the row of its best seed. Trials
     without a place did not reach full length or lack seeds; their rows say so.
 
-    A row shows the key parameters of the trial's family and the other fields in which these trials differ.
-    Trials of several studies have different budgets, so their rows name the study. With
-    `is_stacked`, a trial takes several short lines, for a terminal; otherwise one.
+    A row shows the key parameters of the trial's family and the other fields in which these trials differ;
+    further seeds of a configuration do not repeat them. Trials of several studies have different budgets, so
+    their rows name the study. With `is_stacked`, a trial takes several short lines, for a terminal; otherwise
+    one.
     """
     has_several_studies = len({row.study for row in rows}) > 1
     objective = rows[0].objective if rows else Objective.PERPLEXITY
@@ -99,14 +100,16 @@ def make_leaderboard_table(
     separator = "\n" if is_stacked else "  "
     recorded = {name for row in rows for name in row.parameters if name.startswith(CONFIGURATION_PREFIXES)}
     differing = {name for name in recorded if _is_distinguishing(name, rows)}
+    described = set[tuple[str, str]]()
     for row in rows:
-        trial = separator.join(
-            [
-                row.name,
-                *([row.study if row.study != NO_STUDY else "no study"] if has_several_studies else []),
-                _describe_model(row, differing),
-            ]
-        )
+        lines = [row.name]
+        if has_several_studies:
+            lines.append(row.study if row.study != NO_STUDY else "no study")
+        if (row.study, row.configuration) not in described:
+            lines.append(_describe_model(row, differing))
+        if row.configuration:  # earlier versions recorded none
+            described.add((row.study, row.configuration))
+        trial = separator.join(lines)
         table.add_row(
             "" if row.place is None else str(row.place),
             trial,
@@ -201,11 +204,11 @@ def _describe_model(row: LeaderboardRow, differing: Collection[str]) -> str:
         config = family.model_validate(fields)
     except ValidationError:  # recorded by another version, or not by memtune
         return row.family
-    described = {MODEL_PREFIX + name for name in ("family", *config.describe())}
+    described = tuple(f"{MODEL_PREFIX}{name}." for name in ("family", *config.describe()))
     others = [
         name
         for name in row.parameters
-        if name in differing and _has_field(row, name) and name not in described
+        if name in differing and _has_field(row, name) and not f"{name}.".startswith(described)
     ]
     return " ".join([describe_model(config), *format_fields((name, row.parameters[name]) for name in others)])
 

@@ -245,6 +245,16 @@ def test_a_mixer_has_one_name_in_all_that_describes_a_study() -> None:
         make_leaderboard_table(recorded, None, "title"),
     ):
         assert all(f"mixer={mixer} " in render(table) for mixer in MIXERS)
+        assert "matrix_memory" not in render(table)
+        assert "mixer." not in render(table)
+
+
+def test_the_seeds_of_a_configuration_do_not_repeat_its_fields() -> None:
+    first = make_row(width=8).model_copy(update={"configuration": "a"})
+    seed = first.model_copy(update={"name": "lstm #0 seed 1", "seed": 1, "place": None})
+    other = make_row(width=9).model_copy(update={"name": "lstm #1", "configuration": "b"})
+    text = render(make_leaderboard_table([first, seed, other], None, "title"))
+    assert (text.count("width=8"), text.count("width=9")) == (1, 1)
 
 
 def test_a_searched_value_is_shown_although_it_is_the_default() -> None:
