@@ -39,8 +39,8 @@ class CorpusPages:
     """Charts of these trials."""
     families: str
     """Charts of the best trial of each alternative."""
-    compared: str
-    """What the alternatives are called: "family", or "alternative" where a study compares another field."""
+    compares_fields: bool
+    """Whether a study of these trials compares another field than the family."""
     answer: str = ""
     """The best model in a sentence; "" while there is no champion."""
 
@@ -49,7 +49,7 @@ class CorpusPages:
         return (
             ("trials in MLflow", self.trials),
             ("their charts", self.charts),
-            (f"charts of the best of each {self.compared}", self.families),
+            (f"charts of {_describe_best(self.compares_fields)}", self.families),
         )
 
 
@@ -91,7 +91,7 @@ def link_corpus(
         address + compatibility.format_experiment_fragment(experiment_id, trials),
         address + compatibility.format_experiment_fragment(experiment_id, trials, has_charts=True),
         address + compatibility.format_experiment_fragment(experiment_id, families, has_charts=True),
-        _name_compared(kept),
+        _compares_fields(kept),
         note,
     )
 
@@ -110,11 +110,13 @@ def link_corpora(tracking_uri: str, pages_url: str | None = None) -> list[Corpus
     return [link_corpus(tracking_uri, corpus, pages_url=pages_url) for corpus in recorded]
 
 
-def _name_compared(runs: "Sequence[Run]") -> str:
-    """What the alternatives of these trials are called; see `CorpusPages.compared`."""
+def _compares_fields(runs: "Sequence[Run]") -> bool:
     tags = [run.data.tags for run in runs]
-    has_fields = any(run_tags.read_alternative(own) != own.get(run_tags.FAMILY, "") for own in tags)
-    return "alternative" if has_fields else "family"
+    return any(run_tags.read_alternative(own) != own.get(run_tags.FAMILY, "") for own in tags)
+
+
+def _describe_best(compares_fields: bool) -> str:
+    return f"the best of each {'alternative' if compares_fields else 'family'}"
 
 
 def _find_bests(runs: "Sequence[Run]", objective: Objective) -> list[str]:
@@ -141,7 +143,7 @@ def _build_views(runs: Sequence["Run"], conditions: Mapping[str, str], tracking_
     best, views = {**conditions, run_tags.BEST_OF_FAMILY: "yes"}, dict[str, str]()
     for name, title, selected, run_ids in (
         ("memtune", "all trials", conditions, []),
-        ("memtune-families", f"the best of each {_name_compared(runs)}", best, _find_bests(runs, objective)),
+        ("memtune-families", _describe_best(_compares_fields(runs)), best, _find_bests(runs, objective)),
     ):
         shown = f"memtune: {title}" + (f", {scope}" if scope else "")
         table = _build_table(runs, objective, selected, run_ids)
@@ -163,7 +165,7 @@ def _build_table(
     has_prices = any(run_tags.MONEY_METRIC in run.data.metrics for run in runs)
     metrics = [run_tags.RANKING_METRIC, *([run_tags.ABOVE_IDEAL_METRIC] if has_ideal else [])]
     money = [run_tags.MONEY_METRIC] if has_prices else []
-    alternative = [] if _name_compared(runs) == "family" else [f"tags.`{run_tags.ALTERNATIVE}`"]
+    alternative = [f"tags.`{run_tags.ALTERNATIVE}`"] if _compares_fields(runs) else []
     used = [run_tags.TOKENS_METRIC, run_tags.HOURS_METRIC, *money]
     # They answer which model is best, by how much, at what size and cost.
     columns = [
@@ -191,8 +193,8 @@ def _build_charts(runs: Sequence["Run"], objective: Objective) -> dict[str, obje
     parameters = [run.data.params for run in runs]
     trained = [own for own in parameters if any(name.startswith(TRAINING_PREFIX) for name in own)]
     charted = trained or parameters
-    compared = () if _name_compared(runs) == "family" else (run_tags.ALTERNATIVE_PARAMETER,)
-    prefixes = (*compared, *CHARTED_PREFIXES)
+    alternative = (run_tags.ALTERNATIVE_PARAMETER,) if _compares_fields(runs) else ()
+    prefixes = (*alternative, *CHARTED_PREFIXES)
     searched = [
         name
         for name in (sorted(set.intersection(*map(set, charted))) if charted else ())

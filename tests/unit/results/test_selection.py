@@ -255,6 +255,14 @@ def test_of_the_kept_configurations_those_with_all_seeds_compete_first() -> None
     assert ranking.filter(lambda found: found.family == "c") is None
 
 
+def test_where_only_configurations_that_lack_seeds_are_kept_they_compete_by_cost() -> None:
+    best = [make_trial(f"a {seed}", {900: 4.0}, configuration="a", seed=seed) for seed in range(4)]
+    repeated = [make_trial(f"b {seed}", {900: 4.4}, configuration="b", seed=seed) for seed in range(3)]
+    kept = rank(*best, *repeated, make_trial("b 3", {900: 4.1})).filter(lambda found: found.family == "b")
+    assert kept is not None
+    assert list_names(kept) == ["b 3", "b 0"]
+
+
 def test_the_leader_of_a_rung_is_found_once_for_all_trials_that_ended_there() -> None:
     read: list[int] = []
 

@@ -173,7 +173,7 @@ def draw_importance(detail: StudyDetail) -> StudyChart | None:
         parts.plot_rows("importance")
         .mark_bar(height=7, yOffset=8, cornerRadiusEnd=2)
         .encode(
-            x=x.axis(format="%", tickCount=4),
+            x=x.axis(format="%", values=parts.divide(0, min(1.0, domain[1]))),
             y=y,
             color=alt.condition("datum.claimed", alt.value("var(--mark-0)"), alt.value(parts.MUTED)),
         )

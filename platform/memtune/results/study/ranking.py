@@ -161,6 +161,7 @@ class Ranking(Generic[T_co]):
             return None
         has_places = any(found.place for found in kept)
         competing = [found for found in kept if found.place or not has_places]
+        competing.sort(key=lambda found: found.estimate.cost)  # those that lack seeds are in another order
         rest = [found for found in kept if found.place is None and has_places]
         short = tuple(found for found in self.short if is_kept(found.best))
         return Ranking(self.tokens, _number_places(competing, rest), short)

@@ -10,8 +10,7 @@ from memtune.search import DEFAULT_OBJECTIVES, QUANTITIES, ObjectiveName
 from memtune.values import Value
 
 EQUAL_SIZES_RATIO = 1.1
-"""Sizes whose largest is at most this multiple of the smallest are equal: a size that is solved for a width
-misses its target by some per cent, because the width is an integer."""
+"""A size that is solved for a width misses its target by some per cent, because the width is an integer."""
 Point = Sequence[float]
 Quantities = dict[ObjectiveName, float]
 """The cost and the sizes of a trial by objective."""
@@ -30,6 +29,11 @@ def find_front(points: Sequence[Point]) -> list[int]:
         if not any(all(own <= later for own, later in pairs) for pairs in before):
             front.append(place)
     return front
+
+
+def are_equal_sizes(sizes: Sequence[float]) -> bool:
+    """Whether the largest size is at most 1.1 times the smallest one."""
+    return max(sizes) <= EQUAL_SIZES_RATIO * min(sizes)
 
 
 def compute_hypervolume(points: Sequence[Point], reference: Point) -> float:
@@ -121,10 +125,9 @@ def find_study_front(view: StudyView) -> StudyFront | None:
     objectives = view.terms.objectives if len(view.terms.objectives) > 1 else DEFAULT_OBJECTIVES
     found = [(own, _measure(own.best, own.estimate.cost, objectives)) for own in ranking.configurations]
     measured = [(own, quantities) for own, quantities in found if quantities is not None]
-    if len(view.terms.objectives) == 1 and len(measured) > 1:
-        sizes = [quantities["parameters"] for _, quantities in measured]
-        if max(sizes) <= EQUAL_SIZES_RATIO * min(sizes):
-            return None
+    is_compared = len(view.terms.objectives) == 1 and len(measured) > 1
+    if is_compared and are_equal_sizes([quantities["parameters"] for _, quantities in measured]):
+        return None
     places = [_place(quantities) for _, quantities in measured]
     front = find_front(places)
     others = sorted(set(range(len(places))) - set(front), key=lambda index: places[index])

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from memtune.models.architecture import LanguageModelConfig
 from memtune.number_format import format_amount
 from memtune.results.study.ranking import Configuration, ShortTrial
-from memtune.results.study.study_front import EQUAL_SIZES_RATIO, find_front
+from memtune.results.study.study_front import are_equal_sizes, find_front
 from memtune.results.study.study_trials import NamedTrial, StudyTrial
 from memtune.results.study.study_view import StudyView
 from memtune.search import QUANTITIES
@@ -257,7 +257,7 @@ def make_trade_off(quantity: str, measured: Sequence[tuple[int, float, float]]) 
     return TradeOff(
         quantity=quantity,
         unit=found.unit,
-        is_equal=max(amounts) <= EQUAL_SIZES_RATIO * min(amounts),
+        is_equal=are_equal_sizes(amounts),
         lowest=min(amounts),
         highest=max(amounts),
         front=tuple(measured[place][0] for place in find_front(coordinates)),

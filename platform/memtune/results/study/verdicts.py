@@ -346,29 +346,29 @@ def _advise(
         return ""
     if leaders or decided is not None:
         return f"{_ADVICE_TO_GO_ON}{_describe_rest(ranking, leaders, decided)}"
-    open_ones = [other for other in comparisons if other.certainty != "significant"]
-    if not open_ones and not comparisons and _has_several(ranking):
+    nearest = next((other for other in comparisons if other.certainty != "significant"), None)
+    if not comparisons and _has_several(ranking):
         return _ADVICE_TO_GO_ON
-    if not open_ones and (comparisons or len(ranking.configurations) == 1):
+    if nearest is None and (comparisons or len(ranking.configurations) == 1):
         return ""
-    if open_ones and open_ones[0].are_both_counted:
-        return _ADVICE_FOR_COUNTED.get(open_ones[0].certainty, "")
+    if nearest and nearest.are_both_counted:
+        return _ADVICE_FOR_COUNTED.get(nearest.certainty, "")
     if _lacks_repeats(ranking, view):
         return _ADVICE_TO_END_REPEATS
     note = ""
-    if open_ones and _has_several(ranking):
+    if nearest and _has_several(ranking):
         change = _CHANGE_FOR_REPEATED if view.terms.repeats.are_asked_for else _CHANGE_FOR_SEVERAL
-    elif not open_ones or open_ones[0].certainty == "not tested":
+    elif nearest is None or nearest.certainty == "not tested":
         change = _CHANGE_FOR_ONE
     else:
-        look = min((look for look in LOOKS if look > open_ones[0].seeds), default=MAX_SEEDS)
+        look = min((look for look in LOOKS if look > nearest.seeds), default=MAX_SEEDS)
         change = f"raise seeds under [repeats] to {look + 1} in"
         note = "; the test is corrected for repeated looks"
     packaged = f" (memtune study new {view.name} {view.name}.toml writes it)"
     file = f"the study's file{packaged if view.name in list_packaged(FileKind.STUDY) else ''}"
     advice = f"To find out, {change} {file} and run it with --resume{note}."
-    if open_ones and open_ones[0].counted:
-        advice += f" {open_ones[0].counted[0]} learns by counting: the seeds are those of the other."
+    if nearest and nearest.counted:
+        advice += f" {nearest.counted[0]} learns by counting: the seeds are those of the other."
     return advice
 
 
