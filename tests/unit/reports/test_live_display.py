@@ -104,7 +104,9 @@ def test_the_display_of_a_long_study_keeps_the_best_ended_trials() -> None:
     gc.collect()
     assert sum(trial() is not None for trial in kept) == 20
     assert isinstance(console.file, StringIO)
-    assert "100 of 200 trials ended, best so far 31.00 (#59)" in console.file.getvalue().splitlines()[-1]
+    assert (
+        "100 of 200 trials ended, best trial so far 31.00 (#59)" in console.file.getvalue().splitlines()[-1]
+    )
 
 
 def test_an_ended_trial_is_printed_once_however_often_its_end_is_seen() -> None:
@@ -126,7 +128,7 @@ def test_only_configurations_are_cut_on_a_narrow_terminal() -> None:
 
 def test_a_failed_trial_is_never_the_best() -> None:
     lines = draw([make_trial(0, TrialState.FAILED, 10.0), make_trial(1, TrialState.COMPLETE, 40.0)], 100, 24)
-    assert any("best so far 40.00 (#1)" in line for line in lines)
+    assert any("best trial so far 40.00 (#1)" in line for line in lines)
 
 
 def test_trials_of_earlier_runs_count() -> None:
@@ -136,7 +138,7 @@ def test_trials_of_earlier_runs_count() -> None:
     display = LiveDisplay(console, TrialPhase("Again", max_trials=5, earlier=[earlier]))
     display(make_trial(4, TrialState.COMPLETE, 40.0))
     assert isinstance(console.file, StringIO)
-    assert "2 of 5 trials ended, best so far 30.00 (#3)" in console.file.getvalue()
+    assert "2 of 5 trials ended, best trial so far 30.00 (#3)" in console.file.getvalue()
 
 
 def test_the_configuration_is_printed_with_the_first_event_of_a_trial_only() -> None:

@@ -29,7 +29,7 @@ LONG_REPORTS = {"training.report_every": 900, "resources.checkpoint_every": "0.0
 
 def test_a_study_runs_to_its_end_in_this_process(study_file: Path, settings: Settings) -> None:
     result = run_search(study_file, settings=settings, executor=InProcessExecutor())
-    assert {outcome.state for outcome in result.outcomes} <= {TrialState.COMPLETE, TrialState.STOPPED}
+    assert {outcome.state for outcome in result.outcomes} <= {TrialState.COMPLETE, TrialState.PAUSED}
     assert len(result.outcomes) == result.resolved.study.budget.trials
     assert result.registration is not None
     assert result.registration.champion is not None
@@ -78,7 +78,7 @@ def test_a_folder_that_cannot_be_written_for_a_while_fails_no_trial(
 ) -> None:
     refuse_writes(3)
     result = run_search(study_file, settings=settings, executor=InProcessExecutor())
-    assert {outcome.state for outcome in result.outcomes} <= {TrialState.COMPLETE, TrialState.STOPPED}
+    assert {outcome.state for outcome in result.outcomes} <= {TrialState.COMPLETE, TrialState.PAUSED}
     assert len(result.outcomes) == result.resolved.study.budget.trials
 
 
@@ -262,7 +262,7 @@ def test_an_ended_study_runs_again_without_a_trial(study_file: Path, settings: S
 
 
 def test_tokens_of_earlier_drivers_count(study_file: Path, settings: Settings) -> None:
-    terms = {"budget.trials": 2, "budget.tokens": 900}
+    terms = {"budget.trials": 2, "budget.tokens": 900, "early_stopping.kind": "none"}
     cut = run_search(study_file, terms, settings=settings, executor=InProcessExecutor())
     again = run_search(study_file, terms, settings=settings, executor=InProcessExecutor(), resume=True)
     assert len(cut.outcomes) == len(again.outcomes) == 1

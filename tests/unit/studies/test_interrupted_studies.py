@@ -165,7 +165,8 @@ def test_a_better_configuration_of_a_longer_study_is_repeated(study_file: Path, 
 def test_a_resumed_study_may_have_more_repeats(
     study_file: Path, settings: Settings, change: dict[str, int], repeated: set[str]
 ) -> None:
-    terms = {"budget.trials": 2, "repeats.best": 1, "repeats.seeds": 2}
+    terms: dict[str, int | str] = {"budget.trials": 2, "repeats.best": 1, "repeats.seeds": 2}
+    terms["early_stopping.kind"] = "none"
     run_search(study_file, terms, settings=settings, executor=InProcessExecutor())
     more = {**terms, **change}
     again = run_search(study_file, more, settings=settings, executor=InProcessExecutor(), resume=True)

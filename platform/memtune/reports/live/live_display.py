@@ -258,7 +258,7 @@ class LiveDisplay(LiveView):
         if not found:
             return ""
         cost, name, config = min(found, key=lambda item: item[0])
-        return f"best so far {config.task.objective.format_cost(cost, 2)} ({name})"
+        return f"best {self._phase.noun} so far {config.task.objective.format_cost(cost, 2)} ({name})"
 
     def _describe_time_left(self, ended: int) -> str:
         """The time that the study still takes with what it is computed from; empty while that is unknown."""

@@ -6,15 +6,17 @@ each rung. A free worker continues the best paused trial of the highest rung tha
 may be continued later, when worse ones have come: a decision is never final.
 
 Three things are not in the paper. `max_survivors` caps the trials that a rung promotes. A trial that would be
-continued at once is not paused, which saves reading its checkpoint. Once no new trial starts and none runs,
-the best trial of a rung may always continue, so that a short study has a complete trial.
+continued at once is not paused, which saves reading its checkpoint. Once no new trial starts, and all trials
+that will have reached a rung, the best two continue from it, and the best of each alternative: a short study
+has complete trials to compare.
 """
 
 from collections.abc import Collection, Iterable
+from itertools import takewhile
 from typing import ClassVar, Literal
 
 from memtune.search.early_stopping.rule import CONTINUE, Action, Decision, Rule
-from memtune.search.early_stopping.rungs import PROTECTED_TRIALS, RungConfig, Rungs
+from memtune.search.early_stopping.rungs import RungConfig, Rungs
 from memtune.search.trial_store import StoredTrial
 from memtune.trial_state import TrialState
 
@@ -35,7 +37,6 @@ class Promotion(Rule):
 
     def __init__(self, config: PromotionConfig, trial_tokens: int) -> None:
         self._rungs = Rungs(config, trial_tokens)
-        self._max_survivors = config.max_survivors
         self._waiting: dict[int, int] = {}
         """Number of a trial -> index of the rung at which it waits."""
 
@@ -43,16 +44,23 @@ class Promotion(Rule):
         """Pause the trial at a rung unless it is the one that would be promoted next."""
         if reached := self._rungs.record(number, alternative, tokens, value):
             self._waiting[number] = reached[-1]
-            if self._find_promotable(least=0) == number:
+            if self._find_promotable() == number:
                 self.resume(number)
         if number not in self._waiting:
             return CONTINUE
-        place = self._rungs.get_rank(number, self._waiting[number], least=0)
+        place = self._rungs.get_rank(number, self._waiting[number], can_wait=True)
         return Decision(Action.PAUSE, f"promotion: {place}")
 
     def choose_resumed(self, running: Collection[int], is_sampling_over: bool) -> int | None:
-        """The best paused trial of the highest rung that may promote one."""
-        return self._find_promotable(least=1 if is_sampling_over and not running else 0)
+        """The best paused trial of the highest rung that may promote one, or one that the study ends with."""
+        found = self._find_promotable()
+        if found is not None or not is_sampling_over:
+            return found
+        final = takewhile(
+            lambda index: all(number in self._rungs[index].values for number in running),
+            range(len(self._rungs)),
+        )
+        return self._find_promotable(final, are_final=True)
 
     def resume(self, number: int) -> None:
         """The trial is promoted."""
@@ -69,14 +77,12 @@ class Promotion(Rule):
             if outcome.state is TrialState.PAUSED:
                 self._waiting[outcome.number] = reached - 1
 
-    def _find_promotable(self, least: int) -> int | None:
-        """The best trial of the highest rung that may promote one.
-
-        Each rung may promote `least` trials in any case, and so many of each alternative that it protects.
-        """
-        limit = self._max_survivors and max(least, self._max_survivors, PROTECTED_TRIALS)
-        for index in reversed(range(len(self._rungs))):
-            for number in self._rungs[index].iterate_best(limit):
-                if self._waiting.get(number) == index and self._rungs.get_rank(number, index, least).passes:
+    def _find_promotable(
+        self, indices: Iterable[int] | None = None, *, are_final: bool = False
+    ) -> int | None:
+        """The best trial of the first rung that may promote one; of all rungs, the highest comes first."""
+        for index in reversed(range(len(self._rungs))) if indices is None else indices:
+            for number in self._rungs.list_survivors(index, is_final=are_final):
+                if self._waiting.get(number) == index:
                     return number
         return None

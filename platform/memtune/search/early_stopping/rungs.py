@@ -15,7 +15,7 @@ the same assumption, that the density is positive and even near its lower end.
 
 import math
 from bisect import bisect_left, insort
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
@@ -133,28 +133,26 @@ class Rung:
         self.tokens = tokens
         self.values: dict[int, float] = {}
         self.alternative_by_number: dict[int, str] = {}
-        self._rankings: dict[str, list[tuple[float, int]]] = {}
+        self.rankings: dict[str | None, list[tuple[float, int]]] = {None: []}
+        """Values and numbers, best first, of each alternative, and of all trials under None."""
 
     def add(self, number: int, alternative: str, value: float) -> None:
         """Add the value of a trial that has none yet."""
         self.values[number] = math.inf if math.isnan(value) else value
         self.alternative_by_number[number] = alternative
-        insort(self._rankings.setdefault(alternative, []), (self.values[number], number))
+        for ranking in (self.rankings[None], self.rankings.setdefault(alternative, [])):
+            insort(ranking, (self.values[number], number))
 
     def get_place(self, number: int, alternative: str | None = None) -> tuple[int, int]:
         """The rank of a trial, 1 is the best, and the number of trials: of an alternative, or of all."""
-        key = (self.values[number], number)
-        rankings = list(self._rankings.values()) if alternative is None else [self._rankings[alternative]]
-        return 1 + sum(bisect_left(ranking, key) for ranking in rankings), sum(map(len, rankings))
-
-    def iterate_best(self, count: int | None) -> Iterator[int]:
-        """The numbers of the best `count` trials of each alternative, None for all, the best of all first."""
-        best = sorted(key for ranking in self._rankings.values() for key in ranking[:count])
-        return (number for _, number in best)
+        ranking = self.rankings[alternative]
+        return 1 + bisect_left(ranking, (self.values[number], number)), len(ranking)
 
     def list_best_values(self, count: int) -> dict[str, list[float]]:
         """The best values of each alternative that has reached the rung, best first."""
-        return {name: [value for value, _ in ranking[:count]] for name, ranking in self._rankings.items()}
+        return {
+            name: [value for value, _ in ranking[:count]] for name, ranking in self.rankings.items() if name
+        }
 
 
 class Rungs:
@@ -188,28 +186,42 @@ class Rungs:
         number, alternative = outcome.number, outcome.alternative
         return sum(len(self.record(number, alternative, *each)) for each in sorted(outcome.curve.items()))
 
-    def get_rank(self, number: int, index: int, least: int | None = None) -> RungRank:
+    def get_rank(self, number: int, index: int, *, can_wait: bool = False) -> RungRank:
         """The place of a trial that has reached a rung; within its alternative if it passes only there.
 
-        Of fewer than `factor` trials all continue; with `least`, where trials can wait for more, so many.
+        Of fewer than `factor` trials all continue, unless trials can wait for more.
         """
-        place = self._get_rank_within(number, index, None, least)
+        place = self._get_rank_within(number, index, None, can_wait)
         if place.passes or not self._config.per_family:
             return place
         alternative = self._rungs[index].alternative_by_number[number]
-        within = self._get_rank_within(number, index, alternative, least)
+        within = self._get_rank_within(number, index, alternative, can_wait)
         is_protected = within.passes and within.rank <= PROTECTED_TRIALS
         if is_protected and is_leading(alternative, self._full_length.list_best_values(MAX_VALUES)):
             return within
         return place
 
-    def _get_rank_within(
-        self, number: int, index: int, alternative: str | None, least: int | None
-    ) -> RungRank:
+    def _get_rank_within(self, number: int, index: int, alternative: str | None, can_wait: bool) -> RungRank:
         rung = self._rungs[index]
         rank, count = rung.get_place(number, alternative)
-        share = count // self._config.factor
-        if least is None and count < self._config.factor:
-            share = count
-        survivors = max(least or 0, min(share, self._config.max_survivors or share))
-        return RungRank(rung.tokens, rank, count, survivors, alternative)
+        return RungRank(rung.tokens, rank, count, self._count_survivors(count, can_wait), alternative)
+
+    def list_survivors(self, index: int, *, is_final: bool) -> list[int]:
+        """The trials that pass a rung, best first, where trials can wait for more.
+
+        Once the rung is final, the best two pass, and the best of each alternative that is protected.
+        """
+        rankings, best_values = self._rungs[index].rankings, self._full_length.list_best_values(MAX_VALUES)
+        protected = [
+            key
+            for alternative, ranking in rankings.items()
+            if alternative is not None and self._config.per_family and is_leading(alternative, best_values)
+            for key in ranking[: min(PROTECTED_TRIALS, self._count_survivors(len(ranking)) or int(is_final))]
+        ]
+        best, least = rankings[None], min(2, self._config.max_survivors or 2) if is_final else 0
+        best = best[: max(least, self._count_survivors(len(best)))]
+        return [number for _, number in [*best, *sorted(protected)]]
+
+    def _count_survivors(self, count: int, can_wait: bool = True) -> int:
+        share = count // self._config.factor if can_wait or count >= self._config.factor else count
+        return min(share, self._config.max_survivors or share)

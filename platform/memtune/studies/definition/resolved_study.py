@@ -26,7 +26,7 @@ from memtune.search import (
     Rule,
     StoredTrial,
 )
-from memtune.search.early_stopping import EarlyStopping, NoEarlyStoppingConfig, SuccessiveHalvingConfig
+from memtune.search.early_stopping import EarlyStopping, NoEarlyStoppingConfig, PromotionConfig
 from memtune.search.samplers import GridConfig
 from memtune.search.warm_start import list_prior_points, list_warm_start_points
 from memtune.seed_statistics import MIN_PAIRED_SEEDS
@@ -114,7 +114,7 @@ class ResolvedStudy:
         config = self.study.early_stopping
         if config is None:
             can_compare = len(self.study.objectives) == 1 and first_report < self.trial_tokens
-            config = SuccessiveHalvingConfig() if can_compare else NoEarlyStoppingConfig()
+            config = PromotionConfig() if can_compare else NoEarlyStoppingConfig()
         return config.fill_defaults(first_report, self.trial_tokens)
 
     def list_within_limits(self, outcomes: Sequence[StoredTrial]) -> list[StoredTrial]:

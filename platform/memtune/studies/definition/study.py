@@ -120,8 +120,8 @@ class Study(UserValue):
     warm_start: str | None = None
     """Id of a study in the same storage, whose best configurations are tried first."""
     early_stopping: AnyEarlyStopping | None = None
-    """Which trials end early; default: successive halving from a quarter of a trial; none with several
-    objectives, or where trials report only at their end."""
+    """Which trials end early; default: promotion from a quarter of a trial; none with several objectives, or
+    where trials report only at their end."""
     budget: Budget = Budget()
     """What ends the study."""
     prices: Prices | None = None

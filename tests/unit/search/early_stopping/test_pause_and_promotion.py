@@ -82,6 +82,30 @@ def test_the_best_trial_of_a_short_study_continues_once_nothing_else_can():
     assert rule.choose_resumed(running=[], is_sampling_over=True) == 1
 
 
+def test_a_study_ends_with_two_complete_trials_to_compare():
+    rule = make_rule()
+    for number in (0, 1, 2):
+        rule.decide(number, "lstm", 900, 1.0 + number)
+    assert [choose_last(rule), choose_last(rule), choose_last(rule)] == [0, 1, None]
+
+
+def choose_last(rule: Promotion) -> int | None:
+    """The trial that continues when no trial runs and none will start."""
+    chosen = rule.choose_resumed(running=[], is_sampling_over=True)
+    if chosen is not None:
+        rule.resume(chosen)
+    return chosen
+
+
+def test_the_best_of_each_alternative_ends_a_study_at_the_same_time():
+    rule = make_rule()
+    rule.decide(0, "lstm", 100, 1.0)
+    rule.decide(1, "rnn", 100, 2.0)
+    assert rule.choose_resumed(running=[], is_sampling_over=True) == 0
+    rule.resume(0)
+    assert rule.choose_resumed(running=[0], is_sampling_over=True) == 1
+
+
 def test_a_trial_that_has_ended_is_not_promoted():
     rule = make_rule()
     report(rule, 0, 100, 1.0)
