@@ -28,7 +28,7 @@ from benchmarks.tables.methods import METHODS
 
 __all__ = ["TableRuns", "draw_comparison", "format_comparison", "format_default_ratios", "read_compared"]
 
-DEFAULT_METHOD = "memtune: TPE, halving from a quarter"
+DEFAULT_METHOD = "memtune: TPE, promotion from a quarter"
 REQUIRED_METHODS = (
     "Ray Tune, factor 3",
     "random",

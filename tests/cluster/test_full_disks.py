@@ -28,7 +28,10 @@ def test_a_full_disk_stops_the_study_and_fails_no_trial(
         .replace("{ int = [1, 2] }", "1")
         .replace("{ float = [0.1, 1.0], log = true }", "0.5")
     )
-    study_setup.study_file.write_text(study_setup.study_file.read_text().replace(EARLY_STOPPING_TOML, ""))
+    keep_all = '[early_stopping]\nkind = "none"\n'
+    study_setup.study_file.write_text(
+        study_setup.study_file.read_text().replace(EARLY_STOPPING_TOML, keep_all)
+    )
     with run_driver(study_setup.study_file, environment=study_setup.environment) as driver:
         code, out, err = driver.wait_for_exit()
     assert code == 1, out

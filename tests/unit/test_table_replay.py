@@ -282,7 +282,7 @@ def test_the_page_has_every_method_with_its_share_of_runs_that_reached_the_goals
 def test_the_page_compares_the_default_with_every_method_of_others_that_was_run() -> None:
     missed = Run("", 0, (np.inf, np.inf), (np.inf, np.inf), 0.1, trials=9, complete=9)
     runs = {
-        "memtune: TPE, halving from a quarter": [replace(missed, trainings_to_goal=(5.0, 20.0))],
+        "memtune: TPE, promotion from a quarter": [replace(missed, trainings_to_goal=(5.0, 20.0))],
         "random": [replace(missed, trainings_to_goal=(10.0, 40.0))],
         "TPE, PASHA": [missed],
     }
