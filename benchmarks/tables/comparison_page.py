@@ -40,10 +40,10 @@ REQUIRED_METHODS = (
 """The methods of others than which memtune's default must be no worse."""
 FIGURE_METHODS = (
     "random",
-    "random, constant budget",
     "Ray Tune, factor 3",
     "Syne Tune ASHA, promotion",
     "TPE, no early stopping",
+    "memtune: TPE, halving from a quarter",
     DEFAULT_METHOD,
 )
 
