@@ -60,6 +60,14 @@ def test_the_leaderboard_chart_has_a_dot_for_every_seed(
     ]
 
 
+def test_the_hours_per_seed_are_the_mean_over_all_trainings_of_a_configuration(report: StudyReport) -> None:
+    repeated = [entry for entry in report.leaderboard.entries if entry.is_repeated]
+    assert repeated
+    for entry in repeated:
+        hours = [trial.cpu_hours for trial in report.detail.trials if trial.number == entry.number]
+        assert entry.measure("cpu_hours") == pytest.approx(sum(hours) / len(hours))
+
+
 def make_counted(report: StudyReport) -> StudyReport:
     """The report with a best configuration that counts, with a tenth of its figure."""
     detail = report.detail

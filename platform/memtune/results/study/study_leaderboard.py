@@ -37,12 +37,14 @@ class LeaderboardEntry(NamedTrial):
     """How far a perplexity is above the ideal one, as a share of it; None where no ideal is known."""
     cost_by_seed: dict[int, float]
     """At full length, the best first."""
+    trainings: int
+    """With the trial that repeats leave out of the estimate."""
     sizes: TrialSizes | None
     """None where the corpus is not in the store any more."""
     tokens: int
     """At the last report of its best-validated seed."""
     cpu_hours: float
-    """Of all seeds, as the GPU hours and the money."""
+    """Of all trainings, as the GPU hours and the money."""
     gpu_hours: float
     money: float | None = None
     """None without prices."""
@@ -61,7 +63,7 @@ class LeaderboardEntry(NamedTrial):
         """The amount of one of QUANTITIES; None where it is not known, or nothing, and of the value."""
         found = QUANTITIES[quantity]
         amount = getattr(self.sizes if found.is_size else self, quantity, None) or None
-        return amount / len(self.cost_by_seed) if amount and found.is_spent else amount
+        return amount / self.trainings if amount and found.is_spent else amount
 
 
 class TradeOff(Value):
@@ -142,6 +144,7 @@ def make_entry(
         interval=found.estimate.compute_interval(objective),
         above_ideal=None if ideal is None else figure / ideal - 1,
         cost_by_seed=found.cost_by_seed,
+        trainings=len(found.trials),
         sizes=best.sizes if has_sizes else None,
         tokens=best.tokens,
         cpu_hours=usage.cpu_seconds / 3600,

@@ -27,6 +27,7 @@ def make_entry(
         estimate=Estimate(cost=cost),
         figure=cost,
         cost_by_seed={0: cost},
+        trainings=1,
         sizes=TrialSizes(parameters=parameters, multiply_adds=1, state=8, memory=None),
         tokens=1000,
         cpu_hours=0.5,
