@@ -96,6 +96,17 @@ def test_an_alternative_that_left_the_rounds_of_seeds_competes_with_its_three_re
     assert list_names(rank(*best, *left)) == ["a 0", "b 0"]
 
 
+def test_shorter_trials_of_equal_lengths_are_in_the_order_of_their_costs_with_seeds_together() -> None:
+    short = [
+        make_trial("worst", {402: 5.0}, planned=400),
+        make_trial("good 0", {400: 4.0}, configuration="a", planned=400),
+        make_trial("fair", {401: 4.1}, planned=400),
+        make_trial("good 1", {400: 4.2}, configuration="a", seed=1, planned=400),
+    ]
+    ranking = rank(make_trial("long", {900: 3.0}), *short)
+    assert [found.best.name for found in ranking.short] == ["good 0", "good 1", "fair", "worst"]
+
+
 def test_repeats_of_one_study_do_not_exclude_the_single_seeds_of_another() -> None:
     repeated = [make_trial(f"a {seed}", {900: 4.0}, configuration="a", seed=seed) for seed in range(3)]
     assert list_names(rank(*repeated, make_trial("b 0", {900: 3.0}, study="other"))) == [

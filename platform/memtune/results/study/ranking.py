@@ -132,7 +132,7 @@ class Ranking(Generic[T_co]):
     """Those of full length, never empty: those with a place, the best first, then those that lack seeds, of
     which those with more seeds come first."""
     short: tuple[ShortTrial[T_co], ...]
-    """Trials that ended before full length: those that came furthest first, then by their cost."""
+    """Trials that ended before full length: those that came furthest first, of equal lengths by cost."""
 
     @property
     def ranked(self) -> tuple[Configuration[T_co], ...]:
@@ -296,4 +296,23 @@ def _list_short(validated: Sequence[T], full: Sequence[T], tokens: float) -> tup
         if not has_reached(trial, tokens)
         for cost, milestone in [(min(trial.curve.values()), max(trial.curve))]
     ]
-    return tuple(sorted(short, key=lambda found: (-found.tokens, found.estimate.cost)))
+    return tuple(chain.from_iterable(map(_sort_by_configuration, _group_equal_lengths(short))))
+
+
+def _group_equal_lengths(short: Iterable[ShortTrial[T]]) -> list[list[ShortTrial[T]]]:
+    """Those that came furthest first."""
+    groups = list[list[ShortTrial[T]]]()
+    for found in sorted(short, key=lambda found: -found.tokens):
+        if groups and found.tokens >= (1 - LENGTH_TOLERANCE) * groups[-1][0].tokens:
+            groups[-1].append(found)
+        else:
+            groups.append([found])
+    return groups
+
+
+def _sort_by_configuration(short: Sequence[ShortTrial[T]]) -> list[ShortTrial[T]]:
+    """The lowest cost first, with the seeds of a configuration together."""
+    by_cost, lowest = sorted(short, key=lambda found: found.estimate.cost), dict[tuple[str, str], int]()
+    for place, found in enumerate(by_cost):
+        lowest.setdefault((found.best.study, found.best.configuration), place)
+    return sorted(by_cost, key=lambda found: lowest[found.best.study, found.best.configuration])
