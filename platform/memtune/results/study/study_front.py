@@ -106,7 +106,9 @@ class StudyFront(Value):
     """The worst value of each objective among the trials of full length that did not diverge: the corner from
     which the volume is measured."""
     hypervolume: tuple[HypervolumePoint, ...]
-    """Of single seeds, in nats per token (or share of wrong answers) times doublings of each size."""
+    """Of single seeds, in nats per token (or share of wrong answers) times doublings of each size.
+
+    None for a study of one objective."""
 
     @property
     def front(self) -> tuple[ParetoPoint, ...]:
@@ -125,8 +127,12 @@ def find_study_front(view: StudyView) -> StudyFront | None:
     objectives = view.terms.objectives if len(view.terms.objectives) > 1 else DEFAULT_OBJECTIVES
     found = [(own, _measure(own.best, own.estimate.cost, objectives)) for own in ranking.configurations]
     measured = [(own, quantities) for own, quantities in found if quantities is not None]
-    is_compared = len(view.terms.objectives) == 1 and len(measured) > 1
-    if is_compared and are_equal_sizes([quantities["parameters"] for _, quantities in measured]):
+    has_one = len(view.terms.objectives) == 1
+    if (
+        has_one
+        and len(measured) > 1
+        and are_equal_sizes([quantities["parameters"] for _, quantities in measured])
+    ):
         return None
     places = [_place(quantities) for _, quantities in measured]
     front = find_front(places)
@@ -161,7 +167,7 @@ def find_study_front(view: StudyView) -> StudyFront | None:
         points=tuple(points),
         unmeasured=tuple(own.title for own, known in found if known is None and not own.best.is_counted),
         reference=_read_values(worst, objective),
-        hypervolume=tuple(_trace_hypervolume(single, _place(worst), trials)),
+        hypervolume=() if has_one else tuple(_trace_hypervolume(single, _place(worst), trials)),
     )
 
 

@@ -109,7 +109,7 @@ def test_a_study_is_two_data_frames_three_tables_and_the_charts_of_its_report(
         assert words in shown.output
     assert detail.led[:3] == (0, 2, 4)
     assert f"a prior led {len(detail.led)} of 12 trials (#0, #2, #4" in shown.output
-    charts = {"leaderboard", "learning_curves", "importance", "validation_by_parameters", "hypervolume"}
+    charts = {"leaderboard", "learning_curves", "importance", "validation_by_parameters"}
     assert charts <= {path.stem for path in folder.iterdir()}
     assert all((folder / f"{path.stem}.png").exists() for path in folder.iterdir())
 

@@ -102,6 +102,11 @@ def test_the_hypervolume_is_in_nats_times_doublings_from_the_worst_of_each_objec
     ]
 
 
+def test_a_study_of_one_objective_has_no_hypervolume() -> None:
+    found = find(make_trials(), ("value",))
+    assert (len(found.front), found.hypervolume) == (3, ())
+
+
 def test_a_diverged_trial_is_a_point_but_does_not_move_the_corner_of_the_hypervolume() -> None:
     diverged = make_trial(5, 1e6, 16384, has_diverged=True)
     found, without = find([*make_trials(), diverged]), find(make_trials())
