@@ -45,6 +45,7 @@ def make_point(tokens: int, train: float, valid: float, accuracy: float | None =
 def make_parameter_trial(value: float, best: float, state: str = "complete") -> ParameterTrial:
     return ParameterTrial(
         value=value,
+        family="lstm",
         number=int(best),
         seed=0,
         state=state,
@@ -108,6 +109,17 @@ def test_trials_that_ended_early_are_hollow_and_not_in_the_mean() -> None:
     assert len(early.get_facecolors()) == 0
     (mean,) = axes.lines
     assert (list(mean.get_xdata()), list(mean.get_ydata())) == ([1], [105])
+
+
+def test_each_family_has_a_line_of_means_in_which_a_configuration_counts_once_over_its_seeds() -> None:
+    first = make_parameter_trial(1, 100)
+    again = first.model_copy(update={"seed": 1, "best": 120})
+    other = make_parameter_trial(1, 50).model_copy(update={"family": "rnn"})
+    (axes,) = list_axes(draw_parameter(make_curves(first, again, make_parameter_trial(1, 200), other)))
+    assert [(line.get_label(), list(line.get_ydata())) for line in axes.lines] == [
+        ("mean of lstm", [155]),
+        ("mean of rnn", [50]),
+    ]
 
 
 def test_a_trial_that_diverged_is_a_cross_above_the_others_and_does_not_stretch_the_axis() -> None:

@@ -4,7 +4,7 @@ Beneš et al. (2017), figures 3 to 5, and Mirowski and Vlachos (2015), figure 2.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import mean
 from typing import TYPE_CHECKING
 
@@ -31,9 +31,10 @@ WIDE_LABEL = 36
 
 
 def draw_parameter(found: ParameterCurves) -> "Figure":
-    """The best validation figure of each trial against the parameter, and the mean of each value as a line.
+    """The best validation figure of each trial against the parameter, and the means of each family as a line.
 
-    Trials that did not run to the end are hollow and not in the means; those that only diverged, which a
+    A configuration counts once in a mean, with that of its seeds. Trials that did not run to the end are
+    hollow and not in the means; those that only diverged, which a
     ranking leaves out too, have a cross above all.
     """
     figure = make_figure(6.5, 4)
@@ -42,24 +43,25 @@ def draw_parameter(found: ParameterCurves) -> "Figure":
     places = _place_values(axes, validated)
     trials = [trial for trial in validated if not trial.has_diverged]
     diverged = [places[trial.number, trial.seed] for trial in validated if trial.has_diverged]
-    by_place = defaultdict[float, list[float]](list)
-    for trial in trials:
-        if trial.state is TrialState.COMPLETE:
-            by_place[places[trial.number, trial.seed]].append(trial.best or 0.0)
-    for is_complete, fill, label in ((True, DARK, "trials"), (False, "none", "trials that ended early")):
-        group = [trial for trial in trials if (trial.state is TrialState.COMPLETE) == is_complete]
-        if group:
-            axes.scatter(
-                [places[trial.number, trial.seed] for trial in group],
-                [trial.best or 0.0 for trial in group],
-                facecolors=fill,
-                edgecolors=DARK,
-                label=label,
-                zorder=3,
-            )
-    means = [(place, mean(values)) for place, values in sorted(by_place.items())]
-    if means:
-        axes.plot(*zip(*means, strict=True), color="black", linewidth=1, label="mean")
+    for family, mark in assign_marks(trial.family for trial in trials).items():
+        own = [trial for trial in trials if trial.family == family]
+        for is_complete, fill, label in (
+            (True, mark.colour, family),
+            (False, "none", f"{family}, ended early"),
+        ):
+            group = [trial for trial in own if (trial.state is TrialState.COMPLETE) == is_complete]
+            if group:
+                axes.scatter(
+                    [places[trial.number, trial.seed] for trial in group],
+                    [trial.best or 0.0 for trial in group],
+                    marker=mark.marker,
+                    facecolors=fill,
+                    edgecolors=mark.colour,
+                    label=label,
+                    zorder=3,
+                )
+        if means := _compute_means(own, places):
+            axes.plot(*zip(*means, strict=True), color=mark.colour, linewidth=1, label=f"mean of {family}")
     if diverged:
         # As far above the highest value as a mark needs; these trials have no figure of their own.
         height = 1.1 * max((trial.best or 0.0 for trial in trials), default=1.0)
@@ -69,6 +71,21 @@ def draw_parameter(found: ParameterCurves) -> "Figure":
     axes.grid(visible=True, alpha=0.3)
     axes.legend(fontsize=8)
     return figure
+
+
+def _compute_means(
+    trials: Sequence[ParameterTrial], places: Mapping[tuple[int, int], float]
+) -> list[tuple[float, float]]:
+    """The mean over the configurations of complete trials at each place, each with the mean of its seeds."""
+    by_configuration = defaultdict[tuple[float, int], list[float]](list)
+    for trial in trials:
+        if trial.state is TrialState.COMPLETE:
+            place = places[trial.number, trial.seed]
+            by_configuration[place, trial.number].append(trial.best or 0.0)
+    by_place = defaultdict[float, list[float]](list)
+    for (place, _), seeds in by_configuration.items():
+        by_place[place].append(mean(seeds))
+    return [(place, mean(figures)) for place, figures in sorted(by_place.items())]
 
 
 def _place_values(axes: "Axes", trials: Sequence[ParameterTrial]) -> dict[tuple[int, int], float]:
@@ -175,11 +192,11 @@ def draw_accuracies(models: Sequence[TrialReports]) -> "Figure":
 def make_parameter_table(found: ParameterCurves) -> Table:
     """One row for each trial."""
     numbers = (">seed", ">tokens", f">best {found.objective}", ">last training perplexity")
-    table = make_table(found.question or found.study, (found.parameter, "trial", "state", *numbers))
+    table = make_table(found.question or found.study, (found.parameter, "family", "trial", "state", *numbers))
     for trial in found.trials:
         last = trial.reports[-1].train_perplexity if trial.reports else None
         figures = ("" if figure is None else f"{figure:.4g}" for figure in (trial.best, last))
-        texts = str(trial.value), str(trial.number), trial.state.label
+        texts = str(trial.value), trial.family, str(trial.number), trial.state.label
         table.add_row(*texts, str(trial.seed), f"{trial.tokens:,}", *figures)
     return table
 

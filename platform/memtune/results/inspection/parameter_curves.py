@@ -72,6 +72,7 @@ class ParameterTrial(Value):
     """A trial of the study, and its value of the parameter."""
 
     value: Scalar
+    family: str
     number: int
     """A repeat under another seed has that of the trial that it repeats."""
     seed: int
@@ -112,6 +113,7 @@ def collect_parameter_curves(study: str, parameter: str, settings: Settings | No
     trials = [
         ParameterTrial(
             value=values[trial.identity][parameter],
+            family=trial.family,
             number=trial.number,
             seed=trial.seed,
             state=trial.state,
