@@ -140,6 +140,8 @@ def _print_detail(view: "StudyView", detail: "StudyDetail") -> None:
         table = make_table(detail)
         if table.row_count:
             out.print(table)
+    if not detail.importance:
+        out.print_line(tables.NO_IMPORTANCE)
 
 
 @app.command()

@@ -11,12 +11,16 @@ from memtune.results.study.ranking import DIGITS, is_rankable
 from memtune.results.study.study_catalogue import StudySummary
 from memtune.results.study.study_detail import ReportedTrial, StudyDetail
 from memtune.results.study.study_front import describe_seeds
-from memtune.search import QUANTITIES, ObjectiveName
+from memtune.search import MIN_IMPORTANCE_TRIALS, MIN_PARAMETER_TRIALS, QUANTITIES, ObjectiveName
 from memtune.studies.budgets import StudyCost
 
 MAX_IMPROVEMENTS, MAX_PARAMETERS = 12, 15
 """Rows of the terminal's tables; `--json` has all."""
 MIN_SHOWN_IMPORTANCE = 0.005
+NO_IMPORTANCE = (
+    f"No importance of parameters: it needs {MIN_IMPORTANCE_TRIALS} trials with a validation, and two "
+    f"parameters that {MIN_PARAMETER_TRIALS} of them have."
+)
 
 
 def make_study_list_table(studies: Sequence[StudySummary]) -> Table:

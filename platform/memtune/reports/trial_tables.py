@@ -27,7 +27,7 @@ from memtune.results.study.study_leaderboard import (
     list_searched_fields,
 )
 from memtune.results.study.study_view import StudyView
-from memtune.spaces import Parameter, Scalar, SizeKind
+from memtune.spaces import FAMILY_FIELD, Parameter, Scalar, SizeKind
 from memtune.studies.definition.toml_files import override_fields
 from memtune.tracking import NO_STUDY, LeaderboardRow
 from memtune.training import TrialConfig
@@ -79,7 +79,7 @@ def make_leaderboard_table(
     A configuration of several seeds has its mean with the 95 % interval in the row of its best seed. Trials
     without a place did not reach full length or lack seeds; their rows say so.
 
-    A row shows the key parameters of the trial's family and the other fields in which these trials differ;
+    A row shows the fields in which these trials differ, or the key parameters of its family where none does;
     further seeds of a configuration do not repeat them. Trials of several studies have different budgets, so
     their rows name the study. With `is_stacked`, a trial takes several short lines, for a terminal; otherwise
     one.
@@ -187,7 +187,7 @@ def _has_field(row: LeaderboardRow, name: str) -> bool:
 
 
 def _describe_model(row: LeaderboardRow, differing: Collection[str]) -> str:
-    """The key parameters of a recorded model, as its family describes them, and the differing fields."""
+    """The differing fields, those of a model as its family describes them; key parameters without any."""
     family = MODELS.get(row.family)
     if family is None:
         return row.family
@@ -204,13 +204,16 @@ def _describe_model(row: LeaderboardRow, differing: Collection[str]) -> str:
         config = family.model_validate(fields)
     except ValidationError:  # recorded by another version, or not by memtune
         return row.family
-    described = tuple(f"{MODEL_PREFIX}{name}." for name in ("family", *config.describe()))
-    others = [
-        name
-        for name in row.parameters
-        if name in differing and _has_field(row, name) and not f"{name}.".startswith(described)
-    ]
-    return " ".join([describe_model(config), *format_fields((name, row.parameters[name]) for name in others)])
+    names = [name for name in row.parameters if name in differing and _has_field(row, name)]
+    if set(names) <= {FAMILY_FIELD}:
+        return describe_model(config)
+    described = {f"{MODEL_PREFIX}{name}": value for name, value in config.describe().items()}
+    shown: dict[str, Any] = {
+        name: value for name, value in described.items() if any(f"{n}.".startswith(f"{name}.") for n in names)
+    }
+    covered = tuple(f"{name}." for name in (FAMILY_FIELD, *described))
+    shown |= {name: row.parameters[name] for name in names if not f"{name}.".startswith(covered)}
+    return " ".join(format_fields(shown.items()))
 
 
 def make_alternatives_table(view: StudyView, title: str) -> Table:

@@ -72,6 +72,13 @@ def test_a_differing_parameter_is_shown_although_it_is_not_a_key_parameter() -> 
     assert "tie_output" not in alike
 
 
+def test_a_key_parameter_that_all_shown_trials_share_is_left_out_where_others_differ() -> None:
+    rows = [make_row(width=8, layers=layers) for layers in (1, 2)]
+    shown = render(make_leaderboard_table(rows, None, "title"))
+    assert "layers=2" in shown
+    assert "width=" not in shown
+
+
 def test_an_interrupted_trial_is_open_as_in_the_tables_of_its_study() -> None:
     row = make_row().model_copy(update={"state": TrialState.INTERRUPTED, "end": None})
     text = render(make_leaderboard_table([row], None, "title"))

@@ -41,10 +41,10 @@ from memtune.reports.report_page.trial_charts import (
     draw_progress,
     draw_seeds,
 )
+from memtune.reports.study_tables import NO_IMPORTANCE
 from memtune.reports.text_console import make_json_data
 from memtune.results.study.study_leaderboard import StudyLeaderboard
 from memtune.results.study.study_report import CorpusReport, ShellCommand, StudyReport
-from memtune.search import MIN_IMPORTANCE_TRIALS, MIN_PARAMETER_TRIALS
 from memtune.storage.digests import hash_bytes
 from memtune.values import digest
 
@@ -113,12 +113,6 @@ def list_corpus_sections(report: CorpusReport) -> dict[str, ChartSection]:
         named = [chart and replace(chart, name=f"{chart.name}_{place}") for chart in charts]
         found.append((f"label-{place}", f"Protocol {label.label}", named))
     return _keep_drawn(found)
-
-
-NO_IMPORTANCE = (
-    f"No importance of parameters: it needs {MIN_IMPORTANCE_TRIALS} trials with a validation, and two "
-    f"parameters that {MIN_PARAMETER_TRIALS} of them have."
-)
 
 
 @dataclass(frozen=True)
