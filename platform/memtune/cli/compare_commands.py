@@ -33,7 +33,7 @@ def compare(
         str | None,
         typer.Option(help="One study's trials, by its name or id.", autocompletion=complete_study),
     ] = None,
-    top: Annotated[int, typer.Option(min=1, help="Rows to show.")] = 20,
+    top: Annotated[int, typer.Option(min=1, help="Configurations to show.")] = 20,
     json: AsJson = False,
     csv: Annotated[
         bool, typer.Option("--csv", help="Print CSV, with a column for every recorded parameter.")
@@ -69,7 +69,7 @@ def compare(
     found = compare_trials(corpus, protocol, study)
     from memtune.reports import trial_tables as tables
 
-    rows = found.rows[:top]
+    rows = found.select_top(top)
     for remark in found.remarks:
         warn(remark)
     if json:
@@ -82,6 +82,8 @@ def compare(
     else:
         width = out.width if out.is_terminal else min(out.width, MAX_CHARACTERS)
         out.print(tables.make_leaderboard_table(rows, found.ideal_perplexity, found.title), width=width)
+        if (count := found.count_configurations()) > top:
+            out.print_line(f"{format_count(count - top, 'more configuration')}: --top {count}")
         _print_places(found, study)
 
 
@@ -182,8 +184,8 @@ def report(
         write_whole(target, page)
         messages.append(f"report: {target} ({len(page) / 1e6:.1f} MB)")
     if figures is not None:
-        names = ", ".join(path.name for path in draw_charts(content).write(figures))
-        messages.append(f"figures in {figures}: {names or 'none'}")
+        drawn = {path.stem for path in draw_charts(content).write(figures)}
+        messages.append(f"{format_count(len(drawn), 'chart')} as SVG, PNG and PDF in {figures}")
     for message in () if json else messages:
         out.print_line(message)
 

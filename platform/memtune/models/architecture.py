@@ -294,14 +294,14 @@ class NeuralLanguageModel(LanguageModel):
 
         Raises ConfigurationError for a family without attention.
         """
-        raise ConfigurationError(f'family = "{self.config.family}" has no attention')
+        raise ConfigurationError(f'the inspection of attention does not cover family "{self.config.family}"')
 
     def measure_stack_use(self, tokens_BT: Tensor, state: RecurrentState) -> StackUse:
         """The actions and the contribution of the stack, for the kind "stack" of `memory_traces`.
 
         Raises ConfigurationError for a family without a stack.
         """
-        raise ConfigurationError(f'family = "{self.config.family}" has no stack')
+        raise ConfigurationError(f'the inspection of stacks does not cover family "{self.config.family}"')
 
     @override
     def set_word_counts(self, counts: Sequence[int]) -> None:

@@ -5,6 +5,7 @@ import re
 import shlex
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,7 @@ class Comparison:
     champion: RegisteredVersion | None = None
     """The registered best model of this text under this protocol."""
     text_remark: str = ""
-    """How many trials under this protocol read another text of this name, in words; empty for none."""
+    """Which trials under this protocol read another text of this name, in words; empty for none."""
 
     @property
     def remarks(self) -> list[str]:
@@ -77,6 +78,15 @@ class Comparison:
     def best(self) -> LeaderboardRow | None:
         """The trial of the best configuration; None where none has full length."""
         return next((row for row in self.rows if row.place == 1), None)
+
+    def select_top(self, count: int) -> list[LeaderboardRow]:
+        """The rows of the first `count` configurations, each with all its seeds."""
+        first = set(islice(dict.fromkeys(map(_identify_configuration, self.rows)), count))
+        return [row for row in self.rows if _identify_configuration(row) in first]
+
+    def count_configurations(self) -> int:
+        """Those of one study are one each, whatever their seeds."""
+        return len(set(map(_identify_configuration, self.rows)))
 
     def to_frame(self) -> Any:
         """A pandas data frame with a row for each trial, the columns of `memtune compare --csv`."""
@@ -107,6 +117,10 @@ class Comparison:
     def title(self) -> str:
         """The corpus, the protocol and the number of trials."""
         return f"{self.pages.corpus}, protocol {self.protocol}, {format_count(len(self.rows), 'trial')}"
+
+
+def _identify_configuration(row: LeaderboardRow) -> tuple[str, str]:
+    return row.study, row.configuration or row.run_id  # earlier versions recorded no configuration
 
 
 def describe_row(row: LeaderboardRow, ideal: float | None) -> dict[str, Any]:
@@ -189,7 +203,13 @@ def compare(
     scope = "-".join(filter(None, [corpus, named, label]))
     champion = next((c for c in champions if c.protocol == chosen and c.corpus_digest == digest), None)
     left_out = labels.count(chosen) - len(kept)
-    remark = f'{format_count(left_out, "trial")} that read another text named "{corpus}" are left out'
+    remarks = []
+    if left_out:
+        remarks.append(
+            f'{format_count(left_out, "trial")} that read another text named "{corpus}" are left out'
+        )
+    if stored is not None and digest not in (None, stored.digest):
+        remarks.append(f'the trials read another text named "{corpus}" than the store has')
     return Comparison(
         rank_rows(kept),
         chosen,
@@ -199,7 +219,7 @@ def compare(
         other_protocols=tuple(sorted({*labels} - {chosen})),
         test_accesses=count_test_accesses(settings.tracking_uri, corpus),
         champion=champion,
-        text_remark=remark if left_out else "",
+        text_remark="; ".join(remarks),
     )
 
 

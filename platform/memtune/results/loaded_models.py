@@ -12,7 +12,7 @@ from pydantic import Field
 from torch import Tensor
 
 from memtune.arguments import check_type
-from memtune.corpora import EOS, UNK, Corpus, open_corpus
+from memtune.corpora import EOS, UNK, Corpus, CorpusStore, list_corpora, open_corpus
 from memtune.errors import CheckpointError, CorpusError
 from memtune.models import NeuralLanguageModel
 from memtune.models.architecture import LanguageModel, Model
@@ -20,6 +20,7 @@ from memtune.number_format import format_parameters
 from memtune.plugins import read_source, run_with_sources
 from memtune.results.other_texts import number_words
 from memtune.settings import SINGLE_TRIALS_FOLDER, Settings
+from memtune.storage.folder import Folder
 from memtune.studies.checkpoint_store import Checkpoints
 from memtune.tasks import compute_text_nats
 from memtune.tracking import (
@@ -63,10 +64,11 @@ class TrainedModel:
         """The network in evaluation, of a classifier its body. Raises ConfigurationError without one."""
         return self.model.eval().require_network(f"the inspection of {self.name}")
 
-    def record_access(self, split: str) -> None:
-        """Record that the model is about to read a split, where that is the test split."""
+    def record_access(self, split: str, corpus: str | None = None) -> None:
+        """Record that the model is about to read a split of a corpus, by default its own, if it is "test"."""
         if split == "test":
-            record_test_access(self.settings.tracking_uri, self.run_id)
+            own, text = (name.partition("+")[0] for name in (self.corpus.name, corpus or self.corpus.name))
+            record_test_access(self.settings.tracking_uri, self.run_id, None if text == own else text)
 
 
 def open_model(
@@ -77,7 +79,7 @@ def open_model(
     A trial has the weights of its best validation report. `trust_code` consents to executing the source of a
     user's family that is stored with the model. Raises TrackingError for an unknown name, PluginError that
     names the source without that consent, CheckpointError for a trial without a readable checkpoint, and
-    CorpusError when the store lacks the corpus or holds another text of that name.
+    CorpusError when the store lacks the text that it was trained on.
     """
     check_model_name(name)
     if is_trial_name(name):
@@ -129,7 +131,11 @@ def _open_trial(name: str, settings: Settings, device: str, trust_code: bool) ->
     except CheckpointError as error:
         # A reused training is stored at its end alone, and early stopping may have ended this trial before.
         other = f'; use "{run.reused_from}", which has trained it' if run.reused_from else ""
-        raise CheckpointError(f"{name} cannot be used: {error}{other}") from None
+        if study != SINGLE_TRIALS_FOLDER and study not in Folder.open(settings.studies_folder).list_names():
+            reason = f"study {study} was removed with its checkpoints; run the study's file again"
+        else:
+            reason = str(error)
+        raise CheckpointError(f"{name} cannot be used: {reason}{other}") from None
     corpus = _open_training_corpus(name, record.corpus, record.corpus_digest, settings)
     placed = model.to(open_device(device))
     return TrainedModel(
@@ -138,17 +144,22 @@ def _open_trial(name: str, settings: Settings, device: str, trust_code: bool) ->
 
 
 def _open_training_corpus(name: str, corpus: str, digest: str, settings: Settings) -> Corpus:
-    """The corpus a model was trained on.
+    """The corpus a model was trained on, which may have another name by now.
 
-    Raises CorpusError when the store lacks it or holds another text of that name.
+    Raises CorpusError when the store lacks its text.
     """
-    opened = open_corpus(corpus, settings.corpus_store)
-    if opened.digest != digest:
-        raise CorpusError(
-            f'{name} was trained on "{corpus}" with digest {digest[:12]}, the store '
-            f"{settings.corpus_store} holds {opened.digest[:12]}; import the text it was trained on"
-        )
-    return opened
+    store = CorpusStore.open(settings.corpus_store)
+    opened = open_corpus(corpus, store)
+    if opened.digest == digest:
+        return opened
+    for other in list_corpora(store, on_unreadable=lambda _: None):
+        if other.digest == digest:
+            return open_corpus(other.name, store)
+    raise CorpusError(
+        f'{name} was trained on "{corpus}" with digest {digest[:12]}, the store {store.uri} holds '
+        f"{opened.digest[:12]}; import the text it was trained on under another name, or under this one "
+        "with --replace"
+    )
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,7 @@ def test_attention_commands_print_what_the_functions_return(
     assert f'"{likeliest["word"]}" {likeliest["log_probability"]:.2f}' in printed
     for arguments, message in (
         (["samples", name, "--out", str(tmp_path / "a.bmp")], "use .svg, .png, .pdf"),
-        (["stack-actions", name], "has no stack: its family is"),
+        (["stack-actions", name], "the inspection of its stack does not cover family"),
         (["relations", name], "has no dependency trees"),
     ):
         monkeypatch.setattr("sys.argv", ["memtune", "inspect", *arguments])

@@ -1,5 +1,6 @@
 """Compared trials: those of one protocol, and of one study if it is named."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,15 @@ def test_studies_of_unequal_budgets_are_named_with_them_and_the_champion_is_too(
     assert f"models:/tiny@champion is version {champion.version}" in shown.stdout
     assert f"study {champion.study}" in shown.stdout
     assert not CliRunner().invoke(app, ["compare", "--corpus", "tiny", "--study", "long"]).stderr
+
+
+def test_the_top_are_configurations_with_all_their_seeds(recorded: Settings) -> None:
+    found = compare("tiny", settings=recorded)
+    best = found.rows[0].model_copy(update={"configuration": "a"})
+    seed = best.model_copy(update={"run_id": "seed"})
+    several = replace(found, rows=[best, seed, *found.rows[1:]])
+    assert several.select_top(1) == [best, seed]
+    assert several.count_configurations() == 2
 
 
 def test_a_corpus_in_another_case_is_suggested(recorded: Settings) -> None:

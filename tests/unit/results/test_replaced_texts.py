@@ -12,11 +12,13 @@ from memtune.corpora import ImportOptions, TextFile, import_corpus, open_corpus
 from memtune.errors import CorpusError
 from memtune.reports.report_page.page import render_page
 from memtune.results.comparison import compare, compare_tokenisations
+from memtune.results.model_evaluation import evaluate
 from memtune.results.study.study_catalogue import study_cost
 from memtune.results.study.study_detail import show_study
 from memtune.results.study.study_report import report_corpus, report_study
 from memtune.settings import Settings
 from memtune.studies.executor import InProcessExecutor
+from memtune.tracking import count_test_accesses
 from tests.conftest import SENTENCES, SPACE_TOML, STUDY_TOML, open_home
 from tests.presence import require
 from tests.unit.cli.invocation import TRIAL, read_output
@@ -73,7 +75,23 @@ def test_trials_of_the_text_in_the_store_are_ranked_and_the_others_are_counted(h
 def test_the_trials_of_a_study_of_another_text_are_ranked_on_it(home: Settings) -> None:
     found = compare("tiny", study="old", settings=home)
     assert {row.study.partition("-")[0] for row in found.rows} == {"old"}
-    assert (found.text_remark, found.champion) == ("", None)
+    assert found.text_remark == 'the trials read another text named "tiny" than the store has'
+    assert found.champion is None
+
+
+def test_a_model_is_evaluated_where_the_store_has_its_text_under_any_name(home: Settings) -> None:
+    with pytest.raises(CorpusError, match="under another name, or under this one with --replace"):
+        evaluate("old#0", settings=home)
+    put_text(home, "former", OLD)
+    best = compare("tiny", study="old", settings=home).rows[0]
+    assert evaluate(best.run_id, settings=home).metrics.perplexity == pytest.approx(best.figure)
+
+
+def test_reading_the_test_split_of_another_corpus_is_no_access_to_the_own_one(home: Settings) -> None:
+    put_text(home, "former", OLD)
+    before = count_test_accesses(home.tracking_uri, "tiny")
+    evaluate("new#0", "test", corpus="former", settings=home)
+    assert count_test_accesses(home.tracking_uri, "tiny") == before
 
 
 def test_corpora_compare_by_trials_of_their_present_text(home: Settings) -> None:

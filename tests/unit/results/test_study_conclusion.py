@@ -152,15 +152,21 @@ def test_the_best_of_each_family_is_registered(repeated: StudyResult, home: Sett
         assert found.metrics.tokens
 
 
-def test_a_trial_without_a_checkpoint_is_named(repeated: StudyResult, home: Settings) -> None:
+def test_a_trial_without_a_checkpoint_is_named_and_so_is_the_removal_of_its_study(
+    repeated: StudyResult, home: Settings
+) -> None:
     """The checkpoints are elsewhere during this test alone: the other tests read the same study."""
     checkpoints = Path(repeated.resolved.checkpoint_root.removeprefix("file://"))
-    elsewhere = checkpoints.rename(checkpoints.with_name("elsewhere"))
-    try:
-        with pytest.raises(CheckpointError, match="layers#0 cannot be used"):
-            evaluate("layers#0", settings=home)
-    finally:
-        elsewhere.rename(checkpoints)
+    for folder, reason in (
+        (checkpoints, "no undamaged"),
+        (checkpoints.parent, "study layers-.* was removed"),
+    ):
+        elsewhere = folder.rename(folder.with_name("elsewhere"))
+        try:
+            with pytest.raises(CheckpointError, match=f"layers#0 cannot be used: {reason}"):
+                evaluate("layers#0", settings=home)
+        finally:
+            elsewhere.rename(folder)
 
 
 def test_the_conclusion_of_a_study_without_repeats_names_the_single_seed(

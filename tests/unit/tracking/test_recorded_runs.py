@@ -87,6 +87,17 @@ def test_an_unknown_trial_and_the_run_of_a_study_are_refused(recorded, run_ids):
             find_trial_run(recorded, text)
 
 
+@pytest.mark.parametrize(
+    ("text", "hint"), [("layers#7", "layers has trials 0 to 1;"), ("layer#0", 'did you mean "layers"?')]
+)
+def test_the_error_for_an_unknown_trial_has_the_numbers_of_its_study_or_the_nearest_study(
+    recorded, text, hint
+):
+    with pytest.raises(TrackingError) as refused:
+        find_trial_run(recorded, text)
+    assert hint in str(refused.value)
+
+
 def test_a_missing_store_is_named_and_not_created(tmp_path):
     with pytest.raises(TrackingError, match=r"no trial s1#0: .*nothing/mlflow.db does not exist"):
         find_trial_run(f"sqlite:///{tmp_path}/nothing/mlflow.db", "s1#0")

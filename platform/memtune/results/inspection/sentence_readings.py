@@ -53,7 +53,8 @@ def _require_trace(model: TrainedModel, trace: MemoryTrace) -> None:
     if trace not in config.memory_traces:
         having = ", ".join(family for family, config in MODELS.items() if trace in config.memory_traces)
         raise ConfigurationError(
-            f'{model.name} has no {trace}: its family is "{config.family}"; families with {trace}: {having}'
+            f'{model.name}: the inspection of its {trace} does not cover family "{config.family}"; it covers '
+            f"{having}"
         )
 
 
@@ -109,7 +110,7 @@ def read_sentences(model: TrainedModel, choice: TextChoice) -> Iterator[Inspecte
             ids_W = np.array(make_reader(model.corpus).read(choice.text).ids, np.int64)
         return iter([InspectedSentence(0, ids_W)])
     corpus, ids = _open_corpus(model, choice.corpus, choice.split)
-    model.record_access(choice.split)
+    model.record_access(choice.split, choice.corpus)
     return islice(_iterate_split(corpus, choice.split, ids), choice.sentences)
 
 

@@ -219,7 +219,10 @@ def format_trial_file(study: str, number: int, settings: Settings | None = None)
     view = open_view(study, settings)
     found = next((each for each in view.stored.outcomes if each.number == number), None)
     if found is None:
-        raise StudyError(f"trial {number} is not a trial of {view.id}; list them with: memtune compare")
+        raise StudyError(
+            f"trial {number} is not a trial of {view.id}; list them with: memtune compare --corpus "
+            f"{view.terms.corpus} --study {view.id}"
+        )
     origin = {"question": f"What does trial {number} of {view.id} reach?", "corpus": view.terms.corpus}
     return format_toml({**origin, **found.config.model_dump(mode="json")})
 

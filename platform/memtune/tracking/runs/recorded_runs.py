@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import ConfigDict, Field, ValidationError
 
-from memtune.errors import TrackingError
+from memtune.errors import TrackingError, suggest_nearest
 from memtune.storage.uris import find_sqlite_path
 from memtune.tracking.mlflow_connection import find_or_none, open_store
 from memtune.tracking.runs import run_store, run_tags
@@ -72,10 +72,12 @@ def find_trial_run(tracking_uri: str, text: str) -> TrialRun:
         if len(found) != 1:
             several = ", ".join(sorted(run.data.tags[run_tags.STUDY] for run in found))
             problem = (
-                f"several studies have it: {several}" if found else "the tracking store has no such trial"
+                f"several studies have it: {several}"
+                if found
+                else f"the tracking store has no such trial{_suggest_trial(client, text)}"
             )
             raise TrackingError(
-                f"no trial {text}: {problem}; memtune compare --json lists trials with run_id"
+                f"no trial {text}: {problem}; memtune compare --corpus CORPUS --json lists trials with run_id"
             )
     (run,) = found
     tags = run.data.tags
@@ -111,6 +113,23 @@ def _find_runs(client: "MlflowClient", text: str) -> list["Run"]:
     return []
 
 
+def _suggest_trial(client: "MlflowClient", text: str) -> str:
+    """The numbers that the named study has, or the study with the nearest name; "" for neither."""
+    named = TRIAL_PATTERN.fullmatch(text)
+    if named is None:
+        return ""
+    study = named["study"]
+    experiments = [experiment.experiment_id for experiment in client.search_experiments()]
+    for tag in (run_tags.STUDY, run_tags.STUDY_NAME):
+        runs = run_store.find_runs(client, experiments, {run_tags.ROLE: "trial", tag: study})
+        names = (_read_number(run).partition(" ")[0] for run in runs)
+        if numbers := [int(name) for name in names if name.isdigit()]:
+            return f", {study} has trials {min(numbers)} to {max(numbers)}"
+    studies = run_store.find_runs(client, experiments, {run_tags.ROLE: "study"})
+    near = suggest_nearest(study, (str(run.info.run_name) for run in studies))
+    return f", {near}" if near else ""
+
+
 def _read_number(run: "Run") -> str:
     """The trial's name within its study, which runs before 2026-11-22 have in their own name alone."""
     return run.data.tags.get(run_tags.NUMBER) or str(run.info.run_name).rpartition("#")[2]
@@ -137,18 +156,20 @@ def find_evaluation(tracking_uri: str, experiment: str, trial: str) -> RecordedE
     return RecordedEvaluation(runs[-1].info.run_id, figures)
 
 
-def record_test_access(tracking_uri: str, run_id: str) -> None:
-    """Record one access to a test split with the run of the model that reads it.
+def record_test_access(tracking_uri: str, run_id: str, other_corpus: str | None = None) -> None:
+    """Record one access to a test split, by default that of its corpus, with the run of the reading model.
 
-    Raises TrackingError when the store does not answer.
+    An access to another corpus is an entry of a metric with its name, which `count_test_accesses` leaves
+    out. Raises TrackingError when the store does not answer.
     """
+    metric = TEST_ACCESSES if other_corpus is None else f"{TEST_ACCESSES}_{other_corpus}"
     with open_store(tracking_uri) as client:
-        count = len(client.get_metric_history(run_id, TEST_ACCESSES)) + 1
-        client.log_metric(run_id, TEST_ACCESSES, count, round(1000 * time.time()), count)
+        count = len(client.get_metric_history(run_id, metric)) + 1
+        client.log_metric(run_id, metric, count, round(1000 * time.time()), count)
 
 
 def count_test_accesses(tracking_uri: str, corpus: str) -> int:
-    """The accesses to test splits by models of a corpus."""
+    """The accesses to the test split of a corpus by its models."""
     with open_store(tracking_uri) as client:
         experiment = client.get_experiment_by_name(corpus)
         if experiment is None:
@@ -164,7 +185,7 @@ def count_test_accesses(tracking_uri: str, corpus: str) -> int:
 
 
 def count_run_accesses(client: "MlflowClient", run: "Run") -> int:
-    """The accesses to test splits by the model of a run."""
+    """The accesses to the test split of its corpus by the model of a run."""
     for metric in (TEST_ACCESSES, EARLIER_ACCESSES):
         if metric in run.data.metrics:
             return len(client.get_metric_history(run.info.run_id, metric))

@@ -310,7 +310,7 @@ def test_attention_by_relation_of_a_model_that_reads_no_boundary(settings: Setti
     assert subject.mean == pytest.approx(compute_attention(["the", "dog"], 1)[1])
 
 
-def test_a_model_without_attention_names_the_families_that_have_one(
+def test_a_family_whose_attention_is_not_inspected_is_refused_with_those_that_are(
     model: TrainedModel, settings: Settings
 ) -> None:
     network = LSTMConfig(width=2).build(len(model.corpus.vocabulary))
@@ -318,7 +318,7 @@ def test_a_model_without_attention_names_the_families_that_have_one(
     with pytest.raises(ConfigurationError) as refused:
         average_positions(plain, ALL)
     assert str(refused.value) == (
-        'STUDY#7 has no attention: its family is "lstm"; families with attention: attention_lstm, '
+        'STUDY#7: the inspection of its attention does not cover family "lstm"; it covers attention_lstm, '
         "lstmn, memory_network, recurrent_memory"
     )
 

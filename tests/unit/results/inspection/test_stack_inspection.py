@@ -87,5 +87,5 @@ def test_a_sentence_that_does_not_exist_is_refused(model: TrainedModel) -> None:
 def test_a_model_without_a_stack_names_the_family_that_has_one(settings: Settings) -> None:
     corpus = make_corpus(settings, SENTENCES)
     attending = make_attention_model(corpus, settings, {}, [0.0])
-    with pytest.raises(ConfigurationError, match=r"has no stack: .*; families with stack: stack_lstm"):
+    with pytest.raises(ConfigurationError, match=r"of its stack does not cover .*; it covers stack_lstm"):
         count_stack_actions(attending, TextChoice())
