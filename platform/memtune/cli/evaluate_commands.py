@@ -1,5 +1,6 @@
 """`memtune evaluate`, `generate` and `ask`: questions to trained models."""
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
@@ -23,6 +24,7 @@ from memtune.cli.terminal import (
 )
 from memtune.errors import ConfigurationError
 from memtune.number_format import format_count
+from memtune.objective import Objective
 from memtune.reports.text_console import show_control_characters
 
 if TYPE_CHECKING:
@@ -158,12 +160,14 @@ def _warn_of_unknown(words: Sequence[str]) -> None:
 
 
 def _score_sentences(file: Path, model: str, device: str, trust_code: bool, json: bool) -> None:
-    """Print the log probability of each sentence of a file, and of its words."""
+    """Print the log probability of each sentence of a file, of its words, and of all sentences together."""
     from memtune.corpora.sources.line_reader import LineReader
     from memtune.results.loaded_models import load, score
 
     with closing(LineReader(file)) as reader:
         texts = [line.strip() for _, line in reader.read_lines() if line.strip()]
+    if not texts:
+        raise ConfigurationError(f"{file} has no sentences; write one a line")
     found = score(load(model, device=device, trust_code=trust_code), texts)
     if json:
         out.print_json(data=[asdict(each) | {"log_probability": each.log_probability} for each in found])
@@ -173,6 +177,10 @@ def _score_sentences(file: Path, model: str, device: str, trust_code: bool, json
         words = " ".join(f"{word} {value:.3f}" for word, value in rows)
         typer.echo(show_control_characters(f"{each.log_probability:.4f}\t{each.sentence}\t{words}"))
         _warn_of_unknown(each.unknown_words)
+    total, count = math.fsum(each.log_probability for each in found), sum(len(each.words) for each in found)
+    perplexity = Objective.PERPLEXITY.compute_figure(-total / count)
+    sentences = format_count(len(found), "sentence")
+    typer.echo(f"{total:.4f}\ttotal of {sentences}\tperplexity {perplexity:.3f} per word, <eos> included")
 
 
 def _describe_evaluation(found: "EvaluationResult") -> str:
@@ -198,7 +206,9 @@ def _describe_figures(found: "EvaluationResult") -> str:
         return f"accuracy {metrics.accuracy:.4%} of {metrics.tokens:,} examples{tied}"
     figures = f"perplexity {metrics.perplexity:.6f} over {metrics.tokens:,} tokens"
     if units:
-        figures += f", {units['word_perplexity']:.2f} per word, {units['bits_per_byte']:.4f} bits per byte"
+        words = units["word_perplexity"]
+        figures += "" if math.isclose(words, metrics.perplexity or 0.0) else f", {words:.2f} per word"
+        figures += f", {units['bits_per_byte']:.4f} bits per byte"
     if found.units is not None and found.units.lost:
         figures += f", {found.units.lost:,} tokens read as <unk>"
     asked = f"accuracy {metrics.accuracy:.4%} of {metrics.questions:,}{tied}, " if metrics.questions else ""

@@ -145,4 +145,7 @@ def export(
     from memtune.results.registration import export_model
 
     export_model(model, folder, trust_code=trust_code)
-    out.print_line(f"wrote {folder}; score sentences with: mlflow models predict -m {folder}")
+    out.print_line(
+        f"wrote {folder}; score sentences with: mlflow models predict -m {folder} --env-manager local "
+        "--content-type json -i sentences.json"
+    )

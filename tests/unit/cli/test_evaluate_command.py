@@ -1,7 +1,9 @@
 """`memtune evaluate`: a model alone, with a cache and with rare words as <unk>, and wrong options."""
 
 import json
+import math
 import re
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -41,6 +43,23 @@ def test_with_every_word_rare_the_merged_perplexity_is_one() -> None:
     full, merged = read_perplexities(1_000_000)
     assert full > 1
     assert merged == 1.0
+
+
+@pytest.mark.usefixtures("trained_home")
+def test_a_file_without_sentences_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "empty.txt").write_text("\n")
+    refused = CliRunner().invoke(cli.app, ["evaluate", MODEL, "--sentences", str(tmp_path / "empty.txt")])
+    assert "has no sentences" in str(refused.exception)
+
+
+@pytest.mark.usefixtures("trained_home")
+def test_sentences_end_with_their_total_and_its_perplexity(tmp_path: Path) -> None:
+    (tmp_path / "own.txt").write_text("the dog\na cat\n")
+    *sentences, total = read_output("evaluate", MODEL, "--sentences", str(tmp_path / "own.txt")).splitlines()
+    nats = sum(float(line.split("\t")[0]) for line in sentences)
+    figure, _, text = total.split("\t")
+    assert float(figure) == pytest.approx(nats, abs=2e-4)
+    assert text == f"perplexity {math.exp(-float(figure) / 6):.3f} per word, <eos> included"
 
 
 @pytest.mark.parametrize(
