@@ -79,14 +79,15 @@ while True:
         time.sleep(0.5)
 '
 
-# Runs Ray on one node until SIGTERM. Its folder has a short path, because unix sockets are in it.
+# Runs Ray on one node until SIGTERM. Its folder has a short path, because unix sockets are in it. Ray gives the folder
+# of --temp-dir mode 0777; no other user may enter the one above it.
 run_node() {
   ulimit -n "$(ulimit -Hn)"
   folder=$(mktemp -d /tmp/memtune-XXXXXX)
   trap 'rm -rf "$folder"' EXIT
   read -r _ own_port < <(python -c "$FIND_ENDPOINTS" "$MEMTUNE_HEAD" 1)
   options=(
-    --block --disable-usage-stats --temp-dir="$folder" --min-worker-port=0 --max-worker-port=0
+    --block --disable-usage-stats --temp-dir="$folder/ray" --min-worker-port=0 --max-worker-port=0
     --dashboard-agent-listen-port="$own_port" --num-cpus="$SLURM_CPUS_PER_TASK" --num-gpus="${SLURM_GPUS_ON_NODE:-0}"
   )
   if [ "$SLURM_NODEID" = 0 ]; then

@@ -44,6 +44,15 @@ def test_a_launch_waits_until_every_node_has_joined(cluster: OnPremisesCluster) 
     assert status == {"nodes": {"local.cluster.node": 2}, "min_nodes": 2}
 
 
+def test_another_user_of_a_host_cannot_write_to_the_folder_of_ray(cluster: OnPremisesCluster) -> None:
+    for host in cluster.hosts.hosts:
+        assert host.run("ls /tmp/memtune-root/ray/session_latest/runtime_resources")
+        writable = (
+            "setpriv --reuid=nobody --clear-groups find /tmp -writable -not -type l 2> /dev/null || true"
+        )
+        assert host.run(writable).split() == ["/tmp"]
+
+
 def test_a_second_launch_interrupts_nothing(cluster: OnPremisesCluster) -> None:
     head = cluster.head.find_processes("gcs_server")
     assert "its jobs continue" in cluster.run("memtune", "cluster", "up", CLUSTER_FILE, "--yes")

@@ -67,6 +67,23 @@ def find_exposed_dashboard(cluster: ClusterFile) -> Iterator[Problem]:
             yield HEAD_START_COMMANDS, problem, fix
 
 
+def find_shared_session_folder(cluster: ClusterFile) -> Iterator[Problem]:
+    """Nodes on which other users could replace the code of jobs: Ray gives its own folders mode 0777.
+
+    Workers use the path of the head. Ray also gives the folder of `--temp-dir` this mode, but not RAY_TMPDIR.
+    """
+    problem = "other users of the node could write to Ray's folder and replace the code of jobs in it"
+    folder = cluster.temporary_folder
+    wanted = "/tmp/memtune-$(whoami)" if folder == "/tmp" else folder
+    fix = f"add the command: install -d -m 700 {wanted}; write RAY_TMPDIR={wanted} ray start --head ..., and "
+    fix += "no --temp-dir"
+    for name in (HEAD_START_COMMANDS, WORKER_START_COMMANDS):
+        is_made = any(f"install -d -m 700 {wanted}" in command for command in cluster.commands(name))
+        is_used = folder == wanted and "--temp-dir" not in " ".join(cluster.ray_start_commands(name))
+        if not (is_made and is_used):
+            yield name, problem, fix
+
+
 def find_autoscaler_v2(cluster: ClusterFile) -> Iterator[Problem]:
     """A head that would start version 2 of the autoscaler, which never connects to a worker on premises."""
     starts = cluster.ray_start_commands(HEAD_START_COMMANDS)
@@ -309,6 +326,7 @@ CHECKS = (
     ("token", find_exposed_token),
     ("ssh", find_missing_ssh_user),
     ("dashboard", find_exposed_dashboard),
+    ("folder", find_shared_session_folder),
     ("autoscaler", find_autoscaler_v2),
     ("path", find_unresolved_ray_commands),
     ("address", find_ambiguous_addresses),

@@ -62,6 +62,13 @@ class ClusterFile:
         mounts = self.table("file_mounts").items()
         return {remote: self.folder / Path(str(local)).expanduser() for remote, local in mounts}
 
+    @property
+    def temporary_folder(self) -> str:
+        """What a shell on a node expands to the folder that contains Ray's folder `ray`."""
+        starts = "\n".join(self.ray_start_commands("head_start_ray_commands"))
+        found = re.search(r"\bRAY_TMPDIR=(\S+)", starts)
+        return found[1] if found else "/tmp"
+
     def table(self, name: str) -> dict[str, Any]:
         """The table `name`; empty when it is missing or not a table."""
         found = self.config.get(name)

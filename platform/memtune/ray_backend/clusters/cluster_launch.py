@@ -149,7 +149,8 @@ def build_forget_command(cluster: ClusterFile, host: str) -> str:
 
     Ray keeps the latter in a file that outlives the cluster, and does not copy files to a host named there.
     """
-    return f"ssh-keygen -R {host} -f {KNOWN_HOSTS_ON_HEAD}; rm -f /tmp/ray/cluster-{cluster.name}.state"
+    state = f"{cluster.temporary_folder}/ray/cluster-{cluster.name}.state"
+    return f"ssh-keygen -R {host} -f {KNOWN_HOSTS_ON_HEAD}; rm -f {state}"
 
 
 def _get_login(cluster: ClusterFile, host: str | None = None) -> str:
@@ -183,7 +184,9 @@ def query_status(cluster: ClusterFile) -> ClusterStatus:
 
     Raises HostKeyError when the head's host key changed, ClusterError when the head does not answer.
     """
-    command = [*build_ray_command(cluster, "exec"), "RAY_AUTH_MODE=token ray status"]
+    # In /tmp/ray, another user of the head could write the address to which Ray sends the token.
+    query = f"RAY_AUTH_MODE=token RAY_TMPDIR={cluster.temporary_folder} ray status"
+    command = [*build_ray_command(cluster, "exec"), query]
     done = _run(command, cluster, capture=True)
     _refuse_changed_head_key(cluster, done.stdout + done.stderr)
     if done.returncode:
@@ -293,6 +296,10 @@ def stop_cluster(path: Path, *, yes: bool) -> None:
     if _run(build_ray_command(cluster, "down", yes=yes), cluster).returncode:
         raise ClusterError("ray down failed; nodes may still run: check the list of your provider")
     forget_host_keys(cluster)
+    if cluster.is_on_premises:
+        # `ray down` leaves this file; with it, the next launch would wait 45 s for the head that ended.
+        address = f"{cluster.temporary_folder}/ray/ray_current_cluster"
+        _run(build_head_command(cluster, f"rm -f {address}"), cluster)
     stop = build_stop_workers_command(cluster)
     if stop and _run(stop, cluster).returncode:
         raise ClusterError(
@@ -343,7 +350,7 @@ def _wait_for_nodes(
         if time.monotonic() > deadline:
             raise ClusterError(
                 f"after {timeout_seconds:.0f} s: {state}; the head's log has the reason: "
-                "/tmp/ray/session_latest/logs/monitor*"
+                f"{cluster.temporary_folder}/ray/session_latest/logs/monitor*"
             )
         time.sleep(POLL_SECONDS)
 

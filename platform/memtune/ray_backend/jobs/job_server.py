@@ -29,7 +29,7 @@ STUDY_KEY = "memtune_study"
 SEARCH_COMMAND = re.compile(r"\bsearch(?:\.py)?\s+(?:\S*/)?([^\s/]+)\.toml\b")
 NO_AGENT_HINT = (
     "; the agent that starts jobs on the head is not up yet, or has ended: try again in a minute, then look "
-    "into /tmp/ray/session_latest/logs/dashboard_agent.log on the head"
+    "into session_latest/logs/dashboard_agent.log of Ray's folder on the head"
 )
 CONNECT_TIMEOUT_SECONDS = 10.0
 RECONNECT_TIMEOUT_SECONDS = 60.0

@@ -106,6 +106,19 @@ FAULTS: dict[str, tuple[str, AddFault, str, str]] = {
         "token",
         WORKER,
     ),
+    "a head's folder that others may enter": ("aws", replace(HEAD, "-m 700", "-m 755"), "folder", HEAD),
+    "a worker without a private folder": (
+        "onprem",
+        replace(WORKER, "install .*", "true"),
+        "folder",
+        WORKER,
+    ),
+    "a folder that Ray opens to all users": (
+        "gcp",
+        replace(HEAD, "ray start", "ray start --temp-dir=/tmp/memtune-$(whoami)"),
+        "folder",
+        HEAD,
+    ),
     "a token on a command line": (
         "aws",
         replace(HEAD, "RAY_AUTH_MODE=token", "RAY_AUTH_MODE=token RAY_AUTH_TOKEN=abc"),
@@ -316,7 +329,7 @@ def test_every_placeholder_of_a_shipped_file_is_found() -> None:
         "provider.worker_ips.1",
         "auth.ssh_user",
         "auth.ssh_private_key",
-        "head_start_ray_commands.1",
+        "head_start_ray_commands.2",
     ]
 
 
