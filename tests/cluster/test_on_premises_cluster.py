@@ -89,6 +89,21 @@ def test_a_submitted_study_on_the_embedded_corpus_registers_a_champion(
     assert len(checkpoints.split()) == 2
 
 
+@pytest.mark.long
+def test_a_launch_names_the_host_on_which_ray_does_not_start(idle_cluster: OnPremisesCluster) -> None:
+    if idle_cluster.launch_output:
+        idle_cluster.down()
+    worker = idle_cluster.workers[0]
+    uv = worker.home / ".local" / "bin" / "uv"
+    working = uv.read_text()
+    uv.write_text("#!/bin/sh\necho no space left; exit 3\n")
+    output = idle_cluster.run("memtune", "cluster", "up", CLUSTER_FILE, "--yes", expected_exit_code=1)
+    assert f"error: Ray did not start on {worker.address}" in output
+    assert "no space left" in output.partition("error: ")[2]
+    uv.write_text(working)
+    idle_cluster.down()
+
+
 def test_a_tear_down_ends_only_the_processes_of_its_cluster(cluster: OnPremisesCluster) -> None:
     with start_ray_instance(cores=1) as other:
         cluster.down()

@@ -231,6 +231,13 @@ def parse_node_counts(report: str) -> dict[str, int]:
     return nodes
 
 
+FAILED_HOST = re.compile(r"Terminating the node with id (\S+) and ip \S+ \(launch failed\)")
+"""A host on premises on which Ray did not start, in the log of version 1 of its autoscaler.
+
+It does not try the host again until the head is restarted, but reports it as pending.
+"""
+
+
 def _extract_failure_reason(process: subprocess.CompletedProcess[str]) -> str:
     """The last line that the command on the head printed, or else the last one of ssh or Ray."""
     irrelevant = re.compile(r"\s*$|\s*ssh -|.*Command failed:|Shared connection|Warning: Permanently added")
@@ -342,8 +349,11 @@ def _wait_for_nodes(
             state = f"{status.node_count} of {format_count(status.min_nodes, 'node')}"
             if status.node_count >= status.min_nodes:
                 return status
+            failure = _explain_failed_host(cluster)
         except ClusterError as error:
-            state = str(error)
+            state, failure = str(error), ""
+        if failure:
+            raise ClusterError(failure)
         if state != reported:
             on_progress(state)
             reported = state
@@ -353,6 +363,27 @@ def _wait_for_nodes(
                 f"{cluster.temporary_folder}/ray/session_latest/logs/monitor*"
             )
         time.sleep(POLL_SECONDS)
+
+
+def _explain_failed_host(cluster: ClusterFile) -> str:
+    """Why Ray did not start on a host on premises, and the fix; empty while Ray may start on all of them."""
+    if not cluster.is_on_premises:
+        return ""
+    logs = f"{cluster.temporary_folder}/ray/session_latest/logs"
+
+    def read(command: str) -> str:
+        return _run(build_head_command(cluster, f"cd {logs}; {command}"), cluster, capture=True).stdout
+
+    failed = FAILED_HOST.search(read("grep 'launch failed' monitor.log"))
+    if failed is None:
+        return ""
+    host = failed[1]
+    reason = read(f"grep -B 4 'NodeUpdater: {host}: .* failed' monitor.out | tail -n 5")
+    return (
+        f"Ray did not start on {host}, and does not try again; repair the host, then stop and launch the "
+        f"cluster (memtune cluster down, up); from {logs}/monitor.out of the head:\n"
+        + re.sub(r"\x1b\[\d*m|\r", "", reason).rstrip()
+    )
 
 
 def _run(

@@ -1,5 +1,6 @@
 """The launch of a cluster: Ray's commands, the token file, and the nodes in a status report."""
 
+import inspect
 import stat
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from memtune.errors import ClusterError, ConfigurationError
 from memtune.ray_backend.clusters import launch_cluster, load_cluster
 from memtune.ray_backend.clusters.cluster_file import ensure_token, find_token_file
 from memtune.ray_backend.clusters.cluster_launch import (
+    FAILED_HOST,
     build_ray_command,
     build_ray_environment,
     build_stop_workers_command,
@@ -157,6 +159,15 @@ def test_nodes_are_counted_in_a_report_with_carriage_returns() -> None:
     assert parse_node_counts("Shared connection\r\nActive:\r\n 1 head\r\nPending:\r\n 4 gpu\r\n") == {
         "head": 1
     }
+
+
+def test_a_host_that_ray_gives_up_is_found_in_the_log_of_its_autoscaler() -> None:
+    from ray.autoscaler._private import autoscaler
+
+    line = "StandardAutoscaler: Terminating the node with id 10.0.0.12 and ip 10.0.0.12. (launch failed)"
+    source = inspect.getsource(autoscaler.StandardAutoscaler)
+    assert all(part in source for part in ('f"Terminating the node with id {node_id}"', '"launch failed"'))
+    assert FAILED_HOST.findall(f"{line}\n{line.replace('launch failed', 'idle')}\n") == ["10.0.0.12"]
 
 
 def test_output_without_a_report_is_an_error() -> None:
