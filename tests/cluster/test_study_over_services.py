@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from mlflow.server import get_app_client
 from psycopg import sql
 from pyarrow import fs
 
@@ -238,6 +239,23 @@ def test_mlflow_answers_nothing_without_a_password(
     monkeypatch.setenv("HOME", str(tmp_path))
     with pytest.raises(TrackingError, match=r"keep user and password in ~/\.mlflow/credentials"):
         check_tracking(mlflow_server.uri)
+
+
+def test_a_user_records_where_the_administrator_has_granted_it(
+    environment: dict[str, str], mlflow_server: MlflowServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    experiment = connect(mlflow_server.uri).create_experiment("shared")
+    administrator = get_app_client("basic-auth", mlflow_server.uri)
+    administrator.create_user("bob", "bob-of-the-lab")
+    with monkeypatch.context() as patch:
+        patch.setenv("MLFLOW_TRACKING_USERNAME", "bob")
+        patch.setenv("MLFLOW_TRACKING_PASSWORD", "bob-of-the-lab")
+        with pytest.raises(TrackingError, match=r'user bob .* may not write experiment "shared"'):
+            check_tracking(mlflow_server.uri, "shared")
+    administrator.grant_user_permission("bob", "experiment", experiment, "EDIT")
+    monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "bob")
+    monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "bob-of-the-lab")
+    check_tracking(mlflow_server.uri, "shared")
 
 
 def test_metrics_reach_an_mlflow_whose_database_is_stopped_repeatedly(

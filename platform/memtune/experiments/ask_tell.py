@@ -76,7 +76,7 @@ def open_ask_tell(resolved: ResolvedStudy, *, starts: bool = False) -> Iterator[
     elif changes := resolved.describe_changes():
         log.warning("study %s is new: %s", resolved.id, changes)
     with Lease(settings.study_database, resolved.id) as lease:
-        check_tracking(settings.tracking_uri)
+        check_tracking(settings.tracking_uri, resolved.corpus.name)
         resolved.store_terms()
         proposals = resolved.open_proposals(lease.check)
         with Recorder(settings.tracking_uri, resolved.corpus.name, guard=lease.check) as recorder:

@@ -141,7 +141,7 @@ def train_trial(
     missing.
     """
     corpus = open_or_draw_corpus(file.corpus, settings.corpus_store)
-    check_tracking(settings.tracking_uri)
+    check_tracking(settings.tracking_uri, corpus.name)
     check_new_families([file.trial])
     checkpoints = open_checkpoints(file.trial, corpus, settings)
     folder = f"{settings.studies_folder}/{SINGLE_TRIALS_FOLDER}"

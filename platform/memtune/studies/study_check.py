@@ -90,7 +90,7 @@ def dry_run(
     settings = Settings.resolve(settings)
     path, opened = open_study(study, overrides)
     resolved = check_study(path, opened, settings)
-    check_tracking(settings.tracking_uri)
+    check_tracking(settings.tracking_uri, resolved.corpus.name)
     return DryRun(resolved, _draw_samples(resolved))
 
 

@@ -226,10 +226,11 @@ class _StudyRun:
 
     def _open_recorder(self) -> Recorder:
         tracking_uri = self._resolved.settings.tracking_uri
-        check_tracking(tracking_uri)
+        corpus = self._resolved.corpus.name
+        check_tracking(tracking_uri, corpus)
         recorder = Recorder(
             tracking_uri,
-            self._resolved.corpus.name,
+            corpus,
             guard=self._lease.check,
             draw_figures=self._hooks.draw_figures,
         )

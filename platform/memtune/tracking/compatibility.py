@@ -334,9 +334,21 @@ def is_unreachable(error: BaseException) -> bool:
     Reason: MLflow raises the same MlflowException with the same code for this and for a server's fault; the
     exception of `requests` that it replaced tells them apart. Fallback: a message without this cause.
     """
-    import requests
+    from requests.exceptions import ConnectionError, Timeout
 
-    return any(isinstance(cause, requests.exceptions.RequestException) for cause in iterate_causes(error))
+    return any(isinstance(cause, ConnectionError | Timeout) for cause in iterate_causes(error))
+
+
+def find_user(tracking_uri: str) -> str | None:
+    """The user whose password MLflow sends to a server; None where it sends none.
+
+    Reason: it comes from a variable or a file, and MLflow's documented interface does not tell. Fallback: a
+    message without the name.
+    """
+    from mlflow.utils.credentials import get_default_host_creds
+
+    found: str | None = get_default_host_creds(tracking_uri).username  # type: ignore[no-untyped-call]
+    return found
 
 
 def iterate_causes(error: BaseException) -> Iterator[BaseException]:

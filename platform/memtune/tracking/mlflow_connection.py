@@ -43,7 +43,8 @@ PERMANENT_ERROR_CODES = {
 FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.1, 5.0
 """Seconds between two attempts to reach an unavailable store."""
 NOT_FOUND_CODES = {"RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"}
-ACCESS_DENIED_CODES = {"UNAUTHENTICATED", "PERMISSION_DENIED", "CUSTOMER_UNAUTHORIZED"}
+UNKNOWN_USER_CODES = {"UNAUTHENTICATED", "CUSTOMER_UNAUTHORIZED"}
+PERMISSION_DENIED = "PERMISSION_DENIED"
 
 REBUILD_HINT = (
     "move the file away and repeat the command; `memtune search STUDY.toml --resume` then records every "
@@ -162,35 +163,69 @@ def summarize_error(error: BaseException) -> str:
     return f"{first} {others[-1]}" if others and first.endswith(":") else first
 
 
-def check_tracking(tracking_uri: str) -> None:
+def check_tracking(tracking_uri: str, corpus: str | None = None) -> None:
     """Send the store one request, so that a search does not start without its records.
 
-    Raises TrackingError, within about ten seconds, when it does not answer or is not MLflow.
+    With a corpus, check that this user may write its experiment, where it exists. Raises TrackingError,
+    within about ten seconds, when the store does not answer, is not MLflow, or refuses the user.
     """
     client = connect(tracking_uri)
     try:
         client.search_experiments(max_results=1)
+        if corpus is not None:
+            _check_experiment_is_writable(client, tracking_uri, corpus)
+    except TrackingError:
+        raise
     except Exception as error:
-        proxy = explain_proxy(tracking_uri)
-        if getattr(error, "error_code", None) in ACCESS_DENIED_CODES:
-            raise TrackingError(
-                f"the tracking server {tracking_uri} refuses this user; keep user and password in "
-                "~/.mlflow/credentials (mode 0600), or set MLFLOW_TRACKING_TOKEN to the token of `memtune ui`"
-                f"{proxy}"
-            ) from None
-        if compatibility.is_unreachable(error):
-            raise TrackingError(
-                f"no tracking server answers at {tracking_uri}; start it (`memtune ui` starts one on this "
-                f"machine), correct MLFLOW_TRACKING_URI, or unset it to record in a file{proxy}"
-            ) from None
+        if explanation := _explain_server_error(tracking_uri, error):
+            raise TrackingError(explanation) from None
         if path := find_sqlite_path(tracking_uri):
             raise TrackingError(
                 f"MLflow cannot read {path} ({summarize_error(error)}); {REBUILD_HINT}"
             ) from error
         raise TrackingError(
             f"the tracking server {tracking_uri} does not answer as MLflow does: {summarize_error(error)}; "
-            f"correct MLFLOW_TRACKING_URI, or unset it to record in a file{proxy}"
+            f"correct MLFLOW_TRACKING_URI, or unset it to record in a file{explain_proxy(tracking_uri)}"
         ) from error
+
+
+def _check_experiment_is_writable(client: "MlflowClient", tracking_uri: str, corpus: str) -> None:
+    """Set the kind of an experiment to what it is. Raises TrackingError where the user may not write it."""
+    try:
+        experiment = client.get_experiment_by_name(corpus)
+        if experiment is not None and experiment.lifecycle_stage == "active":
+            kind = experiment.tags.get(EXPERIMENT_KIND_TAG) or compatibility.EXPERIMENT_KIND
+            client.set_experiment_tag(experiment.experiment_id, EXPERIMENT_KIND_TAG, kind)
+    except Exception as error:
+        if getattr(error, "error_code", None) != PERMISSION_DENIED:
+            raise
+        raise TrackingError(
+            f"user {compatibility.find_user(tracking_uri)} of the tracking server {tracking_uri} may not "
+            f'write experiment "{corpus}"; ask its administrator for EDIT on the experiment and on the '
+            "registered model of that name"
+        ) from None
+
+
+def _explain_server_error(tracking_uri: str, error: BaseException) -> str | None:
+    """Why no server answers, or why it refuses the user, and the fix; None for another error."""
+    code, proxy = getattr(error, "error_code", None), explain_proxy(tracking_uri)
+    if code in UNKNOWN_USER_CODES:
+        return (
+            f"the tracking server {tracking_uri} refuses this user; keep user and password in "
+            "~/.mlflow/credentials (mode 0600), or set MLFLOW_TRACKING_TOKEN to the token of `memtune ui`"
+            f"{proxy}"
+        )
+    if code == PERMISSION_DENIED:
+        return (
+            f"the tracking server {tracking_uri} does not permit this request: {summarize_error(error)}; its "
+            f"administrator grants permissions to users{proxy}"
+        )
+    if compatibility.is_unreachable(error):
+        return (
+            f"no tracking server answers at {tracking_uri}; start it (`memtune ui` starts one on this "
+            f"machine), correct MLFLOW_TRACKING_URI, or unset it to record in a file{proxy}"
+        )
+    return None
 
 
 @contextmanager
@@ -202,6 +237,8 @@ def translate_mlflow_errors(tracking_uri: str) -> Iterator[None]:
     try:
         yield
     except (MlflowException, OSError) as error:
+        if explanation := _explain_server_error(tracking_uri, error):
+            raise TrackingError(explanation) from error
         causes = [cause for cause in iterate_causes(error) if isinstance(cause, sqlite3.DatabaseError)]
         if any(not isinstance(cause, sqlite3.OperationalError) for cause in causes):
             path = find_sqlite_path(tracking_uri) or tracking_uri

@@ -80,6 +80,12 @@ def test_a_request_that_no_server_takes_is_recognised():
     assert not isinstance(caught.value, requests.RequestException)
 
 
+def test_the_user_of_a_server_is_the_one_whose_password_mlflow_sends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "bob")
+    monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "secret")
+    assert compatibility.find_user("http://127.0.0.1:5000") == "bob"
+
+
 def test_a_refusal_by_the_database_has_this_code(client):
     from sqlalchemy.exc import IntegrityError
 

@@ -1,8 +1,10 @@
 """Classification of errors as transient or permanent, and errors for files that are not stores."""
 
+import json
 import os
 import sqlite3
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
@@ -14,13 +16,16 @@ from sqlalchemy import Engine, event
 
 from memtune.errors import TrackingError
 from memtune.storage.uris import find_sqlite_path, make_sqlite_uri
+from memtune.tracking.compatibility import EXPERIMENT_KIND_TAG
 from memtune.tracking.mlflow_connection import (
     check_tracking,
     connect,
     is_database_refusal,
     is_permanent,
+    open_store,
     translate_mlflow_errors,
 )
+from tests.cluster.ports import find_free_port
 from tests.conftest import leave_disk
 
 
@@ -28,14 +33,46 @@ class EmptyStore(BaseHTTPRequestHandler):
     """Answers every request as an MLflow server without experiments."""
 
     def do_POST(self):
-        self.send_response(200)
+        status, text = self.answer()
+        self.send_response(status)
         self.end_headers()
-        self.wfile.write(b"{}")
+        self.wfile.write(text.encode())
+
+    def answer(self) -> tuple[int, str]:
+        return 200, "{}"
 
     do_GET = do_POST
 
     def log_message(self, *given):
         """Print nothing."""
+
+
+class ReadOnlyStore(EmptyStore):
+    """Answers as an MLflow server whose user reads an experiment and may not write it."""
+
+    def answer(self) -> tuple[int, str]:
+        if "set-experiment-tag" in self.path:
+            return 403, "Permission denied"
+        experiment = {"experiment_id": "1", "name": "ptb", "lifecycle_stage": "active"}
+        return 200, json.dumps({"experiment": experiment} if "get-by-name" in self.path else {})
+
+
+class LockedStore(EmptyStore):
+    """Answers as an MLflow server that does not know the user."""
+
+    def answer(self) -> tuple[int, str]:
+        return 401, "You are not authenticated."
+
+
+@contextmanager
+def serve(store: type[EmptyStore], host: str = "127.0.0.1") -> Iterator[str]:
+    """The address of a server that answers as a store does."""
+    with HTTPServer(("127.0.0.1", 0), store) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://{host}:{server.server_port}"
+        server.shutdown()
+        thread.join()
 
 
 @pytest.fixture
@@ -50,12 +87,8 @@ def closed_proxy(monkeypatch):
 @pytest.mark.usefixtures("closed_proxy")
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 def test_a_server_of_this_machine_is_reached_without_the_proxy(host):
-    with HTTPServer(("127.0.0.1", 0), EmptyStore) as server:
-        thread = Thread(target=server.serve_forever)
-        thread.start()
-        check_tracking(f"http://{host}:{server.server_port}")
-        server.shutdown()
-        thread.join()
+    with serve(EmptyStore, host) as uri:
+        check_tracking(uri)
     assert os.environ["NO_PROXY"].startswith("example.org,")
 
 
@@ -63,6 +96,40 @@ def test_a_server_of_this_machine_is_reached_without_the_proxy(host):
 def test_an_error_behind_a_proxy_names_no_proxy():
     with pytest.raises(TrackingError, match=r"HTTP_PROXY.*add mlflow.invalid to NO_PROXY"):
         check_tracking("http://mlflow.invalid:5000")
+
+
+def test_a_user_who_may_not_write_the_experiment_is_refused_with_the_fix(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "bob")
+    monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "secret")
+    fix = 'user bob of .* may not write experiment "ptb"; ask its administrator for EDIT'
+    with serve(ReadOnlyStore) as uri, pytest.raises(TrackingError, match=fix):
+        check_tracking(uri, "ptb")
+
+
+def test_a_command_that_reads_names_the_fix_of_a_wrong_password() -> None:
+    fix = r"refuses this user; keep user and password in ~/\.mlflow/credentials"
+    with serve(LockedStore) as uri, pytest.raises(TrackingError, match=fix), open_store(uri) as client:
+        client.search_experiments()
+
+
+def test_a_command_that_reads_names_the_fix_where_no_server_answers() -> None:
+    uri = f"http://127.0.0.1:{find_free_port()}"
+    fix = "no tracking server answers at .*; start it"
+    with pytest.raises(TrackingError, match=fix), open_store(uri) as client:
+        client.search_experiments()
+
+
+def test_the_check_of_an_experiment_leaves_it_as_it_is(tracking_uri: str) -> None:
+    client = connect(tracking_uri)
+    client.create_experiment("ptb", tags={EXPERIMENT_KIND_TAG: "of its owner"})
+    before = client.get_experiment_by_name("ptb")
+    check_tracking(tracking_uri, "ptb")
+    assert before is not None
+    assert client.get_experiment_by_name("ptb").tags == before.tags
+    check_tracking(tracking_uri, "unknown")
+    assert client.get_experiment_by_name("unknown") is None
 
 
 @pytest.mark.parametrize(
