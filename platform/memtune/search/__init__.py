@@ -10,5 +10,5 @@ from memtune.search.samplers import SAMPLERS
 from memtune.search.samplers.observed_values import MultiObjective
 from memtune.search.samplers.prior_trials import MAX_PRIOR_POINTS
 from memtune.search.samplers.sampler import SamplerConfig, SamplerRequest
-from memtune.search.study_reader import REPEATS_SUFFIX, StoredStudy, StudyReader
+from memtune.search.study_reader import REPEATS_SUFFIX, CompleteTrial, StoredStudy, StudyReader
 from memtune.search.trial_store import FORMAT_KEY, STUDY_FORMAT, StoredTrial, check_format

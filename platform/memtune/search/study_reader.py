@@ -9,6 +9,7 @@ from optuna.trial import FrozenTrial
 
 from memtune.errors import StudyError, did_you_mean
 from memtune.search import trial_store
+from memtune.search.compatibility import read_attributes_of_complete_trials
 from memtune.search.database.outage_buffer import convert_outage_errors
 from memtune.search.database.study_database import open_study_database, redact_url
 from memtune.search.importance import ParameterImportance, rank_parameters
@@ -47,6 +48,18 @@ class StoredStudy:
     def rank_parameters(self) -> list[ParameterImportance]:
         """The parameters of the study, the most important first; empty below ten trials with a value."""
         return rank_parameters(self.searched)
+
+
+@dataclass(frozen=True)
+class CompleteTrial:
+    """A complete trial, without its curve and its configuration."""
+
+    study: str
+    number: int
+    identity: str
+    tokens: int | None
+    """The length of its training, where tokens end it."""
+    is_repeat: bool
 
 
 class StudyReader:
@@ -98,6 +111,24 @@ class StudyReader:
             )
         except StudyError as error:
             raise StudyError(f"study {study}: {error}") from None
+
+    def list_complete(self) -> list[CompleteTrial]:
+        """The complete trials of all studies, and then their repeats."""
+        keys = trial_store.IDENTITY_KEY, trial_store.CONFIGURATION_KEY
+        with convert_outage_errors(self._redacted_url):
+            found = [
+                CompleteTrial(
+                    name.removesuffix(REPEATS_SUFFIX),
+                    number,
+                    identity,
+                    (configuration.get("training") or {}).get("tokens"),
+                    name.endswith(REPEATS_SUFFIX),
+                )
+                for name, number, identity, configuration in read_attributes_of_complete_trials(
+                    self._storage, *keys
+                )
+            ]
+        return sorted(found, key=lambda trial: trial.is_repeat)
 
     def list_repeats(self, study: str) -> list[StoredTrial]:
         """The repeats of a study that were started; none for an unknown id."""

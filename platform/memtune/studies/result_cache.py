@@ -9,62 +9,34 @@ constant learning rate, with reports at the same tokens.
 """
 
 import logging
-from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from memtune.errors import CheckpointError, ConfigurationError, StorageError, StudyError
-from memtune.search import StoredTrial, StudyReader
+from memtune.search import CompleteTrial, StudyReader
 from memtune.settings import Settings
 from memtune.studies.checkpoint_store import Checkpoints
 from memtune.studies.seed_repeats import TrialNames
 from memtune.training import Checkpoint, TrialConfig
 from memtune.training.trial_report import find_stall
-from memtune.trial_state import StopReason, TrialState
+from memtune.trial_state import StopReason
 from memtune.usage import Usage
-from memtune.values import digest, parse
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class TrainedTrial:
-    """A trial of another study that holds a trained configuration."""
-
-    study: str
-    outcome: StoredTrial
-    is_repeat: bool
 
 
 class ResultCache:
     """The completed trials of the other studies in one study database."""
 
     def __init__(self, settings: Settings, study: str, corpus_digest: str) -> None:
-        """Read the studies; one that completes trials later is not seen."""
+        """List the trials; one that another study completes later is not seen."""
         self._settings, self._corpus_digest = settings, corpus_digest
-        self._trained: dict[str, TrainedTrial] = {}
-        self._complete: dict[str, list[TrainedTrial]] = defaultdict(list)
-        self._by_terms: dict[str, dict[str, list[tuple[TrainedTrial, int]]]] = {}
-        self._repeated: dict[str, list[StoredTrial]] = {}
-        """The trials of each study with repeats."""
-        reader = StudyReader(settings.study_database)
-        for other in [other for other in reader.list_ids() if other != study]:
-            try:
-                stored = reader.read(other)
-            except StudyError as error:
-                log.warning("no result of another study is reused: %s", error)
-                continue
-            self._add_outcomes(other, stored.outcomes)
-            self._add_outcomes(other, stored.repeats, are_repeats=True)
-            if stored.repeats:
-                self._repeated[other] = stored.outcomes
-
-    def _add_outcomes(self, study: str, outcomes: list[StoredTrial], *, are_repeats: bool = False) -> None:
-        for outcome in outcomes:
-            if outcome.state is TrialState.COMPLETE:
-                trained = TrainedTrial(study, outcome, are_repeats)
-                self._trained.setdefault(outcome.identity, trained)
-                self._complete[outcome.family].append(trained)
+        complete = StudyReader(settings.study_database).list_complete()
+        others = [trial for trial in complete if trial.study != study]
+        self._trained = {trial.identity: trial for trial in reversed(others)}
+        """The first one of each identity."""
+        self._lengths = sorted({trial.tokens for trial in others if trial.tokens}, reverse=True)
+        """In tokens, the longest first."""
 
     def reuse(self, config: TrialConfig, root: str) -> str | None:
         """Give a trial without a checkpoint the trained state of another study's trial; return its name.
@@ -78,7 +50,7 @@ class ResultCache:
         for trained in self._list_trained(config):
             folder = self._settings.name_checkpoint_root(trained.study)
             try:
-                found = Checkpoints(folder, trained.outcome.identity)
+                found = Checkpoints(folder, trained.identity)
                 if found.exist():
                     own.store(self._adapt(found.read(), config))
                     return self._name(trained)
@@ -86,41 +58,32 @@ class ResultCache:
                 log.warning("the result of %s is not reused: %s", self._name(trained), error)
         return None
 
-    def _name(self, trained: TrainedTrial) -> str:
+    def _name(self, trained: CompleteTrial) -> str:
         """The name by which commands find the trial, such as `layers-1a2b3c4d#3 seed 1`."""
         if not trained.is_repeat:
-            return f"{trained.study}#{trained.outcome.number}"
+            return f"{trained.study}#{trained.number}"
         try:
-            config = trained.outcome.config
-            name = TrialNames(self._repeated[trained.study]).name(trained.outcome.number, config)
-        except ConfigurationError:  # of another version of memtune
+            stored = StudyReader(self._settings.study_database).read(trained.study)
+            config = next(each.config for each in stored.repeats if each.number == trained.number)
+            return trained.study + TrialNames(stored.outcomes).name(trained.number, config)
+        except (ConfigurationError, StorageError, StudyError):  # perhaps of another version of memtune
             return f"{trained.study} (a repeat)"
-        return trained.study + name
 
-    def _list_trained(self, config: TrialConfig) -> Iterator[TrainedTrial]:
-        """The same trial first, then the shorter ones, the longest first."""
-        same = self._trained.get(config.identity(self._corpus_digest))
-        if same is not None:
-            yield same
-        if config.training is not None and config.training.tokens is not None:
-            found = self._group_by_terms(config.model.family).get(_digest_terms(config), [])
-            shorter = [(tokens, trained) for trained, tokens in found if tokens < config.training.tokens]
-            yield from (trained for _, trained in sorted(shorter, key=lambda pair: -pair[0]))
+    def _list_trained(self, config: TrialConfig) -> Iterator[CompleteTrial]:
+        """The same trial first, then the shorter ones that it continues, the longest first."""
+        for wanted in (config, *self._shorten(config)):
+            if trained := self._trained.get(wanted.identity(self._corpus_digest)):
+                yield trained
 
-    def _group_by_terms(self, family: str) -> dict[str, list[tuple[TrainedTrial, int]]]:
-        """The extendable trials of a family with their tokens, by everything but their length; read once."""
-        if family not in self._by_terms:
-            groups = self._by_terms[family] = defaultdict(list)
-            for trained in self._complete[family]:
-                outcome = trained.outcome
-                try:
-                    config: TrialConfig = parse(TrialConfig, outcome.configuration, trained.study)
-                except ConfigurationError:  # of another version of memtune
-                    continue
-                is_same_corpus = config.identity(self._corpus_digest) == outcome.identity
-                if is_same_corpus and _can_be_extended(config):
-                    groups[_digest_terms(config)].append((trained, config.gradient_training.tokens or 0))
-        return self._by_terms[family]
+    def _shorten(self, config: TrialConfig) -> Iterator[TrialConfig]:
+        """The configuration under each shorter length that its training passes through."""
+        training = config.training
+        if training is None or training.tokens is None or training.report_every is None:
+            return
+        for tokens in self._lengths if training.schedule.kind == "constant" else ():
+            if tokens < training.tokens and tokens % training.report_every == 0:
+                shorter = training.model_copy(update={"tokens": tokens})
+                yield config.model_copy(update={"training": shorter})
 
     def _adapt(self, checkpoint: Checkpoint, config: TrialConfig) -> Checkpoint:
         """The checkpoint as one of this trial, which has used nothing for it.
@@ -137,17 +100,3 @@ class ResultCache:
             stall = find_stall(costs, config.gradient_training.patience)
             update["curve"] = (*earlier, last.model_copy(update={"end": stall}))
         return replace(checkpoint, record=record.model_copy(update=update))
-
-
-def _digest_terms(config: TrialConfig) -> str:
-    """A digest of everything in a configuration except the length of its training."""
-    terms = config.model_dump(mode="json")
-    return digest({**terms, "training": {**(terms["training"] or {}), "tokens": None}})
-
-
-def _can_be_extended(config: TrialConfig) -> bool:
-    """Whether a longer training of the same terms passes through the end of this one."""
-    training = config.training
-    if training is None or training.tokens is None or training.report_every is None:
-        return False
-    return training.schedule.kind == "constant" and training.tokens % training.report_every == 0

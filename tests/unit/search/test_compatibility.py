@@ -14,6 +14,7 @@ from memtune.search.compatibility import (
     RestrictedStudy,
     add_read_cache,
     forget_offsets,
+    read_attributes_of_complete_trials,
     read_enqueued,
     read_sampler_attributes,
 )
@@ -39,6 +40,24 @@ STORAGE_METHODS = {
 def test_storages_have_the_methods_that_are_called(name: str) -> None:
     parameters = list(inspect.signature(getattr(optuna.storages.BaseStorage, name)).parameters)
     assert parameters[1 : len(STORAGE_METHODS[name]) + 1] == STORAGE_METHODS[name]
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "journal"])
+def test_the_attributes_of_complete_trials_are_read_without_curves(kind: str, tmp_path: Path) -> None:
+    if kind == "sqlite":
+        storage = add_read_cache(optuna.storages.RDBStorage(f"sqlite:///{tmp_path}/studies.db"))
+    else:
+        storage = optuna.storages.JournalStorage(JournalFileBackend(str(tmp_path / "journal")))
+    for name in ("first", "second"):
+        study = optuna.create_study(storage=storage, study_name=name)
+        study.add_trial(create_trial(state=optuna.trial.TrialState.FAIL, user_attrs={"a": 1, "b": {}}))
+        study.add_trial(create_trial(value=0.5, user_attrs={"a": "x", "b": {"c": [1]}}))
+        study.add_trial(create_trial(value=0.5, user_attrs={"a": "x"}))
+    with pytest.MonkeyPatch.context() as patch:
+        if kind == "sqlite":
+            patch.setattr(type(storage), "get_all_trials", None)
+        read = list(read_attributes_of_complete_trials(storage, "a", "b"))
+    assert read == [("first", 1, "x", {"c": [1]}), ("second", 1, "x", {"c": [1]})]
 
 
 def test_tpe_reads_trials_through_the_restricted_study_only(monkeypatch: pytest.MonkeyPatch) -> None:
