@@ -14,6 +14,7 @@ from memtune.cli.corpus_commands import corpus_demo
 from memtune.cli.shell_completion import complete_study, complete_study_file
 from memtune.cli.terminal import out, print_pages, print_registration, reserve_output, warn
 from memtune.gc_pause import pause_gc
+from memtune.library import format_resumption
 from memtune.number_format import format_amount, format_count, format_duration
 
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ def _print_result(study: Path, result: "SearchResult") -> None:
         open_trials = format_count(result.open_count, "trial")
         if result.fault:
             warn(f"no trial can run: {result.fault}")
-        warn(f"stopped with {open_trials} open; to resume: memtune search {study} --resume")
+        warn(f"stopped with {open_trials} open; to resume: {format_resumption(study)}")
         raise typer.Exit(1)
     if result.view.ranking:
         out.print(make_alternatives_table(result.view, resolved.study.question))
@@ -158,7 +159,7 @@ def _print_result(study: Path, result: "SearchResult") -> None:
         print_pages(link_corpus(uri, resolved.corpus.name, result.view.label, pages_url=served), uri)
     _print_spent_budget(study, result)
     if not result.is_recorded:
-        warn(f"the tracking store lacks some records; send them with: memtune search {study} --resume")
+        warn(f"the tracking store lacks some records; send them with: {format_resumption(study)}")
 
 
 def _print_spent_budget(study: Path, result: "SearchResult") -> None:
@@ -170,12 +171,12 @@ def _print_spent_budget(study: Path, result: "SearchResult") -> None:
         left = "no repeat started" if lacks_repeats and not result.open_count else open_trials
         warn(
             f"{result.spent_budget}; {left}; to continue, raise it under [budget] and run: "
-            f"memtune search {study} --resume"
+            f"{format_resumption(study, is_edited=True)}"
         )
     elif len(result.outcomes) >= max_trials:
         out.print_line(
-            f"budget.trials is reached: {max_trials:,}; to continue with more: memtune search {study} "
-            f"--resume --trials {2 * max_trials}"
+            f"budget.trials is reached: {max_trials:,}; to continue with more: {format_resumption(study)} "
+            f"--trials {2 * max_trials}"
         )
 
 

@@ -17,6 +17,9 @@ _INSTALLED_ROOT = Path(__file__).parent / "files"
 LIBRARY_ROOT = _INSTALLED_ROOT if _INSTALLED_ROOT.is_dir() else Path(__file__).parents[3]
 """The folder that has the folders of the library: of the installed package, or the source tree."""
 
+JOB_VARIABLE = "MEMTUNE_JOB"
+"""The environment variable that holds the id of the job in which a process runs."""
+
 
 class FileKind(Enum):
     """A kind of packaged file: its folder below LIBRARY_ROOT, and its noun in messages."""
@@ -83,6 +86,17 @@ def format_argument(path: Path) -> str:
     """A file in a command: the name of a file that is installed with memtune, else the path."""
     is_packaged = path.is_relative_to(_INSTALLED_ROOT)
     return path.stem if is_packaged else str(path)
+
+
+def format_resumption(study: Path, *, is_edited: bool = False) -> str:
+    """The command that resumes a study from where the user types: of a job, not of its process on the head.
+
+    One whose file `is_edited` is submitted again, because a job keeps the file that it was submitted with.
+    """
+    job = os.environ.get(JOB_VARIABLE)
+    if job and not is_edited:
+        return f"memtune jobs resume {job}"
+    return f"memtune {'submit' if job else 'search'} {format_argument(study)} --resume"
 
 
 def read_question(path: Path) -> str:

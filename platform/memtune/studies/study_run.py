@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Self
 
 from memtune.errors import ExecutorLostError, StorageError, StudyError, TrackingError
-from memtune.library import format_argument
+from memtune.library import format_resumption
 from memtune.number_format import format_count
 from memtune.plugins import list_sources
 from memtune.search import Lease, Proposals, Rule, StoredTrial, StudyReader
@@ -260,7 +260,7 @@ class _StudyRun:
             self._hooks.notify(f"no trial starts: {spent}")
         elif outcomes and not resume and (open_trials or len(outcomes) < max_trials):
             path = self._resolved.file
-            again = "resume=True" if path is None else f"memtune search {format_argument(path)} --resume"
+            again = "resume=True" if path is None else format_resumption(path)
             raise StudyError(f"study {self._resolved.id} has begun: {ended}; continue with: {again}")
 
     def _run_repeats(self, proposals: Proposals) -> tuple[list[StoredTrial], list[DirectedTrial]]:

@@ -6,7 +6,16 @@ import pytest
 
 from memtune.cli.shell_completion import complete_packaged_study, complete_study_file, complete_trial_file
 from memtune.errors import StudyError
-from memtune.library import LIBRARY_ROOT, FileKind, copy_packaged, find_file, find_packaged, list_packaged
+from memtune.library import (
+    JOB_VARIABLE,
+    LIBRARY_ROOT,
+    FileKind,
+    copy_packaged,
+    find_file,
+    find_packaged,
+    format_resumption,
+    list_packaged,
+)
 from memtune.studies.definition.study_loader import find_space
 from tests.file_size_limit import limit_file_size
 
@@ -96,3 +105,12 @@ def test_names_and_files_are_completed(folder: Path) -> None:
     assert complete_study_file("mine/") == ["mine/layers.toml"]
     assert complete_study_file("missing/") == []
     assert complete_trial_file("grammar_r") == ["grammar_rm"]
+
+
+def test_a_study_is_resumed_from_where_its_user_types(monkeypatch: pytest.MonkeyPatch) -> None:
+    file = Path("studies/layers.toml")
+    monkeypatch.delenv(JOB_VARIABLE, raising=False)
+    assert format_resumption(file) == "memtune search studies/layers.toml --resume"
+    monkeypatch.setenv(JOB_VARIABLE, "layers-3f9a1c")
+    assert format_resumption(file) == "memtune jobs resume layers-3f9a1c"
+    assert format_resumption(file, is_edited=True) == "memtune submit studies/layers.toml --resume"

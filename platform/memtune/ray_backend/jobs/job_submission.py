@@ -24,7 +24,7 @@ from pydantic import model_validator
 
 import memtune
 from memtune.errors import ClusterError, ConfigurationError, CorpusError, StorageError, StudyError
-from memtune.library import FileKind, find_file
+from memtune.library import JOB_VARIABLE, FileKind, find_file
 from memtune.plugins.source_modules import read_source_text
 from memtune.ray_backend.clusters.cluster_check import MAX_UPLOAD_BYTES
 from memtune.ray_backend.jobs.job_server import STUDY_KEY, Job, JobServer
@@ -297,7 +297,8 @@ def submit(server: JobServer, submission: Submission) -> str:
     job_id = f"{submission.study}-{secrets.token_hex(3)}"
     with open_scratch_folder() as folder:
         write_package(submission.files, folder)
-        server.submit(job_id, submission.entrypoint, folder, submission.environment, submission.metadata)
+        environment = {**submission.environment, JOB_VARIABLE: job_id}
+        server.submit(job_id, submission.entrypoint, folder, environment, submission.metadata)
     return job_id
 
 

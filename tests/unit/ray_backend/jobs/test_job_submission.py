@@ -3,17 +3,20 @@
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from memtune.errors import ClusterError, ConfigurationError, SpaceError
+from memtune.library import JOB_VARIABLE
 from memtune.ray_backend.jobs import job_server
 from memtune.ray_backend.jobs.job_server import Job, JobServer, resolve_server_address
 from memtune.ray_backend.jobs.job_submission import (
     Submission,
     prepare_resumption,
     prepare_submission,
+    submit,
     write_package,
 )
 from memtune.settings import Settings
@@ -42,6 +45,29 @@ def test_overrides_of_a_submission_become_options_of_search(study_file: Path, se
     overrides = {"budget.trials": 3, "budget.time": "2h"}
     submission = prepare_submission(study_file, overrides)
     assert submission.entrypoint == (f"{START} search layers.toml --trials 3 --time-budget 2h")
+
+
+class RecordingServer(JobServer):
+    """Keeps the environment of the job that it is given, and starts none."""
+
+    def __init__(self) -> None:
+        self.environment: Mapping[str, str] = {}
+
+    def submit(
+        self,
+        job_id: str,
+        entrypoint: str,
+        folder: Path,
+        environment: Mapping[str, str],
+        metadata: Mapping[str, str],
+    ) -> None:
+        self.environment = environment
+
+
+def test_a_job_knows_its_id(study_file: Path, settings: Settings) -> None:
+    submission, server = prepare_submission(study_file), RecordingServer()
+    job = submit(server, submission)
+    assert server.environment == {**submission.environment, JOB_VARIABLE: job}
 
 
 def test_a_model_file_replaces_no_module_of_python(
