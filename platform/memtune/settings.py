@@ -1,7 +1,9 @@
 """Locations of corpora, studies, trial records and models, read from the environment once."""
 
+import getpass
 import logging
 import os
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -24,6 +26,9 @@ URI_VARIABLES = (
     "MLFLOW_REGISTRY_URI",
 )
 """Every environment variable with a URL that memtune or its libraries read; none may hold credentials."""
+
+USER_VARIABLE = "MEMTUNE_USER"
+"""The environment variable that holds who submitted the job in which a process runs."""
 
 SINGLE_TRIALS_FOLDER = "single"
 """In the folder of studies: what trials without a study have there."""
@@ -93,6 +98,13 @@ class Settings(UserValue):
     def name_checkpoint_root(self, study: str) -> str:
         """The folder of the checkpoints of a study's trials."""
         return f"{self.studies_folder}/{study}/checkpoints"
+
+
+def find_user() -> str:
+    """The name of who submitted this job, else of who runs this process; "" where the system has none."""
+    with suppress(KeyError, OSError):
+        return os.environ.get(USER_VARIABLE) or getpass.getuser()
+    return ""
 
 
 @cache

@@ -252,8 +252,8 @@ def _follow(server: "JobServer", job: str) -> None:
 
 
 def make_job_table(jobs: "Iterable[Job]", now: float) -> Table:
-    """One row per job: study, status, start in local time, duration until its end or `now` (Unix seconds)."""
-    columns = ("job", "study", "status", "started", ">duration")
+    """One row per job: study, user, status, start in local time, duration until its end or `now` (seconds)."""
+    columns = ("job", "study", "user", "status", "started", ">duration")
     table = make_table("", columns, overflow="ellipsis")
     for job in jobs:
         start = None if job.started is None else time.localtime(job.started)
@@ -262,5 +262,5 @@ def make_job_table(jobs: "Iterable[Job]", now: float) -> Table:
         study = job.study or job.entrypoint
         seconds = job.duration_seconds(now)
         duration = "" if seconds is None else format_duration(seconds)
-        table.add_row(job.id, study, status, started, duration)
+        table.add_row(job.id, study, job.user or "", status, started, duration)
     return table

@@ -11,6 +11,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT
 
 from memtune.errors import TrackingError
+from memtune.settings import USER_VARIABLE
 from memtune.tracking import CorpusInput, Recorder
 from memtune.tracking.runs.run_store import PendingEntries, describe_state, read_description
 from memtune.trial_state import StopReason, TrialEnd, TrialState
@@ -112,6 +113,12 @@ def test_a_trial_has_its_tags(record, find):
     }
     assert expected.items() <= tags.items()
     assert tags["memtune.code"]
+
+
+def test_a_run_names_the_user_who_submitted_its_job(record, find, monkeypatch):
+    monkeypatch.setenv(USER_VARIABLE, "alice")
+    record(1)
+    assert {run.info.user_id for run in find()} == {"alice"}
 
 
 def test_parameters_are_flat_and_typed_and_exist(record, find):

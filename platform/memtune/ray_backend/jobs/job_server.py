@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 DEFAULT_ADDRESS = "http://127.0.0.1:8265"
 STUDY_KEY = "memtune_study"
 """The key of the study's name in a job's metadata."""
+USER_KEY = "memtune_user"
 SEARCH_COMMAND = re.compile(r"\bsearch(?:\.py)?\s+(?:\S*/)?([^\s/]+)\.toml\b")
 NO_AGENT_HINT = (
     "; the agent that starts jobs on the head is not up yet, or has ended: try again in a minute, then look "
@@ -43,6 +44,8 @@ class Job(Value):
     id: str
     study: str | None
     """The study's name; None for a job that does not run a study."""
+    user: str | None = None
+    """Who submitted it; None where the client did not say."""
     status: str
     """PENDING, RUNNING, STOPPED, SUCCEEDED or FAILED."""
     started: float | None
@@ -232,6 +235,7 @@ def _parse_job(details: Any) -> Job:
     return Job(
         id=details.submission_id,
         study=metadata.get(STUDY_KEY) or (search_command[1] if search_command else None),
+        user=metadata.get(USER_KEY),
         status=str(details.status.value),
         started=details.start_time and details.start_time / 1000,
         ended=details.end_time and details.end_time / 1000,

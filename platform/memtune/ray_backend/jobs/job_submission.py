@@ -27,8 +27,8 @@ from memtune.errors import ClusterError, ConfigurationError, CorpusError, Storag
 from memtune.library import JOB_VARIABLE, FileKind, find_file
 from memtune.plugins.source_modules import read_source_text
 from memtune.ray_backend.clusters.cluster_check import MAX_UPLOAD_BYTES
-from memtune.ray_backend.jobs.job_server import STUDY_KEY, Job, JobServer
-from memtune.settings import LOCATION_VARIABLES, Settings
+from memtune.ray_backend.jobs.job_server import STUDY_KEY, USER_KEY, Job, JobServer
+from memtune.settings import LOCATION_VARIABLES, USER_VARIABLE, Settings, find_user
 from memtune.spaces import list_space_files
 from memtune.storage.local_files import open_scratch_folder
 from memtune.storage.uris import refuse_credentials
@@ -297,8 +297,9 @@ def submit(server: JobServer, submission: Submission) -> str:
     job_id = f"{submission.study}-{secrets.token_hex(3)}"
     with open_scratch_folder() as folder:
         write_package(submission.files, folder)
-        environment = {**submission.environment, JOB_VARIABLE: job_id}
-        server.submit(job_id, submission.entrypoint, folder, environment, submission.metadata)
+        environment = {**submission.environment, JOB_VARIABLE: job_id, USER_VARIABLE: find_user()}
+        metadata = {**submission.metadata, USER_KEY: find_user()}
+        server.submit(job_id, submission.entrypoint, folder, environment, metadata)
     return job_id
 
 

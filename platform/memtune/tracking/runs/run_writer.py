@@ -15,6 +15,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from memtune.objective import Objective
+from memtune.settings import find_user
 from memtune.tracking.code_version import read_code_version
 from memtune.tracking.compatibility import forget_repository
 from memtune.tracking.mlflow_connection import ensure_experiment
@@ -211,7 +212,8 @@ class RunWriter:
     def _create_run(self, key: RunKey, name: str, time_ms: int, tags: dict[str, str]) -> "Run":
         is_first_attempt = key not in self._attempted
         self._attempted.add(key)
-        cut = {tag.key: tag.value for tag in run_store.to_tags(tags)}
+        user = {run_tags.USER: found} if (found := find_user()) else {}
+        cut = {tag.key: tag.value for tag in run_store.to_tags({**tags, **user})}
         run = self._client.create_run(self._ensure_experiment_id(), time_ms, cut, name)
         if key.trial is None and is_first_attempt:
             self._new_studies.add(key.study)

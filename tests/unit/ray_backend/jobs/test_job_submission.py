@@ -11,7 +11,7 @@ import pytest
 from memtune.errors import ClusterError, ConfigurationError, SpaceError
 from memtune.library import JOB_VARIABLE
 from memtune.ray_backend.jobs import job_server
-from memtune.ray_backend.jobs.job_server import Job, JobServer, resolve_server_address
+from memtune.ray_backend.jobs.job_server import USER_KEY, Job, JobServer, resolve_server_address
 from memtune.ray_backend.jobs.job_submission import (
     Submission,
     prepare_resumption,
@@ -19,7 +19,7 @@ from memtune.ray_backend.jobs.job_submission import (
     submit,
     write_package,
 )
-from memtune.settings import Settings
+from memtune.settings import USER_VARIABLE, Settings
 
 START = "cd study && exec env PYTHONPATH=../platform python -P -m memtune.cli"
 
@@ -48,10 +48,11 @@ def test_overrides_of_a_submission_become_options_of_search(study_file: Path, se
 
 
 class RecordingServer(JobServer):
-    """Keeps the environment of the job that it is given, and starts none."""
+    """Keeps the environment and the metadata of the job that it is given, and starts none."""
 
     def __init__(self) -> None:
         self.environment: Mapping[str, str] = {}
+        self.metadata: Mapping[str, str] = {}
 
     def submit(
         self,
@@ -61,13 +62,18 @@ class RecordingServer(JobServer):
         environment: Mapping[str, str],
         metadata: Mapping[str, str],
     ) -> None:
-        self.environment = environment
+        self.environment, self.metadata = environment, metadata
 
 
-def test_a_job_knows_its_id(study_file: Path, settings: Settings) -> None:
+def test_a_job_knows_its_id_and_its_user(
+    study_file: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(USER_VARIABLE, "alice")
     submission, server = prepare_submission(study_file), RecordingServer()
     job = submit(server, submission)
-    assert server.environment == {**submission.environment, JOB_VARIABLE: job}
+    known = {JOB_VARIABLE: job, USER_VARIABLE: "alice"}
+    assert server.environment == {**submission.environment, **known}
+    assert server.metadata == {**submission.metadata, USER_KEY: "alice"}
 
 
 def test_a_model_file_replaces_no_module_of_python(
