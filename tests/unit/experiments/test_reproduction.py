@@ -93,6 +93,8 @@ def test_the_commands_that_import_a_text_are_complete(paper: str, table: Publish
             continue
         command = commands.commands["corpus"].commands[words[2]]
         given = command.make_context(words[2], words[3:]).params
+        if words[2] == "import" and not given["split"]:
+            assert given["valid"] and given["test"], "the test figures need text and questions"
         assert given.get("format", "text") in FORMATS
         imported |= {given["name"]} if words[2] == "import" else set()
         imported |= {name_corpus(name) for name in given.get("names", ())}
