@@ -116,7 +116,7 @@ def _print_spread(trained: "Sequence[TrainResult]", device: str) -> None:
     figures = {"validation": [objective.compute_figure(best.cost or 0.0) for best in bests]}
     if trained[0].has_test_split:
         settings = Settings.from_environment()
-        read = [read_test_figure(each, settings, device)[1] for each in trained]
+        read = [read_test_figure(each, objective, settings, device)[1] for each in trained]
         figures["test"] = [figure for figure in read if figure is not None]
     for split, values in figures.items():
         mean, deviation = statistics.mean(values), statistics.stdev(values)

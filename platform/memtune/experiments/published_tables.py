@@ -14,6 +14,7 @@ from pydantic import Field
 from memtune.errors import ConfigurationError
 from memtune.experiments.single_trial import TrialFile, parse_trial
 from memtune.library import FileKind, find_file, find_packaged
+from memtune.objective import Objective
 from memtune.studies.definition.toml_files import override_fields, read_toml
 from memtune.values import Value, parse
 
@@ -28,9 +29,9 @@ class PublishedRow(Value):
     trial: str | None = None
     """A packaged file of jobs/trials, without its suffix."""
     changes: dict[str, Any] = Field(default_factory=dict)
-    valid: float | None = None
-    """Published validation value: a perplexity, or an accuracy in per cent."""
-    test: float | None = None
+    valid: int | float | None = None
+    """Published validation value, a perplexity or an accuracy in per cent, with its digits: 141 or 30.0."""
+    test: int | float | None = None
     """Published test value."""
     parameters: str | None = Field(None, pattern=r"^\d+(\.\d+)?[kM]$")
     """Published number of parameters, such as 2.3M or 330k."""
@@ -78,6 +79,8 @@ class PublishedTable(Value):
     solved: float | None = None
     """The validation figure from which a row has learned the task: where none has, the budget is too small
     and no row counts."""
+    figure: Objective | None = None
+    """What the published values are; default: what the task compares trials by."""
     rows: tuple[PublishedRow, ...]
 
     def on_corpus(self, corpus: str) -> "PublishedTable":

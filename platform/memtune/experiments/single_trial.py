@@ -13,6 +13,7 @@ from memtune.data_frames import make_frame, render_table
 from memtune.errors import StudyError
 from memtune.library import FileKind, find_file
 from memtune.model_checks.check_run import check_new_families
+from memtune.objective import Objective
 from memtune.plugins import list_sources, store_sources
 from memtune.results.model_evaluation import evaluate
 from memtune.results.registration import register_trial_model, wait_for_records
@@ -179,13 +180,12 @@ def train_trial(
 
 
 def read_test_figure(
-    trained: TrainResult, settings: Settings, device: str
+    trained: TrainResult, objective: Objective, settings: Settings, device: str
 ) -> tuple[str | None, float | None]:
     """The run of a training and the test figure of its best weights, which are recorded at the first reading.
 
     None for a training without a recorded run and for a corpus without a test split.
     """
-    objective = trained.curve[-1].objective
     recorded = find_evaluation(settings.tracking_uri, trained.corpus, trained.identity)
     if recorded is None:
         return None, None

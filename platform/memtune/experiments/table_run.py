@@ -47,8 +47,8 @@ class ReproducedRow(Value):
     name: str
     objective: Objective
     state: RowState
-    published_valid: float | None
-    published_test: float | None
+    published_valid: int | float | None
+    published_test: int | float | None
     published_parameters: str | None
     valid: float | None = None
     test: float | None = None
@@ -130,7 +130,7 @@ def reproduce_table(
         found = ReproducedRow(
             table=table.name,
             name=row.name,
-            objective=file.trial.task.objective,
+            objective=table.figure or file.trial.task.objective,
             state=RowState.NOT_RUN,
             published_valid=row.valid,
             published_test=row.test,
@@ -250,10 +250,11 @@ class _TableRun:
         """
         objective = found.objective
         pairs = [pair for seeds in by_corpus for pair in seeds]
-        costs = [trained.best.cost for _, trained in pairs if trained.best and trained.best.cost is not None]
+        bests = [trained.best.read_cost(objective) for _, trained in pairs if trained.best]
+        costs = [cost for cost in bests if cost is not None]
         valid = objective.scale * fmean(map(objective.compute_figure, costs))
         tests = [
-            [read_test_figure(trained, self.settings, self.device) for _, trained in seeds]
+            [read_test_figure(trained, objective, self.settings, self.device) for _, trained in seeds]
             for seeds in by_corpus
         ]
         test, interval = _average_tests(

@@ -273,9 +273,9 @@ def _list_cells(row: ReproducedRow) -> list[str]:
         "" if row.parameters is None else f"{row.parameters:,}",
         printed,
         _format(row.valid, 2, unit),
-        _format(row.published_valid, 1, unit),
+        "" if row.published_valid is None else f"{row.published_valid}{unit}",
         _format(row.test, 2, unit) + interval,
-        _format(row.published_test, 1, unit),
+        "" if row.published_test is None else f"{row.published_test}{unit}",
         "" if row.difference is None else f"{row.difference:+.1f} {row.objective.short_margin_unit}",
         f"{state}{row.reason}",
     ]

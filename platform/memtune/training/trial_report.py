@@ -67,8 +67,12 @@ class Report(Value):
     @property
     def cost(self) -> float | None:
         """The value that compares trials, lower is better; None when the trial diverged before validation."""
-        metric = getattr(self, f"valid_{self.objective.metric}")
-        return None if metric is None else self.objective.compute_cost(metric)
+        return self.read_cost(self.objective)
+
+    def read_cost(self, objective: Objective) -> float | None:
+        """The same by another figure; None also where the task does not have it."""
+        metric = getattr(self, f"valid_{objective.metric}")
+        return None if metric is None else objective.compute_cost(metric)
 
     @property
     def has_diverged(self) -> bool:

@@ -94,7 +94,7 @@ def test_the_commands_that_import_a_text_are_complete(paper: str, table: Publish
         command = commands.commands["corpus"].commands[words[2]]
         given = command.make_context(words[2], words[3:]).params
         if words[2] == "import" and not given["split"]:
-            assert given["valid"] and given["test"], "the test figures need text and questions"
+            assert None not in (given["valid"], given["test"]), "figures need text and questions of both"
         assert given.get("format", "text") in FORMATS
         imported |= {given["name"]} if words[2] == "import" else set()
         imported |= {name_corpus(name) for name in given.get("names", ())}
@@ -164,7 +164,7 @@ TABLE = parse(
         "scales": {"paper": {}, "cpu": {"tokens": 300, "rows": ["one"], "note": "300 tokens"}},
         "rows": [
             {"name": "one", "test": 5.0, "parameters": "1k", "reason": "known"},
-            {"name": "two", "test": 1.0, "changes": {"model.width": 6}},
+            {"name": "two", "test": 1, "changes": {"model.width": 6}},
         ],
     },
     "table",
@@ -222,6 +222,17 @@ def test_a_row_is_trained_at_the_rate_of_validation_under_every_seed_on_every_co
     assert one.test is not None
     assert one.test_interval is not None
     assert one.test_interval[0] < one.test < one.test_interval[1]
+
+
+def test_a_table_may_print_another_figure_than_the_one_that_chooses_the_weights(settings: Settings) -> None:
+    table = find_table("yogatama2018", "2")
+    corpus = import_small_corpora(settings, table)
+    row = reproduce_table(table.on_corpus(corpus), "tiny", settings, rows=["LSTM"])[0]
+    trial = parse(TrialConfig, row.configuration, "row")
+    assert (trial.task.objective, row.objective) == (Objective.PERPLEXITY, Objective.ACCURACY)
+    recorded = find_evaluation(settings.tracking_uri, corpus, trial.identity(row.corpus_digest or ""))
+    assert recorded is not None
+    assert row.test == pytest.approx(100 * recorded.figures["accuracy"])
 
 
 def find_test(settings: Settings, table: PublishedTable, name: str, seed: int) -> RecordedEvaluation:
@@ -335,6 +346,7 @@ def test_the_page_has_command_seeds_settings_versions_and_machine(settings: Sett
     rows = reproduce_table(BOTH_ROWS, "cpu", settings)
     page = format_reproduction_page(BOTH_ROWS, rows, "cpu", "memtune reproduce x --table 1")
     command, trainings, common, environments = re.split("^### .*$", page, flags=re.MULTILINE)
+    assert re.findall(r" (5\.0|1) \| [+-]", command) == ["5.0", "1"], "published with the digits of the file"
     assert "\nmemtune reproduce x --table 1\n" in command
     assert re.findall(r"^\| (one|two) \| 0 \| 3\d\d \|", trainings, re.MULTILINE) == ["one", "two"]
     assert rows[0].corpus_digest is not None
