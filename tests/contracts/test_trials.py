@@ -12,9 +12,9 @@ from memtune.experiments.published_tables import is_rounded_or_cut_off
 from memtune.experiments.single_trial import load_trial
 
 FILES = sorted(TRIALS_FOLDER.glob("*.toml"))
-CORPORA = {"ptb", "grammar", "sst", "snli", "snli_dev", "ud", "linzen", "ewt", "novels"}
+CORPORA = {"ptb", "grammar", "sst", "sst_glove", "snli", "snli_dev", "ud", "linzen", "ewt", "novels_trees"}
 LABELLED = {"grammar_sentiment", "grammar_inference"}
-QUESTIONS = {"ewt_questions", "grammar_questions", "holmes"}
+QUESTIONS = {"ewt_questions", "grammar_questions", "holmes_trees"}
 PAPERS = ("zaremba2014", "benes2017", "yogatama2018", "merity2017")
 
 each_count = pytest.mark.parametrize(
