@@ -2,17 +2,17 @@
 
 import shlex
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 import typer
 
 from memtune.cli.shell_completion import complete_paper, complete_trial_file
 from memtune.cli.terminal import AsJson, Device, TrustCode, corpus_option, err, out, print_registration, warn
-from memtune.errors import CorpusError, MemtuneError
+from memtune.errors import ConfigurationError, CorpusError, MemtuneError
 from memtune.gc_pause import pause_gc
 from memtune.storage.local_files import write_whole
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from memtune.reports.live.live_view import LineDisplay
     from memtune.training import Progress, Report, TrialConfig
 
+T = TypeVar("T")
 EXIT_CODES = {"better": 0, "undecided": 4}
 NOT_BETTER = 3
 Threads = Annotated[
@@ -263,6 +264,9 @@ def reproduce(
             min=0, help="Train only rows that are estimated to fit into this time, and name the others."
         ),
     ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print about how many core hours each row needs; train nothing.")
+    ] = False,
     write_to: Annotated[Path | None, typer.Option("--out", help="Also write the tables as Markdown.")] = None,
     threads: Threads = None,
     device: Device = "cpu",
@@ -275,18 +279,106 @@ def reproduce(
 
     Example: memtune reproduce tran2016 --table ptb --scale cpu --out tran2016.md
     """
+    if dry_run and write_to is not None:
+        raise typer.BadParameter("--dry-run trains nothing; leave --out away")
+    _set_threads(threads)
+    tables, chosen = _choose_tables(paper, table, row or [], corpus)
+    if dry_run:
+        _print_estimates(tables, chosen, scale, device, json=json)
+        return
+    found = _train_tables(tables, chosen, paper, scale, max_core_hours, device)
+    options = _format_options(row or [], scale, corpus, threads, device)
+    _print_tables(
+        found, f"memtune reproduce {shlex.quote(paper)} --table", options, scale, write_to, json=json
+    )
+
+
+def _choose_tables(
+    paper: str, table: str | None, rows: Sequence[str], corpus: str | None
+) -> "tuple[list[PublishedTable], frozenset[str] | None]":
+    """The chosen tables of a paper that have chosen rows, and the names of these; None for all rows."""
+    from memtune.experiments.published_tables import load_paper, select_rows, select_tables
+
+    tables = select_tables(load_paper(paper), table)
+    chosen = select_rows(tables, rows)
+    tables = [one for one in tables if chosen is None or any(row.name in chosen for row in one.rows)]
+    return tables if corpus is None else [one.on_corpus(corpus) for one in tables], chosen
+
+
+def _train_tables(
+    tables: "Sequence[PublishedTable]",
+    chosen: frozenset[str] | None,
+    paper: str,
+    scale: "ScaleName",
+    max_core_hours: float | None,
+    device: str,
+) -> "Iterator[tuple[PublishedTable, list[ReproducedRow]]]":
+    """Train the chosen rows, table by table, and show their progress on the standard error."""
+    from memtune.experiments.table_run import CoreHours, reproduce_table
+    from memtune.reports.live.live_view import LineDisplay
+    from memtune.settings import Settings
+
+    settings = Settings.from_environment()
+    core_hours = CoreHours(inf if max_core_hours is None else max_core_hours)
+
+    def train(table: "PublishedTable") -> "list[ReproducedRow]":
+        with LineDisplay(err) as display, _explain_interrupt("continues"):
+            found = reproduce_table(
+                table,
+                scale,
+                settings,
+                rows=chosen,
+                device=device,
+                name=f"{paper}_{table.name}",
+                hooks=_show_rows(display),
+                core_hours=core_hours,
+            )
+        return [row for row in found if chosen is None or row.name in chosen]
+
+    return _visit_tables(tables, train)
+
+
+def _visit_tables(
+    tables: "Sequence[PublishedTable]", visit: "Callable[[PublishedTable], T]"
+) -> "Iterator[tuple[PublishedTable, T]]":
+    """Each table with what `visit` makes of it.
+
+    Warns at the end of tables that lack their corpus or the scale; raises the last error where all lack it.
+    """
+    missing: list[MemtuneError] = []
+    for one in tables:
+        try:
+            found = visit(one)
+        except (ConfigurationError, CorpusError) as error:
+            missing.append(error)
+        else:
+            yield one, found
+    fatal = missing.pop() if len(missing) == len(tables) else None
+    for problem in missing:
+        warn(f"not run: {problem}")
+    if fatal is not None:
+        raise fatal
+
+
+def _print_tables(
+    tables: "Iterable[tuple[PublishedTable, list[ReproducedRow]]]",
+    command: str,
+    options: str,
+    scale: "ScaleName",
+    write_to: Path | None,
+    *,
+    json: bool,
+) -> None:
+    """Print each table when its rows are trained; ends with exit code 1 where a row has failed."""
     with pause_gc():
         from memtune.experiments.table_run import RowState
         from memtune.reports.experiment_views import format_reproduction_page, make_reproduction_table
 
-    _set_threads(threads)
-    options = _format_options(row or [], scale, corpus, threads, device)
     rows: list[ReproducedRow] = []
     pages: list[str] = []
-    for one, found in _train_tables(paper, table, row or [], scale, corpus, max_core_hours, device):
+    for one, found in tables:
         rows += found
-        command = f"memtune reproduce {shlex.join([paper, '--table', one.name])} {options}"
-        pages.append(format_reproduction_page(one, found, scale, command))
+        pages.append(format_reproduction_page(one, found, scale, f"{command} {one.name} {options}"))
         if not json:
             out.print(make_reproduction_table(one, found, scale))
     if json:
@@ -297,49 +389,31 @@ def reproduce(
         raise typer.Exit(1)
 
 
-def _train_tables(
-    paper: str,
-    table: str | None,
-    rows: Sequence[str],
+def _print_estimates(
+    tables: "Sequence[PublishedTable]",
+    chosen: frozenset[str] | None,
     scale: "ScaleName",
-    corpus: str | None,
-    max_core_hours: float | None,
     device: str,
-) -> "Iterator[tuple[PublishedTable, list[ReproducedRow]]]":
-    """Train the chosen rows of a paper, table by table, and show their progress on the standard error.
-
-    Warns at the end of tables whose corpus is missing. Raises CorpusError where all are missing.
-    """
-    from memtune.experiments.published_tables import load_paper, select_rows, select_tables
-    from memtune.experiments.table_run import CoreHours, reproduce_table
-    from memtune.reports.live.live_view import LineDisplay
+    *,
+    json: bool,
+) -> None:
+    """Print about how many core hours the chosen rows need."""
+    from memtune.experiments.table_run import estimate_table
+    from memtune.reports.experiment_views import make_estimate_table
     from memtune.settings import Settings
 
-    tables = select_tables(load_paper(paper), table)
-    chosen = select_rows(tables, rows)
-    core_hours = CoreHours(inf if max_core_hours is None else max_core_hours)
-    missing: list[CorpusError] = []
-    for one in tables if corpus is None else [each.on_corpus(corpus) for each in tables]:
-        try:
-            with LineDisplay(err) as display, _explain_interrupt("continues"):
-                found = reproduce_table(
-                    one,
-                    scale,
-                    Settings.from_environment(),
-                    rows=chosen,
-                    device=device,
-                    name=f"{paper}_{one.name}",
-                    hooks=_show_rows(display),
-                    core_hours=core_hours,
-                )
-        except CorpusError as error:
-            missing.append(error)
-        else:
-            yield one, found
-    if len(missing) == len(tables):
-        raise missing[0]
-    for problem in missing:
-        warn(f"not run: {problem}")
+    settings = Settings.from_environment()
+
+    def estimate(table: "PublishedTable") -> dict[str, float]:
+        return estimate_table(table, scale, settings, rows=chosen, device=device)
+
+    rows = []
+    for one, hours in _visit_tables(tables, estimate):
+        rows += [{"table": one.name, "row": row, "core_hours": each} for row, each in hours.items()]
+        if not json:
+            out.print(make_estimate_table(one, hours, scale))
+    if json:
+        out.print_json(data=rows)
 
 
 def _show_rows(display: "LineDisplay") -> "RowHooks":

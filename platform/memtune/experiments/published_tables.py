@@ -100,8 +100,8 @@ class PublishedTable(Value):
 
     def covers(self, row: PublishedRow, scale: ScaleName) -> bool:
         """Whether a scale trains a row."""
-        chosen = self.scales.get(scale)
-        return chosen is not None and (chosen.rows is None or row.name in chosen.rows)
+        chosen = self.scales[scale].rows
+        return chosen is None or row.name in chosen
 
     def make_trial(self, row: PublishedRow, scale: ScaleName) -> TrialFile:
         """The trial of a row.

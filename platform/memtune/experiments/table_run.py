@@ -11,7 +11,7 @@ from pydantic import Field
 
 from memtune.corpora import Corpus
 from memtune.corpora.probes.probe_corpora import open_or_draw_corpus
-from memtune.errors import CorpusError, MemtuneError
+from memtune.errors import ConfigurationError, CorpusError, MemtuneError
 from memtune.experiments.published_tables import PublishedRow, PublishedTable, ScaleName, has_printed_size
 from memtune.experiments.single_trial import (
     TrainResult,
@@ -61,6 +61,8 @@ class ReproducedRow(Value):
     """Of the model that was trained."""
     has_published_size: bool | None = None
     """Whether the model of the paper's scale has the published number of parameters; None without one."""
+    computed_parameters: int | None = None
+    """Of the model of the paper's scale, by the formula of its family; None without a published number."""
     tokens: int | None = None
     best_tokens: int | None = None
     """Tokens at the best validation, whose weights read the test split."""
@@ -110,23 +112,18 @@ def reproduce_table(
     is not trained again, and its test split is not read again; an interrupted one continues. Models of the
     scale "tiny" are not offered to the registry. Trials are recorded under `name` and the row's number. With
     `core_hours`, a training starts only if it is estimated to end within what the trainings before it leave;
-    a row that does not says how much it needs. Raises CorpusError that names the import command where the
-    corpus is missing.
+    a row that does not says how much it needs. Raises ConfigurationError for a scale that the table does not
+    have, and CorpusError that names the import command where the corpus is missing.
     """
-    try:
-        opened = open_or_draw_corpus(table.corpus, settings.corpus_store)
-    except CorpusError as error:
-        raise CorpusError(
-            f"table {table.name} needs the corpus {table.corpus}: {error}; "
-            f"text: {table.text_source}; import it with: {table.import_command}"
-        ) from None
+    opened = _open_corpus(table, scale, settings)
     run = _TableRun(table, scale, settings, device, hooks, core_hours or CoreHours(), rows)
     all_rows: list[ReproducedRow] = []
     for number, row in enumerate(table.rows):
-        file = table.make_trial(row, scale if scale in table.scales else "paper")
-        size = None
+        file = table.make_trial(row, scale)
+        size = is_printed = None
         if row.parameters is not None:
-            size = has_printed_size(table.count_parameters(row, len(opened.vocabulary)), row.parameters)
+            size = table.count_parameters(row, len(opened.vocabulary))
+            is_printed = has_printed_size(size, row.parameters)
         found = ReproducedRow(
             table=table.name,
             name=row.name,
@@ -135,7 +132,8 @@ def reproduce_table(
             published_valid=row.valid,
             published_test=row.test,
             published_parameters=row.parameters,
-            has_published_size=size,
+            has_published_size=is_printed,
+            computed_parameters=size,
             reason=f"not in the rows of scale {scale}",
         )
         if table.covers(row, scale):
@@ -143,6 +141,42 @@ def reproduce_table(
             found = run.train_row(found, row, file, label)
         all_rows.append(found)
     return all_rows if scale == "tiny" or table.solved is None else _gate(all_rows, table.solved)
+
+
+def estimate_table(
+    table: PublishedTable,
+    scale: ScaleName,
+    settings: Settings,
+    *,
+    rows: Collection[str] | None = None,
+    device: str = "cpu",
+) -> dict[str, float]:
+    """Core hours of the trainings that the rows of a scale still need, by row; measured in short trainings.
+
+    The other trainings of a row are taken to cost what the first one does. `rows` names those to estimate.
+    Raises the errors of `reproduce_table`.
+    """
+    _open_corpus(table, scale, settings)
+    run = _TableRun(table, scale, settings, device, RowHooks(), CoreHours(), rows)
+    return {
+        row.name: run.estimate_row(table.make_trial(row, scale))
+        for row in table.rows
+        if table.covers(row, scale) and (rows is None or row.name in rows)
+    }
+
+
+def _open_corpus(table: PublishedTable, scale: ScaleName, settings: Settings) -> Corpus:
+    if scale not in table.scales:
+        raise ConfigurationError(
+            f"table {table.name} has no rows at scale {scale}; use --scale {' or '.join(table.scales)}"
+        )
+    try:
+        return open_or_draw_corpus(table.corpus, settings.corpus_store)
+    except CorpusError as error:
+        raise CorpusError(
+            f"table {table.name} needs the corpus {table.corpus}: {error}; "
+            f"text: {table.text_source}; import it with: {table.import_command}"
+        ) from None
 
 
 def _gate(rows: Sequence[ReproducedRow], solved: float) -> list[ReproducedRow]:
@@ -179,7 +213,6 @@ class _TableRun:
     ) -> ReproducedRow:
         """Train a row under its rates and seeds, and read the test split of each; a failure is its state."""
         terms = self.table.scales[self.scale]
-        names = terms.corpora or (file.corpus,)
         seconds: list[float] = []
 
         def train(own: TrialFile) -> TrainResult:
@@ -188,8 +221,8 @@ class _TableRun:
             return trained
 
         try:
-            corpora = [open_or_draw_corpus(name, self.settings.corpus_store) for name in names]
-            files = [file.model_copy(update={"corpus": name}) for name in names]
+            files = self._list_files(file)
+            corpora = [open_or_draw_corpus(own.corpus, self.settings.corpus_store) for own in files]
             by_corpus = [train_at_best_rate(own, terms.rates, terms.seeds, train) for own in files]
         except _NotRunError as error:
             return found.model_copy(update={"reason": str(error)})
@@ -202,6 +235,21 @@ class _TableRun:
         found = found.model_copy(update={"cpu_hours": sum(seconds) / 3600})
         return self._describe(found, row, by_corpus, corpora[0])
 
+    def estimate_row(self, file: TrialFile) -> float:
+        """Core hours of what is left of a row's trainings, as if all were like the first."""
+        terms = self.table.scales[self.scale]
+        hours = 0.0
+        for own in self._list_files(file):
+            corpus = open_or_draw_corpus(own.corpus, self.settings.corpus_store)
+            curve = open_checkpoints(own.trial, corpus, self.settings).read_curve()
+            hours += self._estimate_hours(own, corpus, curve)
+        return hours * (max(1, len(terms.rates)) + terms.seeds - 1)
+
+    def _list_files(self, file: TrialFile) -> list[TrialFile]:
+        """The trial of a row on each corpus of its figures."""
+        names = self.table.scales[self.scale].corpora or (file.corpus,)
+        return [file.model_copy(update={"corpus": name}) for name in names]
+
     def _train(self, row: PublishedRow, own: TrialFile, label: str) -> TrainResult:
         """Train a row under one rate and seed, or continue it; raises _NotRunError before it starts."""
         corpus = open_or_draw_corpus(own.corpus, self.settings.corpus_store)
@@ -211,7 +259,8 @@ class _TableRun:
             unit = own.trial.task.prediction_unit
             so_far = f"; {before[-1].tokens:,} {unit} are trained" if before else ""
             raise _NotRunError(f"not among the chosen rows{so_far}")
-        estimated = 0.0 if is_finished else self._estimate_hours(own, corpus, before)
+        is_limited = self.core_hours.left < inf
+        estimated = self._estimate_hours(own, corpus, before) if is_limited else 0.0
         left = max(0.0, self.core_hours.left)
         if estimated > left:
             raise _NotRunError(f"about {estimated:.2g} core hours, where {left:.2g} are left")
@@ -231,7 +280,7 @@ class _TableRun:
 
     def _estimate_hours(self, own: TrialFile, corpus: Corpus, curve: Sequence[Report]) -> float:
         """Core hours of what is left of a training."""
-        if self.core_hours.left == inf or own.trial.training is None:
+        if own.trial.training is None or (curve and curve[-1].is_finished):
             return 0.0
         task = own.trial.task.open(corpus, own.trial.protocol)
         missing = own.trial.count_tokens(lambda: task.epoch_tokens) - (curve[-1].tokens if curve else 0)

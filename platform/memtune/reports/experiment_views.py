@@ -1,7 +1,7 @@
 """Tables and figures of experiments: fingerprints, families at a larger budget, and rows of papers."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rich.table import Table
@@ -25,11 +25,9 @@ LENGTH_NAMES = {1: "", 2: ", twice the length", 4: ", four times the length"}
 PROBE_COLUMNS = ("probe", "accuracy", "chance", "ceiling", "rate", "parameters", "carried state", "reference")
 SURE_SHARE = 0.95
 TABLE_COLUMNS = (
-    *("row", "parameters", "published", "validation", "published"),
-    *("test", "published", "difference", "reason"),
+    *("row", "parameters", "published parameters", "validation", "published validation"),
+    *("test", "published test", "difference", "reason"),
 )
-TRAINING_COLUMNS = ("row", "seed", "trained on", "best validation at", "per second", "core hours")
-"""Of the tokens or examples of a row."""
 
 
 def make_fingerprint_table(fingerprint: Fingerprint) -> Table:
@@ -188,7 +186,18 @@ def make_reproduction_table(table: PublishedTable, rows: Sequence[ReproducedRow]
     """
     title = f"{table.title}, scale {_describe_scale(table, scale)}"
     columns = (name if name in ("row", "reason") else f">{name}" for name in TABLE_COLUMNS)
-    return make_table(title, columns, map(_list_cells, rows), **WITHOUT_FRAME)
+    return make_table(title, columns, _list_rows(table, rows, scale), **WITHOUT_FRAME)
+
+
+def make_estimate_table(table: PublishedTable, hours: Mapping[str, float], scale: ScaleName) -> Table:
+    """One row per model: the core hours that its trainings still need."""
+    cells = [(name, f"{each:.2g}") for name, each in {**hours, "all": sum(hours.values())}.items()]
+    return make_table(
+        f"{table.title}, scale {scale}",
+        ("row", ">core hours, about"),
+        cells,
+        **WITHOUT_FRAME,
+    )
 
 
 def format_reproduction_page(
@@ -207,16 +216,18 @@ def format_reproduction_page(
         ]
         for row in found
     ]
+    unit = table.make_trial(table.rows[0], scale).trial.task.prediction_unit
+    columns = ("row", "seed", unit, f"{unit} at the best validation", f"{unit} per second", "core hours")
     hours = sum(row.cpu_hours or 0.0 for row in found)
     parts = [
         [f"## {table.title}", "", f"Scale {_describe_scale(table, scale)}; {hours:.3g} core hours:"],
         ["", "```", command, "```", ""],
-        [format_markdown_table(TABLE_COLUMNS, map(_list_cells, rows))],
+        [format_markdown_table(TABLE_COLUMNS, _list_rows(table, rows, scale))],
     ]
     if found:
         parts += [
             ["", "### Trainings", ""],
-            [format_markdown_table(TRAINING_COLUMNS, trainings)],
+            [format_markdown_table(columns, trainings)],
             ["", "### Settings", "", *_format_settings(found)],
             ["", "### Versions and machines", "", *_format_environments(found)],
         ]
@@ -225,22 +236,23 @@ def format_reproduction_page(
 
 def _describe_scale(table: PublishedTable, scale: ScaleName) -> str:
     """The scale, and how its trainings depart from the paper."""
-    note = table.scales[scale].note if scale in table.scales else ""
+    note = table.scales[scale].note
     return f"{scale} ({note})" if note else scale
 
 
 def _format_settings(rows: Sequence[ReproducedRow]) -> list[str]:
-    """The settings that all rows have as TOML, and those of each row by dotted name."""
+    """The settings that all networks have as TOML, and those of each row by dotted name."""
     # By dotted name, as TOML.
     lines_of = {row.name: format_toml(row.configuration or {}).splitlines() for row in rows}
     settings = {
         name: dict(line.split(" = ", maxsplit=1) for line in lines) for name, lines in lines_of.items()
     }
-    first, *others = settings.values()
+    networks = [row.name for row in rows if (row.configuration or {}).get("training")]
+    first, *others = [settings[name] for name in networks or settings]
     shared = {name: value for name, value in first.items() if all(own.get(name) == value for own in others)}
     corpora = dict.fromkeys(f"`{row.corpus}`, digest {row.corpus_digest}" for row in rows)
     lines = [
-        f"Corpus {'; '.join(corpora)}. Of every row:",
+        f"Corpus {'; '.join(corpora)}. Of every {'network' if networks else 'row'}:",
         "",
         "```toml",
         *(f"{name} = {value}" for name, value in shared.items()),
@@ -248,7 +260,8 @@ def _format_settings(rows: Sequence[ReproducedRow]) -> list[str]:
         "",
     ]
     for name, own in settings.items():
-        different = [f"{field} = {value}" for field, value in own.items() if field not in shared]
+        is_other = networks and name not in networks
+        different = [f"{field} = {value}" for field, value in own.items() if is_other or field not in shared]
         lines.append(f"- {name}: `{', '.join(different)}`" if different else f"- {name}: nothing else")
     return lines
 
@@ -261,23 +274,28 @@ def _format_environments(rows: Sequence[ReproducedRow]) -> list[str]:
     return [f"- {environment}: {'; '.join(trained)}" for environment, trained in names.items()]
 
 
-def _list_cells(row: ReproducedRow) -> list[str]:
+def _list_rows(table: PublishedTable, rows: Sequence[ReproducedRow], scale: ScaleName) -> list[list[str]]:
+    """The cells of TABLE_COLUMNS for each row, with the reasons that the title does not have."""
+    return [_list_cells(row, table.scales[scale].note) for row in rows]
+
+
+def _list_cells(row: ReproducedRow, note: str) -> list[str]:
     unit = row.objective.unit
     printed = row.published_parameters or ""
-    if row.has_published_size is not None:
-        printed += " (same)" if row.has_published_size else " (ours differs)"
+    if row.has_published_size is False and row.computed_parameters is not None:
+        printed += f" (our formula: {format_short_count(row.computed_parameters)})"
     state = "" if row.state is RowState.TRAINED else f"{row.state}: "
     interval = "" if row.test_interval is None else " [{:.1f}, {:.1f}]".format(*row.test_interval)
     return [
         row.name,
-        "" if row.parameters is None else f"{row.parameters:,}",
+        f"{row.parameters:,}" if row.parameters else "",
         printed,
         _format(row.valid, 2, unit),
         "" if row.published_valid is None else f"{row.published_valid}{unit}",
         _format(row.test, 2, unit) + interval,
         "" if row.published_test is None else f"{row.published_test}{unit}",
-        "" if row.difference is None else f"{row.difference:+.1f} {row.objective.short_margin_unit}",
-        f"{state}{row.reason}",
+        "" if row.difference is None else f"{row.difference:+z.1f} {row.objective.short_margin_unit}",
+        f"{state}{row.reason.removesuffix(note).removesuffix('; ')}",
     ]
 
 

@@ -28,7 +28,14 @@ from memtune.experiments.published_tables import (
     select_rows,
     select_tables,
 )
-from memtune.experiments.table_run import CoreHours, ReproducedRow, RowHooks, RowState, reproduce_table
+from memtune.experiments.table_run import (
+    CoreHours,
+    ReproducedRow,
+    RowHooks,
+    RowState,
+    estimate_table,
+    reproduce_table,
+)
 from memtune.library import FileKind, list_packaged
 from memtune.objective import Objective
 from memtune.reports.experiment_views import format_reproduction_page
@@ -37,7 +44,7 @@ from memtune.tracking import RecordedEvaluation, find_champion, find_evaluation
 from memtune.training import Report, TrialConfig
 from memtune.values import parse
 from tests.conftest import SENTENCES
-from tests.unit.cli.invocation import read_output
+from tests.unit.cli.invocation import read_error, read_output
 from tests.unit.experiments.reproduction_corpus import import_small_corpora
 
 PAPERS = list_packaged(FileKind.PAPER)
@@ -265,6 +272,24 @@ def test_rows_that_do_not_fit_into_the_core_hours_say_what_they_need(settings: S
     assert re.fullmatch(r"about \S+ core hours, where 1e-09 are left", one.reason)
 
 
+def test_a_dry_run_estimates_what_is_left_of_the_chosen_rows(settings: Settings) -> None:
+    first = estimate_table(BOTH_ROWS, "cpu", settings)
+    assert (list(first), min(first.values()) > 0) == (["one", "two"], True)
+    reproduce_table(BOTH_ROWS, "cpu", settings, rows=["two"])
+    assert estimate_table(BOTH_ROWS, "cpu", settings, rows=["two"]) == {"two": 0.0}
+    command = ["reproduce", "benes2017", "--corpus", "tiny", "--scale", "tiny", "--row", "small LSTM"]
+    (row,) = json.loads(read_output(*command, "--dry-run", "--json"))
+    assert (row["table"], row["row"], row["core_hours"] > 0) == ("1", "small LSTM", True)
+
+
+def test_a_scale_that_a_table_does_not_have_is_refused_with_those_that_it_has(settings: Settings) -> None:
+    with pytest.raises(
+        ConfigurationError, match="table 1 has no rows at scale tiny; use --scale paper or cpu"
+    ):
+        reproduce_table(TABLE, "tiny", settings)
+    assert "table 2 has no rows at scale cpu; use --scale paper" in read_error("reproduce", "yogatama2018")
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_core_hours_are_estimated_on_the_device_that_trains(settings: Settings) -> None:
     (one, _) = reproduce_table(BOTH_ROWS, "cpu", settings, device="cuda", core_hours=CoreHours(1e-9))
@@ -317,7 +342,7 @@ def test_a_row_on_another_corpus_has_no_published_values(settings: Settings, tmp
     """In the terminal, as JSON and as Markdown: they hold for the corpus of the table alone."""
     page, command = tmp_path / "page.md", ["reproduce", "benes2017", "--row", "KN5", "--scale", "tiny"]
     command += ["--corpus", "tiny", "--out", str(page)]
-    (row,) = [row for row in json.loads(read_output(*command, "--json")) if row["name"] == "KN5"]
+    (row,) = json.loads(read_output(*command, "--json"))
     assert (row["state"], row["corpus"]) == ("trained", "tiny")
     published = (
         "published_valid",
@@ -329,6 +354,7 @@ def test_a_row_on_another_corpus_has_no_published_values(settings: Settings, tmp
     assert {row[name] for name in published} == {None}
     for shown in (read_output(*command), page.read_text()):
         text = " ".join(shown.split())
+        assert "SCRN" not in text, "a row that was not chosen"
         assert "Table 1, Penn Treebank; trained on tiny instead" in text
         assert "no published value; the table's corpus is ptb" in text
         assert not re.search(r"\b141\.2\b", text)
@@ -356,6 +382,25 @@ def test_the_page_has_command_seeds_settings_versions_and_machine(settings: Sett
     assert "- one: `model.width = 4`\n- two: `model.width = 6`" in common
     for value in (f"torch {torch.__version__}", "processor", "cores: one; two"):
         assert value in environments
+
+
+def test_settings_are_shared_among_the_networks_and_reasons_leave_out_the_note_of_the_scale(
+    settings: Settings,
+) -> None:
+    counting = PublishedRow(name="three", changes={"model": {"family": "kneser_ney", "order": 3}})
+    table = TABLE.model_copy(
+        update={
+            "scales": {"paper": Scale(), "tiny": Scale(tokens=300, note="300 tokens")},
+            "rows": (*TABLE.rows, counting),
+        }
+    )
+    rows = reproduce_table(table, "tiny", settings)
+    page = format_reproduction_page(table, rows, "tiny", "memtune reproduce x")
+    assert "Of every network:" in page
+    assert "- one: `model.width = 4`\n" in page
+    assert re.search(r"- three: `.*seed = 0`", page)
+    assert page.count("300 tokens") == 1
+    assert re.search(r"\| one \| \d+ \| 1k \(our formula: \d+\) \|", page)
 
 
 def test_a_missing_corpus_is_named_with_its_import_and_its_source(settings: Settings) -> None:
