@@ -169,9 +169,11 @@ class PairedTest(Value):
     def describe_interval(self, objective: Objective) -> str:
         """The interval of the size of the difference, such as `95 % interval 3.1 % to 9.0 %`.
 
-        A bound beyond 100 says only that, such as `< -100 %`: few seeds exclude nothing.
+        A bound beyond 100 says only that, such as `< -100 %`; few seeds exclude nothing.
         """
         bounds = sorted(objective.compute_gain(cost) for cost in (self.low, self.high))
+        if round(bounds[0], 1) <= -100 and round(bounds[1], 1) >= 100:
+            return "95 % interval excludes nothing"
         if objective.compute_gain(self.difference) < 0:
             bounds = [-bounds[1], -bounds[0]]
         low, high = (

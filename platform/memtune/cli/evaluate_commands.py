@@ -122,8 +122,8 @@ def evaluate(
     if rare_words is not None:
         settings = Settings.from_environment()
         merged = compute_merged_perplexity(model, split, rare_words, settings, trust_code=trust_code)
-        own = f"perplexity {merged.full:.2f} over {merged.vocabulary_size:,} words"
-        other = f"{merged.merged:.2f} with {merged.rare_words:,} rare words as <unk>"
+        own = f"perplexity {merged.full:.2f} with a vocabulary of {merged.vocabulary_size:,} words"
+        other = f"{merged.merged:.2f} with {merged.rare_words:,} rare ones of them as <unk>"
         sentence, data = f"{model} on {split}: {own}, {other}", asdict(merged)
     else:
         found = evaluate_model(
@@ -204,7 +204,7 @@ def _describe_figures(found: "EvaluationResult") -> str:
     tied = f" ({format_count(metrics.ties, 'tie')})" if metrics.ties else ""
     if found.unit == "examples":
         return f"accuracy {metrics.accuracy:.4%} of {metrics.tokens:,} examples{tied}"
-    figures = f"perplexity {metrics.perplexity:.6f} over {metrics.tokens:,} tokens"
+    figures = f"perplexity {metrics.perplexity:.2f} over {metrics.tokens:,} tokens"
     if units:
         words = units["word_perplexity"]
         figures += "" if math.isclose(words, metrics.perplexity or 0.0) else f", {words:.2f} per word"
