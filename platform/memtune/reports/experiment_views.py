@@ -67,15 +67,19 @@ def format_accuracy(result: ProbeResult, times: int = 1) -> str:
 
 
 def draw_fingerprint(fingerprint: Fingerprint) -> "Figure":
-    """Test accuracies as bars, with their interval over seeds and the chance.
+    """Test accuracies as bars, with their interval over seeds, the chance and the ceiling.
 
     A probe that is not learnable at the budget has no bar but the words for it.
     """
+    # Imported here: matplotlib takes about 1 s, and tables do not need it.
+    from matplotlib.ticker import PercentFormatter
+
     rows = [(result, times) for result in fingerprint.results for times in result.test]
     figure = make_figure(7.5, 1.4 + 0.3 * len(rows))
     axes = figure.add_subplot()
     for place, (result, times) in enumerate(rows):
-        axes.plot([result.chance] * 2, [place - 0.4, place + 0.4], color="black", linestyle=":", zorder=3)
+        for level, line in ((result.chance, ":"), (result.ceiling, "--")):
+            axes.plot([level] * 2, [place - 0.4, place + 0.4], color="black", linestyle=line, zorder=3)
         if not result.is_learnable:
             words = format_accuracy(result, times)
             axes.text(0.02, place, words, va="center", fontsize=9, backgroundcolor="white", zorder=4)
@@ -88,7 +92,9 @@ def draw_fingerprint(fingerprint: Fingerprint) -> "Figure":
     axes.set_yticks(range(len(rows)), [f"{result.probe}{LENGTH_NAMES[times]}" for result, times in rows])
     axes.invert_yaxis()
     axes.set_xlim(0, 1.02)
-    axes.set_xlabel("test accuracy, higher is better\n(lines: 95 % interval over seeds; dotted: chance)")
+    axes.xaxis.set_major_formatter(PercentFormatter(1, symbol=" %"))
+    lines = "lines: 95 % interval over seeds; dotted: chance; dashed: ceiling"
+    axes.set_xlabel(f"test accuracy, higher is better\n({lines})")
     axes.set_title(fingerprint.name)
     return figure
 

@@ -14,8 +14,9 @@ Batch norm comes before every ReLU, after the residual is added (section 3), wit
 training its means and variances are over all words of a batch, so the output for a word depends on the other
 texts of the batch and on later words. Evaluation uses running averages, and each output depends only on the
 words before it; without batch norm this holds in training too. Deviation from the paper: its batches are
-windows drawn from the whole text. Here they are segments of a text or sentences of one length, whose
-statistics differ more between batches, so that the running averages are further from those of one batch.
+windows drawn from the whole text, as `shuffled_windows = true` of the protocol `stream`. Otherwise they are
+segments of a text or sentences of one length, whose statistics differ more between batches, so that the
+running averages are further from those of one batch.
 
 Shapes: B batch, T time, K time and the earlier words that a layer still needs, H width, N = K * B rows.
 """
