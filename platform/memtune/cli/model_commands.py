@@ -64,7 +64,7 @@ def show(
     cost = f", {sizes.multiply_adds:,} multiply-adds per token" if sizes.parameters else ""
     out.print_line(
         f"with {shown} and {sizes.words:,} words: {format_parameters(sizes.parameters)}{cost}, a state of "
-        f"{format_count(sizes.state, 'number')}"
+        f"{format_count(sizes.state, 'number')}{' after a mean sentence' if sizes.state_grows else ''}"
     )
     if found.mixers:
         out.print_line(f"mixers, each shown by memtune model show: {', '.join(found.mixers)}")

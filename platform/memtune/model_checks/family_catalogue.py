@@ -70,6 +70,8 @@ class FamilySizes(Value):
     """Per predicted token, forward pass."""
     state: int
     """Numbers carried from one word to the next."""
+    state_grows: bool
+    """Whether the state grows with the text; `state` is then that after a mean sentence."""
 
 
 class FamilyDescription(Value):
@@ -131,6 +133,7 @@ def describe_family(
             parameters=chosen.parameter_count(words),
             multiply_adds=chosen.multiply_adds(words),
             state=chosen.state_size(),
+            state_grows=chosen.state_grows,
         ),
     )
 
@@ -156,7 +159,7 @@ def _list_fields(config: type[Value]) -> list[FamilyField]:
         default = None if info.default is PydanticUndefined else info.default
         shown = default.model_dump(mode="json") if isinstance(default, Value) else default
         kind = info.annotation.__name__ if isinstance(info.annotation, type) else str(info.annotation)
-        kind, description = kind.replace("typing.", ""), info.description or ""
+        kind, description = re.sub(r"(\w+\.)+(?=[A-Z])", "", kind), info.description or ""
         fields.append(FamilyField(name=field, type=kind, default=shown, description=description))
     return fields
 

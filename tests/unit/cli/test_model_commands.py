@@ -56,7 +56,14 @@ def test_show_gives_fields_equations_and_sizes_at_a_width() -> None:
     assert fields["layers"]["default"] == 1
     assert "h_t = f(W x_t + R h_{t-1} + b)" in shown["equations"]
     assert shown["sizes"]["parameters"] == 100 * 16 + 16 * (2 * 16 + 2) + 100 * 17
-    assert "16 numbers" in run("show", "rnn", "--width", "16").stdout
+    assert "16 numbers\n" in run("show", "rnn", "--width", "16").stdout
+
+
+def test_show_names_classes_alone_and_says_which_state_grows_with_the_text() -> None:
+    shown = " ".join(run("show", "dependency_rnn").stdout.split())
+    assert "MaximumEntropyConfig | None" in shown
+    assert "memtune.models" not in shown
+    assert "numbers after a mean sentence" in " ".join(run("show", "lstmn").stdout.split())
 
 
 def test_show_of_an_unknown_name_suggests_a_family_or_a_mixer() -> None:

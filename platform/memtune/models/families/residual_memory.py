@@ -13,10 +13,9 @@ every word whose prediction depends on it.
 Batch norm comes before every ReLU, after the residual is added (section 3), with b^l as its learned shift. In
 training its means and variances are over all words of a batch, so the output for a word depends on the other
 texts of the batch and on later words. Evaluation uses running averages, and each output depends only on the
-words before it; without batch norm this holds in training too. Deviation from the paper: its batches are
-windows drawn from the whole text, as `shuffled_windows = true` of the protocol `stream`. Otherwise they are
-segments of a text or sentences of one length, whose statistics differ more between batches, so that the
-running averages are further from those of one batch.
+words before it; without batch norm this holds in training too. The paper's batches are windows drawn from the
+whole text (`shuffled_windows = true`). Others are segments of a text or sentences of one length, whose
+statistics differ more between batches, so that the running averages are further from those of one batch.
 
 Shapes: B batch, T time, K time and the earlier words that a layer still needs, H width, N = K * B rows.
 """
