@@ -252,7 +252,7 @@ def _follow(server: "JobServer", job: str) -> None:
 
 
 def make_job_table(jobs: "Iterable[Job]", now: float) -> Table:
-    """One row per job: study, user, status, start in local time, duration until its end or `now` (seconds)."""
+    """A row per job: study, user, status, start in local time, duration until its end or `now` (seconds)."""
     columns = ("job", "study", "user", "status", "started", ">duration")
     table = make_table("", columns, overflow="ellipsis")
     for job in jobs:

@@ -74,6 +74,11 @@ class LanguageModelConfig(Value, ABC):
     def multiply_adds(self, vocabulary_size: int) -> int:
         """Multiply-adds of the matrix products per predicted token: forward pass with the output layer."""
 
+    @property
+    def state_grows(self) -> bool:
+        """Whether the state grows with the text; `state_size` is then that after a mean sentence."""
+        return False
+
     @abstractmethod
     def state_size(self) -> int:
         """Numbers that the model carries from one word of a text to the next, once its memory is full."""
@@ -144,11 +149,6 @@ class NeuralLanguageModelConfig(LanguageModelConfig):
     def has_exact_gradients(self) -> bool:
         """Whether the gradient is that of the loss; False where decisions add an estimate of theirs."""
         return True
-
-    @property
-    def state_grows(self) -> bool:
-        """Whether the state grows with the text; `state_size` is then that after a mean sentence."""
-        return False
 
     @property
     def hidden_width(self) -> int:

@@ -27,6 +27,7 @@ from memtune.tracking.mlflow_connection import (
 )
 from tests.cluster.ports import find_free_port
 from tests.conftest import leave_disk
+from tests.presence import require
 
 
 class EmptyStore(BaseHTTPRequestHandler):
@@ -124,10 +125,9 @@ def test_a_command_that_reads_names_the_fix_where_no_server_answers() -> None:
 def test_the_check_of_an_experiment_leaves_it_as_it_is(tracking_uri: str) -> None:
     client = connect(tracking_uri)
     client.create_experiment("ptb", tags={EXPERIMENT_KIND_TAG: "of its owner"})
-    before = client.get_experiment_by_name("ptb")
+    before = require(client.get_experiment_by_name("ptb"))
     check_tracking(tracking_uri, "ptb")
-    assert before is not None
-    assert client.get_experiment_by_name("ptb").tags == before.tags
+    assert require(client.get_experiment_by_name("ptb")).tags == before.tags
     check_tracking(tracking_uri, "unknown")
     assert client.get_experiment_by_name("unknown") is None
 
