@@ -82,7 +82,8 @@ def connect(tracking_uri: str) -> "MlflowClient":
     bypass_proxy_for_loopback()
     for name, value in _ENVIRONMENT_DEFAULTS.items():
         os.environ.setdefault(name, value)
-    logging.getLogger("alembic").setLevel(logging.WARNING)
+    for name in ("alembic", "mlflow.store.model_registry.abstract_store"):
+        logging.getLogger(name).setLevel(logging.WARNING)
     logging.getLogger(compatibility.DATABASE_LOGGER).setLevel(logging.CRITICAL)
     path = find_sqlite_path(tracking_uri)
     if path is not None and path.exists():
@@ -185,7 +186,7 @@ def check_tracking(tracking_uri: str, corpus: str | None = None) -> None:
             ) from error
         raise TrackingError(
             f"the tracking server {tracking_uri} does not answer as MLflow does: {summarize_error(error)}; "
-            f"correct MLFLOW_TRACKING_URI, or unset it to record in a file{explain_proxy(tracking_uri)}"
+            f"correct MLFLOW_TRACKING_URI{explain_proxy(tracking_uri)}"
         ) from error
 
 
@@ -222,8 +223,8 @@ def _explain_server_error(tracking_uri: str, error: BaseException) -> str | None
         )
     if compatibility.is_unreachable(error):
         return (
-            f"no tracking server answers at {tracking_uri}; start it (`memtune ui` starts one on this "
-            f"machine), correct MLFLOW_TRACKING_URI, or unset it to record in a file{proxy}"
+            f"no tracking server answers at {tracking_uri}; start it, or correct MLFLOW_TRACKING_URI, and "
+            f"repeat the command{proxy}"
         )
     return None
 
