@@ -64,6 +64,7 @@ def test_show_names_classes_alone_and_says_which_state_grows_with_the_text() -> 
     assert "MaximumEntropyConfig | None" in shown
     assert "memtune.models" not in shown
     assert "numbers after a mean sentence" in " ".join(run("show", "lstmn").stdout.split())
+    assert "mean sentence" not in run("show", "kneser_ney").stdout
 
 
 def test_show_of_an_unknown_name_suggests_a_family_or_a_mixer() -> None:
