@@ -117,7 +117,7 @@ def explain_system_error(error: BaseException) -> str:
     """The text of an error; for one of the operating system with a known fix, its file and the fix too."""
     fix = FIX_BY_ERRNO.get(error.errno or 0) if isinstance(error, OSError) else None
     if not isinstance(error, OSError) or fix is None:
-        return str(error)
+        return str(error) or ("out of memory" if isinstance(error, MemoryError) else type(error).__name__)
     filename = error.filename2 or error.filename  # a copy names both
     place = f"{os.fsdecode(filename)}: " if isinstance(filename, str | bytes) else ""
     return f"{place}{os.strerror(error.errno or 0)}; {fix}"

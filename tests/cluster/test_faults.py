@@ -62,6 +62,9 @@ trials = 6
 max_concurrent = 1
 checkpoint_every = "{CHECKPOINT_SECONDS}s"
 report_timeout = "{REPORT_TIMEOUT_SECONDS}s"
+
+[early_stopping]
+kind = "none"
 """
 WIDTH = 3000
 SPARE_BYTES = 4 * 4 * WIDTH**2

@@ -39,7 +39,8 @@ def write_long_study(folder: Path, tokens: int = 150_000) -> Path:
     """Two trials with three reports each, of about a second between two."""
     path = write_study(folder)
     text = path.read_text().replace("900", str(tokens)).replace("300", str(tokens // 3))
-    path.write_text(f"{text.replace('trials = 4', 'trials = 2')}\n[resources]\n{LENGTHS}")
+    terms = f'[resources]\n{LENGTHS}\n[early_stopping]\nkind = "none"\n'
+    path.write_text(f"{text.replace('trials = 4', 'trials = 2')}\n{terms}")
     return path
 
 

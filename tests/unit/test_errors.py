@@ -39,6 +39,7 @@ def test_what_the_system_cannot_do_is_a_fault_of_the_environment_with_a_fix(numb
 @pytest.mark.parametrize("error", [StorageError("store"), WorkerError("GPU"), MemoryError()])
 def test_a_storage_a_worker_and_host_memory_belong_to_the_environment(error: Exception) -> None:
     assert is_environment_fault(error)
+    assert explain_system_error(error)
 
 
 @pytest.mark.parametrize(
