@@ -106,9 +106,8 @@ class StudyFront(Value):
     """The worst value of each objective among the trials of full length that did not diverge: the corner from
     which the volume is measured."""
     hypervolume: tuple[HypervolumePoint, ...]
-    """Of single seeds, in nats per token (or share of wrong answers) times doublings of each size.
-
-    None for a study of one objective."""
+    """Of single seeds, in nats per token (or share of wrong answers) times doublings of each size. Empty for
+    a study of one objective."""
 
     @property
     def front(self) -> tuple[ParetoPoint, ...]:

@@ -151,7 +151,9 @@ class Rung:
     def list_best_values(self, count: int) -> dict[str, list[float]]:
         """The best values of each alternative that has reached the rung, best first."""
         return {
-            name: [value for value, _ in ranking[:count]] for name, ranking in self.rankings.items() if name
+            name: [value for value, _ in ranking[:count]]
+            for name, ranking in self.rankings.items()
+            if name is not None
         }
 
 
@@ -212,16 +214,21 @@ class Rungs:
         Once the rung is final, the best two pass, and the best of each alternative that is protected.
         """
         rankings, best_values = self._rungs[index].rankings, self._full_length.list_best_values(MAX_VALUES)
+        least_of_all = min(2, self._config.max_survivors or 2) if is_final else 0
+        least_of_each = 1 if is_final else 0
+
+        def select(ranking: Sequence[tuple[float, int]], least: int) -> Sequence[tuple[float, int]]:
+            return ranking[: max(least, self._count_survivors(len(ranking), can_wait=True))]
+
+        best = select(rankings[None], least_of_all)
         protected = [
             key
             for alternative, ranking in rankings.items()
             if alternative is not None and self._config.per_family and is_leading(alternative, best_values)
-            for key in ranking[: min(PROTECTED_TRIALS, self._count_survivors(len(ranking)) or int(is_final))]
+            for key in select(ranking, least_of_each)[:PROTECTED_TRIALS]
         ]
-        best, least = rankings[None], min(2, self._config.max_survivors or 2) if is_final else 0
-        best = best[: max(least, self._count_survivors(len(best)))]
         return [number for _, number in [*best, *sorted(protected)]]
 
-    def _count_survivors(self, count: int, can_wait: bool = True) -> int:
+    def _count_survivors(self, count: int, can_wait: bool) -> int:
         share = count // self._config.factor if can_wait or count >= self._config.factor else count
         return min(share, self._config.max_survivors or share)
