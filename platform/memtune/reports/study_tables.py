@@ -130,7 +130,7 @@ def make_ended_table(detail: StudyDetail) -> Table:
     for trial in detail.ended_early:
         figures = (trial.last_figure or "", trial.figure or "", trial.leader_figure or "")
         cells = [f"{trial.tokens:,}", *figures, trial.state.label, trial.reason]
-        table.add_row(trial.name.removeprefix(f"{trial.family} "), trial.alternative, *cells)
+        table.add_row(trial.name.removeprefix(f"{trial.alternative} "), trial.alternative, *cells)
     return table
 
 

@@ -8,7 +8,7 @@ import torch
 from memtune.errors import CheckpointError, CorpusError, StorageError
 from memtune.number_format import format_parameters
 from memtune.results.registration import StudyAnswer, register_trial_model, wait_for_records
-from memtune.results.study.alternative_comparison import name_with_alternative, select_compared
+from memtune.results.study.alternative_comparison import select_compared
 from memtune.results.study.ranking import DIGITS, Configuration, Ranking
 from memtune.results.study.study_leaderboard import make_entry
 from memtune.results.study.study_trials import StudyTrial
@@ -50,7 +50,7 @@ def conclude_study(
     answer = StudyAnswer(question=study.study.question, answer=text)
     registration = _register_winner(study, eligible, None if verdict.is_undecided else answer)
     for found in view.find_bests(lambda trial: trial.family):
-        if found.family != eligible.winner.family:
+        if found.best.family != eligible.winner.best.family:
             _register(study, found.best, found.estimate, None)
     rule = f"{eligible.winner.title} is the study's best: {view.champion_rule}"
     rules = (rule,) if study.study.champion.is_set else ()
@@ -116,12 +116,11 @@ def _judge_and_test(
             log.warning("%s is not compared on validation items: %s", found.best.name, error)
     verdict = judge_study(view)
     assert verdict is not None, "a study with a ranking has a verdict"
-    winner = name_with_alternative(ranking.winner)
     tests = tuple(
         f"{names}: {test.describe(view.objective)}"
         for other in verdict.comparisons
         for names, test in (
-            (f"{winner} against {other.name}", other.by_seeds),
+            (f"{ranking.winner.title} against {other.name}", other.by_seeds),
             (f"as trained models alone, {' against '.join(other.models)}", other.by_items),
         )
         if test is not None
@@ -226,7 +225,7 @@ def describe_answer(view: StudyView, verdict: Verdict, winner: Configuration[Stu
     gpu = f" and {entry.gpu_hours:.3g} GPU h" if entry.gpu_hours else ""
     money = f", {entry.money:.3g} {prices.currency}" if prices and entry.money is not None else ""
     first = [
-        f"**{entry.name_by_alternative}**: {objective} {objective.format_figure(entry.figure, DIGITS)}",
+        f"**{entry.name}**: {objective} {objective.format_figure(entry.figure, DIGITS)}",
         *([f"margin {margin:.1f} {objective.margin_unit}"] if margin is not None else []),
         format_parameters(entry.sizes.parameters if entry.sizes else 0, is_short=True),
         f"{entry.cpu_hours:.3g} core h{gpu}{money}",
@@ -262,7 +261,7 @@ def format_alternatives(view: StudyView) -> str:
     rows = []
     for found in view.find_bests():
         entry = make_entry(view, found)
-        row = [entry.name_by_alternative, entry.model]
+        row = [entry.name, entry.model]
         row += [entry.estimate.format(objective, DIGITS)]
         row += [] if entry.above_ideal is None else [f"{100 * entry.above_ideal:,.1f} %"]
         row += [f"{entry.sizes.parameters:,}", f"{entry.sizes.state:,}"] if entry.sizes else ["", ""]

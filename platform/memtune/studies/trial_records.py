@@ -129,7 +129,7 @@ class StudyRecords:
         name = self.names.name(number, config)
         self._recorder.start_trial(
             identity,
-            f"{config.model.family} {name}",
+            f"{name_alternative(config, compared)} {name}",
             collect_trial_parameters(config, len(corpus.vocabulary), compared),
             {**self._tags, **make_trial_tags(config, corpus, compared), "number": name.removeprefix("#")},
             make_corpus_input(corpus, self._resolved.settings),

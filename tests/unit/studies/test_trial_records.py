@@ -388,6 +388,19 @@ def test_the_run_of_a_repeat_is_numbered_as_the_trial_and_its_seed(
     assert run.data.tags["memtune.number"] == "0 seed 1"
 
 
+def test_the_run_of_a_trial_is_named_after_what_its_study_compares(
+    study_file: Path, settings: Settings, client: MlflowClient
+) -> None:
+    study_file.write_text(f'compare = "model.layers"\n{study_file.read_text()}')
+    comparing = resolve(study_file, settings)
+    opened = comparing.open_proposals()
+    with open_records(comparing) as (_, records):
+        start(Director(opened, records, max_trials=1))
+    (outcome,) = opened.list_outcomes()
+    (run,) = find_runs(client, outcome)
+    assert run.info.run_name == f"layers {outcome.config.model.layers} #0"
+
+
 def make_cost(tokens: int) -> StudyCost:
     """The cost of a study that lasted a minute."""
     total = CostRow(group="all", trials=1, tokens=tokens, cpu_hours=1.5, gpu_hours=0.0, money=None)

@@ -176,7 +176,7 @@ def describe_equality(leaderboard: StudyLeaderboard, unit: PredictionUnit) -> tu
     seen = f"{tokens:,}" if fewest == tokens else f"{fewest:,} to {tokens:,}"
     found.append(f"Equal budgets: every trained configuration has seen {seen} {unit}.")
     if early:
-        names = ", ".join(f"{entry.name_by_alternative} after {entry.tokens:,} {unit}" for entry in early)
+        names = ", ".join(f"{entry.name} after {entry.tokens:,} {unit}" for entry in early)
         found[0] = f"Equal budgets of {tokens:,} {unit}. Ended by themselves before: {names}."
     if counted:
         families = ", ".join(sorted({entry.family for entry in counted}))

@@ -4,6 +4,7 @@ On an axis of a parameter, each value has a place from 0 to 1, and trials withou
 """
 
 import math
+import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ ALTERNATIVE = "alternative"
 ABSENT_PLACE = -0.25
 """Where an axis shows trials whose model does not have the parameter."""
 LOGARITHMIC_RATIO = 8.0
-"""From this ratio of the largest to the smallest value on, the places of numbers are logarithmic."""
+"""From this ratio of the largest to the smallest value on, the places of numbers may be logarithmic."""
 CHART_PIXELS = (0, 400, 800)
 """Widths of a chart from which on more labels are shown; the first is that of a phone."""
 AXIS_CHARACTERS = (24, 42, 84)
@@ -102,7 +103,10 @@ def make_axis(field: str, label: str, values: Sequence[object]) -> ParameterAxis
 def _place_numbers(numbers: Mapping[str, float]) -> tuple[dict[str, float], list[tuple[float, str]]]:
     """The place of each number by its text, and ticks: the numbers themselves where they are few."""
     low, high = min(numbers.values()), max(numbers.values())
+    # Which of the two scales the numbers were drawn from shows in their middle.
     is_logarithmic = low > 0 and high >= LOGARITHMIC_RATIO * low
+    if is_logarithmic:
+        is_logarithmic = statistics.median(numbers.values()) < (math.sqrt(low * high) + (low + high) / 2) / 2
 
     def place(number: float) -> float:
         if low == high:
@@ -214,7 +218,7 @@ def _draw_slice(
     values = [read_field(trial, axis.field) for trial in trials]
     rows: list[Row] = [
         {
-            "name": trial.name_by_alternative,
+            "name": trial.name,
             "alternative": trial.alternative,
             "place": axis.find_place(value),
             "value": "absent" if value is None else format_level(value),
@@ -278,7 +282,7 @@ def draw_parallel_coordinates(detail: StudyDetail, scales: MarkScales) -> StudyC
             value = read_field(trial, axis.field) if axis is not last else figure
             rows.append(
                 {
-                    "name": trial.name_by_alternative,
+                    "name": trial.name,
                     "alternative": trial.alternative,
                     "axis": axis.label,
                     "order": order,

@@ -255,7 +255,7 @@ def draw_trials(rows: Sequence[LeaderboardRow], ideal: float | None) -> StudyCha
 
 
 def _describe(entry: LeaderboardEntry, amount: float | None, figure: float) -> Row:
-    name = entry.name_by_alternative
+    name = entry.name
     return {"name": name, "alternative": entry.alternative, "amount": amount, "figure": figure}
 
 

@@ -33,7 +33,7 @@ def draw_seeds(
     shown_ideal = choose_ideal(ideal, entries)
     seeds = [
         {
-            "name": entry.name_by_alternative,
+            "name": entry.name,
             "alternative": entry.alternative,
             "seed": seed,
             "figure": objective.compute_figure(cost),
@@ -98,7 +98,7 @@ def _draw_rows(x: alt.X, y: alt.Y, objective: Objective, scales: MarkScales) -> 
 def _describe_mean(entry: LeaderboardEntry, best: int) -> Row:
     low, high = entry.interval or (None, None)
     return {
-        "name": entry.name_by_alternative,
+        "name": entry.name,
         "alternative": entry.alternative,
         "figure": entry.figure,
         "low": low if parts.is_drawable(low) else None,
@@ -211,7 +211,7 @@ def _list_reports(trial: StudyTrial, objective: Objective) -> Iterator[Row]:
     drawn = [(tokens, figure) for tokens, figure in points if parts.is_drawable(figure)]
     for place, (tokens, figure) in enumerate(drawn, start=1):
         yield {
-            "name": trial.name_by_alternative,
+            "name": trial.name,
             "alternative": trial.alternative,
             "state": trial.state.label,
             "tokens": tokens,
@@ -236,7 +236,7 @@ def draw_progress(detail: StudyDetail, ideal: float | None, scales: MarkScales) 
     trial_by_number = {trial.number: trial for trial in searched}
     rows: list[Row] = [
         {
-            "name": trial_by_number[point.number].name_by_alternative,
+            "name": trial_by_number[point.number].name,
             "alternative": trial_by_number[point.number].alternative,
             "tokens": point.tokens,
             "core_hours": point.core_hours,

@@ -144,7 +144,7 @@ def _compare(
 ) -> WinnerComparison:
     margin = objective.compute_gain(winner.estimate.cost - other.estimate.cost)
     found = WinnerComparison(
-        name=name_with_alternative(other),
+        name=other.title,
         alternative=other.best.alternative,
         figure=objective.compute_figure(other.estimate.cost),
         margin=margin if margin >= 0 else None,
@@ -161,15 +161,9 @@ def _compare(
     return found.model_copy(update={"certainty": "significant" if test.is_significant else uncertain})
 
 
-def name_with_alternative(found: Ranked, name: str = "") -> str:
-    """The configuration's title, or the name of a trial, with the alternative unless that is its family."""
-    name, alternative = name or found.title, found.best.alternative
-    return name if alternative == found.family else f"{alternative} ({name})"
-
-
 def _name_model(found: Ranked) -> str:
     """The trained model under the best seed, with the number of seeds where several were trained."""
-    name, seeds = name_with_alternative(found, found.best.name), len(found.trials)
+    name, seeds = found.best.name, len(found.trials)
     return name if seeds == 1 or found.best.is_counted else f"{name} as the best of {seeds} seeds"
 
 

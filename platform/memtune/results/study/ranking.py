@@ -64,14 +64,9 @@ class Configuration(Generic[T_co]):
         return self.trials[0]
 
     @property
-    def family(self) -> str:
-        """The family of its model."""
-        return self.best.family
-
-    @property
     def title(self) -> str:
-        """The family and the name of the trial, without the seed of a repeat."""
-        return f"{self.family} {self.best.name.removeprefix(f'{self.family} ').partition(' ')[0]}"
+        """The name of the trial, without its seed."""
+        return self.best.name.partition(" seed ")[0]
 
     @property
     def is_repeated(self) -> bool:

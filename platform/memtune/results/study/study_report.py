@@ -153,7 +153,7 @@ def _find_probed(view: StudyView, leaderboard: StudyLeaderboard) -> Iterator[Pro
             if new and found.describes(models[entry.identity]):
                 seen.update((model, result.corpus) for result in new)
                 yield ProbedConfiguration(
-                    name=entry.name_by_alternative,
+                    name=entry.name,
                     alternative=entry.alternative,
                     figure=entry.figure,
                     fingerprint=found.model_copy(update={"results": tuple(new)}),

@@ -20,15 +20,10 @@ class NamedTrial(Value):
     number: int
     """Of the trial that the search started; its repeats have the same."""
     name: str
-    """Family, number and seed: "lstm #3", or "lstm #3 seed 1" for a repeat."""
+    """Alternative, number and seed: "lstm #3", or "layers 2 #3 seed 1" for a repeat."""
     family: str
     alternative: str
     """The alternative of the study's question that it belongs to: its family, or a value of a field."""
-
-    @property
-    def name_by_alternative(self) -> str:
-        """The name with the alternative in place of the family: "layers 2 #3 seed 1", or "lstm #3"."""
-        return f"{self.alternative}{self.name.removeprefix(self.family)}"
 
 
 class StudyTrial(NamedTrial):
@@ -60,7 +55,7 @@ class StudyTrial(NamedTrial):
     @property
     def reference(self) -> str:
         """The trial within its study: "#3", or "#3 seed 1" for a repeat."""
-        return self.name.removeprefix(f"{self.family} ")
+        return self.name.removeprefix(f"{self.alternative} ")
 
     @property
     def configuration(self) -> str:

@@ -147,11 +147,12 @@ class StudyView:
             original = names.find_original(config) if is_repeat else None
             number = outcome.number if original is None else original
             suffix = "" if original is None else f" seed {config.seed}"
+            alternative = name_alternative(config, self.terms.compare)
             trial = StudyTrial(
                 number=number,
-                name=f"{outcome.family} #{number}{suffix}",
+                name=f"{alternative} #{number}{suffix}",
                 family=outcome.family,
-                alternative=name_alternative(config, self.terms.compare),
+                alternative=alternative,
                 seed=config.seed,
                 is_repeat=is_repeat,
                 identity=outcome.identity,

@@ -20,7 +20,6 @@ from memtune.results.study.alternative_comparison import (
     WinnerComparison,
     compare_all,
     measure_efforts,
-    name_with_alternative,
     select_compared,
 )
 from memtune.results.study.ranking import DIGITS, Ranking, ShortTrial, is_rankable
@@ -160,7 +159,7 @@ def _list_caveats(
     searched = [trial for trial in view.trials if not trial.is_repeat]
     winner, *others = select_compared(ranking)
     if others and (names := _find_unequal_settings(winner, others[0], searched)):
-        pair = f"{name_with_alternative(winner)} and {name_with_alternative(others[0])}"
+        pair = f"{winner.title} and {others[0].title}"
         yield (
             f"{pair} also differ in what one or both alternatives have tried at one value only: "
             f"{', '.join(names)}."
@@ -220,7 +219,7 @@ def _list_uneven_efforts(trials: Sequence[StudyTrial]) -> Iterator[str]:
     seeds = Counter(trial.configuration for trial in trials if trial.is_repeat)
     diverged = Counter(trial.configuration for trial in trials if trial.is_repeat and trial.has_diverged)
     unstable = [
-        f"{repeats[each].family} #{repeats[each].number} ({count} of {seeds[each]} seeds diverged)"
+        f"{repeats[each].alternative} #{repeats[each].number} ({count} of {seeds[each]} seeds diverged)"
         for each, count in diverged.items()
     ]
     if unstable:
@@ -264,7 +263,7 @@ def _write_headline(
 ) -> str:
     winner, objective = ranking.winner, view.objective
     figure = objective.format_cost(winner.estimate.cost, DIGITS)
-    text = f"{name_with_alternative(winner)} is best with a validation {objective} of {figure}"
+    text = f"{winner.title} is best with a validation {objective} of {figure}"
     if bounds := winner.estimate.compute_interval(objective):
         low, high = (objective.format_figure(bound, DIGITS) for bound in bounds)
         text += f" (95 % interval {low} to {high} over {winner.estimate.seeds} seeds)"
@@ -317,9 +316,7 @@ def _decide(compared: Sequence[Ranked], trials: Sequence[StudyTrial], repeats: R
 def _describe_decision(
     decided: SeedDecision, compared: Sequence[Ranked], objective: Objective, repeats: Repeats
 ) -> str:
-    *others, last = [
-        name_with_alternative(found) for found in compared if found.title in decided.remaining
-    ] or [""]
+    *others, last = [found.title for found in compared if found.title in decided.remaining] or [""]
     names = f"{', '.join(others)} and {last}" if others else last
     seeds = format_count(decided.seeds, "seed")
     within = repeats.describe_indifference(objective)

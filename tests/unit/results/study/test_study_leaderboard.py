@@ -80,12 +80,14 @@ def test_studies_of_a_smaller_budget_are_listed_apart() -> None:
 
 def test_joined_studies_keep_the_alternatives_that_they_compare_and_name_the_families_once() -> None:
     """A study that compares layers, once of one family and once of several, beside one of families."""
-    layers = make_entry(0, 4.0, 10).model_copy(update={"alternative": "layers 2", "model": "width=8"})
-    both = make_entry(1, 4.5, 10).model_copy(update={"alternative": "layers 1", "model": "lstm width=4"})
+    two = {"name": "layers 2 #0", "alternative": "layers 2", "model": "width=8"}
+    one = {"name": "layers 1 #1", "alternative": "layers 1", "model": "lstm width=4"}
+    layers = make_entry(0, 4.0, 10).model_copy(update=two)
+    both = make_entry(1, 4.5, 10).model_copy(update=one)
     families = make_entry(2, 5.0, 10).model_copy(update={"model": "width=2"})
     studies = {"layers": layers, "both": both, "families": families}
     joined, _ = join_leaderboards([(name, make_leaderboard([own])) for name, own in studies.items()])
-    assert [(entry.name_by_alternative, entry.model) for entry in joined.entries] == [
+    assert [(entry.name, entry.model) for entry in joined.entries] == [
         ("layers 2 #0 (layers)", "lstm width=8"),
         ("layers 1 #1 (both)", "lstm width=4"),
         ("lstm #2 (families)", "width=2"),

@@ -280,7 +280,11 @@ def test_a_verdict_says_how_rounds_of_seeds_ended(
 def test_alternatives_of_one_family_are_told_apart_by_the_field_that_is_compared(tmp_path: Path) -> None:
     trials = [
         make_trial("lstm", number, seed, 4.0 + number / 100 + seed / 10).model_copy(
-            update={"is_repeat": seed > 0, "alternative": f"width {number + 1}"}
+            update={
+                "is_repeat": seed > 0,
+                "alternative": f"width {number + 1}",
+                "name": f"width {number + 1} #{number}",
+            }
         )
         for number in range(3)
         for seed in range(4)
@@ -288,10 +292,9 @@ def test_alternatives_of_one_family_are_told_apart_by_the_field_that_is_compared
     ranking, repeats = require(rank_trials(trials)), Repeats(until="decided")
     verdict = judge_ranking(ranking, Objective.PERPLEXITY, str(tmp_path), trials, repeats=repeats)
     assert verdict.decision == (
-        "The study ended before its seeds decided: width 1 (lstm #0), width 2 (lstm #1) and width 3 "
-        "(lstm #2) may be best."
+        "The study ended before its seeds decided: width 1 #0, width 2 #1 and width 3 #2 may be best."
     )
-    assert verdict.comparisons[0].name == "width 2 (lstm #1)"
+    assert verdict.comparisons[0].name == "width 2 #1"
 
 
 def test_a_test_over_items_says_of_how_many_seeds_each_model_is_the_best(tmp_path: Path) -> None:
