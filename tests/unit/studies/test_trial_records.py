@@ -398,7 +398,7 @@ def test_the_run_of_a_trial_is_named_after_what_its_study_compares(
         start(Director(opened, records, max_trials=1))
     (outcome,) = opened.list_outcomes()
     (run,) = find_runs(client, outcome)
-    assert run.info.run_name == f"layers {outcome.config.model.layers} #0"
+    assert run.info.run_name == f"layers {dict(outcome.config.model)['layers']} #0"
 
 
 def make_cost(tokens: int) -> StudyCost:
