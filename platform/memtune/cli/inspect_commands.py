@@ -239,6 +239,27 @@ def links(
     output.show(found, lambda: [make_links_table(found, min_weight)], draw)
 
 
+@app.command()
+def influence(
+    models: ModelNames,
+    text: TextOptions,
+    output: OutputOptions,
+    words: Annotated[
+        int, typer.Option(min=1, help="Predictions to read, from the start of the text.")
+    ] = 2000,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the words that replace others.")] = 0,
+) -> None:
+    """How far back predictions depend on words, in nats by distance; for every network.
+
+    Example: memtune inspect influence models:/ptb/1 models:/ptb/2 --out influence.svg
+    """
+    from memtune.reports.inspection.influence_views import draw_influence, make_influence_table
+    from memtune.results.inspection.word_influence import average_influence
+
+    found = [average_influence(*text.open(name), words, seed) for name in models]
+    output.show(found, lambda: [make_influence_table(found)], lambda: draw_influence(found))
+
+
 @app.command("stack-actions")
 def stack_actions(model: ModelName, text: TextOptions, output: OutputOptions) -> None:
     """Most probable actions of a stack and their peakedness (Yogatama 2018, figure 3).

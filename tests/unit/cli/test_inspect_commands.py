@@ -55,6 +55,7 @@ def test_attention_commands_print_what_the_functions_return(
         ("samples", ["--words", "7"], ".svg", SVG),
         ("examples", ["--min-distance", "2", "--max-rank", "20"], ".pdf", PDF),
         ("pairs", ["--min-distance", "2"], ".svg", SVG),
+        ("influence", ["--words", "20"], ".svg", SVG),
         ("links", ["--text", "the dog sees a cat"], ".svg", SVG),
         ("links", ["--sentence", "1", "--style", "matrix"], ".png", PNG),
     ):
