@@ -52,7 +52,7 @@ def build(config: LSTMConfig | FeedForwardConfig, corpus: Corpus) -> NeuralLangu
 
 def compute_influence(network: NeuralLanguageModel, corpus: Corpus) -> list[dict[int, list[float]]]:
     """For each sentence, the divergences by distance, each from two prefixes read alone."""
-    get_id, found = corpus.vocabulary.get_id, []
+    get_id, found = corpus.vocabulary.get_id, list[dict[int, list[float]]]()
     for sentence in SENTENCES:
         read = [get_id("<eos>"), *(get_id(word) for word in sentence.split())]
         by_distance = defaultdict[int, list[float]](list)
