@@ -93,6 +93,26 @@ def test_the_newer_conclusion_of_a_study_replaces_its_older_one(register, client
     assert register(5.2, study="s1").reason.startswith("models:/ptb/2 is this model")
 
 
+def test_a_single_seed_has_to_beat_the_weights_of_a_mean(register, client):
+    """It may be lucky, and a mean is not."""
+    mean = {"estimate": {"cost": 5.0, "seeds": 3, "low": 4.8, "high": 5.2}, "trial_cost": 4.9}
+    register(5.0, study="mean", **mean)
+    lucky = register(4.95, study="lucky")
+    assert lucky.champion is None
+    assert lucky.reason.endswith("its weights have 134.290, which a single seed has to beat")
+    assert register(4.85, study="better").champion.version == 2
+    assert register(4.86, study="worse mean", **(mean | {"trial_cost": 4.86})).champion is None
+    assert register(4.95, study="other mean", **(mean | {"trial_cost": 4.8})).champion.version == 3
+    assert read_versions_by_alias(client) == {"champion": 3, "best-lstm": 3, "previous": 2}
+
+
+def test_means_over_seeds_compare_with_each_other(register):
+    mean = {"estimate": {"cost": 5.0, "seeds": 3, "low": 4.8, "high": 5.2}}
+    register(5.0, study="first", trial_cost=4.9, **mean)
+    assert register(5.1, study="lucky seed", trial_cost=4.5, **mean).champion is None
+    assert register(4.99, study="second", trial_cost=4.95, **mean).champion.version == 2
+
+
 def test_the_mean_over_seeds_and_its_interval_are_stored_with_the_version(register, client, tracking_uri):
     estimate = {"cost": math.log(100), "seeds": 3, "low": math.log(90), "high": math.log(110)}
     register(math.log(100), estimate=estimate, trial_cost=math.log(95))

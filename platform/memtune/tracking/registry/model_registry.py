@@ -8,13 +8,15 @@
 | `previous`, `previous-<label>` | the champion before |
 
 A result replaces the holder of an alias if its validation is better, if it is the newer conclusion of the
-same study, or if the holder was trained on another text of this name.
+same study, or if the holder was trained on another text of this name. Means over seeds compare with each
+other. Where one of two has a single seed, with the luck that a mean does not have, their weights compare.
 
 A logged model holds the package, with the run that made it and its figures on a dataset. A version points to
 it, so that MLflow's pages compare versions by their parameters and figures.
 """
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -111,9 +113,26 @@ def _explain_refusal(holder: RegisteredVersion | None, result: ModelResult) -> s
     if holder.study == result.study != run_tags.NO_STUDY:
         is_same = (holder.trial, holder.cost) == (result.trial, result.cost)
         return f"{holder.uri} is this model: {holder.summary}" if is_same else None
-    if not result.cost < holder.cost:
-        return f"{holder.uri} is as good or better: {holder.summary}"
-    return None
+    if _is_better(result, holder):
+        return None
+    alone = ""
+    if result.cost < holder.cost and holder.trial_cost is not None:
+        figure = holder.objective.format_cost(holder.trial_cost, 3)
+        alone = f"; its weights have {figure}, which a single seed has to beat"
+    return f"{holder.uri} is as good or better: {holder.summary}{alone}"
+
+
+def _is_better(first: ModelResult | RegisteredVersion, second: ModelResult | RegisteredVersion) -> bool:
+    """Whether the first has the better validation."""
+    if _has_single_seed(first) or _has_single_seed(second):
+        own, other = (each.cost if each.trial_cost is None else each.trial_cost for each in (first, second))
+        return own < other
+    return first.cost < second.cost
+
+
+def _has_single_seed(model: ModelResult | RegisteredVersion) -> bool:
+    """Whether its cost is that of one seed; a model that counts has the same under every seed."""
+    return model.parameters != 0 and (model.estimate is None or model.estimate.seeds == 1)
 
 
 def _explain_decision(
@@ -187,7 +206,8 @@ def _choose_best(
         and alias in version.offered_as.split()
         and (version.study == run_tags.NO_STUDY or version.study != candidate.study)
     ]
-    return min([candidate, *others], key=lambda version: (version.cost, version.version))
+    ordered = sorted([candidate, *others], key=lambda version: version.version)
+    return reduce(lambda best, version: version if _is_better(version, best) else best, ordered)
 
 
 def _give_alias(client: "MlflowClient", candidate: RegisteredVersion, alias: str) -> None:
