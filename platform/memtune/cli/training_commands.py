@@ -74,7 +74,7 @@ def train(
 ) -> None:
     """Train one configuration here, recorded like a trial; a second call resumes it.
 
-    It becomes the champion where its validation is better; against a mean over seeds, than that of the best seed.
+    It becomes the champion where its validation is better than that of the champion's weights.
     With several seeds, the mean and the standard deviation of validation and test follow.
 
     Example: memtune train jobs/trials/tran2016_ptb_rm.toml --seed 0 --seed 1
