@@ -260,6 +260,29 @@ def influence(
     output.show(found, lambda: [make_influence_table(found)], lambda: draw_influence(found))
 
 
+@app.command()
+def words(
+    models: ModelNames,
+    output: OutputOptions,
+    split: SplitName = "valid",
+    device: Device = "cpu",
+    trust_code: TrustCode = False,
+) -> None:
+    """On which words models differ: perplexity by what was read before and by training count.
+
+    Example: memtune inspect words models:/ptb/1 models:/ptb/2 --out words.svg
+    """
+    from memtune.reports.inspection.group_views import draw_groups, make_groups_table
+    from memtune.results.inspection.word_groups import compare_on_groups
+    from memtune.results.loaded_models import open_model
+    from memtune.settings import Settings
+
+    settings = Settings.from_environment()
+    opened = [open_model(name, settings, device, trust_code=trust_code) for name in models]
+    found = compare_on_groups(opened, split)
+    output.show(found, lambda: [make_groups_table(found)], lambda: draw_groups(found))
+
+
 @app.command("stack-actions")
 def stack_actions(model: ModelName, text: TextOptions, output: OutputOptions) -> None:
     """Most probable actions of a stack and their peakedness (Yogatama 2018, figure 3).

@@ -64,6 +64,12 @@ class TrainedModel:
         """The network in evaluation, of a classifier its body. Raises ConfigurationError without one."""
         return self.model.eval().require_network(f"the inspection of {self.name}")
 
+    @property
+    def memory(self) -> str:
+        """What its memory is: the mixer of blocks, and else the family."""
+        config = self.config.model
+        return str(config.describe().get("mixer", config.family))
+
     def record_access(self, split: str, corpus: str | None = None) -> None:
         """Record that the model is about to read a split of a corpus, by default its own, if it is "test"."""
         if split == "test":

@@ -56,6 +56,7 @@ def test_attention_commands_print_what_the_functions_return(
         ("examples", ["--min-distance", "2", "--max-rank", "20"], ".pdf", PDF),
         ("pairs", ["--min-distance", "2"], ".svg", SVG),
         ("influence", ["--words", "20"], ".svg", SVG),
+        ("words", [name], ".png", PNG),
         ("links", ["--text", "the dog sees a cat"], ".svg", SVG),
         ("links", ["--sentence", "1", "--style", "matrix"], ".png", PNG),
     ):

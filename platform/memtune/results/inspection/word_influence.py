@@ -47,9 +47,8 @@ class WordInfluence(Value):
     """The influence of earlier words on the predictions of a model."""
 
     model: str
-    family: str
     memory: str
-    """The mixer of blocks, and else the family."""
+    """Its family, or the mixer of its blocks."""
     predictions: int
     distances: tuple[DistanceInfluence, ...]
     """The nearest first."""
@@ -82,11 +81,9 @@ def average_influence(
         predictions += len(read_T)
         if predictions >= words:
             break
-    config = model.network.config
     return WordInfluence(
         model=model.name,
-        family=config.family,
-        memory=str(config.describe().get("mixer", config.family)),
+        memory=model.memory,
         predictions=predictions,
         distances=tuple(_average_by_distance(np.array(sums), np.array(counts))),
     )

@@ -51,7 +51,7 @@ def make_trained_model(
     config = TrialConfig(
         model=network.config,
         protocol=protocol or SentenceProtocol(),
-        training=TrainingConfig(epochs=1),
+        training=TrainingConfig(epochs=1) if network.config.is_trained_by_gradient else None,
     )
     return TrainedModel(name, network, config, corpus, "", settings)
 

@@ -1,0 +1,181 @@
+"""The perplexity of models on groups of words, by what a memory could have kept of them.
+
+By context: whether the predicted word was read before after the same word, as Arora et al. (2023, "Zoology",
+section 3) separate recall from the rest, or after another word, or not at all. By training text: how often
+that has the predicted word.
+
+Shapes: N predicted words, I sentences, each ending with `<eos>`.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memtune.corpora import UNK, Corpus
+from memtune.corpora.batching.batches import BOUNDARY
+from memtune.errors import ConfigurationError
+from memtune.objective import Objective
+from memtune.results.loaded_models import TrainedModel
+from memtune.tasks.item_costs import ItemCosts, compute_token_nats
+from memtune.values import Value
+
+CONTEXT_WORDS = 500
+"""Before the predicted word, where a text is read on across sentences; else those of its sentence."""
+END, UNKNOWN, PAIR, WORD, NEW = (
+    "end of a sentence",
+    "unknown word",
+    "read before after the same word",
+    "read before after another word",
+    "not read before",
+)
+COUNT_BOUNDS = (1, 10, 100, 1000, 10_000)
+"""Training counts that begin a group."""
+
+
+class GroupFigure(Value):
+    """The figure of a model on a group of words."""
+
+    perplexity: float
+    interval: tuple[float, float] | None
+    """95 %, over sentences; None below 20 of them."""
+    change: float | None
+    """Per cent that the perplexity is higher than the first model's; None for the first model."""
+    change_interval: tuple[float, float] | None
+    """95 %, over the same sentences."""
+
+
+class GroupedModel(Value):
+    """The figures of a model on all groups."""
+
+    model: str
+    memory: str
+    """Its family, or the mixer of its blocks."""
+    figures: tuple[GroupFigure, ...]
+    """In the order of the groups."""
+
+
+class WordGroup(Value):
+    """Words that are predicted."""
+
+    name: str
+    predictions: int
+    share: float
+    """Of all predictions of the split."""
+
+
+class WordGroups(Value):
+    """Models on the same text: the groups, and the figures of each model."""
+
+    split: str
+    groups: tuple[WordGroup, ...]
+    models: tuple[GroupedModel, ...]
+
+
+def compare_on_groups(models: Sequence[TrainedModel], split: str = "valid") -> WordGroups:
+    """The perplexity of each model on each group of words, and its change from that of the first model.
+
+    Raises ConfigurationError for a classifier, for trees, and for models that predict different words.
+    """
+    nats: list[NDArray[np.float64]] = []
+    words_N = np.empty(0, np.int64)
+    for model in models:
+        purpose = "the perplexity on groups of words"
+        reader = model.model.require_language_model(purpose)
+        plan = model.config.protocol.require_text(purpose).text_plan(model.corpus[split])
+        model.record_access(split)
+        device = next((each.device for each in reader.state_dict().values()), "cpu")
+        found_N, nats_N = compute_token_nats(reader, plan, device)
+        first = models[0]
+        if nats and (model.corpus.digest, found_N.tolist()) != (first.corpus.digest, words_N.tolist()):
+            raise ConfigurationError(
+                f"{model.name} predicts other words than {first.name}; name models of one corpus and protocol"
+            )
+        words_N = found_N
+        nats.append(nats_N)
+    corpus, carries_state = models[0].corpus, models[0].config.protocol.carries_state
+    groups = _group_by_context(words_N, corpus, carries_state) | _group_by_count(words_N, corpus)
+    groups = {"all words": np.ones(len(words_N), bool)} | {
+        name: own for name, own in groups.items() if own.any()
+    }
+    return WordGroups(
+        split=split,
+        groups=tuple(
+            WordGroup(name=name, predictions=int(own_N.sum()), share=float(own_N.mean()))
+            for name, own_N in groups.items()
+        ),
+        models=tuple(
+            GroupedModel(
+                model=model.name,
+                memory=model.memory,
+                figures=tuple(
+                    _measure(words_N, own_N, nats_N, None if place == 0 else nats[0])
+                    for own_N in groups.values()
+                ),
+            )
+            for place, (model, nats_N) in enumerate(zip(models, nats, strict=True))
+        ),
+    )
+
+
+def _group_by_context(
+    words_N: NDArray[np.int64], corpus: Corpus, carries_state: bool
+) -> dict[str, NDArray[np.bool_]]:
+    """For each group, whether a prediction belongs to it; each belongs to one."""
+    unknown = corpus.vocabulary.ids.get(UNK)
+    last_place: dict[int | tuple[int, int], int] = {}
+    names, before, start = list[str](), BOUNDARY, 0
+    for place, word in enumerate(words_N.tolist()):
+        first = max(0, place - CONTEXT_WORDS) if carries_state else start
+        if word in (BOUNDARY, unknown):
+            names.append(END if word == BOUNDARY else UNKNOWN)
+        elif last_place.get((before, word), -1) >= first:
+            names.append(PAIR)
+        else:
+            names.append(WORD if last_place.get(word, -1) >= first else NEW)
+        last_place[word] = last_place[before, word] = place
+        before = word
+        start = place + 1 if word == BOUNDARY else start
+    found = np.array(names)
+    return {name: found == name for name in (PAIR, WORD, NEW, UNKNOWN, END)}
+
+
+def _group_by_count(words_N: NDArray[np.int64], corpus: Corpus) -> dict[str, NDArray[np.bool_]]:
+    """By the training count of the predicted word, without `<eos>` and `<unk>`."""
+    size = len(corpus.vocabulary)
+    counts_V = sum(
+        (np.bincount(ids, minlength=size) for ids in corpus["train"].iterate_tokens()), np.zeros(size)
+    )
+    is_word_N = ~np.isin(words_N, [BOUNDARY, corpus.vocabulary.ids.get(UNK, BOUNDARY)])
+    counts_N = counts_V[words_N]
+    found = {"not in training": is_word_N & (counts_N == 0)}
+    for low, high in zip(COUNT_BOUNDS, [*COUNT_BOUNDS[1:], np.inf], strict=True):
+        name = f"{low:,} or more in training" if high == np.inf else f"{low:,} to {high - 1:,} in training"
+        found[name] = is_word_N & (counts_N >= low) & (counts_N < high)
+    return found
+
+
+def _measure(
+    words_N: NDArray[np.int64],
+    own_N: NDArray[np.bool_],
+    nats_N: NDArray[np.float64],
+    first_N: NDArray[np.float64] | None,
+) -> GroupFigure:
+    """The figure of a model on the predictions of a group, and its change from that of the first model."""
+    sentences_N = np.cumsum(words_N == BOUNDARY) - (words_N == BOUNDARY)
+
+    def collect(values_N: NDArray[np.float64]) -> ItemCosts:
+        has_I = np.bincount(sentences_N[own_N])
+        sums_I = np.bincount(sentences_N[own_N], values_N[own_N]).astype(np.float64)
+        return ItemCosts("sentences", sums_I[has_I > 0], has_I[has_I > 0])
+
+    costs, perplexity = collect(nats_N), Objective.PERPLEXITY
+    bounds, changes = costs.compute_interval(), None if first_N is None else collect(nats_N - first_N)
+    change_bounds = changes and changes.compute_interval()
+    return GroupFigure(
+        perplexity=perplexity.compute_figure(costs.cost),
+        interval=bounds and (perplexity.compute_figure(bounds[0]), perplexity.compute_figure(bounds[1])),
+        change=None if changes is None else -perplexity.compute_gain(changes.cost),
+        change_interval=change_bounds
+        and (-perplexity.compute_gain(change_bounds[0]), -perplexity.compute_gain(change_bounds[1])),
+    )
