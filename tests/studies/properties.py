@@ -109,12 +109,12 @@ def _check_trials(found: Surfaces) -> Iterator[str]:
             row.figure is not None and not math.isclose(row.figure, trial["figure"], rel_tol=TOLERANCE)
         ):
             yield f"{trial['name']} has {trial['figure']}, in MLflow {row.figure}"
-        if row.name.removeprefix(f"{trial['family']} ") != trial["name"].removeprefix(f"{trial['family']} "):
+        if row.name != trial["name"]:
             yield f"{trial['name']} is {row.name} in MLflow"
     for ended in found.detail["ended_early"]:
         label = _label(ended["state"])
-        reference = ended["name"].removeprefix(f"{ended['family']} ")
-        if f"{ended['alternative']} {reference} {label} " not in found.page:
+        reference = ended["name"].removeprefix(f"{ended['alternative']} ")
+        if f"{ended['name']} {label} " not in found.page:
             yield f"the report does not say that {ended['name']} is {label}"
         if not re.search(
             rf"{re.escape(reference)} {re.escape(ended['alternative'])} .*? {label}\b", found.shown

@@ -249,7 +249,7 @@ def influence(
     ] = 2000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the words that replace others.")] = 0,
 ) -> None:
-    """How far back predictions depend on words, in nats by distance; for every network.
+    """How far back predictions depend on words, in nats by distance; for every network that reads text.
 
     Example: memtune inspect influence models:/ptb/1 models:/ptb/2 --out influence.svg
     """

@@ -326,7 +326,7 @@ def make_tokenisation_table(rows: Sequence[TokenisationRow]) -> Table:
             row.corpus,
             row.tokens,
             f"{row.vocabulary:,}",
-            f"{row.family} {row.name.removeprefix(f'{row.family} ')}",
+            row.name,
             f"{bound}{row.bits_per_byte:.4f}",
             f"{row.byte_perplexity:.3f}",
             f"{row.word_perplexity:.2f}",

@@ -66,9 +66,10 @@ class TrainedModel:
 
     @property
     def memory(self) -> str:
-        """What its memory is: the mixer of blocks, and else the family."""
-        config = self.config.model
-        return str(config.describe().get("mixer", config.family))
+        """What its memory is: the mixers of blocks, and else the family."""
+        described = self.config.model.describe()
+        mixers = [str(described[name]) for name in ("mixer", "alternate") if name in described]
+        return " and ".join(mixers) or self.config.model.family
 
     def record_access(self, split: str, corpus: str | None = None) -> None:
         """Record that the model is about to read a split of a corpus, by default its own, if it is "test"."""

@@ -32,8 +32,8 @@ STALL_SECONDS = 120
 """Seconds without any progress after which the tracking store counts as unavailable."""
 SELECTION_RULE = (
     "The champion of a protocol and task is the configuration with the best mean over seeds on the "
-    "validation split at full length. The registered weights are those of its best-validated seed. The test "
-    "split does not select."
+    "validation split at full length. The registered weights are those of its best-validated seed. A single "
+    "seed replaces it only where it is better than these. The test split does not select."
 )
 
 

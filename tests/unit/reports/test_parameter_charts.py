@@ -80,12 +80,12 @@ def test_labels_of_an_axis_have_room_at_the_width_of_a_chart() -> None:
 @pytest.mark.parametrize(
     "values",
     [
-        pytest.param((16, 140, 264, 388, 512), id="drawn evenly"),
-        pytest.param((16, 38, 91, 215, 512), id="drawn by ratio"),
+        pytest.param((16, 140, 264, 388, 512), id="even"),
+        pytest.param((16, 38, 91, 215, 512), id="even by ratio"),
         pytest.param((1, 2, 3), id="of one magnitude"),
     ],
 )
-def test_an_axis_has_the_scale_that_its_values_were_drawn_from(values: tuple[int, ...]) -> None:
+def test_an_axis_has_the_scale_that_spreads_its_values_evenly(values: tuple[int, ...]) -> None:
     axis = make_axis("model.width", "width", values)
     assert axis is not None
     assert axis.find_place(values[len(values) // 2]) == pytest.approx(0.5, abs=0.01)

@@ -99,11 +99,20 @@ def test_a_single_seed_has_to_beat_the_weights_of_a_mean(register, client):
     register(5.0, study="mean", **mean)
     lucky = register(4.95, study="lucky")
     assert lucky.champion is None
-    assert lucky.reason.endswith("its weights have 134.290, which a single seed has to beat")
+    assert lucky.reason.endswith("; its best seed has 134.290")
     assert register(4.85, study="better").champion.version == 2
-    assert register(4.86, study="worse mean", **(mean | {"trial_cost": 4.86})).champion is None
-    assert register(4.95, study="other mean", **(mean | {"trial_cost": 4.8})).champion.version == 3
+    assert register(4.95, study="other mean", **(mean | {"trial_cost": 4.8})).champion is None
+    assert register(4.8, study="better mean", **(mean | {"trial_cost": 4.7})).champion.version == 3
     assert read_versions_by_alias(client) == {"champion": 3, "best-lstm": 3, "previous": 2}
+
+
+def test_a_model_that_the_champion_refused_does_not_follow_it(register, client):
+    mean = {"estimate": {"cost": 5.0, "seeds": 3, "low": 4.8, "high": 5.2}}
+    register(5.0, study="mean", trial_cost=4.9, **mean)
+    rnn = {"model": {"family": "rnn"}, "seed": 3}
+    assert register(5.05, study="refused", trial_cost=4.8, configuration=rnn, **mean).champion is None
+    assert register(4.85, study="single").champion.version == 3
+    assert read_versions_by_alias(client)["champion"] == 3
 
 
 def test_means_over_seeds_compare_with_each_other(register):

@@ -27,7 +27,8 @@ ALTERNATIVE = "alternative"
 ABSENT_PLACE = -0.25
 """Where an axis shows trials whose model does not have the parameter."""
 LOGARITHMIC_RATIO = 8.0
-"""From this ratio of the largest to the smallest value on, the places of numbers may be logarithmic."""
+"""From this ratio of the largest to the smallest value on, the places of numbers may be logarithmic: where
+that spreads them more evenly."""
 CHART_PIXELS = (0, 400, 800)
 """Widths of a chart from which on more labels are shown; the first is that of a phone."""
 AXIS_CHARACTERS = (24, 42, 84)
@@ -103,7 +104,6 @@ def make_axis(field: str, label: str, values: Sequence[object]) -> ParameterAxis
 def _place_numbers(numbers: Mapping[str, float]) -> tuple[dict[str, float], list[tuple[float, str]]]:
     """The place of each number by its text, and ticks: the numbers themselves where they are few."""
     low, high = min(numbers.values()), max(numbers.values())
-    # Which of the two scales the numbers were drawn from shows in their middle.
     is_logarithmic = low > 0 and high >= LOGARITHMIC_RATIO * low
     if is_logarithmic:
         is_logarithmic = statistics.median(numbers.values()) < (math.sqrt(low * high) + (low + high) / 2) / 2

@@ -1,8 +1,9 @@
 """The perplexity of models on groups of words, by what a memory could have kept of them.
 
-By context: whether the predicted word was read before after the same word, as Arora et al. (2023, "Zoology",
-section 3) separate recall from the rest, or after another word, or not at all. By training text: how often
-that has the predicted word.
+By context: whether the predicted word and the word before it were read together before, or the predicted
+word alone, or not. A pair that was read and that the training text does not have asks for recall: Arora et
+al. (2023, "Zoology", section 3) separate rare pairs from frequent ones, which a model knows without a memory.
+By training text: how often that has the predicted word.
 
 Shapes: N predicted words, I sentences, each ending with `<eos>`.
 """
@@ -22,12 +23,13 @@ from memtune.values import Value
 
 CONTEXT_WORDS = 500
 """Before the predicted word, where a text is read on across sentences; else those of its sentence."""
-END, UNKNOWN, PAIR, WORD, NEW = (
-    "end of a sentence",
+NEW_PAIR, KNOWN_PAIR, WORD, NEW, UNKNOWN, END = CONTEXTS = (
+    "pair read before, not in training",
+    "pair read before, in training",
+    "word read before",
+    "word not read before",
     "unknown word",
-    "read before after the same word",
-    "read before after another word",
-    "not read before",
+    "end of a sentence",
 )
 COUNT_BOUNDS = (1, 10, 100, 1000, 10_000)
 """Training counts that begin a group."""
@@ -77,27 +79,26 @@ def compare_on_groups(models: Sequence[TrainedModel], split: str = "valid") -> W
 
     Raises ConfigurationError for a classifier, for trees, and for models that predict different words.
     """
-    nats: list[NDArray[np.float64]] = []
-    words_N = np.empty(0, np.int64)
+    first, purpose = models[0], "the perplexity on groups of words"
     for model in models:
-        purpose = "the perplexity on groups of words"
-        reader = model.model.require_language_model(purpose)
-        plan = model.config.protocol.require_text(purpose).text_plan(model.corpus[split])
-        model.record_access(split)
-        device = next((each.device for each in reader.state_dict().values()), "cpu")
-        found_N, nats_N = compute_token_nats(reader, plan, device)
-        first = models[0]
-        if nats and (model.corpus.digest, found_N.tolist()) != (first.corpus.digest, words_N.tolist()):
-            raise ConfigurationError(
-                f"{model.name} predicts other words than {first.name}; name models of one corpus and protocol"
-            )
+        model.model.require_language_model(purpose)
+        model.config.protocol.require_text(purpose)
+        terms = [(each.config.protocol.label, each.corpus.vocabulary.digest) for each in (first, model)]
+        if terms[0] != terms[1]:
+            raise _refuse(model, first)
+    words_N, nats = np.empty(0, np.int64), list[NDArray[np.float64]]()
+    for model in models:
+        found_N, nats_N = _predict(model, split)
+        if nats and not np.array_equal(found_N, words_N):
+            raise _refuse(model, first)
         words_N = found_N
         nats.append(nats_N)
-    corpus, carries_state = models[0].corpus, models[0].config.protocol.carries_state
-    groups = _group_by_context(words_N, corpus, carries_state) | _group_by_count(words_N, corpus)
-    groups = {"all words": np.ones(len(words_N), bool)} | {
-        name: own for name, own in groups.items() if own.any()
+    groups = {
+        "all words": np.ones(len(words_N), bool),
+        **_group_by_context(words_N, first.corpus, first.config.protocol.carries_state),
+        **_group_by_count(words_N, first.corpus),
     }
+    groups = {name: own_N for name, own_N in groups.items() if own_N.any()}
     return WordGroups(
         split=split,
         groups=tuple(
@@ -118,26 +119,54 @@ def compare_on_groups(models: Sequence[TrainedModel], split: str = "valid") -> W
     )
 
 
+def _refuse(model: TrainedModel, first: TrainedModel) -> ConfigurationError:
+    return ConfigurationError(
+        f"{model.name} predicts other words than {first.name}; name models of one text and protocol"
+    )
+
+
+def _predict(model: TrainedModel, split: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """words_N in the order of the text, and nats_N."""
+    model.record_access(split)
+    reader = model.model.require_language_model("a text")
+    device = next((each.device for each in reader.state_dict().values()), "cpu")
+    plan = model.config.protocol.require_text("a text").text_plan(model.corpus[split])
+    return compute_token_nats(reader, plan, device)
+
+
 def _group_by_context(
     words_N: NDArray[np.int64], corpus: Corpus, carries_state: bool
 ) -> dict[str, NDArray[np.bool_]]:
     """For each group, whether a prediction belongs to it; each belongs to one."""
-    unknown = corpus.vocabulary.ids.get(UNK)
+    signs = {BOUNDARY: END, corpus.vocabulary.ids.get(UNK, BOUNDARY): UNKNOWN} | {BOUNDARY: END}
     last_place: dict[int | tuple[int, int], int] = {}
     names, before, start = list[str](), BOUNDARY, 0
     for place, word in enumerate(words_N.tolist()):
         first = max(0, place - CONTEXT_WORDS) if carries_state else start
-        if word in (BOUNDARY, unknown):
-            names.append(END if word == BOUNDARY else UNKNOWN)
-        elif last_place.get((before, word), -1) >= first:
-            names.append(PAIR)
+        if word in signs:
+            names.append(signs[word])
+        elif before not in signs and last_place.get((before, word), -1) >= first:
+            names.append(NEW_PAIR)
         else:
             names.append(WORD if last_place.get(word, -1) >= first else NEW)
         last_place[word] = last_place[before, word] = place
         before = word
         start = place + 1 if word == BOUNDARY else start
-    found = np.array(names)
-    return {name: found == name for name in (PAIR, WORD, NEW, UNKNOWN, END)}
+    found = {name: np.array(names) == name for name in CONTEXTS}
+    is_known_N = _find_training_pairs(words_N, corpus)
+    found[KNOWN_PAIR] = found[NEW_PAIR] & is_known_N
+    found[NEW_PAIR] &= ~is_known_N
+    return found
+
+
+def _find_training_pairs(words_N: NDArray[np.int64], corpus: Corpus) -> NDArray[np.bool_]:
+    """Whether the training text has each word after the word before it."""
+    size, last, is_known_N = len(corpus.vocabulary), BOUNDARY, np.zeros(len(words_N), bool)
+    pairs_N = size * np.append(BOUNDARY, words_N[:-1]) + words_N
+    for ids in corpus["train"].iterate_tokens():
+        is_known_N |= np.isin(pairs_N, size * np.append(last, ids[:-1]) + ids)
+        last = int(ids[-1])
+    return is_known_N
 
 
 def _group_by_count(words_N: NDArray[np.int64], corpus: Corpus) -> dict[str, NDArray[np.bool_]]:
@@ -165,9 +194,9 @@ def _measure(
     sentences_N = np.cumsum(words_N == BOUNDARY) - (words_N == BOUNDARY)
 
     def collect(values_N: NDArray[np.float64]) -> ItemCosts:
-        has_I = np.bincount(sentences_N[own_N])
+        counts_I = np.bincount(sentences_N[own_N])
         sums_I = np.bincount(sentences_N[own_N], values_N[own_N]).astype(np.float64)
-        return ItemCosts("sentences", sums_I[has_I > 0], has_I[has_I > 0])
+        return ItemCosts("sentences", sums_I[counts_I > 0], counts_I[counts_I > 0])
 
     costs, perplexity = collect(nats_N), Objective.PERPLEXITY
     bounds, changes = costs.compute_interval(), None if first_N is None else collect(nats_N - first_N)

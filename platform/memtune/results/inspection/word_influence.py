@@ -3,14 +3,14 @@
 Attention shows where a memory reads; this shows what depends on it, for every network and in one unit. The
 influence of an earlier word on a prediction is KL(p || q) in nats: p is the prediction after the text as it
 is, q the one after the text with a word of the training text, drawn at random, in place of the earlier word.
-If p were the truth, the loss would rise by so much. Khandelwal et al. (2018) measure by such changes how much
-context an LSTM uses, and Li, Monroe and Jurafsky (2016) which words a decision rests on.
+If p were the truth, the loss would rise by so much. Khandelwal et al. (2018) change the context of an LSTM to
+see how much of it the loss depends on; Li, Monroe and Jurafsky (2016) erase words to see what a decision
+rests on.
 
 Shapes: T words of a passage, R of its texts with one word replaced, V words of the vocabulary, P passages,
 D distances from 0.
 """
 
-import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -23,6 +23,7 @@ from memtune.corpora.batching.batches import BOUNDARY
 from memtune.models import NeuralLanguageModel, logits
 from memtune.results.inspection.sentence_readings import TextChoice, read_sentences
 from memtune.results.loaded_models import TrainedModel
+from memtune.tasks.item_costs import ItemCosts
 from memtune.values import Value
 
 PASSAGE_WORDS = 100
@@ -38,8 +39,8 @@ class DistanceInfluence(Value):
     """Words from the replaced word to the predicted one: 1 is the word before it."""
     mean: float
     """Nats; the mean over the predictions with a word at this distance."""
-    error: float | None
-    """The standard error of the mean, over passages; None for a single one."""
+    interval: tuple[float, float] | None
+    """95 %, over passages; None where fewer than 20 have this distance."""
     predictions: int
 
 
@@ -59,20 +60,20 @@ def average_influence(
 ) -> WordInfluence:
     """The mean influence by distance, over the first passages that have this many predictions.
 
-    A passage is a sentence, or 100 words of a text that is read on across sentences, and is read from the
-    initial state. The seed draws the replacements. Raises ConfigurationError for a model that counts, a
-    classifier and a model of trees, and the errors of `read_sentences`.
+    A passage is a sentence up to its hundredth word, or 100 words of a text that is read on across
+    sentences; each is read from the initial state. The seed draws the replacements. Raises ConfigurationError
+    for a model that counts, a classifier and a model of trees, and the errors of `read_sentences`.
     """
     purpose = "the influence of words"
     model.model.require_language_model(purpose)
     model.config.protocol.require_text(purpose)
-    random, train = np.random.default_rng(seed), model.corpus["train"]
+    network, train, random = model.network, model.corpus["train"], np.random.default_rng(seed)
     sums, counts = list[NDArray[np.float64]](), list[NDArray[np.int64]]()
     predictions = 0
     for read_T in _iterate_passages(model, choice):
         places_R = np.flatnonzero(read_T != BOUNDARY)
         replacements_R = _draw_words(train, len(places_R), random)
-        influence_RT = _measure_influence(model.network, read_T, places_R, replacements_R)
+        influence_RT = _measure_influence(network, read_T, places_R, replacements_R)
         distances_RT = 1 + np.arange(len(read_T)) - places_R[:, None]
         is_later_RT = distances_RT > 0
         found, size = distances_RT[is_later_RT], PASSAGE_WORDS + 1
@@ -140,13 +141,11 @@ def _average_by_distance(
 ) -> Iterator[DistanceInfluence]:
     """The mean of each distance that some passage has, as a ratio of sums over passages."""
     for distance in np.flatnonzero(counts_PD.sum(0)).tolist():
-        sums_P, counts_P = (all_PD[counts_PD[:, distance] > 0, distance] for all_PD in (sums_PD, counts_PD))
-        predictions, passages = int(counts_P.sum()), len(counts_P)
-        mean = float(sums_P.sum()) / predictions
-        squares = float(((sums_P - mean * counts_P) ** 2).sum())
+        has_P = counts_PD[:, distance] > 0
+        found = ItemCosts("sentences", sums_PD[has_P, distance], counts_PD[has_P, distance])
         yield DistanceInfluence(
             distance=distance,
-            mean=mean,
-            error=None if passages == 1 else math.sqrt(squares * passages / (passages - 1)) / predictions,
-            predictions=predictions,
+            mean=found.cost,
+            interval=found.compute_interval(),
+            predictions=int(found.counts_I.sum()),
         )

@@ -9,7 +9,7 @@
 
 A result replaces the holder of an alias if its validation is better, if it is the newer conclusion of the
 same study, or if the holder was trained on another text of this name. Means over seeds compare with each
-other. Where one of two has a single seed, with the luck that a mean does not have, their weights compare.
+other. A single seed, which may be lucky, has to be better than the best seed of a mean.
 
 A logged model holds the package, with the run that made it and its figures on a dataset. A version points to
 it, so that MLflow's pages compare versions by their parameters and figures.
@@ -106,7 +106,7 @@ def _register(
     return Registration(champion=champion, reason=reason, version=candidate)
 
 
-def _explain_refusal(holder: RegisteredVersion | None, result: ModelResult) -> str | None:
+def _explain_refusal(holder: RegisteredVersion | None, result: ModelResult | RegisteredVersion) -> str | None:
     """Why the result may not replace the holder of an alias, or None."""
     if holder is None or holder.corpus_digest != result.corpus_digest:
         return None
@@ -115,24 +115,26 @@ def _explain_refusal(holder: RegisteredVersion | None, result: ModelResult) -> s
         return f"{holder.uri} is this model: {holder.summary}" if is_same else None
     if _is_better(result, holder):
         return None
-    alone = ""
-    if result.cost < holder.cost and holder.trial_cost is not None:
-        figure = holder.objective.format_cost(holder.trial_cost, 3)
-        alone = f"; its weights have {figure}, which a single seed has to beat"
-    return f"{holder.uri} is as good or better: {holder.summary}{alone}"
+    best = ""
+    if result.cost < holder.cost:
+        best = f"; its best seed has {holder.objective.format_cost(_get_limit(result, holder), 3)}"
+    return f"{holder.uri} is as good or better: {holder.summary}{best}"
 
 
-def _is_better(first: ModelResult | RegisteredVersion, second: ModelResult | RegisteredVersion) -> bool:
-    """Whether the first has the better validation."""
-    if _has_single_seed(first) or _has_single_seed(second):
-        own, other = (each.cost if each.trial_cost is None else each.trial_cost for each in (first, second))
-        return own < other
-    return first.cost < second.cost
+def _is_better(challenger: ModelResult | RegisteredVersion, holder: RegisteredVersion) -> bool:
+    """Whether the challenger's validation is better. It then has the lower cost, so there are no cycles."""
+    return challenger.cost < _get_limit(challenger, holder)
 
 
-def _has_single_seed(model: ModelResult | RegisteredVersion) -> bool:
-    """Whether its cost is that of one seed; a model that counts has the same under every seed."""
-    return model.parameters != 0 and (model.estimate is None or model.estimate.seeds == 1)
+def _get_limit(challenger: ModelResult | RegisteredVersion, holder: RegisteredVersion) -> float:
+    """The cost below which a challenger is better: of a single seed, that of the holder's best seed.
+
+    A model that counts has the same cost under every seed.
+    """
+    is_single = challenger.estimate is None or challenger.estimate.seeds == 1
+    if is_single and challenger.parameters != 0 and holder.trial_cost is not None:
+        return min(holder.cost, holder.trial_cost)
+    return holder.cost
 
 
 def _explain_decision(
@@ -205,6 +207,7 @@ def _choose_best(
         if (version.corpus_digest, version.protocol) == (candidate.corpus_digest, candidate.protocol)
         and alias in version.offered_as.split()
         and (version.study == run_tags.NO_STUDY or version.study != candidate.study)
+        and (holder is None or _explain_refusal(holder, version) is None)
     ]
     ordered = sorted([candidate, *others], key=lambda version: version.version)
     return reduce(lambda best, version: version if _is_better(version, best) else best, ordered)

@@ -138,10 +138,12 @@ def _build_row(client: "MlflowClient", run: "Run") -> LeaderboardRow:
     values = {metric.step: metric.value for metric in history}
     curve = {step: objective.compute_cost(value) for step, value in values.items() if not math.isnan(value)}
     tokens, best = max(curve, default=0), min(curve.values(), default=None)
+    alternative, number = run_tags.read_alternative(tags), tags.get(run_tags.NUMBER)
     return LeaderboardRow(
-        name=run.info.run_name,
+        # Runs of earlier versions are named after the family.
+        name=f"{alternative} #{number}" if number else run.info.run_name,
         family=tags.get(run_tags.FAMILY, ""),
-        alternative=run_tags.read_alternative(tags),
+        alternative=alternative,
         study=tags[run_tags.STUDY],
         trial=tags[run_tags.TRIAL],
         run_id=run.info.run_id,

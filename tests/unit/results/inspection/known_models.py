@@ -24,19 +24,22 @@ Tree = tuple[tuple[int, ...], tuple[str, ...]]
 
 
 def make_corpus(
-    settings: Settings, sentences: Sequence[str], trees: Sequence[Tree] | None = None, name: str = "known"
+    settings: Settings,
+    sentences: Sequence[str],
+    trees: Sequence[Tree] | None = None,
+    name: str = "known",
+    training: Sequence[str] | None = None,
 ) -> Corpus:
-    """A corpus with these sentences in every split, without `<unk>`."""
+    """A corpus with these sentences in every split, without `<unk>`; `training` is another training text."""
     examples = [
         Example([sentence.split()], {} if trees is None else {"trees": [trees[place]]})
         for place, sentence in enumerate(sentences)
     ]
-    import_corpus(
-        name,
-        dict.fromkeys(("train", "valid", "test"), examples),
-        settings.corpus_store,
-        ImportOptions(vocabulary="all", unknown="refuse"),
-    )
+    splits = dict.fromkeys(("train", "valid", "test"), examples)
+    if training is not None:
+        splits["train"] = [Example([sentence.split()]) for sentence in training]
+    options = ImportOptions(vocabulary="all", unknown="refuse")
+    import_corpus(name, splits, settings.corpus_store, options)
     return open_corpus(name, settings.corpus_store)
 
 

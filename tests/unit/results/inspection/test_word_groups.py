@@ -11,24 +11,32 @@ from memtune.corpora.batching.protocols import StreamProtocol
 from memtune.errors import ConfigurationError
 from memtune.models import LSTMConfig, NeuralLanguageModel, logits
 from memtune.models.families.kneser_ney import KneserNeyConfig
-from memtune.results.inspection import word_groups
-from memtune.results.inspection.word_groups import CONTEXT_WORDS, WordGroups, compare_on_groups
+from memtune.results.inspection.word_groups import (
+    CONTEXT_WORDS,
+    END,
+    KNOWN_PAIR,
+    NEW,
+    NEW_PAIR,
+    WORD,
+    WordGroups,
+    compare_on_groups,
+)
 from memtune.results.loaded_models import TrainedModel
 from memtune.settings import Settings
 from tests.unit.results.inspection.known_models import make_corpus, make_trained_model
 
 SENTENCES = ["a dog sees a dog", "the dog", "dog a dog a"] * 10
 BY_WORD = {
-    # The words of each sentence: after the same word, after another word, or not read before.
+    # All pairs are in the training text.
     "a dog sees a dog": [
-        word_groups.NEW,
-        word_groups.NEW,
-        word_groups.NEW,
-        word_groups.WORD,
-        word_groups.PAIR,
+        NEW,
+        NEW,
+        NEW,
+        WORD,
+        KNOWN_PAIR,
     ],
-    "the dog": [word_groups.NEW, word_groups.NEW],
-    "dog a dog a": [word_groups.NEW, word_groups.NEW, word_groups.WORD, word_groups.PAIR],
+    "the dog": [NEW, NEW],
+    "dog a dog a": [NEW, NEW, WORD, KNOWN_PAIR],
 }
 
 
@@ -56,7 +64,7 @@ def list_nats(network: NeuralLanguageModel, corpus: Corpus) -> list[tuple[str, s
     for sentence in SENTENCES:
         words = [*sentence.split(), "<eos>"]
         ids = [corpus.vocabulary.get_id(word) for word in ("<eos>", *words)]
-        for place, (word, group) in enumerate(zip(words, [*BY_WORD[sentence], word_groups.END], strict=True)):
+        for place, (word, group) in enumerate(zip(words, [*BY_WORD[sentence], END], strict=True)):
             scores = logits(network, torch.tensor([ids[: place + 1]]))[0][0, -1].log_softmax(0)
             found.append((group, word, -scores[ids[place + 1]].item()))
     return found
@@ -80,7 +88,7 @@ def test_groups_are_those_of_what_was_read_before_and_of_training_counts(
     for place, model in enumerate(models):
         nats, figures = list_nats(model.network, corpus), get_figures(found, place)
         assert figures.pop("all words") == pytest.approx(compute_perplexity([own for *_, own in nats]))
-        for name in (word_groups.PAIR, word_groups.WORD, word_groups.NEW, word_groups.END):
+        for name in (KNOWN_PAIR, WORD, NEW, END):
             own = [each for group, _, each in nats if group == name]
             assert (shares[name], figures.pop(name)) == (len(own), pytest.approx(compute_perplexity(own)))
         # "sees" and "the" are in the training text 10 times, "a" and "dog" 40 and 50 times.
@@ -110,8 +118,16 @@ def test_a_text_that_is_read_on_has_a_context_across_sentences(corpus: Corpus, s
     shares = {group.name: group.predictions for group in compare_on_groups([model]).groups}
     total = sum(len(sentence.split()) for sentence in SENTENCES)
     assert total < CONTEXT_WORDS
-    assert shares[word_groups.NEW] == len({word for sentence in SENTENCES for word in sentence.split()})
-    assert shares[word_groups.NEW] + shares[word_groups.WORD] + shares[word_groups.PAIR] == total
+    assert shares[NEW] == len({word for sentence in SENTENCES for word in sentence.split()})
+    assert shares[NEW] + shares[WORD] + shares[KNOWN_PAIR] == total
+
+
+def test_a_pair_that_training_does_not_have_asks_for_recall(settings: Settings) -> None:
+    corpus = make_corpus(settings, ["b b a b b", "a"], training=["a b", "b a"])
+    model = make_trained_model("lstm", build(corpus, 0), corpus, settings)
+    shares = {group.name: group.predictions for group in compare_on_groups([model]).groups}
+    # "b", then "b" after "b", "a", "b" after "a", and "b" after "b" again.
+    assert (shares[NEW], shares[WORD], shares[NEW_PAIR], shares[END]) == (3, 2, 1, 2)
 
 
 def test_a_model_that_counts_compares_with_a_network(corpus: Corpus, settings: Settings) -> None:
@@ -125,5 +141,10 @@ def test_a_model_that_counts_compares_with_a_network(corpus: Corpus, settings: S
 def test_models_of_other_texts_are_refused(corpus: Corpus, settings: Settings) -> None:
     first, second = make_models(corpus, settings)
     other = replace(second, corpus=make_corpus(settings, ["a cat sees a cat"], name="other"))
-    with pytest.raises(ConfigurationError, match="m1 predicts other words than m0"):
+    with pytest.raises(
+        ConfigurationError, match="m1 predicts other words than m0; name models of one text and protocol"
+    ):
         compare_on_groups([first, other])
+    stream = second.config.model_copy(update={"protocol": StreamProtocol()})
+    with pytest.raises(ConfigurationError, match="m1 predicts other words than m0"):
+        compare_on_groups([first, replace(second, config=stream)])

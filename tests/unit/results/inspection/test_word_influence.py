@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pytest
 import torch
+from scipy.special import stdtrit
 
-from memtune.corpora import Corpus, Example, ImportOptions, import_corpus, open_corpus
+from memtune.corpora import Corpus
 from memtune.corpora.batching.protocols import StreamProtocol, TreeProtocol
 from memtune.errors import ConfigurationError
 from memtune.models import LSTMConfig, NeuralLanguageModel, logits
@@ -17,9 +18,9 @@ from memtune.models.families.feed_forward import FeedForwardConfig
 from memtune.results.inspection.sentence_readings import TextChoice
 from memtune.results.inspection.word_influence import PASSAGE_WORDS, WordInfluence, average_influence
 from memtune.settings import Settings
-from tests.unit.results.inspection.known_models import make_trained_model
+from tests.unit.results.inspection.known_models import make_corpus, make_trained_model
 
-SENTENCES = ["the old dog sees a key", "a key is here the dog", "here the dogs see a dog"]
+SENTENCES = ["the old dog sees a key", "a key is here the dog", "here the dogs see a dog"] * 8
 REPLACEMENT = "x"
 ALL = TextChoice()
 
@@ -27,18 +28,7 @@ ALL = TextChoice()
 @pytest.fixture
 def corpus(settings: Settings) -> Corpus:
     """Almost every word of its training text is the same."""
-    return make_corpus(settings, SENTENCES, padding=[" ".join([REPLACEMENT] * 20_000)])
-
-
-def make_corpus(settings: Settings, sentences: list[str], padding: list[str]) -> Corpus:
-    """A corpus with these sentences in every split, and more in its training text."""
-    examples = {
-        split: [Example([sentence.split()]) for sentence in [*own, *sentences]]
-        for split, own in {"train": padding, "valid": [], "test": []}.items()
-    }
-    options = ImportOptions(vocabulary="all", unknown="refuse")
-    import_corpus("known", examples, settings.corpus_store, options, replace=True)
-    return open_corpus("known", settings.corpus_store)
+    return make_corpus(settings, SENTENCES, training=[" ".join([REPLACEMENT] * 40_000), *SENTENCES[:3]])
 
 
 def build(config: LSTMConfig | FeedForwardConfig, corpus: Corpus) -> NeuralLanguageModel:
@@ -87,7 +77,8 @@ def test_influence_is_the_mean_divergence_of_predictions_by_distance(
         assert own.predictions == len(divergences)
         assert own.mean == pytest.approx(statistics.mean(divergences), rel=1e-9)
         # Sentences of equal length weigh equally.
-        assert own.error == pytest.approx(statistics.stdev(means) / math.sqrt(len(means)), rel=1e-9)
+        half = stdtrit(len(means) - 1, 0.975) * statistics.stdev(means) / math.sqrt(len(means))
+        assert own.interval == pytest.approx((own.mean - half, own.mean + half), rel=1e-9)
 
 
 def test_a_network_of_a_window_depends_on_no_word_before_it(corpus: Corpus, settings: Settings) -> None:
@@ -104,11 +95,11 @@ def test_a_text_that_is_read_on_is_read_in_passages(corpus: Corpus, settings: Se
     found = average_influence(model, TextChoice(text="the dog sees " * PASSAGE_WORDS), words=PASSAGE_WORDS)
     assert found.predictions == PASSAGE_WORDS
     assert max(own.distance for own in found.distances) == PASSAGE_WORDS - 1
-    assert {own.error for own in found.distances} == {None}
+    assert {own.interval for own in found.distances} == {None}
 
 
 def test_the_seed_draws_the_replacements(settings: Settings) -> None:
-    corpus = make_corpus(settings, SENTENCES, padding=[])
+    corpus = make_corpus(settings, SENTENCES)
     model = make_trained_model("lstm", build(LSTMConfig(width=6), corpus), corpus, settings)
     first = average_influence(model, ALL, seed=1)
     assert first == average_influence(model, ALL, seed=1)
