@@ -53,7 +53,7 @@ def draw_groups(found: WordGroups) -> "Figure":
             axes.plot(
                 middle, row + shift, color=mark.colour, marker=mark.marker, linestyle="none", label=label
             )
-    labels = [f"{group.name} ({group.share:.0%})" for group in found.groups]
+    labels = [f"{group.name} ({group.share:.1%})" for group in found.groups]
     axes.set_yticks(range(len(labels)), labels)
     axes.invert_yaxis()
     if is_single:

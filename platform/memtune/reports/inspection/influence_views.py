@@ -38,16 +38,21 @@ def _describe(found: DistanceInfluence) -> str:
 
 
 def draw_influence(models: Sequence[WordInfluence]) -> "Figure":
-    """A line for each model with its 95 % intervals; both axes are logarithmic."""
+    """A line for each model with its 95 % intervals; both axes are logarithmic.
+
+    Distances that too few passages have for an interval are left out, unless none has one.
+    """
     figure = make_figure(7, 4.2)
     axes = figure.add_subplot()
-    farthest, highest = 1, 10 * MIN_INFLUENCE
     marks = assign_marks(model.model for model in models)
+    drawn = list[DistanceInfluence]()
     for model in models:
         mark = marks[model.model]
-        shown = [found for found in model.distances if found.mean > MIN_INFLUENCE]
+        positive = [found for found in model.distances if found.mean > MIN_INFLUENCE]
+        shown = [found for found in positive if found.interval is not None] or positive
+        places = [found.distance for found in shown]
         axes.plot(
-            [found.distance for found in shown],
+            places,
             [found.mean for found in shown],
             marker=mark.marker,
             markersize=4,
@@ -55,17 +60,16 @@ def draw_influence(models: Sequence[WordInfluence]) -> "Figure":
             color=mark.colour,
             label=f"{model.model}: {model.memory}",
         )
-        bounds = [(found.distance, *found.interval) for found in shown if found.interval is not None]
-        places, lows, highs = zip(*bounds, strict=True) if bounds else ((), (), ())
-        axes.fill_between(
-            places, [max(MIN_INFLUENCE, low) for low in lows], highs, color=mark.colour, alpha=0.15, lw=0
-        )
-        farthest = max([farthest, *(found.distance for found in model.distances)])
-        highest = max([highest, *(found.mean for found in shown)])
-    axes.set(xlim=(0.9, 1.1 * farthest), xscale="log", xlabel="words before the predicted word")
-    axes.set(ylim=(MIN_INFLUENCE, 2 * highest), yscale="log", ylabel="influence (nats)")
+        bounds = [found.interval or (found.mean, found.mean) for found in shown]
+        lows, highs = ([max(MIN_INFLUENCE, pair[side]) for pair in bounds] for side in (0, 1))
+        axes.fill_between(places, lows, highs, color=mark.colour, alpha=0.15, lw=0)
+        drawn += shown
+    means = [found.mean for found in drawn] or [MIN_INFLUENCE]
+    axes.set(xscale="log", yscale="log", xlabel="words before the predicted word", ylabel="influence (nats)")
     axes.set_xticks(TICKS, map(str, TICKS))
     axes.set_xticks((), minor=True)
+    axes.set_xlim(0.9, 1.1 * max((found.distance for found in drawn), default=1))
+    axes.set_ylim(max(MIN_INFLUENCE, min(means) / 5), max(2 * max(means), 10 * MIN_INFLUENCE))
     axes.set_title("how much a prediction changes when one earlier word is replaced", fontsize=9)
     axes.grid(visible=True, alpha=0.3)
     axes.legend(fontsize=8)
