@@ -230,7 +230,7 @@ def test_a_shell_can_read_every_command_of_a_shipped_file(file: str) -> None:
 
 def test_a_worker_on_premises_finds_its_address_towards_the_head() -> None:
     start = load_cluster(ROOT / "clusters/onprem.yaml").ray_start_commands(WORKER)[0]
-    found = re.search(r"--node-ip-address=\$\((.*)\)$", start)
+    found = re.search(r"--node-ip-address=\$\((.*)\); \}", start)
     assert found
     if shutil.which("ip") is None:
         pytest.skip("no ip command on this machine")
