@@ -125,7 +125,8 @@ def build_stop_workers_command(cluster: ClusterFile) -> list[str]:
 
     Reason: `ray down` does not. A worker without its head ends after a minute and leaves some processes.
     """
-    commands = cluster.commands("worker_start_ray_commands")
+    name = "worker_start_ray_commands"
+    commands = [each for each in cluster.commands(name) if each not in cluster.ray_start_commands(name)]
     stop = "; ".join(command for command in commands if re.search(r"\bray stop\b", command))
     return build_workers_command(cluster, stop)
 

@@ -194,6 +194,7 @@ def test_workers_on_premises_are_stopped_through_the_head(write: Write) -> None:
     assert "10.0.0.11 10.0.0.12" in script
     assert "my-user@HOST" in script
     assert "ray stop" in script
+    assert "ray start" not in script
     assert subprocess.run(["bash", "-n", "-c", script], check=False).returncode == 0
 
 
