@@ -126,8 +126,10 @@ def build_stop_workers_command(cluster: ClusterFile) -> list[str]:
     Reason: `ray down` does not. A worker without its head ends after a minute and leaves some processes.
     """
     name = "worker_start_ray_commands"
-    commands = [each for each in cluster.commands(name) if each not in cluster.ray_start_commands(name)]
-    stop = "; ".join(command for command in commands if re.search(r"\bray stop\b", command))
+    # A start command may stop Ray too, before a second start.
+    starts = cluster.ray_start_commands(name)
+    others = (command for command in cluster.commands(name) if command not in starts)
+    stop = "; ".join(command for command in others if re.search(r"\bray stop\b", command))
     return build_workers_command(cluster, stop)
 
 

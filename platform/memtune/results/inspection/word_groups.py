@@ -138,7 +138,8 @@ def _group_by_context(
     words_N: NDArray[np.int64], corpus: Corpus, carries_state: bool
 ) -> dict[str, NDArray[np.bool_]]:
     """For each group, whether a prediction belongs to it; each belongs to one."""
-    signs = {BOUNDARY: END, corpus.vocabulary.ids.get(UNK, BOUNDARY): UNKNOWN} | {BOUNDARY: END}
+    # Without `<unk>` both are the boundary, and the last one counts.
+    signs = {corpus.vocabulary.ids.get(UNK, BOUNDARY): UNKNOWN, BOUNDARY: END}
     last_place: dict[int | tuple[int, int], int] = {}
     names, before, start = list[str](), BOUNDARY, 0
     for place, word in enumerate(words_N.tolist()):

@@ -135,7 +135,7 @@ def make_entry(
     return LeaderboardEntry(
         place=view.find_place(best),
         number=best.number,
-        name=f"{best.alternative} #{best.number}",
+        name=found.title,
         family=best.family,
         alternative=best.alternative,
         model=describe_settings(best.config, list_searched_fields(view, best), view.terms.compare),
