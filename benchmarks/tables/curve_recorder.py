@@ -5,8 +5,9 @@ near the best of those: they keep 70 % of the parameters of one of them and draw
 the table is denser where methods differ. Then some configurations train under a second seed: the best ones,
 and the rest at equal spacing of their ranks.
 
-The same arguments give the same trainings. Each is appended to a file next to the table when it ends, so that
-an interrupted recording continues; the number of processes may change.
+The same arguments give the same trainings, and another seed of the study gives other configurations. Each
+training is appended to a file next to the table when it ends, so that an interrupted recording continues; the
+number of processes may change.
 """
 
 import itertools
@@ -42,6 +43,8 @@ SPACE_FIELDS = {"question", "name", "corpus", "spaces", "task", "model", "protoc
 """The fields of a study that define what is recorded."""
 KEPT_SHARE = 0.7
 """Probability that a parameter keeps the parent's value."""
+SEEDS_APART = 1_000_000
+"""Distance of the first draws of two studies whose seeds are neighbours: more than a table draws."""
 
 
 @dataclass(frozen=True)
@@ -88,18 +91,23 @@ Trained = list[tuple[Training, Curve]]
 
 def _draw_random(resolved: ResolvedStudy, count: int) -> Iterable[Training]:
     choices = resolved.space.family_choices()
-    for draw_seed in range(count):
-        yield Training(choices[draw_seed % len(choices)], draw_seed, 0)
+    for number in range(count):
+        yield Training(choices[number % len(choices)], _get_first_seed(resolved) + number, 0)
+
+
+def _get_first_seed(resolved: ResolvedStudy) -> int:
+    return resolved.study.seed * SEEDS_APART
 
 
 def _draw_near(resolved: ResolvedStudy, randoms: Trained, count: int) -> Iterable[Training]:
     """Points near the best of `randoms`, all different."""
     parents = _sort_by_cost(randoms)[:PARENTS]
     seen = {digest(curve.parameters) for _, curve in randoms}
+    first_seed = _get_first_seed(resolved)
     for number in range(count):
         curve = parents[number % len(parents)][1]
         for attempt in itertools.count():
-            seed = number + attempt * count
+            seed = first_seed + number + attempt * count
             training = Training(_keep_some(curve, seed), len(randoms) + seed, 0)
             drawn = digest(_choose(training, resolved)[1])
             if drawn not in seen:
