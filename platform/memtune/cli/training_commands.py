@@ -419,7 +419,6 @@ def _print_estimates(
 def _show_rows(display: "LineDisplay") -> "RowHooks":
     """The hooks that show the progress and the reports of each row."""
     from memtune.experiments.table_run import RowHooks
-    from memtune.reports.learning_curves import draw_trial_figures
     from memtune.reports.live.live_view import format_progress, format_report
 
     def show(row: "PublishedRow", trial: "TrialConfig", now: "Progress") -> None:
@@ -428,7 +427,7 @@ def _show_rows(display: "LineDisplay") -> "RowHooks":
     def tell(row: "PublishedRow", trial: "TrialConfig", report: "Report") -> None:
         display.add_line(f"{row.name}: {format_report(report, trial.task.prediction_unit)}")
 
-    return RowHooks(show, tell, draw_trial_figures)
+    return RowHooks(show, tell)
 
 
 def _format_options(

@@ -38,5 +38,4 @@ from memtune.tracking.runs.recorded_runs import (
 from memtune.tracking.runs.recorder import Recorder
 from memtune.tracking.runs.run_store import CorpusInput
 from memtune.tracking.runs.run_tags import NO_STUDY
-from memtune.tracking.runs.run_writer import DrawFigures
 from memtune.tracking.ui_links import LOCAL_PAGES_URL, CorpusPages, link_corpora, link_corpus

@@ -3,7 +3,6 @@
 import json
 import logging
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from threading import Barrier
 
 import pytest
@@ -195,33 +194,15 @@ def test_a_finished_trial_has_its_reason(record, find):
     assert (trial.data.tags["memtune.state"], trial.data.tags["memtune.stop_reason"]) == ("failed", "error")
 
 
-def test_a_finished_trial_has_figures_of_its_metrics(tracking_uri, find, client, tmp_path):
-    def draw_figures(name, objective, metrics):
-        return {"figure.txt": f"{name} {objective} {metrics['valid_perplexity']}".encode()}
-
-    with Recorder(tracking_uri, "ptb", draw_figures=draw_figures) as recorder:
+def test_the_best_validation_of_a_finished_trial_counts_reports_that_came_late(tracking_uri, find):
+    with Recorder(tracking_uri, "ptb") as recorder:
         recorder.start_trial("t1", "lstm #0", {})
-        recorder.log_reports("t1", make_reports(200))
-        recorder.log_reports("t1", make_reports(100))
-        recorder.finish_trial("t1", TrialState.COMPLETE)
-    path = client.download_artifacts(find()[0].info.run_id, "figure.txt", str(tmp_path))
-    assert Path(path).read_text() == "lstm #0 perplexity [(100, 20000.0), (200, 10000.0)]"
-
-
-def test_a_trial_whose_figures_cannot_be_drawn_ends_without_them(tracking_uri, find, caplog):
-    def draw_figures(name, objective, metrics):
-        raise RuntimeError("no font was found")
-
-    with Recorder(tracking_uri, "ptb", draw_figures=draw_figures) as recorder:
-        recorder.start_trial("t1", "lstm #0", {})
-        recorder.log_reports("t1", make_reports(100))
-        recorder.finish_trial("t1", TrialState.COMPLETE)
+        recorder.log_reports("t1", [{"tokens": 200, "valid_perplexity": 30.0}])
+        recorder.log_reports("t1", [{"tokens": 100, "valid_perplexity": 25.0}])
         assert recorder.flush(60)
-    (trial,) = find()
-    assert (trial.info.status, trial.data.metrics["best_validation"]) == ("FINISHED", 20000.0)
-    assert [record.getMessage() for record in caplog.records] == [
-        "the figures of trial lstm #0 are not recorded: RuntimeError: no font was found"
-    ]
+        assert find()[0].data.metrics["best_validation"] == 30.0
+        recorder.finish_trial("t1", TrialState.COMPLETE)
+    assert find()[0].data.metrics["best_validation"] == 25.0
 
 
 def test_a_trial_that_reports_after_its_end_keeps_its_run(record, tracking_uri, find, client):

@@ -21,7 +21,7 @@ from memtune.tracking import mlflow_connection
 from memtune.tracking.mlflow_connection import FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS
 from memtune.tracking.runs import run_tags
 from memtune.tracking.runs.run_store import CorpusInput, RecordedTrial, RunKey
-from memtune.tracking.runs.run_writer import DrawFigures, RunCommand, RunWriter
+from memtune.tracking.runs.run_writer import RunCommand, RunWriter
 from memtune.trial_state import TrialEnd, TrialState
 
 if TYPE_CHECKING:
@@ -183,23 +183,17 @@ class Recorder:
     """Records one study on a corpus's experiment. Thread-safe; also a context manager that closes itself.
 
     `guard` is called before each request; when it raises a StudyError (another driver has the study), nothing
-    more is sent. `draw_figures` draws the figures of each trial that ends. Raises TrackingError when the
-    store's URI is invalid; a server that does not answer is no error here, see `check_tracking`.
+    more is sent. Raises TrackingError when the store's URI is invalid; a server that does not answer is no
+    error here, see `check_tracking`.
     """
 
-    def __init__(
-        self,
-        tracking_uri: str,
-        corpus: str,
-        guard: Callable[[], None] = lambda: None,
-        draw_figures: DrawFigures = lambda name, objective, metrics: {},
-    ) -> None:
+    def __init__(self, tracking_uri: str, corpus: str, guard: Callable[[], None] = lambda: None) -> None:
         self.tracking_uri = tracking_uri
         self.experiment = mlflow_connection.make_experiment_name(corpus)
         self._study = run_tags.NO_STUDY
         self._started: set[RunKey] = set()
         client = cast("MlflowClient", _GuardedClient(mlflow_connection.connect(tracking_uri), guard))
-        self._runs = RunWriter(client, tracking_uri, self.experiment, draw_figures)
+        self._runs = RunWriter(client, tracking_uri, self.experiment)
         self._delivery_queue: DeliveryQueue[RunKey, RunCommand] = DeliveryQueue(
             self._deliver, mlflow_connection.is_permanent, mlflow_connection.is_database_refusal
         )
