@@ -159,7 +159,7 @@ def test_a_killed_server_neither_loses_nor_duplicates_a_metric(server, corpus, c
         training.end()
         recorder.finish_trial("t1", TrialState.COMPLETE)
         assert recorder.flush(60)
-        assert recorder.problems == []
+    assert "was not recorded" not in caplog.text
     assert read_steps(server.uri, corpus) == list(range(1, len(training.seconds) + 1))
     assert len(list_warnings()) == 1
     assert max(training.seconds) < outage_seconds, "a report waited for the server"
@@ -197,7 +197,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_a_driver_killed_while_it_records_resumes_without_duplicates(server, corpus):
+def test_a_driver_killed_while_it_records_resumes_without_duplicates(server, corpus, caplog):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     killed = subprocess.run([sys.executable, "-c", DRIVER, server.uri, corpus], env=environment, check=False)
     assert killed.returncode == -signal.SIGKILL
@@ -208,7 +208,7 @@ def test_a_driver_killed_while_it_records_resumes_without_duplicates(server, cor
         recorder.log_reports("t1", [make_report(t) for t in range(1, 5001)])
         recorder.finish_trial("t1", TrialState.COMPLETE)
         assert recorder.flush(120)
-        assert recorder.problems == []
+    assert "was not recorded" not in caplog.text
     assert read_steps(server.uri, corpus) == list(range(1, 5001))
 
 
