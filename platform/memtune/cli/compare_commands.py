@@ -132,7 +132,6 @@ def best(
 
 
 def _describe_champion(champion: "RegisteredVersion") -> str:
-    """Name, version, figure and origin of a champion, in words."""
     from memtune.tracking import NO_STUDY
 
     origin = "from memtune train" if champion.study == NO_STUDY else f"study {champion.study}"

@@ -163,7 +163,6 @@ def _print_result(study: Path, result: "SearchResult") -> None:
 
 
 def _print_spent_budget(study: Path, result: "SearchResult") -> None:
-    """Print which budget ended the study and how to continue it."""
     max_trials = result.resolved.study.budget.trials
     if result.spent_budget:
         open_trials = f"{format_count(result.open_count, 'trial')} open"

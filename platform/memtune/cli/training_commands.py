@@ -313,7 +313,6 @@ def _train_tables(
     max_core_hours: float | None,
     device: str,
 ) -> "Iterator[tuple[PublishedTable, list[ReproducedRow]]]":
-    """Train the chosen rows, table by table, and show their progress on the standard error."""
     from memtune.experiments.table_run import CoreHours, reproduce_table
     from memtune.reports.live.live_view import LineDisplay
     from memtune.settings import Settings
@@ -397,7 +396,6 @@ def _print_estimates(
     *,
     json: bool,
 ) -> None:
-    """Print about how many core hours the chosen rows need."""
     from memtune.experiments.table_run import estimate_table
     from memtune.reports.experiment_views import make_estimate_table
     from memtune.settings import Settings
@@ -417,7 +415,6 @@ def _print_estimates(
 
 
 def _show_rows(display: "LineDisplay") -> "RowHooks":
-    """The hooks that show the progress and the reports of each row."""
     from memtune.experiments.table_run import RowHooks
     from memtune.reports.live.live_view import format_progress, format_report
 

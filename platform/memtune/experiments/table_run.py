@@ -195,8 +195,6 @@ class _NotRunError(MemtuneError):
 
 @dataclass
 class _TableRun:
-    """The trainings of a table's rows in one call."""
-
     table: PublishedTable
     scale: ScaleName
     settings: Settings

@@ -198,7 +198,6 @@ def build_charts(
 
 
 def _describe_section(uuid: str, name: str, *, is_open: bool = False, columns: int = 3) -> dict[str, object]:
-    """A part of the page with charts in so many columns."""
     return {
         "uuid": uuid,
         "name": name,

@@ -140,7 +140,6 @@ def _get_limit(challenger: ModelResult | RegisteredVersion, holder: RegisteredVe
 def _explain_decision(
     alias: str, candidate: RegisteredVersion, holder: RegisteredVersion | None, winner: RegisteredVersion
 ) -> str:
-    """What became of a candidate under an alias, in words."""
     if winner.version != candidate.version:
         return f"a better model was registered meanwhile: {winner.uri}, {winner.summary}"
     if holder is None:
@@ -282,7 +281,6 @@ def _log_figures(client: "MlflowClient", run: "Run", result: ModelResult, model:
 
 
 def _link_to_run(client: "MlflowClient", run: "Run", model_id: str) -> None:
-    """Make the model an output of its run."""
     from mlflow.entities import LoggedModelOutput
 
     known = run.outputs.model_outputs if run.outputs else []
