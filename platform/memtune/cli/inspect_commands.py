@@ -253,7 +253,7 @@ def influence(
 
     Example: memtune inspect influence models:/ptb/1 models:/ptb/2 --out influence.svg
     """
-    from memtune.reports.inspection.influence_views import draw_influence, make_influence_table
+    from memtune.reports.inspection.word_views import draw_influence, make_influence_table
     from memtune.results.inspection.word_influence import average_influence
 
     found = [average_influence(*text.open(name), words, seed) for name in models]
@@ -272,7 +272,7 @@ def words(
 
     Example: memtune inspect words models:/ptb/1 models:/ptb/2 --out words.svg
     """
-    from memtune.reports.inspection.group_views import draw_groups, make_groups_table
+    from memtune.reports.inspection.word_views import draw_groups, make_groups_table
     from memtune.results.inspection.word_groups import compare_on_groups
     from memtune.results.loaded_models import open_model
     from memtune.settings import Settings
