@@ -228,13 +228,9 @@ def links(
     from memtune.results.inspection.word_pairs import find_links
 
     found = find_links(*text.open(model), number)
-    (sentence,) = found.sentences
-    title = f"{found.model}: {found.family}"
 
     def draw() -> "Figure":
-        if style == "matrix":
-            return draw_link_matrix(sentence, title)
-        return draw_link_arcs(sentence, title, min_weight)
+        return draw_link_matrix(found) if style == "matrix" else draw_link_arcs(found, min_weight)
 
     output.show(found, lambda: [make_links_table(found, min_weight)], draw)
 

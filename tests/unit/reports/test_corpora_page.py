@@ -8,7 +8,6 @@ from memtune.corpora.grammar.task_corpora import GRAMMAR_TASKS
 from memtune.reports.corpus_tables import make_formats_table
 
 PAGE = (Path(__file__).parents[3] / "docs" / "corpora.md").read_text()
-
 ROWS = [*zip(*(map(str, column.cells) for column in make_formats_table().columns), strict=True)]
 
 
