@@ -271,16 +271,6 @@ def open_repository_of(
     return MlflowArtifactsRepository(location, tracking_uri, registry_uri)
 
 
-def forget_repository(run_id: str) -> None:
-    """Have MLflow forget its access to the files of a run.
-
-    Reason: it keeps that of the last 1,024 runs, 20 kB each, and a trial's run is not written to again.
-    """
-    from mlflow.tracking._tracking_service import utils
-
-    utils._artifact_repos_cache.pop(run_id, None)
-
-
 def load_client_class() -> "type[MlflowClient]":
     """MLflow's client, with its store in a database, imported without the warnings of its own imports.
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from memtune.objective import Objective
 from memtune.settings import find_user
 from memtune.tracking.code_version import read_code_version
-from memtune.tracking.compatibility import forget_repository
 from memtune.tracking.mlflow_connection import ensure_experiment
 from memtune.tracking.runs import run_store, run_tags
 from memtune.tracking.runs.run_store import RUN_STATUS, CorpusInput, RecordedTrial, RunKey
@@ -272,7 +271,6 @@ class RunWriter:
         self._client.set_terminated(run.run_id, RUN_STATUS[state], time_ms)
         if key.trial is not None:  # the study's run stays, as the parent of trials
             del self._open_runs[key]
-            forget_repository(run.run_id)
 
     def _add_metric(
         self, run: _OpenRun, name: str, step: int, value: float, time_ms: int, *, replace: bool = False
