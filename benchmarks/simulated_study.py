@@ -25,7 +25,6 @@ from typing import Any
 
 from benchmarks.side_by_side import format_measure
 from memtune.corpora.grammar.embedded_corpus import import_grammar
-from memtune.reports.learning_curves import draw_trial_figures
 from memtune.settings import Settings
 from memtune.studies.definition.resolved_study import ResolvedStudy
 from memtune.studies.definition.study_loader import load_study
@@ -224,7 +223,7 @@ def simulate(folder: Path, options: argparse.Namespace) -> tuple[list[Milestone]
         return Director(resolved.open_proposals(), records, options.trials, rule)
 
     corpus = resolved.corpus.name
-    with Recorder(settings.tracking_uri, corpus, draw_figures=draw_trial_figures) as recorder:
+    with Recorder(settings.tracking_uri, corpus) as recorder:
         records = PartialRecords(StudyRecords(recorder, resolved), options.recorded)
         driver = SimulatedDriver(open_director(records), lambda: open_director(records))
         process_start, thread_start = time.process_time(), time.thread_time()

@@ -14,7 +14,6 @@ import time
 from pathlib import Path
 
 from benchmarks.side_by_side import format_measure
-from memtune.reports.learning_curves import draw_trial_figures
 from memtune.storage.uris import make_sqlite_uri
 from memtune.tracking import Recorder, read_leaderboard
 from memtune.tracking.mlflow_connection import connect
@@ -69,7 +68,7 @@ def check_records(uri: str) -> None:
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         uri = make_sqlite_uri(Path(folder))
-        with Recorder(uri, "benchmark", draw_figures=draw_trial_figures) as recorder:
+        with Recorder(uri, "benchmark") as recorder:
             recorder.start_trial("trial", "benchmark", {})
             assert recorder.flush(60)
             reports = [make_report(number) for number in range(1, REPORT_COUNT + 1)]

@@ -13,7 +13,6 @@ from rich.console import Console
 
 from memtune.arguments import check_type
 from memtune.gc_pause import pause_gc
-from memtune.reports.learning_curves import draw_trial_figures
 from memtune.reports.live.live_view import LineDisplay, format_progress, format_report
 from memtune.reports.text_console import TextConsole
 from memtune.settings import Settings
@@ -93,7 +92,7 @@ def run_search(
     resolved = resolved.find_begun() if resume else resolved
 
     conclude = partial(_conclude, output.print)
-    hooks = StudyHooks((partial(LiveDisplay, output),), conclude, output.print, draw_trial_figures)
+    hooks = StudyHooks((partial(LiveDisplay, output),), conclude, output.print)
 
     def run(resume: bool) -> "StudyResult":
         runs_trials = executor or RayExecutor(address, output.print)
@@ -152,7 +151,6 @@ def train(
             settings=known,
             on_progress=show,
             on_report=tell,
-            draw_figures=draw_trial_figures,
         )
 
 
@@ -195,7 +193,6 @@ def judge(
                 device=device,
                 settings=known,
                 on_progress=lambda now: display.replace(f"{title}: {format_progress(now, unit)}"),
-                draw_figures=draw_trial_figures,
                 registers=False,
             )
             display.add_line(f"{title}: {format_report(trained.best or trained.curve[-1], unit)}")

@@ -30,7 +30,6 @@ hooks = StudyHooks(
     watches=(),
     conclude=lambda *_: None,
     notify=print,
-    draw_figures=lambda *_: {},
 )
 run_study(resolved, InProcessExecutor(), hooks)
 reset_peak_memory(torch.device("cpu"))

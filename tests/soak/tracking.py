@@ -6,10 +6,12 @@ Checks that every trial arrives complete, and that memory grows by less than 20 
 """
 
 import argparse
+import logging
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from logging.handlers import BufferingHandler
 from pathlib import Path
 
 from memtune.storage.uris import make_sqlite_uri
@@ -94,6 +96,8 @@ def main() -> None:
     count = parser.parse_args().trials
     with tempfile.TemporaryDirectory(prefix="memtune-soak-") as folder:
         uri = make_sqlite_uri(Path(folder))
+        logging.getLogger("memtune.tracking").addHandler(refused := BufferingHandler(count))
+        refused.setLevel(logging.ERROR)
         started = time.monotonic()
         with Recorder(uri, "soak") as recorder:
             recorder.start_study("soak", "soak", {})
@@ -105,14 +109,13 @@ def main() -> None:
                     baseline = read_resident_bytes()
             is_recorded = recorder.flush(120)
             growth = (read_resident_bytes() - baseline) / (count - min(WARM_UP_TRIALS, count // 2))
-            problems = recorder.problems
         seconds = time.monotonic() - started
         found = list(find_incomplete(uri))
     incomplete = [name for name in found if name]
     print(f"{len(found):,} of {count:,} trials recorded, {len(incomplete):,} incomplete", end=", ")
-    print(f"{len(problems):,} refusals, {seconds:.0f} s, {1000 * seconds / count:.0f} ms per trial")
+    print(f"{len(refused.buffer):,} refusals, {seconds:.0f} s, {1000 * seconds / count:.0f} ms per trial")
     print(f"memory grows by {growth / 1000:.1f} kB per trial (at most {MAX_GROWTH_BYTES / 1000:.0f})")
-    is_good = is_recorded and not incomplete and not problems and len(found) == count
+    is_good = is_recorded and not incomplete and not refused.buffer and len(found) == count
     sys.exit(not (is_good and growth < MAX_GROWTH_BYTES))
 
 

@@ -131,7 +131,6 @@ def _simulate(workers: SimulatedWorkers, *, is_thorough: bool) -> Iterator[None]
             stack.enter_context(patch.object(study_conclusion, "_register", lambda *arguments: kept))
             stack.enter_context(patch("memtune.tracking.link_corpus", lambda *arguments, **options: None))
             stack.enter_context(patch.object(search_commands, "print_pages", lambda *arguments: None))
-            stack.enter_context(patch.object(api, "draw_trial_figures", lambda *arguments: {}))
             stack.enter_context(patch.object(api, "_record_report", lambda *arguments: None))
         yield
 

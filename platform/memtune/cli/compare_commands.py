@@ -90,11 +90,10 @@ def compare(
 def _print_places(found: "Comparison", study: str | None) -> None:
     """Draw the figure of a comparison, and print where it and other trials of the corpus are."""
     from memtune.reports.report_page.result_figures import draw_figures
-    from memtune.settings import Settings
 
     for figure in draw_figures(found).values():
         out.print_line(f"figure: {figure.write(found.figure_path)}")
-    print_pages(found.pages, Settings.from_environment().tracking_uri)
+    print_pages(found.pages)
     if found.champion is not None:
         out.print_line(_describe_champion(found.champion))
     out.print(_describe_accesses(found.test_accesses))
@@ -132,7 +131,6 @@ def best(
 
 
 def _describe_champion(champion: "RegisteredVersion") -> str:
-    """Name, version, figure and origin of a champion, in words."""
     from memtune.tracking import NO_STUDY
 
     origin = "from memtune train" if champion.study == NO_STUDY else f"study {champion.study}"

@@ -161,7 +161,6 @@ def _parse_format_options(options: list[str]) -> dict[str, str]:
 
 
 def _print_import(imported: "ImportResult") -> None:
-    """Print the warnings of an import and the row of its corpus."""
     from memtune.reports.corpus_tables import make_corpus_table
 
     for warning in imported.warnings:

@@ -184,7 +184,6 @@ def _score_sentences(file: Path, model: str, device: str, trust_code: bool, json
 
 
 def _describe_evaluation(found: "EvaluationResult") -> str:
-    """The figures of an evaluation in one sentence."""
     text = f"{found.corpus} {found.split}" if found.corpus else found.split
     sentence = f"{found.model} on {text}: {_describe_figures(found)}"
     if found.interval is not None:

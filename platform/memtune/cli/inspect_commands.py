@@ -228,13 +228,9 @@ def links(
     from memtune.results.inspection.word_pairs import find_links
 
     found = find_links(*text.open(model), number)
-    (sentence,) = found.sentences
-    title = f"{found.model}: {found.family}"
 
     def draw() -> "Figure":
-        if style == "matrix":
-            return draw_link_matrix(sentence, title)
-        return draw_link_arcs(sentence, title, min_weight)
+        return draw_link_matrix(found) if style == "matrix" else draw_link_arcs(found, min_weight)
 
     output.show(found, lambda: [make_links_table(found, min_weight)], draw)
 
@@ -253,7 +249,7 @@ def influence(
 
     Example: memtune inspect influence models:/ptb/1 models:/ptb/2 --out influence.svg
     """
-    from memtune.reports.inspection.influence_views import draw_influence, make_influence_table
+    from memtune.reports.inspection.word_views import draw_influence, make_influence_table
     from memtune.results.inspection.word_influence import average_influence
 
     found = [average_influence(*text.open(name), words, seed) for name in models]
@@ -272,7 +268,7 @@ def words(
 
     Example: memtune inspect words models:/ptb/1 models:/ptb/2 --out words.svg
     """
-    from memtune.reports.inspection.group_views import draw_groups, make_groups_table
+    from memtune.reports.inspection.word_views import draw_groups, make_groups_table
     from memtune.results.inspection.word_groups import compare_on_groups
     from memtune.results.loaded_models import open_model
     from memtune.settings import Settings

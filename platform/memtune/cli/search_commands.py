@@ -137,7 +137,7 @@ def demo(trials: Trials = None) -> None:
 def _print_result(study: Path, result: "SearchResult") -> None:
     """Print the tables of a run, and how it ended. Raises Exit with code 1 after an interruption."""
     from memtune.reports.trial_tables import make_alternatives_table, make_spread_table
-    from memtune.tracking import find_running_pages, link_corpus
+    from memtune.tracking import link_corpus
 
     resolved = result.resolved
     if result.is_interrupted:
@@ -154,16 +154,13 @@ def _print_result(study: Path, result: "SearchResult") -> None:
         out.print_line(statement)
     print_registration(result.registration, resolved.has_test_split)
     if result.is_recorded:
-        uri = resolved.settings.tracking_uri
-        served = find_running_pages(uri)
-        print_pages(link_corpus(uri, resolved.corpus.name, result.view.label, pages_url=served), uri)
+        print_pages(link_corpus(resolved.settings.tracking_uri, resolved.corpus.name, result.view.label))
     _print_spent_budget(study, result)
     if not result.is_recorded:
         warn(f"the tracking store lacks some records; send them with: {format_resumption(study)}")
 
 
 def _print_spent_budget(study: Path, result: "SearchResult") -> None:
-    """Print which budget ended the study and how to continue it."""
     max_trials, size = result.resolved.study.budget.trials, result.resolved.space.size()
     if result.spent_budget:
         open_trials = f"{format_count(result.open_count, 'trial')} open"

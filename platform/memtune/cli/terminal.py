@@ -77,15 +77,14 @@ class LogConsole(logging.Handler):
         warn(record.getMessage())
 
 
-def print_pages(pages: "CorpusPages", tracking_uri: str) -> None:
+def print_pages(pages: "CorpusPages") -> None:
     """Print the addresses of a corpus's trials in MLflow's pages, and what they need."""
     # Imported here: pydantic and pyarrow take about 1 s, and help needs neither.
-    from memtune.tracking import LOCAL_PAGES_URL, find_running_pages
+    from memtune.tracking import LOCAL_PAGES_URL
 
-    served = find_running_pages(tracking_uri)
     for title, link in pages.list_titled_links():
         out.print_line(f"{title}: {link}")
-    if served and pages.trials.startswith(f"{served}/"):
+    if pages.is_served:
         out.print_line(
             "`memtune ui` serves these pages now, in a browser that has opened the address it has printed"
         )

@@ -313,7 +313,6 @@ def _train_tables(
     max_core_hours: float | None,
     device: str,
 ) -> "Iterator[tuple[PublishedTable, list[ReproducedRow]]]":
-    """Train the chosen rows, table by table, and show their progress on the standard error."""
     from memtune.experiments.table_run import CoreHours, reproduce_table
     from memtune.reports.live.live_view import LineDisplay
     from memtune.settings import Settings
@@ -397,7 +396,6 @@ def _print_estimates(
     *,
     json: bool,
 ) -> None:
-    """Print about how many core hours the chosen rows need."""
     from memtune.experiments.table_run import estimate_table
     from memtune.reports.experiment_views import make_estimate_table
     from memtune.settings import Settings
@@ -417,9 +415,7 @@ def _print_estimates(
 
 
 def _show_rows(display: "LineDisplay") -> "RowHooks":
-    """The hooks that show the progress and the reports of each row."""
     from memtune.experiments.table_run import RowHooks
-    from memtune.reports.learning_curves import draw_trial_figures
     from memtune.reports.live.live_view import format_progress, format_report
 
     def show(row: "PublishedRow", trial: "TrialConfig", now: "Progress") -> None:
@@ -428,7 +424,7 @@ def _show_rows(display: "LineDisplay") -> "RowHooks":
     def tell(row: "PublishedRow", trial: "TrialConfig", report: "Report") -> None:
         display.add_line(f"{row.name}: {format_report(report, trial.task.prediction_unit)}")
 
-    return RowHooks(show, tell, draw_trial_figures)
+    return RowHooks(show, tell)
 
 
 def _format_options(

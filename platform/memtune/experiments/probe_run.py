@@ -136,8 +136,6 @@ def _divide_settings(probes: str, terms: ProbeTerms) -> dict[str, dict[str, int 
 
 @dataclass(frozen=True)
 class _ProbeRun:
-    """Trains models on probes under one set of terms."""
-
     terms: ProbeTerms
     device: str
     settings: Settings

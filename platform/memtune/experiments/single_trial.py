@@ -29,7 +29,7 @@ from memtune.studies.trial_records import (
     make_trial_tags,
 )
 from memtune.toml_text import locate_field
-from memtune.tracking import NO_STUDY, DrawFigures, Recorder, Registration, check_tracking, find_evaluation
+from memtune.tracking import NO_STUDY, Recorder, Registration, check_tracking, find_evaluation
 from memtune.training import AnyTrainer, Progress, Report, TrialConfig, create_trainer
 from memtune.trial_state import StopReason, TrialEnd, TrialState
 from memtune.values import Place, Value, parse
@@ -131,15 +131,13 @@ def train_trial(
     settings: Settings,
     on_progress: Callable[[Progress], None] | None = None,
     on_report: Callable[[Report], None] = lambda report: None,
-    draw_figures: DrawFigures = lambda name, objective, metrics: {},
     registers: bool = True,
 ) -> TrainResult:
     """Train a configuration recorded under `name`, from its last checkpoint when there is one.
 
-    `on_progress` is called a few times a second, `on_report` at each milestone; `draw_figures` draws the
-    figures that are recorded at the end. With `registers` the model is registered when it is the best of
-    its label or of its family. Raises a MemtuneError before training when something that the file names is
-    missing.
+    `on_progress` is called a few times a second, `on_report` at each milestone. With `registers` the model is
+    registered when it is the best of its label or of its family. Raises a MemtuneError before training when
+    something that the file names is missing.
     """
     corpus = open_or_draw_corpus(file.corpus, settings.corpus_store)
     check_tracking(settings.tracking_uri, corpus.name)
@@ -149,7 +147,7 @@ def train_trial(
     store_sources(folder, list_sources(file.trial.model_dump(mode="json")))
     trainer = checkpoints.restore(corpus, device) or create_trainer(file.trial, corpus, device)
     initial_tokens = trainer.tokens
-    with Recorder(settings.tracking_uri, corpus.name, draw_figures=draw_figures) as recorder:
+    with Recorder(settings.tracking_uri, corpus.name) as recorder:
         config, vocabulary_size = trainer.config, len(corpus.vocabulary)
         recorder.start_trial(
             trainer.identity,

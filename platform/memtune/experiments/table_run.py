@@ -24,7 +24,6 @@ from memtune.experiments.single_trial import (
 from memtune.objective import Objective
 from memtune.seed_statistics import estimate_cost
 from memtune.settings import Settings
-from memtune.tracking import DrawFigures
 from memtune.training import Progress, Report, TrialConfig, measure_seconds_per_token
 from memtune.values import Value
 
@@ -85,7 +84,6 @@ class RowHooks:
 
     on_progress: Callable[[PublishedRow, TrialConfig, Progress], None] = lambda row, trial, progress: None
     on_report: Callable[[PublishedRow, TrialConfig, Report], None] = lambda row, trial, report: None
-    draw_figures: DrawFigures = lambda name, objective, metrics: {}
 
 
 @dataclass
@@ -197,8 +195,6 @@ class _NotRunError(MemtuneError):
 
 @dataclass
 class _TableRun:
-    """The trainings of a table's rows in one call."""
-
     table: PublishedTable
     scale: ScaleName
     settings: Settings
@@ -271,7 +267,6 @@ class _TableRun:
             settings=self.settings,
             on_progress=lambda progress: self.hooks.on_progress(row, own.trial, progress),
             on_report=lambda report: self.hooks.on_report(row, own.trial, report),
-            draw_figures=self.hooks.draw_figures,
             registers=self.scale != "tiny" and not self.table.scales[self.scale].rates,
         )
         spent = trained.curve[-1].cpu_seconds - (before[-1].cpu_seconds if before else 0.0)

@@ -1,6 +1,6 @@
 """Tables of corpora and of text formats."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from rich.table import Table
 
@@ -8,21 +8,18 @@ from memtune.corpora import FORMATS, CorpusDescription, Manifest
 from memtune.reports.text_console import make_table
 
 
-def list_format_rows() -> Iterator[tuple[str, str, str, str]]:
-    """For each format: name, summary, annotations, and options with their defaults."""
+def make_formats_table() -> Table:
+    """One row per format, with its options and their defaults."""
+    columns = ("format", "what it reads", "annotations", "options")
+    table = make_table("", columns, overflow="ellipsis")
     for name in FORMATS.list_names():
         format = FORMATS[name]
         options = (
             f"{option}={'' if field.default is None else field.default}"
             for option, field in format.options.model_fields.items()
         )
-        yield name, format.summary, ", ".join(format.annotations) or "-", " ".join(options) or "-"
-
-
-def make_formats_table() -> Table:
-    """One row per format."""
-    columns = ("format", "what it reads", "annotations", "options")
-    return make_table("", columns, list_format_rows(), overflow="ellipsis")
+        table.add_row(name, format.summary, ", ".join(format.annotations) or "-", " ".join(options) or "-")
+    return table
 
 
 def make_corpus_table(manifests: Iterable[Manifest]) -> Table:

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LENGTH_NAMES = {1: "", 2: ", twice the length", 4: ", four times the length"}
-PROBE_COLUMNS = ("probe", "accuracy", "chance", "ceiling", "rate", "parameters", "carried state", "reference")
 SURE_SHARE = 0.95
 TABLE_COLUMNS = (
     *("row", "parameters", "published parameters", "validation", "published validation"),
@@ -37,27 +36,22 @@ def make_fingerprint_table(fingerprint: Fingerprint) -> Table:
     seeds += " with 95 % interval" if terms.seeds > 2 else ""
     budget = f"epochs: {terms.epochs:g}, batches of {terms.batch_size}"
     title = f"{fingerprint.name}: test accuracy, {seeds}, {budget}"
-    columns = (name if name in ("probe", "reference") else f">{name}" for name in PROBE_COLUMNS)
-    return make_table(title, columns, list_fingerprint_rows(fingerprint), **WITHOUT_FRAME)
-
-
-def list_fingerprint_rows(fingerprint: Fingerprint) -> list[tuple[str, ...]]:
-    """The cells of PROBE_COLUMNS for each probe and tested length."""
-    return [
-        (
-            f"{result.probe}{LENGTH_NAMES[times]}",
-            format_accuracy(result, times),
-            f"{100 * result.chance:.1f} %",
-            f"{100 * result.ceiling:.4g} %",
-            f"{result.rate:g}",
-            f"{result.parameters:,}",
-            "" if result.carried_state is None else f"{result.carried_state:,}",
-            (reference if result.reference else "solved by the model") if times == 1 else "",
-        )
-        for result in fingerprint.results
-        for reference in [f"mixer {result.reference} {100 * (result.reference_valid or 0.0):.1f} %"]
-        for times in result.test
-    ]
+    columns = ("probe", ">accuracy", ">chance", ">ceiling", ">rate", ">parameters", ">carried state")
+    table = make_table(title, (*columns, "reference"), **WITHOUT_FRAME)
+    for result in fingerprint.results:
+        reference = f"mixer {result.reference} {100 * (result.reference_valid or 0.0):.1f} %"
+        for times in result.test:
+            table.add_row(
+                f"{result.probe}{LENGTH_NAMES[times]}",
+                format_accuracy(result, times),
+                f"{100 * result.chance:.1f} %",
+                f"{100 * result.ceiling:.4g} %",
+                f"{result.rate:g}",
+                f"{result.parameters:,}",
+                "" if result.carried_state is None else f"{result.carried_state:,}",
+                (reference if result.reference else "solved by the model") if times == 1 else "",
+            )
+    return table
 
 
 def format_accuracy(result: ProbeResult, times: int = 1) -> str:

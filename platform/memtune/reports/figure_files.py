@@ -39,7 +39,7 @@ def check_suffix(path: Path) -> str:
     return suffix
 
 
-def render_figure(figure: "Figure", suffix: str, dpi: int = 150) -> bytes:
+def render_figure(figure: "Figure", suffix: str) -> bytes:
     """A figure in the format of a suffix; the content depends on the figure alone."""
     import matplotlib as mpl
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -48,5 +48,5 @@ def render_figure(figure: "Figure", suffix: str, dpi: int = 150) -> bytes:
     written = BytesIO()
     FigureCanvasAgg(figure)
     with mpl.rc_context({"svg.hashsalt": "memtune"}):
-        figure.savefig(written, format=suffix[1:], dpi=dpi, metadata=dates[suffix])
+        figure.savefig(written, format=suffix[1:], dpi=150, metadata=dates[suffix])
     return written.getvalue()

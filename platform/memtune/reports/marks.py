@@ -65,7 +65,6 @@ def _place(radii: Sequence[float]) -> Polygon:
 
 
 def _rotate(polygon: Polygon, quarters: int) -> Polygon:
-    """A polygon turned by quarters of a turn."""
     for _ in range(quarters):
         polygon = tuple((-y, x) for x, y in polygon)
     return polygon

@@ -24,7 +24,6 @@ from memtune.tracking import (
     LeaderboardRow,
     RegisteredVersion,
     count_test_accesses,
-    find_running_pages,
     link_corpora,
     link_corpus,
     list_champions,
@@ -194,8 +193,7 @@ def compare(
     chosen = asked or (main if main in own else max(own, key=own.count))
     kept = [row for row in same_text if row.protocol == chosen]
     named = kept[0].study if study else None
-    served = find_running_pages(settings.tracking_uri)
-    pages = link_corpus(settings.tracking_uri, corpus, chosen, named, served)
+    pages = link_corpus(settings.tracking_uri, corpus, chosen, named)
     ideal = None
     if kept[0].objective.has_ideal and stored is not None and stored.digest == digest:
         ideal = (stored.manifest.ideal or {}).get("valid")

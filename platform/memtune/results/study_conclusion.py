@@ -152,7 +152,8 @@ def _log_figures(
         figures |= {f"winner_valid_{objective}_low": low, f"winner_valid_{objective}_high": high}
     if verdict.comparisons and (margin := verdict.comparisons[0].margin) is not None:
         figures["margin_percent"] = margin
-    recorder.log_study_figures(figures, sum(outcome.usage.tokens for outcome in view.stored.trials))
+    tokens = sum(outcome.usage.tokens for outcome in view.stored.trials)
+    recorder.log_reports(None, [{"tokens": tokens, **figures}])
 
 
 def _record(view: StudyView, verdict: Verdict, statements: Sequence[str], description: str) -> None:

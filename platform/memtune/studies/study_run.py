@@ -26,7 +26,7 @@ from memtune.studies.seed_repeats import (
 )
 from memtune.studies.trial_records import StudyRecords
 from memtune.studies.trial_worker import Assignment
-from memtune.tracking import DrawFigures, Recorder, Registration, check_tracking
+from memtune.tracking import Recorder, Registration, check_tracking
 
 FLUSH_SECONDS = 60.0
 
@@ -73,7 +73,6 @@ class StudyHooks:
     """Chooses the best configuration of the stored trials and repeats, tests it, and offers it to the
     registry."""
     notify: Callable[[str], object]
-    draw_figures: DrawFigures
 
 
 @dataclass(frozen=True)
@@ -228,12 +227,7 @@ class _StudyRun:
         tracking_uri = self._resolved.settings.tracking_uri
         corpus = self._resolved.corpus.name
         check_tracking(tracking_uri, corpus)
-        recorder = Recorder(
-            tracking_uri,
-            corpus,
-            guard=self._lease.check,
-            draw_figures=self._hooks.draw_figures,
-        )
+        recorder = Recorder(tracking_uri, corpus, guard=self._lease.check)
         return self._recorder_stack.enter_context(recorder)
 
     def _compute_cost(self, result: StudyResult, seconds: float) -> StudyCost:

@@ -148,7 +148,7 @@ class StudyRecords:
 
     def _record_progress(self, trial: DirectedTrial, state: TrialState) -> None:
         self._progress.add_trial(trial, state)
-        self._recorder.log_study_figures(self._progress.list_figures(), self._progress.tokens)
+        self._recorder.log_reports(None, [{"tokens": self._progress.tokens, **self._progress.list_figures()}])
 
     def remark(self, trial: DirectedTrial) -> None:
         """Record the trial's remarks."""
@@ -185,11 +185,12 @@ class StudyRecords:
         """Record what the study has spent; its conclusion comes later, and its margin is the last one."""
         # The progress again: a driver may have been killed between the end of the last trial and its record.
         tokens = max(cost.total.tokens, self._progress.tokens)
-        self._recorder.log_study_figures({**self._progress.list_figures(), **cost.list_figures()}, tokens)
+        figures = {**self._progress.list_figures(), **cost.list_figures()}
+        self._recorder.log_reports(None, [{"tokens": tokens, **figures}])
 
     def close(self, interrupted: bool) -> None:
         """End the study's run."""
-        self._recorder.finish_study(TrialState.INTERRUPTED if interrupted else TrialState.COMPLETE)
+        self._recorder.finish_trial(None, TrialState.INTERRUPTED if interrupted else TrialState.COMPLETE)
 
 
 def describe_open_study(resolved: ResolvedStudy) -> str:

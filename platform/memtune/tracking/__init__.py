@@ -6,7 +6,7 @@ The only package that imports MLflow. It does so on first use.
 from memtune.tracking.code_version import read_code_version
 from memtune.tracking.compatibility import make_version_link
 from memtune.tracking.mlflow_connection import check_tracking
-from memtune.tracking.mlflow_ui import ServedPages, find_running_pages, serve_pages
+from memtune.tracking.mlflow_ui import ServedPages, serve_pages
 from memtune.tracking.registry.model_package import (
     DownloadedModel,
     ModelResult,
@@ -38,5 +38,4 @@ from memtune.tracking.runs.recorded_runs import (
 from memtune.tracking.runs.recorder import Recorder
 from memtune.tracking.runs.run_store import CorpusInput
 from memtune.tracking.runs.run_tags import NO_STUDY
-from memtune.tracking.runs.run_writer import DrawFigures
 from memtune.tracking.ui_links import LOCAL_PAGES_URL, CorpusPages, link_corpora, link_corpus

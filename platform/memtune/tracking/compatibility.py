@@ -198,7 +198,6 @@ def build_charts(
 
 
 def _describe_section(uuid: str, name: str, *, is_open: bool = False, columns: int = 3) -> dict[str, object]:
-    """A part of the page with charts in so many columns."""
     return {
         "uuid": uuid,
         "name": name,
@@ -270,16 +269,6 @@ def open_repository_of(
     if location.startswith(("http:", "https:")):
         return HttpArtifactRepository(location, tracking_uri, registry_uri)  # type: ignore[no-untyped-call]
     return MlflowArtifactsRepository(location, tracking_uri, registry_uri)
-
-
-def forget_repository(run_id: str) -> None:
-    """Have MLflow forget its access to the files of a run.
-
-    Reason: it keeps that of the last 1,024 runs, 20 kB each, and a trial's run is not written to again.
-    """
-    from mlflow.tracking._tracking_service import utils
-
-    utils._artifact_repos_cache.pop(run_id, None)
 
 
 def load_client_class() -> "type[MlflowClient]":

@@ -27,6 +27,10 @@ from memtune.storage.uris import find_sqlite_path
 from memtune.tracking.compatibility import OLD_IMPORT_WARNINGS, build_server_environment
 from memtune.tracking.mlflow_connection import check_sqlite_file, is_server
 
+TOKEN_VARIABLE, LISTENING_FD_VARIABLE = "MEMTUNE_UI_TOKEN", "MEMTUNE_UI_LISTENING_FD"
+ADDRESS_FILE = "ui-address.txt"
+END_SECONDS = 10.0
+"""Seconds in which the server closes the connections of browsers."""
 ADDRESS_PATTERN = re.compile(r"(?P<url>http://127\.0\.0\.1:(?P<port>\d{1,5}))/\?token=\S+\s*")
 MAX_ADDRESS_BYTES = 500
 SOCKETS = Path("/proc/net/tcp")
@@ -63,12 +67,6 @@ def _is_listening(port: int) -> bool:
         return False
     wanted = [f"{LOCAL_ADDRESS}:{port:04X}", LISTENING_STATE, str(os.getuid())]
     return any(len(row) > 7 and [row[1], row[3], row[7]] == wanted for row in rows)
-
-
-TOKEN_VARIABLE, LISTENING_FD_VARIABLE = "MEMTUNE_UI_TOKEN", "MEMTUNE_UI_LISTENING_FD"
-ADDRESS_FILE = "ui-address.txt"
-END_SECONDS = 10.0
-"""Seconds in which the server closes the connections of browsers."""
 
 
 @dataclass(frozen=True)

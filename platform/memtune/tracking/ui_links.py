@@ -11,6 +11,7 @@ from memtune.errors import TrackingError
 from memtune.objective import Objective
 from memtune.tracking import compatibility
 from memtune.tracking.mlflow_connection import is_server, open_store, set_experiment_kind
+from memtune.tracking.mlflow_ui import find_running_pages
 from memtune.tracking.registry.model_versions import find_champion
 from memtune.tracking.runs import run_store, run_tags
 
@@ -41,8 +42,10 @@ class CorpusPages:
     """Charts of the best trial of each alternative."""
     compares_fields: bool
     """Whether a study of these trials compares another field than the family."""
-    answer: str = ""
+    answer: str
     """The best model in a sentence; "" while there is no champion."""
+    is_served: bool
+    """Whether a `memtune ui` of this user serves them now."""
 
     def list_titled_links(self) -> tuple[tuple[str, str], ...]:
         """The addresses with what they show."""
@@ -64,7 +67,8 @@ def link_corpus(
 
     Without a champion it is the label of most trials. `study` is the id of a study whose trials are shown
     alone. Stores the views on the experiment. `pages_url` is the address of the pages when the store is a
-    file. Raises TrackingError when nothing is recorded for the corpus.
+    file, by default that of the running `memtune ui`. Raises TrackingError when nothing is recorded for the
+    corpus.
     """
     champion = find_champion(tracking_uri, corpus)
     with open_store(tracking_uri) as client:
@@ -84,7 +88,8 @@ def link_corpus(
         views = _build_views(kept, {tag: value for tag, value in conditions.items() if value}, tracking_uri)
         for name, value in views.items():
             client.set_experiment_tag(experiment_id, compatibility.SHARED_VIEW_TAG + name + suffix, value)
-    address = (pages_url or (tracking_uri if is_server(tracking_uri) else LOCAL_PAGES_URL)).rstrip("/")
+    served = pages_url or find_running_pages(tracking_uri)
+    address = (served or (tracking_uri if is_server(tracking_uri) else LOCAL_PAGES_URL)).rstrip("/")
     trials, families = quote(f"memtune{suffix}"), quote(f"memtune-families{suffix}")
     return CorpusPages(
         corpus,
@@ -93,6 +98,7 @@ def link_corpus(
         address + compatibility.format_experiment_fragment(experiment_id, families, has_charts=True),
         _compares_fields(kept),
         note,
+        served is not None,
     )
 
 

@@ -89,8 +89,8 @@ def test_arcs_join_the_words_of_strong_links_and_are_thicker_for_stronger_ones()
         Link(layer=1, word=2, attended=0, weight=0.9),
         Link(layer=1, word=2, attended=1, weight=0.1),
     )
-    sentence = SentenceLinks(number=0, words=("a", "bb", "ccc"), layers=1, links=links)
-    (axes,) = list_axes(draw_link_arcs(sentence, "title"))
+    sentence = SentenceLinks(model="m", family="f", number=0, words=("a", "bb", "ccc"), layers=1, links=links)
+    (axes,) = list_axes(draw_link_arcs(sentence))
     weak, strong = axes.patches
     centres = {text.get_text(): text.get_position()[0] for text in axes.texts}
     assert weak.get_linewidth() < strong.get_linewidth()

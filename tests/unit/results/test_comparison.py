@@ -28,7 +28,7 @@ def recorded(settings: Settings) -> Settings:
             recorder.start_study(study, study, {}, {})
             recorder.start_trial(f"trial of {study}", "lstm #0", PROTOCOL)
             recorder.finish_trial(f"trial of {study}", TrialState.COMPLETE)
-            recorder.finish_study()
+            recorder.finish_trial(None, TrialState.COMPLETE)
             assert recorder.flush(60)
     return settings
 

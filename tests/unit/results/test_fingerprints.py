@@ -19,7 +19,6 @@ from memtune.models.registry import UnloadedFamilyConfig
 from memtune.reports.experiment_views import (
     draw_fingerprint,
     format_accuracy,
-    list_fingerprint_rows,
     make_fingerprint_table,
 )
 from memtune.results.fingerprints import (
@@ -122,8 +121,7 @@ def test_a_model_at_the_ceiling_solves_a_probe(settings: Settings) -> None:
     assert result.ceiling < 0.8
     assert result.valid == (result.ceiling,)
     assert result.reference is None
-    [cells] = list_fingerprint_rows(found)
-    assert cells[3] == f"{100 * result.ceiling:.4g} %"
+    assert [*make_fingerprint_table(found).columns[3].cells] == [f"{100 * result.ceiling:.4g} %"]
 
 
 @pytest.mark.parametrize(("probed", "lengths"), [("dyck", {1, 2, 4}), ("mqar", {1})])
@@ -286,4 +284,4 @@ def test_tables_name_the_reference_as_a_mixer(settings: Settings) -> None:
     found = Fingerprint.model_validate(
         given | {"results": (make_result(reference="lstm", reference_valid=0.5),)}
     )
-    assert list_fingerprint_rows(found)[0][-1] == "mixer lstm 50.0 %"
+    assert next(iter(make_fingerprint_table(found).columns[-1].cells)) == "mixer lstm 50.0 %"

@@ -17,7 +17,6 @@ from memtune.studies import director, trial_worker
 from memtune.studies.checkpoint_store import Checkpoints
 from memtune.studies.executor import InProcessExecutor
 from memtune.studies.trial_worker import Assignment, TrialWorker, WorkerReport
-from memtune.tracking.mlflow_connection import connect
 from memtune.training import AnyTrainer
 from memtune.trial_state import TrialState
 from tests.assignments import assign_first_trial
@@ -112,17 +111,6 @@ def test_a_fault_of_this_node_leaves_the_trial_open(
     (trial,) = result.open_trials
     assert any("the disk is gone" in remark for remark in trial.remarks)
     assert result.registration is None
-
-
-def test_an_ended_trial_has_its_learning_curve(study_file: Path, settings: Settings) -> None:
-    file = study_file.read_text().replace("report_every = 300", "report_every = 150")
-    study_file.write_text(file)
-    run_search(study_file, {"budget.trials": 1}, settings=settings, executor=InProcessExecutor())
-    client = connect(settings.tracking_uri)
-    experiment = client.get_experiment_by_name("tiny")
-    assert experiment is not None
-    (trial,) = client.search_runs([experiment.experiment_id], "tags.`memtune.role` = 'trial'")
-    assert "learning_curve.png" in [file.path for file in client.list_artifacts(trial.info.run_id)]
 
 
 class TestBetweenTwoReports:

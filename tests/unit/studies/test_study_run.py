@@ -106,7 +106,6 @@ def run(
         (watch, lambda phase: nullcontext(track)),
         lambda *given: conclude(),
         lambda message: None,
-        lambda *given: {},
     )
     resolved = resolve(study_file, settings, **terms)
     return run_study(resolved, executor or InProcessExecutor(), hooks, resume=resume)

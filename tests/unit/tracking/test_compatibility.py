@@ -13,9 +13,8 @@ import pytest
 import requests
 
 from memtune.objective import Objective
-from memtune.tracking import Recorder, compatibility
+from memtune.tracking import compatibility
 from memtune.tracking.mlflow_connection import connect
-from memtune.trial_state import TrialState
 from tests.cluster.ports import find_free_port
 
 pytestmark = [pytest.mark.filterwarnings(f"ignore:{start}") for start in compatibility.OLD_IMPORT_WARNINGS]
@@ -132,21 +131,6 @@ def test_a_view_that_is_too_long_for_a_tag_has_no_charts():
     charts = {"compareRunCharts": [{"uuid": os.urandom(4000).hex()}]}
     stored = json.loads(compatibility.encode_shared_view("t", {"searchFilter": "x"}, charts, "3.17.2"))
     assert stored == {"searchFilter": "x"}
-
-
-def test_mlflow_keeps_no_access_to_the_files_of_a_trial_that_has_ended(tracking_uri):
-    from mlflow.tracking._tracking_service import utils
-
-    before = set(utils._artifact_repos_cache)
-    with Recorder(tracking_uri, "corpus") as recorder:
-        recorder.start_study("study", "study", {})
-        recorder.start_trial("a", "a", {})
-        recorder.log_files("a", {"one.txt": "text"})
-        assert recorder.flush(60)
-        assert len(set(utils._artifact_repos_cache) - before) == 1
-        recorder.finish_trial("a", TrialState.COMPLETE)
-        assert recorder.flush(60)
-        assert set(utils._artifact_repos_cache) <= before
 
 
 def test_mlflow_opens_locations_of_a_home_through_memtune(client):

@@ -3,7 +3,6 @@
 import json
 import logging
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from threading import Barrier
 
 import pytest
@@ -43,7 +42,7 @@ BUDGET = TrialEnd(reason=StopReason.BUDGET)
 
 
 @pytest.fixture
-def record(tracking_uri):
+def record(tracking_uri, caplog):
     """A function that records one trial of one study with a recorder of its own."""
 
     def run(*tokens, identity="t1", state=TrialState.COMPLETE, end=BUDGET):
@@ -54,9 +53,9 @@ def record(tracking_uri):
             recorder.log_reports(identity, make_reports(*tokens))
             if state:
                 recorder.finish_trial(identity, state, end)
-                recorder.finish_study()
+                recorder.finish_trial(None, TrialState.COMPLETE)
             assert recorder.flush(60)
-            assert recorder.problems == []
+            assert "was not recorded" not in caplog.text
 
     return run
 
@@ -82,7 +81,7 @@ def test_a_trial_is_nested_in_its_study(record, find):
     assert trial.data.tags["mlflow.parentRunId"] == study.info.run_id
 
 
-def test_studies_that_first_record_a_dataset_at_once_all_record_it(tracking_uri, client, find):
+def test_studies_that_first_record_a_dataset_at_once_all_record_it(tracking_uri, client, find, caplog):
     studies = [f"s{number}" for number in range(8)]
     ready = Barrier(len(studies), timeout=60)
 
@@ -94,10 +93,10 @@ def test_studies_that_first_record_a_dataset_at_once_all_record_it(tracking_uri,
             recorder.start_trial(f"t of {study}", "lstm #0", {}, {}, DATASET)
             recorder.log_reports(f"t of {study}", make_reports(100))
             assert recorder.flush(60)
-            return recorder.problems
 
     with ThreadPoolExecutor(len(studies)) as drivers:
-        assert [*drivers.map(drive, studies)] == [[]] * len(studies)
+        list(drivers.map(drive, studies))
+    assert "was not recorded" not in caplog.text
     assert [len(run.inputs.dataset_inputs) for run in find()] == [1] * len(studies)
     assert [read_steps(client, run) for run in find()] == [[100]] * len(studies)
 
@@ -195,33 +194,15 @@ def test_a_finished_trial_has_its_reason(record, find):
     assert (trial.data.tags["memtune.state"], trial.data.tags["memtune.stop_reason"]) == ("failed", "error")
 
 
-def test_a_finished_trial_has_figures_of_its_metrics(tracking_uri, find, client, tmp_path):
-    def draw_figures(name, objective, metrics):
-        return {"figure.txt": f"{name} {objective} {metrics['valid_perplexity']}".encode()}
-
-    with Recorder(tracking_uri, "ptb", draw_figures=draw_figures) as recorder:
+def test_the_best_validation_of_a_finished_trial_counts_reports_that_came_late(tracking_uri, find):
+    with Recorder(tracking_uri, "ptb") as recorder:
         recorder.start_trial("t1", "lstm #0", {})
-        recorder.log_reports("t1", make_reports(200))
-        recorder.log_reports("t1", make_reports(100))
-        recorder.finish_trial("t1", TrialState.COMPLETE)
-    path = client.download_artifacts(find()[0].info.run_id, "figure.txt", str(tmp_path))
-    assert Path(path).read_text() == "lstm #0 perplexity [(100, 20000.0), (200, 10000.0)]"
-
-
-def test_a_trial_whose_figures_cannot_be_drawn_ends_without_them(tracking_uri, find, caplog):
-    def draw_figures(name, objective, metrics):
-        raise RuntimeError("no font was found")
-
-    with Recorder(tracking_uri, "ptb", draw_figures=draw_figures) as recorder:
-        recorder.start_trial("t1", "lstm #0", {})
-        recorder.log_reports("t1", make_reports(100))
-        recorder.finish_trial("t1", TrialState.COMPLETE)
+        recorder.log_reports("t1", [{"tokens": 200, "valid_perplexity": 30.0}])
+        recorder.log_reports("t1", [{"tokens": 100, "valid_perplexity": 25.0}])
         assert recorder.flush(60)
-    (trial,) = find()
-    assert (trial.info.status, trial.data.metrics["best_validation"]) == ("FINISHED", 20000.0)
-    assert [record.getMessage() for record in caplog.records] == [
-        "the figures of trial lstm #0 are not recorded: RuntimeError: no font was found"
-    ]
+        assert find()[0].data.metrics["best_validation"] == 30.0
+        recorder.finish_trial("t1", TrialState.COMPLETE)
+    assert find()[0].data.metrics["best_validation"] == 25.0
 
 
 def test_a_trial_that_reports_after_its_end_keeps_its_run(record, tracking_uri, find, client):
@@ -310,14 +291,14 @@ def test_a_resumed_study_keeps_its_run(record, find):
     assert len(find("trial")) == 2
 
 
-def test_a_diverged_trial_keeps_its_curve(tracking_uri, find, client):
+def test_a_diverged_trial_keeps_its_curve(tracking_uri, find, client, caplog):
     with Recorder(tracking_uri, "ptb") as recorder:
         recorder.start_trial("t1", "alone", {})
         bad = Report(tokens=200, train_perplexity=float("nan"), valid_perplexity=float("inf"))
         recorder.log_reports("t1", [*make_reports(100), bad])
         recorder.finish_trial("t1", TrialState.FAILED, TrialEnd(reason=StopReason.DIVERGED))
         assert recorder.flush(60)
-        assert recorder.problems == []
+    assert "was not recorded" not in caplog.text
     assert read_steps(client, find()[0], "train_perplexity") == [100, 200]
 
 
@@ -331,7 +312,7 @@ def test_reports_of_a_trial_that_was_not_started_are_refused(tracking_uri):
         recorder.log_reports("t1", make_reports(1))
 
 
-def test_a_refused_entry_is_a_problem_and_the_others_are_stored(tracking_uri, find, client, caplog):
+def test_a_refused_entry_is_an_error_in_the_log_and_the_others_are_stored(tracking_uri, find, client, caplog):
     with Recorder(tracking_uri, "ptb") as recorder:
         recorder.start_trial("t1", "alone", {})
         assert recorder.flush(60)
@@ -340,7 +321,7 @@ def test_a_refused_entry_is_a_problem_and_the_others_are_stored(tracking_uri, fi
             recorder.log_reports("t1", make_reports(1))
             recorder.start_trial("t2", "alone too", {})
             assert recorder.flush(60)
-        assert len(recorder.problems) == 1
+    assert caplog.text.count("was not recorded") == 1
     assert [run.data.tags["memtune.trial"] for run in find()] == ["t2"]
 
 
@@ -415,8 +396,8 @@ def test_of_a_studys_figures_only_the_last_value_is_kept(tracking_uri, find, cli
     with Recorder(tracking_uri, "corpus") as recorder:
         recorder.start_study("study", "study", {})
         for tokens in range(100):
-            recorder.log_study_figures({"trials_complete": tokens + 0.5}, tokens)
-        recorder.log_study_figures({"trials_complete": 7.5}, 99)
+            recorder.log_reports(None, [{"tokens": tokens, "trials_complete": tokens + 0.5}])
+        recorder.log_reports(None, [{"tokens": 99, "trials_complete": 7.5}])
         assert recorder.flush(60)
         (run,) = recorder._runs._open_runs.values()
         assert run.values["trials_complete"] == {99: 7.5}

@@ -10,8 +10,8 @@ from memtune.cli.terminal import out, print_pages
 from memtune.results.comparison import compare
 from memtune.settings import Settings
 from memtune.storage.uris import make_sqlite_uri
-from memtune.tracking import Recorder, find_running_pages
-from memtune.tracking.mlflow_ui import _write_private
+from memtune.tracking import Recorder
+from memtune.tracking.mlflow_ui import _write_private, find_running_pages
 
 
 @pytest.fixture
@@ -65,8 +65,8 @@ def test_the_links_of_a_comparison_lead_to_the_running_server(
     assert usual.trials.startswith("http://127.0.0.1:5000/#")
     assert found.trials == usual.trials.replace(":5000/", f":{port}/", 1)
     with out.keep_file():
-        print_pages(found, settings.tracking_uri)
-        print_pages(usual, settings.tracking_uri)
+        print_pages(found)
+        print_pages(usual)
     running, other = capsys.readouterr().out.split("charts of the best of each family")[1:]
     assert "`memtune ui` serves these pages now" in running
     assert "--port" not in running.partition("trials in MLflow")[0]

@@ -15,7 +15,6 @@ from memtune.reports.text_console import make_table
 from memtune.results.inspection.attention_weights import AttentionExample, AttentionPositions, AttentionSample
 from memtune.results.inspection.word_pairs import (
     AttendedPairs,
-    AttentionLinks,
     DependencyAttention,
     Link,
     SentenceLinks,
@@ -160,20 +159,19 @@ def _shorten(word: str) -> str:
     return word if len(word) <= 14 else f"{word[:13]}…"
 
 
-def make_links_table(found: AttentionLinks, min_weight: float) -> Table:
+def make_links_table(sentence: SentenceLinks, min_weight: float) -> Table:
     """One row for each link with at least this weight."""
-    columns = ("sentence", "layer", "word", "attended", ">words before it", ">weight")
-    table = make_table(f"{found.model}: links of weight {min_weight:g} and more", columns)
-    for sentence in found.sentences:
-        for link in sentence.links:
-            if link.weight >= min_weight:
-                words = sentence.words[link.word], sentence.words[link.attended]
-                numbers = str(link.word - link.attended), f"{link.weight:.3f}"
-                table.add_row(str(sentence.number), str(link.layer), *words, *numbers)
+    columns = ("layer", "word", "attended", ">words before it", ">weight")
+    title = f"{sentence.model}: links of weight {min_weight:g} and more in sentence {sentence.number}"
+    table = make_table(title, columns)
+    for link in sentence.links:
+        if link.weight >= min_weight:
+            words = sentence.words[link.word], sentence.words[link.attended]
+            table.add_row(str(link.layer), *words, str(link.word - link.attended), f"{link.weight:.3f}")
     return table
 
 
-def draw_link_arcs(sentence: SentenceLinks, title: str, min_weight: float = 0.2) -> "Figure":
+def draw_link_arcs(sentence: SentenceLinks, min_weight: float = 0.2) -> "Figure":
     """The sentence once for each layer, with an arc from each word to the words it attends to.
 
     A thicker and darker arc is a larger weight; weights below `min_weight` are left out. A dashed arc leads
@@ -184,7 +182,8 @@ def draw_link_arcs(sentence: SentenceLinks, title: str, min_weight: float = 0.2)
     places = [*(end - size / 2 for end, size in zip(accumulate(sizes), sizes, strict=True)), sum(sizes)]
     width = min(MAX_WIDTH_INCHES, 1.0 + CHARACTER_INCHES * places[-1])
     figure = make_figure(width, 0.6 + 2.2 * sentence.layers)
-    figure.suptitle(f"{title}; weights of {min_weight:g} and more", fontsize=9)
+    title = f"{sentence.model}: {sentence.family}; weights of {min_weight:g} and more"
+    figure.suptitle(title, fontsize=9)
     panels = figure.subplots(sentence.layers, 1, squeeze=False)[:, 0]
     for layer, axes in enumerate(panels, start=1):
         _draw_arcs(axes, sentence, places, sentence.select(layer, min_weight))
@@ -224,12 +223,12 @@ def _draw_arcs(axes: "Axes", sentence: SentenceLinks, places: list[float], links
     axes.set_axis_off()
 
 
-def draw_link_matrix(sentence: SentenceLinks, title: str) -> "Figure":
+def draw_link_matrix(sentence: SentenceLinks) -> "Figure":
     """A row for each word read and a column for each word attended to, darker for a larger weight."""
     words = len(sentence.words)
     side = max(2.2, 0.28 * words)
     figure = make_figure(2.4 + side * sentence.layers, 1.7 + side)
-    figure.suptitle(title, fontsize=9)
+    figure.suptitle(f"{sentence.model}: {sentence.family}", fontsize=9)
     panels = figure.subplots(1, sentence.layers, squeeze=False)[0]
     darkest = max((link.weight for link in sentence.links), default=1.0)
     for layer, axes in enumerate(panels, start=1):

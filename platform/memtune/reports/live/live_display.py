@@ -221,7 +221,6 @@ class LiveDisplay(LiveView):
         return [trial for _, trial in sorted(self._trials.copy().items())]
 
     def _count_trials(self) -> int:
-        """The trials of this run."""
         return len(self._ended) + sum(not trial.state.has_ended for trial in self._list_trials())
 
     def _list_running(self) -> list[DirectedTrial]:

@@ -284,7 +284,6 @@ def _open_templates() -> jinja2.Environment:
 
 
 def _draw_mark(mark: Mark) -> Markup:
-    """A mark as a small picture within a line of text."""
     place = COLOURS.index(mark.colour)
     return Markup(
         '<svg class="mark" viewBox="-1.15 -1.15 2.3 2.3" aria-hidden="true">'

@@ -59,6 +59,8 @@ class Link(Value):
 class SentenceLinks(Value):
     """The attention within one sentence."""
 
+    model: str
+    family: str
     number: int
     """Counted from 0 within its split."""
     words: tuple[str, ...]
@@ -72,15 +74,7 @@ class SentenceLinks(Value):
         return [link for link in self.links if link.layer == layer and link.weight >= min_weight]
 
 
-class AttentionLinks(Value):
-    """The attention within the sentences of a text."""
-
-    model: str
-    family: str
-    sentences: tuple[SentenceLinks, ...]
-
-
-def find_links(model: TrainedModel, choice: TextChoice, number: int = 0) -> AttentionLinks:
+def find_links(model: TrainedModel, choice: TextChoice, number: int = 0) -> SentenceLinks:
     """The links within sentence `number`, in every layer that attends.
 
     A model that reads on across sentences reads all sentences before it. Raises CorpusError where the text
@@ -90,7 +84,9 @@ def find_links(model: TrainedModel, choice: TextChoice, number: int = 0) -> Atte
     steps = len(reading.inputs_T)
     places_Tn = np.arange(steps)[:, None] + reading.offsets_n
     inside = (places_Tn >= 0) & (places_Tn < steps)
-    sentence = SentenceLinks(
+    return SentenceLinks(
+        model=model.name,
+        family=model.network.config.family,
         number=reading.sentence.number,
         words=tuple(model.corpus.vocabulary.decode(reading.inputs_T.tolist())),
         layers=len(reading.weights_LTn),
@@ -101,7 +97,6 @@ def find_links(model: TrainedModel, choice: TextChoice, number: int = 0) -> Atte
             if inside[word, slot]
         ),
     )
-    return AttentionLinks(model=model.name, family=model.network.config.family, sentences=(sentence,))
 
 
 class AttendedPair(Value):

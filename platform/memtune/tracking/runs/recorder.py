@@ -21,7 +21,7 @@ from memtune.tracking import mlflow_connection
 from memtune.tracking.mlflow_connection import FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS
 from memtune.tracking.runs import run_tags
 from memtune.tracking.runs.run_store import CorpusInput, RecordedTrial, RunKey
-from memtune.tracking.runs.run_writer import DrawFigures, RunCommand, RunWriter
+from memtune.tracking.runs.run_writer import RunCommand, RunWriter
 from memtune.trial_state import TrialEnd, TrialState
 
 if TYPE_CHECKING:
@@ -43,9 +43,9 @@ class DeliveryQueue(Generic[Key, Message]):
     """Queues by key, emptied by a thread.
 
     `deliver(key, commands)` carries out commands from the left and removes each once it is done; when it
-    raises, the remaining commands are retried with growing pauses. The leftmost command is dropped, logged as
-    an error and kept in `problems` at once if `is_permanent(error)`, and after MAX_DOUBTFUL_ATTEMPTS attempts
-    if `is_doubtful(error)`.
+    raises, the remaining commands are retried with growing pauses. The leftmost command is dropped and logged
+    as an error at once if `is_permanent(error)`, and after MAX_DOUBTFUL_ATTEMPTS attempts if
+    `is_doubtful(error)`.
     """
 
     def __init__(
@@ -55,7 +55,6 @@ class DeliveryQueue(Generic[Key, Message]):
         is_doubtful: Callable[[Exception], bool] = lambda error: False,
         capacity: int = MAX_WAITING_COMMANDS,
     ) -> None:
-        self.problems: list[str] = []
         self._deliver = deliver
         self._is_permanent = is_permanent
         self._is_doubtful = is_doubtful
@@ -161,7 +160,7 @@ class DeliveryQueue(Generic[Key, Message]):
                 attempts = attempts + 1 if len(commands) == left and self._is_doubtful(error) else 0
                 if self._is_permanent(error) or attempts >= MAX_DOUBTFUL_ATTEMPTS:
                     commands.popleft()
-                    self._drop(key, error)
+                    logger.error("an entry of %s was not recorded: %s", key, error)
                     backoff.reset()
                     attempts = 0
                     continue
@@ -173,33 +172,22 @@ class DeliveryQueue(Generic[Key, Message]):
         if failed_since is not None and not commands:
             logger.warning("tracking is available again after %.0f s", time.monotonic() - failed_since)
 
-    def _drop(self, key: Key, error: Exception) -> None:
-        problem = f"an entry of {key} was not recorded: {error}"
-        self.problems.append(problem)
-        logger.error("%s", problem)
-
 
 class Recorder:
     """Records one study on a corpus's experiment. Thread-safe; also a context manager that closes itself.
 
     `guard` is called before each request; when it raises a StudyError (another driver has the study), nothing
-    more is sent. `draw_figures` draws the figures of each trial that ends. Raises TrackingError when the
-    store's URI is invalid; a server that does not answer is no error here, see `check_tracking`.
+    more is sent. Raises TrackingError when the store's URI is invalid; a server that does not answer is no
+    error here, see `check_tracking`.
     """
 
-    def __init__(
-        self,
-        tracking_uri: str,
-        corpus: str,
-        guard: Callable[[], None] = lambda: None,
-        draw_figures: DrawFigures = lambda name, objective, metrics: {},
-    ) -> None:
+    def __init__(self, tracking_uri: str, corpus: str, guard: Callable[[], None] = lambda: None) -> None:
         self.tracking_uri = tracking_uri
         self.experiment = mlflow_connection.make_experiment_name(corpus)
         self._study = run_tags.NO_STUDY
         self._started: set[RunKey] = set()
         client = cast("MlflowClient", _GuardedClient(mlflow_connection.connect(tracking_uri), guard))
-        self._runs = RunWriter(client, tracking_uri, self.experiment, draw_figures)
+        self._runs = RunWriter(client, tracking_uri, self.experiment)
         self._delivery_queue: DeliveryQueue[RunKey, RunCommand] = DeliveryQueue(
             self._deliver, mlflow_connection.is_permanent, mlflow_connection.is_database_refusal
         )
@@ -250,7 +238,11 @@ class Recorder:
         self._enqueue(identity, opening)
 
     def log_reports(self, identity: str | None, reports: Iterable[object]) -> None:
-        """Record each report's numbers at its `tokens`; a step that is already recorded stays as it is."""
+        """Record each report's numbers at its `tokens`; a step that is already recorded stays as it is.
+
+        Without an identity they are figures of the study, at the tokens that its trials have trained on. At
+        tokens for which one is recorded, the new value counts.
+        """
         log = partial(self._runs.log_report, time_ms=_read_clock_ms())
         self._enqueue(identity, *(partial(log, report=report) for report in reports))
 
@@ -270,7 +262,7 @@ class Recorder:
         validated_tokens: int | None = None,
         figures: Mapping[str, float] | None = None,
     ) -> None:
-        """End the trial's run and store its figures, with further ones of the whole trial.
+        """End the trial's run, or without an identity the study's, and store figures of the whole trial.
 
         `validated_tokens` are those at its last report with a validation, see `list_recorded_trials`.
         """
@@ -293,17 +285,6 @@ class Recorder:
         with mlflow_connection.translate_mlflow_errors(self.tracking_uri):
             return mlflow_connection.retry_while_unavailable(lambda: self._runs.list_recorded(self._study))
 
-    def log_study_figures(self, figures: Mapping[str, float], tokens: int) -> None:
-        """Record figures of the whole study, at the tokens that its trials have trained on.
-
-        At tokens for which a figure is recorded, the new value counts.
-        """
-        self.log_reports(None, [{"tokens": tokens, **figures}])
-
-    def finish_study(self, state: TrialState = TrialState.COMPLETE) -> None:
-        """End the study's run."""
-        self.finish_trial(None, state)
-
     def reconcile(self, state_by_trial: Mapping[str, TrialState]) -> None:
         """Make the store agree with a study that was resumed after a crash; call it before any trial starts.
 
@@ -314,11 +295,6 @@ class Recorder:
         states = dict(state_by_trial)
         reconciling = partial(self._runs.reconcile_runs, state_by_trial=states, time_ms=_read_clock_ms())
         self._enqueue(None, reconciling)
-
-    @property
-    def problems(self) -> list[str]:
-        """Commands that the store refused permanently, for instance because a run was deleted meanwhile."""
-        return list(self._delivery_queue.problems)
 
     def flush(self, stall_seconds: float) -> bool:
         """Wait until everything is recorded; return False after `stall_seconds` without progress."""

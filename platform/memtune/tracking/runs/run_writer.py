@@ -5,9 +5,7 @@ repeated after a failure half-way: a run is searched for before it is created, a
 holds at a step is not written again.
 """
 
-import logging
 import math
-import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from memtune.objective import Objective
 from memtune.settings import find_user
 from memtune.tracking.code_version import read_code_version
-from memtune.tracking.compatibility import forget_repository
 from memtune.tracking.mlflow_connection import ensure_experiment
 from memtune.tracking.runs import run_store, run_tags
 from memtune.tracking.runs.run_store import RUN_STATUS, CorpusInput, RecordedTrial, RunKey
@@ -29,14 +26,8 @@ if TYPE_CHECKING:
 
 RunCommand = Callable[[RunKey], None]
 """A method of RunWriter with its arguments, but for the run."""
-Points = Sequence[tuple[int, float]]
-DrawFigures = Callable[[str, Objective, Mapping[str, Points]], dict[str, bytes]]
-"""Draws the figures of a trial, as PNG files by name, from its name, its objective and its metrics: (tokens
-seen, value) in order, by metric name."""
 
 COMMANDS_PER_PASS = 500
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -44,7 +35,6 @@ class _OpenRun:
     """A run that is being written: what the store holds of it, and what is still to be sent."""
 
     run_id: str
-    name: str
     objective: Objective
     ideal: float | None
     """The perplexity that no model can beat, where it is known."""
@@ -62,13 +52,10 @@ class _OpenRun:
 class RunWriter:
     """The runs of one experiment, written by one thread. Times are in milliseconds since the epoch."""
 
-    def __init__(
-        self, client: "MlflowClient", tracking_uri: str, experiment: str, draw_figures: DrawFigures
-    ) -> None:
+    def __init__(self, client: "MlflowClient", tracking_uri: str, experiment: str) -> None:
         self._client = client
         self._tracking_uri = tracking_uri
         self._experiment = experiment
-        self._draw_figures = draw_figures
         self._experiment_id: str | None = None
         self._open_runs: dict[RunKey, _OpenRun] = {}
         self._attempted: set[RunKey] = set()
@@ -187,7 +174,7 @@ class RunWriter:
             self._client.update_run(run.info.run_id, status="RUNNING", name=name)
         else:
             run = self._create_run(key, name, time_ms, tags)
-        opened = self._open_run(key, run, name, tags, is_stale=bool(found))
+        opened = self._open_run(key, run, tags, is_stale=bool(found))
         # MLflow refuses to change a parameter.
         known, given = run.data.params, run_store.to_params(parameters)
         opened.pending.parameters += [parameter for parameter in given if parameter.key not in known]
@@ -196,12 +183,9 @@ class RunWriter:
         if dataset is not None:
             self._client.log_inputs(opened.run_id, [run_store.to_dataset_input(dataset)])
 
-    def _open_run(
-        self, key: RunKey, run: "Run", name: str, tags: Mapping[str, str], is_stale: bool
-    ) -> _OpenRun:
+    def _open_run(self, key: RunKey, run: "Run", tags: Mapping[str, str], is_stale: bool) -> _OpenRun:
         self._open_runs[key] = _OpenRun(
             run.info.run_id,
-            name,
             run_tags.read_objective(tags),
             float(tags[run_tags.IDEAL]) if tags.get(run_tags.IDEAL) else None,
             run_store.read_description(tags),
@@ -255,20 +239,11 @@ class RunWriter:
             distance = round_figure(100 * (best / run.ideal - 1))
             self._add_metric(run, run_tags.ABOVE_IDEAL_METRIC, step, distance, time_ms, replace=True)
 
-    def _draw_curve(self, run: _OpenRun) -> None:
-        """Add a trial's figures and its best validation value to the pending batch."""
-        metrics = {name: sorted(values.items()) for name, values in run.values.items()}
-        try:
-            run.pending.files |= self._draw_figures(run.name, run.objective, metrics)
-        except Exception as error:  # of a library that draws; as an error of the store it would be retried
-            logger.warning(
-                "the figures of trial %s are not recorded: %s: %s", run.name, type(error).__name__, error
-            )
-        valid = metrics.get(f"valid_{run.objective}", [])
-        reached = [(tokens, value) for tokens, value in valid if not math.isnan(value)]
-        if reached:  # reports may have arrived in another order
-            best = run.objective.choose_best([value for _, value in reached])
-            self._log_best(run, reached[-1][0], best, round(1000 * time.time()))
+    def _correct_best(self, run: _OpenRun, time_ms: int) -> None:
+        """Log the best validation value again: reports may have arrived in another order."""
+        valid = run.values.get(f"valid_{run.objective}", {})
+        if reached := {tokens: value for tokens, value in valid.items() if not math.isnan(value)}:
+            self._log_best(run, max(reached), run.objective.choose_best(reached.values()), time_ms)
 
     def end_run(
         self,
@@ -279,10 +254,10 @@ class RunWriter:
         validated_tokens: int | None = None,
         figures: Mapping[str, float] | None = None,
     ) -> None:
-        """Send what is pending, with a trial's figures, then set the run's final status."""
+        """Send what is pending, with the figures of a whole trial, then set the run's final status."""
         run = self._read_open_run(key)
         if key.trial is not None:
-            self._draw_curve(run)
+            self._correct_best(run, time_ms)
         tokens = max((step for values in run.values.values() for step in values), default=0)
         tags = run_store.describe_state(state, end, tokens, run.description)
         if validated_tokens is not None:
@@ -296,7 +271,6 @@ class RunWriter:
         self._client.set_terminated(run.run_id, RUN_STATUS[state], time_ms)
         if key.trial is not None:  # the study's run stays, as the parent of trials
             del self._open_runs[key]
-            forget_repository(run.run_id)
 
     def _add_metric(
         self, run: _OpenRun, name: str, step: int, value: float, time_ms: int, *, replace: bool = False
@@ -332,7 +306,7 @@ class RunWriter:
         if not found:
             raise LookupError(f"the store holds no run of {key}; it was deleted")
         run = found[0]
-        return self._open_run(key, run, run.info.run_name, run.data.tags, is_stale=True)
+        return self._open_run(key, run, run.data.tags, is_stale=True)
 
 
 def round_figure(value: float, digits: int = 4) -> float:

@@ -241,7 +241,7 @@ def test_a_text_without_trees_names_the_option(model: TrainedModel) -> None:
 
 
 def test_links_join_each_word_to_the_words_it_attends_to(model: TrainedModel) -> None:
-    (sentence,) = find_links(model, ALL, 1).sentences
+    sentence = find_links(model, ALL, 1)
     assert sentence.words == ("<eos>", "a", "dog", "sees", "the", "key")
     found = {(link.word, link.attended): link.weight for link in sentence.links}
     expected = {
@@ -256,7 +256,7 @@ def test_links_of_a_deep_lstmn_are_those_of_each_layer(model: TrainedModel, sett
     torch.manual_seed(0)
     network = LSTMNConfig(width=4, layers=3, initial_range=0.8).build(len(model.corpus.vocabulary)).double()
     deep = make_trained_model("deep", network.eval(), model.corpus, settings)
-    (sentence,) = find_links(deep, TextChoice(text="the dog sees the key")).sentences
+    sentence = find_links(deep, TextChoice(text="the dog sees the key"))
     assert sentence.layers == 3
     words_BT = torch.tensor([[0, *model.corpus.vocabulary.encode(["the", "dog", "sees", "the", "key"])]])
     weights_LBTn = network.trace_attention(words_BT, network.initial_state(1)).weights_LBTn
@@ -295,7 +295,7 @@ def test_a_bidirectional_memory_has_positions_after_the_predicted_word(settings:
 def test_a_classifier_reads_words_without_the_boundary(model: TrainedModel) -> None:
     """Its body attends to the words before the last one read, as it does in a language model."""
     classifier = make_classifier(model)
-    (sentence,) = find_links(classifier, ALL, 2).sentences
+    sentence = find_links(classifier, ALL, 2)
     assert sentence.words == ("here", "is", "the", "old", "dog")
     found = {(link.word, link.attended): link.weight for link in sentence.links}
     assert found[4, 3] == pytest.approx(compute_attention(list(sentence.words), 4)[2])
@@ -330,7 +330,7 @@ def test_a_layer_that_does_not_exist_is_refused(model: TrainedModel) -> None:
 
 def test_another_corpus_is_read_in_the_words_of_the_model(model: TrainedModel, settings: Settings) -> None:
     make_corpus(settings, ["The Key is OLD"], name="other")
-    (sentence,) = find_links(model, TextChoice(corpus="other")).sentences
+    sentence = find_links(model, TextChoice(corpus="other"))
     assert sentence.words == ("<eos>", "the", "key", "is", "old")
     make_corpus(settings, ["the cow"], name="third")
     with pytest.raises(CorpusError, match='"cow" of corpus "third" is not in the vocabulary'):
