@@ -89,7 +89,7 @@ def make_influence_table(models: Sequence[WordInfluence]) -> Table:
 
 def _format_influence(found: DistanceInfluence) -> str:
     bounds = found.interval
-    return f"{found.mean:.5f}" + ("" if bounds is None else f" [{bounds[0]:.5f}, {bounds[1]:.5f}]")
+    return f"{found.mean:z.5f}" + ("" if bounds is None else f" [{bounds[0]:z.5f}, {bounds[1]:z.5f}]")
 
 
 def draw_influence(models: Sequence[WordInfluence]) -> "Figure":
