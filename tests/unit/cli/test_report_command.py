@@ -1,16 +1,14 @@
 """`memtune report`: the page, the figures and the values, and what cannot be reported."""
 
 import json
-import os
-import subprocess
-import sys
+import locale
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from memtune.cli.command_line import app
-from memtune.reports.report_page.page import FOLDER, describe_page
+from memtune.reports.report_page import page
 from memtune.results.study.study_report import StudyReport
 from memtune.settings import Settings
 from tests.reported_study import home, report
@@ -22,11 +20,14 @@ def test_the_command_writes_the_page_the_figures_and_the_values(
     home: Settings, report: StudyReport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    sections = page.list_sections(report)
+    few = {name: sections[name] for name in ("seeds", "curves")}
+    monkeypatch.setattr(page, "list_sections", lambda report: few)
     target, figures = tmp_path / "new" / "families.html", tmp_path / "figures"
     done = CliRunner().invoke(app, ["report", "families", "--out", str(target), "--figures", str(figures)])
     assert done.exit_code == 0, done.output
     assert target.read_text().startswith("<!doctype html>")
-    names = {chart.name for chart in describe_page(report).charts}
+    names = {chart.name for chart in page.describe_page(report).charts}
     assert {path.name for path in figures.iterdir()} == {
         f"{name}.{end}" for name in names for end in ("svg", "png", "pdf")
     }
@@ -38,20 +39,20 @@ def test_the_command_writes_the_page_the_figures_and_the_values(
 
 
 def test_a_report_is_written_where_the_locale_has_no_encoding_for_its_files(
-    home: Settings, tmp_path: Path
+    home: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its texts and its own style and script are UTF-8; what is printed is not."""
-    ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-    target = tmp_path / "report.html"
-    done = subprocess.run(
-        [sys.executable, "-m", "memtune", "report", "families", "--out", str(target)],
-        env={**os.environ, **ascii_only},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert (FOLDER / "report_page.css").read_text(encoding="utf-8") in target.read_text(encoding="utf-8")
+    monkeypatch.setattr(page, "list_sections", lambda report: {})  # charts take seconds and are JSON
+    target, usual = tmp_path / "report.html", locale.setlocale(locale.LC_CTYPE)
+    page.load_vega.cache_clear()
+    page._open_templates.cache_clear()
+    locale.setlocale(locale.LC_CTYPE, "C")
+    try:
+        done = CliRunner(charset="ascii").invoke(app, ["report", "families", "--out", str(target)])
+    finally:
+        locale.setlocale(locale.LC_CTYPE, usual)
+    assert done.exit_code == 0, done.exception
+    assert (page.FOLDER / "report_page.css").read_text(encoding="utf-8") in target.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,8 @@ settings = Settings.from_environment()
 """
 SERVER = """
 import json, os, sys, traceback
-import memtune.model_checks, memtune.reports.report_page.page, memtune.results.study_conclusion, mlflow
+import memtune.api, memtune.model_checks, memtune.results.model_evaluation, memtune.results.study_conclusion
+import mlflow
 
 for line in sys.stdin:
     program, home, paths = json.loads(line)
@@ -147,13 +148,13 @@ def searched(
     (home / "study.toml").write_text(STUDY_TOML)
     found = run(
         """
-from memtune import import_corpus
-from memtune.api import run_search
+from memtune import api, import_corpus
 from memtune.corpora import TextFile
 from memtune.studies.executor import InProcessExecutor
 text = TextFile(Path("text.tsv"), "second_column")
 import_corpus("columns", {"train": text, "valid": text, "test": text}, settings.corpus_store)
-run_search("study.toml", settings=settings, executor=InProcessExecutor())
+api._record_report = lambda study, view, recorder: None
+api.run_search("study.toml", settings=settings, executor=InProcessExecutor())
 from memtune.search import StudyReader
 (name,) = [s for s in StudyReader(settings.study_database).list_ids()]
 stored = StudyReader(settings.study_database).read(name)

@@ -15,6 +15,7 @@ from memtune.ray_backend.jobs.job_submission import STUDY_FOLDER, collect_study_
 from memtune.results.loaded_models import load
 from memtune.results.model_evaluation import evaluate
 from memtune.results.study.study_detail import show_study
+from memtune.search import StudyReader
 from memtune.settings import Settings
 from memtune.studies.definition.study_loader import load_study
 from memtune.studies.executor import InProcessExecutor
@@ -243,31 +244,36 @@ def test_a_family_that_does_not_work_stops_the_study_before_it_starts(
         resolve(study, settings)
 
 
-@pytest.mark.parametrize(
-    ("method", "result"),
-    [
-        ("multiply_adds(self, vocabulary_size: int) -> int", "{}[0]"),
-        ("multiply_adds(self, vocabulary_size: int) -> int", "float('nan')"),
-        ("parameter_count(self, vocabulary_size: int) -> int", "'many'"),
-        ("state_size(self) -> int", "1 // 0"),
-        ("describe(self) -> dict[str, str | int | float]", "{}[0]"),
-        ("describe(self) -> dict[str, str | int | float]", "{'width': [self.width]}"),
-    ],
-)
+FAILING = {
+    5: ("multiply_adds(self, vocabulary_size: int) -> int", "{}[0]"),
+    6: ("multiply_adds(self, vocabulary_size: int) -> int", "float('nan')"),
+    7: ("parameter_count(self, vocabulary_size: int) -> int", "'many'"),
+    9: ("state_size(self) -> int", "1 // 0"),
+    10: ("describe(self) -> dict[str, str | int | float]", "{}[0]"),
+    11: ("describe(self) -> dict[str, str | int | float]", "{'width': [self.width]}"),
+}
+"""A method of a family and what it returns, by the width at which it fails."""
+
+
 def test_a_configuration_whose_formulas_fail_is_refused_and_the_search_continues(
-    method: str, result: str, study: Path, settings: Settings
+    study: Path, settings: Settings
 ) -> None:
     """The first check of a family samples some configurations only, so a study meets others."""
     file, space = study.with_name("my_memory.py"), study.with_name("my_memory.toml")
-    head = f"    def {method}:\n"
-    failing = f"{head}        if self.width == 5:\n            return {result}\n"
-    file.write_text(file.read_text().replace(head, failing))
-    space.write_text(space.read_text().replace("[4, 8]", "[4, 5, 8]"))
-    study.write_text(study.read_text().replace('"model.width" = 4 }', '"model.width" = 5 }', 1))
+    for width, (method, result) in FAILING.items():
+        head = f"    def {method}:\n"
+        failing = f"{head}        if self.width == {width}:\n            return {result}\n"
+        file.write_text(file.read_text().replace(head, failing))
+    space.write_text(space.read_text().replace("[4, 8]", f"{[4, 8, *FAILING]}"))
+    point = '{ "model.family" = "my_memory", "model.width" = 4 }'
+    points = ", ".join(point.replace("4", str(width)) for width in FAILING)
+    study.write_text(study.read_text().replace(point, points))
     found = run_search(study, {"budget.trials": 2}, settings=settings, executor=InProcessExecutor())
     widths = [outcome.configuration["model"]["width"] for outcome in found.outcomes]
     assert len(widths) == 2
-    assert 5 not in widths
+    assert not FAILING.keys() & set(widths)
+    refused = StudyReader(settings.study_database).read(found.resolved.id).refused
+    assert FAILING.keys() <= {trial.configuration["model"]["width"] for trial in refused}
 
 
 @pytest.mark.parametrize("models", ['"my_memory.py"', "[1]", "{ a = 1 }"])

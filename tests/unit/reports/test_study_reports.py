@@ -34,7 +34,7 @@ def test_a_report_that_fails_leaves_the_study_complete(
     monkeypatch.setattr(page_module, "FOLDER", broken)
     page_module._open_templates.cache_clear()
     try:
-        result = run_search(study_file, settings=settings, executor=InProcessExecutor())
+        result = run_search(study_file, {"budget.trials": 1}, settings=settings, executor=InProcessExecutor())
     finally:
         page_module._open_templates.cache_clear()
     assert result.registration is not None

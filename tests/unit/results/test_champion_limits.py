@@ -63,7 +63,7 @@ def test_a_study_whose_limits_no_configuration_meets_takes_the_best_value_and_sa
     study_file: Path, settings: Settings
 ) -> None:
     study_file.write_text(study_file.read_text() + "[champion]\nmax_state = 2\n")
-    result = run_search(study_file, settings=settings, executor=InProcessExecutor())
+    result = run_search(study_file, {"budget.trials": 2}, settings=settings, executor=InProcessExecutor())
     assert result.conclusion is not None
     assert "because no configuration is within [champion] max_state = 2" in result.conclusion.statements[0]
     assert len(find_champions("tiny", settings)) == 1

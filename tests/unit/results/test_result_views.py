@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 import memtune
+from memtune import api
 from memtune.data_frames import MAX_ROWS, ResultList
 from memtune.errors import ArgumentError, ConfigurationError
 from memtune.results.study.scaling_laws import FamilyScaling, Prediction, ScalingReport
@@ -137,8 +138,9 @@ def test_list_show_and_cost_count_repeats_apart_from_the_trials_of_the_search(
 
 
 def test_a_search_returns_its_study_with_best_tables_and_figures(
-    study_file: Path, settings: Settings, tmp_path: Path
+    study_file: Path, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(api, "_record_report", lambda study, view, recorder: None)  # half of its time
     result = memtune.run_search(
         study_file, {"budget.trials": 2}, settings=settings, executor=InProcessExecutor()
     )

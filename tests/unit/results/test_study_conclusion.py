@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from mlflow.tracking import MlflowClient
 
+from memtune import api
 from memtune.api import run_search
 from memtune.errors import CheckpointError, StudyError, TrackingError
 from memtune.objective import Objective
@@ -59,6 +60,12 @@ def repeated(home: Settings) -> StudyResult:
     text = file.read_text().replace('["space.toml"]', '["space.toml", "rnn.toml"]')
     file.write_text(text + REPEATS)
     return run_search(file, settings=home, executor=InProcessExecutor())
+
+
+@pytest.fixture
+def without_its_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A study ends without its report, half of its time; that of `repeated` has one."""
+    monkeypatch.setattr(api, "_record_report", lambda study, view, recorder: None)
 
 
 @pytest.fixture
@@ -169,6 +176,7 @@ def test_a_trial_without_a_checkpoint_is_named_and_so_is_the_removal_of_its_stud
             elsewhere.rename(folder)
 
 
+@pytest.mark.usefixtures("without_its_report")
 def test_the_conclusion_of_a_study_without_repeats_names_the_single_seed(
     study_file: Path, settings: Settings
 ) -> None:
@@ -179,6 +187,7 @@ def test_the_conclusion_of_a_study_without_repeats_names_the_single_seed(
     assert "decided by a single seed" in require(result.conclusion.registration).reason
 
 
+@pytest.mark.usefixtures("without_its_report")
 def test_the_runs_of_a_study_name_the_alternative_of_their_trial_by_the_field_that_it_compares_last(
     study_file: Path, settings: Settings
 ) -> None:

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from statistics import mean
 from typing import Any
 
 import pytest
@@ -25,6 +24,8 @@ BRANCH_TOML = (
 )
 REFERENCE = (2.0, 2.0)
 TRIALS = 60
+REOPENED = {"tpe": 12, "nsga2": 20, "random": 5, "qmc": 5}
+"""Trials after which a sampler has learned something: TPE after 8, NSGA-II by generations."""
 
 
 def compute_objectives(configuration: dict[str, Any]) -> tuple[float, float]:
@@ -74,33 +75,30 @@ def measure_hypervolume(proposals: Proposals) -> float:
     return compute_hypervolume([points[place] for place in find_front(points)], REFERENCE)
 
 
-def run_seeds(folder: Path, kind: str) -> float:
-    volumes = []
-    for seed in range(2):
-        proposals = open_proposals(f"journal://{folder}/{kind}-{seed}", kind, seed)
-        drive(proposals, TRIALS)
-        volumes.append(measure_hypervolume(proposals))
-    return mean(volumes)
+def search_volume(folder: Path, kind: str) -> float:
+    proposals = open_proposals(f"journal://{folder}/{kind}", kind)
+    drive(proposals, TRIALS)
+    return measure_hypervolume(proposals)
 
 
 @pytest.fixture(scope="module")
 def random_volume(tmp_path_factory: pytest.TempPathFactory) -> float:
-    return run_seeds(tmp_path_factory.mktemp("random"), "random")
+    return search_volume(tmp_path_factory.mktemp("random"), "random")
 
 
 @pytest.mark.parametrize("kind", ["tpe", "nsga2"])
 def test_a_sampler_finds_a_better_front_than_random_draws(
     tmp_path: Path, kind: str, random_volume: float
 ) -> None:
-    assert run_seeds(tmp_path, kind) > random_volume + 0.1
+    assert search_volume(tmp_path, kind) > random_volume + 0.2
 
 
 @pytest.mark.parametrize("toml", [FRONT_TOML, BRANCH_TOML], ids=["flat", "branches"])
-@pytest.mark.parametrize("kind", ["tpe", "nsga2", "random", "qmc"])
+@pytest.mark.parametrize("kind", REOPENED)
 def test_a_study_reopened_before_each_trial_proposes_the_same(tmp_path: Path, kind: str, toml: str) -> None:
     whole, again = (f"journal://{tmp_path}/{name}" for name in ("whole", "again"))
-    drive(open_proposals(whole, kind, toml=toml), 20)
-    for trials in range(1, 21):
+    drive(open_proposals(whole, kind, toml=toml), REOPENED[kind])
+    for trials in range(1, REOPENED[kind] + 1):
         drive(open_proposals(again, kind, toml=toml), trials)
     results = [
         [replace(found, number=0) for found in open_proposals(url, kind, toml=toml).list_outcomes()]

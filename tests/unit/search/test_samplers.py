@@ -31,7 +31,7 @@ learning_rate = { float = [1e-2, 1e1], log = true }
 learning_rate = { float = [1e-5, 1e-1], log = true }
 """
 BEST_RATES = {"sgd": 1.0, "adam": 1e-3}
-LEARNING = {"tpe": 40, "gp": 20, "nsga2": 60}
+LEARNING = {"tpe": 40, "gp": 14, "nsga2": 60}
 """Asks within which a sampler learns."""
 
 
@@ -353,7 +353,7 @@ def test_trials_of_a_prior_have_what_its_points_believe_under_every_option_that_
 def test_a_prior_of_learning_rates_does_not_hide_which_optimiser_is_better():
     """Led trials learn what the prior does not say as those of a study without a prior do."""
     rates = [{"optimiser.adam.learning_rate": 1e-3, "optimiser.sgd.learning_rate": 1.0}] * 20
-    searches = [search(30, seed=seed, prior_points=rates) for seed in range(10)]
+    searches = [search(30, seed=seed, prior_points=rates) for seed in range(6)]
     late = [found["optimiser"]["kind"] for each in searches for found in each[12::2]]
     assert late.count("adam") > 0.7 * len(late)
     startup = [found["optimiser"]["kind"] for each in searches for found in each[:6:2]]

@@ -3,6 +3,7 @@
 import heapq
 import math
 from collections.abc import Callable
+from pathlib import Path
 from statistics import median
 
 import pytest
@@ -76,9 +77,9 @@ def simulate(
     return proposals.list_finished(), read
 
 
-def open_study(kind: str, seed: int) -> Proposals:
+def open_study(folder: Path, kind: str, seed: int) -> Proposals:
     return Proposals(
-        "sqlite:///:memory:",
+        f"journal://{folder}/{kind}-{seed}",
         f"{kind} {seed}",
         Candidates(
             read_space(SPACE, "simulated"),
@@ -102,11 +103,12 @@ def limit_tokens(count: int) -> Callable[[int, int], bool]:
 
 
 @pytest.fixture(scope="module")
-def searched() -> list[tuple[list[StoredTrial], int]]:
+def searched(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[list[StoredTrial], int]]:
     """TPE with halving under three seeds."""
+    folder = tmp_path_factory.mktemp("searched")
     return [
         simulate(
-            open_study("tpe", seed),
+            open_study(folder, "tpe", seed),
             SuccessiveHalving(SuccessiveHalvingConfig(grace=REPORTS[0], max_survivors=4), REPORTS[-1]),
             limit_trials(30),
         )
@@ -123,10 +125,10 @@ def test_every_trial_ends_and_most_are_stopped_early(searched):
         assert read < len(outcomes) * REPORTS[-1] / 2
 
 
-def test_tpe_with_halving_beats_random_search_of_as_many_tokens(searched):
+def test_tpe_with_halving_beats_random_search_of_as_many_tokens(searched, tmp_path):
     found, random_best = [], []
     for seed, (outcomes, tokens) in enumerate(searched):
-        random, _ = simulate(open_study("random", seed), NoEarlyStopping(), limit_tokens(tokens))
+        random, _ = simulate(open_study(tmp_path, "random", seed), NoEarlyStopping(), limit_tokens(tokens))
         found.append(find_best(outcomes))
         random_best.append(find_best(random))
     assert median(found) < median(random_best), (found, random_best)
