@@ -91,11 +91,6 @@ class TaskConfig(Value, ABC):
         """The task and the options that its figures depend on, in words; "" for language modelling."""
         return self.kind.replace("_", " ")
 
-    @property
-    def reads_vectors(self) -> bool:
-        """Whether the pretrained vectors of a corpus that has some initialise the embeddings."""
-        return bool(getattr(self, "pretrained_vectors", False))
-
     @abstractmethod
     def build(self, model: LanguageModelConfig, vocabulary_size: int) -> Model:
         """A new model with the task's head; raises ConfigurationError for an unsupported family."""

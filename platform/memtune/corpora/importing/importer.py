@@ -195,7 +195,7 @@ class _CorpusWriter:
                 self.store.commit(manifest)
             elif existing.digest != manifest.digest:
                 raise CorpusError(
-                    f"{self.store.uri} already has a different corpus {self.name} (digest "
+                    f"{self.store.folder} already has a different corpus {self.name} (digest "
                     f"{existing.digest[:12]}, new digest {manifest.digest[:12]}); choose another name, "
                     "or replace it (--replace)"
                 )

@@ -131,7 +131,8 @@ def prepare_sources(
     Raises CorpusError for raw text in other tokens, and for limits of a tokeniser's vocabulary.
     """
     choice = parse_token_choice(options.tokens)
-    if choice.has_subwords and (options.min_count > 1 or options.max_size is not None):
+    has_subwords = choice.kind in ("bpe", "unigram", "file")
+    if has_subwords and (options.min_count > 1 or options.max_size is not None):
         raise CorpusError(
             f"--tokens {options.tokens} determines the vocabulary; leave --min-count and --max-size out"
         )

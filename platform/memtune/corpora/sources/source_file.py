@@ -335,7 +335,7 @@ def _read_decompressed(name: object, stream: Any, codec: str, chunk_bytes: int) 
     """
     done = 0
     try:
-        with _open_stream(stream, codec) as text:
+        with lzma.LZMAFile(stream) if codec == "xz" else pa.input_stream(stream, codec) as text:
             while chunk := text.read(chunk_bytes):
                 done += len(chunk)
                 check_expansion(name, done, stream.tell())
@@ -354,10 +354,3 @@ def check_expansion(name: object, text_bytes: int, stored_bytes: int) -> None:
             f"{name}: {stored_bytes:,} bytes expand to more than {text_bytes:,} bytes of text; the limit is "
             f"{_MAX_EXPANSION} times as many; if the text is right, import it uncompressed, as plain text"
         )
-
-
-def _open_stream(stream: Any, codec: str) -> Any:
-    if codec == "xz":
-        return lzma.LZMAFile(stream)
-    native = stream if isinstance(stream, pa.NativeFile) else pa.PythonFile(stream, mode="r")
-    return pa.CompressedInputStream(native, codec)

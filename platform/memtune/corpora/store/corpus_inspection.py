@@ -111,7 +111,7 @@ def rename_corpus(name: str, new_name: str, store: str | Path | CorpusStore | No
         manifest = place.read_manifest(name)
         if place.find_manifest(new_name) is not None:
             raise CorpusError(
-                f'{place.uri} already has a corpus "{new_name}"; remove it, or choose another name'
+                f'{place.folder} already has a corpus "{new_name}"; remove it, or choose another name'
             )
         with place.create_folder(new_name, manifest.folder) as corpus:
             for file in manifest.files:
