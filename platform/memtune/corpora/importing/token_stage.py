@@ -187,7 +187,7 @@ def split_words(text: CountedText, spelled: pa.Array, tokens: str, stack: ExitSt
     if text.is_raw:
         text.tokeniser = tokeniser
         return text
-    target = stack.enter_context(closing(CountedText(text.counters, tokeniser=tokeniser)))
+    target = CountedText(text.counters, stack, tokeniser=tokeniser)
     pieces = None if choice.kind == "file" else _WordPieces(tokeniser, spelled)
     for split, counter in text.counters.items():
         for words, lengths in counter.read_blocks():
