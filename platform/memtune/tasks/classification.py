@@ -266,7 +266,7 @@ def find_annotated_splits(corpus: Corpus, kind: str, protocol: Protocol) -> list
 
 def require_whole_sentences(kind: str, protocol: Protocol) -> None:
     """Raise ConfigurationError for a protocol that does not read complete sentences."""
-    if not protocol.reads_sentences or protocol.drops_sentences:
+    if protocol.kind != "sentence" or protocol.variant != "complete":
         raise ConfigurationError(
             f"{kind} classifies whole sentences, each read from its start; set protocol.kind = "
             f'"sentence" with variant = "complete"'

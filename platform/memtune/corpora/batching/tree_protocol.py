@@ -181,7 +181,6 @@ class TreeProtocol(Value):
     carries_state: ClassVar[bool] = False
     reads_trees: ClassVar[Literal[True]] = True
     reads_sentences: ClassVar[bool] = False
-    drops_sentences: ClassVar[bool] = False
     unused_fields: ClassVar[frozenset[str]] = frozenset()
     batch_size: int = Field(20, ge=1, json_schema_extra={"unit": "sentences, or rows of a stream"})
     """Sentences of a training batch."""
