@@ -28,7 +28,7 @@ import torch
 
 from benchmarks.tables.curve_table import Curve, CurveTable, write_table
 from memtune.settings import Settings
-from memtune.spaces import PinnedChooser, RandomChooser, Scalar
+from memtune.spaces import RandomChooser, Scalar
 from memtune.studies.definition.resolved_study import ResolvedStudy
 from memtune.studies.definition.study_loader import load_study, resolve_study
 from memtune.training import TrialConfig, create_trainer
@@ -125,7 +125,7 @@ def _keep_some(curve: Curve, seed: int) -> dict[str, Scalar]:
 
 def _choose(training: Training, resolved: ResolvedStudy) -> tuple[TrialConfig, dict[str, Scalar]]:
     """The configuration of a training, and its parameters by name."""
-    chooser = PinnedChooser(training.pinned, RandomChooser(training.draw_seed))
+    chooser = RandomChooser(training.draw_seed, training.pinned)
     config = resolved.sample(chooser).model_copy(update={"seed": training.seed})
     return config, dict(chooser.parameters)
 

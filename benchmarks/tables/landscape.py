@@ -20,7 +20,7 @@ from sklearn.ensemble import ExtraTreesRegressor
 from sklearn.model_selection import KFold
 
 from benchmarks.tables.curve_table import Curve, CurveTable
-from memtune.spaces import Categorical, PinnedChooser, RandomChooser, Scalar, Space
+from memtune.spaces import Categorical, RandomChooser, Scalar, Space
 from memtune.spaces.space_tree import Leaf
 from memtune.values import digest
 
@@ -106,7 +106,7 @@ class Landscape:
 
 def draw_parameters(space: Space, seed: int) -> dict[str, Scalar]:
     """A random point of a space, by the names of its parameters."""
-    chooser = PinnedChooser({}, RandomChooser(seed))
+    chooser = RandomChooser(seed)
     space.sample(chooser)
     return chooser.parameters
 

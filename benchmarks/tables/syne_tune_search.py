@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from benchmarks.tables.simulation import SimulatedTrial
-from memtune.spaces import Categorical, Integer, PinnedChooser, RandomChooser, Real, Space
+from memtune.spaces import Categorical, Integer, RandomChooser, Real, Space
 
 __all__ = ["SYNE_TUNE_PYTHON", "SyneTuneSearch"]
 
@@ -54,7 +54,7 @@ class SyneTuneSearch:
             return None
         number = answer["number"]
         if "parameters" in answer:
-            chooser = PinnedChooser(answer["parameters"], RandomChooser(0))
+            chooser = RandomChooser(0, answer["parameters"])
             self._space.sample(chooser)
             self._parameters[number] = dict(chooser.parameters)
         return SimulatedTrial(number, self._parameters[number], self._reports_done.get(number, 0))

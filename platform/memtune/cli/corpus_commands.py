@@ -289,7 +289,7 @@ def corpus_list(store: CorpusStoreOption = None, json: AsJson = False) -> None:
     elif manifests:
         out.print(make_corpus_table(manifests))
     else:
-        out.print(f"no corpora in {CorpusStore.open(store).uri}; start with: memtune corpus demo")
+        out.print(f"no corpora in {CorpusStore.open(store).folder}; start with: memtune corpus demo")
 
 
 @app.command("show")
@@ -336,7 +336,7 @@ def corpus_remove(name: CorpusName, store: CorpusStoreOption = None, yes: Yes = 
     from memtune.corpora import CorpusStore, remove_corpus
 
     if not yes:
-        typer.confirm(f"remove {name} from {CorpusStore.open(store).uri}?", abort=True)
+        typer.confirm(f"remove {name} from {CorpusStore.open(store).folder}?", abort=True)
     removed = remove_corpus(name, store)
     out.print(f"{name} is removed, {removed.bytes / 1e6:,.1f} MB")
 

@@ -316,7 +316,7 @@ class _TableRun:
             reason = "; ".join(filter(None, [mean, row.reason]))
         else:
             reason = _explain(objective, difference, row, *_find_departure(file, self.table, self.scale))
-        if file.trial.task.reads_vectors and corpus.vectors is None:
+        if getattr(file.trial.task, "pretrained_vectors", False) and corpus.vectors is None:
             reason = f"without the vectors that --vectors imports; {reason}"
         if last.has_diverged:
             reason = f"diverged after {last.tokens:,} {trained.unit}, the best figures before that; {reason}"

@@ -279,23 +279,6 @@ class ConfigRegistry(PluginRegistry[type[ConfigT]], Generic[ConfigT]):
         return self._class_by_source.get((name, digest))
 
 
-class ObjectRegistry(PluginRegistry[T], Generic[T]):
-    """Entries that no configuration class describes, such as text formats; `is_valid` tells one."""
-
-    def __init__(
-        self, noun: str, group: str, is_valid: Callable[[Any], bool], built_in: Mapping[str, T]
-    ) -> None:
-        super().__init__(noun, group, built_in)
-        self._is_valid = is_valid
-
-    @override
-    def adapt(self, name: str, entry: object, source: PluginSource) -> T:
-        """The object itself. Raises PluginError for one of another kind."""
-        if not self._is_valid(entry):
-            raise PluginError(f'{source} has {entry!r} as "{name}", which is no {self.noun}')
-        return cast(T, entry)
-
-
 @cache
 def _read_entry_points(group: str) -> dict[str, list[EntryPoint]]:
     """The entry points of a group by name; the metadata of all packages is read once per process."""

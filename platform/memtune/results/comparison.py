@@ -343,9 +343,7 @@ def _make_row(corpus: Corpus, best: LeaderboardRow) -> TokenisationRow:
         parameters=best.parameter_count,
         carried_state=best.carried_state,
         token_perplexity=Objective.PERPLEXITY.compute_figure(loss),
-        word_perplexity=units.compute_word_perplexity(loss),
-        byte_perplexity=units.compute_byte_perplexity(loss),
-        bits_per_byte=units.compute_bits_per_byte(loss),
+        **units.compute_figures(loss),
         lost_share=units.lost / max(1, units.tokens),
     )
 

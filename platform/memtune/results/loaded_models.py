@@ -163,7 +163,7 @@ def _open_training_corpus(name: str, corpus: str, digest: str, settings: Setting
         if other.digest == digest:
             return open_corpus(other.name, store)
     raise CorpusError(
-        f'{name} was trained on "{corpus}" with digest {digest[:12]}, the store {store.uri} holds '
+        f'{name} was trained on "{corpus}" with digest {digest[:12]}, the store {store.folder} holds '
         f"{opened.digest[:12]}; import the text it was trained on under another name, or under this one "
         "with --replace"
     )

@@ -71,14 +71,7 @@ class EvaluationResult:
     @property
     def text_figures(self) -> dict[str, float]:
         """The figures that compare over tokenisations: perplexity per word and per byte, bits per byte."""
-        if self.units is None:
-            return {}
-        loss = self.metrics.loss
-        return {
-            "word_perplexity": self.units.compute_word_perplexity(loss),
-            "byte_perplexity": self.units.compute_byte_perplexity(loss),
-            "bits_per_byte": self.units.compute_bits_per_byte(loss),
-        }
+        return {} if self.units is None else self.units.compute_figures(self.metrics.loss)
 
 
 def evaluate(

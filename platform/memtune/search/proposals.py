@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
+from random import Random
 from typing import Any
 
 import optuna
@@ -30,7 +31,7 @@ from memtune.search.samplers.prior_trials import PriorTrials
 from memtune.search.samplers.sampler import SamplerConfig, SamplerRequest
 from memtune.search.trial_history import History
 from memtune.search.trial_store import ListPoints, Sizes, StoredTrial, TrialStore
-from memtune.spaces import FAMILY_FIELD, MeasureSize, PinnedChooser, RandomChooser, Scalar, Space
+from memtune.spaces import FAMILY_FIELD, MeasureSize, RandomChooser, Scalar, Space
 from memtune.trial_state import StopReason, TrialEnd, TrialState
 from memtune.usage import Usage
 from memtune.values import digest
@@ -95,12 +96,12 @@ class Candidates:
         """
         if self.has_tried_all(history):
             return None
-        random, size = RandomChooser(seed), self.space.size()
+        random, size = Random(seed), self.space.size()
         if size is None or size > MAX_CANDIDATE_POINTS:
-            choosers = (PinnedChooser(choice, random) for _ in range(MAX_CANDIDATE_POINTS))
+            choosers = (RandomChooser(random, choice) for _ in range(MAX_CANDIDATE_POINTS))
         else:
             points = [point for point in self.space.points() if choice.items() <= point.items()]
-            choosers = (PinnedChooser(point, random) for point in random.shuffle(points))
+            choosers = (RandomChooser(random, point) for point in random.sample(points, len(points)))
         for chooser in choosers:
             try:
                 configuration = self.sample(chooser)
@@ -147,7 +148,7 @@ class Proposals:
         initial = self._store.keep_points(trial_store.INITIAL_POINTS_KEY, candidates.list_initial_points)
         grid = list(candidates.space.points()) if config.tries_every_point else []
         if not candidates.is_grid_ordered:
-            grid = RandomChooser(config.seed).shuffle(grid)
+            grid = Random(config.seed).sample(grid, len(grid))
         self._planned_points = [*initial, *grid]
         self._space = JointSpace(candidates.space)
         prior = prior if config.follows_prior(candidates.objectives.count) else []

@@ -31,7 +31,7 @@ with names that start with the family.
 `points`, the settings of papers, as values by dotted field (`space_points`).
 """
 
-from memtune.spaces.choosers import Chooser, PinnedChooser, RandomChooser, Scalar
+from memtune.spaces.choosers import Chooser, RandomChooser, Scalar
 from memtune.spaces.space import FAMILY_FIELD, MeasureSize, Space, check_space, combine_spaces
 from memtune.spaces.space_files import list_space_files, load_space, load_spaces, override_space, read_space
 from memtune.spaces.space_points import adapt_point, draw_prior_points, pin_point

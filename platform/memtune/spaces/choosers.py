@@ -1,11 +1,10 @@
-"""The interface that samples a space, and two implementations that need no study."""
+"""The interface that samples a space, and an implementation that needs no study."""
 
 import math
 import random
 from collections.abc import Mapping, Sequence
-from typing import Protocol, TypeVar
+from typing import Protocol
 
-T = TypeVar("T")
 Scalar = str | int | float | bool | None
 
 
@@ -28,67 +27,46 @@ class Chooser(Protocol):
 
 
 class RandomChooser:
-    """Chooses uniformly; the same seed gives the same choices."""
+    """Chooses pinned values, the others uniformly; `parameters` has all chosen so far by name.
 
-    def __init__(self, seed: int) -> None:
-        self._random = random.Random(seed)
+    The same seed gives the same choices; several choosers may share one generator.
+    """
+
+    def __init__(self, seed: int | random.Random, pinned: Mapping[str, Scalar] | None = None) -> None:
+        self._random = seed if isinstance(seed, random.Random) else random.Random(seed)
+        self._pinned = pinned or {}
+        self.parameters: dict[str, Scalar] = {}
 
     def suggest_int(self, name: str, low: int, high: int, *, step: int = 1, log: bool = False) -> int:
         """An integer from low to high; with `log` an integer stands for the interval of ±0.5 around it."""
-        if log:
-            drawn = self._random.uniform(math.log(low - 0.5), math.log(high + 0.5))
-            return min(max(round(math.exp(drawn)), low), high)
-        return self._random.randrange(low, high + 1, step)
+        value = self._pinned.get(name)
+        if not isinstance(value, int):
+            if log:
+                drawn = self._random.uniform(math.log(low - 0.5), math.log(high + 0.5))
+                value = min(max(round(math.exp(drawn)), low), high)
+            else:
+                value = self._random.randrange(low, high + 1, step)
+        self.parameters[name] = value
+        return value
 
     def suggest_float(
         self, name: str, low: float, high: float, *, step: float | None = None, log: bool = False
     ) -> float:
         """A number from low to high."""
-        if log:
-            drawn = math.exp(self._random.uniform(math.log(low), math.log(high)))
-            return min(max(drawn, low), high)
-        if step is not None:
-            return low + step * self._random.randint(0, round((high - low) / step))
-        return self._random.uniform(low, high)
+        value = self._pinned.get(name)
+        if not isinstance(value, float):
+            if log:
+                drawn = math.exp(self._random.uniform(math.log(low), math.log(high)))
+                value = min(max(drawn, low), high)
+            elif step is not None:
+                value = low + step * self._random.randint(0, round((high - low) / step))
+            else:
+                value = self._random.uniform(low, high)
+        self.parameters[name] = value
+        return value
 
     def suggest_categorical(self, name: str, choices: Sequence[Scalar]) -> Scalar:
         """One of the choices."""
-        return self._random.choice(choices)
-
-    def shuffle(self, points: Sequence[T]) -> list[T]:
-        """The points in random order."""
-        return self._random.sample(points, len(points))
-
-
-class PinnedChooser:
-    """Returns pinned values, else those of another chooser; `parameters` has all chosen so far by name."""
-
-    def __init__(self, pinned: Mapping[str, Scalar], fallback: Chooser) -> None:
-        self._pinned = pinned
-        self._fallback = fallback
-        self.parameters: dict[str, Scalar] = {}
-
-    def suggest_int(self, name: str, low: int, high: int, *, step: int = 1, log: bool = False) -> int:
-        """The pinned integer, or one from the other chooser."""
-        value = self._pinned.get(name)
-        if not isinstance(value, int):
-            value = self._fallback.suggest_int(name, low, high, step=step, log=log)
-        self.parameters[name] = value
-        return value
-
-    def suggest_float(
-        self, name: str, low: float, high: float, *, step: float | None = None, log: bool = False
-    ) -> float:
-        """The pinned number, or one from the other chooser."""
-        value = self._pinned.get(name)
-        if not isinstance(value, float):
-            value = self._fallback.suggest_float(name, low, high, step=step, log=log)
-        self.parameters[name] = value
-        return value
-
-    def suggest_categorical(self, name: str, choices: Sequence[Scalar]) -> Scalar:
-        """The pinned choice, or one from the other chooser."""
-        is_pinned = name in self._pinned
-        value = self._pinned[name] if is_pinned else self._fallback.suggest_categorical(name, choices)
+        value = self._pinned[name] if name in self._pinned else self._random.choice(choices)
         self.parameters[name] = value
         return value

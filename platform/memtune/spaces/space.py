@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from memtune.errors import ConfigurationError, SpaceError
-from memtune.spaces.choosers import Chooser, PinnedChooser, RandomChooser, Scalar
+from memtune.spaces.choosers import Chooser, RandomChooser, Scalar
 from memtune.spaces.space_tree import Branch, Categorical, Constant, FittedSize, Group, Parameter, SizeKind
 from memtune.values import Place, parse
 
@@ -200,7 +200,7 @@ def _find_problems(
     first: list[str] = []
     for seed in range(SAMPLES_PER_VALUE):
         try:
-            sampled = space.sample(PinnedChooser(pinned, RandomChooser(seed)), measure_size)
+            sampled = space.sample(RandomChooser(seed, pinned), measure_size)
         except ConfigurationError as error:  # of the size that a field is fitted to
             file = where if isinstance(where, str) else where("model")
             # A SpaceError has the place of the field, which the place of a pinned value adds to.

@@ -14,7 +14,7 @@ from random import Random
 from statistics import NormalDist
 
 from memtune.errors import SpaceError, did_you_mean
-from memtune.spaces.choosers import PinnedChooser, RandomChooser, Scalar
+from memtune.spaces.choosers import RandomChooser, Scalar
 from memtune.spaces.space import FAMILY_FIELD, Space
 from memtune.spaces.space_tree import Categorical, Confidence, Integer, Leaf, Parameter, Real
 from memtune.values import flatten
@@ -91,7 +91,7 @@ def _pin_field(
         and all(pinned.get(name, option) == option for name, option in found.conditions.items())
     ]
     if not candidates:
-        fixed = dict(flatten(space.root.sample(PinnedChooser(pinned, RandomChooser(0)), "")))
+        fixed = dict(flatten(space.root.sample(RandomChooser(0, pinned), "")))
         if field not in fixed:
             known = {found.field for found in space.parameters()}
             raise SpaceError(f"{where}: the space has no field {field}; {did_you_mean(field, known)}")

@@ -215,7 +215,10 @@ class Classification(Task[Classifier, LabelledBatch]):
             raise CorpusError(
                 f'the corpus has no labels for "{split}"; it has {", ".join(self.evaluation_examples)}'
             )
-        plan = _build_evaluation_plan(self.evaluation_examples[split])
+        examples = self.evaluation_examples[split]
+        order = _sort_within_pools(examples.lengths_E2, np.arange(len(examples)), len(examples))
+        bounds = cut_by_length(examples.lengths_E2[order, 0], EVALUATION_BATCH_WORDS)
+        plan = TaskPlan(bounds, examples.label_count, examples.batch, order)
         answers: list[tuple[Tensor, Tensor, Tensor]] = []
         with evaluation_mode(model):
             for index in range(len(plan)):
@@ -244,13 +247,6 @@ def _sort_within_pools(lengths_E2: Positions, shuffled: Positions, pool: int) ->
     return shuffled[np.lexsort((other, longest, pools))]
 
 
-def _build_evaluation_plan(examples: Examples) -> TaskPlan[LabelledBatch]:
-    """All examples sorted by length, in batches of at most EVALUATION_BATCH_WORDS words or of one example."""
-    order = _sort_within_pools(examples.lengths_E2, np.arange(len(examples)), len(examples))
-    bounds = cut_by_length(examples.lengths_E2[order, 0], EVALUATION_BATCH_WORDS)
-    return TaskPlan(bounds, examples.label_count, examples.batch, order)
-
-
 def find_annotated_splits(corpus: Corpus, kind: str, protocol: Protocol) -> list[str]:
     """The splits with annotations of a kind, `train` and `valid` included.
 
@@ -270,7 +266,7 @@ def find_annotated_splits(corpus: Corpus, kind: str, protocol: Protocol) -> list
 
 def require_whole_sentences(kind: str, protocol: Protocol) -> None:
     """Raise ConfigurationError for a protocol that does not read complete sentences."""
-    if not protocol.reads_sentences or protocol.drops_sentences:
+    if protocol.kind != "sentence" or protocol.variant != "complete":
         raise ConfigurationError(
             f"{kind} classifies whole sentences, each read from its start; set protocol.kind = "
             f'"sentence" with variant = "complete"'

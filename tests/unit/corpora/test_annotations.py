@@ -204,8 +204,8 @@ def test_both_parts_of_a_joined_corpus_are_verified(import_splits, store):
     asked = store.read_manifest("asked").annotations["completion"].files["test"].path
     (store.local_path / "asked" / asked).write_bytes(b"")
     first, second = verify_corpus("small+asked", store)
-    assert first.startswith(f"{store.uri}/small/")
-    assert second.startswith(f"{store.uri}/asked/")
+    assert first.startswith(f"{store.folder}/small/")
+    assert second.startswith(f"{store.folder}/asked/")
 
 
 def test_words_are_looked_up_as_written_then_in_lower_case_then_in_any_case(import_splits, store, cache):

@@ -1,3 +1,5 @@
+from contextlib import ExitStack
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -18,10 +20,14 @@ def table():
 
 
 @pytest.fixture
-def counter(table):
-    counter = SplitCounter(table)
-    yield counter
-    counter.close()
+def stack():
+    with ExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture
+def counter(table, stack):
+    return SplitCounter(table, stack)
 
 
 def add(counter, sentences):
@@ -47,14 +53,13 @@ def test_counts_add_up_over_blocks(table, counter):
     assert (counter.token_count, counter.sentence_count, counter.longest_sentence_tokens) == (17, 6, 5)
 
 
-def test_splits_share_the_numbers_but_not_the_counts(table, counter):
+def test_splits_share_the_numbers_but_not_the_counts(table, counter, stack):
     add(counter, [["a", "b"]])
-    other = SplitCounter(table)
+    other = SplitCounter(table, stack)
     add(other, [["b", "c"]])
     assert table.words.to_pylist() == [SENTENCE_END, "a", "b", "c"]
     assert counter.counts.tolist() == [1, 1, 1, 0]
     assert other.counts.tolist() == [1, 0, 1, 1]
-    other.close()
 
 
 def test_a_word_keeps_its_number(table):

@@ -56,9 +56,9 @@ def test_words_that_the_model_lacks_are_counted(tmp_path):
 
 def test_bits_per_byte_and_perplexity_per_word_follow_from_the_loss():
     units = TextUnits(tokens=10, words=4, bytes=40, sentences=1)
-    assert units.compute_bits_per_byte(math.log(16)) == pytest.approx(1)
-    assert units.compute_word_perplexity(math.log(4)) == pytest.approx(16)
-    assert units.compute_byte_perplexity(math.log(16)) == pytest.approx(2)
+    assert units.compute_figures(math.log(16))["bits_per_byte"] == pytest.approx(1)
+    assert units.compute_figures(math.log(4))["word_perplexity"] == pytest.approx(16)
+    assert units.compute_figures(math.log(16))["byte_perplexity"] == pytest.approx(2)
 
 
 def test_questions_are_not_joined_to_a_text_of_characters(tmp_path):
@@ -73,7 +73,7 @@ def test_questions_are_not_joined_to_a_text_of_characters(tmp_path):
 
 def test_the_perplexity_per_word_of_a_model_of_words_is_its_perplexity(tmp_path):
     units = count_text_units(import_text(tmp_path, "own", "words"), "valid")
-    assert units.compute_word_perplexity(math.log(7)) == pytest.approx(7)
+    assert units.compute_figures(math.log(7))["word_perplexity"] == pytest.approx(7)
 
 
 def test_a_text_of_lines_is_read_with_the_signs_and_clitics_of_the_model_that_learnt_prose(tmp_path):

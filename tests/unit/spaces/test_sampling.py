@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memtune.errors import SpaceError
-from memtune.spaces import PinnedChooser, RandomChooser, combine_spaces, read_space
+from memtune.spaces import RandomChooser, combine_spaces, read_space
 
 SPACE = """
 [model]
@@ -95,7 +95,7 @@ def test_a_continuous_space_has_no_size():
 def test_the_points_of_a_finite_space_are_all_of_its_configurations():
     space = read_space(FINITE, "s")
     points = list(space.points())
-    configurations = [space.sample(PinnedChooser(point, RandomChooser(0))) for point in points]
+    configurations = [space.sample(RandomChooser(0, point)) for point in points]
     distinct = {repr(configuration) for configuration in configurations}
     assert len(points) == len(distinct) == space.size()
     assert distinct == {repr(space.sample(RandomChooser(seed))) for seed in range(300)}
@@ -116,7 +116,7 @@ def test_the_same_seed_draws_the_same_configuration():
 
 
 def test_pinned_values_are_kept_and_the_others_recorded():
-    chooser = PinnedChooser({"model.memory_size": 13, "training.optimiser.kind": "adam"}, RandomChooser(0))
+    chooser = RandomChooser(0, {"model.memory_size": 13, "training.optimiser.kind": "adam"})
     configuration = read_space(SPACE, "s").sample(chooser)
     assert configuration["model"]["memory_size"] == 13
     assert configuration["training"]["optimiser"]["kind"] == "adam"
@@ -146,9 +146,7 @@ def test_a_combined_space_samples_one_family_as_its_own_space_would():
     space = combine_spaces(
         [read_space(format_space("lstm"), "a.toml"), read_space(format_space("memory"), "b.toml")]
     )
-    configuration = space.sample(
-        PinnedChooser({"family": "memory", "memory.model.width": 2}, RandomChooser(0))
-    )
+    configuration = space.sample(RandomChooser(0, {"family": "memory", "memory.model.width": 2}))
     assert configuration == {"model": {"family": "memory", "width": 2}}
 
 

@@ -1,7 +1,7 @@
 import pytest
 
 from memtune.errors import SpaceError
-from memtune.spaces import PinnedChooser, RandomChooser, Real, combine_spaces, override_space, read_space
+from memtune.spaces import RandomChooser, Real, combine_spaces, override_space, read_space
 from tests.presence import require
 
 TEXT = """
@@ -63,7 +63,7 @@ def test_naming_another_option_replaces_the_branch(space):
 def test_an_entry_without_an_option_holds_for_all(space):
     fixed = override_space(space, {"training": {"optimiser": {"weight_decay": 0.1}}})
     for kind in ("sgd", "adam"):
-        chooser = PinnedChooser({"training.optimiser.kind": kind}, RandomChooser(0))
+        chooser = RandomChooser(0, {"training.optimiser.kind": kind})
         assert fixed.sample(chooser)["training"]["optimiser"]["weight_decay"] == 0.1
 
 
@@ -142,7 +142,7 @@ def test_entries_of_a_combined_space_hold_for_every_family(space):
     other = read_space(TEXT.replace('"lstm"', '"memory"'), "other.toml")
     fixed = override_space(combine_spaces([space, other]), {"model": {"width": 16}})
     for family in ("lstm", "memory"):
-        model = fixed.sample(PinnedChooser({"family": family}, RandomChooser(0)))["model"]
+        model = fixed.sample(RandomChooser(0, {"family": family}))["model"]
         assert (model["family"], model["width"]) == (family, 16)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from memtune.search import StoredTrial
 from memtune.settings import Settings
-from memtune.spaces import PinnedChooser, RandomChooser
+from memtune.spaces import RandomChooser
 from memtune.studies.seed_repeats import TrialNames, make_repeat_space, select_repeated
 from memtune.training import TrialConfig
 from memtune.trial_state import TrialState
@@ -72,13 +72,13 @@ def test_each_configuration_is_repeated_under_each_seed() -> None:
 
 def test_repeats_start_with_the_best_outcome_under_each_seed() -> None:
     space = make_repeat_space([make_valued_outcome(7, 1.0), make_valued_outcome(4, 2.0)], range(3))
-    sampled = [space.sample(PinnedChooser(point, RandomChooser(0))) for point in space.points()]
+    sampled = [space.sample(RandomChooser(0, point)) for point in space.points()]
     assert [(found["model"]["width"], found["seed"]) for found in sampled] == [(8, 1), (5, 1), (8, 2), (5, 2)]
 
 
 def test_a_repeat_is_the_configuration_with_another_seed() -> None:
     space = make_repeat_space([make_valued_outcome(4, 1.0)], [0, 1, 2])
-    sampled = [space.sample(PinnedChooser(point, RandomChooser(0))) for point in space.points()]
+    sampled = [space.sample(RandomChooser(0, point)) for point in space.points()]
     assert [(found["model"]["width"], found["seed"]) for found in sampled] == [(5, 1), (5, 2)]
 
 
@@ -95,7 +95,7 @@ def make_outcome(number: int, config: TrialConfig, value: float = 1.0) -> Stored
 def test_a_repeat_in_another_precision_has_the_seed_of_the_search_too() -> None:
     outcomes = [make_outcome(4, make_config(8, 0, "bfloat16")), make_outcome(7, make_config(16, 0))]
     space = make_repeat_space(outcomes, range(3), "float32")
-    sampled = [space.sample(PinnedChooser(point, RandomChooser(0))) for point in space.points()]
+    sampled = [space.sample(RandomChooser(0, point)) for point in space.points()]
     assert [(found["model"]["width"], found["seed"]) for found in sampled] == [
         (8, 0),
         (8, 1),

@@ -77,14 +77,9 @@ class SentenceProtocol(Value):
         return " ".join([self.kind, *kept, f"variant={self.variant}"])
 
     @property
-    def drops_sentences(self) -> bool:
-        """Whether some sentences of a split are never read."""
-        return self.variant == "tran2016"
-
-    @property
     def unused_fields(self) -> frozenset[str]:
         """Fields without an effect, which the record of a trial leaves out."""
-        return frozenset() if self.drops_sentences else LENGTH_FIELDS
+        return frozenset() if self.variant == "tran2016" else LENGTH_FIELDS
 
     def require_text(self, purpose: str) -> Self:
         """This protocol, which reads a text in its order; `purpose` would say in the error what needs one."""

@@ -45,7 +45,6 @@ class StreamProtocol(Value):
     carries_state: ClassVar[bool] = True
     reads_trees: ClassVar[Literal[False]] = False
     reads_sentences: ClassVar[bool] = False
-    drops_sentences: ClassVar[bool] = False
     unused_fields: ClassVar[frozenset[str]] = frozenset()
     batch_size: int = Field(20, ge=1, json_schema_extra={"unit": "sentences, or rows of a stream"})
     """Rows of text that a training batch reads in parallel."""

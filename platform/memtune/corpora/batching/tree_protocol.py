@@ -86,7 +86,7 @@ class Treebank:
         return np.flatnonzero(self.split.lengths > 1)
 
     @property
-    def word_count(self) -> int:
+    def token_count(self) -> int:
         """Words of all sentences."""
         return int(self._offsets[-1])
 
@@ -181,7 +181,6 @@ class TreeProtocol(Value):
     carries_state: ClassVar[bool] = False
     reads_trees: ClassVar[Literal[True]] = True
     reads_sentences: ClassVar[bool] = False
-    drops_sentences: ClassVar[bool] = False
     unused_fields: ClassVar[frozenset[str]] = frozenset()
     batch_size: int = Field(20, ge=1, json_schema_extra={"unit": "sentences, or rows of a stream"})
     """Sentences of a training batch."""
@@ -225,7 +224,7 @@ def _cut_sentences(
     trees: Treebank, sentences: Positions, bounds: Positions, count_unknown: bool
 ) -> TaskPlan[TreeBatch]:
     """Raises CorpusError when no word counts."""
-    token_count = trees.word_count - (0 if count_unknown else trees.count_unknown_words())
+    token_count = trees.token_count - (0 if count_unknown else trees.count_unknown_words())
     if not token_count:
         raise CorpusError(f'"{trees.split.name}" has no words to predict')
     return TaskPlan(bounds, token_count, partial(trees.batch, count_unknown=count_unknown), sentences)

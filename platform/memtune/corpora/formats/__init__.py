@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+from typing_extensions import override
+
 from memtune.corpora.formats import (
     conllu,
     labelled_sentences,
@@ -13,7 +15,8 @@ from memtune.corpora.formats import (
 )
 from memtune.corpora.sources.line_reader import LineReader
 from memtune.corpora.text_blocks import BadLineError, Block, Format, split_lines
-from memtune.plugins import ObjectRegistry
+from memtune.errors import PluginError
+from memtune.plugins import PluginRegistry, PluginSource
 
 _BUILT_IN: Mapping[str, Format] = {
     "text": plain_texts.TEXT,
@@ -35,7 +38,15 @@ _BUILT_IN: Mapping[str, Format] = {
     "snli-tsv": labelled_sentences.SNLI_TSV,
     "conllu": conllu.FORMAT,
 }
-FORMATS: ObjectRegistry[Format] = ObjectRegistry(
-    "text format", "memtune.formats", lambda entry: isinstance(entry, Format), _BUILT_IN
-)
+
+
+class _FormatRegistry(PluginRegistry[Format]):
+    @override
+    def adapt(self, name: str, entry: object, source: PluginSource) -> Format:
+        if not isinstance(entry, Format):
+            raise PluginError(f'{source} has {entry!r} as "{name}", which is no {self.noun}')
+        return entry
+
+
+FORMATS = _FormatRegistry("text format", "memtune.formats", _BUILT_IN)
 """Formats by name; packages add theirs as entry points `memtune.formats`."""

@@ -11,6 +11,7 @@ vocabulary is selected, ids replace word numbers and the tables are written to t
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -60,10 +61,11 @@ class WordTable:
 class SplitCounter:
     """The words of one split as word numbers in a temporary file, and the count of each word.
 
-    `full_sentence_count` are the sentences with words. `text_words` adds up those of blocks.
+    `full_sentence_count` are the sentences with words. `text_words` adds up those of blocks. `stack` closes
+    the temporary file, which deletes it.
     """
 
-    def __init__(self, table: WordTable) -> None:
+    def __init__(self, table: WordTable, stack: ExitStack) -> None:
         self.token_count = 0
         self.sentence_count = 0
         self.full_sentence_count = 0
@@ -71,7 +73,7 @@ class SplitCounter:
         self.text_words = 0
         self._table = table
         self._counts = np.zeros(1, np.int64)
-        self._spool = _Spool(_SENTENCES)
+        self._spool = _Spool(_SENTENCES, stack)
 
     @property
     def word_count(self) -> int:
@@ -104,19 +106,16 @@ class SplitCounter:
             sentences = batch.column(0)
             yield sentences.values.to_numpy(), np.diff(sentences.offsets.to_numpy())
 
-    def close(self) -> None:
-        """Closes the temporary file, which deletes it."""
-        self._spool.close()
-
 
 _MAX_LABELS = 2**15  # label indices are stored as int16
 
 
 class AnnotationTables:
-    """All annotations of one import, in temporary files by kind and split."""
+    """All annotations of one import, in temporary files by kind and split, which `stack` closes."""
 
-    def __init__(self, table: WordTable) -> None:
+    def __init__(self, table: WordTable, stack: ExitStack) -> None:
         self._table = table
+        self._stack = stack
         self._spools: dict[tuple[str, str], _Spool] = {}
         self._question_words: list[Numbers] = []
         self._labels: dict[str, WordTable] = {}
@@ -138,7 +137,7 @@ class AnnotationTables:
             for name in described.label_columns:
                 columns[name] = self._index_labels(kind, columns[name])
             if (kind, split) not in self._spools:
-                self._spools[kind, split] = _Spool(described.stored_schema)
+                self._spools[kind, split] = _Spool(described.stored_schema, self._stack)
             stored = pa.RecordBatch.from_arrays(list(columns.values()), schema=described.stored_schema)
             self._spools[kind, split].add(stored)
 
@@ -189,11 +188,6 @@ class AnnotationTables:
             content.add(rows)
             yield rows
 
-    def close(self) -> None:
-        """Closes the temporary files, which deletes them."""
-        for spool in self._spools.values():
-            spool.close()
-
     def _index_labels(self, kind: str, lists: pa.Array) -> pa.Array:
         labels = self._labels.setdefault(kind, WordTable(()))
         values = labels.number(lists.flatten()).astype(np.int16)
@@ -211,15 +205,21 @@ class AnnotationTables:
 class CountedText:
     """The words of an import, or the tokens that `tokeniser` makes of them, with their annotations.
 
-    `is_raw` means that the words are the characters or bytes of the text.
+    `is_raw` means that the words are the characters or bytes of the text. `stack` closes the temporary files,
+    which deletes them.
     """
 
     def __init__(
-        self, splits: Iterable[str], *, is_raw: bool = False, tokeniser: Tokeniser | None = None
+        self,
+        splits: Iterable[str],
+        stack: ExitStack,
+        *,
+        is_raw: bool = False,
+        tokeniser: Tokeniser | None = None,
     ) -> None:
         self.table = WordTable()
-        self.counters = {split: SplitCounter(self.table) for split in splits}
-        self.annotations = AnnotationTables(self.table)
+        self.counters = {split: SplitCounter(self.table, stack) for split in splits}
+        self.annotations = AnnotationTables(self.table, stack)
         self.is_raw = is_raw
         self.tokeniser = tokeniser
 
@@ -228,21 +228,15 @@ class CountedText:
         self.annotations.add(split, block.annotations, self.counters[split].sentence_count)
         self.counters[split].add(block)
 
-    def close(self) -> None:
-        """Closes the temporary files, which deletes them."""
-        self.annotations.close()
-        for counter in self.counters.values():
-            counter.close()
-
 
 class _Spool:
     """The rows of a table in a temporary file."""
 
-    def __init__(self, schema: pa.Schema) -> None:
+    def __init__(self, schema: pa.Schema, stack: ExitStack) -> None:
         self.rows = 0
         with translate_spool_errors():
-            self._file = create_temporary_file()
-            self._writer = pa.ipc.new_stream(self._file, schema)
+            self._file = stack.enter_context(create_temporary_file())
+            self._writer = stack.enter_context(pa.ipc.new_stream(self._file, schema))
 
     def add(self, batch: pa.RecordBatch) -> None:
         with translate_spool_errors():
@@ -253,7 +247,3 @@ class _Spool:
         self._file.flush()
         self._file.seek(0)
         yield from pa.ipc.open_stream(self._file)
-
-    def close(self) -> None:
-        self._writer.close()
-        self._file.close()

@@ -29,7 +29,7 @@ from memtune.corpora.formats import FORMATS
 from memtune.corpora.formats.records import RecordOptions, check_column, extract_text, make_record_blocks
 from memtune.corpora.importing.counted_text import CountedText
 from memtune.corpora.sources.line_reader import LineReader
-from memtune.corpora.sources.source_file import SourceFile, SourceKind
+from memtune.corpora.sources.source_file import SourceFile
 from memtune.corpora.store.annotations import ANNOTATION_KINDS
 from memtune.corpora.store.manifest import SPLITS, FileRecord, SourceRecord
 from memtune.corpora.text_blocks import (
@@ -218,7 +218,7 @@ def check_sources(name: str, sources: Mapping[str, Source] | Division) -> None:
             f"{', '.join(sources) or 'none of them'}; questions and labels may be of some splits only"
         )
     files = [_check_file(split, source) for split, source in sources.items() if isinstance(source, TextFile)]
-    pipes = [file for file in files if file.kind is SourceKind.PIPE]
+    pipes = [file for file in files if file.kind == "pipe"]
     for pipe in pipes:
         if any(other is not pipe and other.pipe_identity == pipe.pipe_identity for other in pipes):
             # The second read would wait for a writer forever.
@@ -237,7 +237,7 @@ def _check_file(split: str, source: TextFile) -> SourceFile:
 
 
 def _reads_whole_folder(source: TextFile, file: SourceFile) -> bool:
-    return file.kind is SourceKind.FOLDER and file.remote is None and find_format(source).reads_folders
+    return file.kind == "folder" and file.remote is None and find_format(source).reads_folders
 
 
 @dataclass(frozen=True)

@@ -80,8 +80,7 @@ def import_corpus(
     sources = token_stage.prepare_sources(sources, options)
     place.folder.check_writable()
     with ExitStack() as stack:
-        text = CountedText(splits, is_raw=token_stage.has_raw_text(sources))
-        stack.enter_context(closing(text))
+        text = CountedText(splits, stack, is_raw=token_stage.has_raw_text(sources))
         records = SourceReader(text, options.skip_bad, progress).read(sources)
         _check_text(name, text, options, vectors)
         spelled = text.table.words if text.is_raw else token_stage.spell_words(text.table.words, options)
@@ -195,7 +194,7 @@ class _CorpusWriter:
                 self.store.commit(manifest)
             elif existing.digest != manifest.digest:
                 raise CorpusError(
-                    f"{self.store.uri} already has a different corpus {self.name} (digest "
+                    f"{self.store.folder} already has a different corpus {self.name} (digest "
                     f"{existing.digest[:12]}, new digest {manifest.digest[:12]}); choose another name, "
                     "or replace it (--replace)"
                 )

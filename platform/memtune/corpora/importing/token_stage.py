@@ -131,7 +131,8 @@ def prepare_sources(
     Raises CorpusError for raw text in other tokens, and for limits of a tokeniser's vocabulary.
     """
     choice = parse_token_choice(options.tokens)
-    if choice.has_subwords and (options.min_count > 1 or options.max_size is not None):
+    has_subwords = choice.kind in ("bpe", "unigram", "file")
+    if has_subwords and (options.min_count > 1 or options.max_size is not None):
         raise CorpusError(
             f"--tokens {options.tokens} determines the vocabulary; leave --min-count and --max-size out"
         )
@@ -186,7 +187,7 @@ def split_words(text: CountedText, spelled: pa.Array, tokens: str, stack: ExitSt
     if text.is_raw:
         text.tokeniser = tokeniser
         return text
-    target = stack.enter_context(closing(CountedText(text.counters, tokeniser=tokeniser)))
+    target = CountedText(text.counters, stack, tokeniser=tokeniser)
     pieces = None if choice.kind == "file" else _WordPieces(tokeniser, spelled)
     for split, counter in text.counters.items():
         for words, lengths in counter.read_blocks():

@@ -14,10 +14,9 @@ import re
 import stat
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
-from enum import Enum, auto
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
@@ -30,15 +29,7 @@ from memtune.storage.uris import redact_uri, refuse_credentials
 
 Location = Path | str
 """A local path, or a URI as text."""
-
-
-class SourceKind(Enum):
-    """Kinds of sources."""
-
-    FILE = auto()
-    FOLDER = auto()
-    PATTERN = auto()
-    PIPE = auto()
+SourceKind = Literal["file", "folder", "pattern", "pipe"]
 
 
 def parse_location(text: str | Path) -> Location:
@@ -88,20 +79,20 @@ def open_remote(uri: str, role: str) -> tuple[Folder, SourceKind]:
     with place.translate_errors("read"):
         kind = place.filesystem.get_file_info(place.path).type
     if kind != fs.FileType.NotFound:
-        return place, SourceKind.FOLDER if kind == fs.FileType.Directory else SourceKind.FILE
+        return place, "folder" if kind == fs.FileType.Directory else "file"
     if not glob.has_magic(place.path):
         raise CorpusError(f"{role} {place} does not exist")
-    return place, SourceKind.PATTERN
+    return place, "pattern"
 
 
 def list_remote_files(uri: str, place: Folder, kind: SourceKind) -> list[Location]:
     """URIs of the files of the folder or the pattern, sorted. Raises CorpusError for none."""
     fixed = place.path.split("*")[0].split("?")[0].split("[")[0]
-    root = fixed.rpartition("/")[0] if kind is SourceKind.PATTERN else place.path
+    root = fixed.rpartition("/")[0] if kind == "pattern" else place.path
     with place.translate_errors("list"):
         entries = place.filesystem.get_file_info(fs.FileSelector(root, recursive=True))
     paths = sorted(entry.path for entry in entries if entry.is_file)
-    if kind is SourceKind.PATTERN:
+    if kind == "pattern":
         paths = [path for path in paths if _matches(path, place.path)]
     if not paths:
         raise CorpusError(f"no file at {place}")
@@ -141,14 +132,14 @@ def find_kind(place: Path, role: str = "the file") -> SourceKind:
         ) from None
     if glob.has_magic(str(place)) and not place.exists():
         find_local_files(place)
-        return SourceKind.PATTERN
+        return "pattern"
     mode = _read_status(place, role).st_mode
     if stat.S_ISFIFO(mode) or (place == _STANDARD_INPUT and (stat.S_ISREG(mode) or stat.S_ISSOCK(mode))):
-        return SourceKind.PIPE
+        return "pipe"
     if stat.S_ISREG(mode):
-        return SourceKind.FILE
+        return "file"
     if stat.S_ISDIR(mode) and place != _STANDARD_INPUT:
-        return SourceKind.FOLDER
+        return "folder"
     kind = "a socket" if stat.S_ISSOCK(mode) else "a terminal or another device"
     raise CorpusError(f"{role} {place} is {kind}; give a file, or pipe the text in")
 
@@ -182,7 +173,7 @@ class SourceFile:
     @property
     def is_folder(self) -> bool:
         """Whether the source is several files: a folder or a pattern."""
-        return self.kind in (SourceKind.FOLDER, SourceKind.PATTERN)
+        return self.kind in ("folder", "pattern")
 
     @property
     def pipe_identity(self) -> tuple[int, int]:
@@ -199,7 +190,7 @@ class SourceFile:
         if self.remote is not None:
             return list_remote_files(str(self.path), self.remote, self.kind)
         place = self.local_path
-        if self.kind is SourceKind.PATTERN:
+        if self.kind == "pattern":
             files = find_local_files(place)
         else:
             found = ((path, path.relative_to(place).parts) for path in list_folder_files(place))
@@ -207,14 +198,14 @@ class SourceFile:
         if not files:
             raise CorpusError(f"the folder {place} has no files")
         for path in files:
-            if find_kind(path) is SourceKind.PIPE:
+            if find_kind(path) == "pipe":
                 raise CorpusError(f"{path} is a pipe among other files; remove it, or import it by itself")
         return list(files)
 
     @property
     def size_bytes(self) -> int | None:
         """Bytes of the file or of all files; None where they are not known: a pipe, compressed or remote."""
-        if self.kind is SourceKind.PIPE or self.remote is not None:
+        if self.kind == "pipe" or self.remote is not None:
             return None
         if self.is_folder:
             return sum(os.stat(file, follow_symlinks=False).st_size for file in self.list_files())
@@ -252,7 +243,7 @@ class SourceFile:
         if self.remote is not None:
             with self.remote.translate_errors("read"):
                 return self.remote.filesystem.open_input_file(self.remote.path)
-        if self.kind is not SourceKind.PIPE:
+        if self.kind != "pipe":
             return self.local_path.open("rb")
         if self._pipe is None:
             is_standard = self.path == _STANDARD_INPUT
@@ -335,7 +326,7 @@ def _read_decompressed(name: object, stream: Any, codec: str, chunk_bytes: int) 
     """
     done = 0
     try:
-        with _open_stream(stream, codec) as text:
+        with lzma.LZMAFile(stream) if codec == "xz" else pa.input_stream(stream, codec) as text:
             while chunk := text.read(chunk_bytes):
                 done += len(chunk)
                 check_expansion(name, done, stream.tell())
@@ -354,10 +345,3 @@ def check_expansion(name: object, text_bytes: int, stored_bytes: int) -> None:
             f"{name}: {stored_bytes:,} bytes expand to more than {text_bytes:,} bytes of text; the limit is "
             f"{_MAX_EXPANSION} times as many; if the text is right, import it uncompressed, as plain text"
         )
-
-
-def _open_stream(stream: Any, codec: str) -> Any:
-    if codec == "xz":
-        return lzma.LZMAFile(stream)
-    native = stream if isinstance(stream, pa.NativeFile) else pa.PythonFile(stream, mode="r")
-    return pa.CompressedInputStream(native, codec)

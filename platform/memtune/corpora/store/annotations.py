@@ -87,7 +87,10 @@ ANNOTATION_KINDS: Mapping[str, AnnotationKind] = {
 
 
 class TableDigest:
-    """Digest of a table's content; it does not depend on how the rows are divided into batches."""
+    """Digest of a table's content.
+
+    That of a column of lists depends on how the rows are divided into batches, which a file keeps.
+    """
 
     def __init__(self, schema: pa.Schema) -> None:
         self._columns = [ContentDigest() for _ in schema]

@@ -111,7 +111,7 @@ def rename_corpus(name: str, new_name: str, store: str | Path | CorpusStore | No
         manifest = place.read_manifest(name)
         if place.find_manifest(new_name) is not None:
             raise CorpusError(
-                f'{place.uri} already has a corpus "{new_name}"; remove it, or choose another name'
+                f'{place.folder} already has a corpus "{new_name}"; remove it, or choose another name'
             )
         with place.create_folder(new_name, manifest.folder) as corpus:
             for file in manifest.files:
@@ -137,20 +137,18 @@ class TextUnits:
     sentences: int
     lost: int = 0
 
-    def compute_bits_per_byte(self, loss: float) -> float:
-        """Bits per byte of a loss in nats per token, lower is better; a lower bound where words are lost."""
-        return loss * self.tokens / self.bytes / math.log(2)
+    def compute_figures(self, loss: float) -> dict[str, float]:
+        """Perplexity per word and per byte, and bits per byte, of a loss in nats per token.
 
-    def compute_word_perplexity(self, loss: float) -> float:
-        """Perplexity per word of a loss in nats per token.
-
-        The end of a sentence counts as a word, so that a model of words has its perplexity per token.
+        Lower is better; where words are lost, they are lower bounds. The end of a sentence counts as a word,
+        so that a model of words has its perplexity per token.
         """
-        return Objective.PERPLEXITY.compute_figure(loss * self.tokens / (self.words + self.sentences))
-
-    def compute_byte_perplexity(self, loss: float) -> float:
-        """Perplexity per byte of a loss in nats per token."""
-        return Objective.PERPLEXITY.compute_figure(loss * self.tokens / self.bytes)
+        nats = loss * self.tokens
+        return {
+            "word_perplexity": Objective.PERPLEXITY.compute_figure(nats / (self.words + self.sentences)),
+            "byte_perplexity": Objective.PERPLEXITY.compute_figure(nats / self.bytes),
+            "bits_per_byte": nats / self.bytes / math.log(2),
+        }
 
 
 def count_text_units(corpus: Corpus, split: str) -> TextUnits:

@@ -92,16 +92,11 @@ class CorpusStore:
         check_type("store", place, (str, Path), "a folder or a URI of corpora, such as settings.corpus_store")
         return cls(Folder.open(str(place)))
 
-    @property
-    def uri(self) -> str:
-        """The location, for messages; it holds no credentials."""
-        return self.folder.uri
-
     def open_folder(self, name: str) -> Folder:
         """The folder of a corpus. Raises CorpusError for a symbolic link in its place."""
         if self._is_link(check_name(name)):
             raise CorpusError(
-                f"{self.uri}: {name} is a symbolic link; delete it, and import or copy the corpus there"
+                f"{self.folder}: {name} is a symbolic link; delete it, and import or copy the corpus there"
             )
         return self.folder / name
 
@@ -120,7 +115,7 @@ class CorpusStore:
         found = self.find_manifest(name)
         if found is None:
             raise CorpusError(
-                f'no corpus "{name}" in {self.uri}; {did_you_mean(name, self.list_names())} (memtune '
+                f'no corpus "{name}" in {self.folder}; {did_you_mean(name, self.list_names())} (memtune '
                 f"corpus list)"
             )
         return found
@@ -130,10 +125,10 @@ class CorpusStore:
         data = self.open_folder(name).read_document(MANIFEST_NAME)
         if data is None:
             return None
-        manifest = parse_manifest(data, f"{self.uri}: {name}/{MANIFEST_NAME}")
+        manifest = parse_manifest(data, f"{self.folder}: {name}/{MANIFEST_NAME}")
         if manifest.name != name:
             raise CorpusError(
-                f"{self.uri}: the folder {name} holds corpus {manifest.name}; rename it to {manifest.name}"
+                f"{self.folder}: the folder {name} holds corpus {manifest.name}; rename it to {manifest.name}"
             )
         return manifest
 

@@ -165,13 +165,9 @@ def read_byte_limit(cache: Path) -> int:
     chosen = os.environ.get(LIMIT_VARIABLE)
     if not chosen:
         return shutil.disk_usage(cache).total // DISK_DIVISOR
-    try:
-        limit = int(chosen)
-    except ValueError:
-        limit = -1
-    if limit < 0:
+    if not chosen.isdecimal():
         raise ConfigurationError(f'{LIMIT_VARIABLE} is a whole number of bytes, got "{chosen}"')
-    return limit
+    return int(chosen)
 
 
 def acquire_shared_lock(folder: Path) -> None:

@@ -89,11 +89,6 @@ class TokenChoice:
     size: int = 0
     path: Path | None = None
 
-    @property
-    def has_subwords(self) -> bool:
-        """Whether a tokeniser determines the whole vocabulary."""
-        return self.kind in ("bpe", "unigram", "file")
-
 
 _SIMPLE = {kind: TokenChoice(kind) for kind in ("words", "characters", "bytes")}
 

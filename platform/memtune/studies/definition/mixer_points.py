@@ -7,7 +7,7 @@ from memtune.errors import SpaceError
 from memtune.models import MixerBlocksConfig
 from memtune.models.mixers.mixer import MixerConfig
 from memtune.plugins.source_modules import SOURCE_FIELD
-from memtune.spaces import FAMILY_FIELD, PinnedChooser, RandomChooser, Scalar, Space, pin_point
+from memtune.spaces import FAMILY_FIELD, RandomChooser, Scalar, Space, pin_point
 from memtune.values import flatten, parse
 
 MIXER_FIELDS = tuple(
@@ -55,5 +55,5 @@ def _list_mixer_fields(
 
 
 def _list_fields(space: Space, point: Mapping[str, Scalar], where: str) -> set[str]:
-    chooser = PinnedChooser(pin_point(space, point, where), RandomChooser(0))
+    chooser = RandomChooser(0, pin_point(space, point, where))
     return set(dict(flatten(space.root.sample(chooser, ""))))

@@ -34,7 +34,6 @@ from memtune.settings import Settings
 from memtune.spaces import (
     FAMILY_FIELD,
     Chooser,
-    PinnedChooser,
     RandomChooser,
     Scalar,
     SizeKind,
@@ -227,7 +226,7 @@ class ResolvedStudy:
         """Random trials of the space with the `pinned` parameters, without the draws that are no trial."""
         for seed in seeds:
             with suppress(ConfigurationError):
-                yield self.sample(PinnedChooser(pinned or {}, RandomChooser(seed)))
+                yield self.sample(RandomChooser(seed, pinned))
 
     def list_draw_problems(self, seeds: Iterable[int]) -> list[str]:
         """Why the draws under these seeds that are no trial are none."""
@@ -261,7 +260,7 @@ class ResolvedStudy:
         """A trial with the pinned parameters. Raises ConfigurationError where none of 200 draws is one."""
         first = self.study.seed
         found = next(self.draw(range(first, first + BUDGET_SAMPLES), pinned), None)
-        return found or self.sample(PinnedChooser(pinned, RandomChooser(first)))
+        return found or self.sample(RandomChooser(first, pinned))
 
     @property
     def terms(self) -> dict[str, Any]:

@@ -22,7 +22,6 @@ from memtune.spaces import (
     FAMILY_FIELD,
     MAX_ALTERNATIVES,
     FittedSize,
-    PinnedChooser,
     RandomChooser,
     Space,
     check_space,
@@ -149,7 +148,7 @@ def _read_shared(file: str, space: Space) -> SharedTerms:
         if each.field.startswith(("protocol.", "task.")):
             points += [{**each.conditions, each.name: value} for value in each.leaf.test_values()]
     # A point pins every parameter, so nothing is drawn.
-    tables = [space.root.sample(PinnedChooser(first | point, RandomChooser(0)), "") for point in points]
+    tables = [space.root.sample(RandomChooser(0, first | point), "") for point in points]
     length = next((table["training"] for table in tables if "training" in table), {"epochs": 1})
     shared = {"training": {name: length[name] for name in LENGTH_FIELDS if name in length}}
     found = list[SharedTerms]()

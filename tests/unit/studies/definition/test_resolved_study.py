@@ -8,7 +8,7 @@ from memtune.errors import ConfigurationError, SpaceError, StudyError
 from memtune.models import MixerBlocksConfig
 from memtune.models.mixers.mixer_registry import PRESETS
 from memtune.settings import Settings
-from memtune.spaces import PinnedChooser, RandomChooser
+from memtune.spaces import RandomChooser
 from memtune.studies.definition.resolved_study import ResolvedStudy
 from tests.presence import require
 from tests.unit.studies.study_files import resolve
@@ -68,7 +68,7 @@ def resolve_mixers(study_file: Path, settings: Settings, point: str, mixer: str 
 def test_a_point_may_name_any_published_mixer(study_file: Path, settings: Settings, name: str) -> None:
     found = resolve_mixers(study_file, settings, f'model.mixer = "{name}"')
     (point,) = found.list_initial_points()
-    drawn = found.sample(PinnedChooser(point, RandomChooser(1))).model
+    drawn = found.sample(RandomChooser(1, point)).model
     assert isinstance(drawn, MixerBlocksConfig)
     assert drawn.mixer == PRESETS[name]
 
