@@ -203,17 +203,6 @@ class ForgetfulScheduler(FIFOScheduler):
         return super().choose_trial_to_run(tune_controller)
 
 
-class SilentReporter(tune.ProgressReporter):
-    """Prints nothing. In a notebook Tune's own reporter clears the cell's output, with the study's table."""
-
-    def should_report(self, trials: list[Any], done: bool = False) -> bool:
-        """Whether Tune calls `report`."""
-        return False
-
-    def report(self, trials: list[Any], done: bool, *sys_info: str) -> None:
-        """Report nothing."""
-
-
 class SilentProgress(TrialProgressCallback):
     """Prints nothing. Tune's own callback, which it adds where a run has none, keeps every trial."""
 
@@ -368,7 +357,7 @@ def run_trials(run: ExecutorRun, folder: Path) -> None:
                 checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
                 failure_config=tune.FailureConfig(max_failures=MAX_RETRIES),
                 verbose=0,
-                progress_reporter=SilentReporter(),
+                progress_reporter=tune.CLIReporter(),  # a notebook's own one clears the cell's output
             ),
         ).fit()
     # Tune's objects call Ray when they are collected, which fails if Ray has been shut down before.

@@ -157,13 +157,8 @@ def measure_resident_bytes() -> int:
 
 
 def _read_largest_resident_bytes() -> int:
-    unit = get_resident_unit(sys.platform)
+    unit = 1 if sys.platform == "darwin" else 1024  # of getrusage(2)
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-
-
-def get_resident_unit(system: str) -> int:
-    """Bytes of the unit in which getrusage(2) gives memory: 1,024 on Linux, 1 on macOS ("darwin")."""
-    return 1 if system == "darwin" else 1024
 
 
 @contextmanager
@@ -179,32 +174,23 @@ def explain_memory_errors(config: TrialConfig, corpus: Corpus, device: torch.dev
         is_allocation_error = any(text in str(error) for text in ("DefaultCPUAllocator", "allocate memory"))
         if not (isinstance(error, torch.OutOfMemoryError | MemoryError) or is_allocation_error):
             raise
-        length = find_longest_row(config.protocol, corpus["train"])
-        needed = estimate_memory(config, len(corpus.vocabulary), length).total
-        if device.type == "cpu" and measure_free_bytes() < needed <= measure_available_bytes(device):
+        words, length = len(corpus.vocabulary), find_longest_row(config.protocol, corpus["train"])
+        needed, limit = estimate_memory(config, words, length), measure_available_bytes(device)
+        if device.type == "cpu" and measure_free_bytes() < needed.total <= limit:
             raise WorkerError(
                 f"out of memory: {_format_mebibytes(measure_free_bytes())} MiB are free and the trial takes "
-                f"{_format_mebibytes(needed)} MiB; end other processes, or lower max_concurrent"
+                f"{_format_mebibytes(needed.total)} MiB; end other processes, or lower max_concurrent"
             ) from error
-        advice = explain_out_of_memory(config, len(corpus.vocabulary), length, device)
+        batch_size = config.protocol.batch_size
+        # The estimate may be too low: the batch size that has just failed does not fit.
+        fitting = min(find_largest_batch(config, words, length, limit), batch_size // 2)
+        advice = f"a batch size of {fitting} would fit" if fitting else "no batch fits, use a smaller model"
         reason = str(error) or type(error).__name__  # Python's own MemoryError has no text
-        raise TrialError(f"{advice}\n({reason.splitlines()[0]})") from None
-
-
-def explain_out_of_memory(
-    config: TrialConfig, vocabulary_size: int, length: int, device: torch.device
-) -> str:
-    """The message for a trial that ran out of memory: estimate, fitting batch size and configuration."""
-    batch_size = config.protocol.batch_size
-    limit = measure_available_bytes(device)
-    # The estimate may be too low: the batch size that has just failed does not fit.
-    fitting = min(find_largest_batch(config, vocabulary_size, length, limit), batch_size // 2)
-    advice = f"a batch size of {fitting} would fit" if fitting else "no batch fits, use a smaller model"
-    return (
-        f"out of memory on {device} with batch size {batch_size}, rows of up to {length} tokens and "
-        f"{vocabulary_size} words: estimated {estimate_memory(config, vocabulary_size, length)} of "
-        f"{_format_mebibytes(limit)} MiB; {advice}. Configuration: {config.model_dump_json()}"
-    )
+        raise TrialError(
+            f"out of memory on {device} with batch size {batch_size}, rows of up to {length} tokens and "
+            f"{words} words: estimated {needed} of {_format_mebibytes(limit)} MiB; {advice}. "
+            f"Configuration: {config.model_dump_json()}\n({reason.splitlines()[0]})"
+        ) from None
 
 
 class TrialSizes(Value):

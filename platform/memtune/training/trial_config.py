@@ -9,7 +9,7 @@ from memtune.corpora.batching.protocols import Protocol, SentenceProtocol
 from memtune.models import MODELS, ModelConfig
 from memtune.spaces import SizeKind
 from memtune.tasks import AnyTaskConfig, LanguageModellingConfig
-from memtune.training.optimisation.optimisers import AdamConfig, AdamWConfig
+from memtune.training.optimisation.optimisers import AdamConfig
 from memtune.training.optimisation.training_config import TrainingConfig
 from memtune.values import Value, digest
 
@@ -92,7 +92,7 @@ class TrialConfig(Value):
         if self.training is None or self.training.base_width is None or not self.model.is_loaded:
             return self
         optimiser = self.training.optimiser
-        if not isinstance(optimiser, AdamConfig | AdamWConfig):
+        if not isinstance(optimiser, AdamConfig):
             raise ValueError(
                 f'training.base_width scales the rates of "adam" and "adamw", not of "{optimiser.kind}"; '
                 "leave it out"

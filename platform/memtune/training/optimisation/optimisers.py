@@ -178,16 +178,10 @@ class AdamConfig(OptimiserBase):
         return Adam(parameters, self.learning_rate, betas, self.epsilon, self.weight_decay, fused=True)
 
 
-class AdamWConfig(OptimiserBase):
+class AdamWConfig(AdamConfig):
     """AdamW (Loshchilov and Hutter 2019); weight decay is decoupled from the gradient."""
 
-    kind: Literal["adamw"] = "adamw"
-    learning_rate: LearningRate = 1e-3
-    beta1: Share = 0.9
-    """Decay of the running mean of gradients."""
-    beta2: Share = 0.999
-    """Decay of the running mean of squared gradients."""
-    epsilon: Epsilon = 1e-8
+    kind: Literal["adamw"] = "adamw"  # type: ignore[assignment]
     weight_decay: WeightDecay = 0.01
     decayed: Literal["all", "matrices"] = "all"
     """Parameters that decay: all, or "matrices", without norms, biases and decays of memories."""
