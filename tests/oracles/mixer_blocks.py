@@ -134,7 +134,7 @@ def make_case(mixer: MixerConfig | None = None, **fields: Any) -> OracleCase:
 
 
 def make_chunked_case(mixer: MixerConfig) -> OracleCase:
-    """Texts with words of two chunks of 32 steps after each cut, where a chunk starts from a full memory."""
+    """Two chunks of 32 steps follow each cut, so that a chunk changes a memory that is not empty."""
     case = make_case(mixer)
     if isinstance(mixer, MatrixMemoryConfig):
         return replace(case, cut_length=10 + 32 // mixer.steps)
