@@ -197,8 +197,8 @@ def test_relative_clauses_nest_up_to_three_deep(training_sentences):
 def test_the_import_stores_every_sentence_and_the_ideal_perplexity(
     tmp_path, cache, training_sentences, monkeypatch
 ):
-    for split, size in {"train": 10_000, "valid": 500, "test": 500}.items():
-        monkeypatch.setitem(SPLIT_SIZES, split, size)
+    for name, size in {"train": 10_000, "valid": 500, "test": 500}.items():
+        monkeypatch.setitem(SPLIT_SIZES, name, size)
     training_sentences = training_sentences[: SPLIT_SIZES["train"]]
     imported = import_grammar("grammar", tmp_path / "store")
     assert not imported.warnings
