@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 import torch
 
-from memtune.models import MODELS
+from memtune.models import list_families
 from memtune.training import TrialConfig
 from memtune.values import parse
 
 __all__ = ["FAMILIES", "make_family_trial", "needs_cuda"]
 
-FAMILIES = [name for name, config in MODELS.built_in.items() if config.is_trained_by_gradient]
+FAMILIES = list_families(trained_by_gradient=True)
 AWD_MASKS = ("weight_drop", "embedding_dropout", "input_dropout", "hidden_dropout", "output_dropout")
 UNMASKED = {"awd_lstm": dict.fromkeys(AWD_MASKS, 0.0)}
 """Fields of families that drop units by default."""

@@ -2,13 +2,13 @@
 
 from importlib import import_module
 
-from memtune.models import MODELS, NeuralLanguageModelConfig
+from memtune.models import NeuralLanguageModelConfig, list_families
 from tests.oracles import output_layer_cases
 from tests.oracles.cases import OracleCase
 
 __all__ = ["FAMILIES", "list_cases", "list_examples"]
 
-FAMILIES = [name for name, config in MODELS.built_in.items() if config.is_trained_by_gradient]
+FAMILIES = list_families(trained_by_gradient=True)
 
 
 def list_cases() -> dict[str, OracleCase]:

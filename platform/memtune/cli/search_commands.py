@@ -95,7 +95,7 @@ def search(
 ) -> None:
     """Run a study: sample, train, stop weak trials early, register the best model.
 
-    Example: memtune search jobs/studies/demo.toml --trials 8
+    Example: memtune search demo --trials 8
     """
     # Imported here, as in every command: torch and Ray load for seconds, which help need not wait for.
     from memtune.library import FileKind, find_file
@@ -148,8 +148,8 @@ def _print_result(study: Path, result: "SearchResult") -> None:
         raise typer.Exit(1)
     if result.view.ranking:
         out.print(make_alternatives_table(result.view, resolved.study.question))
-        if result.repeats:
-            out.print(make_spread_table(result.view))
+        if (spread := make_spread_table(result.view)).row_count:
+            out.print(spread)
     for statement in result.conclusion.statements if result.conclusion else ():
         out.print_line(statement)
     print_registration(result.registration, resolved.has_test_split)
@@ -164,7 +164,7 @@ def _print_result(study: Path, result: "SearchResult") -> None:
 
 def _print_spent_budget(study: Path, result: "SearchResult") -> None:
     """Print which budget ended the study and how to continue it."""
-    max_trials = result.resolved.study.budget.trials
+    max_trials, size = result.resolved.study.budget.trials, result.resolved.space.size()
     if result.spent_budget:
         open_trials = f"{format_count(result.open_count, 'trial')} open"
         lacks_repeats = result.resolved.study.repeats.are_asked_for and not result.repeats
@@ -173,6 +173,8 @@ def _print_spent_budget(study: Path, result: "SearchResult") -> None:
             f"{result.spent_budget}; {left}; to continue, raise it under [budget] and run: "
             f"{format_resumption(study, is_edited=True)}"
         )
+    elif result.resolved.study.sampler.kind == "grid" and size is not None and size <= max_trials:
+        out.print_line(f"every configuration of the grid has had its trial: {size:,}")
     elif len(result.outcomes) >= max_trials:
         out.print_line(
             f"budget.trials is reached: {max_trials:,}; to continue with more: {format_resumption(study)} "
@@ -184,7 +186,7 @@ def _dry_run(study: Path, overrides: dict[str, Any], json: bool) -> None:
     with pause_gc():
         from memtune.reports.trial_tables import make_sample_table
         from memtune.spaces import FAMILY_FIELD
-        from memtune.studies.study_check import MAX_DRAWS, dry_run, measure_core_seconds
+        from memtune.studies.study_check import MAX_DRAWS, MEASURED_BYTES, dry_run, measure_core_seconds
         from memtune.values import flatten
 
     resolved, samples = checked = dry_run(study, overrides)
@@ -225,6 +227,11 @@ def _dry_run(study: Path, overrides: dict[str, Any], json: bool) -> None:
     if (seconds := measure_core_seconds(resolved, started)) is not None:
         _print_estimate(study_config, resolved.count_repeats(), seconds)
         _warn_of_short_time(study_config, alternatives, seconds)
+    elif started:
+        out.print(
+            "core hours: not measured, because a trial needs a GPU, or one of these may take more than "
+            f"{MEASURED_BYTES / 2**30:,.0f} GiB of memory or half of what is free"
+        )
     out.print("nothing was started")
 
 

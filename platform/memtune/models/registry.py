@@ -100,6 +100,12 @@ def find_model(name: str, ending: str) -> dict[str, Any]:
     )
 
 
+def list_families(*, trained_by_gradient: bool) -> list[str]:
+    """The built-in families of networks, or those that learn by counting, by name."""
+    families = MODELS.built_in.items()
+    return [name for name, config in families if config.is_trained_by_gradient == trained_by_gradient]
+
+
 @overload
 def build_model(
     config: NeuralLanguageModelConfig, vocabulary_size: int, seed: int

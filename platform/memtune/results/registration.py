@@ -95,7 +95,7 @@ def describe_registration(
     if version is None:
         return
     # The model is that of the main label; its other champions are described by their versions.
-    is_main = registration.champion is not None and registration.champion.alias == "champion"
+    is_main = version.alias == "champion"
     of_model = describe_models_of(corpus, version, answer) if is_main else None
     best = answer.answer.replace("**", "") if answer else f"{version.family}: {version.summary}."
     of_corpus = f"Best: {best} Protocol: {version.protocol}." if is_main else None

@@ -209,10 +209,10 @@ class FittedSize(_Unchosen):
         least, high = measure(1), 1
         if least > self.target:
             hint = FLOOR_HINTS.get(self.size_kind, "")
-            raise self._make_error(f"1 gives {least} already{hint}", least, measure)
+            raise self._make_error(f"with 1 it is {least:,} already{hint}", least, measure)
         while measure(high) < self.target:
             if high >= MAX_FITTED_VALUE:
-                raise self._make_error(f"{high} gives {measure(high)}", least, measure)
+                raise self._make_error(f"with {high:,} it is {measure(high):,}", least, measure)
             high *= 2
         low = high // 2
         while high - low > 1:
@@ -225,8 +225,8 @@ class FittedSize(_Unchosen):
     def _make_error(self, reason: str, least: int, measure: Callable[[int], int]) -> SpaceError:
         noun = SIZE_NOUNS[self.size_kind]
         if measure(1_024) == least:  # not the maximum: sizes of so many layers take minutes
-            reason = f"the model has {least} {noun}, whatever this field is"
-        return SpaceError(f"{self.name} = {self.target} ({noun}) is out of reach: {reason}")
+            reason = f"the model has {least:,} {noun}, whatever this field is"
+        return SpaceError(f"{self.name} = {self.target:,} ({noun}) is out of reach: {reason}")
 
 
 Leaf = Constant | Integer | Real | Categorical | FittedSize

@@ -20,6 +20,7 @@ from memtune.studies.definition.study_loader import StudySource, open_study, res
 from memtune.studies.definition.study_terms import list_fields, name_alternative
 from memtune.tracking import check_tracking
 from memtune.training import TrialConfig, check_device, compute_sizes, measure_seconds_per_token
+from memtune.training.memory_footprint import measure_free_bytes
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +32,7 @@ MAX_DRAWS = 50
 """Draws of these samples, of which some may be equal."""
 DEVICE_SAMPLES = 20
 """Configurations of which one must be trainable on this machine."""
-MEASURED_BYTES = 2**30
+MEASURED_BYTES = 2**32
 """Largest memory of a training whose cost is measured: larger ones would take long to build."""
 
 
@@ -129,12 +130,12 @@ def measure_core_seconds(resolved: ResolvedStudy, samples: Sequence[TrialConfig]
     number of threads of torch to that of a trial.
     """
     measured, samples = list[float](), samples[:DRY_RUN_SAMPLES]
-    resources = resolved.study.resources
+    resources, limit = resolved.study.resources, min(MEASURED_BYTES, measure_free_bytes() // 2)
     torch.set_num_threads(resources.cpus_per_trial)
     trained = [sample for sample in samples if sample.training is not None]
     for sample in trained:
         needed = compute_sizes(sample, resolved.corpus).memory or 0
-        if resources.gpus_per_trial or needed > MEASURED_BYTES:
+        if resources.gpus_per_trial or needed > limit:
             return None
         measured.append(measure_seconds_per_token(sample, resolved.corpus) * resolved.trial_tokens)
     if not samples:

@@ -60,13 +60,13 @@ def test_a_fitted_field_needs_a_count():
 
 
 def test_a_target_below_the_smallest_model_is_refused():
-    with pytest.raises(SpaceError, match=r"s\.toml: \[width\] fit_parameters = 5 .* out of reach: 1 gives"):
+    with pytest.raises(SpaceError, match=r"s\.toml: \[width\] fit_parameters = 5 .* out of reach: with 1 it"):
         read_space(SPACE.format(5), "s.toml").sample(RandomChooser(0), count_parameters)
 
 
 def test_a_state_below_the_smallest_model_is_refused_with_the_part_that_no_width_shrinks():
     space = read_space("[model]\nwidth = { fit_state = 90 }", "s")
-    with pytest.raises(SpaceError, match=r"1 gives 255 already; every word of a window counts"):
+    with pytest.raises(SpaceError, match=r"with 1 it is 255 already; every word of a window counts"):
         space.sample(RandomChooser(0), lambda configuration, kind: 255 * configuration["model"]["width"])
 
 
@@ -76,7 +76,7 @@ def test_a_target_that_few_layers_exceed_builds_no_model_of_millions_of_layers()
         assert layers <= 2_000
         return 10 * layers
 
-    with pytest.raises(SpaceError, match="out of reach: 1 gives 10 already"):
+    with pytest.raises(SpaceError, match="out of reach: with 1 it is 10 already"):
         read_space(SPACE.format(5), "s.toml").sample(RandomChooser(0), count_layers)
 
 

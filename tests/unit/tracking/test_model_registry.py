@@ -90,7 +90,9 @@ def test_the_newer_conclusion_of_a_study_replaces_its_older_one(register, client
     register(5.0, study="s1")
     register(5.2, study="s1", estimate={"cost": 5.2, "seeds": 3, "low": 5.0, "high": 5.4})
     assert read_versions_by_alias(client) == {"champion": 2, "best-lstm": 2, "previous": 1}
-    assert register(5.2, study="s1").reason.startswith("models:/ptb/2 is this model")
+    again = register(5.2, study="s1")
+    assert again.reason.startswith("models:/ptb/2 is this model")
+    assert (again.champion, again.version.version, again.version.alias) == (None, 2, "champion")
 
 
 def test_a_single_seed_has_to_beat_the_weights_of_a_mean(register, client):

@@ -22,7 +22,7 @@ from memtune.results.study.alternative_comparison import (
     measure_efforts,
     select_compared,
 )
-from memtune.results.study.ranking import DIGITS, Ranking, ShortTrial, is_rankable
+from memtune.results.study.ranking import DIGITS, Ranking, ShortTrial, has_reached, is_rankable
 from memtune.results.study.study_trials import StudyTrial
 from memtune.results.study.study_view import StudyView
 from memtune.seed_statistics import LOOKS, MAX_SEEDS, MIN_PAIRED_SEEDS, SeedCosts, SeedDecision, decide_seeds
@@ -153,6 +153,10 @@ def _list_caveats(
     ]
     if undecided and comparisons[0].certainty == "significant":
         yield f"Still open against: {', '.join(undecided)}."
+    longest = max((trial.planned_tokens or 0 for trial in view.trials), default=0)
+    if not has_reached(ranking.winner.best, longest):
+        unit = ranking.winner.best.unit
+        yield f"No trial is complete: full length is so far {ranking.tokens:,.0f} of {longest:,} {unit}."
     yield from _list_untried(view)
     yield from _list_unranked(view, ranking)
     yield from _list_uneven_efforts(view.trials)
@@ -271,8 +275,8 @@ def _write_headline(
         led = leaders[0]
         own, best = (objective.format_cost(cost, DIGITS) for cost in (led.estimate.cost, led.leader_cost))
         return (
-            f"Undecided: {led.best.name} led with {own} at {led.tokens:,} {led.best.unit}, where the best "
-            f"had {best}, when the study ended; of full length, {text}."
+            f"Undecided: {led.best.name} leads with {own} at {led.tokens:,} {led.best.unit}, where the best "
+            f"has {best}, and has not reached full length; of full length, {text}."
         )
     if not comparisons and len(ranking.configurations) > 1 and not _has_several(ranking):
         return f"{text}; the other configurations of full length have fewer seeds, so none ranks with it."
@@ -321,7 +325,7 @@ def _describe_decision(
     seeds = format_count(decided.seeds, "seed")
     within = repeats.describe_indifference(objective)
     if decided.end is None:
-        return f"The study ended before its seeds decided: {names} may be best."
+        return f"Seeds have not decided yet: {names} may be best." if others else ""
     sentences = {
         "separated": f"{names} was better than all others after {seeds}, corrected for repeated looks.",
         "equal": f"After {seeds} {names} are equal within {within}.",
@@ -339,27 +343,32 @@ def _advise(
     decided: SeedDecision | None,
 ) -> str:
     """What would decide; empty where every difference is decided, and where no seed is left."""
-    if decided is not None and decided.end is not None and not leaders:
+    if leaders or (decided is not None and decided.end is None):
+        return f"{_ADVICE_TO_GO_ON}{_describe_rest(view, ranking, leaders, decided)}"
+    if decided is not None and (decided.end != "max_seeds" or decided.seeds >= MAX_SEEDS):
         return ""
-    if leaders or decided is not None:
-        return f"{_ADVICE_TO_GO_ON}{_describe_rest(ranking, leaders, decided)}"
     nearest = next((other for other in comparisons if other.certainty != "significant"), None)
+    tried = {trial.alternative for trial in view.trials}
+    if {*view.terms.alternatives} - tried - view.refusals.keys():
+        return _ADVICE_TO_GO_ON
     if not comparisons and _has_several(ranking):
         return _ADVICE_TO_GO_ON
     if nearest is None and (comparisons or len(ranking.configurations) == 1):
         return ""
     if nearest and nearest.are_both_counted:
         return _ADVICE_FOR_COUNTED.get(nearest.certainty, "")
-    if _lacks_repeats(ranking, view):
+    if decided is None and _lacks_repeats(ranking, view):
         return _ADVICE_TO_END_REPEATS
     note = ""
-    if nearest and _has_several(ranking):
+    if decided is not None:
+        change = f"raise max_seeds under [repeats] to {_find_next_look(decided.seeds)} in"
+        note = "; the test is corrected for repeated looks"
+    elif nearest and _has_several(ranking):
         change = _CHANGE_FOR_REPEATED if view.terms.repeats.are_asked_for else _CHANGE_FOR_SEVERAL
     elif nearest is None or nearest.certainty == "not tested":
         change = _CHANGE_FOR_ONE
     else:
-        look = min((look for look in LOOKS if look > nearest.seeds), default=MAX_SEEDS)
-        change = f"raise seeds under [repeats] to {look + 1} in"
+        change = f"raise seeds under [repeats] to {_find_next_look(nearest.seeds) + 1} in"
         note = "; the test is corrected for repeated looks"
     packaged = f" (memtune study new {view.name} {view.name}.toml writes it)"
     file = f"the study's file{packaged if view.name in list_packaged(FileKind.STUDY) else ''}"
@@ -367,6 +376,10 @@ def _advise(
     if nearest and nearest.counted:
         advice += f" {nearest.counted[0]} learns by counting: the seeds are those of the other."
     return advice
+
+
+def _find_next_look(seeds: int) -> int:
+    return min((look for look in LOOKS if look > seeds), default=MAX_SEEDS)
 
 
 def _lacks_repeats(ranking: Ranking[StudyTrial], view: StudyView) -> bool:
@@ -383,21 +396,30 @@ def _lacks_repeats(ranking: Ranking[StudyTrial], view: StudyView) -> bool:
 
 
 def _describe_rest(
-    ranking: Ranking[StudyTrial], leaders: Sequence[ShortTrial[StudyTrial]], decided: SeedDecision | None
+    view: StudyView,
+    ranking: Ranking[StudyTrial],
+    leaders: Sequence[ShortTrial[StudyTrial]],
+    decided: SeedDecision | None,
 ) -> str:
-    """What the rest of the trials that led, or the seeds of the next test, take at the speed so far."""
+    """What the rest of the trials that lead, or the seeds of the next test, take at the speed so far.
+
+    Empty where alternatives have no trial of full length: whether theirs will be repeated is not known.
+    """
+    compared = select_compared(ranking)
     hours = sum(
         found.best.cpu_hours * max(0.0, found.best.planned_tokens / found.tokens - 1)
         for found in leaders
         if found.best.planned_tokens
     )
-    for found in select_compared(ranking):
-        if not leaders and decided is not None and found.title in decided.continued:
-            missing = decided.seeds - sum(trial.is_repeat for trial in found.trials)
-            hours += missing * fmean(trial.cpu_hours for trial in found.trials)
+    known = {*view.terms.alternatives, *(trial.alternative for trial in view.trials)}
+    if not leaders and known == {found.best.alternative for found in compared}:
+        for found in compared:
+            if decided is not None and found.title in decided.continued:
+                missing = decided.seeds - sum(trial.is_repeat for trial in found.trials)
+                hours += missing * fmean(trial.cpu_hours for trial in found.trials)
     if not hours:
         return ""
     study = ranking.winner.best.study
-    what = "The rest of what led" if leaders else "The next test"
+    what = "The rest of what leads" if leaders else "The next test"
     command = f"memtune search {study.rpartition('-')[0] or study}.toml --resume"
     return f" {what} takes about {hours:.2g} core h: {command}."

@@ -51,7 +51,7 @@ class Registration(Value):
     champion: RegisteredVersion | None
     reason: str
     version: RegisteredVersion | None = None
-    """The version of the candidate, perhaps the best of its family only; None if it was not registered."""
+    """The version of the candidate, perhaps registered before, or the best of its family only; else None."""
 
 
 def register_if_better(
@@ -94,7 +94,10 @@ def _register(
     refusals = {alias: _explain_refusal(holders[alias], result) for alias in aliases}
     open_aliases = [alias for alias in aliases if refusals[alias] is None]
     if not open_aliases:
-        return Registration(champion=None, reason=str(refusals[aliases[0]]))
+        holder = holders[aliases[0]]
+        is_same = holder is not None and (holder.study, holder.trial) == (result.study, result.trial)
+        version = holder if is_same else None
+        return Registration(champion=None, reason=str(refusals[aliases[0]]), version=version)
     candidate = _upload(client, result, write, " ".join(aliases))
     winners = {alias: _give_alias_to_best(client, candidate, holders[alias], alias) for alias in open_aliases}
     first = aliases[0]

@@ -257,7 +257,7 @@ def test_equal_costs_of_several_seeds_of_models_that_count_prove_nothing(tmp_pat
     [
         ([0.5, 0.52, 0.51], "the difference is significant", "was better than all others after 3 seeds"),
         ([1e-4, -1e-4, 0.0], "but rnn #1 is equal within 0.5 %", "lstm #0 and rnn #1 are equal within 0.5 %"),
-        ([0.1, -0.1, 0.02], "is not significant", "The study ended before its seeds decided"),
+        ([0.1, -0.1, 0.02], "is not significant", "Seeds have not decided yet"),
     ],
 )
 def test_a_verdict_says_how_rounds_of_seeds_ended(
@@ -274,7 +274,40 @@ def test_a_verdict_says_how_rounds_of_seeds_ended(
     verdict = judge_ranking(ranking, Objective.PERPLEXITY, str(tmp_path), trials, repeats=repeats)
     assert headline in verdict.headline
     assert decision in verdict.text
-    assert bool(verdict.advice) == ("ended before" in decision)
+    assert bool(verdict.advice) == ("not decided" in decision)
+
+
+def test_a_study_without_seeds_left_is_told_to_raise_their_number(tmp_path: Path) -> None:
+    trials = [
+        make_trial(family, number, seed, 4.0 + shift * (seed == 2)).model_copy(update={"is_repeat": seed > 0})
+        for number, (family, shift) in enumerate({"lstm": 0.5, "rnn": 0.6}.items())
+        for seed in range(4)
+    ]
+    ranking, repeats = require(rank_trials(trials)), Repeats(until="decided", max_seeds=3)
+    verdict = judge_ranking(ranking, Objective.PERPLEXITY, str(tmp_path), trials, repeats=repeats)
+    assert "all that [repeats] allows" in verdict.decision
+    assert verdict.advice == (
+        "To find out, raise max_seeds under [repeats] to 4 in the study's file and run it with --resume; "
+        "the test is corrected for repeated looks."
+    )
+
+
+def test_while_no_trial_is_complete_the_verdict_says_how_far_the_furthest_is(tmp_path: Path) -> None:
+    trials = [
+        make_study_trial("lstm", number, {100: 4.0 + number, 200: 3.5 + number}, state=TrialState.RUNNING)
+        for number in range(2)
+    ]
+    trials = [trial.model_copy(update={"planned_tokens": 300}) for trial in trials]
+    verdict = judge_ranking(require(rank_trials(trials)), Objective.PERPLEXITY, str(tmp_path), trials)
+    assert "No trial is complete: full length is so far 200 of 300 tokens." in verdict.caveats
+
+
+def test_an_untried_alternative_is_tried_before_seeds_are_added(tmp_path: Path) -> None:
+    trials = [make_trial("lstm", number, 0, 4.0 + number) for number in range(2)]
+    ranking = require(rank_trials(trials))
+    verdict = judge_ranking(ranking, Objective.PERPLEXITY, str(tmp_path), trials, ["lstm", "rnn"])
+    assert "Not tried: rnn." in verdict.caveats
+    assert verdict.advice == "To find out, raise the budget and run the study with --resume."
 
 
 def test_alternatives_of_one_family_are_told_apart_by_the_field_that_is_compared(tmp_path: Path) -> None:
@@ -292,7 +325,7 @@ def test_alternatives_of_one_family_are_told_apart_by_the_field_that_is_compared
     ranking, repeats = require(rank_trials(trials)), Repeats(until="decided")
     verdict = judge_ranking(ranking, Objective.PERPLEXITY, str(tmp_path), trials, repeats=repeats)
     assert verdict.decision == (
-        "The study ended before its seeds decided: width 1 #0, width 2 #1 and width 3 #2 may be best."
+        "Seeds have not decided yet: width 1 #0, width 2 #1 and width 3 #2 may be best."
     )
     assert verdict.comparisons[0].name == "width 2 #1"
 
@@ -325,7 +358,7 @@ def test_what_would_decide_is_a_command_with_its_estimated_time(tmp_path: Path) 
     cut = make_study_trial("rnn", 1, {300: 4.9}, state=TrialState.RUNNING, usage=hour)
     verdict = judge_ranking(require(rank_trials([best, cut])), Objective.PERPLEXITY, str(tmp_path))
     assert verdict.advice.endswith(
-        "The rest of what led takes about 2 core h: memtune search two.toml --resume."
+        "The rest of what leads takes about 2 core h: memtune search two.toml --resume."
     )
 
 
@@ -353,7 +386,7 @@ def test_an_alternative_that_led_when_the_study_ended_leaves_it_undecided(tmp_pa
     assert verdict.is_undecided
     assert not verdict.is_settled
     assert verdict.headline.startswith(
-        "Undecided: stack_lstm #2 led with 233.800 at 300 tokens, where the best had 249.400, when the study "
+        "Undecided: stack_lstm #2 leads with 233.800 at 300 tokens, where the best has 249.400, and has not "
     )
     assert verdict.advice == "To find out, raise the budget and run the study with --resume."
     ranking = require(rank_trials([best, other, stopped]))
