@@ -7,10 +7,12 @@ gradient of every parameter.
 import pytest
 import torch
 
-from memtune.model_checks.oracles import assert_agreement
+from memtune.model_checks.oracles import assert_agreement, assert_near, assert_same_gradients
+from memtune.models import logits, negative_log_likelihood
 from tests.oracles.table import FAMILIES, list_cases
 
 CASES = list_cases()
+CUT_CASES = {name: case for name, case in CASES.items() if case.cuts}
 FLOAT64_TOLERANCE = 1e-9
 """The order of sums changes results by 1e-12 in long texts; an error in an equation by more than 1e-4."""
 FLOAT32_TOLERANCE = 1e-5
@@ -37,11 +39,27 @@ def test_logits_loss_and_gradients_agree_with_the_equations(case, length):
     assert_agreement(model, case.get_oracle(model), case.draw_text(length), FLOAT64_TOLERANCE, seed=length)
 
 
-@parametrize_texts("carried_from", "cuts")
-def test_carried_state_agrees_with_reading_the_whole_text(case, carried_from):
-    model = case.build(torch.float64)
-    words_BT = case.draw_text(case.cut_length)
-    assert_agreement(model, case.get_oracle(model), words_BT, FLOAT64_TOLERANCE, carried_from)
+@pytest.mark.parametrize("case", CUT_CASES.values(), ids=CUT_CASES)
+def test_a_text_in_one_piece_and_in_two_agrees_with_the_equations(case):
+    """The oracle reads the text once. The gradients are those of the sum of the losses after each cut."""
+    model, words_BT = case.build(torch.float64), case.draw_text(case.cut_length)
+    inputs_BT, targets_BT = words_BT[:, :-1], words_BT[:, 1:]
+    parameters = {name: value.detach().clone().requires_grad_() for name, value in model.named_parameters()}
+    sentences = case.get_oracle(model)(model.config, parameters, inputs_BT)
+    expected_BTV = torch.stack([torch.stack(sentence) for sentence in sentences])
+    nats_BT = -expected_BTV.log_softmax(2).gather(2, targets_BT[:, :, None]).squeeze(2)
+    losses, expected = [], []
+    for cut in (0, *case.cuts):
+        state = logits(model, inputs_BT[:, :cut])[1] if cut else None
+        rest_BT, after = inputs_BT[:, cut:], f"after {cut} of {case.cut_length} words"
+        assert_near(
+            logits(model, rest_BT, state)[0], expected_BTV[:, cut:], FLOAT64_TOLERANCE, f"logits {after}"
+        )
+        losses.append(negative_log_likelihood(model, rest_BT, targets_BT[:, cut:], state=state)[0])
+        expected.append(nats_BT[:, cut:].sum())
+        assert_near(losses[-1], expected[-1], FLOAT64_TOLERANCE, f"loss {after}")
+    total, wanted = torch.stack(losses).sum(), torch.stack(expected).sum()
+    assert_same_gradients(model, total, parameters, wanted, FLOAT64_TOLERANCE)
 
 
 @parametrize_texts("length", "float32_lengths")

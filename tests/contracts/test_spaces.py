@@ -1,6 +1,8 @@
 """The contract of every file in search_spaces/; the tests find new files themselves."""
 
+from collections.abc import Iterator
 from functools import cache
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -69,6 +71,28 @@ def make_narrow(config: TrialConfig) -> TrialConfig:
     return config.model_copy(update={"model": config.model.model_copy(update={"width": NARROW})})
 
 
+def list_choices(config: TrialConfig) -> Iterator[object]:
+    """Each option and number of the model, and each pair of options, where a number is none, one or more."""
+    fields = sorted(flatten(config.model.model_dump(mode="json")))
+    yield from ((name, value) for name, value in fields if not isinstance(value, float))
+    options = [
+        (name, min(value, 2) if isinstance(value, int) else value > 0 if isinstance(value, float) else value)
+        for name, value in fields
+    ]
+    yield from combinations(options, 2)
+
+
+def draw_architectures(file: Path) -> list[TrialConfig]:
+    """The first narrow samples that have each choice, and each pair of choices, of all samples."""
+    found: set[object] = set()
+    chosen = []
+    for config in map(make_narrow, draw_samples(file)):
+        if not (choices := set(list_choices(config))) <= found:
+            chosen.append(config)
+            found |= choices
+    return chosen
+
+
 def test_every_family_has_a_space():
     assert {config.model.family for file in FILES for config in draw_samples(file)} == set(MODELS)
 
@@ -124,7 +148,7 @@ def test_none_of_ten_thousand_configurations_of_all_families_is_refused():
 def test_every_sampled_architecture_takes_a_training_step(file):
     """The loss is finite before and after a step with the sampled optimiser, and the step changes weights."""
     tokens_BT = torch.randint(WORDS, (3, 7), generator=torch.Generator().manual_seed(0))
-    for config in {digest(config.model): config for config in map(make_narrow, draw_samples(file))}.values():
+    for config in draw_architectures(file):
         model = build_model(config.model, WORDS, seed=0)
         training = require(config.training)
         optimiser = training.optimiser.build(model.parameters())

@@ -92,24 +92,28 @@ OPTIONS: dict[str, dict[str, Any]] = {
 IDENTITY = "502f354e281cc97a"
 CASES = {
     **{
-        f"window of 15, {name}": make_case((1, 2, 15, 16, 63), memory_size=15, **options)
+        f"window of 15, {name}": make_case((1, 2, 20), memory_size=15, **options)
         for name, options in OPTIONS.items()
     },
     # Cuts inside, at the end of and after the first window of 4 states.
     **{
-        f"window of 4, {name}": make_case((), (63,), (1, 3, 4, 5, 19), **options)
+        f"window of 4, {name}": make_case((), (21,), (1, 3, 4, 5, 19), **options)
         for name, options in OPTIONS.items()
     },
     "three layers": make_case((8,), layers=3),
     "untied": make_case((8,), tie_output=False),
     "window of 2": make_case((8,), memory_size=2),
-    # Uneven blocks, windows as long as a block, and of one state.
+    # Three uneven blocks, windows as long as a block, and of one state.
     **{
         f"blocks, window of {memory_size}, {score} score": make_case(
             (length,), rows=1, width=3, memory_size=memory_size, score=score
         )
-        for length, memory_size in ((131, 15), (193, 64), (131, 1))
-        for score in SCORES
+        for length, memory_size, score in (
+            *((193, 15, score) for score in SCORES),
+            (129, 64, "additive"),
+            (129, 64, "bilinear"),
+            (129, 1, "additive"),
+        )
     },
 }
 EXAMPLES = [

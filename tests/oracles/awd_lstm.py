@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from memtune.models.families.awd_lstm import AWDLSTMConfig
-from tests.oracles.cases import EXAMPLE_SIZE, OracleCase
+from tests.oracles.cases import EXAMPLE_SIZE, MASKED_LENGTHS, OracleCase
 from tests.oracles.lstm import compute_output_logits
 from tests.oracles.output_layers import Parameters
 
@@ -100,9 +100,9 @@ def make_case(is_training: bool, **fields) -> OracleCase:
         ),
         bind=bind_masks,
         is_training=is_training,
+        lengths=MASKED_LENGTHS if is_training else (),
         cuts=() if is_training else (1, 7, 15),
         float32_lengths=(16,) if is_training else (),
-        rows=3,
     )
 
 

@@ -6,11 +6,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from memtune.model_checks.check_run import CUT_LENGTH, CUTS, LENGTHS, WORDS
+from memtune.model_checks.check_run import CUT_LENGTH, CUTS, WORDS
 from memtune.model_checks.oracles import EXAMPLE_SIZE, Oracle
 from memtune.models import NeuralLanguageModel, NeuralLanguageModelConfig, build_model
 
-__all__ = ["EXAMPLE_SIZE", "OracleCase", "keep_initial_weights", "make_masked_case"]
+__all__ = ["EXAMPLE_SIZE", "MASKED_LENGTHS", "OracleCase", "keep_initial_weights", "make_masked_case"]
+
+MASKED_LENGTHS = (1, 2, 16)
+"""Lengths of texts whose masks are drawn at random, which are not cut."""
 
 
 def keep_initial_weights(model: NeuralLanguageModel) -> None:
@@ -22,7 +25,7 @@ class OracleCase:
     """One configuration, the oracle of its models, and the texts over which the two are compared.
 
     `lengths`, `float32_lengths` and `cut_length` are numbers of predicted words. Each of `cuts` is the number
-    of words after which the state is carried over, in a text of `cut_length`.
+    of words after which the state is carried over, in a text of `cut_length`, which is read whole, too.
     """
 
     config: NeuralLanguageModelConfig
@@ -33,7 +36,7 @@ class OracleCase:
     prepare: Callable[[NeuralLanguageModel], None] = keep_initial_weights
     """Changes to the parameters of a new model without which the comparison would miss errors."""
     is_training: bool = True
-    lengths: tuple[int, ...] = LENGTHS
+    lengths: tuple[int, ...] = (1, 2)
     float32_lengths: tuple[int, ...] = (CUT_LENGTH,)
     cuts: tuple[int, ...] = CUTS
     cut_length: int = CUT_LENGTH
@@ -76,8 +79,7 @@ def make_masked_case(
         config=config,
         bind=bind,
         is_training=is_training,
-        lengths=LENGTHS if is_training else (),
+        lengths=MASKED_LENGTHS if is_training else (),
         cuts=() if is_training else CUTS,
         float32_lengths=float32_lengths if is_training else (),
-        rows=3,
     )

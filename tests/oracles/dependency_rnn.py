@@ -108,7 +108,6 @@ def make_case(**fields) -> OracleCase:
         config=DependencyRNNConfig(width=6, initial_range=0.8, **fields),
         logits=compute_dependency_rnn_logits,
         prepare=fill_zero_parameters,
-        rows=3,
     )
 
 

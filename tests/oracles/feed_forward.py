@@ -28,7 +28,7 @@ def _read_sentence(config, parameters: Parameters, words: list[int]) -> list[Ten
 
 def make_case(order: int, direct: bool) -> OracleCase:
     config = FeedForwardConfig(width=6, embedding_width=4, initial_range=0.6, order=order, direct=direct)
-    return OracleCase(config=config, logits=compute_feed_forward_logits, cuts=(1, 3, 4, 5, 15), rows=3)
+    return OracleCase(config=config, logits=compute_feed_forward_logits, cuts=(1, 3, 4, 5, 15))
 
 
 IDENTITY = "458ad0e9aab97816"

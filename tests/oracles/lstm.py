@@ -113,7 +113,7 @@ def bind_masks(model):
 
 def make_case(**fields) -> OracleCase:
     config = LSTMConfig(**{"width": 6, "initial_range": 0.5} | fields)
-    return OracleCase(config=config, logits=compute_lstm_logits, rows=3)
+    return OracleCase(config=config, logits=compute_lstm_logits)
 
 
 def make_regularised_case(is_training: bool = True, **fields) -> OracleCase:

@@ -97,7 +97,7 @@ def run_reference_layer(layer, inputs_BTE: Tensor) -> Tensor:
 
 
 def make_case(
-    lengths: tuple[int, ...] = (1, 2, 15, 16),
+    lengths: tuple[int, ...] = (1, 2),
     float32_lengths: tuple[int, ...] = (16,),
     rows: int = 2,
     **fields,
@@ -128,9 +128,9 @@ CASES = {
     "tape of four": make_case(layers=2, tape_size=4),
     "tape of one": make_case(tape_size=1),
     "tied": make_case(tie_output=True),
-    "long sentence": make_case((63,), (), rows=1, width=3, layers=2),
-    "long sentence, tape of fifteen": make_case((63,), (), rows=1, width=3, layers=2, tape_size=15),
-    "long sentence in single precision": make_case((), (63,), width=8, initial_range=0.5),
+    "long sentence": make_case((33,), (), rows=1, width=3, layers=2),
+    "long sentence, tape of fifteen": make_case((33,), (), rows=1, width=3, layers=2, tape_size=15),
+    "long sentence in single precision": make_case((), (33,), width=8, initial_range=0.5),
 }
 EXAMPLES = [
     LSTMNConfig(**EXAMPLE_SIZE),

@@ -122,20 +122,23 @@ def shrink(mixer: MixerConfig) -> MixerConfig:
 
 
 def make_case(mixer: MixerConfig | None = None, **fields: Any) -> OracleCase:
-    """One block of width 6; the texts end before and after the first chunk of each length.
+    """One block of width 6, and texts longer than its window and than the chunks of decays per channel.
 
     Forget gates and products between words need two words.
     """
     chosen = {} if mixer is None else {"mixer": mixer, "layers": 1}
     config = MixerBlocksConfig(**{"width": 6, "initial_range": 0.5, "channel_ratio": 0.0} | chosen | fields)
     return OracleCase(
-        config=config,
-        logits=compute_logits,
-        lengths=(2, 18, 67) if config.mixer.kind in ("matrix_memory", "mesa") else (2, 18),
-        float32_lengths=(),
-        cuts=(1, 7),
-        rows=2,
+        config=config, logits=compute_logits, lengths=(2,), float32_lengths=(), cuts=(1, 7), cut_length=18
     )
+
+
+def make_chunked_case(mixer: MixerConfig) -> OracleCase:
+    """Two chunks of 32 steps follow each cut, so that a chunk changes a memory that is not empty."""
+    case = make_case(mixer)
+    if isinstance(mixer, MatrixMemoryConfig):
+        return replace(case, cut_length=10 + 32 // mixer.steps)
+    return replace(case, cut_length=42) if mixer.kind == "mesa" else case
 
 
 def make_float32_case(mixer: MixerConfig) -> OracleCase:
@@ -148,13 +151,13 @@ def make_float32_case(mixer: MixerConfig) -> OracleCase:
 
 
 def make_memory_case(**fields: Any) -> OracleCase:
-    return make_case(MatrixMemoryConfig(heads=2, key_ratio=1.0, decay_rank=2, **fields))
+    return make_chunked_case(MatrixMemoryConfig(heads=2, key_ratio=1.0, decay_rank=2, **fields))
 
 
 BLOCK: dict[str, Any] = {"mixer": shrink(PRESETS["gated_deltanet"]), "channel_ratio": 2.0}
 IDENTITY = "d07177609df33ac7"
 CASES = {
-    **{name: make_case(shrink(mixer)) for name, mixer in PRESETS.items()},
+    **{name: make_chunked_case(shrink(mixer)) for name, mixer in PRESETS.items()},
     **{f"{name} in float32": make_float32_case(shrink(mixer)) for name, mixer in PRESETS.items()},
     "two blocks": make_case(**BLOCK),
     "hgrn in the third block": make_case(mixer=PRESETS["hgrn"], layers=3),

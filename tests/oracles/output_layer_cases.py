@@ -19,16 +19,18 @@ from tests.oracles.rnn import compute_rnn_logits
 __all__ = ["CASES", "EXAMPLES"]
 
 WORDS = 29
+COMPLETE_LENGTH = 32
+"""A text of this length has every word of the vocabulary, and so every cluster and class."""
 
 
 def make_lstm_case(width: int, output: AdaptiveConfig | ClassFactoredConfig, **fields) -> OracleCase:
     config = LSTMConfig(width=width, initial_range=0.5, output=output, **fields)
-    return OracleCase(config=config, logits=compute_lstm_logits, rows=3, words=WORDS)
+    return OracleCase(config=config, logits=compute_lstm_logits, words=WORDS, cut_length=COMPLETE_LENGTH)
 
 
 def make_rnn_case(width: int, output: AdaptiveConfig | ClassFactoredConfig, **fields) -> OracleCase:
     config = RNNConfig(width=width, initial_range=0.5, output=output, **fields)
-    return OracleCase(config=config, logits=compute_rnn_logits, rows=3, words=WORDS)
+    return OracleCase(config=config, logits=compute_rnn_logits, words=WORDS, cut_length=COMPLETE_LENGTH)
 
 
 def compute_lstm_logits_with_ngrams(config, parameters: Parameters, tokens_BT: Tensor) -> list[list[Tensor]]:
@@ -54,7 +56,6 @@ def make_ngram_case(connections: MaximumEntropyConfig, **fields) -> OracleCase:
         logits=compute_lstm_logits_with_ngrams,
         prepare=fill_ngram_weights,
         cuts=(1, 2, 7, 15),
-        rows=3,
         words_in_text=5,
     )
 

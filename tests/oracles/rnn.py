@@ -86,9 +86,8 @@ def bind_masks(model):
 
 
 def make_case(**fields) -> OracleCase:
-    return OracleCase(
-        config=RNNConfig(**{"width": 6, "initial_range": 0.5} | fields), logits=compute_rnn_logits, rows=3
-    )
+    config = RNNConfig(**{"width": 6, "initial_range": 0.5} | fields)
+    return OracleCase(config=config, logits=compute_rnn_logits)
 
 
 def make_regularised_case(is_training: bool = True, **fields) -> OracleCase:

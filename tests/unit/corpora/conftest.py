@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,9 @@ from memtune.corpora.grammar.embedded_corpus import Sentence, generate_sentences
 from memtune.storage.folder import Folder
 
 REPOSITORY = Path(__file__).parents[3]
+FORKSERVER = get_context("forkserver")
+"""Starts processes without the threads and locks of this one. Its server imports once for all of them."""
+FORKSERVER.set_forkserver_preload(["memtune.corpora", "pytest"])
 
 TRAIN = "the cat sees the dog\nthe dog sleeps\na cat sleeps\n"
 VALID = "the cat sleeps\na dog sees a cat\n"

@@ -110,6 +110,7 @@ def count_min_words(production: Production) -> int:
     return (production.words is not None) + sum(find_min_length(symbol) for symbol, _ in production.then)
 
 
+@cache
 def list_fitting_productions(symbol: Symbol, room: int) -> list[tuple[float, Production]]:
     """Productions whose shortest form fits in `room` words, with their probabilities."""
     fitting = [p for p in list_productions(symbol) if count_min_words(p) <= room]

@@ -194,7 +194,12 @@ def test_relative_clauses_nest_up_to_three_deep(training_sentences):
     assert sorted(depths) == [0, 1, 2, 3]
 
 
-def test_the_import_stores_every_sentence_and_the_ideal_perplexity(tmp_path, cache, training_sentences):
+def test_the_import_stores_every_sentence_and_the_ideal_perplexity(
+    tmp_path, cache, training_sentences, monkeypatch
+):
+    for name, size in {"train": 10_000, "valid": 500, "test": 500}.items():
+        monkeypatch.setitem(SPLIT_SIZES, name, size)
+    training_sentences = training_sentences[: SPLIT_SIZES["train"]]
     imported = import_grammar("grammar", tmp_path / "store")
     assert not imported.warnings
     corpus = open_corpus("grammar", tmp_path / "store", cache)

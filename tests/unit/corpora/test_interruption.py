@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -17,10 +16,10 @@ from memtune.corpora import (
     verify_corpus,
 )
 from memtune.errors import CorpusError
+from tests.unit.corpora.conftest import FORKSERVER
 
 pytestmark = pytest.mark.cluster
 
-SPAWN = get_context("spawn")
 OPTIONS = ImportOptions(shard_tokens=2)
 
 
@@ -33,7 +32,7 @@ class Stopping(CorpusStore):
 
     def stop(self):
         self.reached.set()
-        SPAWN.Event().wait()
+        FORKSERVER.Event().wait()
 
     def open_folder(self, name):
         folder = super().open_folder(name)
@@ -57,7 +56,7 @@ def iterate_sentences_until(point, reached):
     yield ["c", "d"]
     if point == "text":
         reached.set()
-        SPAWN.Event().wait()
+        FORKSERVER.Event().wait()
 
 
 def import_and_stop(place, point, reached):
@@ -75,8 +74,8 @@ def kill_an_import(store):
     """Starts an import in a separate process and kills it at a point, without any cleanup."""
 
     def kill(point):
-        reached = SPAWN.Event()
-        process = SPAWN.Process(target=import_and_stop, args=(store, point, reached))
+        reached = FORKSERVER.Event()
+        process = FORKSERVER.Process(target=import_and_stop, args=(store, point, reached))
         process.start()
         assert reached.wait(60)
         process.kill()
@@ -120,8 +119,8 @@ def import_together(place, word, barrier):
 
 
 def test_concurrent_imports_of_one_name_leave_one_intact_corpus(store, cache):
-    barrier = SPAWN.Barrier(3, timeout=60)
-    processes = [SPAWN.Process(target=import_together, args=(store, word, barrier)) for word in "abc"]
+    barrier = FORKSERVER.Barrier(3, timeout=60)
+    processes = [FORKSERVER.Process(target=import_together, args=(store, word, barrier)) for word in "abc"]
     for process in processes:
         process.start()
     for process in processes:

@@ -76,7 +76,7 @@ def test_training_rows_of_recall_ask_for_each_next_word_as_in_mad(name):
 
 def test_settings_with_too_few_different_rows_are_refused():
     with pytest.raises(CorpusError, match="parity-length-4 has too few different rows"):
-        list(PROBES["parity"].draw_rows("probe-parity-length-4", {"length": 4}))
+        list(PROBES["parity"].draw_rows("probe-parity-length-4", {"length": 4, "rows": 100}))
 
 
 @pytest.mark.parametrize(

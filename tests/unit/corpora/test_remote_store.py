@@ -3,7 +3,6 @@
 import os
 import resource
 import time
-from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from pyarrow import fs
 from memtune.corpora import CorpusStore, list_corpora, open_corpus, verify_corpus
 from memtune.errors import CorpusError, StorageError
 from memtune.storage.folder import Folder
+from tests.unit.corpora.conftest import FORKSERVER
 
 
 @pytest.fixture
@@ -156,10 +156,9 @@ def open_counted(root, cache, barrier, results):
 
 @pytest.mark.cluster
 def test_the_processes_of_one_node_download_each_file_once(imported, remote_folder, cache):
-    context = get_context("spawn")
-    barrier, results = context.Barrier(3), context.Queue()
+    barrier, results = FORKSERVER.Barrier(3), FORKSERVER.Queue()
     arguments = (str(remote_folder.parent), str(cache), barrier, results)
-    processes = [context.Process(target=open_counted, args=arguments) for _ in range(3)]
+    processes = [FORKSERVER.Process(target=open_counted, args=arguments) for _ in range(3)]
     for process in processes:
         process.start()
     outcomes = [results.get(timeout=60) for _ in processes]

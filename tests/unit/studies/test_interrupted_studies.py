@@ -154,25 +154,26 @@ def test_a_better_configuration_of_a_longer_study_is_repeated(study_file: Path, 
         assert names == {"lstm #0", "lstm #1", "lstm #0 seed 1", "lstm #1 seed 1"}
 
 
-@pytest.mark.parametrize(
-    ("change", "repeated"),
-    [
-        ({"repeats.seeds": 3}, {"lstm #1 seed 1", "lstm #1 seed 2"}),
-        ({"repeats.best": 2}, {"lstm #1 seed 1", "lstm #0 seed 1"}),
-        ({"repeats.seeds": 2}, {"lstm #1 seed 1"}),
-    ],
-)
-def test_a_resumed_study_may_have_more_repeats(
-    study_file: Path, settings: Settings, change: dict[str, int], repeated: set[str]
-) -> None:
-    terms: dict[str, int | str] = {"budget.trials": 2, "repeats.best": 1, "repeats.seeds": 2}
-    terms["early_stopping.kind"] = "none"
-    run_search(study_file, terms, settings=settings, executor=InProcessExecutor())
-    more = {**terms, **change}
-    again = run_search(study_file, more, settings=settings, executor=InProcessExecutor(), resume=True)
-    names = {row.name for row in show_study(again.resolved.id, settings).trials}
-    assert names == {"lstm #0", "lstm #1"} | repeated
-    assert {repeat.state for repeat in again.repeats} == {TrialState.COMPLETE}
+def test_a_resumed_study_may_have_more_repeats(study_file: Path, settings: Settings) -> None:
+    terms: dict[str, int | str] = {"budget.trials": 2, "repeats.best": 1, "early_stopping.kind": "none"}
+    added: list[tuple[dict[str, int], set[str]]] = [
+        ({"repeats.seeds": 2}, {"lstm #0", "lstm #1", "lstm #1 seed 1"}),
+        ({"repeats.seeds": 2}, set()),
+        ({"repeats.seeds": 3}, {"lstm #1 seed 2"}),
+        ({"repeats.seeds": 2, "repeats.best": 2}, {"lstm #0 seed 1"}),
+    ]
+    expected: set[str] = set()
+    for number, (change, names) in enumerate(added):
+        again = run_search(
+            study_file,
+            {**terms, **change},
+            settings=settings,
+            executor=InProcessExecutor(),
+            resume=number > 0,
+        )
+        expected |= names
+        assert {row.name for row in show_study(again.resolved.id, settings).trials} == expected
+        assert {repeat.state for repeat in again.repeats} == {TrialState.COMPLETE}
 
 
 class SignalledAtTheEnd(InProcessExecutor):

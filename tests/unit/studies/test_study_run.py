@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from memtune.studies.executor import ExecutorRun, InProcessExecutor
 from memtune.studies.study_run import StudyHooks, StudyResult, TrialPhase, run_study
 from memtune.studies.trial_worker import Assignment
 from memtune.training import TrialConfig
+from memtune.trial_state import TrialState
+from tests.conftest import write_study
 from tests.presence import require
 from tests.unit.studies.study_files import resolve
 from tests.unit.studies.test_result_cache import find_runs
@@ -31,6 +34,7 @@ REPEATED: dict[str, Any] = {
     "repeats.best": 1,
     "repeats.seeds": 3,
     "early_stopping.kind": "none",
+    "resources.cpus_per_trial": 2,
 }
 """One trial, and two repeats of it."""
 
@@ -116,51 +120,68 @@ def list_numbers(settings: Settings, result: StudyResult) -> list[str]:
     return sorted(run.data.tags["memtune.number"] for run in find_runs(settings, result.resolved.id, "trial"))
 
 
-def test_a_repeat_has_the_number_of_its_trial_and_its_seed(study_file: Path, settings: Settings) -> None:
+@dataclass(frozen=True)
+class RepeatedStudy:
+    """A study of REPEATED that has ended, and what its executor and its displays were told."""
+
+    file: Path
+    settings: Settings
+    result: StudyResult
+    phases: list[TrialPhase]
+    tracked: list[tuple[str, TrialState, dict[int, float]]]
+    executor: RecordingExecutor
+
+
+@pytest.fixture(scope="module")
+def repeated(
+    tmp_path_factory: pytest.TempPathFactory, module_settings: Settings, without_report: None
+) -> RepeatedStudy:
+    """No test changes it but those that run it again, after which it is as before."""
+    file, executor = write_study(tmp_path_factory.mktemp("repeated")), RecordingExecutor()
     phases: list[TrialPhase] = []
-    result = run(study_file, settings, REPEATED, phases=phases)
-    assert list_numbers(settings, result) == ["0", "0 seed 1", "0 seed 2"]
-    configs = [TrialConfig.model_validate(repeat.configuration) for repeat in result.repeats]
+    tracked = []
+
+    def track(trial: DirectedTrial) -> None:
+        curve = {each.tokens: require(each.cost) for each in trial.reports}
+        tracked.append((trial.proposal.identity, trial.state, curve))
+
+    result = run(file, module_settings, REPEATED, executor, phases=phases, track=track)
+    return RepeatedStudy(file, module_settings, result, phases, tracked, executor)
+
+
+def test_a_repeat_has_the_number_of_its_trial_and_its_seed(repeated: RepeatedStudy) -> None:
+    assert list_numbers(repeated.settings, repeated.result) == ["0", "0 seed 1", "0 seed 2"]
+    configs = [TrialConfig.model_validate(repeat.configuration) for repeat in repeated.result.repeats]
+    phases = repeated.phases
     assert [(phase.noun, phase.trial_tokens) for phase in phases] == [("trial", 900), ("repeat", 900)]
     names = [phases[1].names.name(number, config) for number, config in enumerate(configs)]
     assert sorted(names) == ["#0 seed 1", "#0 seed 2"]
 
 
-def test_another_tracker_beside_the_display_sees_every_trial_with_its_curve(
-    study_file: Path, settings: Settings
-) -> None:
-    seen: list[object] = []
-
-    def track(trial: DirectedTrial) -> None:
-        seen.append(
-            (trial.proposal.identity, trial.state, {each.tokens: each.cost for each in trial.reports})
-        )
-
-    for outcome in run(study_file, settings, REPEATED, track=track).outcomes:
-        assert seen.count((outcome.identity, outcome.state, outcome.curve)) == 2
+def test_another_tracker_beside_the_display_sees_every_trial_with_its_curve(repeated: RepeatedStudy) -> None:
+    (outcome,) = repeated.result.outcomes
+    assert repeated.tracked.count((outcome.identity, outcome.state, outcome.curve)) == 2
 
 
 def test_a_resume_records_the_trials_and_repeats_that_the_tracking_store_lost(
-    study_file: Path, settings: Settings, tmp_path: Path, empty_store: Path
+    repeated: RepeatedStudy, tmp_path: Path, empty_store: Path
 ) -> None:
     shutil.copyfile(empty_store, tmp_path / "empty.db")
-    run(study_file, settings, REPEATED)
-    empty = settings.model_copy(update={"tracking_uri": f"sqlite:///{tmp_path}/empty.db"})
-    result = run(study_file, empty, REPEATED, resume=True)
+    empty = repeated.settings.model_copy(update={"tracking_uri": f"sqlite:///{tmp_path}/empty.db"})
+    result = run(repeated.file, empty, REPEATED, resume=True)
     assert list_numbers(empty, result) == ["0", "0 seed 1", "0 seed 2"]
 
 
-def test_a_finished_study_that_is_run_again_keeps_its_counts(study_file: Path, settings: Settings) -> None:
+def test_a_finished_study_that_is_run_again_keeps_its_counts(repeated: RepeatedStudy) -> None:
     for _ in range(2):
-        result = run(study_file, settings, REPEATED)
-        (study,) = find_runs(settings, result.resolved.id, "study")
+        (study,) = find_runs(repeated.settings, repeated.result.resolved.id, "study")
         assert study.data.metrics["trials_complete"] == 3
+        run(repeated.file, repeated.settings, REPEATED)
 
 
-def test_the_cost_of_a_study_includes_its_repeats(study_file: Path, settings: Settings) -> None:
-    result = run(study_file, settings, REPEATED)
-    (study,) = find_runs(settings, result.resolved.id, "study")
-    outcomes = [*result.outcomes, *result.repeats]
+def test_the_cost_of_a_study_includes_its_repeats(repeated: RepeatedStudy) -> None:
+    (study,) = find_runs(repeated.settings, repeated.result.resolved.id, "study")
+    outcomes = [*repeated.result.outcomes, *repeated.result.repeats]
     assert study.data.metrics["spent_tokens"] == sum(outcome.usage.tokens for outcome in outcomes)
 
 
@@ -200,20 +221,15 @@ def test_both_alternatives_get_the_same_seeds_up_to_the_largest_number(
     assert repeated in (FIRST_ROUND, FIRST_ROUND | {(width, seed) for width in (4, 8) for seed in (4, 5)})
 
 
-def test_alternatives_within_the_indifference_get_no_more_seeds(study_file: Path, settings: Settings) -> None:
-    terms = {"repeats.indifference": 1e3}
-    assert run_until_decided(study_file, settings, terms) == FIRST_ROUND
-    assert run_until_decided(study_file, settings, terms, resume=True) == FIRST_ROUND
-
-
 def test_a_budget_that_ends_within_a_round_leaves_the_rest_of_it_to_a_resume(
     study_file: Path, settings: Settings
 ) -> None:
-    """Two trials and two of six repeats are within 3,500 tokens."""
+    """Two trials and two of six repeats are within 3,500 tokens. Within the indifference no seeds follow."""
     terms = {"repeats.indifference": 1e3}
     cut = run_until_decided(study_file, settings, {**terms, "budget.tokens": 3_500})
     assert 0 < len(cut) < len(FIRST_ROUND)
-    assert run_until_decided(study_file, settings, terms, resume=True) == FIRST_ROUND
+    for _ in range(2):
+        assert run_until_decided(study_file, settings, terms, resume=True) == FIRST_ROUND
 
 
 def read_width(configuration: dict[str, Any]) -> int:
@@ -234,11 +250,9 @@ def test_a_study_that_has_begun_has_its_terms_in_its_folder(study_file: Path, se
     assert read_stored_terms(settings.studies_folder, result.resolved.id).question == "Is it open?"
 
 
-def test_an_executor_is_connected_once_for_trials_and_repeats(study_file: Path, settings: Settings) -> None:
-    executor = RecordingExecutor()
-    result = run(study_file, settings, {**REPEATED, "resources.cpus_per_trial": 2}, executor)
-    assert len(result.repeats) == 2
-    assert executor.connections == [(2, 3)]
+def test_an_executor_is_connected_once_for_trials_and_repeats(repeated: RepeatedStudy) -> None:
+    assert len(repeated.result.repeats) == 2
+    assert repeated.executor.connections == [(2, 3)]
 
 
 @pytest.mark.parametrize(

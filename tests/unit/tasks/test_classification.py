@@ -216,7 +216,7 @@ LEARNABLE_TASKS = [
 )
 def test_a_trainer_beats_chance_and_its_model_is_evaluated(task, find_corpus, tmp_path):
     corpus = find_corpus(task)
-    trainer = GradientTrainer(make_trial(task, epochs=12), corpus)
+    trainer = GradientTrainer(make_trial(task, epochs=8), corpus)
     while not trainer.is_finished:
         trainer.advance()
     chance = 1 / trainer._task.outcome_count

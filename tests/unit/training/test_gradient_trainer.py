@@ -51,7 +51,7 @@ def _is_learned(corpus, config) -> bool:
 )
 def test_every_optimiser_learns_the_text(corpus, make_trial, optimiser):
     model = {"family": "lstm", "width": 16, "initial_range": 0.3}
-    assert _is_learned(corpus, make_trial(model, STREAM, optimiser=optimiser, epochs=6))
+    assert _is_learned(corpus, make_trial(model, STREAM, optimiser=optimiser, epochs=4))
 
 
 @pytest.mark.parametrize("model", [LSTM, MEMORY], ids=lambda model: model["family"])
@@ -71,7 +71,7 @@ def test_every_family_learns_the_text(corpus, make_trial, model):
 )
 def test_every_output_layer_learns_the_text(corpus, make_trial, fields):
     optimiser = {"kind": "adam", "learning_rate": 0.02}
-    config = make_trial({"family": "rnn", "width": 16, **fields}, STREAM, optimiser=optimiser, epochs=6)
+    config = make_trial({"family": "rnn", "width": 16, **fields}, STREAM, optimiser=optimiser, epochs=4)
     assert _is_learned(corpus, config)
 
 
