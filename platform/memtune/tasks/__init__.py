@@ -12,6 +12,7 @@ from memtune.tasks.item_costs import ItemCosts, compute_text_nats, compute_token
 from memtune.tasks.language_modelling import (
     LanguageModelling,
     LanguageModellingConfig,
+    TreeLanguageModelling,
     nats_by_sentence,
     perplexity,
 )

@@ -5,7 +5,7 @@ lower for better models. Under the protocol `tree` the probability of a sentence
 words, is the product over its words given their ancestors (Mirowski and Vlachos 2015, equation 4).
 """
 
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from typing_extensions import override
 
-from memtune.corpora.batching.batches import TaskPlan
-from memtune.corpora.batching.protocols import Protocol, TreeProtocol
+from memtune.corpora.batching.batches import TaskPlan, TreeBatch
+from memtune.corpora.batching.protocols import Batch, Plan, Protocol, TextProtocol, TreeProtocol
 from memtune.corpora.batching.tree_protocol import Treebank
 from memtune.corpora.probes.probe_corpora import PREFIX
 from memtune.corpora.probes.probe_rows import UNASKED
@@ -55,19 +55,7 @@ class LanguageModellingConfig(TextTaskConfig):
         return ""
 
     @override
-    def open(self, corpus: Corpus, protocol: Protocol) -> "LanguageModelling":
-        return LanguageModelling(corpus, protocol)
-
-
-class LanguageModelling(Task[LanguageModel, Any]):
-    """A corpus read through a protocol: its batches, their loss, and the metrics of a split.
-
-    Raises CorpusError where training or validation has no text, or no trees for a protocol that reads them.
-    """
-
-    objective: Objective = Objective.PERPLEXITY
-
-    def __init__(self, corpus: Corpus, protocol: Protocol) -> None:
+    def open(self, corpus: Corpus, protocol: Protocol) -> "LanguageModelling | TreeLanguageModelling":
         if corpus.name.startswith(PREFIX) and UNASKED in corpus.vocabulary:
             raise CorpusError(f'the corpus "{corpus.name}" has rows of a probe; add task.kind = "probe"')
         for split in ("train", "valid"):
@@ -76,44 +64,39 @@ class LanguageModelling(Task[LanguageModel, Any]):
                     f'corpus "{corpus.name}" has no {split} split to train on; name a text first, as in '
                     f'"ptb+{corpus.name}"'
                 )
-        self.corpus = corpus
-        self.protocol: Any = protocol  # the type of what its plans read follows the protocol, see _read
-        self.outcome_count = len(corpus.vocabulary)
-        self._training = self._read("train")
-        self.protocol.evaluation_plan(self._read("valid"))  # raises early for a split that it cannot read
+        if protocol.reads_trees:
+            return TreeLanguageModelling(corpus, protocol)
+        protocol.evaluation_plan(corpus["valid"])  # raises early for a split that it cannot read
+        return LanguageModelling(corpus, protocol)
 
-    def _read(self, split: str) -> Any:
-        """What the plans of the protocol read: a split, or its trees."""
-        return Treebank.from_corpus(self.corpus, split) if self.protocol.reads_trees else self.corpus[split]
+
+class LanguageModelling(Task[LanguageModel, Batch]):
+    """A corpus read through a protocol: its batches, their loss, and the metrics of a split."""
+
+    objective: Objective = Objective.PERPLEXITY
+
+    def __init__(self, corpus: Corpus, protocol: TextProtocol) -> None:
+        self.corpus = corpus
+        self.protocol = protocol
+        self.outcome_count = len(corpus.vocabulary)
 
     @property
     @override
     def epoch_tokens(self) -> int:
-        return int(self._training.token_count)
+        return self.corpus["train"].token_count
 
     @override
     def initialise_model(self, model: LanguageModel) -> None:
-        """Raises ConfigurationError for a model with fewer dependency labels than the trees have."""
-        if self.protocol.reads_trees:
-            configured, needed = getattr(model.config, "labels", 0), self._training.label_count
-            if 0 < configured < needed:
-                raise ConfigurationError(
-                    f"model.labels must be at least the {format_count(needed, 'label')} of corpus "
-                    f'"{self.corpus.name}", got {configured}; 0 ignores the labels'
-                )
         model.set_word_counts(self.corpus.vocabulary.counts)
 
     @override
-    def training_plan(self, seed: int, epoch: int) -> TaskPlan[Any]:
-        plan: TaskPlan[Any] = self.protocol.training_plan(self._training, seed, epoch)
-        return plan
+    def training_plan(self, seed: int, epoch: int) -> Plan:
+        return self.protocol.training_plan(self.corpus["train"], seed, epoch)
 
     @override
     def loss(
-        self, model: LanguageModel, batch: Any, state: RecurrentState | None
+        self, model: LanguageModel, batch: Batch, state: RecurrentState | None
     ) -> tuple[Tensor, RecurrentState]:
-        if self.protocol.reads_trees:
-            return _require_tree_reader(model).tree_nats(batch, batch.mask_W)[0], {}
         carried = state if batch.carries_state else None
         summed, after = negative_log_likelihood(
             model, batch.inputs_BT, batch.targets_BT, batch.mask_BT, carried
@@ -123,17 +106,14 @@ class LanguageModelling(Task[LanguageModel, Any]):
     @override
     @torch.inference_mode()
     def evaluate(self, model: LanguageModel, split: str, device: str | torch.device = "cpu") -> Metrics:
-        text, place = self._read(split), torch.device(device)
-        plan = self.protocol.evaluation_plan(text)
+        plan = self.protocol.evaluation_plan(self.corpus[split])
+        place = torch.device(device)
         total = torch.zeros((), dtype=torch.float64, device=place)
-        if self.protocol.reads_trees:
-            total += nats_by_sentence(model, text, self.protocol, device).sum()
-        else:
-            state: RecurrentState | None = None
-            with evaluation_mode(model):
-                for index in range(len(plan)):
-                    summed, state = self.loss(model, plan.batch(index).to(place), state)
-                    total += summed
+        state: RecurrentState | None = None
+        with evaluation_mode(model):
+            for index in range(len(plan)):
+                summed, state = self.loss(model, plan.batch(index).to(place), state)
+                total += summed
         loss = total.item() / plan.token_count
         return Metrics(loss=loss, perplexity=perplexity(loss), tokens=plan.token_count)
 
@@ -141,11 +121,63 @@ class LanguageModelling(Task[LanguageModel, Any]):
     def compute_item_costs(
         self, model: LanguageModel, split: str, device: str | torch.device = "cpu"
     ) -> ItemCosts:
-        text = self._read(split)
-        if not self.protocol.reads_trees:
-            return compute_sentence_costs(model, self.protocol.text_plan(text), device)
-        nats_S = nats_by_sentence(model, text, self.protocol, device)
-        plan, counts_S = self.protocol.evaluation_plan(text), np.zeros(len(nats_S), np.int64)
+        return compute_sentence_costs(model, self.protocol.text_plan(self.corpus[split]), device)
+
+
+class TreeLanguageModelling(Task[LanguageModel, TreeBatch]):
+    """Language modelling along trees. Raises CorpusError where training or validation has none."""
+
+    objective: Objective = Objective.PERPLEXITY
+
+    def __init__(self, corpus: Corpus, protocol: TreeProtocol) -> None:
+        self.corpus = corpus
+        self.protocol = protocol
+        self.outcome_count = len(corpus.vocabulary)
+        self._training_trees = Treebank.from_corpus(corpus, "train")
+        protocol.evaluation_plan(Treebank.from_corpus(corpus, "valid"))  # raises early if trees are missing
+
+    @property
+    @override
+    def epoch_tokens(self) -> int:
+        return self._training_trees.word_count
+
+    @override
+    def initialise_model(self, model: LanguageModel) -> None:
+        """Raises ConfigurationError for a model with fewer dependency labels than the trees have."""
+        configured, needed = getattr(model.config, "labels", 0), self._training_trees.label_count
+        if 0 < configured < needed:
+            raise ConfigurationError(
+                f"model.labels must be at least the {format_count(needed, 'label')} of corpus "
+                f'"{self.corpus.name}", got {configured}; 0 ignores the labels'
+            )
+        model.set_word_counts(self.corpus.vocabulary.counts)
+
+    @override
+    def training_plan(self, seed: int, epoch: int) -> TaskPlan[TreeBatch]:
+        return self.protocol.training_plan(self._training_trees, seed, epoch)
+
+    @override
+    def loss(
+        self, model: LanguageModel, batch: TreeBatch, state: RecurrentState | None
+    ) -> tuple[Tensor, RecurrentState]:
+        return _require_tree_reader(model).tree_nats(batch, batch.mask_W)[0], {}
+
+    @override
+    @torch.inference_mode()
+    def evaluate(self, model: LanguageModel, split: str, device: str | torch.device = "cpu") -> Metrics:
+        trees = Treebank.from_corpus(self.corpus, split)
+        total = nats_by_sentence(model, trees, self.protocol, device).sum()
+        tokens = self.protocol.evaluation_plan(trees).token_count
+        loss = float(total / tokens)
+        return Metrics(loss=loss, perplexity=perplexity(loss), tokens=tokens)
+
+    @override
+    def compute_item_costs(
+        self, model: LanguageModel, split: str, device: str | torch.device = "cpu"
+    ) -> ItemCosts:
+        trees = Treebank.from_corpus(self.corpus, split)
+        nats_S = nats_by_sentence(model, trees, self.protocol, device)
+        plan, counts_S = self.protocol.evaluation_plan(trees), np.zeros(len(nats_S), np.int64)
         for index in range(len(plan)):
             batch = plan.batch(index)
             counted_W = 1 if batch.mask_W is None else batch.mask_W.numpy().astype(np.int64)

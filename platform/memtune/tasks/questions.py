@@ -21,9 +21,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.special import betaincinv
+from torch import Tensor
 from typing_extensions import override
 
-from memtune.corpora.batching.batches import BOUNDARY, cut_by_length
+from memtune.corpora.batching.batches import BOUNDARY, TaskPlan, cut_by_length
 from memtune.corpora.batching.protocols import Protocol
 from memtune.corpora.store.corpus import Corpus, Split
 from memtune.errors import CorpusError
@@ -33,8 +34,8 @@ from memtune.objective import Objective
 from memtune.seed_statistics import CONFIDENCE_LEVEL
 from memtune.storage.local_files import write_whole
 from memtune.tasks.item_costs import ItemCosts, count_best_candidates, credit_choices
-from memtune.tasks.language_modelling import LanguageModelling, TextTaskConfig
-from memtune.tasks.task import Metrics
+from memtune.tasks.language_modelling import LanguageModellingConfig, TextTaskConfig
+from memtune.tasks.task import AnyTask, Metrics, Task
 
 BATCH_TOKENS = 4096
 """Largest number of tokens in a batch of questions, padding included."""
@@ -158,15 +159,17 @@ class QuestionTaskConfig(TextTaskConfig):
         return task
 
 
-class QuestionTask(LanguageModelling):
+class QuestionTask(Task[LanguageModel, Any]):
     """A text for training and questions for evaluation; raises CorpusError for a corpus without questions."""
 
     unanswerable_reason: str
     """End of the error for a split without answerable questions: the reason and the fix."""
 
     def __init__(self, corpus: Corpus, protocol: Protocol, config: QuestionTaskConfig) -> None:
-        super().__init__(corpus, protocol)
+        self.text_task: AnyTask = LanguageModellingConfig().open(corpus, protocol)
+        self.outcome_count = self.text_task.outcome_count
         self.kind, self.objective = config.kind, config.objective
+        self.corpus, self.protocol = corpus, protocol
         questions = corpus.questions
         if questions is None or self.kind not in questions.annotations:
             kinds = ", ".join(questions.annotations) if questions else "nothing"
@@ -187,10 +190,29 @@ class QuestionTask(LanguageModelling):
     def answer(self, model: LanguageModel, split: str, device: str | torch.device = "cpu") -> Answers:
         """The answers of a model on `device`. Raises CorpusError for a split without questions."""
 
+    @property
+    @override
+    def epoch_tokens(self) -> int:
+        return self.text_task.epoch_tokens
+
+    @override
+    def initialise_model(self, model: LanguageModel) -> None:
+        self.text_task.initialise_model(model)
+
+    @override
+    def training_plan(self, seed: int, epoch: int) -> TaskPlan[Any]:
+        return self.text_task.training_plan(seed, epoch)
+
+    @override
+    def loss(
+        self, model: LanguageModel, batch: Any, state: RecurrentState | None
+    ) -> tuple[Tensor, RecurrentState]:
+        return self.text_task.loss(model, batch, state)
+
     @override
     def evaluate(self, model: LanguageModel, split: str, device: str | torch.device = "cpu") -> Metrics:
         """The metrics of the text's split, with the accuracy on the questions' split of the same name."""
-        return self.add_accuracy(super().evaluate(model, split, device), model, split, device)
+        return self.add_accuracy(self.text_task.evaluate(model, split, device), model, split, device)
 
     @override
     def add_accuracy(
@@ -207,7 +229,7 @@ class QuestionTask(LanguageModelling):
         self, model: LanguageModel, split: str, device: str | torch.device = "cpu"
     ) -> ItemCosts:
         if self.objective is Objective.PERPLEXITY:
-            return super().compute_item_costs(model, split, device)
+            return self.text_task.compute_item_costs(model, split, device)
         answers = self.answer(model, split, device)
         costs_Q = 1 - answers.credits[answers.asked_Q]
         return ItemCosts("questions", costs_Q, np.ones(len(costs_Q), np.int64))

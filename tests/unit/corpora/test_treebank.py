@@ -121,7 +121,7 @@ def test_unknown_words_count_in_training_and_optionally_not_in_an_evaluation(tre
 
 def test_without_an_unknown_word_every_word_counts():
     trees = make_treebank(SENTENCES, unknown=None)
-    assert TreeProtocol(count_unknown=False).evaluation_plan(trees).token_count == trees.token_count
+    assert TreeProtocol(count_unknown=False).evaluation_plan(trees).token_count == trees.word_count
 
 
 def test_a_sentence_without_words_is_in_no_batch():

@@ -13,7 +13,7 @@ from memtune.errors import ConfigurationError, CorpusError
 from memtune.models import LSTMConfig, build_model
 from memtune.models.families.dependency_rnn import DependencyRNNConfig
 from memtune.models.maximum_entropy import MaximumEntropyConfig
-from memtune.tasks import LanguageModelling, LanguageModellingConfig, nats_by_sentence
+from memtune.tasks import LanguageModellingConfig, TreeLanguageModelling, nats_by_sentence
 from memtune.training import (
     GradientTrainer,
     TrialConfig,
@@ -45,8 +45,10 @@ def model(corpus):
     return build_model(MODEL, len(corpus.vocabulary), seed=1).double().eval()
 
 
-def open_task(corpus, protocol=KNOWN_ONLY) -> LanguageModelling:
-    return LanguageModellingConfig().open(corpus, protocol)
+def open_task(corpus, protocol=KNOWN_ONLY) -> TreeLanguageModelling:
+    task = LanguageModellingConfig().open(corpus, protocol)
+    assert isinstance(task, TreeLanguageModelling)
+    return task
 
 
 def iterate_sentences(corpus, split):

@@ -45,8 +45,8 @@ class SmoothedLanguageModellingConfig(TextTaskConfig):
 class SmoothedLanguageModelling(LanguageModelling):
     """The loss of training; everything else is that of language modelling."""
 
-    def __init__(self, corpus: Corpus, protocol: Protocol, smoothing: float) -> None:
-        super().__init__(corpus, protocol)
+    def __init__(self, corpus: Corpus, protocol: "Protocol", smoothing: float) -> None:
+        super().__init__(corpus, protocol)  # type: ignore[arg-type]  # `open` refuses trees
         self.smoothing = smoothing
 
     @override

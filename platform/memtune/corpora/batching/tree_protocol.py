@@ -86,7 +86,7 @@ class Treebank:
         return np.flatnonzero(self.split.lengths > 1)
 
     @property
-    def token_count(self) -> int:
+    def word_count(self) -> int:
         """Words of all sentences."""
         return int(self._offsets[-1])
 
@@ -224,7 +224,7 @@ def _cut_sentences(
     trees: Treebank, sentences: Positions, bounds: Positions, count_unknown: bool
 ) -> TaskPlan[TreeBatch]:
     """Raises CorpusError when no word counts."""
-    token_count = trees.token_count - (0 if count_unknown else trees.count_unknown_words())
+    token_count = trees.word_count - (0 if count_unknown else trees.count_unknown_words())
     if not token_count:
         raise CorpusError(f'"{trees.split.name}" has no words to predict')
     return TaskPlan(bounds, token_count, partial(trees.batch, count_unknown=count_unknown), sentences)
