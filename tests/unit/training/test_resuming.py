@@ -33,7 +33,7 @@ CONSTANT = {"kind": "constant"}
 AVERAGED = {"kind": "nt_asgd", "learning_rate": 2.0, "weight_decay": 1e-6, "interval": 1}
 RANDOM_LENGTHS = STREAM | {"random_lengths": True}
 AWD = {"family": "awd_lstm", "embedding_width": 8, "width": 12, "layers": 2}
-CASES = [
+CASES: list[tuple[dict[str, Any], ...]] = [
     (LSTM, SENTENCE, SGD, PLATEAU),
     (LSTM, STREAM, ADAM, INVERSE),
     (MEMORY, STREAM, SGD, PLATEAU),
@@ -49,7 +49,7 @@ CASES = [
 each_case = pytest.mark.parametrize(
     "number",
     range(len(CASES)),
-    ids=["-".join(part.get("family", part.get("kind", "fields")) for part in case) for case in CASES],
+    ids=["-".join(str(part.get("family", part.get("kind", "fields"))) for part in case) for case in CASES],
 )
 REPORTS = 5
 TIMES = {"seconds", "tokens_per_second", "peak_memory_bytes", "cpu_seconds", "gpu_seconds"}
