@@ -222,8 +222,9 @@ def _dry_run(study: Path, overrides: dict[str, Any], json: bool) -> None:
         warn(f"budget.trials = {budget.trials} leaves some of {alternatives} alternatives untried")
     started = [sample for sample, refusal in zip(samples, refusals, strict=True) if refusal is None]
     if (seconds := measure_core_seconds(resolved, started)) is not None:
-        _print_estimate(study_config, resolved.count_repeats(), seconds)
-        _warn_of_short_time(study_config, alternatives, seconds)
+        repeats = resolved.count_repeats()
+        _print_estimate(study_config, repeats, seconds)
+        _warn_of_short_time(study_config, alternatives, repeats[0], seconds)
     elif started:
         out.print(
             "core hours: not measured, because a trial needs a GPU, or one of these may take more than "
@@ -327,13 +328,15 @@ def _count_at_once(study: "Study", trainings: int) -> int:
     return min(trainings, room, study.resources.max_concurrent or trainings)
 
 
-def _warn_of_short_time(study: "Study", alternatives: int, seconds: "CoreSeconds") -> None:
-    """Warn of a time budget that ends before each alternative has had a whole trial."""
-    cores = study.resources.cpus_per_trial
-    needed = seconds.trial * alternatives / cores / _count_at_once(study, alternatives)
+def _warn_of_short_time(study: "Study", alternatives: int, repeats: int, seconds: "CoreSeconds") -> None:
+    """Warn of a time budget that ends before each alternative has had a whole trial and its first repeats."""
+    at_once = _count_at_once(study, alternatives + repeats)
+    total = seconds.trial * alternatives + seconds.repeat * repeats
+    needed = total / study.resources.cpus_per_trial / at_once
     if study.budget.time is not None and study.budget.time < needed:
         named = format_count(alternatives, "alternative")
+        more = f" and {format_count(repeats, 'repeat')}" if repeats else ""
         warn(
             f"budget.time = {study.budget.time:,.12g} s ends before a whole trial of each of "
-            f"{named}, which takes about {format_duration(needed)} on this machine"
+            f"{named}{more}, which take about {format_duration(needed)} on this machine"
         )

@@ -87,7 +87,10 @@ def test_a_dry_run_warns_of_budgets_that_leave_alternatives_without_a_trial(
         done = CliRunner().invoke(cli.app, ["search", str(study_file), *options, time])
         warned = " ".join(done.stderr.split())
         assert "budget.trials = 1 leaves some of 2 alternatives untried" in warned
-        assert ("ends before a whole trial of each of 2 alternatives" in warned) == (warnings == 2)
+        assert ("ends before a whole trial of each of 2 alternatives, which" in warned) == (warnings == 2)
+    study_file.write_text(f'{study_file.read_text()}\n[repeats]\nuntil = "decided"\n')
+    done = CliRunner().invoke(cli.app, ["search", str(study_file), *options, "0.0001s"])
+    assert "of each of 2 alternatives and 3 repeats, which" in " ".join(done.stderr.split())
 
 
 COUNTING_SPACE = '[model]\nfamily = "kneser_ney"\norder = { int = [2, 3] }\n'

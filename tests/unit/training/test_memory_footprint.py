@@ -148,6 +148,15 @@ def test_the_estimate_holds_for_the_measured_peak_of_a_step(make_trial, model, l
     assert low < (found.activations + found.gradients) / _measure_peak_of_step(config) < high
 
 
+@pytest.mark.parametrize("mixer", ["attention", "gated_deltanet", "kda", "mesanet"])
+def test_what_a_mixer_keeps_of_a_long_row_does_not_grow_with_its_square(make_trial, mixer):
+    """Attention's kernels keep no weights, and the scores of the others are those of a chunk."""
+    model = {"family": "mixer_blocks", "width": 32, "layers": 1, "pattern": "m", "mixer": mixer}
+    config = _make_config(make_trial, model, rows=4, length=400)
+    found = estimate_memory(config, VOCABULARY, 400)
+    assert 0.8 < (found.activations + found.gradients) / _measure_peak_of_step(config) < 2.8
+
+
 @pytest.mark.parametrize(
     ("optimiser", "copies"),
     [({"kind": "sgd"}, 0), ({"kind": "sgd", "momentum": 0.9}, 1), ({"kind": "adam"}, 2)],

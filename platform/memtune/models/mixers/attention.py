@@ -87,8 +87,11 @@ class AttentionConfig(MappedMixerConfig):
 
     @override
     def count_extra_activations(self, width: int, length: int) -> int:
-        """The weights and their gradient, the mask, and PaTH's system and its solution."""
-        return self.heads * (3 + 4 * (self.positions == "path")) * length
+        """The terms of the scores with weights and gradient, and PaTH's system; without terms no kernel keeps
+        weights.
+        """
+        has_path = self.positions == "path"
+        return self.heads * (3 * (has_path or self.forget_gate) + 4 * has_path) * length
 
     @override
     def build(self, width: int, depth: float) -> "Attention":

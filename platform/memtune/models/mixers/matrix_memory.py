@@ -55,7 +55,7 @@ from torch.nn import functional
 from typing_extensions import override
 
 from memtune.models.layers.rotation import list_speeds, rotate
-from memtune.models.mixers.matrix_recurrence import STEPS_BY_DIFFERENCE, MemorySteps, run_memory
+from memtune.models.mixers.matrix_recurrence import STEPS, STEPS_BY_DIFFERENCE, MemorySteps, run_memory
 from memtune.models.mixers.mixer import LinearMap, MappedMixer, MappedMixerConfig, MixerState, split_width
 
 SHORTEST_MEMORY, LONGEST_MEMORY = 10.0, 1000.0
@@ -188,10 +188,10 @@ class MatrixMemoryConfig(MappedMixerConfig):
 
     @override
     def count_extra_activations(self, width: int, length: int) -> int:
-        """The system of the erasures, its solution and the scores of the reads; and of a decay by channel the
-        differences, their factors and products, of the reads and the erasures.
+        """The system of a chunk's erasures, its solution and the scores of the reads; and of a decay by
+        channel the differences, their factors and products, of the reads and the erasures.
         """
-        scores = 4 * self.heads * self.steps * length
+        scores = 4 * self.heads * self.steps * min(self.steps * length, STEPS)
         if self.decay != "vector":
             return scores
         pairs = STEPS_BY_DIFFERENCE * self.steps * self.heads * self.split_keys(width)

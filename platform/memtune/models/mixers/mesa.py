@@ -68,8 +68,8 @@ class MesaConfig(MappedMixerConfig):
 
     @override
     def count_extra_activations(self, width: int, length: int) -> int:
-        """The scores of the reads and the factors of C; of each word C, its system and the solution."""
-        return self.heads * (3 * length + 4 * self.split_keys(width) ** 2)
+        """The scores of a chunk's reads and the factors of C; of each word C, its system and the solution."""
+        return self.heads * (3 * min(length, CHUNK_WORDS) + 4 * self.split_keys(width) ** 2)
 
     @override
     def build(self, width: int, depth: float) -> "Mesa":
