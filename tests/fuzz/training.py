@@ -119,9 +119,11 @@ class Target:
         self._write_package(trainer)
 
     def _write_package(self, trainer: GradientTrainer) -> None:
-        save = partial(save_model, trainer.model)
+        save_model(trainer.model, self.folder / "model")
         tokens = self.corpus.vocabulary.tokens
-        write_run_package(self.folder / "package", "run", make_result(5.0), save, tokens, TextRules(), ())
+        write_run_package(
+            self.folder / "package", "run", make_result(5.0), self.folder / "model", tokens, TextRules(), ()
+        )
 
     def read_space(self, text: str) -> None:
         """Read a space and use everything of it: values, sizes, and samples as trials of a study's budget."""

@@ -11,6 +11,7 @@ from memtune.results.loaded_models import check_model_name, open_model
 from memtune.results.study.study_leaderboard import describe_model
 from memtune.seed_statistics import Estimate
 from memtune.settings import Settings
+from memtune.storage.local_files import open_scratch_folder
 from memtune.studies.checkpoint_store import Checkpoints
 from memtune.tracking import (
     ModelResult,
@@ -64,16 +65,17 @@ def register_trial_model(
     """
     checkpoint = checkpoints.read(max_tokens)
     record = checkpoint.record
-    model = checkpoint.build_best_model()
-    registration = register_if_better(
-        settings.tracking_uri,
-        make_model_result(record, study, estimate, len(corpus.vocabulary)),
-        lambda folder: save_model(model, folder, record.config.task),
-        corpus.vocabulary.tokens,
-        rules=find_text_rules(corpus),
-        sources=list_sources(record.config.model_dump(mode="json")),
-        as_champion=as_champion,
-    )
+    with open_scratch_folder() as scratch:
+        save_model(checkpoint.build_best_model(), scratch, record.config.task)
+        registration = register_if_better(
+            settings.tracking_uri,
+            make_model_result(record, study, estimate, len(corpus.vocabulary)),
+            scratch,
+            corpus.vocabulary.tokens,
+            rules=find_text_rules(corpus),
+            sources=list_sources(record.config.model_dump(mode="json")),
+            as_champion=as_champion,
+        )
     describe_registration(settings.tracking_uri, corpus, registration, record.config, answer)
     return registration
 
@@ -193,12 +195,14 @@ def export_model(
     opened = open_model(name, settings, trust_code=trust_code)
     vocabulary = opened.corpus.vocabulary.tokens
     assert opened.record is not None, "a trial has a checkpoint"
-    write_run_package(
-        folder,
-        opened.run_id,
-        make_model_result(opened.record, opened.study, None, len(vocabulary)),
-        lambda package: save_model(opened.model, package, opened.config.task),
-        vocabulary,
-        find_text_rules(opened.corpus),
-        list_sources(opened.config.model_dump(mode="json")),
-    )
+    with open_scratch_folder() as scratch:
+        save_model(opened.model, scratch, opened.config.task)
+        write_run_package(
+            folder,
+            opened.run_id,
+            make_model_result(opened.record, opened.study, None, len(vocabulary)),
+            scratch,
+            vocabulary,
+            find_text_rules(opened.corpus),
+            list_sources(opened.config.model_dump(mode="json")),
+        )

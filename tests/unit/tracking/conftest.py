@@ -1,7 +1,6 @@
 """A tracking store in a sqlite file, a copy for every test, and a model to register."""
 
 import shutil
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -37,13 +36,7 @@ def model_folder(tmp_path_factory):
 
 
 @pytest.fixture
-def write_model(model_folder):
-    """A function that writes the files of that model to a folder."""
-    return partial(shutil.copytree, model_folder, dirs_exist_ok=True)
-
-
-@pytest.fixture
-def register(tracking_uri, write_model):
+def register(tracking_uri, model_folder):
     """A function that registers a result of a study of its own, whose run is recorded."""
 
     def run(loss, *, as_champion=True, **changes):
@@ -52,6 +45,6 @@ def register(tracking_uri, write_model):
             with Recorder(tracking_uri, "ptb") as recorder:
                 recorder.start_study(candidate.study, "study", {})
                 recorder.start_trial("t1", "trial", {})
-        return register_if_better(tracking_uri, candidate, write_model, VOCABULARY, as_champion=as_champion)
+        return register_if_better(tracking_uri, candidate, model_folder, VOCABULARY, as_champion=as_champion)
 
     return run

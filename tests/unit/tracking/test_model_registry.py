@@ -137,7 +137,7 @@ def test_the_mean_over_seeds_and_its_interval_are_stored_with_the_version(regist
     assert float(version.tags["valid_perplexity_high"]) == pytest.approx(110)
 
 
-def test_the_figures_of_a_model_are_on_its_corpus_at_its_tokens(tracking_uri, write_model, client):
+def test_the_figures_of_a_model_are_on_its_corpus_at_its_tokens(tracking_uri, model_folder, client):
     """The pages compare models by figures that have one dataset."""
     dataset = CorpusInput(name="ptb", digest="d" * 36, store="store", vocabulary_size=5, splits={})
     with Recorder(tracking_uri, "ptb") as recorder:
@@ -145,7 +145,7 @@ def test_the_figures_of_a_model_are_on_its_corpus_at_its_tokens(tracking_uri, wr
         recorder.start_trial("t1", "trial", {}, dataset=dataset)
     result = make_result(math.log(100), trial_cost=math.log(95), metrics={"tokens": 700})
     started_ms = int(1000 * time.time())
-    version = require(register_if_better(tracking_uri, result, write_model, VOCABULARY).version)
+    version = require(register_if_better(tracking_uri, result, model_folder, VOCABULARY).version)
     figures = {figure.key: figure for figure in client.get_logged_model(version.model_id).metrics}
     assert {name: figure.value for name, figure in figures.items()} == {
         "model_valid_perplexity": pytest.approx(100),
@@ -156,13 +156,13 @@ def test_the_figures_of_a_model_are_on_its_corpus_at_its_tokens(tracking_uri, wr
         assert started_ms <= figure.timestamp <= 1000 * time.time()
 
 
-def test_a_model_has_the_parameters_of_its_run(tracking_uri, write_model, client):
+def test_a_model_has_the_parameters_of_its_run(tracking_uri, model_folder, client):
     """The pages compare models and runs by one set of names and values."""
     recorded = {"parameters": 7, "training": {"epochs": None, "tokens": 900}, "model": {"cell": True}}
     with Recorder(tracking_uri, "ptb") as recorder:
         recorder.start_trial("t1", "trial", {**recorded, "long": "x" * 600})
     result = make_result(5.0, study=NO_STUDY)
-    version = require(register_if_better(tracking_uri, result, write_model, VOCABULARY).version)
+    version = require(register_if_better(tracking_uri, result, model_folder, VOCABULARY).version)
     parameters = client.get_logged_model(version.model_id).params
     assert len(parameters.pop("long")) == 500
     assert parameters == {"parameters": "7", "training.tokens": "900", "model.cell": "true"}

@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -102,17 +102,23 @@ def write_run_package(
     folder: Path,
     run_id: str,
     result: ModelResult,
-    save: Callable[[Path], None],
+    model_folder: Path,
     vocabulary: Sequence[str],
     rules: TextRules,
     sources: Sequence[PluginSource],
 ) -> None:
-    """Fill `folder` with the package of a trial's model, whose MODEL_FILES `save` writes.
+    """Fill `folder` with the package of a model that training saved in `model_folder`.
 
-    The trial's run has made the model. The arguments are those of `register_if_better`.
+    A trial's run has made the model. The arguments are those of `register_if_better`.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    save(folder)
+    for name in MODEL_FILES:
+        try:
+            shutil.copyfile(model_folder / name, folder / name)
+        except OSError as error:
+            raise TrackingError(
+                f"no model to register: cannot read {model_folder / name}: {error}"
+            ) from error
     (folder / VOCABULARY_FILE).write_text(json.dumps({"tokens": list(vocabulary)}) + "\n", encoding="utf-8")
     (folder / TEXT_RULES_FILE).write_text(rules.model_dump_json(indent=1) + "\n", encoding="utf-8")
     _describe_package(run_id).save(str(folder / MLMODEL_FILE))
