@@ -20,7 +20,13 @@ from memtune.corpora.probes.probe_corpora import PREFIX
 from memtune.corpora.probes.probe_rows import UNASKED
 from memtune.corpora.store.corpus import Corpus
 from memtune.errors import ConfigurationError, CorpusError
-from memtune.models.architecture import LanguageModel, RecurrentState, TreeReader, negative_log_likelihood
+from memtune.models.architecture import (
+    LanguageModel,
+    LanguageModelConfig,
+    RecurrentState,
+    TreeReader,
+    negative_log_likelihood,
+)
 from memtune.number_format import format_count
 from memtune.objective import Objective
 from memtune.tasks.item_costs import ItemCosts, compute_sentence_costs, evaluation_mode
@@ -41,6 +47,18 @@ class TextTaskConfig(TaskConfig):
     def is_evaluable(self, corpus: Corpus, protocol: Protocol, split: str) -> bool:
         has_trees = split in corpus.annotations.get("trees", {})
         return split in corpus.splits and (has_trees or not protocol.reads_trees)
+
+    @override
+    def build(self, model: LanguageModelConfig, vocabulary_size: int) -> LanguageModel:
+        return model.build(vocabulary_size)
+
+    @override
+    def parameter_count(self, model: LanguageModelConfig, vocabulary_size: int) -> int:
+        return model.parameter_count(vocabulary_size)
+
+    @override
+    def multiply_adds(self, model: LanguageModelConfig, vocabulary_size: int) -> int:
+        return model.multiply_adds(vocabulary_size)
 
 
 class LanguageModellingConfig(TextTaskConfig):

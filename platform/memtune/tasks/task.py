@@ -91,20 +91,17 @@ class TaskConfig(Value, ABC):
         """The task and the options that its figures depend on, in words; "" for language modelling."""
         return self.kind.replace("_", " ")
 
+    @abstractmethod
     def build(self, model: LanguageModelConfig, vocabulary_size: int) -> Model:
-        """A new model with the task's head, by default the language model.
+        """A new model with the task's head; raises ConfigurationError for an unsupported family."""
 
-        Raises ConfigurationError for an unsupported family.
-        """
-        return model.build(vocabulary_size)
-
+    @abstractmethod
     def parameter_count(self, model: LanguageModelConfig, vocabulary_size: int) -> int:
         """Number of trained parameters of that model, by formula."""
-        return model.parameter_count(vocabulary_size)
 
+    @abstractmethod
     def multiply_adds(self, model: LanguageModelConfig, vocabulary_size: int) -> int:
         """Multiply-adds of the forward pass per word read, head included."""
-        return model.multiply_adds(vocabulary_size)
 
     @abstractmethod
     def is_evaluable(self, corpus: Corpus, protocol: Protocol, split: str) -> bool:
