@@ -269,7 +269,7 @@ def _list_unequal_settings(searched: list[dict[str, Any]], found: Surfaces) -> I
 
 
 def _check_leaders(found: Surfaces) -> Iterator[str]:
-    """A trial that led at equal tokens when the study ended leaves no winner."""
+    """A trial that leads at equal tokens before full length leaves no winner."""
     verdict, full = found.detail["verdict"], _list_full(found)
     trained = [trial for trial in full if trial["family"] != "kneser_ney"] or full
     names = {trial["identity"] for trial in full}

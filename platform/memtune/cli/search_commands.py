@@ -171,7 +171,7 @@ def _print_spent_budget(study: Path, result: "SearchResult") -> None:
             f"{format_resumption(study, is_edited=True)}"
         )
     elif result.resolved.study.sampler.kind == "grid" and size is not None and size <= max_trials:
-        out.print_line(f"every configuration of the grid has had its trial: {size:,}")
+        out.print_line(f"every configuration of the grid has had its trial or was refused: {size:,}")
     elif len(result.outcomes) >= max_trials:
         out.print_line(
             f"budget.trials is reached: {max_trials:,}; to continue with more: {format_resumption(study)} "

@@ -245,7 +245,7 @@ def describe_champion(registration: Registration | None) -> str:
         return f"**Registry.** No new version: {registration.reason}."
     link = f"[{version.uri}]({make_version_link(version.corpus, version.version)})"
     role = "registered, and the champion stays"
-    if registration.champion:
+    if (version.alias or "").startswith("champion"):
         role = f"the champion `models:/{version.corpus}@{version.alias}`"
     return f"**Registry.** {link} is {role}: {registration.reason}."
 

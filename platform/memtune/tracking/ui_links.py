@@ -45,7 +45,7 @@ class CorpusPages:
     answer: str
     """The best model in a sentence; "" while there is no champion."""
     is_served: bool
-    """Whether a `memtune ui` of this user serves them now."""
+    """Whether a `memtune ui` of this user serves them, or is about to."""
 
     def list_titled_links(self) -> tuple[tuple[str, str], ...]:
         """The addresses with what they show."""

@@ -16,6 +16,7 @@ from memtune.search.compatibility import (
     forget_offsets,
     read_attributes_of_complete_trials,
     read_enqueued,
+    read_sampler_attributes,
 )
 
 SAMPLERS = {
@@ -105,6 +106,13 @@ def test_the_public_names_give_the_restricted_trials_too() -> None:
     for read in (restricted.get_trials, restricted._get_trials):
         assert read(states=(optuna.trial.TrialState.FAIL,)) == []
     assert restricted.direction is optuna.study.StudyDirection.MINIMIZE
+
+
+def test_what_a_sampler_has_stored_of_a_trial_can_be_read() -> None:
+    study = optuna.create_study()
+    study.enqueue_trial({"rate": 0.5})
+    study.ask()
+    assert read_sampler_attributes(study.trials[0])["fixed_params"] == {"rate": 0.5}
 
 
 def test_a_database_gets_the_cache_that_optuna_gives_to_urls(tmp_path) -> None:

@@ -165,7 +165,7 @@ def read_byte_limit(cache: Path) -> int:
     chosen = os.environ.get(LIMIT_VARIABLE)
     if not chosen:
         return shutil.disk_usage(cache).total // DISK_DIVISOR
-    if not chosen.isdecimal():
+    if not chosen.strip().isdecimal():
         raise ConfigurationError(f'{LIMIT_VARIABLE} is a whole number of bytes, got "{chosen}"')
     return int(chosen)
 

@@ -27,7 +27,7 @@ from torch.nn import functional
 from typing_extensions import override
 
 from memtune.models.layers.rotation import list_speeds, rotate
-from memtune.models.mixers.mixer import LinearMap, MappedMixer, MappedMixerConfig, MixerState
+from memtune.models.mixers.mixer import LinearMap, MappedMixer, MappedMixerConfig, MixerState, split_width
 
 MEAN_WORDS = 21
 """Words of a mean sentence, for sizes without a window."""
@@ -55,6 +55,10 @@ class AttentionConfig(MappedMixerConfig):
     @override
     def state_grows(self) -> bool:
         return self.window is None
+
+    @override
+    def output_shape(self, width: int) -> tuple[int, int]:
+        return self.heads, split_width(width, 1.0, self.heads)
 
     @override
     def list_maps(self, width: int) -> Mapping[str, LinearMap]:

@@ -40,6 +40,10 @@ class MesaConfig(MappedMixerConfig):
     heads: int = Field(4, ge=1, description="H: memories of a block")
     key_ratio: float = Field(0.5, gt=0, le=4, description="Width of the keys of all heads, by the width")
 
+    @override
+    def output_shape(self, width: int) -> tuple[int, int]:
+        return self.heads, split_width(width, 1.0, self.heads)
+
     def split_keys(self, width: int) -> int:
         """K."""
         return split_width(width, self.key_ratio, self.heads)

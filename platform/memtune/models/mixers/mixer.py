@@ -54,9 +54,8 @@ class MixerConfig(Value, ABC):
         return False
 
     def output_shape(self, width: int) -> tuple[int, int]:
-        """Heads H, one without a field `heads`, and values of a head V; together at least the width."""
-        heads = getattr(self, "heads", 1)
-        return heads, split_width(width, 1.0, heads)
+        """Heads H, and values of a head V; one head as wide as the block unless a kind has more."""
+        return 1, width
 
     @abstractmethod
     def parameter_count(self, width: int) -> int:

@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn import functional
 from typing_extensions import override
 
-from memtune.models.mixers.mixer import LinearMap, MappedMixer, MappedMixerConfig, MixerState
+from memtune.models.mixers.mixer import LinearMap, MappedMixer, MappedMixerConfig, MixerState, split_width
 
 GATES = 4
 EMPTY = -1e30
@@ -35,6 +35,10 @@ class SLSTMConfig(MappedMixerConfig):
 
     kind: Literal["slstm"] = "slstm"
     heads: int = Field(4, ge=1, description="H: blocks of the recurrent matrices")
+
+    @override
+    def output_shape(self, width: int) -> tuple[int, int]:
+        return self.heads, split_width(width, 1.0, self.heads)
 
     @override
     def list_maps(self, width: int) -> Mapping[str, LinearMap]:

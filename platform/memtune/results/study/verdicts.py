@@ -2,7 +2,7 @@
 
 The alternatives of a study are its families, or the values of the field that `compare` names. Each is
 represented by its best configuration of full length. The best is tested against each other one, and the
-p-values are corrected for its choice. Where an alternative led when the budget ended, there is no winner.
+p-values are corrected for its choice. Where an alternative leads before full length, there is no winner.
 """
 
 from collections import Counter
@@ -32,6 +32,8 @@ from memtune.values import Value, flatten
 
 FEW_CONFIGURATIONS_RATIO = 3
 """An alternative with fewer than a third of the configurations of another one is named."""
+USUAL_SEEDS = 12
+"""The look that has most of the tests' level: those before are for large differences."""
 TIED_MARGIN = 1e-9
 """Per cent or points: the rounding of means over seeds is below it."""
 _CERTAINTY = {
@@ -66,9 +68,10 @@ class Verdict(Value):
     headline: str
     """The best alternative, by how much, and whether the difference is real, in one sentence."""
     is_settled: bool
-    """Whether the winner is significantly better than every alternative, by the tests that decide."""
+    """Whether the winner is significantly better than every alternative, by the tests that decide, and all
+    were tried."""
     is_undecided: bool = False
-    """Whether an alternative led at equal tokens when the study ended, so that there is no winner."""
+    """Whether an alternative leads at equal tokens and has not reached full length: there is no winner."""
     caveats: tuple[str, ...] = ()
     """What the study does not know, a sentence each."""
     decision: str = ""
@@ -108,7 +111,7 @@ def judge_study(view: StudyView) -> Verdict | None:
     return Verdict(
         winner=ranking.winner.title,
         headline=_write_headline(view, ranking, comparisons, leaders),
-        is_settled=bool(comparisons) and not leaders and are_significant,
+        is_settled=bool(comparisons) and not leaders and are_significant and not _has_untried(view),
         is_undecided=bool(leaders),
         caveats=tuple(_list_caveats(view, ranking, comparisons)),
         decision="" if decided is None else _describe_decision(decided, compared, objective, repeats),
@@ -154,7 +157,8 @@ def _list_caveats(
     if undecided and comparisons[0].certainty == "significant":
         yield f"Still open against: {', '.join(undecided)}."
     longest = max((trial.planned_tokens or 0 for trial in view.trials), default=0)
-    if not has_reached(ranking.winner.best, longest):
+    is_complete = any(trial.state is TrialState.COMPLETE for trial in view.trials)
+    if not is_complete and not has_reached(ranking.winner.best, longest):
         unit = ranking.winner.best.unit
         yield f"No trial is complete: full length is so far {ranking.tokens:,.0f} of {longest:,} {unit}."
     yield from _list_untried(view)
@@ -345,12 +349,11 @@ def _advise(
     """What would decide; empty where every difference is decided, and where no seed is left."""
     if leaders or (decided is not None and decided.end is None):
         return f"{_ADVICE_TO_GO_ON}{_describe_rest(view, ranking, leaders, decided)}"
+    if _has_untried(view):
+        return _ADVICE_TO_GO_ON
     if decided is not None and (decided.end != "max_seeds" or decided.seeds >= MAX_SEEDS):
         return ""
     nearest = next((other for other in comparisons if other.certainty != "significant"), None)
-    tried = {trial.alternative for trial in view.trials}
-    if {*view.terms.alternatives} - tried - view.refusals.keys():
-        return _ADVICE_TO_GO_ON
     if not comparisons and _has_several(ranking):
         return _ADVICE_TO_GO_ON
     if nearest is None and (comparisons or len(ranking.configurations) == 1):
@@ -361,7 +364,7 @@ def _advise(
         return _ADVICE_TO_END_REPEATS
     note = ""
     if decided is not None:
-        change = f"raise max_seeds under [repeats] to {_find_next_look(decided.seeds)} in"
+        change = f"raise max_seeds under [repeats] to {max(USUAL_SEEDS, _find_next_look(decided.seeds))} in"
         note = "; the test is corrected for repeated looks"
     elif nearest and _has_several(ranking):
         change = _CHANGE_FOR_REPEATED if view.terms.repeats.are_asked_for else _CHANGE_FOR_SEVERAL
@@ -376,6 +379,12 @@ def _advise(
     if nearest and nearest.counted:
         advice += f" {nearest.counted[0]} learns by counting: the seeds are those of the other."
     return advice
+
+
+def _has_untried(view: StudyView) -> bool:
+    """Whether alternatives are left that neither have a trial nor were refused."""
+    tried = {trial.alternative for trial in view.trials}
+    return bool({*view.terms.alternatives} - tried - view.refusals.keys())
 
 
 def _find_next_look(seeds: int) -> int:
@@ -405,18 +414,17 @@ def _describe_rest(
 
     Empty where alternatives have no trial of full length: whether theirs will be repeated is not known.
     """
-    compared = select_compared(ranking)
+    bests = ranking.find_bests(lambda trial: trial.alternative).values()
+    lacks_length = _has_untried(view) or any(isinstance(found, ShortTrial) for found in bests)
     hours = sum(
         found.best.cpu_hours * max(0.0, found.best.planned_tokens / found.tokens - 1)
         for found in leaders
         if found.best.planned_tokens
     )
-    known = {*view.terms.alternatives, *(trial.alternative for trial in view.trials)}
-    if not leaders and known == {found.best.alternative for found in compared}:
-        for found in compared:
-            if decided is not None and found.title in decided.continued:
-                missing = decided.seeds - sum(trial.is_repeat for trial in found.trials)
-                hours += missing * fmean(trial.cpu_hours for trial in found.trials)
+    for found in select_compared(ranking):
+        if not (leaders or lacks_length) and decided is not None and found.title in decided.continued:
+            missing = decided.seeds - sum(trial.is_repeat for trial in found.trials)
+            hours += missing * fmean(trial.cpu_hours for trial in found.trials)
     if not hours:
         return ""
     study = ranking.winner.best.study

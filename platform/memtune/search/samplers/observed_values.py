@@ -10,10 +10,12 @@ from copy import copy
 from dataclasses import dataclass
 from functools import cache
 from statistics import median
+from typing import Any
 
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 
+from memtune.search.compatibility import read_sampler_attributes
 from memtune.search.samplers.joint_space import JointSpace
 from memtune.search.trial_store import REFUSAL_KEY, StoredTrial, read_outcome
 
@@ -44,7 +46,7 @@ def extrapolate_stopped(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
     for trial in trials:
         if (value := _read_last_value(trial)) is not None and trial.last_step is not None:
             final = value + compute_change(trial.last_step)
-            trial = _complete(trial, final)
+            trial = _complete(trial, final, read_sampler_attributes(trial))
         extrapolated.append(trial)
     return extrapolated
 
@@ -68,21 +70,22 @@ def complete_trials(
         if trial.state is OptunaState.RUNNING:
             completed.append(copy(trial))
         elif REFUSAL_KEY in trial.user_attrs:
-            if worst is not None:
-                completed.append(_complete(trial, worst))
-                completed[-1].system_attrs = {}  # no constraint, and no generation of NSGA-II
+            completed += [] if worst is None else [_complete(trial, worst, {})]
         elif (value := values[trial.number]) is not None:
-            completed.append(_complete(trial, value))
+            completed.append(_complete(trial, value, read_sampler_attributes(trial)))
     for trial in completed:
         seed = None if absent_seeds is None else absent_seeds[trial.number]
         trial.params, trial.distributions = space.fill_absent(trial.params, seed), space.distributions
     return completed
 
 
-def _complete(trial: FrozenTrial, value: float) -> FrozenTrial:
-    """A copy of the trial that is complete with the value."""
+def _complete(trial: FrozenTrial, value: float, system_attrs: dict[str, Any]) -> FrozenTrial:
+    """A copy of the trial that is complete with the value.
+
+    Without Optuna's attributes it has no constraint, and it belongs to no generation of NSGA-II.
+    """
     completed = copy(trial)
-    completed.state, completed.value = OptunaState.COMPLETE, value
+    completed.state, completed.value, completed.system_attrs = OptunaState.COMPLETE, value, system_attrs
     return completed
 
 

@@ -287,7 +287,7 @@ def test_a_study_without_seeds_left_is_told_to_raise_their_number(tmp_path: Path
     verdict = judge_ranking(ranking, Objective.PERPLEXITY, str(tmp_path), trials, repeats=repeats)
     assert "all that [repeats] allows" in verdict.decision
     assert verdict.advice == (
-        "To find out, raise max_seeds under [repeats] to 4 in the study's file and run it with --resume; "
+        "To find out, raise max_seeds under [repeats] to 12 in the study's file and run it with --resume; "
         "the test is corrected for repeated looks."
     )
 
@@ -307,6 +307,7 @@ def test_an_untried_alternative_is_tried_before_seeds_are_added(tmp_path: Path) 
     ranking = require(rank_trials(trials))
     verdict = judge_ranking(ranking, Objective.PERPLEXITY, str(tmp_path), trials, ["lstm", "rnn"])
     assert "Not tried: rnn." in verdict.caveats
+    assert not verdict.is_settled
     assert verdict.advice == "To find out, raise the budget and run the study with --resume."
 
 
