@@ -209,7 +209,7 @@ def test_sizes_can_be_made_equal(file, kind):
 @pytest.mark.parametrize("family", CARRY_WORDS)
 def test_the_state_of_a_family_that_carries_words_cannot_be_fitted(family):
     file = next(file for file in NETWORKS if load_space(file).family == family)
-    with pytest.raises(SpaceError, match=rf"fit_state = {TARGETS['state']} .* numbers of state, whatever"):
+    with pytest.raises(SpaceError, match=rf"fit_state = {TARGETS['state']:,} .* numbers of state, whatever"):
         fit_width(file, "state").sample(RandomChooser(0), measure_size)
 
 
