@@ -222,6 +222,7 @@ def test_no_command_imports_a_module_of_the_working_folder(
         check=False,
     )
     assert done.returncode == 0, done.stderr
+    assert head.process.poll() is None, (head.folder / "log").read_text()
     results = json.loads(done.stdout.rpartition("RESULTS")[2])
     # These have started Ray's workers and drivers; a few others need other models, or a host that answers.
     started = {line: found for line, found in results.items() if re.match("demo|search|submit|jobs", line)}
