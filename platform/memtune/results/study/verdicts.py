@@ -179,13 +179,11 @@ def _list_caveats(
 
 def _list_untried(view: StudyView) -> Iterator[str]:
     """Alternatives without a trial, with the reasons for which their samples were refused."""
-    tried = {trial.alternative for trial in view.trials}
     untried = [
         f"{name} ({format_count(len(reasons), 'sample')} refused, for instance because {reasons[0]})"
         if (reasons := view.refusals.get(name))
         else name
-        for name in view.terms.alternatives
-        if name not in tried
+        for name in _find_untried(view)
     ]
     if untried:
         yield f"Not tried: {', '.join(untried)}."
@@ -381,10 +379,15 @@ def _advise(
     return advice
 
 
+def _find_untried(view: StudyView) -> list[str]:
+    """The alternatives without a trial."""
+    tried = {trial.alternative for trial in view.trials}
+    return [name for name in view.terms.alternatives if name not in tried]
+
+
 def _has_untried(view: StudyView) -> bool:
     """Whether alternatives are left that neither have a trial nor were refused."""
-    tried = {trial.alternative for trial in view.trials}
-    return bool({*view.terms.alternatives} - tried - view.refusals.keys())
+    return any(name not in view.refusals for name in _find_untried(view))
 
 
 def _find_next_look(seeds: int) -> int:
