@@ -110,17 +110,16 @@ class AskTell:
         StudyError when a budget is spent, when nothing is left to try, and for a configuration that the study
         refuses or has tried; SpaceError for one outside of the space.
         """
-        budget = self._budget.find_spent()
-        if budget is not None:
-            raise StudyError(f"no trial starts: {budget}")
-        max_trials = self._resolved.study.budget.trials
-        spent = f"no trial starts: budget.trials = {max_trials} have started"
+        if spent := self._budget.find_spent():
+            raise StudyError(f"no trial starts: {spent}")
+        max_trials, end = self._resolved.study.budget.trials, self._budget.find_search_end()
+        spent = f"no trial starts: {end or f'budget.trials = {max_trials} have started'}"
         if configuration is None:
             trial = self._make_director().take_next_trial()
             if trial is None:
                 raise StudyError(f"{spent}, or nothing new is left to try")
             proposal = trial.proposal
-        elif len(self._proposals.list_outcomes()) >= max_trials:
+        elif end or len(self._proposals.list_outcomes()) >= max_trials:
             raise StudyError(spent)
         else:
             point: dict[str, Scalar] = dict(flatten(configuration))
@@ -180,7 +179,13 @@ class AskTell:
         # Open trials may report, also where the budget is lower than when they started.
         max_trials = max(resolved.study.budget.trials, len(self._proposals.list_outcomes()))
         director = Director(
-            self._proposals, self._records, max_trials, rule, [self._budget.watch], resolved.study.compare
+            self._proposals,
+            self._records,
+            max_trials,
+            rule,
+            [self._budget.watch],
+            resolved.study.compare,
+            lambda: self._budget.find_search_end() is None,
         )
         for _ in self._proposals.list_unfinished():
             trial = director.take_next_trial()

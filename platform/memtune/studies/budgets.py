@@ -4,14 +4,15 @@ import math
 import time
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from memtune.data_frames import make_frame, render_table
 from memtune.number_format import format_amount, format_count
 from memtune.objective import Objective, PredictionUnit
 from memtune.search import Proposals, StoredTrial
-from memtune.studies.definition.study_terms import Budget, Prices
+from memtune.studies.definition.study_terms import Budget, Prices, name_alternative
 from memtune.studies.director import DirectedTrial
 from memtune.training import TrialConfig
 from memtune.trial_state import StopReason, TrialState
@@ -20,10 +21,23 @@ from memtune.values import Value
 
 STORE_INTERVAL_SECONDS = 5.0
 """Seconds between two writes of the time; a killed driver loses the time since the last one."""
+SEARCH_SHARE = 1 / 2
+"""The share of a budget that new trials may use, whatever else needs the rest."""
+
+
+@dataclass(frozen=True)
+class Reserve:
+    """What a search keeps of its budget: for a complete trial of each alternative, and for the repeats."""
+
+    trial_tokens: int
+    """The length of a complete trial, and of a repeat."""
+    repeats: int
+    compared: str
+    """The field whose values are the alternatives."""
 
 
 class BudgetMonitor:
-    """Finds the first budget of a study that is spent; once found, it stays.
+    """Finds what ends the search of a study, and the first budget that is spent; once found, that stays.
 
     The time is that of this driver, started with the time that earlier drivers have spent. The others follow
     from what trials have reported, so a budget is exceeded by what each running worker trains up to its next
@@ -31,13 +45,24 @@ class BudgetMonitor:
     """
 
     def __init__(
-        self, budget: Budget, prices: Prices | None, objective: Objective, proposals: Proposals
+        self,
+        budget: Budget,
+        prices: Prices | None,
+        objective: Objective,
+        proposals: Proposals,
+        reserve: Reserve | None = None,
     ) -> None:
         self._budget, self._objective, self._proposals = budget, objective, proposals
         self._earlier_seconds, self._start = proposals.read_seconds_spent(), time.monotonic()
         self._last_stored = self._start
         self._prices = prices or Prices()
         self._usage = UsageTotal()
+        is_limited = any(limit is not None for _, limit, _, _ in self._list_amounts())
+        self._reserve = reserve if is_limited else None
+        self._lacking: dict[int, tuple[str, int]] = {}
+        """By the number of a trial: its alternative, and the tokens that it lacks to be complete."""
+        self._ended_repeats: set[str] = set()
+        self._is_searching = True
         self._best: tuple[float, int] | None = None
         """The lowest cost, and the first trial that has it."""
         self._ended: list[int] = []
@@ -64,17 +89,25 @@ class BudgetMonitor:
         """Add the trials of earlier drivers. Repeats count for what they use, and not for the best value."""
         for outcome in outcomes:
             self._usage.count(outcome.identity, outcome.usage, has_ended=outcome.state.has_ended)
-            if not are_repeats:
+            if are_repeats:
+                self._add_repeat(outcome.identity, outcome.state)
+            else:
                 self._add_progress(outcome.number, min(outcome.curve.values(), default=None), outcome.state)
+                self._add_length(outcome.number, outcome, max(outcome.curve, default=0), outcome.state)
         self._check_reports()
 
     def watch(self, trial: DirectedTrial) -> None:
         """Count a trial's news, as a director's watcher."""
         self._add_progress(trial.proposal.number, trial.best_cost, trial.state)
-        self.watch_repeat(trial)
+        self._add_length(trial.proposal.number, trial, trial.tokens, trial.state)
+        self._count_usage(trial)
 
     def watch_repeat(self, trial: DirectedTrial) -> None:
         """Count what a repeat has used, as a director's watcher."""
+        self._add_repeat(trial.proposal.identity, trial.state)
+        self._count_usage(trial)
+
+    def _count_usage(self, trial: DirectedTrial) -> None:
         if trial.usage.nodes:  # a trial that has just resumed has not reported its usage yet
             self._usage.count(trial.proposal.identity, trial.usage, has_ended=trial.state.has_ended)
         self._check_reports()
@@ -89,6 +122,53 @@ class BudgetMonitor:
             self._spent = self._check_amount("time", self._budget.time, self.spent_seconds, "s")
         return self._spent
 
+    def find_search_end(self) -> str | None:
+        """The budget because of which no new trial starts, in a sentence; None while one may start.
+
+        The rest of an amount is needed where complete trials and the repeats will use it, at the cost of a
+        token so far.
+        """
+        used, needed = self.usage.tokens, self._count_needed_tokens()
+        for name, limit, spent, unit in self._list_amounts():
+            if limit is None or not used:
+                continue
+            kept = min(spent / used * needed, (1 - SEARCH_SHARE) * limit)
+            if spent >= limit - kept:
+                left = format_amount(max(0.0, limit - spent), 3)
+                of = f"{left} of {format_amount(limit, 3)} {unit}"
+                return f"budget.{name} keeps {of} for complete trials and repeats"
+        return self._check_improvement()
+
+    def end_search(self) -> None:
+        """The repeats begin, which a target does not end."""
+        self._is_searching, self._spent = False, None
+        self._check_reports()
+
+    def _count_needed_tokens(self) -> int:
+        if self._reserve is None:
+            return 0
+        lacking: dict[str, int] = {}
+        for alternative, tokens in self._lacking.values():
+            lacking[alternative] = min(tokens, lacking.get(alternative, tokens))
+        repeats = max(0, self._reserve.repeats - len(self._ended_repeats))
+        return sum(lacking.values()) + repeats * self._reserve.trial_tokens
+
+    def _add_length(
+        self, number: int, trial: StoredTrial | DirectedTrial, tokens: int, state: TrialState
+    ) -> None:
+        if self._reserve is None:
+            return
+        if state in (TrialState.STOPPED, TrialState.FAILED):
+            self._lacking.pop(number, None)
+            return
+        is_complete = state is TrialState.COMPLETE
+        lacking = 0 if is_complete else max(0, self._reserve.trial_tokens - tokens)
+        self._lacking[number] = name_alternative(trial.config, self._reserve.compared), lacking
+
+    def _add_repeat(self, identity: str, state: TrialState) -> None:
+        if state.has_ended:
+            self._ended_repeats.add(identity)
+
     def _add_progress(self, number: int, cost: float | None, state: TrialState) -> None:
         if cost is not None and not math.isnan(cost):
             self._best = (cost, number) if self._best is None else min(self._best, (cost, number))
@@ -101,17 +181,19 @@ class BudgetMonitor:
 
     def _check_reports(self) -> None:
         """Check the budgets that only change with a report."""
-        budget, used, check = self._budget, self.usage, self._check_amount
-        money = self._prices.compute_usage_money(used)
-        self._spent = (
-            self._spent
-            or check("tokens", budget.tokens, used.tokens, "tokens")
-            or check("cpu_hours", budget.cpu_hours, used.cpu_seconds / 3600, "core hours")
-            or check("gpu_hours", budget.gpu_hours, used.gpu_seconds / 3600, "GPU hours")
-            or check("money", budget.money, money, self._prices.currency)
-            or self._check_target()
-            or self._check_improvement()
-        )
+        amounts = [amount for amount in self._list_amounts() if amount[0] != "time"]
+        self._spent = self._spent or next(filter(None, (self._check_amount(*each) for each in amounts)), None)
+        if self._is_searching:
+            self._spent = self._spent or self._check_target()
+
+    def _list_amounts(self) -> Iterator[tuple[str, float | None, float, str]]:
+        """The name of each amount, its limit, what is spent of it, and its unit."""
+        budget, used = self._budget, self.usage
+        yield "tokens", budget.tokens, used.tokens, "tokens"
+        yield "cpu_hours", budget.cpu_hours, used.cpu_seconds / 3600, "core hours"
+        yield "gpu_hours", budget.gpu_hours, used.gpu_seconds / 3600, "GPU hours"
+        yield "money", budget.money, self._prices.compute_usage_money(used), self._prices.currency
+        yield "time", budget.time, self.spent_seconds, "s"
 
     def _check_amount(self, name: str, limit: float | None, spent: float, unit: str) -> str | None:
         if limit is None or spent < limit:

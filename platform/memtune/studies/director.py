@@ -83,15 +83,17 @@ class Director:
         rule: Rule | None = None,
         watchers: Sequence[Watcher] = (),
         compared: str = FAMILY_FIELD,
+        may_sample: Callable[[], bool] = lambda: True,
     ) -> None:
         """Continue the study from its records: ended trials count, unfinished trials run first.
 
-        `max_trials` limits the different configurations that are started in all; without a `rule` every trial
-        trains on its whole budget. `compared` is the field whose values are the study's alternatives.
+        `max_trials` limits the different configurations that are started in all; none is new unless
+        `may_sample`. Without a `rule` every trial trains on its whole budget. `compared` is the field whose
+        values are the study's alternatives.
         """
         self._proposals, self._records = proposals, records
         self._rule, self._watchers = rule or NoEarlyStopping(), watchers
-        self._compared = compared
+        self._compared, self._may_sample = compared, may_sample
         self._trials: dict[int, DirectedTrial] = {}
         """The trials of this driver, until a worker is done with one that has ended."""
         known = proposals.list_outcomes()
@@ -157,12 +159,15 @@ class Director:
 
     def _find_resumable(self) -> int | None:
         """The paused trial that continues next; None where its worker has not ended yet."""
-        is_sampling_over = self._remaining_trials <= 0 or self._exhausted
-        number = self._rule.choose_resumed(self._list_running_numbers(), is_sampling_over)
+        number = self._rule.choose_resumed(self._list_running_numbers(), self._is_sampling_over)
         return number if number in self._paused else None
 
+    @property
+    def _is_sampling_over(self) -> bool:
+        return self._remaining_trials <= 0 or self._exhausted or not self._may_sample()
+
     def _ask_proposal(self) -> StoredTrial | None:
-        if self._remaining_trials <= 0 or self._exhausted:
+        if self._is_sampling_over:
             return None
         proposal = self._proposals.ask()
         self._remaining_trials -= 1

@@ -12,7 +12,7 @@ from memtune.number_format import format_count
 from memtune.plugins import list_sources
 from memtune.search import Lease, Proposals, Rule, StoredTrial, StudyReader
 from memtune.seed_statistics import SeedCosts, decide_seeds
-from memtune.studies.budgets import BudgetMonitor, StudyCost, compute_study_cost
+from memtune.studies.budgets import BudgetMonitor, Reserve, StudyCost, compute_study_cost
 from memtune.studies.definition.resolved_study import ResolvedStudy
 from memtune.studies.director import DirectedTrial, Director, Watcher
 from memtune.studies.executor import Executor, ExecutorRun, StopRequest
@@ -160,7 +160,11 @@ class _StudyRun:
             self._resolved.store_terms()  # before the study exists, so that whoever sees it finds them
         proposals = self._resolved.open_proposals(self._lease.check)
         self._budget = BudgetMonitor(
-            self._study.budget, self._study.prices, self._resolved.task.objective, proposals
+            self._study.budget,
+            self._study.prices,
+            self._resolved.task.objective,
+            proposals,
+            Reserve(self._resolved.trial_tokens, self._resolved.count_repeats()[1], self._study.compare),
         )
         self._budget.add_outcomes(proposals.list_outcomes())
         # Those of earlier drivers count before this one has chosen what it repeats.
@@ -180,9 +184,12 @@ class _StudyRun:
         self._records.resume(proposals.list_outcomes())
         rule, repeats = self._resolved.make_early_stopping_rule(), list[StoredTrial]()
         open_trials = self._run_phase(self._study.question, self._study.budget.trials, proposals, rule)
-        if self._study.repeats.are_asked_for and not (open_trials or self._must_end):
+        is_stopped = self._must_end or self._fault
+        if self._study.repeats.are_asked_for and not (is_stopped or (open_trials and not self._spent_budget)):
             # With a spent budget too: no repeat starts then, and the result names the budget.
-            repeats, open_trials = self._run_repeats(proposals)
+            self._budget.end_search()
+            repeats, open_repeats = self._run_repeats(proposals)
+            open_trials += open_repeats
         self._budget.tick()  # also the time of a driver whose budget is spent before a trial starts
         proposals.flush()
         disconnecting = self._background.submit(self._executor.close)  # while the registration runs
@@ -325,7 +332,10 @@ class _StudyRun:
         with ExitStack() as stack:
             opened = [stack.enter_context(watch(phase)) for watch in self._hooks.watches]
             watchers = [self._budget.tick, count_spending, *opened]
-            director = Director(proposals, self._records, max_trials, rule, watchers, self._study.compare)
+            may_sample = (lambda: True) if are_repeats else self._may_sample
+            director = Director(
+                proposals, self._records, max_trials, rule, watchers, self._study.compare, may_sample
+            )
             if not director.is_finished and not self._budget.is_spent():
                 self._connect()
                 with self._stop.catch_signals(self._hooks.notify):
@@ -334,8 +344,17 @@ class _StudyRun:
             open_trials = director.interrupt()
             self._fault = director.fault
             if open_trials or not director.is_finished:
-                self._spent_budget = self._budget.find_spent()
+                self._spent_budget = self._budget.find_spent() or self._spent_budget
+            elif not are_repeats:
+                self._spent_budget = None
             return open_trials
+
+    def _may_sample(self) -> bool:
+        """Whether a budget has room for a new trial; the first that has none is named."""
+        if (end := self._budget.find_search_end()) and not self._spent_budget:
+            self._spent_budget = end
+            self._hooks.notify(f"no new trial starts: {end}")
+        return end is None
 
     def _run_until_lost(self, director: Director) -> None:
         average_gpus = self._resolved.compute_average_gpus(self._gpu_bytes)

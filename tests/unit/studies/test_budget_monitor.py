@@ -11,7 +11,8 @@ from memtune.objective import Objective
 from memtune.search import Proposals, StoredTrial
 from memtune.search.early_stopping import PromotionConfig
 from memtune.settings import Settings
-from memtune.studies.budgets import BudgetMonitor
+from memtune.spaces import FAMILY_FIELD
+from memtune.studies.budgets import BudgetMonitor, Reserve
 from memtune.studies.definition.study_loader import load_study
 from memtune.studies.definition.study_terms import Budget, Price, Prices
 from memtune.studies.director import DirectedTrial, Director
@@ -60,7 +61,13 @@ def run_driver(
     `losses` has the loss of each trial by number.
     """
     monitor = open_monitor(proposals, budget)
-    director = Director(proposals, MemoryRecords(), budget.trials, watchers=[monitor.watch])
+    director = Director(
+        proposals,
+        MemoryRecords(),
+        budget.trials,
+        watchers=[monitor.watch],
+        may_sample=lambda: monitor.find_search_end() is None,
+    )
     before, reports_made = {o.number: len(o.curve) for o in proposals.list_outcomes()}, 0
     while not monitor.is_spent() and (trial := director.take_next_trial()):
         number = trial.proposal.number
@@ -134,12 +141,12 @@ def test_a_target_accuracy_is_in_per_cent(
     assert monitor.is_spent() is is_reached
 
 
-def test_trials_without_improvement_end_the_study(open_proposals: Callable[[], Proposals]) -> None:
+def test_trials_without_improvement_end_the_search(open_proposals: Callable[[], Proposals]) -> None:
     budget = Budget(trials=8, no_improvement=2)
     losses = {0: 3.0, 1: 2.5}
     monitor, reports = run_driver(open_proposals(), budget, lambda number: losses.get(number, 2.6))
     ended = "2 trials ended after trial 1 without a better one"
-    assert monitor.find_spent() == f"budget.no_improvement is reached: {ended}"
+    assert monitor.find_search_end() == f"budget.no_improvement is reached: {ended}"
     assert reports == 4 * 3
     assert run_driver(open_proposals(), budget)[1] == 0
 
@@ -160,11 +167,30 @@ def test_a_paused_trial_counts_as_ended_until_it_is_resumed(open_proposals: Call
     resumed.state = TrialState.RUNNING
     monitor.watch(resumed)
     pause(3.0)
-    assert monitor.find_spent() is None
+    assert monitor.find_search_end() is None
     resumed.state = TrialState.PAUSED
     monitor.watch(resumed)
     ended = "2 trials ended after trial 0 without a better one"
-    assert monitor.find_spent() == f"budget.no_improvement is reached: {ended}"
+    assert monitor.find_search_end() == f"budget.no_improvement is reached: {ended}"
+
+
+@pytest.mark.parametrize(("repeats", "started"), [(0, 6), (1, 4), (9, 4)])
+def test_no_trial_starts_where_the_longest_trial_and_the_repeats_need_the_rest(
+    open_proposals: Callable[[], Proposals], repeats: int, started: int
+) -> None:
+    """Of 2,400 tokens a complete trial and each repeat need 900; at least half are the search's."""
+    opened, budget = open_proposals(), Budget(trials=8, tokens=2_400)
+    reserve = Reserve(trial_tokens=900, repeats=repeats, compared=FAMILY_FIELD)
+    monitor = BudgetMonitor(budget, None, Objective.PERPLEXITY, opened, reserve)
+    watchers = [monitor.watch]
+    director = Director(
+        opened, MemoryRecords(), 8, watchers=watchers, may_sample=lambda: monitor.find_search_end() is None
+    )
+    while trial := director.take_next_trial():
+        director.on_started(trial.proposal.number)
+        usage = Usage(tokens=300, nodes={"": NodeSeconds()})
+        report_curve(director, trial.proposal.number, [make_report(300, 3.0)], usage=usage)
+    assert len(director.trials) == started
 
 
 @pytest.mark.parametrize(
@@ -191,7 +217,7 @@ def test_the_count_since_the_best_trial_follows_from_the_trials_alone(
     for limit in (2, 3):
         monitor = open_monitor(open_proposals(), Budget(trials=8, no_improvement=limit))
         monitor.add_outcomes(outcomes)
-        assert monitor.is_spent() is (since is not None and limit <= since)
+        assert (monitor.find_search_end() is not None) is (since is not None and limit <= since)
 
 
 def test_what_a_trial_has_used_counts_once_however_often_its_end_is_seen(

@@ -124,6 +124,38 @@ def test_a_budget_that_the_trials_have_spent_is_named_where_repeats_are_left(
         assert [repeat.state for repeat in continued.repeats] == [TrialState.COMPLETE]
 
 
+def test_a_search_keeps_of_an_amount_what_its_repeats_need(study_file: Path, settings: Settings) -> None:
+    terms = {
+        "budget.trials": 20,
+        "budget.tokens": 4 * 900,
+        "repeats.best": 1,
+        "repeats.seeds": 3,
+        "early_stopping.kind": "none",
+    }
+    result = run_search(study_file, terms, settings=settings, executor=InProcessExecutor())
+    assert [outcome.state for outcome in result.outcomes] == [TrialState.COMPLETE] * 2
+    assert [repeat.state for repeat in result.repeats] == [TrialState.COMPLETE] * 2
+    kept = "budget.tokens keeps 1,720 of 3,600 tokens for complete trials and repeats"
+    assert result.spent_budget == kept
+    larger = {**terms, "budget.tokens": 6 * 900}
+    more = run_search(study_file, larger, settings=settings, executor=InProcessExecutor(), resume=True)
+    assert len(more.outcomes) > 2
+
+
+@pytest.mark.parametrize("limit", [{"budget.target": 1e6}, {"budget.no_improvement": 1}])
+def test_a_search_that_has_found_enough_repeats_its_best(
+    study_file: Path, settings: Settings, limit: dict[str, float]
+) -> None:
+    one_report = {"training.report_every": 900}
+    terms = {"budget.trials": 20, "repeats.best": 1, "repeats.seeds": 2, **one_report, **limit}
+    result = run_search(study_file, terms, settings=settings, executor=InProcessExecutor())
+    assert len(result.outcomes) < 20
+    assert [repeat.state for repeat in result.repeats] == [TrialState.COMPLETE]
+    assert not result.is_interrupted
+    assert result.spent_budget is not None
+    assert result.spent_budget.startswith(f"{next(iter(limit))} is reached")
+
+
 def test_repeats_of_earlier_drivers_count_before_another_trial_starts(
     study_file: Path, settings: Settings
 ) -> None:

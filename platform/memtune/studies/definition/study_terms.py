@@ -58,7 +58,10 @@ GpuShare = Annotated[float, Field(ge=0, allow_inf_nan=False)] | Literal["fit"]
 
 
 class Budget(Value):
-    """What ends a study: each limit counts all drivers of the study; the first that is reached ends it."""
+    """What ends a study: each limit counts all drivers of the study; the first that is reached ends it.
+
+    A target and `no_improvement` end the search alone. The search keeps what its repeats need of the others.
+    """
 
     trials: int = Field(default=12, ge=1, json_schema_extra={"unit": "trials"})
     """Different configurations started in all."""
