@@ -159,7 +159,7 @@ def test_a_trial_behind_at_a_rung_is_stopped_and_pruned(open_proposals: Callable
     director.on_ended(bad)
     outcome = next(outcome for outcome in opened.list_finished() if outcome.number == bad)
     assert outcome.state is TrialState.STOPPED
-    assert str(outcome.end) == ("successive halving: rank 2 of 2 at the rung of 300, ranks up to 1 continue")
+    assert str(outcome.end) == ("successive halving: rank 2 of 2 at the rung of 300; the best continues")
     assert records.finished == [(bad, "stopped")]
 
 

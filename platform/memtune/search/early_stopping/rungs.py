@@ -115,11 +115,12 @@ class RungRank:
         return self.rank <= self.survivors
 
     def __str__(self) -> str:
-        """As "rank 2 of 6 (lstm) at the rung of 100, ranks up to 3 continue"."""
+        """As "rank 5 of 6 (lstm) at the rung of 10,000; the best 3 continue"."""
         within = f" ({self.alternative})" if self.alternative else ""
+        continues = {0: "none continues yet", 1: "the best continues"}
         return (
-            f"rank {self.rank} of {self.count}{within} at the rung of {self.tokens:,}, "
-            f"ranks up to {self.survivors} continue"
+            f"rank {self.rank} of {self.count}{within} at the rung of {self.tokens:,}; "
+            f"{continues.get(self.survivors, f'the best {self.survivors} continue')}"
         )
 
 

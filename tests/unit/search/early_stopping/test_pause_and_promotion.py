@@ -128,7 +128,7 @@ def test_a_paused_trial_has_its_rank_in_the_reason():
     rule = make_rule()
     report(rule, 0, 100, 1.0)
     decision = rule.decide(1, "lstm", 120, 2.0)
-    assert decision.reason == "promotion: rank 2 of 2 at the rung of 100, ranks up to 0 continue"
+    assert decision.reason == "promotion: rank 2 of 2 at the rung of 100; none continues yet"
 
 
 def test_a_replay_tells_paused_trials_from_promoted_ones():

@@ -93,7 +93,7 @@ def test_a_stopped_trial_has_its_rank_in_the_reason():
     for number in range(5):
         is_continued(rule, number, 300, float(number))
     decision = rule.decide(5, "lstm", 300, 9.0)
-    assert decision.reason == "successive halving: rank 6 of 6 at the rung of 100, ranks up to 2 continue"
+    assert decision.reason == "successive halving: rank 6 of 6 at the rung of 100; the best 2 continue"
 
 
 def test_no_trial_is_stopped_below_the_first_rung():
