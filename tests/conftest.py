@@ -52,6 +52,28 @@ def leave_disk(connection: object, _record: object) -> None:
         connection.execute("PRAGMA synchronous = OFF")
 
 
+@pytest.hookimpl(trylast=True)  # after the tests that are left out
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give the tests that wait for processes to all workers but one, which keeps the processor busy.
+
+    With worksteal each worker begins with an equal part of the list.
+    """
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    if workers < 3:
+        return
+    waiting = [item for item in items if item.get_closest_marker("cluster")]
+    others = [item for item in items if not item.get_closest_marker("cluster")]
+    modules = list(dict.fromkeys(item.path for item in waiting))
+    items.clear()
+    for worker in range(workers - 1):
+        own = modules[worker :: workers - 1]
+        begun = [item for item in waiting if item.path in own]
+        room = max(0, (len(waiting) + len(others)) // workers - len(begun))
+        items += [*begun, *others[:room]]
+        others = others[room:]
+    items += others
+
+
 def pytest_collection_finish() -> None:
     """Collect garbage of tests, and never look at their modules."""
     gc.enable()
