@@ -3,7 +3,7 @@
     python -m benchmarks.tables record benchmarks/tables/ptb.toml [--processes 2]
     python -m benchmarks.tables compare [--seeds 30 --processes 2]
     python -m benchmarks.tables page FILE.md
-    python -m benchmarks.tables priors
+    python -m benchmarks.tables priors benchmarks/tables/{books,ewt,ptb}.arrow
 
 The corpora of the recorded tables are cut with the command line:
 
@@ -16,6 +16,10 @@ The corpora of the recorded tables are cut with the command line:
         --test <(cut_conllu en_ewt-ud-dev.conllu 'NR>200 && NR<=400')
     memtune corpus import two-books --format gutenberg --train books/ --split 94,3,3 --max-size 1500 \\
         --lower-case          # books/ has 1ADAM10.TXT and 1ARGN10.TXT
+    words() { sed -E 's/\\([0-4] //g; s/\\)//g' $1; }    # of trees of the Stanford Sentiment Treebank
+    memtune corpus import reviews-2200 --max-size 1500 --lower-case \\
+        --train <(words train.txt | head -n 2200) --valid <(words dev.txt | head -n 200) \\
+        --test <(words dev.txt | sed -n 201,400p)
 """
 
 import argparse
@@ -66,7 +70,8 @@ def _parse_options() -> argparse.Namespace:
     page.add_argument("--baseline", default="Ray Tune, factor 3", help="the method that ratios are to")
     page.add_argument("--runs", type=Path, default=RUNS, help="folder of ended runs")
     page.set_defaults(run=_write_page)
-    priors = commands.add_parser("priors", help="print the priors of search_spaces/ that the tables give")
+    priors = commands.add_parser("priors", help="print the priors of search_spaces/ that tables give")
+    priors.add_argument("tables", type=_parse_table_path, nargs="+", metavar="TABLE.arrow")
     priors.set_defaults(run=_print_priors)
     return parser.parse_args()
 
@@ -125,7 +130,7 @@ def _print_priors(options: argparse.Namespace) -> None:
     from benchmarks.tables.comparison import make_space, rank_curves
     from benchmarks.tables.space_priors import derive_priors
 
-    tables = {path: read_table(path) for path in sorted(FOLDER.glob("*.arrow"))}
+    tables = {path: read_table(path) for path in sorted(options.tables)}
     known = rank_curves(tables.values())
     found = [derive_priors(make_space(table, path), known) for path, table in tables.items()]
     for name, prior in sorted({name: prior for each in found for name, prior in each.items()}.items()):
