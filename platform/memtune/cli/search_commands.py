@@ -141,10 +141,9 @@ def _print_result(study: Path, result: "SearchResult") -> None:
 
     resolved = result.resolved
     if result.is_interrupted:
-        open_trials = format_count(result.open_count, "trial")
         if result.fault:
             warn(f"no trial can run: {result.fault}")
-        warn(f"stopped with {open_trials} open; to resume: {format_resumption(study)}")
+        warn(f"stopped with {result.describe_open()} open; to resume: {format_resumption(study)}")
         raise typer.Exit(1)
     if result.view.ranking:
         out.print(make_alternatives_table(result.view, resolved.study.question))
@@ -163,12 +162,11 @@ def _print_result(study: Path, result: "SearchResult") -> None:
 def _print_spent_budget(study: Path, result: "SearchResult") -> None:
     max_trials, size = result.resolved.study.budget.trials, result.resolved.space.size()
     if result.spent_budget:
-        open_trials = f"{format_count(result.open_count, 'trial')} open"
         lacks_repeats = result.resolved.study.repeats.are_asked_for and not result.repeats
-        left = "no repeat started" if lacks_repeats and not result.open_count else open_trials
+        repeats = ", and no repeat started" if lacks_repeats else ""
         warn(
-            f"{result.spent_budget}; {left}; to continue, raise it under [budget] and run: "
-            f"{format_resumption(study, is_edited=True)}"
+            f"{result.spent_budget}; {result.describe_open()} open{repeats}; to continue, raise it under "
+            f"[budget] and run: {format_resumption(study, is_edited=True)}"
         )
     elif result.resolved.study.sampler.kind == "grid" and size is not None and size <= max_trials:
         out.print_line(f"every configuration of the grid has had its trial or was refused: {size:,}")

@@ -97,10 +97,11 @@ class StudyResult:
     is_recorded: bool = True
     """Whether the tracking server has everything; if not, a resume sends the rest."""
 
-    @property
-    def open_count(self) -> int:
+    def describe_open(self) -> str:
         """Trials and repeats that are left to a later driver, with those that this driver did not start."""
-        return sum(outcome.state.is_open for outcome in [*self.outcomes, *self.repeats])
+        kinds = (("trial", self.outcomes), ("repeat", self.repeats))
+        counts = ((sum(each.state.is_open for each in found), noun) for noun, found in kinds)
+        return " and ".join(format_count(count, noun) for count, noun in counts if count) or "no trial"
 
     @property
     def registration(self) -> Registration | None:

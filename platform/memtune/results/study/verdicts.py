@@ -210,9 +210,10 @@ def _list_unranked(view: StudyView, ranking: Ranking[StudyTrial]) -> Iterator[st
 
 def _list_uneven_efforts(trials: Sequence[StudyTrial]) -> Iterator[str]:
     """Open trials, alternatives with far fewer configurations than others, and seeds that diverged."""
-    if open_ones := [trial for trial in trials if trial.state.is_open]:
-        verb = "is" if len(open_ones) == 1 else "are"
-        yield f"{format_count(len(open_ones), 'trial')} {verb} open: the answer may change."
+    if nouns := Counter("repeat" if trial.is_repeat else "trial" for trial in trials if trial.state.is_open):
+        verb = "is" if nouns.total() == 1 else "are"
+        open_ones = " and ".join(format_count(count, noun) for noun, count in nouns.items())
+        yield f"{open_ones} {verb} open: the answer may change."
     counts = {
         name: len({t.configuration for t in trials if t.alternative == name and t.curve and not t.is_repeat})
         for name in dict.fromkeys(t.alternative for t in trials if any(map(is_rankable, t.curve.values())))
