@@ -314,9 +314,12 @@ def _print_estimate(study: "Study", repeats: tuple[int, int], seconds: "CoreSeco
     if repeats[1]:
         counts = " to ".join(dict.fromkeys(map("{:,}".format, repeats)))
         trainings += f" and {counts} repeats of {format_amount(seconds.repeat)}"
+    limit = study.budget.time
+    is_ended = limit is not None and limit < max(totals) / cores / at_once
+    end = f"; budget.time ends the study at {format_duration(limit)}" if limit and is_ended else ""
     out.print(
         f"about {hours} core hours on this machine, without early stopping: {trainings} "
-        f"core seconds, measured on samples; {time} with {at_once} at once{money}"
+        f"core seconds, measured on samples; {time} with {at_once} at once{money}{end}"
     )
 
 

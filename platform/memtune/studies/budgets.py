@@ -22,7 +22,7 @@ from memtune.values import Value
 STORE_INTERVAL_SECONDS = 5.0
 """Seconds between two writes of the time; a killed driver loses the time since the last one."""
 SEARCH_SHARE = 1 / 2
-"""The share of a budget that new trials may use, whatever else needs the rest."""
+"""The share of a budget that trials may use, however many repeats there may be."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,8 @@ class BudgetMonitor:
         self._reserve = reserve if is_limited else None
         self._lacking: dict[int, tuple[str, int]] = {}
         """By the number of a trial: its alternative, and the tokens that it lacks to be complete."""
-        self._ended_repeats: set[str] = set()
+        self._repeated: dict[str, int] = {}
+        """By the identity of a repeat that has ended, its tokens."""
         self._is_searching = True
         self._best: tuple[float, int] | None = None
         """The lowest cost, and the first trial that has it."""
@@ -90,7 +91,7 @@ class BudgetMonitor:
         for outcome in outcomes:
             self._usage.count(outcome.identity, outcome.usage, has_ended=outcome.state.has_ended)
             if are_repeats:
-                self._add_repeat(outcome.identity, outcome.state)
+                self._add_repeat(outcome.identity, outcome.usage, outcome.state)
             else:
                 self._add_progress(outcome.number, min(outcome.curve.values(), default=None), outcome.state)
                 self._add_length(outcome.number, outcome, max(outcome.curve, default=0), outcome.state)
@@ -104,7 +105,7 @@ class BudgetMonitor:
 
     def watch_repeat(self, trial: DirectedTrial) -> None:
         """Count what a repeat has used, as a director's watcher."""
-        self._add_repeat(trial.proposal.identity, trial.state)
+        self._add_repeat(trial.proposal.identity, trial.usage, trial.state)
         self._count_usage(trial)
 
     def _count_usage(self, trial: DirectedTrial) -> None:
@@ -132,11 +133,12 @@ class BudgetMonitor:
         for name, limit, spent, unit in self._list_amounts():
             if limit is None or not used:
                 continue
-            kept = min(spent / used * needed, (1 - SEARCH_SHARE) * limit)
+            cost = spent / used
+            kept = min(cost * needed, (1 - SEARCH_SHARE) * limit - cost * sum(self._repeated.values()))
             if spent >= limit - kept:
-                left = format_amount(max(0.0, limit - spent), 3)
-                of = f"{left} of {format_amount(limit, 3)} {unit}"
-                return f"budget.{name} keeps {of} for complete trials and repeats"
+                room = f"{format_amount(limit - kept, 3)} of {format_amount(limit, 3)} {unit}"
+                rest = "the rest is for complete trials and repeats"
+                return f"budget.{name} has room for new trials up to {room}; {rest}"
         return self._check_improvement()
 
     def end_search(self) -> None:
@@ -150,7 +152,7 @@ class BudgetMonitor:
         lacking: dict[str, int] = {}
         for alternative, tokens in self._lacking.values():
             lacking[alternative] = min(tokens, lacking.get(alternative, tokens))
-        repeats = max(0, self._reserve.repeats - len(self._ended_repeats))
+        repeats = max(0, self._reserve.repeats - len(self._repeated))
         return sum(lacking.values()) + repeats * self._reserve.trial_tokens
 
     def _add_length(
@@ -165,9 +167,9 @@ class BudgetMonitor:
         lacking = 0 if is_complete else max(0, self._reserve.trial_tokens - tokens)
         self._lacking[number] = name_alternative(trial.config, self._reserve.compared), lacking
 
-    def _add_repeat(self, identity: str, state: TrialState) -> None:
+    def _add_repeat(self, identity: str, usage: Usage, state: TrialState) -> None:
         if state.has_ended:
-            self._ended_repeats.add(identity)
+            self._repeated[identity] = usage.tokens
 
     def _add_progress(self, number: int, cost: float | None, state: TrialState) -> None:
         if cost is not None and not math.isnan(cost):

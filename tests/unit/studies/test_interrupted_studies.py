@@ -135,9 +135,9 @@ def test_a_search_keeps_of_an_amount_what_its_repeats_need(study_file: Path, set
     result = run_search(study_file, terms, settings=settings, executor=InProcessExecutor())
     assert [outcome.state for outcome in result.outcomes] == [TrialState.COMPLETE] * 2
     assert [repeat.state for repeat in result.repeats] == [TrialState.COMPLETE] * 2
-    kept = "budget.tokens keeps 1,720 of 3,600 tokens for complete trials and repeats"
-    assert result.spent_budget == kept
-    larger = {**terms, "budget.tokens": 6 * 900}
+    room = "budget.tokens has room for new trials up to 1,800 of 3,600 tokens"
+    assert result.spent_budget == f"{room}; the rest is for complete trials and repeats"
+    larger = {**terms, "budget.tokens": 6 * 900}  # of which half, without the repeats that ended, is kept
     more = run_search(study_file, larger, settings=settings, executor=InProcessExecutor(), resume=True)
     assert len(more.outcomes) > 2
 
