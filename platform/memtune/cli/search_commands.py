@@ -4,6 +4,7 @@ import os
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -221,8 +222,8 @@ def _dry_run(study: Path, overrides: dict[str, Any], json: bool) -> None:
     started = [sample for sample, refusal in zip(samples, refusals, strict=True) if refusal is None]
     if (seconds := measure_core_seconds(resolved, started)) is not None:
         repeats = resolved.count_repeats()
-        _print_estimate(study_config, repeats, seconds)
-        _warn_of_short_time(study_config, alternatives, repeats[0], seconds)
+        _print_estimate(resolved, repeats, seconds)
+        _warn_of_small_budgets(resolved, alternatives, repeats[0], seconds)
     elif started:
         out.print(
             "core hours: not measured, because a trial needs a GPU, or one of these may take more than "
@@ -295,17 +296,21 @@ def _print_budget(study: "Study", objective: "Objective") -> None:
         out.print(f"repeats: the best {configurations}, {repeats.seeds} seeds each")
 
 
-def _print_estimate(study: "Study", repeats: tuple[int, int], seconds: "CoreSeconds") -> None:
-    """Print what the trials with the fewest and the most repeats take on this machine."""
-    cores, trials = study.resources.cpus_per_trial, study.budget.trials
+def _print_estimate(resolved: "ResolvedStudy", repeats: tuple[int, int], seconds: "CoreSeconds") -> None:
+    """Print what the trials with the fewest and the most repeats take on this machine, as budgets allow."""
+    study, trials = resolved.study, resolved.study.budget.trials
     at_once = _count_at_once(study, trials + repeats[0])
     totals = [trials * seconds.trial + count * seconds.repeat for count in repeats]
+    allowed = _list_allowed(resolved, at_once, seconds)
+    name, most = min(allowed.items(), key=lambda item: item[1], default=("", inf))
+    end = f"; budget.{name} ends the study before" if most < totals[1] else ""
+    totals = [min(most, total) for total in totals]
 
     def describe(write: Callable[[float], str]) -> str:
         return " to ".join(dict.fromkeys(map(write, totals)))
 
     hours = describe(lambda total: format_amount(total / 3600))
-    time = describe(lambda total: format_duration(total / cores / at_once))
+    time = describe(lambda total: format_duration(total / study.resources.cpus_per_trial / at_once))
     money = ""
     if (prices := study.prices) is not None:
         amounts = describe(lambda total: format_amount(total / 3600 * prices.cpu_hour))
@@ -314,13 +319,23 @@ def _print_estimate(study: "Study", repeats: tuple[int, int], seconds: "CoreSeco
     if repeats[1]:
         counts = " to ".join(dict.fromkeys(map("{:,}".format, repeats)))
         trainings += f" and {counts} repeats of {format_amount(seconds.repeat)}"
-    limit = study.budget.time
-    is_ended = limit is not None and limit < max(totals) / cores / at_once
-    end = f"; budget.time ends the study at {format_duration(limit)}" if limit and is_ended else ""
     out.print(
         f"about {hours} core hours on this machine, without early stopping: {trainings} "
-        f"core seconds, measured on samples; {time} with {at_once} at once{money}{end}"
+        f"core seconds, measured on samples{end}; {time} with {at_once} at once{money}"
     )
+
+
+def _list_allowed(resolved: "ResolvedStudy", at_once: int, seconds: "CoreSeconds") -> dict[str, float]:
+    """The core seconds that each budget of a study allows on this machine, by its name."""
+    budget, prices = resolved.study.budget, resolved.study.prices
+    core_seconds = {
+        "tokens": seconds.trial / resolved.trial_tokens,
+        "time": resolved.study.resources.cpus_per_trial * at_once,
+        "cpu_hours": 3600,
+        "money": 3600 / prices.cpu_hour if prices and prices.cpu_hour else inf,
+    }
+    limits = {name: getattr(budget, name) for name in core_seconds}
+    return {name: limit * core_seconds[name] for name, limit in limits.items() if limit is not None}
 
 
 def _count_at_once(study: "Study", trainings: int) -> int:
@@ -329,15 +344,20 @@ def _count_at_once(study: "Study", trainings: int) -> int:
     return min(trainings, room, study.resources.max_concurrent or trainings)
 
 
-def _warn_of_short_time(study: "Study", alternatives: int, repeats: int, seconds: "CoreSeconds") -> None:
-    """Warn of a time budget that ends before each alternative has had a whole trial and its first repeats."""
-    at_once = _count_at_once(study, alternatives + repeats)
-    total = seconds.trial * alternatives + seconds.repeat * repeats
-    needed = total / study.resources.cpus_per_trial / at_once
-    if study.budget.time is not None and study.budget.time < needed:
-        named = format_count(alternatives, "alternative")
-        more = f" and {format_count(repeats, 'repeat')}" if repeats else ""
-        warn(
-            f"budget.time = {study.budget.time:,.12g} s ends before a whole trial of each of "
-            f"{named}{more}, which take about {format_duration(needed)} on this machine"
-        )
+def _warn_of_small_budgets(
+    resolved: "ResolvedStudy", alternatives: int, repeats: int, seconds: "CoreSeconds"
+) -> None:
+    """Warn of budgets that end before each alternative has had a whole trial and its first repeats."""
+    at_once = _count_at_once(resolved.study, alternatives + repeats)
+    needed = seconds.trial * alternatives + seconds.repeat * repeats
+    named = format_count(alternatives, "alternative")
+    more = f" and {format_count(repeats, 'repeat')}" if repeats else ""
+    for name, allowed in _list_allowed(resolved, at_once, seconds).items():
+        if allowed < needed:
+            limit = getattr(resolved.study.budget, name)
+            amount = limit * needed / allowed
+            taken = format_duration(amount) if name == "time" else format_amount(amount)
+            warn(
+                f"budget.{name} = {limit:,.12g}{' s' if name == 'time' else ''} ends before a whole trial of "
+                f"each of {named}{more}, which take about {taken} on this machine"
+            )

@@ -57,6 +57,12 @@ Duration = Annotated[
 GpuShare = Annotated[float, Field(ge=0, allow_inf_nan=False)] | Literal["fit"]
 
 
+AMOUNTS = {"tokens", "time", "cpu_hours", "gpu_hours", "money"}
+"""The budgets that trials and repeats use up."""
+MANY_TRIALS = 1_000
+"""The trials of a study that such a budget ends, unless it names their number."""
+
+
 class Budget(Value):
     """What ends a study: each limit counts all drivers of the study; the first that is reached ends it.
 
@@ -64,7 +70,7 @@ class Budget(Value):
     """
 
     trials: int = Field(default=12, ge=1, json_schema_extra={"unit": "trials"})
-    """Different configurations started in all."""
+    """Different configurations started in all; 1,000 by default where an amount ends the study."""
     tokens: int | None = Field(None, ge=1, json_schema_extra={"unit": "predicted tokens, or examples"})
     """Predicted tokens trained on by all trials."""
     time: Duration | None = Field(default=None, json_schema_extra={"unit": "seconds"})
@@ -85,6 +91,13 @@ class Budget(Value):
     """Smaller models are never started."""
     max_state: int | None = Field(default=None, ge=1, json_schema_extra={"unit": "numbers"})
     """Models that carry more from word to word are never started."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _leave_trials_to_amounts(cls, given: Any) -> Any:
+        if isinstance(given, Mapping) and "trials" not in given and AMOUNTS & given.keys():
+            return {**given, "trials": MANY_TRIALS}
+        return given
 
     @model_validator(mode="after")
     def _check_parameters(self) -> Self:
