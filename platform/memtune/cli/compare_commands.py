@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from memtune.results.comparison import Comparison
     from memtune.tracking import CorpusPages, RegisteredVersion, ServedPages
 
+TOP = 20
+"""Configurations that a table shows unless it is asked for more."""
 MAX_CHARACTERS = 120
 """Longest line of the table in a pipe."""
 SIGNAL_SECONDS = 0.5
@@ -33,7 +35,10 @@ def compare(
         str | None,
         typer.Option(help="One study's trials, by its name or id.", autocompletion=complete_study),
     ] = None,
-    top: Annotated[int, typer.Option(min=1, help="Configurations to show.")] = 20,
+    top: Annotated[
+        int | None,
+        typer.Option(min=1, help="Configurations to show; default: 20, with --json and --csv all."),
+    ] = None,
     json: AsJson = False,
     csv: Annotated[
         bool, typer.Option("--csv", help="Print CSV, with a column for every recorded parameter.")
@@ -69,6 +74,7 @@ def compare(
     found = compare_trials(corpus, protocol, study)
     from memtune.reports import trial_tables as tables
 
+    top = top or (found.count_configurations() if json or csv else TOP)
     rows = found.select_top(top)
     for remark in found.remarks:
         warn(remark)

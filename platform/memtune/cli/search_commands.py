@@ -166,7 +166,7 @@ def _print_spent_budget(study: Path, result: "SearchResult") -> None:
         lacks_repeats = result.resolved.study.repeats.are_asked_for and not result.repeats
         repeats = ", and no repeat started" if lacks_repeats else ""
         warn(
-            f"{result.spent_budget}; {result.describe_open()} open{repeats}; to continue, raise it under "
+            f"{result.spent_budget}; {result.describe_open()} open{repeats}; to continue, change it under "
             f"[budget] and run: {format_resumption(study, is_edited=True)}"
         )
     elif result.resolved.study.sampler.kind == "grid" and size is not None and size <= max_trials:
@@ -281,6 +281,8 @@ def _print_prior(resolved: "ResolvedStudy") -> None:
 
 def _print_budget(study: "Study", objective: "Objective") -> None:
     """Print what ends the study besides its trials, and its repeats."""
+    from memtune.seed_statistics import MIN_PAIRED_SEEDS
+
     budget, repeats = study.budget.model_dump(exclude_none=True, exclude={"trials"}), study.repeats
     units = {"time": " s", "money": f" {study.prices.currency}" if study.prices else ""}
     if budget:
@@ -294,6 +296,11 @@ def _print_budget(study: "Study", objective: "Objective") -> None:
     elif repeats.are_asked_for:
         configurations = format_count(repeats.best, "configuration")
         out.print(f"repeats: the best {configurations}, {repeats.seeds} seeds each")
+        if repeats.best > 1 and repeats.seeds <= MIN_PAIRED_SEEDS:
+            warn(
+                f"repeats.seeds = {repeats.seeds} leaves {repeats.seeds - 1} besides the search's own, and a "
+                f"test needs {MIN_PAIRED_SEEDS}: write seeds = {MIN_PAIRED_SEEDS + 1} or more"
+            )
 
 
 def _print_estimate(resolved: "ResolvedStudy", repeats: tuple[int, int], seconds: "CoreSeconds") -> None:

@@ -23,6 +23,8 @@ STORE_INTERVAL_SECONDS = 5.0
 """Seconds between two writes of the time; a killed driver loses the time since the last one."""
 SEARCH_SHARE = 1 / 2
 """The share of a budget that trials may use, however many repeats there may be."""
+MARGIN = 1.05
+"""Of the expected cost of complete trials and repeats: trainings end with a whole batch, some are slower."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +61,8 @@ class BudgetMonitor:
         self._usage = UsageTotal()
         is_limited = any(limit is not None for _, limit, _, _ in self._list_amounts())
         self._reserve = reserve if is_limited else None
-        self._lacking: dict[int, tuple[str, int]] = {}
-        """By the number of a trial: its alternative, and the tokens that it lacks to be complete."""
+        self._lacking: dict[int, tuple[str, int, bool]] = {}
+        """By the number of a trial: its alternative, the tokens it lacks to be complete, whether it runs."""
         self._repeated: dict[str, int] = {}
         """By the identity of a repeat that has ended, its tokens."""
         self._is_searching = True
@@ -113,6 +115,15 @@ class BudgetMonitor:
             self._usage.count(trial.proposal.identity, trial.usage, has_ended=trial.state.has_ended)
         self._check_reports()
 
+    def find_seconds_left(self) -> float | None:
+        """Seconds until the first amount is spent, at the pace so far; None without an amount."""
+        lefts = (
+            (limit - spent) * self.spent_seconds / spent
+            for _, limit, spent, _ in self._list_amounts()
+            if limit is not None and spent
+        )
+        return min(lefts, default=None)
+
     def is_spent(self) -> bool:
         """Whether a budget is spent; cheap enough for every training step."""
         return self.find_spent() is not None
@@ -134,7 +145,9 @@ class BudgetMonitor:
             if limit is None or not used:
                 continue
             cost = spent / used
-            kept = min(cost * needed, (1 - SEARCH_SHARE) * limit - cost * sum(self._repeated.values()))
+            kept = min(
+                MARGIN * cost * needed, (1 - SEARCH_SHARE) * limit - cost * sum(self._repeated.values())
+            )
             if spent >= limit - kept:
                 room = f"{format_amount(limit - kept, 3)} of {format_amount(limit, 3)} {unit}"
                 rest = "the rest is for complete trials and repeats"
@@ -147,13 +160,15 @@ class BudgetMonitor:
         self._check_reports()
 
     def _count_needed_tokens(self) -> int:
+        """What the running trials lack, the longest trial of each other alternative, and the repeats."""
         if self._reserve is None:
             return 0
-        lacking: dict[str, int] = {}
-        for alternative, tokens in self._lacking.values():
-            lacking[alternative] = min(tokens, lacking.get(alternative, tokens))
+        running, lacking = 0, dict[str, int]()
+        for alternative, tokens, is_running in self._lacking.values():
+            running += tokens if is_running else 0
+            lacking[alternative] = min(0 if is_running else tokens, lacking.get(alternative, tokens))
         repeats = max(0, self._reserve.repeats - len(self._repeated))
-        return sum(lacking.values()) + repeats * self._reserve.trial_tokens
+        return running + sum(lacking.values()) + repeats * self._reserve.trial_tokens
 
     def _add_length(
         self, number: int, trial: StoredTrial | DirectedTrial, tokens: int, state: TrialState
@@ -163,9 +178,9 @@ class BudgetMonitor:
         if state in (TrialState.STOPPED, TrialState.FAILED):
             self._lacking.pop(number, None)
             return
-        is_complete = state is TrialState.COMPLETE
-        lacking = 0 if is_complete else max(0, self._reserve.trial_tokens - tokens)
-        self._lacking[number] = name_alternative(trial.config, self._reserve.compared), lacking
+        lacking = 0 if state is TrialState.COMPLETE else max(0, self._reserve.trial_tokens - tokens)
+        alternative = name_alternative(trial.config, self._reserve.compared)
+        self._lacking[number] = alternative, lacking, state.is_open
 
     def _add_repeat(self, identity: str, usage: Usage, state: TrialState) -> None:
         if state.has_ended:
@@ -254,7 +269,7 @@ class StudyCost(Value):
     seconds: float
     """Wall-clock seconds of all drivers."""
     full_tokens: int
-    """Tokens that all trials together would have trained on at full length."""
+    """Tokens that all trials of the search together would have trained on at full length."""
     saved_tokens: int
     """Tokens that trials ended by early stopping have not trained on."""
     currency: str | None
@@ -303,8 +318,12 @@ def compute_study_cost(
     prices: Prices | None,
     count_full_tokens: Callable[[StoredTrial], int],
 ) -> StudyCost:
-    """The cost of a study's trials; `count_full_tokens` returns the tokens of a trial at full length."""
+    """The cost of a study's trials; `count_full_tokens` returns the tokens of a trial at full length.
+
+    The trials under "repeats" are not of the search: early stopping saves nothing of them.
+    """
     outcomes = [outcome for members in by_state.values() for outcome in members]
+    searched = [outcome for state, members in by_state.items() if state != "repeats" for outcome in members]
 
     def make_row(group: str, members: Sequence[StoredTrial]) -> CostRow:
         total = add_usages(outcome.usage for outcome in members)
@@ -326,7 +345,7 @@ def compute_study_cost(
         by_state=tuple(make_row(state, members) for state, members in by_state.items() if members),
         by_family=tuple(make_row(name, [o for o in outcomes if o.family == name]) for name in families),
         seconds=seconds,
-        full_tokens=sum(count_full_tokens(outcome) for outcome in outcomes),
+        full_tokens=sum(map(count_full_tokens, searched)),
         saved_tokens=sum(max(0, count_full_tokens(o) - max(o.curve, default=0)) for o in stopped),
         currency=None if prices is None else prices.currency,
     )

@@ -45,7 +45,7 @@ class TrialPhase:
     earlier: Sequence[StoredTrial] = ()
     """The trials of the phase that earlier drivers have started."""
     find_seconds_left: Callable[[], float | None] = lambda: None
-    """Returns the seconds that are left of the study's time budget; None without one."""
+    """Returns the seconds until an amount of the study's budget is spent; None without one."""
     trial_tokens: int = 0
     """The length of a trial that nothing stops; 0 where it is unknown."""
     noun: str = "trial"
@@ -188,6 +188,8 @@ class _StudyRun:
         is_stopped = self._must_end or self._fault
         if self._study.repeats.are_asked_for and not (is_stopped or (open_trials and not self._spent_budget)):
             # With a spent budget too: no repeat starts then, and the result names the budget.
+            if self._spent_budget:
+                self._hooks.notify(f"the search ends: {self._spent_budget}")
             self._budget.end_search()
             repeats, open_repeats = self._run_repeats(proposals)
             open_trials += open_repeats
@@ -239,10 +241,10 @@ class _StudyRun:
         return self._recorder_stack.enter_context(recorder)
 
     def _compute_cost(self, result: StudyResult, seconds: float) -> StudyCost:
-        epoch_tokens, trials = self._resolved.task.epoch_tokens, [*result.outcomes, *result.repeats]
+        epoch_tokens = self._resolved.task.epoch_tokens
         return compute_study_cost(
             self._resolved.id,
-            {"all": trials},  # MLflow has the totals alone
+            {"trials": result.outcomes, "repeats": result.repeats},  # MLflow has the totals alone
             seconds,
             self._study.prices,
             lambda outcome: outcome.config.count_tokens(lambda: epoch_tokens),
@@ -325,7 +327,7 @@ class _StudyRun:
             (*self._resolved.searched_fields, "seed") if are_repeats else self._resolved.searched_fields,
             self._records.names,
             proposals.list_outcomes(),
-            self._find_seconds_left,
+            self._budget.find_seconds_left,
             self._resolved.trial_tokens,
             "repeat" if are_repeats else "trial",
         )
@@ -351,10 +353,9 @@ class _StudyRun:
             return open_trials
 
     def _may_sample(self) -> bool:
-        """Whether a budget has room for a new trial; the first that has none is named."""
-        if (end := self._budget.find_search_end()) and not self._spent_budget:
-            self._spent_budget = end
-            self._hooks.notify(f"no new trial starts: {end}")
+        """Whether a budget has room for a new trial; the one that has none is named at the end."""
+        end = self._budget.find_search_end()
+        self._spent_budget = end or self._spent_budget
         return end is None
 
     def _run_until_lost(self, director: Director) -> None:
@@ -365,10 +366,6 @@ class _StudyRun:
         except ExecutorLostError as loss:
             if not self._stop.is_signalled:  # a stop ends the run anyway
                 self._executor_loss = loss.with_traceback(None)  # which would keep the run's objects alive
-
-    def _find_seconds_left(self) -> float | None:
-        budget = self._study.budget.time
-        return None if budget is None else budget - self._budget.spent_seconds
 
     def _connect(self) -> None:
         """Connect the executor, once for all phases."""

@@ -34,7 +34,7 @@ def test_a_driver_whose_budget_is_spent_counts_the_trials_that_earlier_drivers_l
     monkeypatch.setattr(api, "run_search", functools.partial(api.run_search, executor=InProcessExecutor()))
     for options in ([], ["--resume"]):
         done = CliRunner().invoke(cli.app, ["search", str(study_file), *options])
-        assert "; 1 trial open; to continue, raise it under [budget]" in " ".join(done.output.split())
+        assert "; 1 trial open; to continue, change it under [budget]" in " ".join(done.output.split())
 
 
 @pytest.mark.parametrize("share", ["some", "fitt", ""])

@@ -8,8 +8,8 @@ import pytest
 
 from memtune.errors import ConfigurationError
 from memtune.objective import Objective
-from memtune.search import Proposals, StoredTrial
-from memtune.search.early_stopping import PromotionConfig
+from memtune.search import Proposals, Rule, StoredTrial
+from memtune.search.early_stopping import Action, Decision, NoEarlyStopping, PromotionConfig
 from memtune.settings import Settings
 from memtune.spaces import FAMILY_FIELD
 from memtune.studies.budgets import BudgetMonitor, Reserve
@@ -174,22 +174,38 @@ def test_a_paused_trial_counts_as_ended_until_it_is_resumed(open_proposals: Call
     assert monitor.find_search_end() == f"budget.no_improvement is reached: {ended}"
 
 
-@pytest.mark.parametrize(("repeats", "started"), [(0, 6), (1, 4), (9, 4)])
-def test_no_trial_starts_where_the_longest_trial_and_the_repeats_need_the_rest(
-    open_proposals: Callable[[], Proposals], repeats: int, started: int
+class PausingRule(NoEarlyStopping):
+    """Pauses every trial at its first report."""
+
+    def decide(self, number: int, alternative: str, tokens: int, value: float) -> Decision:
+        return Decision(Action.PAUSE)
+
+
+@pytest.mark.parametrize(
+    ("rule", "repeats", "started"),
+    [
+        pytest.param(PausingRule(), 0, 6, id="one trial of the alternative lacks 600 tokens"),
+        pytest.param(NoEarlyStopping(), 0, 4, id="each running trial lacks 600 tokens"),
+        pytest.param(PausingRule(), 9, 4, id="at least half is for trials"),
+    ],
+)
+def test_no_trial_starts_where_complete_trials_and_repeats_need_the_rest_of_an_amount(
+    open_proposals: Callable[[], Proposals], rule: Rule, repeats: int, started: int
 ) -> None:
-    """Of 2,400 tokens a complete trial and each repeat need 900; at least half are the search's."""
     opened, budget = open_proposals(), Budget(trials=8, tokens=2_400)
     reserve = Reserve(trial_tokens=900, repeats=repeats, compared=FAMILY_FIELD)
     monitor = BudgetMonitor(budget, None, Objective.PERPLEXITY, opened, reserve)
-    watchers = [monitor.watch]
-    director = Director(
-        opened, MemoryRecords(), 8, watchers=watchers, may_sample=lambda: monitor.find_search_end() is None
-    )
+
+    def may_sample() -> bool:
+        return monitor.find_search_end() is None
+
+    director = Director(opened, MemoryRecords(), 8, rule, [monitor.watch], may_sample=may_sample)
     while trial := director.take_next_trial():
         director.on_started(trial.proposal.number)
         usage = Usage(tokens=300, nodes={"": NodeSeconds()})
         report_curve(director, trial.proposal.number, [make_report(300, 3.0)], usage=usage)
+        if trial.state is TrialState.PAUSED:
+            director.on_ended(trial.proposal.number)
     assert len(director.trials) == started
 
 

@@ -160,7 +160,7 @@ def _list_caveats(
     is_complete = any(trial.state is TrialState.COMPLETE for trial in view.trials)
     if not is_complete and not has_reached(ranking.winner.best, longest):
         unit = ranking.winner.best.unit
-        yield f"No trial is complete: full length is so far {ranking.tokens:,.0f} of {longest:,} {unit}."
+        yield f"No trial is complete: full length is so far {ranking.tokens:,.0f} of {longest:,.0f} {unit}."
     yield from _list_untried(view)
     yield from _list_unranked(view, ranking)
     yield from _list_uneven_efforts(view.trials)
