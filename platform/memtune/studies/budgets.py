@@ -140,16 +140,15 @@ class BudgetMonitor:
         The rest of an amount is needed where complete trials and the repeats will use it, at the cost of a
         token so far.
         """
-        used, needed = self.usage.tokens, self._count_needed_tokens()
+        used, (finishing, repeats) = self.usage.tokens, self._count_needed_tokens()
         for name, limit, spent, unit in self._list_amounts():
             if limit is None or not used:
                 continue
-            cost = spent / used
-            kept = min(
-                MARGIN * cost * needed, (1 - SEARCH_SHARE) * limit - cost * sum(self._repeated.values())
-            )
+            cost = MARGIN * spent / used
+            most = (1 - SEARCH_SHARE) * limit - spent / used * sum(self._repeated.values())
+            kept = cost * finishing + min(cost * repeats, most)
             if spent >= limit - kept:
-                room = f"{format_amount(limit - kept, 3)} of {format_amount(limit, 3)} {unit}"
+                room = f"{format_amount(max(0.0, limit - kept), 3)} of {format_amount(limit, 3)} {unit}"
                 rest = "the rest is for complete trials and repeats"
                 return f"budget.{name} has room for new trials up to {room}; {rest}"
         return self._check_improvement()
@@ -159,16 +158,21 @@ class BudgetMonitor:
         self._is_searching, self._spent = False, None
         self._check_reports()
 
-    def _count_needed_tokens(self) -> int:
-        """What the running trials lack, the longest trial of each other alternative, and the repeats."""
+    def _count_needed_tokens(self) -> tuple[int, int]:
+        """The tokens of the trials that continue without a new one, and those of the repeats.
+
+        Trials that run continue, and of the paused ones the best two and the best of each alternative.
+        """
         if self._reserve is None:
-            return 0
-        running, lacking = 0, dict[str, int]()
+            return 0, 0
+        running, paused, lacking = 0, list[int](), dict[str, int]()
         for alternative, tokens, is_running in self._lacking.values():
             running += tokens if is_running else 0
+            paused += [] if is_running or not tokens else [tokens]
             lacking[alternative] = min(0 if is_running else tokens, lacking.get(alternative, tokens))
-        repeats = max(0, self._reserve.repeats - len(self._repeated))
-        return running + sum(lacking.values()) + repeats * self._reserve.trial_tokens
+        best_two = 2 * max(paused, default=0)
+        repeats = max(0, self._reserve.repeats - len(self._repeated)) * self._reserve.trial_tokens
+        return running + best_two + sum(lacking.values()), repeats
 
     def _add_length(
         self, number: int, trial: StoredTrial | DirectedTrial, tokens: int, state: TrialState

@@ -184,22 +184,24 @@ class PausingRule(NoEarlyStopping):
 @pytest.mark.parametrize(
     ("rule", "repeats", "started"),
     [
-        pytest.param(PausingRule(), 0, 6, id="one trial of the alternative lacks 600 tokens"),
-        pytest.param(NoEarlyStopping(), 0, 4, id="each running trial lacks 600 tokens"),
-        pytest.param(PausingRule(), 9, 4, id="at least half is for trials"),
+        pytest.param(
+            PausingRule(), 0, 24, id="the best two and that of the alternative lack 600 tokens each"
+        ),
+        pytest.param(NoEarlyStopping(), 0, 10, id="each running trial lacks 600 tokens"),
+        pytest.param(PausingRule(), 9, 9, id="at least half is for trials"),
     ],
 )
 def test_no_trial_starts_where_complete_trials_and_repeats_need_the_rest_of_an_amount(
     open_proposals: Callable[[], Proposals], rule: Rule, repeats: int, started: int
 ) -> None:
-    opened, budget = open_proposals(), Budget(trials=8, tokens=2_400)
+    opened, budget = open_proposals(), Budget(tokens=9_000)
     reserve = Reserve(trial_tokens=900, repeats=repeats, compared=FAMILY_FIELD)
     monitor = BudgetMonitor(budget, None, Objective.PERPLEXITY, opened, reserve)
 
     def may_sample() -> bool:
         return monitor.find_search_end() is None
 
-    director = Director(opened, MemoryRecords(), 8, rule, [monitor.watch], may_sample=may_sample)
+    director = Director(opened, MemoryRecords(), 40, rule, [monitor.watch], may_sample=may_sample)
     while trial := director.take_next_trial():
         director.on_started(trial.proposal.number)
         usage = Usage(tokens=300, nodes={"": NodeSeconds()})

@@ -3,8 +3,8 @@
 A configuration is that of a trial without its seed, over the trials of one study. Configurations compete at
 full length, the largest number of tokens that a trial completed. A trial that ended earlier is listed apart
 with its value at the last milestone that it shares with the ranked ones. Where a study repeats configurations
-under further seeds, only configurations with all seeds compete: the best of many single seeds is the luckiest
-one.
+under further seeds, only configurations with these seeds compete: the best of many single seeds is the
+luckiest one.
 """
 
 import re
@@ -175,10 +175,11 @@ def rank_trials(trials: Iterable[T]) -> Ranking[T] | None:
     tokens = max(filter(None, planned), default=max(max(trial.curve) for trial in validated))
     full = [trial for trial in validated if has_reached(trial, tokens)]
     configurations = _group_by_configuration(full, tokens)
-    required = _count_seeds_by_study(full)
+    required = _count_required_seeds(trials, full)
     competing, rest = list[Configuration[T]](), list[Configuration[T]]()
     for found in configurations:
-        has_all = found.best.is_counted or len(found.trials) >= required[found.best.study]
+        needed = required[found.best.study, found.best.configuration]
+        has_all = found.best.is_counted or len(found.trials) >= needed
         (competing if has_all else rest).append(found)
     # The mean of more seeds says more than the luckiest of many single ones.
     rest.sort(key=lambda found: (-len(found.trials), found.estimate.cost))
@@ -269,13 +270,25 @@ def _drop_repeated(by_study: Mapping[str, dict[int, T]]) -> list[dict[int, T]]:
     return kept
 
 
-def _count_seeds_by_study(full: Iterable[Trial]) -> dict[str, int]:
-    """The seeds with which a configuration competes in each study: the most that one has, up to a limit."""
-    trials = {(trial.study, trial.configuration, trial.seed) for trial in full}
-    most: dict[str, int] = {}
-    for (study, _), seeds in Counter((study, configuration) for study, configuration, _ in trials).items():
-        most[study] = min(MAX_REQUIRED_SEEDS, max(most.get(study, 0), seeds))
-    return most
+def _count_required_seeds(trials: Iterable[Trial], full: Iterable[Trial]) -> dict[tuple[str, str], int]:
+    """By study and configuration: the seeds with which it competes in the study, up to a limit.
+
+    These are the most that two configurations have, so that one that is ahead in a round is compared. One of
+    which a seed has failed needs as many as any has: its other seeds may be the lucky ones.
+    """
+    has_failed = {(t.study, t.configuration) for t in trials if t.state is TrialState.FAILED}
+    seeds = {(trial.study, trial.configuration, trial.seed) for trial in full}
+    counts = Counter((study, configuration) for study, configuration, _ in seeds)
+    by_study: dict[str, list[int]] = {}
+    for (study, _), count in sorted(counts.items(), key=lambda item: item[1]):
+        if count > 1:
+            by_study.setdefault(study, []).append(min(MAX_REQUIRED_SEEDS, count))
+    return {
+        each: by_study.get(each[0], [1])[-1 if each in has_failed else -2 :][
+            0
+        ]  # the second most, or the only
+        for each in counts
+    }
 
 
 def _list_short(validated: Sequence[T], full: Sequence[T], tokens: float) -> tuple[ShortTrial[T], ...]:
