@@ -364,7 +364,8 @@ def _warn_of_small_budgets(
             limit = getattr(resolved.study.budget, name)
             amount = limit * needed / allowed
             taken = format_duration(amount) if name == "time" else format_amount(amount)
+            where = "" if name == "tokens" else " on this machine"
             warn(
                 f"budget.{name} = {limit:,.12g}{' s' if name == 'time' else ''} ends before a whole trial of "
-                f"each of {named}{more}, which take about {taken} on this machine"
+                f"each of {named}{more}, which take about {taken}{where}"
             )

@@ -89,7 +89,11 @@ class Configuration(Generic[T_co]):
 
     def explain(self) -> str:
         """Why it has no place; empty for one that has."""
-        return "" if self.place else f"{format_count(self.estimate.seeds, 'seed')}, fewer than others"
+        if self.place:
+            return ""
+        if not self.is_repeated:
+            return "not repeated"
+        return f"{format_count(self.estimate.seeds, 'seed')}, fewer than others"
 
 
 @dataclass(frozen=True, kw_only=True)
