@@ -172,6 +172,7 @@ def rank_trials(trials: Iterable[T]) -> Ranking[T] | None:
     Full length is the largest budget that a trial completed; where none did, the tokens of the furthest
     trial. A trial that diverged competes with its best weights from before; without any it has no rank.
     """
+    trials = list(trials)
     validated = [trial for trial in trials if any(map(is_rankable, trial.curve.values()))]
     if not validated:
         return None
@@ -283,16 +284,15 @@ def _count_required_seeds(trials: Iterable[Trial], full: Iterable[Trial]) -> dic
     has_failed = {(t.study, t.configuration) for t in trials if t.state is TrialState.FAILED}
     seeds = {(trial.study, trial.configuration, trial.seed) for trial in full}
     counts = Counter((study, configuration) for study, configuration, _ in seeds)
-    by_study: dict[str, list[int]] = {}
+    repeated: dict[str, list[int]] = {}
     for (study, _), count in sorted(counts.items(), key=lambda item: item[1]):
         if count > 1:
-            by_study.setdefault(study, []).append(min(MAX_REQUIRED_SEEDS, count))
-    return {
-        each: by_study.get(each[0], [1])[-1 if each in has_failed else -2 :][
-            0
-        ]  # the second most, or the only
-        for each in counts
-    }
+            repeated.setdefault(study, []).append(min(MAX_REQUIRED_SEEDS, count))
+    required: dict[tuple[str, str], int] = {}
+    for each in counts:
+        most = repeated.get(each[0], [1])
+        required[each] = most[-1] if each in has_failed or len(most) == 1 else most[-2]
+    return required
 
 
 def _list_short(validated: Sequence[T], full: Sequence[T], tokens: float) -> tuple[ShortTrial[T], ...]:

@@ -95,8 +95,8 @@ class Budget(Value):
     @model_validator(mode="before")
     @classmethod
     def _leave_trials_to_amounts(cls, given: Any) -> Any:
-        if isinstance(given, Mapping) and "trials" not in given and AMOUNTS & given.keys():
-            return {**given, "trials": MANY_TRIALS}
+        if isinstance(given, Mapping) and any(given.get(name) is not None for name in AMOUNTS):
+            return {"trials": MANY_TRIALS, **given}
         return given
 
     @model_validator(mode="after")
