@@ -93,6 +93,22 @@ def test_a_dry_run_warns_of_budgets_that_leave_alternatives_without_a_trial(
     assert "of each of 2 alternatives and 3 repeats, which" in " ".join(done.stderr.split())
 
 
+def test_a_dry_run_estimates_what_its_budgets_allow(settings: Settings, study_file: Path) -> None:
+    """Of four trials of 900 tokens each; three seeds leave two for a test, which needs three."""
+    text = study_file.read_text() + "tokens = 1_800\n"
+    study_file.write_text(text)
+    done = CliRunner().invoke(cli.app, ["search", str(study_file), "--dry-run"])
+    assert "4 trials of " in done.output
+    assert "; budget.tokens ends the study before; " in " ".join(done.output.split())
+    assert "warning" not in done.stderr
+    study_file.write_text(f"{text}[repeats]\nbest = 2\nseeds = 3\n")
+    warned = CliRunner().invoke(cli.app, ["search", str(study_file), "--dry-run"])
+    said = " ".join(warned.stderr.split())
+    assert "budget.tokens = 1,800 ends before a whole trial of each of 1 alternative and 4 repeats" in said
+    assert "which take about 4,500" in said
+    assert "repeats.seeds = 3 leaves 2 besides the search's own, and a test needs 3" in said
+
+
 COUNTING_SPACE = '[model]\nfamily = "kneser_ney"\norder = { int = [2, 3] }\n'
 DECIDED = '[repeats]\nuntil = "decided"\nmax_seeds = 15\n'
 BEST_NINE = "[repeats]\nbest = 9\nseeds = 3\n"

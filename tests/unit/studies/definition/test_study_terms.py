@@ -6,7 +6,7 @@ import pytest
 
 from memtune.errors import ConfigurationError
 from memtune.studies.definition.study_loader import load_study
-from memtune.studies.definition.study_terms import name_alternative
+from memtune.studies.definition.study_terms import Budget, name_alternative
 from memtune.training import TrialConfig
 
 
@@ -17,6 +17,12 @@ def test_durations_are_read_with_their_units(study_file: Path) -> None:
 @pytest.mark.parametrize(("text", "size"), [("24GB", 24 * 10**9), ("1.5 GiB", 1.5 * 2**30)])
 def test_sizes_are_read_with_their_units(study_file: Path, text: str, size: float) -> None:
     assert load_study(study_file, {"resources.gpu_memory": text}).resources.gpu_memory == size
+
+
+def test_a_study_that_an_amount_ends_has_many_trials_unless_it_names_their_number() -> None:
+    assert Budget().trials == Budget(target=80.0, time=None).trials == 12
+    assert Budget.model_validate({"time": "1h"}).trials == 1000
+    assert Budget.model_validate({"time": "1h", "trials": 12}).trials == 12
 
 
 def test_an_invalid_share_of_a_gpu_is_refused(study_file: Path) -> None:
