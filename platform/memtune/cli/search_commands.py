@@ -277,6 +277,11 @@ def _print_prior(resolved: "ResolvedStudy") -> None:
     elif points:
         believed = points[0][0]
         out.print(make_prior_table(p for p in resolved.space.parameters() if p.name in believed))
+    if sampler.prior is None and (earlier := len(resolved.list_earlier_points())):
+        out.print_line(
+            f"points of earlier studies that fit these spaces: {earlier}; to begin with them, write "
+            'prior = "studies" under [sampler]'
+        )
 
 
 def _print_budget(study: "Study", objective: "Objective") -> None:

@@ -196,6 +196,9 @@ def test_a_dry_run_shows_what_is_believed_and_from_where(settings: Settings, stu
     first = require(proposals.ask())
     proposals.report(first.number, 300, 1.0)
     proposals.complete(first.number, 1.0)
+    study_file.write_text(f"seed = 9\n{text}")
+    shown = " ".join(read_output("search", str(study_file), "--dry-run").split())
+    assert "points of earlier studies that fit these spaces: 1; to begin with them, write" in shown
     study_file.write_text(f"{text}[sampler]\nprior = 'studies'\n")
     shown = " ".join(read_output("search", str(study_file), "--dry-run").split())
     assert f"prior: 1 point: 1 of {earlier.id} (the best 1 of 1 complete trial)" in shown

@@ -192,7 +192,7 @@ class ResolvedStudy:
                     by_family[source].append((adapt_point(self.space, point), source))
                 points = [each for turn in zip_longest(*by_family.values()) for each in turn if each]
             case "studies":
-                return list_prior_points(self.settings.study_database, self.space, self.id)
+                return self.list_earlier_points()
             case "none":
                 return []
             case None:
@@ -201,6 +201,10 @@ class ResolvedStudy:
         asked = {p.name for p in self.space.parameters() if p.field == self.study.compare}
         said = [({n: v for n, v in point.items() if n not in asked}, source) for point, source in points]
         return [(point, source) for point, source in said if point]
+
+    def list_earlier_points(self) -> list[tuple[dict[str, Scalar], str]]:
+        """The points of a prior from the other studies of this home, with their studies, the best first."""
+        return list_prior_points(self.settings.study_database, self.space, self.id)
 
     def store_terms(self) -> None:
         """Write terms and sources of the study next to its checkpoints, for commands without a study file."""
