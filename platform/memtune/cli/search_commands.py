@@ -365,9 +365,10 @@ def _warn_of_small_budgets(
     named = format_count(alternatives, "alternative")
     more = f" and {format_count(repeats, 'repeat')}" if repeats else ""
     for name, allowed in _list_allowed(resolved, at_once, seconds).items():
-        if allowed < needed:
-            limit = getattr(resolved.study.budget, name)
-            amount = limit * needed / allowed
+        limit = getattr(resolved.study.budget, name)
+        trainings = (alternatives + repeats) * resolved.trial_tokens
+        amount = trainings if name == "tokens" else limit * needed / allowed if allowed else 0
+        if amount > limit:
             taken = format_duration(amount) if name == "time" else format_amount(amount)
             where = "" if name == "tokens" else " on this machine"
             warn(

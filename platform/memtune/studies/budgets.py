@@ -29,17 +29,19 @@ MARGIN = 1.05
 
 @dataclass(frozen=True)
 class Reserve:
-    """What a search keeps of its budget: for a complete trial of each alternative, and for the repeats."""
+    """What a search keeps of its budget for: complete trials of its alternatives, and the repeats."""
 
     trial_tokens: int
     """The length of a complete trial, and of a repeat."""
     repeats: int
+    cores: int
+    """Of a trial."""
     compared: str
     """The field whose values are the alternatives."""
 
 
 class BudgetMonitor:
-    """Finds what ends the search of a study, and the first budget that is spent; once found, that stays.
+    """Finds what ends the search of a study, and the first budget that is spent; once spent, it stays so.
 
     The time is that of this driver, started with the time that earlier drivers have spent. The others follow
     from what trials have reported, so a budget is exceeded by what each running worker trains up to its next
@@ -63,9 +65,12 @@ class BudgetMonitor:
         self._reserve = reserve if is_limited else None
         self._lacking: dict[int, tuple[str, int, bool]] = {}
         """By the number of a trial: its alternative, the tokens it lacks to be complete, whether it runs."""
+        self._counted: dict[int, int] = {}
+        """By the number of a trial whose model counts: its tokens, which cost next to nothing."""
         self._repeated: dict[str, int] = {}
         """By the identity of a repeat that has ended, its tokens."""
         self._is_searching = True
+        self._unimproved: str | None = None
         self._best: tuple[float, int] | None = None
         """The lowest cost, and the first trial that has it."""
         self._ended: list[int] = []
@@ -137,42 +142,55 @@ class BudgetMonitor:
     def find_search_end(self) -> str | None:
         """The budget because of which no new trial starts, in a sentence; None while one may start.
 
-        The rest of an amount is needed where complete trials and the repeats will use it, at the cost of a
-        token so far.
+        The rest of an amount is kept that complete trials and the repeats will use. Once trials have not
+        improved, none starts any more.
         """
-        used, (finishing, repeats) = self.usage.tokens, self._count_needed_tokens()
+        trained = self.usage.tokens - sum(self._counted.values())
         for name, limit, spent, unit in self._list_amounts():
-            if limit is None or not used:
-                continue
-            cost = MARGIN * spent / used
-            most = (1 - SEARCH_SHARE) * limit - spent / used * sum(self._repeated.values())
-            kept = cost * finishing + min(cost * repeats, most)
-            if spent >= limit - kept:
-                room = f"{format_amount(max(0.0, limit - kept), 3)} of {format_amount(limit, 3)} {unit}"
-                rest = "the rest is for complete trials and repeats"
-                return f"budget.{name} has room for new trials up to {room}; {rest}"
-        return self._check_improvement()
+            if limit is not None and trained:
+                kept = self._compute_kept(name, limit, spent, trained)
+                if spent >= limit - kept:
+                    room = f"{format_amount(max(0.0, limit - kept), 3)} of {format_amount(limit, 3)} {unit}"
+                    rest = "the rest is for complete trials and repeats"
+                    return f"budget.{name} has room for new trials up to {room}; {rest}"
+        self._unimproved = self._unimproved or self._check_improvement()
+        return self._unimproved
+
+    def _compute_kept(self, name: str, limit: float, spent: float, trained: int) -> float:
+        """What of an amount is kept, at the cost of a `trained` token so far; for repeats at most a share.
+
+        Of the time at least what a single worker takes for the longest trial, and for one repeat.
+        """
+        if self._reserve is None:
+            return 0.0
+        cost, worker = spent / trained, 0.0
+        if name == "time":
+            worker = self.usage.cpu_seconds / self._reserve.cores / trained
+        finishing, longest = self._count_finishing_tokens()
+        repeats = self._reserve.repeats * self._reserve.trial_tokens
+        one = min(repeats, self._reserve.trial_tokens)
+        # Those that have ended may be of trials that are no longer the best, so that all are repeated again.
+        most = max(0.0, (1 - SEARCH_SHARE) * limit - cost * sum(self._repeated.values()))
+        kept = MARGIN * max(cost * finishing, worker * longest)
+        return kept + min(MARGIN * max(cost * repeats, worker * one), most)
 
     def end_search(self) -> None:
         """The repeats begin, which a target does not end."""
         self._is_searching, self._spent = False, None
         self._check_reports()
 
-    def _count_needed_tokens(self) -> tuple[int, int]:
-        """The tokens of the trials that continue without a new one, and those of the repeats.
+    def _count_finishing_tokens(self) -> tuple[int, int]:
+        """The tokens of the trials that continue without a new one, and those of the longest.
 
         Trials that run continue, and of the paused ones the best two and the best of each alternative.
         """
-        if self._reserve is None:
-            return 0, 0
-        running, paused, lacking = 0, list[int](), dict[str, int]()
+        running, paused, lacking = list[int](), list[int](), dict[str, int]()
         for alternative, tokens, is_running in self._lacking.values():
-            running += tokens if is_running else 0
-            paused += [] if is_running or not tokens else [tokens]
+            if tokens:
+                (running if is_running else paused).append(tokens)
             lacking[alternative] = min(0 if is_running else tokens, lacking.get(alternative, tokens))
-        best_two = 2 * max(paused, default=0)
-        repeats = max(0, self._reserve.repeats - len(self._repeated)) * self._reserve.trial_tokens
-        return running + best_two + sum(lacking.values()), repeats
+        total = sum(running) + 2 * max(paused, default=0) + sum(lacking.values())
+        return total, max([*running, *paused], default=0)
 
     def _add_length(
         self, number: int, trial: StoredTrial | DirectedTrial, tokens: int, state: TrialState
@@ -181,6 +199,9 @@ class BudgetMonitor:
             return
         if state in (TrialState.STOPPED, TrialState.FAILED):
             self._lacking.pop(number, None)
+            return
+        if not trial.config.model.is_trained_by_gradient:
+            self._counted[number] = trial.usage.tokens
             return
         lacking = 0 if state is TrialState.COMPLETE else max(0, self._reserve.trial_tokens - tokens)
         alternative = name_alternative(trial.config, self._reserve.compared)

@@ -123,8 +123,8 @@ class Director:
 
     @property
     def is_finished(self) -> bool:
-        """Whether every trial that may be started has been started by some driver and has ended or paused."""
-        is_started = not self._unfinished_proposals and self._remaining_trials <= 0
+        """Whether every trial that may be started now has been started by some driver."""
+        is_started = not self._unfinished_proposals and self._is_sampling_over
         return is_started and self._find_resumable() is None
 
     @property

@@ -165,7 +165,12 @@ class _StudyRun:
             self._study.prices,
             self._resolved.task.objective,
             proposals,
-            Reserve(self._resolved.trial_tokens, self._resolved.count_repeats()[1], self._study.compare),
+            Reserve(
+                trial_tokens=self._resolved.trial_tokens,
+                repeats=self._resolved.count_repeats()[1],
+                cores=self._study.resources.cpus_per_trial,
+                compared=self._study.compare,
+            ),
         )
         self._budget.add_outcomes(proposals.list_outcomes())
         # Those of earlier drivers count before this one has chosen what it repeats.
@@ -175,7 +180,8 @@ class _StudyRun:
         self._check_progress(proposals, resume)
         if recorder is None:
             has_trials_left = len(proposals.list_finished()) < self._study.budget.trials
-            recorder = self._start_recorder(connects=has_trials_left and not self._budget.is_spent())
+            may_start = not (self._budget.find_spent() or self._budget.find_search_end())
+            recorder = self._start_recorder(connects=has_trials_left and may_start)
             self._resolved.store_terms()  # which may have changed since the last driver
         self._records = StudyRecords(recorder, self._resolved)
         name, corpus = self._resolved.id, self._resolved.corpus
@@ -262,6 +268,8 @@ class _StudyRun:
             self._hooks.notify(f"study {self._resolved.id}: {ended} before")
         if spent := self._budget.find_spent():
             self._hooks.notify(f"no trial starts: {spent}")
+        elif not open_trials and (end := self._budget.find_search_end()):
+            self._hooks.notify(f"no new trial starts: {end}")
         elif outcomes and not resume and (open_trials or len(outcomes) < max_trials):
             path = self._resolved.file
             again = "resume=True" if path is None else format_resumption(path)
@@ -348,15 +356,12 @@ class _StudyRun:
             self._fault = director.fault
             if open_trials or not director.is_finished:
                 self._spent_budget = self._budget.find_spent() or self._spent_budget
-            elif not are_repeats:
-                self._spent_budget = None
             return open_trials
 
     def _may_sample(self) -> bool:
         """Whether a budget has room for a new trial; the one that has none is named at the end."""
-        end = self._budget.find_search_end()
-        self._spent_budget = end or self._spent_budget
-        return end is None
+        self._spent_budget = self._budget.find_search_end()
+        return self._spent_budget is None
 
     def _run_until_lost(self, director: Director) -> None:
         average_gpus = self._resolved.compute_average_gpus(self._gpu_bytes)

@@ -163,7 +163,7 @@ def test_a_time_budget_limits_the_time_left() -> None:
     console = Console(file=StringIO(), force_terminal=True, width=100, height=24, color_system=None)
     console.print(LiveDisplay(console, TrialPhase("How long?", 4, find_seconds_left=lambda: 65.0)))
     assert isinstance(console.file, StringIO)
-    assert "at most 1m 05s left of the budget" in console.file.getvalue()
+    assert "about 1m 05s left of the budget" in console.file.getvalue()
 
 
 def test_without_a_terminal_each_event_is_one_line(trial: DirectedTrial) -> None:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,10 +13,12 @@ from memtune.search import Proposals, Rule, StoredTrial
 from memtune.search.early_stopping import Action, Decision, NoEarlyStopping, PromotionConfig
 from memtune.settings import Settings
 from memtune.spaces import FAMILY_FIELD
+from memtune.studies import budgets
 from memtune.studies.budgets import BudgetMonitor, Reserve
 from memtune.studies.definition.study_loader import load_study
 from memtune.studies.definition.study_terms import Budget, Price, Prices
 from memtune.studies.director import DirectedTrial, Director
+from memtune.training import TrialConfig
 from memtune.trial_state import TrialState
 from memtune.usage import NodeSeconds, Usage
 from tests.directors import report_curve
@@ -195,7 +198,7 @@ def test_no_trial_starts_where_complete_trials_and_repeats_need_the_rest_of_an_a
     open_proposals: Callable[[], Proposals], rule: Rule, repeats: int, started: int
 ) -> None:
     opened, budget = open_proposals(), Budget(tokens=9_000)
-    reserve = Reserve(trial_tokens=900, repeats=repeats, compared=FAMILY_FIELD)
+    reserve = Reserve(trial_tokens=900, repeats=repeats, cores=1, compared=FAMILY_FIELD)
     monitor = BudgetMonitor(budget, None, Objective.PERPLEXITY, opened, reserve)
 
     def may_sample() -> bool:
@@ -209,6 +212,41 @@ def test_no_trial_starts_where_complete_trials_and_repeats_need_the_rest_of_an_a
         if trial.state is TrialState.PAUSED:
             director.on_ended(trial.proposal.number)
     assert len(director.trials) == started
+
+
+@pytest.mark.parametrize(("seconds", "has_room"), [(180, False), (200, True)])
+def test_the_last_trial_and_a_repeat_have_the_time_of_a_single_worker(
+    open_proposals: Callable[[], Proposals], monkeypatch: pytest.MonkeyPatch, seconds: int, has_room: bool
+) -> None:
+    """After 30 s, eight workers have trained on 300 of 900 tokens each: 60 s and 90 s are left, plus 5 %.
+
+    By the tokens of all workers together they would be 60 s and 11 s.
+    """
+    now = SimpleNamespace(monotonic=lambda: 0.0)
+    monkeypatch.setattr(budgets, "time", now)
+    opened, reserve = open_proposals(), Reserve(trial_tokens=900, repeats=1, cores=1, compared=FAMILY_FIELD)
+    monitor = BudgetMonitor(Budget(time=seconds), None, Objective.PERPLEXITY, opened, reserve)
+    now.monotonic = lambda: 30.0
+    for number in range(8):
+        usage = Usage(tokens=300, nodes={"": NodeSeconds(cpu=30.0)})
+        trial = StoredTrial(number, str(number), {}, TrialState.RUNNING)
+        monitor.watch(
+            DirectedTrial(
+                trial, make_config(8), TrialState.RUNNING, reports=[make_report(300, 3.0)], usage=usage
+            )
+        )
+    assert (monitor.find_search_end() is None) is has_room
+
+
+def test_a_model_that_counts_makes_no_token_cheaper(open_proposals: Callable[[], Proposals]) -> None:
+    opened, reserve = open_proposals(), Reserve(trial_tokens=900, repeats=2, cores=1, compared=FAMILY_FIELD)
+    monitor = BudgetMonitor(Budget(cpu_hours=1.0), None, Objective.PERPLEXITY, opened, reserve)
+    counting = TrialConfig.model_validate({"model": {"family": "kneser_ney"}})
+    for number, (config, tokens, hours) in enumerate([(make_config(8), 900, 0.5), (counting, 10**6, 0.0)]):
+        usage = Usage(tokens=tokens, nodes={"": NodeSeconds(cpu=3600 * hours)})
+        trial = StoredTrial(number, str(number), {}, TrialState.RUNNING)
+        monitor.watch(DirectedTrial(trial, config, TrialState.COMPLETE, usage=usage))
+    assert monitor.find_search_end() is not None, "two repeats need the other half"
 
 
 @pytest.mark.parametrize(

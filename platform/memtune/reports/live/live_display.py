@@ -267,7 +267,7 @@ class LiveDisplay(LiveView):
         pace = self._pace_meter.estimate(unstarted, running) if unstarted or running else None
         budget = self._phase.find_seconds_left()
         if budget is not None and (pace is None or budget < pace.seconds_left):
-            return f"at most {format_duration(max(0.0, budget))} left of the budget"
+            return f"about {format_duration(max(0.0, budget))} left of the budget"
         if pace is None:
             return ""
         unit = self._find_task().prediction_unit

@@ -387,7 +387,10 @@ class ResolvedStudy:
             return repeated[0] * MIN_PAIRED_SEEDS, repeated[1] * terms.most_seeds
         fewest = trials * trained[0] // len(is_trained)
         most = trials if trained[1] else 0
-        return min(terms.best, fewest) * (terms.seeds - 1), min(terms.best, most) * (terms.seeds - 1)
+        seeds = (
+            terms.seeds if terms.precision else terms.seeds - 1
+        )  # another precision needs the first one too
+        return min(terms.best, fewest) * seeds, min(terms.best, most) * seeds
 
     @property
     def vocabulary_size(self) -> int:
