@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from memtune.errors import ClusterError, did_you_mean
 from memtune.ray_backend.clusters.cluster_file import read_token
 from memtune.ray_backend.compatibility import UPLOAD_LOGGERS, set_environment
+from memtune.retry import Backoff, retry
 from memtune.settings import bypass_proxy_for_loopback, explain_proxy
 from memtune.storage.uris import refuse_credentials
 from memtune.values import Value
@@ -28,10 +29,13 @@ STUDY_KEY = "memtune_study"
 """The key of the study's name in a job's metadata."""
 USER_KEY = "memtune_user"
 SEARCH_COMMAND = re.compile(r"\bsearch(?:\.py)?\s+(?:\S*/)?([^\s/]+)\.toml\b")
+NO_AGENT = "No available agent"
 NO_AGENT_HINT = (
     "; the agent that starts jobs on the head is not up yet, or has ended: try again in a minute, then look "
     "into session_latest/logs/dashboard_agent.log of Ray's folder on the head"
 )
+AGENT_TIMEOUT_SECONDS = 60.0
+"""Seconds that a new head has to start the agent."""
 CONNECT_TIMEOUT_SECONDS = 10.0
 RECONNECT_TIMEOUT_SECONDS = 60.0
 """Seconds without a connection after which `follow_log` fails."""
@@ -114,14 +118,19 @@ class JobServer:
         environment: Mapping[str, str],
         metadata: Mapping[str, str],
     ) -> None:
-        """Upload `folder` and run `entrypoint` in it on the head."""
-        with self._translate_errors():
+        """Upload `folder` and run `entrypoint` in it on the head, once that has an agent for jobs."""
+
+        def start() -> None:
             self._client.submit_job(
                 entrypoint=entrypoint,
                 submission_id=job_id,
                 runtime_env={"working_dir": str(folder), "env_vars": dict(environment)},
                 metadata=dict(metadata),
             )
+
+        with self._translate_errors():
+            pauses = Backoff(POLL_SECONDS, 5.0)
+            retry(start, lambda error: NO_AGENT in str(error), pauses.next_pause, AGENT_TIMEOUT_SECONDS)
 
     def list_jobs(self) -> list[Job]:
         """All jobs that were submitted, newest first."""
@@ -211,7 +220,7 @@ class JobServer:
                 "place here (mode 0600), or name its file in RAY_AUTH_TOKEN_PATH"
             ) from None
         except (RuntimeError, ConnectionError, OSError) as error:
-            hint = NO_AGENT_HINT if "No available agent" in str(error) else explain_proxy(self.address)
+            hint = NO_AGENT_HINT if NO_AGENT in str(error) else explain_proxy(self.address)
             raise ClusterError(f"the job server at {self.address} failed: {error}{hint}") from error
 
 

@@ -190,3 +190,25 @@ def test_a_head_without_an_agent_is_explained(monkeypatch: pytest.MonkeyPatch) -
             ClusterError, match=r"No available agent.*try again in a minute.*dashboard_agent\.log"
         ):
             server.list_jobs()
+
+
+def test_a_job_waits_for_the_agent_of_a_new_head(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    submitted: list[str] = []
+
+    class Client:
+        def submit_job(self, submission_id: str, **_: object) -> None:
+            submitted.append(submission_id)
+            if len(submitted) < 3:
+                raise RuntimeError("Request failed with status code 500: No available agent to submit job")
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        monkeypatch.setattr(job_server, "_create_client", lambda address: Client())
+        monkeypatch.setattr(job_server, "POLL_SECONDS", 0.001)
+        server = JobServer(f"http://127.0.0.1:{listening.getsockname()[1]}")
+        server.submit("job", "true", tmp_path, {}, {})
+        assert submitted == ["job"] * 3
+        submitted.clear()
+        monkeypatch.setattr(job_server, "AGENT_TIMEOUT_SECONDS", 0.0)
+        with pytest.raises(ClusterError, match="No available agent"):
+            server.submit("job", "true", tmp_path, {}, {})
+        assert submitted == ["job"]
