@@ -113,14 +113,14 @@ class AskTell:
         if spent := self._budget.find_spent():
             raise StudyError(f"no trial starts: {spent}")
         max_trials, end = self._resolved.study.budget.trials, self._budget.find_search_end()
-        spent = f"no trial starts: {end or f'budget.trials = {max_trials} have started'}"
+        refusal = f"no trial starts: {end or f'budget.trials = {max_trials} have started'}"
         if configuration is None:
             trial = self._make_director().take_next_trial()
             if trial is None:
-                raise StudyError(f"{spent}, or nothing new is left to try")
+                raise StudyError(f"{refusal}, or nothing new is left to try")
             proposal = trial.proposal
         elif end or len(self._proposals.list_outcomes()) >= max_trials:
-            raise StudyError(spent)
+            raise StudyError(refusal)
         else:
             point: dict[str, Scalar] = dict(flatten(configuration))
             proposal = self._proposals.propose(
@@ -185,7 +185,7 @@ class AskTell:
             rule,
             [self._budget.watch],
             resolved.study.compare,
-            lambda: self._budget.find_search_end() is None,
+            self._budget.has_room,
         )
         for _ in self._proposals.list_unfinished():
             trial = director.take_next_trial()

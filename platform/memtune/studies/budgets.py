@@ -21,15 +21,15 @@ from memtune.values import Value
 
 STORE_INTERVAL_SECONDS = 5.0
 """Seconds between two writes of the time; a killed driver loses the time since the last one."""
-SEARCH_SHARE = 1 / 2
-"""The share of a budget that trials may use, however many repeats there may be."""
+REPEAT_SHARE = 1 / 2
+"""The share of an amount that is kept for repeats at most, however many there may be."""
 MARGIN = 1.05
 """Of the expected cost of complete trials and repeats: trainings end with a whole batch, some are slower."""
 
 
 @dataclass(frozen=True)
 class Reserve:
-    """What a search keeps of its budget for: complete trials of its alternatives, and the repeats."""
+    """What a search keeps a part of its budget for: complete trials of its alternatives, and repeats."""
 
     trial_tokens: int
     """The length of a complete trial, and of a repeat."""
@@ -139,6 +139,10 @@ class BudgetMonitor:
             self._spent = self._check_amount("time", self._budget.time, self.spent_seconds, "s")
         return self._spent
 
+    def has_room(self) -> bool:
+        """Whether a new trial may start."""
+        return self.find_search_end() is None
+
     def find_search_end(self) -> str | None:
         """The budget because of which no new trial starts, in a sentence; None while one may start.
 
@@ -170,7 +174,7 @@ class BudgetMonitor:
         repeats = self._reserve.repeats * self._reserve.trial_tokens
         one = min(repeats, self._reserve.trial_tokens)
         # Those that have ended may be of trials that are no longer the best, so that all are repeated again.
-        most = max(0.0, (1 - SEARCH_SHARE) * limit - cost * sum(self._repeated.values()))
+        most = max(0.0, REPEAT_SHARE * limit - cost * sum(self._repeated.values()))
         kept = MARGIN * max(cost * finishing, worker * longest)
         return kept + min(MARGIN * max(cost * repeats, worker * one), most)
 

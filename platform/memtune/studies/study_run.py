@@ -180,7 +180,7 @@ class _StudyRun:
         self._check_progress(proposals, resume)
         if recorder is None:
             has_trials_left = len(proposals.list_finished()) < self._study.budget.trials
-            may_start = not (self._budget.find_spent() or self._budget.find_search_end())
+            may_start = self._budget.has_room() and not self._budget.is_spent()
             recorder = self._start_recorder(connects=has_trials_left and may_start)
             self._resolved.store_terms()  # which may have changed since the last driver
         self._records = StudyRecords(recorder, self._resolved)

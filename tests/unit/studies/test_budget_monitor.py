@@ -69,7 +69,7 @@ def run_driver(
         MemoryRecords(),
         budget.trials,
         watchers=[monitor.watch],
-        may_sample=lambda: monitor.find_search_end() is None,
+        may_sample=monitor.has_room,
     )
     before, reports_made = {o.number: len(o.curve) for o in proposals.list_outcomes()}, 0
     while not monitor.is_spent() and (trial := director.take_next_trial()):
@@ -201,10 +201,7 @@ def test_no_trial_starts_where_complete_trials_and_repeats_need_the_rest_of_an_a
     reserve = Reserve(trial_tokens=900, repeats=repeats, cores=1, compared=FAMILY_FIELD)
     monitor = BudgetMonitor(budget, None, Objective.PERPLEXITY, opened, reserve)
 
-    def may_sample() -> bool:
-        return monitor.find_search_end() is None
-
-    director = Director(opened, MemoryRecords(), 40, rule, [monitor.watch], may_sample=may_sample)
+    director = Director(opened, MemoryRecords(), 40, rule, [monitor.watch], may_sample=monitor.has_room)
     while trial := director.take_next_trial():
         director.on_started(trial.proposal.number)
         usage = Usage(tokens=300, nodes={"": NodeSeconds()})
@@ -235,7 +232,7 @@ def test_the_last_trial_and_a_repeat_have_the_time_of_a_single_worker(
                 trial, make_config(8), TrialState.RUNNING, reports=[make_report(300, 3.0)], usage=usage
             )
         )
-    assert (monitor.find_search_end() is None) is has_room
+    assert monitor.has_room() is has_room
 
 
 def test_a_model_that_counts_makes_no_token_cheaper(open_proposals: Callable[[], Proposals]) -> None:

@@ -30,6 +30,7 @@ STUDY_KEY = "memtune_study"
 USER_KEY = "memtune_user"
 SEARCH_COMMAND = re.compile(r"\bsearch(?:\.py)?\s+(?:\S*/)?([^\s/]+)\.toml\b")
 NO_AGENT = "No available agent"
+"""Ray's words: its client raises a bare RuntimeError for every answer of the server."""
 NO_AGENT_HINT = (
     "; the agent that starts jobs on the head is not up yet, or has ended: try again in a minute, then look "
     "into session_latest/logs/dashboard_agent.log of Ray's folder on the head"

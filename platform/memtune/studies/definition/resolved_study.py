@@ -387,9 +387,8 @@ class ResolvedStudy:
             return repeated[0] * MIN_PAIRED_SEEDS, repeated[1] * terms.most_seeds
         fewest = trials * trained[0] // len(is_trained)
         most = trials if trained[1] else 0
-        seeds = (
-            terms.seeds if terms.precision else terms.seeds - 1
-        )  # another precision needs the first one too
+        # Repeats in a precision of their own need the search's seed too.
+        seeds = terms.seeds if terms.precision else terms.seeds - 1
         return min(terms.best, fewest) * seeds, min(terms.best, most) * seeds
 
     @property
