@@ -141,12 +141,12 @@ def describe_family(
 def _describe_mixer(named: Any, mixer: MixerConfig) -> dict[str, Any]:
     """The entries of a description that do not depend on the family; `named` is the name or the table."""
     title, equations = _read_documentation(type(mixer))
-    settings = ", ".join(list_settings(mixer))
+    settings, name = ", ".join(list_settings(mixer)), named if isinstance(named, str) else mixer.kind
     return {
-        "name": named if isinstance(named, str) else mixer.kind,
+        "name": name,
         "origin": _find_origin(MIXERS, mixer.kind),
         "title": f"The mixer {mixer.kind} of mixer_blocks" + (f" with {settings}" if settings else ""),
-        "equations": "\n\n".join([*([SOURCES[named]] if named in SOURCES else []), title, equations]),
+        "equations": "\n\n".join([*([SOURCES[name]] if name in SOURCES else []), title, equations]),
         "fields": _list_fields(type(mixer)),
     }
 

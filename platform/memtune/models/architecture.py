@@ -39,13 +39,15 @@ class LanguageModelConfig(Value, ABC):
     family: str
     is_trained_by_gradient: ClassVar[bool]
     """Whether an optimiser trains the model; a model that learns by counting is fitted once instead."""
-    is_loaded: ClassVar[bool] = True
-    """Whether the code of the family is there; False for a stored configuration of a user's family without
-    its source."""
     reads_trees: ClassVar[bool] = False
     """Whether the models read trees of words, so that they are a `TreeReader`."""
     memory_traces: ClassVar[tuple[MemoryTrace, ...]] = ()
     """What the models can show of their memory: the methods `trace_attention` and `measure_stack_use`."""
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether the code of the model is there; a stored one of a user is known without it."""
+        return True
 
     @property
     def reads_ahead(self) -> bool:

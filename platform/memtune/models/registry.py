@@ -33,7 +33,6 @@ class UnloadedFamilyConfig(LanguageModelConfig):
     model_config = ConfigDict(extra="allow")
 
     is_trained_by_gradient: ClassVar[bool] = True
-    is_loaded: ClassVar[bool] = False
     source: str
     """SHA-256 of the source that defines the family."""
 
@@ -45,6 +44,11 @@ class UnloadedFamilyConfig(LanguageModelConfig):
     parameter_count: ClassVar[Any] = _refuse
     multiply_adds: ClassVar[Any] = _refuse
     state_size: ClassVar[Any] = _refuse
+
+    @property
+    @override
+    def is_loaded(self) -> bool:
+        return False
 
     @override
     def describe(self) -> dict[str, str | int | float]:

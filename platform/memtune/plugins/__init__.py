@@ -6,7 +6,7 @@ is part of every configuration that uses it. Source that comes from storage is e
 """
 
 from memtune.plugins.plugin_registry import ConfigRegistry, PluginRegistry, find_installed_file
-from memtune.plugins.source_modules import PluginSource, list_sources, load_source
+from memtune.plugins.source_modules import PluginSource, list_sources, load_source, name_sources
 from memtune.plugins.source_store import (
     load_plugin_file,
     load_plugin_files,

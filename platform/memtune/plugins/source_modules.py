@@ -210,6 +210,22 @@ def list_sources(configuration: Mapping[str, Any]) -> tuple[PluginSource, ...]:
     return tuple(found.values())
 
 
+def name_sources(configuration: Mapping[str, Any], complete: Mapping[str, Any]) -> dict[str, Any]:
+    """A nested configuration with the digests that the same one has when it is `complete`.
+
+    A name that stands for an entry with a source becomes a table of both.
+    """
+    named = dict(configuration)
+    for name, value in complete.items():
+        own = named.get(name)
+        if isinstance(value, Mapping) and isinstance(own, Mapping):
+            digest = {SOURCE_FIELD: value[SOURCE_FIELD]} if SOURCE_FIELD in value else {}
+            named[name] = name_sources(own, value) | digest
+        elif isinstance(value, Mapping) and own is not None and SOURCE_FIELD in value:
+            named[name] = {key: each for key, each in value.items() if key == SOURCE_FIELD or each == own}
+    return named
+
+
 def _name_root(source: PluginSource) -> str:
     return f"{MODULE_PREFIX}{source.digest[:MODULE_DIGITS]}"
 

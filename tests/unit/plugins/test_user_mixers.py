@@ -4,10 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from memtune.errors import PluginError
+from memtune.errors import MissingSourceError, PluginError
+from memtune.model_checks import describe_family, find_family
+from memtune.models.mixers.mixer_registry import MIXERS
+from memtune.results.study.study_view import StudyView
+from memtune.search import StudyReader
 from memtune.settings import Settings
 from memtune.spaces import RandomChooser
 from memtune.studies.definition.resolved_study import ResolvedStudy
+from tests.presence import require
 from tests.unit.plugins.user_files import ROOT
 from tests.unit.studies.study_files import resolve
 
@@ -70,3 +75,40 @@ def test_the_source_of_a_mixer_decides_which_study_it_is(
     assert resolve(tmp_path / "study.toml", settings).id == resolved.id
     (tmp_path / "my_mixer.py").write_text(EXAMPLE.read_text() + "# changed\n")
     assert resolve(tmp_path / "study.toml", settings).id != resolved.id
+
+
+@pytest.mark.parametrize(
+    "mixer",
+    [
+        'mixer = { choice = ["moving_average", "gla"] }',
+        'mixer = { one_of = "kind", moving_average = {}, min_gru = {} }',
+        'mixer = "moving_average"',
+    ],
+)
+def test_a_study_with_a_users_mixer_is_read_without_its_source(
+    mixer: str, tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my_mixer.py").write_text(EXAMPLE.read_text())
+    names = 'mixer = { choice = ["moving_average", "gla", "mesa"] }'
+    text = STUDY_TOML.replace(names, mixer).replace('compare = "model.mixer"\n', "")
+    (tmp_path / "study.toml").write_text(text)
+    resolved = resolve(tmp_path / "study.toml", settings)
+    proposals = resolved.open_proposals()
+    for number in range(4):
+        trial = require(proposals.ask())
+        proposals.report(trial.number, 900, 1.0 + number)
+        proposals.complete(trial.number, 1.0 + number)
+    for entries in ("_loaded", "_class_by_source"):
+        monkeypatch.setattr(MIXERS, entries, {})
+    outcomes = StudyView(StudyReader(settings.study_database).read(resolved.id), settings).stored.trials
+    models = [outcome.config.model for outcome in outcomes]
+    (own, *_) = [model for model in models if not model.is_loaded]
+    assert own.describe()["mixer"] == "moving_average"
+    with pytest.raises(MissingSourceError, match='the mixer "moving_average" of the source'):
+        own.parameter_count(10)
+
+
+def test_a_users_mixer_is_described_from_its_file(tmp_path: Path) -> None:
+    (tmp_path / "my_mixer.py").write_text(EXAMPLE.read_text())
+    described = describe_family(find_family(str(tmp_path / "my_mixer.py")), None, 10)
+    assert (described.name, described.title) == ("moving_average", "The mixer moving_average of mixer_blocks")

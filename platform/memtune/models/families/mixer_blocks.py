@@ -94,6 +94,11 @@ class MixerBlocksConfig(NeuralLanguageModelConfig):
 
     @property
     @override
+    def is_loaded(self) -> bool:
+        return self.mixer.is_loaded and self.alternate.is_loaded
+
+    @property
+    @override
     def state_grows(self) -> bool:
         return any(mixer.state_grows for mixer in self.mixers)
 

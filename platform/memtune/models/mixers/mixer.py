@@ -49,6 +49,11 @@ class MixerConfig(Value, ABC):
     kind: str
 
     @property
+    def is_loaded(self) -> bool:
+        """Whether the code of the mixer is there; a stored one of a user is known without it."""
+        return True
+
+    @property
     def state_grows(self) -> bool:
         """Whether the state grows with the text."""
         return False

@@ -13,7 +13,7 @@ from memtune.corpora import Corpus
 from memtune.errors import ConfigurationError, StudyError
 from memtune.models import MODELS
 from memtune.number_format import format_count
-from memtune.plugins import PluginSource, store_sources
+from memtune.plugins import PluginSource, name_sources, store_sources
 from memtune.search import (
     FORMAT_KEY,
     MAX_PRIOR_POINTS,
@@ -147,8 +147,15 @@ class ResolvedStudy:
             is_grid_ordered=repeats is not None,
             compared=self.study.compare,
             compute_sizes=self.limits.compute_sizes_to_store,
+            name_sources=self._name_sources if self.sources else lambda configuration: configuration,
         )
         return Proposals(self.settings.study_database, name, candidates, guard)
+
+    def _name_sources(self, configuration: dict[str, Any]) -> dict[str, Any]:
+        with suppress(ConfigurationError):  # which refuses the configuration when it is identified
+            config = make_trial_config(configuration)
+            return name_sources(configuration, config.model_dump(mode="json"))
+        return configuration
 
     def compute_objectives(self, outcome: StoredTrial) -> list[float]:
         """The objectives of a complete trial, lower is better (`Quantity.compute_coordinate`)."""
