@@ -21,6 +21,7 @@ from scipy.special import ndtri, stdtr, stdtrit
 from memtune.results.study.scaling_laws import Curves, compare_curves
 from memtune.seed_statistics import (
     LOOKS,
+    MAX_LENT_RATIO,
     MAX_SEEDS,
     NULL_QUANTILES,
     PRIOR_FREEDOM,
@@ -131,7 +132,8 @@ def _test_pair(
     `others` are the sum of squares of the other alternatives, and its degrees of freedom.
     """
     own, (squares, pooled) = counts - 1, others
-    lent = np.minimum(np.maximum(0, PRIOR_FREEDOM - own), pooled)
+    has_size = squares <= MAX_LENT_RATIO * np.maximum(pooled, 1) * variances_S2.mean(axis=1)
+    lent = np.where(has_size, np.minimum(np.maximum(0, PRIOR_FREEDOM - own), pooled), 0)
     prior = 2 * lent * squares / np.maximum(pooled, 1)
     parts = np.column_stack([own[:, None] * variances_S2, np.broadcast_to(prior, len(variances_S2))])
     parts /= ((own + lent) * counts)[:, None]
@@ -188,6 +190,11 @@ def report_studies(studies: int) -> None:
             costs[1:] = difference
             ends = _simulate(studies, costs, np.ones(alternatives), indifference)
             print(_describe(alternatives, difference, indifference, ends), flush=True)
+    print("\n| difference of 2, where a third one has 10 times the deviation | found by 5 seeds |\n|---|---|")
+    for difference in (5, 10, 45):
+        costs, deviations = np.array([0.0, difference, 2.0 * difference]), np.array([1.0, 1.0, 10.0])
+        ends = _simulate(studies, costs, deviations, 0.0)
+        print(f"| {difference} | {100 * (ends.trained_SA[:, 1] <= 5).mean():.1f} % |", flush=True)
     print("\n| hard cases | wrong |\n|---|---|")
     for name, given, deviations, indifference in HARD_CASES:
         ends = _simulate(studies, np.array(given), np.array(deviations), indifference)
@@ -220,6 +227,13 @@ HARD_CASES = (
         [4] * 2 + [1] * 6,
         0,
     ),
+    (
+        "2 of 3 equal, one of these of 10 times the deviation, the other worse by 45",
+        [0, 0, 45],
+        [1, 10, 1],
+        0,
+    ),
+    ("2 of 3 equal, the other worse by 45 and of 10 times the deviation", [0, 0, 45], [1, 1, 10], 0),
     ("2 of 8 equal, the others worse by 2", [0] * 2 + [2] * 6, [1] * 8, 0),
     ("2 of 8 equal, the others worse by 0.5", [0] * 2 + [0.5] * 6, [1] * 8, 0),
     ("8, each worse by 0.25 than the one before", [each / 4 for each in range(8)], [1] * 8, 0),

@@ -3,7 +3,8 @@
 Welch's t-test compares two configurations by their costs under equal seeds. It needs no equal deviations: one
 network varies more than another, and a model that counts does not vary. Few seeds tell little of a deviation:
 those of the other alternatives of a study count too, as the prior of a variance in Smyth (2004), "Linear
-Models and Empirical Bayes Methods for Assessing Differential Expression", until there are seven seeds.
+Models and Empirical Bayes Methods for Assessing Differential Expression", until there are seven seeds, unless
+they are of another size.
 
 Seeds are added until a difference is decided, so the test is corrected for its LOOKS: Jennison and Turnbull
 (2000), "Group Sequential Methods with Applications to Clinical Trials", chapters 7 and 9. The p-value of the
@@ -16,6 +17,7 @@ Mean and interval are taken over costs and then transformed: a mean perplexity i
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import combinations
+from operator import mul
 from statistics import fmean, mean, stdev, variance
 from typing import Literal
 
@@ -100,6 +102,9 @@ where 30 still find one. The first three are for large differences among many al
 """
 PRIOR_FREEDOM = 6
 """The degrees of freedom that a deviation has at least, as far as other alternatives can lend them."""
+MAX_LENT_RATIO = 10.0
+"""The variance of the other alternatives, as a multiple of that of a pair, beyond which it does not count: it
+would hide differences of many of the pair's own deviations."""
 MIN_PAIRED_SEEDS, MAX_SEEDS = min(LOOKS), max(LOOKS)
 NULL_QUANTILES = (
     (2.762e-06, 1e-05),
@@ -197,7 +202,7 @@ def compare_results(
     It has the seeds of the last look, by their numbers; later ones wait for the next. p-value and interval
     hold for all looks at once, the interval also for `pairs` of them. The deviations of `others`, further
     alternatives of the study, count as far as those of the two have fewer degrees of freedom than
-    PRIOR_FREEDOM.
+    PRIOR_FREEDOM, and where their variance is at most MAX_LENT_RATIO times as large.
     """
     networks = [results for results in (first, second) if isinstance(results, Mapping)]
     seeds = sorted(set.intersection(*({*results} for results in networks))) if networks else []
@@ -214,6 +219,8 @@ def compare_results(
         for lent in others
         if isinstance(lent, Mapping) and len(lent) >= MIN_PAIRED_SEEDS and count <= PRIOR_FREEDOM
     ]
+    if lenders and _pool_variances(lenders) > MAX_LENT_RATIO * fmean(map(variance, costs)):
+        lenders = []
     variance_of_seed, freedom = _estimate_variance(costs, lenders)
     difference, error = own - other, math.sqrt(variance_of_seed / count)
     statistic = abs(difference) / error if error else math.inf
@@ -247,11 +254,15 @@ def _estimate_variance(
     lent = min(max(0, PRIOR_FREEDOM - own), pooled)
     parts = [(variance(each) * own / (own + lent), own) for each in costs]
     if lent:
-        prior = sum((len(each) - 1) * variance(each) for each in lenders) / pooled
-        parts.append((len(costs) * prior * lent / (own + lent), pooled))
+        parts.append((len(costs) * _pool_variances(lenders) * lent / (own + lent), pooled))
     total = sum(part for part, _ in parts)
     # Between deviations of zero there is no freedom to estimate, and every difference is exact.
     return total, total**2 / sum(part**2 / freedom for part, freedom in parts) if total else own
+
+
+def _pool_variances(costs: Sequence[Sequence[float]]) -> float:
+    freedoms = [len(each) - 1 for each in costs]
+    return sum(map(mul, freedoms, map(variance, costs))) / sum(freedoms)
 
 
 def _find_last_look(seeds: int) -> int:

@@ -1,8 +1,8 @@
 """The contract over one family or mixer: its examples, its oracle, and its speed, one verdict per line.
 
 A training step is compared with that of an LSTM with as many parameters: time and memory. Before a study or a
-trial starts, `check_new_families` asks of what is not built in only that a model builds and reads text, which
-takes less than a second.
+trial starts, `check_new_families` asks of what is not built in only that a model builds, does not see later
+words, and carries all that it needs in its state, which takes less than a second.
 """
 
 import time
@@ -51,8 +51,10 @@ WORDS = 23
 COMPARED_WIDTH, COMPARED_WORDS = 128, 10_000
 ROWS, STEPS, REPEATS = 20, 35, 5
 """Of the compared steps."""
-READ_SHAPE = 2, 5, 23
-"""Rows, words and vocabulary of the text of `check_new_families`."""
+READ_SHAPE, READ_CUT = (2, 5, 23), 3
+"""Rows, words and vocabulary of the text of `check_new_families`, and the words before its second piece."""
+READ_TOLERANCE = 1e-4
+"""Of float32, as a share of the largest logit: those of a new model are small."""
 MAX_MESSAGE_CHARACTERS = 300
 
 
@@ -289,12 +291,20 @@ def _find_problem(config: LanguageModelConfig) -> str | None:
         return f"it has {format_count(built, 'parameter')}, and parameter_count gives {formula:,}"
     if not isinstance(model, NeuralLanguageModel):
         return None
-    tokens_BT = torch.zeros(rows, steps, dtype=torch.long)
+    words_BT = torch.randint(words, (rows, steps), generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
-        logits_BTV, state = logits(model.eval(), tokens_BT)
-        logits(model, tokens_BT, state)
-    if logits_BTV.shape != READ_SHAPE:
-        return f"its logits have shape {tuple(logits_BTV.shape)} instead of {READ_SHAPE}"
+        whole_BTV, _ = logits(model.eval(), words_BT)
+        first_BTV, state = logits(model, words_BT[:, :READ_CUT])
+        second_BTV, _ = logits(model, words_BT[:, READ_CUT:], state)
+    if whole_BTV.shape != READ_SHAPE:
+        return f"its logits have shape {tuple(whole_BTV.shape)} instead of {READ_SHAPE}"
+    if whole_BTV.isnan().any():
+        return "its logits are not numbers"
+    is_equal = partial(torch.allclose, rtol=0, atol=READ_TOLERANCE * float(whole_BTV.abs().max()))
+    if not config.reads_ahead and not is_equal(first_BTV, whole_BTV[:, :READ_CUT]):
+        return "its predictions depend on later words, which it may not see"
+    if not config.reads_ahead and not is_equal(second_BTV, whole_BTV[:, READ_CUT:]):
+        return "a text read in two pieces has other predictions than in one: the state lacks what they need"
     if config.multiply_adds(words) < 1 or config.state_size() < 0:
         return "multiply_adds and state_size must not be negative"
     return None

@@ -233,6 +233,9 @@ def test_one_trial_of_a_users_family_is_trained_and_registered(
         ("+ self.width**2 + output", "+ output", "it has .* parameters, and parameter_count gives"),
         ("return hidden_BTH, {", "return hidden_BTH[:, :1], {", "its logits have shape"),
         ("config.alpha * context_BH", "config.beta * context_BH", "AttributeError"),
+        ("torch.stack(contexts, dim=1))", "torch.stack(contexts, dim=1) * torch.nan)", "are not numbers"),
+        ("torch.stack(contexts, dim=1))", "torch.stack(contexts, 1).roll(-1, 1))", "depend on later words"),
+        ('{"context": context_BH}', '{"context": context_BH * 0}', "the state lacks what they need"),
     ],
 )
 def test_a_family_that_does_not_work_stops_the_study_before_it_starts(

@@ -217,6 +217,17 @@ def test_seven_seeds_need_no_deviation_of_others() -> None:
     assert compare_results(first, second, [other]) == compare_results(first, second)
 
 
+def test_an_alternative_of_another_size_of_deviation_does_not_hide_a_difference() -> None:
+    """Of ten times the deviation; of twice the deviation it counts."""
+    first, second = {1: 6.20, 2: 6.19, 3: 6.21, 4: 6.18, 5: 6.20}, {1: 6.5, 2: 6.51, 3: 6.49, 4: 6.52, 5: 6.5}
+    noisy = {seed: 6.4 + 10 * (cost - 6.2) for seed, cost in first.items()}
+    found = require(compare_results(first, second, [noisy]))
+    assert found == compare_results(first, second)
+    assert found.is_significant
+    near = {seed: 6.4 + 2 * (cost - 6.2) for seed, cost in first.items()}
+    assert require(compare_results(first, second, [near])).others == 1
+
+
 def test_seeds_are_paired_by_their_number_and_two_are_too_few() -> None:
     assert compare_results({0: 4.0, 1: 4.1, 7: 4.2}, {0: 4.0, 1: 4.1, 2: 4.2}) is None
     found = compare_results({0: 4.0, 1: 4.1, 2: 4.2, 7: 9.0}, {2: 4.2, 1: 4.1, 0: 4.0})
