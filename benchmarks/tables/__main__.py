@@ -23,7 +23,6 @@ The corpora of the recorded tables are cut with the command line:
 """
 
 import argparse
-import json
 from functools import partial
 from pathlib import Path
 
@@ -70,7 +69,7 @@ def _parse_options() -> argparse.Namespace:
     page.add_argument("--baseline", default="Ray Tune, factor 3", help="the method that ratios are to")
     page.add_argument("--runs", type=Path, default=RUNS, help="folder of ended runs")
     page.set_defaults(run=_write_page)
-    priors = commands.add_parser("priors", help="print the priors of search_spaces/ that tables give")
+    priors = commands.add_parser("priors", help="print the prior points of search_spaces/ that tables give")
     priors.add_argument("tables", type=_parse_table_path, nargs="+", metavar="TABLE.arrow")
     priors.set_defaults(run=_print_priors)
     return parser.parse_args()
@@ -128,13 +127,12 @@ def _write_page(options: argparse.Namespace) -> None:
 
 def _print_priors(options: argparse.Namespace) -> None:
     from benchmarks.tables.comparison import make_space, rank_curves
-    from benchmarks.tables.space_priors import derive_priors
+    from benchmarks.tables.space_priors import format_points, list_good_points
 
     tables = {path: read_table(path) for path in sorted(options.tables)}
-    known = rank_curves(tables.values())
-    found = [derive_priors(make_space(table, path), known) for path, table in tables.items()]
-    for name, prior in sorted({name: prior for each in found for name, prior in each.items()}.items()):
-        print(f'{name}: prior = {json.dumps(prior.value)}, confidence = "{prior.confidence}"')
+    spaces = [make_space(table, path) for path, table in tables.items()]
+    for family, points in sorted(list_good_points(spaces, rank_curves(tables.values())).items()):
+        print(f"search_spaces/{family}.toml\n{format_points(points)}")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from typing import Any
 from benchmarks.tables.curve_table import Curve
 from benchmarks.tables.memtune_search import open_director
 from benchmarks.tables.simulation import DirectorSearch, Search
-from benchmarks.tables.space_priors import add_priors, derive_priors
+from benchmarks.tables.space_priors import add_prior_points, list_good_points
 from benchmarks.tables.syne_tune_search import SyneTuneSearch
 from memtune.search import SAMPLERS, EarlyStopping, Proposals, SamplerConfig
 from memtune.search.early_stopping import RULES
@@ -113,8 +113,8 @@ def _list_trainings_of_best_tenth(task: SearchTask) -> Points:
 
 
 def _draw_from_priors_of_spaces(task: SearchTask, known: Sequence[Curve] | None = None) -> Points:
-    space = add_priors(task.space, derive_priors(task.space, known or task.known))
-    return draw_prior_points(space, MAX_PRIOR_POINTS)
+    points = list_good_points([task.space], known or task.known)
+    return draw_prior_points(add_prior_points(task.space, points), MAX_PRIOR_POINTS)
 
 
 def _draw_from_wrong_priors_of_spaces(task: SearchTask) -> Points:

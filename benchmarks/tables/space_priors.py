@@ -1,108 +1,53 @@
-"""Priors of a space's parameters from recorded trainings of its families.
+"""Prior points of spaces: the best recorded trainings of each family.
 
-A prior is what the best fifth of a family's trainings, at least MIN_TRAININGS, have in common: the median of
-a number, on its scale, and the most frequent choice. The confidence is the firmest whose draws spread at
-least as much as the trainings; a parameter whose values spread as uniform draws do has no prior. What a model
-is, its size and the axes of its memory, has none either: that is what a study asks.
+A point has what a training searched, but for the width: the networks of the tables are smaller than those of
+the spaces.
 """
 
-import math
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from statistics import median, pstdev
 
 from benchmarks.tables.curve_table import Curve
-from memtune.spaces import Scalar, Space
-from memtune.spaces.space_points import PRIOR_SPREADS, find_nearest_value
-from memtune.spaces.space_tree import (
-    Branch,
-    Categorical,
-    Confidence,
-    Group,
-    Integer,
-    Node,
-    Parameter,
-    Prior,
-    Real,
-    join_name,
-)
+from memtune.spaces import FAMILY_FIELD, Scalar, Space
 
-__all__ = ["add_priors", "derive_priors"]
+__all__ = ["add_prior_points", "format_points", "list_good_points"]
 
-GOOD_SHARE, MIN_TRAININGS = 0.2, 5
-MIN_VALUES, MIN_FIRM_VALUES = 4, 8
-"""Values that a prior needs, and one of high confidence: few trainings have the parameters of a branch."""
-LARGEST_SPREADS: Mapping[Confidence, float] = {"low": 0.28, "medium": 0.2, "high": 0.08}
-"""Standard deviations of the trainings, as shares of a range, up to which a prior has a confidence; a uniform
-draw has 0.29."""
+POINTS = 5
+"""Of each family."""
+LEFT_OUT = {FAMILY_FIELD, "model.width"}
+
+Points = Sequence[Mapping[str, Scalar]]
 
 
-def derive_priors(space: Space, known: Sequence[Curve]) -> dict[str, Prior]:
-    """The priors by name of the parameter; `known` are trainings by rank on their table, the best first."""
-    families = {curve.family for curve in known}
-    good = [c for family in families for c in _select_good([c for c in known if c.family == family])]
-    found = {p.name: _derive_prior(p, good) for p in space.parameters() if _is_no_size(p)}
-    return {name: prior for name, prior in found.items() if prior}
+def list_good_points(spaces: Iterable[Space], known: Sequence[Curve]) -> dict[str, Points]:
+    """The points by family; `known` are trainings by rank on their table, the best first."""
+    fields = {found.name: found.field for space in spaces for found in space.parameters()}
+    families = dict.fromkeys(curve.family for curve in known if f"{curve.family}.model.width" in fields)
+    found = {family: [_make_point(c, fields) for c in known if c.family == family] for family in families}
+    return {family: _drop_repeated(points)[:POINTS] for family, points in found.items()}
 
 
-def _select_good(curves: Sequence[Curve]) -> Sequence[Curve]:
-    return curves[: max(MIN_TRAININGS, round(GOOD_SHARE * len(curves)))]
+def _make_point(curve: Curve, fields: Mapping[str, str]) -> dict[str, Scalar]:
+    values = {fields[name]: value for name, value in curve.parameters.items()}
+    return {
+        field: float(f"{value:.2g}") if isinstance(value, float) else value
+        for field, value in values.items()
+        if field not in LEFT_OUT
+    }
 
 
-def _is_no_size(parameter: Parameter) -> bool:
-    """Whether a parameter may have a prior: of the training, or of how strongly the model is regularised."""
-    return parameter.field.startswith("training.") or "dropout" in parameter.field
+def _drop_repeated(points: Points) -> Points:
+    return [point for place, point in enumerate(points) if point not in points[:place]]
 
 
-def _derive_prior(parameter: Parameter, good: Sequence[Curve]) -> Prior | None:
-    values = [c.parameters[parameter.name] for c in good if parameter.name in c.parameters]
-    if len(values) < MIN_VALUES:
-        return None
-    if isinstance(parameter.leaf, Categorical):
-        return _derive_choice(parameter.leaf, values)
-    assert isinstance(parameter.leaf, Integer | Real)
-    return _derive_number(parameter.leaf, [float(value) for value in values if value is not None])
+def add_prior_points(space: Space, points: Mapping[str, Points]) -> Space:
+    """The space with these points by family."""
+    listed = [{FAMILY_FIELD: family, **point} for family, own in points.items() for point in own]
+    return replace(space, prior_points=tuple(listed))
 
 
-def _derive_choice(leaf: Categorical, values: Sequence[Scalar]) -> Prior | None:
-    best = max(leaf.choices, key=values.count)
-    others = len(leaf.choices) - 1
-    if not others:
-        return None
-    # How often any choice is drawn, so that the best one has its share of the trainings.
-    random_share = (1 - values.count(best) / len(values)) * len(leaf.choices) / others
-    fitting = [c for c, spread in PRIOR_SPREADS.items() if random_share <= spread]
-    return Prior(best, fitting[-1]) if fitting else None
-
-
-def _derive_number(leaf: Integer | Real, values: Sequence[float]) -> Prior | None:
-    scale, invert = (math.log, math.exp) if leaf.log else (float, float)
-    scaled = [scale(value) for value in values]
-    spread = pstdev(scaled) / (scale(leaf.high) - scale(leaf.low))
-    is_firm = len(values) >= MIN_FIRM_VALUES
-    fitting = [c for c, most in LARGEST_SPREADS.items() if spread <= most and (is_firm or c != "high")]
-    nearest = find_nearest_value(leaf, float(f"{invert(median(scaled)):.2g}"))
-    return Prior(nearest, fitting[-1]) if fitting else None
-
-
-def add_priors(space: Space, priors: Mapping[str, Prior]) -> Space:
-    """The space whose parameters have these priors."""
-    root = _add_below(space.root, "", priors)
-    assert isinstance(root, Group | Branch)
-    return replace(space, root=root)
-
-
-def _add_below(node: Node, name: str, priors: Mapping[str, Prior]) -> Node:
-    match node:
-        case Group():
-            return _add_to_members(node, name, priors)
-        case Branch(key, options):
-            groups = {o: _add_to_members(group, join_name(name, o), priors) for o, group in options.items()}
-            return replace(node, options=groups, prior=priors.get(join_name(name, key)))
-        case Integer() | Real() | Categorical():
-            return replace(node, prior=priors.get(name))
-    return node
-
-
-def _add_to_members(group: Group, name: str, priors: Mapping[str, Prior]) -> Group:
-    return Group({key: _add_below(node, join_name(name, key), priors) for key, node in group.members.items()})
+def format_points(points: Points) -> str:
+    """The points as a space file states them."""
+    rows = (", ".join(f"{name} = {json.dumps(value)}" for name, value in point.items()) for point in points)
+    return "prior_points = [\n" + "".join(f"    {{ {row} }},\n" for row in rows) + "]"

@@ -44,13 +44,12 @@ from benchmarks.tables.simulation import (
     SimulatedTrial,
     Simulation,
 )
-from benchmarks.tables.space_priors import add_priors, derive_priors
+from benchmarks.tables.space_priors import add_prior_points, format_points, list_good_points
 from memtune.search import Proposals
 from memtune.search.early_stopping import SuccessiveHalvingConfig
 from memtune.search.proposals import Candidates
 from memtune.search.samplers import RandomConfig
 from memtune.spaces import Space, combine_spaces, load_space, read_space
-from memtune.spaces.space_tree import Prior
 from memtune.studies.definition.study_terms import Resources
 from memtune.studies.executor import ExecutorRun, StopRequest
 from memtune.trial_state import TrialState
@@ -349,65 +348,57 @@ def test_a_spike_of_one_seed_does_not_improve_the_other(table: CurveTable) -> No
     assert min(noise) == pytest.approx(-MAX_GAIN_DEVIATIONS * landscape.noise_deviation)
 
 
-def test_a_prior_is_what_the_best_trainings_have_in_common_and_none_where_they_have_nothing() -> None:
-    space = combine_spaces(
+NORM = "clip_norm = { float = [0.01, 1.0], log = true }"
+
+
+def test_prior_points_are_the_best_trainings_of_each_family_without_the_width() -> None:
+    spaces = [
         read_space(
             f"""
             [model]
             family = "{family}"
             width = {{ int = [1, 99] }}
-            dropout = {{ float = [0.0, 1.0] }}
             [training]
             clip_norm = {{ float = [0.01, 1.0], log = true }}
-            [training.optimiser]
-            one_of = "kind"
-            adam = {{}}
-            sgd = {{}}
             """,
             "space.toml",
         )
         for family in ("lstm", "rnn")
-    )
+    ]
     known = [
         Curve(
             configuration={},
             parameters={
-                "family": "lstm",
-                "lstm.model.width": 50,
-                "lstm.model.dropout": (place % 10) / 9,
-                "lstm.training.clip_norm": 0.1 if place < 10 else 1.0,
-                "lstm.training.optimiser.kind": "adam" if place < 10 else "sgd",
+                "family": family,
+                f"{family}.model.width": 10 + place,
+                f"{family}.training.clip_norm": 0.01234 * (1 + place // 2),
             },
-            family="lstm",
+            family=family,
             seed=0,
             tokens=(1,),
             costs=(float(place),),
             seconds=(1.0,),
         )
-        for place in range(50)
+        for place in range(20)
+        for family in ("lstm", "scrn")
     ]
-    expected = {
-        "lstm.training.clip_norm": Prior(0.1, "high"),
-        "lstm.training.optimiser.kind": Prior("adam", "high"),
-    }
-    assert derive_priors(space, known) == expected
-    with_priors = add_priors(space, expected).parameters()
-    found = {p.name: prior for p in with_priors if (prior := getattr(p.leaf, "prior", None))}
-    assert found == expected
+    space = combine_spaces(spaces)
+    points = list_good_points([space], known)
+    assert points == {"lstm": [{"training.clip_norm": norm} for norm in (0.012, 0.025, 0.037, 0.049, 0.062)]}
+    text = f"{format_points(points['lstm'])}\n[model]\nwidth = 3\n[training]\n{NORM}"
+    stated = read_space(text, "own.toml")
+    assert [*stated.prior_points] == points["lstm"]
+    first = {"model.family": "lstm", "training.clip_norm": 0.012}
+    assert add_prior_points(space, points).prior_points[0] == first
 
 
-def test_the_spaces_of_the_package_state_the_priors_that_three_recorded_tables_give(
+def test_the_spaces_of_the_package_state_the_prior_points_that_recorded_tables_give(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The fourth, of film reviews, tests them."""
-    tables = [str(FOLDER / f"{name}.arrow") for name in ("books", "ewt", "ptb")]
-    monkeypatch.setattr("sys.argv", ["tables", "priors", *tables])
+    monkeypatch.setattr("sys.argv", ["tables", "priors", *map(str, sorted(FOLDER.glob("*.arrow")))])
     main()
-    stated = [
-        f'{path.stem}.{found.name}: prior = {json.dumps(prior.value)}, confidence = "{prior.confidence}"'
-        for path in (Path(__file__).parents[2] / "search_spaces").glob("*.toml")
-        if path.stem != "all_families"
-        for found in load_space(path).parameters()
-        if (prior := getattr(found.leaf, "prior", None))
-    ]
-    assert sorted(stated) == capsys.readouterr().out.splitlines()
+    spaces = [load_space(path) for path in (Path(__file__).parents[2] / "search_spaces").glob("*.toml")]
+    stated = {space.family: space.prior_points for space in spaces if space.family and space.prior_points}
+    assert capsys.readouterr().out == "".join(
+        f"search_spaces/{family}.toml\n{format_points(points)}\n" for family, points in sorted(stated.items())
+    )

@@ -275,8 +275,13 @@ def _print_prior(resolved: "ResolvedStudy") -> None:
         out.print_line(f"prior: {format_count(len(points), 'point')}: {sources}")
         out.print(make_points_table([point for point, _ in points]))
     elif points:
-        believed = points[0][0]
-        out.print(make_prior_table(p for p in resolved.space.parameters() if p.name in believed))
+        believed = [point for point, _ in points]
+        parameters = [p for p in resolved.space.parameters() if p.name in believed[0]]
+        if any(getattr(parameter.leaf, "prior", None) for parameter in parameters):
+            out.print(make_prior_table(parameters))
+        if count := len(resolved.space.prior_points):
+            out.print_line(f"prior: {format_count(count, 'point')} of the spaces")
+            out.print(make_points_table(believed))
     if sampler.prior is None and (earlier := len(resolved.list_earlier_points())):
         out.print_line(
             f"points of earlier studies that fit these spaces: {earlier}; to begin with them, write "

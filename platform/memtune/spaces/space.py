@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 from memtune.errors import ConfigurationError, SpaceError
@@ -17,12 +18,15 @@ MeasureSize = Callable[[Mapping[str, Any], SizeKind], int]
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """A tree of parameters, its file with its question, and settings of papers as values by dotted field."""
+    """A tree of parameters, its file with its question, and configurations as values by dotted field."""
 
     source: str
     root: Group | Branch
     question: str = ""
     paper_points: tuple[Mapping[str, Scalar], ...] = ()
+    """Settings of papers."""
+    prior_points: tuple[Mapping[str, Scalar], ...] = ()
+    """Configurations that are believed to be good, the best of the family first."""
 
     def sample(self, chooser: Chooser, measure_size: MeasureSize | None = None) -> dict[str, Any]:
         """A nested configuration chosen by `chooser`.
@@ -145,10 +149,15 @@ def combine_spaces(spaces: Iterable[Space]) -> Space:
         source=" + ".join(space.source for space in listed),
         root=Branch("family", options, is_key_written=False, field=FAMILY_FIELD),
         question=" ".join(questions),
-        paper_points=tuple(
-            {FAMILY_FIELD: space.family, **point} for space in listed for point in space.paper_points
-        ),
+        paper_points=_join_points(listed, attrgetter("paper_points")),
+        prior_points=_join_points(listed, attrgetter("prior_points")),
     )
+
+
+def _join_points(
+    spaces: Iterable[Space], get_points: Callable[[Space], tuple[Mapping[str, Scalar], ...]]
+) -> tuple[Mapping[str, Scalar], ...]:
+    return tuple({FAMILY_FIELD: space.family, **point} for space in spaces for point in get_points(space))
 
 
 def _find_fitted(configuration: dict[str, Any]) -> list[tuple[dict[str, Any], str, FittedSize]]:

@@ -38,7 +38,7 @@ FOREIGN_KINDS = {
 """What to write for the kinds of other libraries; no configuration has fields of these names."""
 BRANCH_KEY = "one_of"
 QUESTION_KEY = "question"
-POINTS_KEY = "points"
+POINTS_KEY, PRIOR_POINTS_KEY = "points", "prior_points"
 SPACES_KEY = "spaces"
 
 
@@ -92,10 +92,7 @@ def read_space(text: str, source: str) -> Space:
 
 
 def _build_space(tables: dict[str, Any], source: str, question: str) -> Space:
-    listed = tables.pop(POINTS_KEY, [])
-    if not isinstance(listed, list) or not all(isinstance(point, dict) for point in listed):
-        raise SpaceError(f"{source}: {POINTS_KEY} must be tables [[{POINTS_KEY}]], got {listed!r}")
-    points = tuple(dict(flatten(point)) for point in listed)
+    points, prior_points = (_pop_points(tables, key, source) for key in (POINTS_KEY, PRIOR_POINTS_KEY))
     if not tables:
         raise SpaceError(f"{source} holds no parameter; start with a table such as [model]")
     root = read_tree(tables, source)
@@ -103,10 +100,18 @@ def _build_space(tables: dict[str, Any], source: str, question: str) -> Space:
         raise SpaceError(
             f"{source}: one field of a configuration can be fitted; keep one of {', '.join(FITS)}"
         )
-    space = Space(source, root, question, points)
-    for number, point in enumerate(points, 1):
-        pin_point(space, point, f"{source}: point {number}")
+    space = Space(source, root, question, points, prior_points)
+    for key, listed in ((POINTS_KEY, points), (PRIOR_POINTS_KEY, prior_points)):
+        for number, point in enumerate(listed, 1):
+            pin_point(space, point, f"{source}: {key}, point {number}")
     return space
+
+
+def _pop_points(tables: dict[str, Any], key: str, source: str) -> tuple[dict[str, Any], ...]:
+    listed = tables.pop(key, [])
+    if not isinstance(listed, list) or not all(isinstance(point, dict) for point in listed):
+        raise SpaceError(f"{source}: {key} must be tables [[{key}]], got {listed!r}")
+    return tuple(dict(flatten(point)) for point in listed)
 
 
 def _parse_toml(text: str, source: str) -> dict[str, Any]:

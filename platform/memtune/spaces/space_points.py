@@ -9,7 +9,9 @@ the branch's field, or by a field that only one option has.
 """
 
 import math
+from collections import ChainMap, defaultdict
 from collections.abc import Mapping
+from itertools import cycle, zip_longest
 from random import Random
 from statistics import NormalDist
 
@@ -120,7 +122,25 @@ def describe_allowed(leaf: Leaf, nearest: Scalar) -> str:
 
 
 def draw_prior_points(space: Space, count: int) -> list[dict[str, Scalar]]:
-    """Values, by name, of the parameters with a prior: the priors, then draws from them; empty without any.
+    """Values by name that the priors of a space say are good, the best first; empty without a prior.
+
+    They are the prior points of the space, with draws from the priors of its parameters in them. Those of
+    several families are joined, the best of each first, and choose no family.
+    """
+    by_family = defaultdict[Scalar, list[dict[str, Scalar]]](list)
+    for point in space.prior_points:
+        chosen = {name for choice in space.family_choices() for name in choice}
+        pinned = {name: value for name, value in adapt_point(space, point).items() if name not in chosen}
+        by_family[point.get(FAMILY_FIELD)].append(pinned)
+    joined = [dict(ChainMap(*turn)) for turn in zip_longest(*by_family.values(), fillvalue={})]
+    drawn = _draw_from_priors(space, count)
+    if joined and drawn:
+        return [{**good, **own} for good, own in zip(cycle(joined), drawn, strict=False)]
+    return joined[:count] or drawn
+
+
+def _draw_from_priors(space: Space, count: int) -> list[dict[str, Scalar]]:
+    """Values of the parameters with a prior: the priors, then draws from them; empty without any.
 
     A number is normal around its prior on each side, within its range and on its scale.
     """

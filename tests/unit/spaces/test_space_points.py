@@ -1,6 +1,7 @@
 """Points by field: what a study tries first, and the settings of papers."""
 
 import statistics
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -137,11 +138,14 @@ def test_a_space_file_holds_settings_of_papers_under_its_family():
     assert make_space(LSTM + POINT).describe() == make_space().describe()
 
 
-def test_a_setting_outside_of_its_space_is_refused():
-    with pytest.raises(SpaceError, match=r"lstm.toml: point 1: model.width = 100 is not in the space"):
-        make_space(LSTM + POINT.replace("128", "100"))
-    with pytest.raises(SpaceError, match=r"lstm.toml: points must be tables"):
-        make_space("points = 3\n" + LSTM)
+@pytest.mark.parametrize("key", ["points", "prior_points"])
+def test_a_point_outside_of_its_space_is_refused(key: str):
+    with pytest.raises(
+        SpaceError, match=rf"lstm.toml: {key}, point 1: model.width = 100 is not in the space"
+    ):
+        make_space(LSTM + POINT.replace("128", "100").replace("points", key))
+    with pytest.raises(SpaceError, match=rf"lstm.toml: {key} must be tables"):
+        make_space(f"{key} = 3\n{LSTM}")
 
 
 def test_points_of_a_prior_are_itself_and_values_near_it():
@@ -186,6 +190,40 @@ def test_the_median_of_draws_is_the_prior_at_the_end_of_a_range_too():
     assert statistics.median(rates) == pytest.approx(0.95, abs=1e-9)
     assert min(rates) < 0.3
     assert max(rates) <= 1.0
+
+
+PRIOR_POINTS = """
+prior_points = [
+    { model.width = 128, training.optimiser.kind = "adam" },
+    { model.width = 256, training.optimiser.kind = "sgd", training.optimiser.learning_rate = 1.0 },
+]
+"""
+
+
+def test_prior_points_of_families_are_joined_the_best_first_and_choose_no_family():
+    other = read_space(LSTM.replace('"lstm"', '"rnn"') + POINT.replace("points", "prior_points"), "rnn.toml")
+    space = combine_spaces([make_space(PRIOR_POINTS + LSTM), other])
+    first, second = draw_prior_points(space, 20)
+    assert first == {
+        "lstm.model.width": 128,
+        "lstm.training.optimiser.kind": "adam",
+        "rnn.model.width": 128,
+        "rnn.training.optimiser.kind": "adam",
+    }
+    assert second["lstm.training.optimiser.sgd.learning_rate"] == 1.0
+    assert not [name for name in second if name.startswith("rnn")]
+    assert space.describe() == combine_spaces([make_space(), replace(other, prior_points=())]).describe()
+
+
+def test_prior_points_take_the_nearest_values_and_the_priors_that_parameters_have():
+    space = make_space(PRIOR_POINTS + LSTM)
+    stated = override_space(space, {"model": {"width": {"int": [32, 64], "prior": 48, "confidence": "high"}}})
+    points = draw_prior_points(stated, 20)
+    assert len(points) == 20
+    assert points[0] == {"model.width": 48, "training.optimiser.kind": "adam"}
+    assert [point["training.optimiser.kind"] for point in points[:4]] == ["adam", "sgd", "adam", "sgd"]
+    narrowed = override_space(space, {"model": {"width": {"int": [32, 64]}}})
+    assert [point["model.width"] for point in draw_prior_points(narrowed, 20)] == [64, 64]
 
 
 def test_a_space_without_priors_has_no_points_of_a_prior():

@@ -150,8 +150,9 @@ class LiveDisplay(LiveView):
         if before is None:
             parts.append(describe_settings(trial.config, self._phase.searched_fields))
         if trial.reports:
-            figure = f"best so far {_format_figure(trial)} validation {trial.config.task.objective}"
-            parts.append(f"{trial.tokens:,} {trial.config.task.prediction_unit}, {figure}")
+            figure = _format_figure(trial)
+            best = f", best so far {figure} validation {trial.config.task.objective}" if figure else ""
+            parts.append(f"{trial.tokens:,} {trial.config.task.prediction_unit}{best}")
         if trial.end and trial.state.has_ended_early:
             parts.append(str(trial.end))
         self.add_line("  ".join(parts).rstrip())
