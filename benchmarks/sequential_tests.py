@@ -192,8 +192,8 @@ def report_studies(studies: int) -> None:
             print(_describe(alternatives, difference, indifference, ends), flush=True)
     print("\n| difference of 2, where a third one has 10 times the deviation | found by 5 seeds |\n|---|---|")
     for difference in (5, 10, 45):
-        costs, deviations = np.array([0.0, difference, 2.0 * difference]), np.array([1.0, 1.0, 10.0])
-        ends = _simulate(studies, costs, deviations, 0.0)
+        means = np.array([0.0, difference, 2.0 * difference])
+        ends = _simulate(studies, means, np.array([1.0, 1.0, 10.0]), 0.0)
         print(f"| {difference} | {100 * (ends.trained_SA[:, 1] <= 5).mean():.1f} % |", flush=True)
     print("\n| hard cases | wrong |\n|---|---|")
     for name, given, deviations, indifference in HARD_CASES:

@@ -17,7 +17,6 @@ Mean and interval are taken over costs and then transformed: a mean perplexity i
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import combinations
-from operator import mul
 from statistics import fmean, mean, stdev, variance
 from typing import Literal
 
@@ -261,8 +260,7 @@ def _estimate_variance(
 
 
 def _pool_variances(costs: Sequence[Sequence[float]]) -> float:
-    freedoms = [len(each) - 1 for each in costs]
-    return sum(map(mul, freedoms, map(variance, costs))) / sum(freedoms)
+    return sum((len(each) - 1) * variance(each) for each in costs) / sum(len(each) - 1 for each in costs)
 
 
 def _find_last_look(seeds: int) -> int:

@@ -9,7 +9,7 @@ the branch's field, or by a field that only one option has.
 """
 
 import math
-from collections import ChainMap, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping
 from itertools import cycle, zip_longest
 from random import Random
@@ -132,7 +132,8 @@ def draw_prior_points(space: Space, count: int) -> list[dict[str, Scalar]]:
         chosen = {name for choice in space.family_choices() for name in choice}
         pinned = {name: value for name, value in adapt_point(space, point).items() if name not in chosen}
         by_family[point.get(FAMILY_FIELD)].append(pinned)
-    joined = [dict(ChainMap(*turn)) for turn in zip_longest(*by_family.values(), fillvalue={})]
+    turns = zip_longest(*by_family.values(), fillvalue={})
+    joined = [{name: value for point in turn for name, value in point.items()} for turn in turns]
     drawn = _draw_from_priors(space, count)
     if joined and drawn:
         return [{**good, **own} for good, own in zip(cycle(joined), drawn, strict=False)]
