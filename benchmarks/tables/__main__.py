@@ -20,6 +20,13 @@ The corpora of the recorded tables are cut with the command line:
     memtune corpus import reviews-2200 --max-size 1500 --lower-case \\
         --train <(words train.txt | head -n 2200) --valid <(words dev.txt | head -n 200) \\
         --test <(words dev.txt | sed -n 201,400p)
+    text() { sed 's/ <eos>$//' subj_agr_filtered.dev.text | sed -n "$1p"; }  # Linzen et al. (2016)
+    memtune corpus import wikipedia-1450 --max-size 1500 --train <(text 1,1450) \\
+        --valid <(text 1451,1600) --test <(text 1601,1750)
+    memtune corpus import ptb-4000 --format ptb --max-size 3000 --train <(sed -n 5001,9000p ptb.train.txt) \\
+        --valid <(sed -n 201,500p ptb.valid.txt) --test <(sed -n 201,500p ptb.test.txt)
+
+The last one is that of other_sizes/wide.toml, recorded with --configurations 120 --second-seeds 20.
 """
 
 import argparse
@@ -28,9 +35,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from benchmarks.tables.curve_table import read_table
+from benchmarks.tables.curve_table import FOLDER, read_table
 
-FOLDER = Path(__file__).parent
 RUNS = FOLDER / "runs"
 MAX_TRAININGS = 100
 """Budget of a search in full trainings: in fewer, most searches do not come near the best configuration."""
@@ -120,7 +126,7 @@ def _compare(options: argparse.Namespace) -> None:
 def _write_page(options: argparse.Namespace) -> None:
     from benchmarks.tables.comparison_page import draw_comparison, format_comparison, read_compared
 
-    compared = read_compared(sorted(FOLDER.glob("*.arrow")), options.runs, options.trainings)
+    compared = read_compared(sorted(FOLDER.rglob("*.arrow")), options.runs, options.trainings)
     options.page.write_text(format_comparison(compared, options.baseline), encoding="utf-8")
     draw_comparison(compared, options.page.with_suffix(".png"))
 

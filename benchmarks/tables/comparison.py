@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.tables.curve_table import Curve, CurveTable, read_table
+from benchmarks.tables.curve_table import FOLDER, Curve, CurveTable, read_table
 from benchmarks.tables.landscape import Landscape
 from benchmarks.tables.methods import METHODS, SearchTask
 from benchmarks.tables.simulation import Observation, Simulation
@@ -130,12 +130,12 @@ def run_method(path: Path, method: str, seed: int, max_trainings: int) -> Run:
 
 @cache
 def rank_known_curves(path: Path) -> tuple[Curve, ...]:
-    """The trainings of the other tables in the folder, as `rank_curves` orders them.
+    """The trainings of the other tables of this folder, as `rank_curves` orders them.
 
     Configurations that the table at `path` has too are left out. Tables of the same families have the same
     random points, so a prior with them would hold the best configurations of the searched table.
     """
-    others = [read_table(other) for other in sorted(path.parent.glob("*.arrow")) if other != path]
+    others = [read_table(other) for other in sorted(FOLDER.glob("*.arrow")) if other != path.resolve()]
     return rank_curves(others, left_out=identify_configurations(read_table(path)))
 
 

@@ -60,10 +60,11 @@ class TableRuns:
 
 
 def read_compared(tables: Sequence[Path], runs_folder: Path, max_trainings: int) -> list[TableRuns]:
-    """The ended runs on each table, by method: those of METHODS in their order, then the others recorded."""
+    """The ended runs on each table that has any, by method: those of METHODS in their order, then others."""
     compared = []
     for path in tables:
-        runs = read_runs(runs_folder / f"{path.stem}.jsonl")
+        if not (runs := read_runs(runs_folder / f"{path.stem}.jsonl")):
+            continue
         recorded = {run.method for run in runs}
         methods = [*(method for method in METHODS if method in recorded), *sorted(recorded - METHODS.keys())]
         ended = {method: [run for run in runs if run.method == method] for method in methods}

@@ -11,7 +11,10 @@ import pyarrow as pa
 
 from memtune.spaces import Scalar
 
-__all__ = ["Curve", "CurveTable", "read_table", "write_table"]
+__all__ = ["FOLDER", "Curve", "CurveTable", "read_table", "write_table"]
+
+FOLDER = Path(__file__).parent
+"""Of the recorded tables; those of other sizes are in a folder below."""
 
 SCHEMA = pa.schema(
     {

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from sklearn.ensemble import ExtraTreesRegressor
 
-from benchmarks.tables.__main__ import FOLDER, main
+from benchmarks.tables.__main__ import main
 from benchmarks.tables.comparison import (
     Run,
     compute_ert,
@@ -25,7 +25,7 @@ from benchmarks.tables.comparison_page import (
     format_comparison,
     format_default_ratios,
 )
-from benchmarks.tables.curve_table import Curve, CurveTable, read_table, write_table
+from benchmarks.tables.curve_table import FOLDER, Curve, CurveTable, read_table, write_table
 from benchmarks.tables.landscape import (
     MAX_GAIN_DEVIATIONS,
     TREES,

@@ -61,7 +61,24 @@ def _compute_loss_and_gradients(
     model: NeuralLanguageModel, inputs_BT: Tensor, targets_BT: Tensor, mask_BT: Tensor | None = None
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
     loss, _ = negative_log_likelihood(model, inputs_BT, targets_BT, mask_BT)
-    return loss.detach(), torch.autograd.grad(loss, list(model.parameters()))
+    names, parameters = zip(*model.named_parameters(), strict=True)
+    gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
+    for name, gradient in zip(names, gradients, strict=True):
+        assert gradient is not None, f"the loss does not depend on {name}"
+    return loss.detach(), gradients
+
+
+def check_reading(config: NeuralLanguageModelConfig) -> None:
+    """`encode` gives hidden vectors (texts, words, `hidden_width`) and the state, tensors by name."""
+    model = make_model(config)
+    found = model.encode(draw_text(2, 3), model.initial_state(2))
+    assert isinstance(found, tuple), f"encode gives a {type(found).__name__}, not (hidden vectors, state)"
+    assert len(found) == 2, f"encode gives {len(found)} values, not (hidden vectors, state)"
+    shape, expected = tuple(found[0].shape), (2, 3, config.hidden_width)
+    assert shape == expected, f"the hidden vectors of 2 texts of 3 words have shape {shape}, not {expected}"
+    for state in (model.initial_state(2), found[1]):
+        is_named = isinstance(state, dict) and all(isinstance(each, Tensor) for each in state.values())
+        assert is_named, f"a state is {type(state).__name__}, not a dict of tensors by name"
 
 
 def check_gradients(config: NeuralLanguageModelConfig) -> None:
@@ -244,13 +261,6 @@ def check_state_formula(config: NeuralLanguageModelConfig) -> None:
         is_filling = before < carried < formula and not config.state_grows
     count = format_count(carried, "number")
     assert formula == carried, f"{count}, the formula gives {formula}"
-
-
-def check_hidden_width(config: NeuralLanguageModelConfig) -> None:
-    """`hidden_width` is the width of the hidden vectors."""
-    model = make_model(config)
-    hidden_BTH, _ = model.encode(draw_text(1, 1), model.initial_state(1))
-    assert config.hidden_width == hidden_BTH.shape[2]
 
 
 def check_reload(config: NeuralLanguageModelConfig) -> None:

@@ -187,6 +187,12 @@ def test_a_dry_run_shows_what_is_believed_and_from_where(settings: Settings, stu
     assert f"model.layers 2 low space.toml, line {line}" in shown
     stated = study_file.read_text().splitlines().index("optimiser.learning_rate.prior = 0.5") + 1
     assert f"training.optimiser.learning_rate 0.5 medium layers.toml, line {stated}" in shown
+    assert "of the spaces" not in shown
+    stated_space = space.read_text()
+    space.write_text(f"prior_points = [{{ model.width = 8 }}, {{ model.width = 4 }}]\n{stated_space}")
+    shown = " ".join(read_output("search", str(study_file), "--dry-run").split())
+    assert "prior: 2 points of the spaces parameter value model.width 4 (4 to 8)" in shown
+    space.write_text(stated_space)
     study_file.write_text(f"{text}[sampler]\nprior = 'studies'\n")
     shown = " ".join(read_output("search", str(study_file), "--dry-run").split())
     assert "prior: none, because no earlier study with a complete trial that fits" in shown
