@@ -207,6 +207,11 @@ def _make_space_schema() -> dict[str, Any]:
             "items": {"type": "object"},
             "description": "settings of papers, as values by dotted field",
         },
+        "prior_points": {
+            "type": "array",
+            "items": {"type": "object"},
+            "description": "configurations that are believed to be good, the best first",
+        },
         **schema["properties"],
     }
     return schema

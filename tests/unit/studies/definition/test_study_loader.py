@@ -50,7 +50,7 @@ def test_a_study_states_priors_as_the_documentation_does_and_keeps_the_ranges(st
     assert priors["recurrent_memory.training.optimiser.adam.learning_rate"] == adam
     assert priors["lstm.model.dropout"] == (Prior(0.1), f"{study_file}, line 8")
     assert priors["recurrent_memory.model.dropout"] == (Prior(0.1, "high"), f"{study_file}, line 21")
-    assert priors["lstm.training.optimiser.sgd.learning_rate"][1].endswith("lstm.toml, line 18")
+    assert len(priors) == 4
 
 
 def open_example(page: str, study_file: Path) -> tuple[int | None, int | None]:
