@@ -218,7 +218,8 @@ def compare_results(
         for lent in others
         if isinstance(lent, Mapping) and len(lent) >= MIN_PAIRED_SEEDS and count <= PRIOR_FREEDOM
     ]
-    if lenders and _pool_variances(lenders) > MAX_LENT_RATIO * fmean(map(variance, costs)):
+    # Equal results under all seeds, of an accuracy for instance, say nothing of the size of a deviation.
+    if lenders and 0 < MAX_LENT_RATIO * fmean(map(variance, costs)) < _pool_variances(lenders):
         lenders = []
     variance_of_seed, freedom = _estimate_variance(costs, lenders)
     difference, error = own - other, math.sqrt(variance_of_seed / count)

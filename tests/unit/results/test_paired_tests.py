@@ -226,6 +226,8 @@ def test_an_alternative_of_another_size_of_deviation_does_not_hide_a_difference(
     assert found.is_significant
     near = {seed: 6.4 + 2 * (cost - 6.2) for seed, cost in first.items()}
     assert require(compare_results(first, second, [near])).others == 1
+    equal = require(compare_results(dict.fromkeys(first, 6.2), dict.fromkeys(first, 6.201), [noisy]))
+    assert (equal.others, equal.is_significant) == (1, False)
 
 
 def test_seeds_are_paired_by_their_number_and_two_are_too_few() -> None:
