@@ -132,8 +132,8 @@ def _test_pair(
     `others` are the sum of squares of the other alternatives, and its degrees of freedom.
     """
     own, (squares, pooled) = counts - 1, others
-    has_size = squares <= MAX_LENT_RATIO * np.maximum(pooled, 1) * variances_S2.mean(axis=1)
-    lent = np.where(has_size, np.minimum(np.maximum(0, PRIOR_FREEDOM - own), pooled), 0)
+    are_lent = squares <= MAX_LENT_RATIO * np.maximum(pooled, 1) * variances_S2.mean(axis=1)
+    lent = np.where(are_lent, np.minimum(np.maximum(0, PRIOR_FREEDOM - own), pooled), 0)
     prior = 2 * lent * squares / np.maximum(pooled, 1)
     parts = np.column_stack([own[:, None] * variances_S2, np.broadcast_to(prior, len(variances_S2))])
     parts /= ((own + lent) * counts)[:, None]

@@ -11,14 +11,14 @@ from typing import Any
 from benchmarks.tables.curve_table import Curve
 from benchmarks.tables.memtune_search import open_director
 from benchmarks.tables.simulation import DirectorSearch, Search
-from benchmarks.tables.space_priors import add_prior_points, list_good_points
+from benchmarks.tables.space_priors import Points, add_prior_points, list_good_points
 from benchmarks.tables.syne_tune_search import SyneTuneSearch
 from memtune.search import SAMPLERS, EarlyStopping, Proposals, SamplerConfig
 from memtune.search.early_stopping import RULES
 from memtune.search.proposals import Candidates
 from memtune.search.samplers.prior_trials import MAX_PRIOR_POINTS
 from memtune.search.warm_start import select_prior_points
-from memtune.spaces import Scalar, Space, draw_prior_points
+from memtune.spaces import Space, draw_prior_points
 from memtune.values import digest
 
 __all__ = ["METHODS", "SearchTask"]
@@ -45,7 +45,6 @@ class SearchTask:
         return self.report_tokens[-1]
 
 
-Points = Sequence[Mapping[str, Scalar]]
 ListPrior = Callable[[SearchTask], Points]
 OpenSearch = Callable[[SearchTask], AbstractContextManager[Search]]
 

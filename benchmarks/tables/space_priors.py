@@ -11,7 +11,7 @@ from dataclasses import replace
 from benchmarks.tables.curve_table import Curve
 from memtune.spaces import FAMILY_FIELD, Scalar, Space
 
-__all__ = ["add_prior_points", "format_points", "list_good_points"]
+__all__ = ["Points", "add_prior_points", "format_points", "list_good_points"]
 
 POINTS = 5
 """Of each family."""

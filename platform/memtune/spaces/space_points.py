@@ -128,8 +128,8 @@ def draw_prior_points(space: Space, count: int) -> list[dict[str, Scalar]]:
     several families are joined, the best of each first, and choose no family.
     """
     by_family = defaultdict[Scalar, list[dict[str, Scalar]]](list)
+    chosen = {name for choice in space.family_choices() for name in choice}
     for point in space.prior_points:
-        chosen = {name for choice in space.family_choices() for name in choice}
         pinned = {name: value for name, value in adapt_point(space, point).items() if name not in chosen}
         by_family[point.get(FAMILY_FIELD)].append(pinned)
     turns = zip_longest(*by_family.values(), fillvalue={})

@@ -147,14 +147,15 @@ class ResolvedStudy:
             is_grid_ordered=repeats is not None,
             compared=self.study.compare,
             compute_sizes=self.limits.compute_sizes_to_store,
-            name_sources=self._name_sources if self.sources else lambda configuration: configuration,
+            name_sources=self._name_sources,
         )
         return Proposals(self.settings.study_database, name, candidates, guard)
 
     def _name_sources(self, configuration: dict[str, Any]) -> dict[str, Any]:
+        if not self.sources:
+            return configuration
         with suppress(ConfigurationError):  # which refuses the configuration when it is identified
-            config = make_trial_config(configuration)
-            return name_sources(configuration, config.model_dump(mode="json"))
+            return name_sources(configuration, make_trial_config(configuration).model_dump(mode="json"))
         return configuration
 
     def compute_objectives(self, outcome: StoredTrial) -> list[float]:
