@@ -5,7 +5,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.tables.curve_table import Curve
@@ -17,9 +17,9 @@ from memtune.search import SAMPLERS, EarlyStopping, Proposals, SamplerConfig
 from memtune.search.early_stopping import RULES
 from memtune.search.proposals import Candidates
 from memtune.search.samplers.prior_trials import MAX_PRIOR_POINTS
-from memtune.search.warm_start import select_prior_points
-from memtune.spaces import Space, draw_prior_points
-from memtune.values import digest
+from memtune.search.warm_start import make_prior_points
+from memtune.spaces import FAMILY_FIELD, Space, adapt_point, draw_prior_points
+from memtune.values import digest, flatten
 
 __all__ = ["METHODS", "SearchTask"]
 
@@ -86,29 +86,31 @@ def _select(settings: Mapping[str, Any], prefix: str) -> dict[str, Any]:
 
 
 def _list_best_tenth(task: SearchTask) -> Points:
-    return _make_points(task, task.known[: len(task.known) // 10])
+    return [point for curve in _take_tenth(task.known) for point in _make_points(task, curve)]
 
 
 def _list_worst_tenth(task: SearchTask) -> Points:
-    return _make_points(task, task.known[::-1][: len(task.known) // 10])
+    return [point for curve in _take_tenth(task.known[::-1]) for point in _make_points(task, curve)]
 
 
-def _list_trainings_of_best_tenth(task: SearchTask) -> Points:
-    """The best tenth without what it says of the models but their families."""
-    best = task.known[: len(task.known) // 10]
-    return _make_points(
-        task,
-        [
-            replace(
-                curve,
-                configuration={
-                    "model": {"family": curve.family},
-                    "training": curve.configuration["training"],
-                },
-            )
-            for curve in best
-        ],
-    )
+def _list_configurations(task: SearchTask) -> Points:
+    """The best tenth with what it says of the models."""
+    searched, points = {FAMILY_FIELD, *(found.field for found in task.space.parameters())}, list[Any]()
+    for curve in _take_tenth(task.known):
+        fields = {name: value for name, value in flatten(curve.configuration) if name in searched}
+        whole = adapt_point(task.space, fields)
+        points += [whole if point.items() <= whole.items() else point for point in _make_points(task, curve)]
+    return points
+
+
+def _take_tenth(ranked: Sequence[Curve]) -> Sequence[Curve]:
+    return ranked[: len(ranked) // 10]
+
+
+def _make_points(task: SearchTask, curve: Curve) -> Points:
+    """As of a trial of an earlier study; of those it needs what a curve has too."""
+    outcome: Any = curve
+    return make_prior_points(outcome, task.space, {curve.family for curve in task.known})
 
 
 def _draw_from_priors_of_spaces(task: SearchTask, known: Sequence[Curve] | None = None) -> Points:
@@ -118,12 +120,6 @@ def _draw_from_priors_of_spaces(task: SearchTask, known: Sequence[Curve] | None 
 
 def _draw_from_wrong_priors_of_spaces(task: SearchTask) -> Points:
     return _draw_from_priors_of_spaces(task, task.known[::-1])
-
-
-def _make_points(task: SearchTask, curves: Sequence[Curve]) -> Points:
-    """As of earlier studies; of their trials that needs what curves have too."""
-    outcomes: Any = curves
-    return select_prior_points(outcomes, task.space, {curve.family for curve in task.known})
 
 
 def _open_proposals(folder: str, task: SearchTask, sampler: SamplerConfig, prior: Points) -> Proposals:
@@ -174,7 +170,7 @@ METHODS: dict[str, OpenSearch] = {
     "memtune: TPE, promotion from a quarter": use_memtune("promotion"),
     "memtune: TPE, halving from a quarter": use_memtune(),
     "prior of the other tables": use_memtune(list_prior=_list_best_tenth),
-    "trainings of the other tables": use_memtune(list_prior=_list_trainings_of_best_tenth),
+    "configurations of the other tables": use_memtune(list_prior=_list_configurations),
     "priors of the spaces": use_memtune(list_prior=_draw_from_priors_of_spaces),
     "wrong priors of the spaces": use_memtune(list_prior=_draw_from_wrong_priors_of_spaces),
     "wrong prior": use_memtune(list_prior=_list_worst_tenth),

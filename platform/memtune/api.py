@@ -85,6 +85,8 @@ def run_search(
         from memtune.studies.study_check import check_study
         from memtune.studies.study_run import StudyHooks, run_study
 
+    check_type("resume", resume, bool, "True or False")
+    check_type("reuse", reuse, bool, "True or False")
     settings = Settings.resolve(settings)
     output = _choose_console(console, progress=progress)
     path, opened = open_study(study, overrides)

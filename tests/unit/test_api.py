@@ -206,6 +206,7 @@ WRONG_CALLS = {
     "dry_run(None)": "study must be .*; got None",
     "run_search('demo', 'budget.trials=2')": 'overrides must be values by dotted name, such as {"',
     "run_search('demo', settings='/home')": r"settings must be memtune.Settings, .*; got '/home' \(str\)",
+    "run_search('demo', resume='no')": "resume must be True or False; got 'no'",
     "run_search('demo', console=True)": "console must be a rich.console.Console; progress=False",
     "judge(3, 4)": "trial must be",
     "train(3)": "trial must be a TOML file, the name of a packaged trial, or a mapping",

@@ -6,7 +6,7 @@ Only their order within their study counts, so that study may have another corpu
 import logging
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 
 from memtune.errors import ConfigurationError, StudyError
 from memtune.number_format import format_count
@@ -51,11 +51,11 @@ def select_best_points(outcomes: Iterable[StoredTrial], space: Space) -> list[di
 
 
 def list_prior_points(storage_url: str, space: Space, study: str) -> list[tuple[dict[str, Scalar], str]]:
-    """The parameters, by name, of the best tenth of all studies in the storage but `study`, by their rank.
+    """Family and training of the best tenth of all studies in the storage but `study`, by their rank.
 
-    Of equal rank, those of the newest study come first. Each point has its study, with how many of its
-    complete trials are good. A family of the space of which no trial is known has the fields of training that
-    the others share. A study that this version of memtune cannot read is left out with a warning.
+    Of equal rank, those of the newest study come first. Each point has parameters by name and its study, with
+    how many of its complete trials are good. A study that this version of memtune cannot read is left out
+    with a warning.
     """
     reader, ranked = StudyReader(storage_url), list[tuple[float, StoredTrial, str]]()
     for other in reversed(reader.list_ids()):
@@ -75,30 +75,27 @@ def list_prior_points(storage_url: str, space: Space, study: str) -> list[tuple[
     ranked.sort(key=lambda each: each[0])
     known = {outcome.family for _, outcome, _ in ranked}
     good = [(outcome, source) for share, outcome, source in ranked if share < PRIOR_SHARE]
-    return [(p, source) for outcome, source in good for p in select_prior_points([outcome], space, known)]
+    return [(point, source) for o, source in good for point in make_prior_points(o, space, known)]
 
 
-def select_prior_points(
-    good: Sequence[StoredTrial], space: Space, known: Collection[str]
-) -> list[dict[str, Scalar]]:
-    """Good outcomes as points of the space, in their order; `known` are the families that were tried.
+def make_prior_points(outcome: StoredTrial, space: Space, known: Collection[str]) -> list[dict[str, Scalar]]:
+    """Family and training of a good outcome as points of the space; `known` are the families that were tried.
 
-    For the families that were not, there is a point with the training of each good outcome. It chooses no
-    family, because nothing is known of how good these are.
+    The model is left out: the best one depends on the corpus more than the best training does. The families
+    that were not tried take the training too, in a point that chooses no family, because nothing is known of
+    how good these are.
     """
-    families = [str(family) for family in _list_families(space, "") if family not in known]
-    points: list[dict[str, Scalar]] = []
-    for outcome in good:
-        if outcome.family in _list_families(space, outcome.family):
-            points.append(_adapt(outcome, space))
-        shared = {n: v for n, v in flatten(outcome.configuration) if n.startswith("training.")}
-        lent: dict[str, Scalar] = {}
-        for family in families:
-            own = adapt_point(space, {FAMILY_FIELD: family, **shared})
+    training = {name: v for name, v in flatten(outcome.configuration) if name.startswith("training.")}
+    own: dict[str, Scalar] = {}
+    if outcome.family in _list_families(space, outcome.family):
+        own = adapt_point(space, {FAMILY_FIELD: outcome.family, **training})
+    lent: dict[str, Scalar] = {}
+    for family in _list_families(space, ""):
+        if family not in known:
             choice = adapt_point(space, {FAMILY_FIELD: family})
-            lent |= {name: value for name, value in own.items() if name not in choice}
-        points.append(lent)
-    return [point for point in points if point]
+            point = adapt_point(space, {FAMILY_FIELD: family, **training})
+            lent |= {name: value for name, value in point.items() if name not in choice}
+    return [point for point in (own, lent) if point]
 
 
 def _list_families(space: Space, family: str) -> list[Scalar]:

@@ -6,7 +6,7 @@ import pytest
 
 from memtune.errors import StudyError
 from memtune.search import Proposals, StoredTrial, StudyReader
-from memtune.search.warm_start import select_best_points, select_prior_points
+from memtune.search.warm_start import make_prior_points, select_best_points
 from memtune.settings import Settings
 from memtune.spaces import combine_spaces, read_space
 from memtune.studies.definition.resolved_study import ResolvedStudy
@@ -14,6 +14,7 @@ from memtune.studies.definition.study_loader import load_study, resolve_study
 from memtune.trial_state import StopReason, TrialEnd, TrialState
 from tests.presence import require
 
+RATE = "training.optimiser.learning_rate"
 SPACE = """[model]
 family = "{}"
 width = {{ int = [1, 8] }}
@@ -56,21 +57,23 @@ def test_configurations_that_become_equal_are_tried_once():
     assert select_best_points(outcomes, make_space("lstm")) == [{"model.width": 8}]
 
 
-def test_good_trials_are_points_and_lend_their_training_to_families_that_were_not_tried():
+def test_a_prior_passes_family_and_training_and_lends_the_training_to_families_that_were_not_tried():
     spaces = [
         read_space(SPACE.format(family) + "[training]\nclip_norm = { int = [1, 9] }", family)
         for family in ("lstm", "rnn")
     ]
     good = make_outcome(0, "lstm", 3, {10: 1.0})
     good.configuration["training"] = {"clip_norm": 4}
-    own = {"family": "lstm", "lstm.model.width": 3, "lstm.training.clip_norm": 4}
+    own = {"family": "lstm", "lstm.training.clip_norm": 4}
     lent = {"rnn.training.clip_norm": 4}
-    assert select_prior_points([good], combine_spaces(spaces), {"lstm"}) == [own, lent]
-    assert select_prior_points([good], combine_spaces(spaces), {"lstm", "rnn"}) == [own]
-    assert select_prior_points([good], spaces[1], {"lstm"}) == [{"training.clip_norm": 4}]
+    assert make_prior_points(good, combine_spaces(spaces), {"lstm"}) == [own, lent]
+    assert make_prior_points(good, combine_spaces(spaces), {"lstm", "rnn"}) == [own]
+    assert make_prior_points(good, spaces[1], {"lstm"}) == [{"training.clip_norm": 4}]
 
 
-def test_a_prior_is_the_best_tenth_of_each_earlier_study(study_file: Path, settings: Settings) -> None:
+def test_a_prior_is_the_training_of_the_best_tenth_of_each_earlier_study(
+    study_file: Path, settings: Settings
+) -> None:
     first = resolve(study_file, settings, budget={"trials": 12})
     other = first.open_proposals()
     asked = [require(other.ask()) for _ in range(12)]
@@ -79,7 +82,8 @@ def test_a_prior_is_the_best_tenth_of_each_earlier_study(study_file: Path, setti
         other.complete(proposal.number, cost)
     later = resolve(study_file, settings, seed=7, sampler={"prior": "studies"})
     assert later.list_sourced_points() == [
-        (asked[place].parameters, f"{first.id} (the best 2 of 12 complete trials)") for place in (1, 2)
+        ({RATE: asked[place].parameters[RATE]}, f"{first.id} (the best 2 of 12 complete trials)")
+        for place in (1, 2)
     ]
     assert resolve(study_file, settings, seed=7).list_prior_points() == []
 
@@ -112,7 +116,7 @@ def test_a_study_with_trials_lists_no_earlier_study_again(
     other.report(known.number, 300, 1.0)
     other.complete(known.number, 1.0)
     fresh = resolve(study_file, settings, seed=8, sampler={"prior": "studies"})
-    assert fresh.list_prior_points() == [known.parameters]
+    assert fresh.list_prior_points() == [{RATE: known.parameters[RATE]}]
     monkeypatch.setattr(StudyReader, "read", lambda *_: pytest.fail("an earlier study is read"))
     require(resume().ask())
 

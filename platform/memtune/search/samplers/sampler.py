@@ -64,8 +64,8 @@ class SamplerConfig(Value, ABC):
     startup_trials: int = Field(default=10, ge=1, json_schema_extra={"unit": "trials"})
     """Trials before the sampler learns, two per family at least."""
     prior: Literal["papers", "studies", "none"] | None = None
-    """Beliefs before the first trial: the settings of papers, the best tenth of this home's earlier studies,
-    or none; default: the priors of the spaces' parameters."""
+    """Beliefs before the first trial: the settings of papers, family and training of the best tenth of this
+    home's earlier studies, or none; default: the priors of the spaces."""
     stopped_trials: Literal["as_reported", "extrapolated"] = "as_reported"
     """The value with which a trial stopped early counts."""
     options: dict[str, Scalar] = Field(default_factory=dict)

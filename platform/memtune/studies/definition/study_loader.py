@@ -63,6 +63,8 @@ def open_study(source: StudySource, overrides: Mapping[str, Any] | None = None) 
         path = find_file(FileKind.STUDY, Path(source))
         return path, load_study(path, overrides)
     document = copy_as_toml(source)
+    if isinstance(source, Study) and "trials" not in source.budget.model_fields_set:
+        del document["budget"]["trials"]  # its default depends on the overrides
     if document.get("name") is None and "spaces" in document:
         raise StudyError(
             'the study: name is missing; one that is not a file needs it, such as "name": "memories"'

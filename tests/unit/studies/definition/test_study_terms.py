@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from memtune.errors import ConfigurationError
-from memtune.studies.definition.study_loader import load_study
+from memtune.studies.definition.study import Study
+from memtune.studies.definition.study_loader import load_study, open_study
 from memtune.studies.definition.study_terms import Budget, name_alternative
 from memtune.training import TrialConfig
 
@@ -23,6 +24,11 @@ def test_a_study_that_an_amount_ends_has_many_trials_unless_it_names_their_numbe
     assert Budget().trials == Budget(target=80.0, time=None).trials == 12
     assert Budget.model_validate({"time": "1h"}).trials == 1000
     assert Budget.model_validate({"time": "1h", "trials": 12}).trials == 12
+    for budget, trials in [({}, 1000), ({"target": 80.0}, 1000), ({"trials": 12}, 12)]:
+        study = Study.model_validate(
+            {"question": "?", "name": "a", "corpus": "b", "spaces": ["c"], "budget": budget}
+        )
+        assert open_study(study, {"budget.time": "1h"})[1].budget.trials == trials
 
 
 def test_an_invalid_share_of_a_gpu_is_refused(study_file: Path) -> None:
