@@ -133,6 +133,11 @@ class NeuralLanguageModelConfig(LanguageModelConfig):
         SoftmaxConfig(), description="The output layer, by its `kind` (see the output layers)"
     )
 
+    @property
+    @override
+    def is_loaded(self) -> bool:
+        return self.output.is_loaded
+
     @model_validator(mode="after")
     def _check_output(self) -> Self:
         if getattr(self, "tie_output", False) and not self.output.can_be_tied:

@@ -9,13 +9,11 @@ do, and executing stored source takes the user's consent.
 
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import Annotated, Any, ClassVar, NoReturn, overload
+from typing import Annotated, Any, overload
 
 import torch
-from pydantic import ConfigDict
-from typing_extensions import override
 
-from memtune.errors import ConfigurationError, MissingSourceError, did_you_mean
+from memtune.errors import ConfigurationError, did_you_mean
 from memtune.models import families as family_modules
 from memtune.models.architecture import (
     LanguageModel,
@@ -27,35 +25,16 @@ from memtune.models.mixers.mixer_registry import list_mixer_names
 from memtune.plugins import ConfigRegistry
 
 
-class UnloadedFamilyConfig(LanguageModelConfig):
-    """The fields as they were stored; every method that needs the family raises MissingSourceError."""
+def _refuse_network(config: LanguageModelConfig, purpose: str) -> NeuralLanguageModelConfig:
+    """Raises MissingSourceError: whether an unloaded family is a network is not known."""
+    config.build(0)
+    raise AssertionError("the family is loaded")
 
-    model_config = ConfigDict(extra="allow")
 
-    is_trained_by_gradient: ClassVar[bool] = True
-    source: str
-    """SHA-256 of the source that defines the family."""
-
-    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
-        raise MissingSourceError("model family", self.family, self.source)
-
-    require_network: ClassVar[Any] = _refuse
-    build: ClassVar[Any] = _refuse
-    parameter_count: ClassVar[Any] = _refuse
-    multiply_adds: ClassVar[Any] = _refuse
-    state_size: ClassVar[Any] = _refuse
-
-    @property
-    @override
-    def is_loaded(self) -> bool:
-        return False
-
-    @override
-    def describe(self) -> dict[str, str | int | float]:
-        """The stored fields that are texts and numbers."""
-        hidden = {"family", "source", "initial_range"}
-        fields: dict[str, Any] = self.model_dump(mode="json", exclude=hidden)
-        return {name: value for name, value in fields.items() if isinstance(value, str | int | float)}
+def _describe_stored(config: LanguageModelConfig) -> dict[str, str | int | float]:
+    """The stored fields that are texts and numbers."""
+    fields = config.model_dump(mode="json", exclude={"family", "source", "initial_range"})
+    return {name: value for name, value in fields.items() if isinstance(value, str | int | float)}
 
 
 def _list_built_in() -> list[type[LanguageModelConfig]]:
@@ -78,7 +57,7 @@ MODELS: ConfigRegistry[LanguageModelConfig] = ConfigRegistry(
     "family",
     LanguageModelConfig,  # type: ignore[type-abstract]
     _list_built_in(),
-    UnloadedFamilyConfig.model_validate,
+    {"is_trained_by_gradient": True, "require_network": _refuse_network, "describe": _describe_stored},
 )
 ModelConfig = Annotated[LanguageModelConfig, MODELS]
 """The configuration of a family of the registry, chosen by `family`."""

@@ -12,15 +12,22 @@ import inspect
 import re
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import redirect_stdout
-from functools import cache
+from functools import cache, cached_property
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from types import ModuleType
-from typing import Any, Generic, Literal, TypeVar, cast
+from types import MappingProxyType, ModuleType
+from typing import Any, Generic, Literal, NoReturn, TypeVar, cast
 
-from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError, create_model
+from pydantic import (
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    ValidationError,
+    create_model,
+)
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import PydanticKnownError, SchemaValidator, core_schema
 from typing_extensions import override
@@ -115,8 +122,9 @@ class PluginRegistry(Mapping[str, T], ABC, Generic[T]):
 class ConfigRegistry(PluginRegistry[type[ConfigT]], Generic[ConfigT]):
     """Configuration classes by the default of their field `tag`, such as `family`.
 
-    `make_placeholder` makes a value of stored data whose source is not loaded; without it such data raise
-    MissingSourceError. A table without `tag` has that of `default`.
+    Stored data whose source is not loaded become a placeholder: it keeps their fields, `is_loaded` is False,
+    and the abstract methods of `base` raise MissingSourceError. `placeholder` has its other members by name.
+    A table without `tag` has that of `default`.
     """
 
     def __init__(
@@ -126,12 +134,12 @@ class ConfigRegistry(PluginRegistry[type[ConfigT]], Generic[ConfigT]):
         tag: str,
         base: type[ConfigT],
         built_in: Iterable[type[ConfigT]],
-        make_placeholder: Callable[[Mapping[str, Any]], ConfigT] | None = None,
+        placeholder: Mapping[str, object] = MappingProxyType({}),
         default: str | None = None,
     ) -> None:
         super().__init__(noun, group, {str(config.model_fields[tag].default): config for config in built_in})
         self.tag, self.base = tag, base
-        self._make_placeholder, self._default = make_placeholder, default
+        self._members, self._default = placeholder, default
         self._class_by_source: dict[tuple[str, str], type[ConfigT]] = {}
         self._validators: dict[type[ConfigT], SchemaValidator] = {}
 
@@ -227,9 +235,10 @@ class ConfigRegistry(PluginRegistry[type[ConfigT]], Generic[ConfigT]):
         config = self._find_class(name, digest)
         has_digest = DIGEST_PATTERN.fullmatch(digest) if isinstance(digest, str) else None
         if config is None and isinstance(name, str) and name not in self.built_in and has_digest:
-            if self._make_placeholder is None:
-                raise MissingSourceError(self.noun, name, str(digest))
-            return self._make_placeholder(data)
+            try:
+                return self._placeholder.model_validate(data)
+            except ValidationError:  # the class has defaults which the data need
+                raise MissingSourceError(self.noun, name, str(digest)) from None
         if config is None:
             context = {
                 "discriminator": f"'{self.tag}'",
@@ -238,6 +247,22 @@ class ConfigRegistry(PluginRegistry[type[ConfigT]], Generic[ConfigT]):
             }
             raise PydanticKnownError("union_tag_invalid", context)
         return self._validate_as(name, config, data)
+
+    @cached_property
+    def _placeholder(self) -> type[ConfigT]:
+        def refuse(config: Any, *_: object, **__: object) -> NoReturn:
+            raise MissingSourceError(self.noun, getattr(config, self.tag), config.source)
+
+        members = {
+            "__module__": __name__,
+            "__annotations__": {SOURCE_FIELD: str},
+            "model_config": ConfigDict(extra="allow"),
+            "is_loaded": property(lambda config: False),
+            **dict.fromkeys(self.base.__abstractmethods__, refuse),
+            **self._members,
+        }
+        make_class: Any = type(self.base)
+        return cast(type[ConfigT], make_class(f"Unloaded{self.base.__name__}", (self.base,), members))
 
     def _validate_as(self, name: str, config: type[ConfigT], data: Mapping[str, Any]) -> ConfigT:
         """A value of the class. An error in a plug-in's own validators is an invalid value."""

@@ -8,7 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable
 
-from memtune.errors import ConfigurationError, StudyError
+from memtune.errors import ConfigurationError, PluginError, StudyError
 from memtune.number_format import format_count
 from memtune.search.study_reader import StudyReader
 from memtune.search.trial_store import StoredTrial
@@ -65,7 +65,7 @@ def list_prior_points(storage_url: str, space: Space, study: str) -> list[tuple[
             complete = [o for o in reader.read(other).outcomes if o.state is TrialState.COMPLETE and o.curve]
             for outcome in complete:
                 outcome.config  # noqa: B018
-        except (ConfigurationError, StudyError) as error:
+        except (ConfigurationError, PluginError, StudyError) as error:
             log.warning("study %s is left out of the prior: %s", other, error)
             continue
         shares = [place / len(complete) for place in range(len(complete))]

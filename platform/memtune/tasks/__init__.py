@@ -28,6 +28,7 @@ TASKS: ConfigRegistry[TaskConfig] = ConfigRegistry(
     "kind",
     TaskConfig,  # type: ignore[type-abstract]
     (LanguageModellingConfig, *QUESTION_CONFIGS, SentimentConfig, InferenceConfig, ProbeConfig),
+    {"prediction_unit": "tokens"},
 )
 """Task kind -> its configuration."""
 AnyTaskConfig = Annotated[TaskConfig, TASKS]

@@ -87,6 +87,11 @@ class TaskConfig(Value, ABC):
         return Objective(value)
 
     @property
+    def is_loaded(self) -> bool:
+        """Whether the code of the task is there; a stored one of a user is known without it."""
+        return True
+
+    @property
     def label(self) -> str:
         """The task and the options that its figures depend on, in words; "" for language modelling."""
         return self.kind.replace("_", " ")

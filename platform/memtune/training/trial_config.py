@@ -103,6 +103,11 @@ class TrialConfig(Value):
         return self
 
     @property
+    def is_loaded(self) -> bool:
+        """Whether the code of its model and its task is there; stored ones of users are known without it."""
+        return self.model.is_loaded and self.task.is_loaded
+
+    @property
     def base_model(self) -> ModelConfig | None:
         """The model at the width for which the learning rate was found; None without one."""
         if self.training is None or self.training.base_width is None:

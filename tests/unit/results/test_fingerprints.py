@@ -15,7 +15,6 @@ from memtune.experiments.probe_run import open_probed_model
 from memtune.models import ModelConfig
 from memtune.models.families.mixer_blocks import MixerBlocksConfig
 from memtune.models.mixers.mixer_registry import PRESETS
-from memtune.models.registry import UnloadedFamilyConfig
 from memtune.reports.experiment_views import (
     draw_fingerprint,
     format_accuracy,
@@ -250,7 +249,8 @@ def test_a_fingerprint_describes_the_source_that_it_was_taken_of(settings: Setti
     store_fingerprint(first, settings)
     store_fingerprint(second, settings)
     assert len(list_fingerprints(settings)) == 2
-    unloaded = UnloadedFamilyConfig.model_validate(model.model_dump(mode="json"))
+    unloaded = parse(ModelConfig, model.model_dump(mode="json"), "model")
+    assert not unloaded.is_loaded
     assert first.describes(unloaded)
     assert not second.describes(unloaded)
 

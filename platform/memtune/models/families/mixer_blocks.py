@@ -95,7 +95,7 @@ class MixerBlocksConfig(NeuralLanguageModelConfig):
     @property
     @override
     def is_loaded(self) -> bool:
-        return self.mixer.is_loaded and self.alternate.is_loaded
+        return super().is_loaded and self.mixer.is_loaded and self.alternate.is_loaded
 
     @property
     @override

@@ -5,14 +5,13 @@ _PUBLISHED.
 """
 
 import json
-from typing import Annotated, Any, ClassVar, NoReturn
+from typing import Annotated, Any
 
-from pydantic import BeforeValidator, ConfigDict, GetJsonSchemaHandler
+from pydantic import BeforeValidator, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core.core_schema import CoreSchema
-from typing_extensions import override
 
-from memtune.errors import MissingSourceError, did_you_mean
+from memtune.errors import did_you_mean
 from memtune.models.mixers.attention import AttentionConfig
 from memtune.models.mixers.gated_units import HGRNConfig, MinGRUConfig, MinLSTMConfig, RGLRUConfig
 from memtune.models.mixers.matrix_memory import MatrixMemoryConfig
@@ -25,30 +24,6 @@ from memtune.models.mixers.recurrent_layers import (
 )
 from memtune.models.mixers.slstm import SLSTMConfig
 from memtune.plugins import ConfigRegistry
-
-
-class UnloadedMixerConfig(MixerConfig):
-    """The fields as they were stored; every method that needs the mixer raises MissingSourceError."""
-
-    model_config = ConfigDict(extra="allow")
-
-    source: str
-    """SHA-256 of the source that defines the mixer."""
-
-    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
-        raise MissingSourceError("mixer", self.kind, self.source)
-
-    output_shape: ClassVar[Any] = _refuse
-    parameter_count: ClassVar[Any] = _refuse
-    multiply_adds: ClassVar[Any] = _refuse
-    state_size: ClassVar[Any] = _refuse
-    build: ClassVar[Any] = _refuse
-
-    @property
-    @override
-    def is_loaded(self) -> bool:
-        return False
-
 
 MIXERS: ConfigRegistry[MixerConfig] = ConfigRegistry(
     "mixer",
@@ -68,7 +43,6 @@ MIXERS: ConfigRegistry[MixerConfig] = ConfigRegistry(
         ElmanLayerConfig,
         RecurrentMemoryLayerConfig,
     ),
-    UnloadedMixerConfig.model_validate,
 )
 """Kind -> the configuration of a mixer."""
 

@@ -41,6 +41,11 @@ class OutputLayerConfig(Value, ABC):
     can_have_ngram_connections: ClassVar[bool]
     """Whether n-grams of words can be connected to it."""
 
+    @property
+    def is_loaded(self) -> bool:
+        """Whether the code of the layer is there; a stored one of a user is known without it."""
+        return True
+
     @abstractmethod
     def build(
         self, width: int, vocabulary_size: int, tied_to: nn.Embedding | None = None, bias: bool = True
@@ -273,6 +278,7 @@ OUTPUTS: ConfigRegistry[OutputLayerConfig] = ConfigRegistry(
     "kind",
     OutputLayerConfig,  # type: ignore[type-abstract]
     (SoftmaxConfig, ClassFactoredConfig, AdaptiveConfig, NoOutputConfig),
+    {"can_be_tied": True, "can_have_ngram_connections": True},
 )
 """Kind -> the configuration of an output layer."""
 OutputConfig = Annotated[OutputLayerConfig, OUTPUTS]

@@ -17,6 +17,7 @@ from memtune.errors import (
     ConfigurationError,
     CorpusError,
     MissingSourceError,
+    PluginError,
     StudyError,
     did_you_mean,
     refuse_shared_name,
@@ -94,7 +95,7 @@ class StudyView:
         of them, are not known without its source.
         """
         outcomes = [] if self.terms.format == 1 else self.stored.trials
-        loaded = [outcome for outcome in outcomes if outcome.config.model.is_loaded]
+        loaded = [outcome for outcome in outcomes if outcome.config.is_loaded]
         return not loaded or any(outcome.config.identity(digest) == outcome.identity for outcome in loaded)
 
     @property
@@ -325,7 +326,7 @@ def list_views(settings: Settings) -> list[StudyView]:
                 view = StudyView(stored, settings)
                 view.terms  # noqa: B018
                 found.append(view)
-        except (ConfigurationError, StudyError) as error:
+        except (ConfigurationError, PluginError, StudyError) as error:
             log.warning("study %s is not listed: %s", name, error)
     return sorted(found, key=lambda view: view.stored.last_activity or datetime.min, reverse=True)
 

@@ -155,7 +155,11 @@ class ResolvedStudy:
         if not self.sources:
             return configuration
         with suppress(ConfigurationError):  # which refuses the configuration when it is identified
-            return name_sources(configuration, make_trial_config(configuration).model_dump(mode="json"))
+            complete = make_trial_config(configuration).model_dump(mode="json")
+            named = name_sources(configuration, complete)
+            if "source" in complete["task"]:  # else its figures could not be read without its source
+                named["task"]["objective"] = complete["task"]["objective"]
+            return named
         return configuration
 
     def compute_objectives(self, outcome: StoredTrial) -> list[float]:
