@@ -95,7 +95,8 @@ def simulate_studies(costs_SAN: Floats, indifference: float) -> Ends:
             rows, pair = np.arange(studies)[:, None], [[first, second]]
             means, variances = (each[rows, pair, counts[:, None] - 1] for each in (means_SAN, variances_SAN))
             others = [each for each in range(alternatives) if each not in {first, second}]
-            freedoms = trained_SA[:, others] - 1
+            most = MAX_LENT_RATIO * variances.mean(axis=1, keepdims=True)
+            freedoms = np.where(own_SA[:, others] <= most, trained_SA[:, others] - 1, 0)
             squares = (freedoms * own_SA[:, others]).sum(axis=1)
             scaled, half = _test_pair(means, variances, counts, (squares, freedoms.sum(axis=1)))
             p = _find_shares(scaled)
@@ -129,11 +130,10 @@ def _test_pair(
 ) -> tuple[Floats, Floats]:
     """p of Welch's t-test divided by the look's weight, and half of the interval over all looks.
 
-    `others` are the sum of squares of the other alternatives, and its degrees of freedom.
+    `others` are the sum of squares of the other alternatives that count, and its degrees of freedom.
     """
     own, (squares, pooled) = counts - 1, others
-    are_lent = squares <= MAX_LENT_RATIO * np.maximum(pooled, 1) * variances_S2.mean(axis=1)
-    lent = np.where(are_lent, np.minimum(np.maximum(0, PRIOR_FREEDOM - own), pooled), 0)
+    lent = np.minimum(np.maximum(0, PRIOR_FREEDOM - own), pooled)
     prior = 2 * lent * squares / np.maximum(pooled, 1)
     parts = np.column_stack([own[:, None] * variances_S2, np.broadcast_to(prior, len(variances_S2))])
     parts /= ((own + lent) * counts)[:, None]

@@ -102,7 +102,7 @@ where 30 still find one. The first three are for large differences among many al
 PRIOR_FREEDOM = 6
 """The degrees of freedom that a deviation has at least, as far as other alternatives can lend them."""
 MAX_LENT_RATIO = 10.0
-"""The variance of the other alternatives, as a multiple of that of a pair, beyond which it does not count: it
+"""The variance of another alternative, as a multiple of that of a pair, beyond which it does not count: it
 would hide differences of many of the pair's own deviations."""
 MIN_PAIRED_SEEDS, MAX_SEEDS = min(LOOKS), max(LOOKS)
 NULL_QUANTILES = (
@@ -201,7 +201,7 @@ def compare_results(
     It has the seeds of the last look, by their numbers; later ones wait for the next. p-value and interval
     hold for all looks at once, the interval also for `pairs` of them. The deviations of `others`, further
     alternatives of the study, count as far as those of the two have fewer degrees of freedom than
-    PRIOR_FREEDOM, and where their variance is at most MAX_LENT_RATIO times as large.
+    PRIOR_FREEDOM; one whose variance is more than MAX_LENT_RATIO times as large does not count.
     """
     networks = [results for results in (first, second) if isinstance(results, Mapping)]
     seeds = sorted(set.intersection(*({*results} for results in networks))) if networks else []
@@ -213,14 +213,14 @@ def compare_results(
         fmean(each[seed] for seed in seeds[:count]) if isinstance(each, Mapping) else each
         for each in (first, second)
     )
+    # Equal results under all seeds, of an accuracy for instance, say nothing of the size of a deviation.
+    most = MAX_LENT_RATIO * fmean(map(variance, costs)) or math.inf
     lenders = [
-        [lent[seed] for seed in sorted(lent)[: _find_last_look(len(lent))]]
+        found
         for lent in others
         if isinstance(lent, Mapping) and len(lent) >= MIN_PAIRED_SEEDS and count <= PRIOR_FREEDOM
+        if variance(found := [lent[seed] for seed in sorted(lent)[: _find_last_look(len(lent))]]) <= most
     ]
-    # Equal results under all seeds, of an accuracy for instance, say nothing of the size of a deviation.
-    if lenders and 0 < MAX_LENT_RATIO * fmean(map(variance, costs)) < _pool_variances(lenders):
-        lenders = []
     variance_of_seed, freedom = _estimate_variance(costs, lenders)
     difference, error = own - other, math.sqrt(variance_of_seed / count)
     statistic = abs(difference) / error if error else math.inf

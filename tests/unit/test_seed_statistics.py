@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from memtune.seed_statistics import SeedCosts, SeedDecision, decide_seeds
+from memtune.seed_statistics import Results, SeedCosts, SeedDecision, compare_pair, decide_seeds
+from tests.presence import require
 
 INDIFFERENCE = 0.005
 
@@ -88,6 +89,15 @@ def test_one_large_difference_among_ten_alternatives_needs_few_seeds() -> None:
     )
     assert (found.end, found.remaining) == ("separated", ("0",))
     assert found.seeds <= 5
+
+
+def test_an_alternative_that_varies_much_more_lends_no_deviation_and_keeps_no_other_from_it() -> None:
+    pair = {"a": {1: 4.0, 2: 4.01, 3: 4.02}, "b": {1: 4.1, 2: 4.11, 3: 4.12}}
+    like = {"c": {1: 4.2, 2: 4.21, 3: 4.22}}
+    unlike: dict[str, Results] = {"d": {1: 5.0, 2: 9.0, 3: 13.0}}
+    found = require(compare_pair({**pair, **like, **unlike}, "a", "b"))
+    assert found == compare_pair({**pair, **like}, "a", "b")
+    assert found.others == 1
 
 
 def test_lent_deviations_keep_the_level_where_one_alternative_deviates_more() -> None:

@@ -137,7 +137,7 @@ def make_ended_table(detail: StudyDetail) -> Table:
 def make_progress_table(detail: StudyDetail) -> Table:
     """The last improvements of the best validation against the tokens and core hours of all trials."""
     shown = detail.progress[-MAX_IMPROVEMENTS:]
-    title = "best so far, single seeds"
+    title = "best so far, single seeds, trials in the order of their numbers"
     if len(shown) < len(detail.progress):
         title += f", last {len(shown)} of {len(detail.progress)} improvements"
     return make_table(

@@ -229,7 +229,7 @@ def describe_answer(view: StudyView, verdict: Verdict, winner: Configuration[Stu
         f"**{entry.name}**: {objective} {objective.format_figure(entry.figure, DIGITS)}",
         *([f"margin {margin:.1f} {objective.margin_unit}"] if margin is not None else []),
         format_parameters(entry.sizes.parameters if entry.sizes else 0, is_short=True),
-        f"{entry.cpu_hours:.3g} core h{gpu}{money}",
+        *([] if entry.cpu_hours is None else [f"{entry.cpu_hours:.3g} core h{gpu}{money}"]),
     ]
     above = entry.above_ideal
     ideal = "" if above is None else f" {100 * above:,.1f} % above the ideal perplexity."
@@ -266,8 +266,8 @@ def format_alternatives(view: StudyView) -> str:
         row += [entry.estimate.format(objective, DIGITS)]
         row += [] if entry.above_ideal is None else [f"{100 * entry.above_ideal:,.1f} %"]
         row += [f"{entry.sizes.parameters:,}", f"{entry.sizes.state:,}"] if entry.sizes else ["", ""]
-        row += [f"{entry.tokens:,}", f"{entry.cpu_hours:.4g}", f"{entry.gpu_hours:.4g}"]
-        row += [] if entry.money is None else [f"{entry.money:.4g}"]
+        amounts = [entry.cpu_hours, entry.gpu_hours, *([entry.money] if prices else [])]
+        row += [f"{entry.tokens:,}", *("" if amount is None else f"{amount:.4g}" for amount in amounts)]
         rows.append([*row, str(entry.estimate.seeds), found.best.state.label])
     return format_markdown_table(header, rows)
 

@@ -17,7 +17,7 @@ from optuna.trial import TrialState as OptunaState
 from memtune.errors import StudyError
 from memtune.search.compatibility import suppress_optuna_messages
 from memtune.spaces import Scalar
-from memtune.trial_state import TrialEnd, TrialState, read_earlier_end
+from memtune.trial_state import StopReason, TrialEnd, TrialState, read_earlier_end
 from memtune.usage import Usage
 from memtune.values import parse
 
@@ -59,6 +59,11 @@ class StoredTrial:
     def family(self) -> str:
         """The family of the trial's model; empty in a configuration without one."""
         return str(self.configuration.get("model", {}).get("family", ""))
+
+    @property
+    def has_diverged(self) -> bool:
+        """Whether it ended because its loss, gradient or validation diverged."""
+        return self.end is not None and self.end.reason is StopReason.DIVERGED
 
     @cached_property
     def config(self) -> "TrialConfig":

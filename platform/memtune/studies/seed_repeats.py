@@ -43,14 +43,17 @@ def select_alternatives(
 def collect_seed_costs(
     alternatives: Sequence[StoredTrial], repeats: Iterable[StoredTrial], seeds: Collection[int]
 ) -> dict[str, SeedCosts]:
-    """The costs of each alternative by its number: of its ended repeats under these seeds."""
+    """The costs of each alternative by its number: of its ended repeats under these seeds.
+
+    A repeat that failed or diverged has none.
+    """
     costs: dict[str, dict[int, float | None]] = {str(outcome.number): {} for outcome in alternatives}
     names = {outcome.config.configuration_identity: str(outcome.number) for outcome in alternatives}
     for repeat in repeats:
         name = names.get(repeat.config.configuration_identity)
         if name is not None and not repeat.state.is_open and repeat.config.seed in seeds:
-            is_complete = repeat.state is TrialState.COMPLETE
-            costs[name][repeat.config.seed] = repeat.value if is_complete else None
+            has_result = repeat.state is TrialState.COMPLETE and not repeat.has_diverged
+            costs[name][repeat.config.seed] = repeat.value if has_result else None
     counted = {
         str(outcome.number): outcome.value
         for outcome in alternatives

@@ -11,6 +11,7 @@ from memtune.search import StoredStudy, StoredTrial
 from memtune.settings import Settings
 from memtune.training import TrialConfig, TrialSizes
 from memtune.trial_state import TrialState
+from memtune.usage import Usage
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,7 @@ def make_study_trial(
         "curve": dict(curve),
         "study": "s",
         "config": config,
+        "usage": Usage(tokens=max(curve, default=0)),
         "planned_tokens": 900 if config.model.is_trained_by_gradient else None,
     }
     trial = StudyTrial.model_validate({**known, **fields})

@@ -3,7 +3,7 @@
 import math
 from collections import UserDict
 from collections.abc import ItemsView, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import pytest
@@ -28,6 +28,7 @@ class RankedTrial:
     planned_tokens: float | None
     is_counted: bool = False
     is_repeat: bool = False
+    has_diverged: bool = False
     unit: PredictionUnit = "tokens"
 
 
@@ -139,6 +140,19 @@ def test_a_trial_that_has_only_diverged_has_no_rank() -> None:
     assert ranking.winner.estimate.cost == 4.0
     assert ranking.short == ()
     assert rank_trials(cast(Any, [diverged])) is None
+
+
+def test_a_repeat_that_diverged_has_no_result_and_its_configuration_needs_the_seeds_of_others() -> None:
+    def repeat(configuration: str, seed: int, cost: float, *, has_diverged: bool = False) -> RankedTrial:
+        trial = make_trial(f"{configuration} {seed}", {900: cost}, configuration=configuration, seed=seed)
+        return replace(trial, is_repeat=True, has_diverged=has_diverged)
+
+    steady = [repeat("a", seed, 4.0) for seed in (1, 2, 3)]
+    unstable = [repeat("b", 1, 3.0), *(repeat("b", seed, 12.0, has_diverged=True) for seed in (2, 3))]
+    ranking = rank(*steady, *unstable)
+    assert list_names(ranking) == ["a 1"]
+    assert ranking.configurations[1].results == {1: 3.0}
+    assert ranking.configurations[1].explain() == "1 seed, fewer than others"
 
 
 def test_a_trial_of_a_longer_study_sets_full_length() -> None:

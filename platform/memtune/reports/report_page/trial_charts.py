@@ -249,7 +249,7 @@ def draw_progress(detail: StudyDetail, ideal: float | None, scales: MarkScales) 
     if not rows:
         return
     ends = {
-        "tokens": sum(trial.tokens for trial in searched),
+        "tokens": sum(trial.usage.tokens for trial in searched),
         "core_hours": sum(trial.cpu_hours for trial in searched),
     }
     # Without their alternatives: the line joins all of them, whatever the reader has switched off.
@@ -277,8 +277,8 @@ def draw_progress(detail: StudyDetail, ideal: float | None, scales: MarkScales) 
         yield StudyChart(
             name=f"best_so_far_by_{quantity}",
             title=f"Best so far against {unit}",
-            caption="The best validation of the search after each improvement, of single seeds of "
-            "any length, in the order of trial numbers.",
+            caption="The best validation of the search after each improvement, of single seeds of any "
+            "length, as if one trial ran after the other, in the order of their numbers.",
             chart=alt.layer(*layers),
             tables={"steps": steps, "improvements": rows, "ideal": [{"figure": ideal}]},
         )

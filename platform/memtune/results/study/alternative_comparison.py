@@ -238,7 +238,7 @@ class AlternativeEffort(Value):
     configurations: int
     """Different ones that the search started."""
     tokens: int
-    """Of all its trainings, repeats included."""
+    """Of all its trainings in the study, repeats included."""
     cpu_hours: float
     gpu_hours: float
     best_of: tuple[float, ...]
@@ -255,7 +255,7 @@ def measure_efforts(trials: Sequence[StudyTrial], objective: Objective) -> tuple
         effort = AlternativeEffort(
             name=name,
             configurations=len(searched),
-            tokens=sum(trial.tokens for trial in own),
+            tokens=sum(trial.usage.tokens for trial in own),
             cpu_hours=sum(trial.cpu_hours for trial in own),
             gpu_hours=sum(trial.gpu_hours for trial in own),
             best_of=tuple(objective.compute_figure(cost) for cost in expect_best(costs)),

@@ -170,7 +170,8 @@ def rank_trials(trials: Iterable[T]) -> Ranking[T] | None:
     """The ranking of trials of one corpus and label; None when none has a validation that can be ranked.
 
     Full length is the largest budget that a trial completed; where none did, the tokens of the furthest
-    trial. A trial that diverged competes with its best weights from before; without any it has no rank.
+    trial. A trial that diverged competes with its best weights from before; without any it has no rank. A
+    repeat that diverged is a seed without a result.
     """
     trials = list(trials)
     validated = [trial for trial in trials if any(map(is_rankable, trial.curve.values()))]
@@ -178,7 +179,7 @@ def rank_trials(trials: Iterable[T]) -> Ranking[T] | None:
         return None
     planned = [trial.planned_tokens for trial in validated if trial.state is TrialState.COMPLETE]
     tokens = max(filter(None, planned), default=max(max(trial.curve) for trial in validated))
-    full = [trial for trial in validated if has_reached(trial, tokens)]
+    full = [trial for trial in validated if has_reached(trial, tokens) and not _is_diverged_repeat(trial)]
     configurations = _group_by_configuration(full, tokens)
     required = _count_required_seeds(trials, full)
     competing, rest = list[Configuration[T]](), list[Configuration[T]]()
@@ -279,9 +280,13 @@ def _count_required_seeds(trials: Iterable[Trial], full: Iterable[Trial]) -> dic
     """By study and configuration: the seeds with which it competes in the study, up to a limit.
 
     These are the most that two configurations have, so that one that is ahead in a round is compared. One of
-    which a seed has failed needs as many as any has: its other seeds may be the lucky ones.
+    which a seed has failed or diverged needs as many as any has: its other seeds may be the lucky ones.
     """
-    has_failed = {(t.study, t.configuration) for t in trials if t.state is TrialState.FAILED}
+    has_failed = {
+        (trial.study, trial.configuration)
+        for trial in trials
+        if trial.state is TrialState.FAILED or _is_diverged_repeat(trial)
+    }
     seeds = {(trial.study, trial.configuration, trial.seed) for trial in full}
     counts = Counter((study, configuration) for study, configuration, _ in seeds)
     repeated: dict[str, list[int]] = {}
@@ -293,6 +298,10 @@ def _count_required_seeds(trials: Iterable[Trial], full: Iterable[Trial]) -> dic
         most = repeated.get(each[0], [1])
         required[each] = most[-1] if each in has_failed or len(most) == 1 else most[-2]
     return required
+
+
+def _is_diverged_repeat(trial: Trial) -> bool:
+    return trial.is_repeat and trial.has_diverged
 
 
 def _list_short(validated: Sequence[T], full: Sequence[T], tokens: float) -> tuple[ShortTrial[T], ...]:

@@ -271,14 +271,14 @@ def _trace_progress(view: StudyView) -> Iterator[ProgressPoint]:
             if is_rankable(cost) and cost < best:
                 best = cost
                 yield ProgressPoint(
-                    tokens=tokens_before + tokens,
+                    tokens=tokens_before + round(trial.usage.tokens * tokens / trial.tokens),
                     core_hours=hours_before + trial.cpu_hours * tokens / trial.tokens,
                     number=trial.number,
                     name=trial.name,
                     cost=cost,
                     figure=view.objective.format_cost(cost, DIGITS),
                 )
-        tokens_before += trial.tokens
+        tokens_before += trial.usage.tokens
         hours_before += trial.cpu_hours
 
 

@@ -38,18 +38,18 @@ class LeaderboardEntry(NamedTrial):
     cost_by_seed: dict[int, float]
     """At full length, the best first."""
     trainings: int
-    """With the trial that repeats leave out of the estimate."""
+    """Those of its own study, with the trial that repeats leave out of the estimate; others are reused."""
     sizes: TrialSizes | None
     """None where the corpus is not in the store any more."""
     tokens: int
     """At the last report of its best-validated seed."""
-    cpu_hours: float
-    """Of all trainings, as the GPU hours and the money."""
-    gpu_hours: float
+    cpu_hours: float | None
+    """Of its study's own trainings, as GPU hours and money; None where all results are another study's."""
+    gpu_hours: float | None
     money: float | None = None
-    """None without prices."""
+    """None without prices, too."""
     tokens_per_second: float | None = None
-    """Trained, per core; None where nothing was: its study has all its results from another one."""
+    """Trained in its study, per core; None where nothing was."""
     note: str = ""
     """Why it has no place."""
     identity: str
@@ -129,7 +129,8 @@ def make_entry(
     Without `has_sizes` nothing is read from the corpus.
     """
     best, cost, objective = found.best, found.estimate.cost, view.objective
-    usage = add_usages(trial.usage for trial in found.trials)
+    trained = [trial.usage for trial in found.trials if not trial.is_reused]
+    usage = add_usages(trained) if trained else None
     figure = objective.compute_figure(cost)
     ideal = view.ideal if has_sizes else None
     return LeaderboardEntry(
@@ -144,13 +145,13 @@ def make_entry(
         interval=found.estimate.compute_interval(objective),
         above_ideal=None if ideal is None else figure / ideal - 1,
         cost_by_seed=found.cost_by_seed,
-        trainings=len(found.trials),
+        trainings=len(trained),
         sizes=best.sizes if has_sizes else None,
         tokens=best.tokens,
-        cpu_hours=usage.cpu_seconds / 3600,
-        gpu_hours=usage.gpu_seconds / 3600,
-        money=None if view.terms.prices is None else view.terms.prices.compute_usage_money(usage),
-        tokens_per_second=usage.tokens_per_second,
+        cpu_hours=usage and usage.cpu_seconds / 3600,
+        gpu_hours=usage and usage.gpu_seconds / 3600,
+        money=usage and view.terms.prices and view.terms.prices.compute_usage_money(usage),
+        tokens_per_second=add_usages(trial.usage for trial in found.trials).tokens_per_second,
         note=found.explain(),
         identity=best.identity,
         is_repeated=not isinstance(found, ShortTrial) and found.is_repeated,
@@ -222,7 +223,7 @@ def join_leaderboards(
             shorter += named[:1]
     # Each trial once, of the study with the most seeds, or that trained it: others take its results.
     by_identity: dict[str, LeaderboardEntry] = {}
-    for entry in sorted(competing, key=lambda own: (len(own.cost_by_seed), own.cpu_hours), reverse=True):
+    for entry in sorted(competing, key=lambda own: (len(own.cost_by_seed), own.trainings), reverse=True):
         by_identity.setdefault(entry.identity, entry)
     ordered = sorted(by_identity.values(), key=lambda entry: (entry.place is None, entry.estimate.cost))
     entries = tuple(

@@ -72,6 +72,11 @@ class StudyTrial(NamedTrial):
         """Whether its model learns by counting, which has one result under every seed."""
         return not self.config.model.is_trained_by_gradient
 
+    @property
+    def is_reused(self) -> bool:
+        """Whether another study has trained it, in part at least: its usage is not that of a training."""
+        return self.usage.tokens < self.tokens
+
     @computed_field  # type: ignore[prop-decorator]
     @property
     def cost(self) -> float | None:

@@ -39,7 +39,6 @@ from memtune.studies.definition.study_terms import (
 from memtune.studies.seed_repeats import TrialNames
 from memtune.tasks import ProbeConfig
 from memtune.training import TrainingConfig, TrialSizes, compute_sizes
-from memtune.trial_state import StopReason
 from memtune.values import flatten, parse
 
 log = logging.getLogger(__name__)
@@ -159,7 +158,7 @@ class StudyView:
                 identity=outcome.identity,
                 state=outcome.state,
                 reason="" if outcome.end is None else str(outcome.end),
-                has_diverged=outcome.end is not None and outcome.end.reason is StopReason.DIVERGED,
+                has_diverged=outcome.has_diverged,
                 curve=outcome.curve,
                 fields={name: own[name] for name in varying if name in own},
                 objective=config.task.objective,

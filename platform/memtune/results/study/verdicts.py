@@ -23,6 +23,7 @@ from memtune.results.study.alternative_comparison import (
     select_compared,
 )
 from memtune.results.study.ranking import DIGITS, Ranking, ShortTrial, has_reached, is_rankable
+from memtune.results.study.study_front import are_equal_sizes
 from memtune.results.study.study_trials import StudyTrial
 from memtune.results.study.study_view import StudyView
 from memtune.seed_statistics import LOOKS, MAX_SEEDS, MIN_PAIRED_SEEDS, SeedCosts, SeedDecision, decide_seeds
@@ -38,7 +39,7 @@ TIED_MARGIN = 1e-9
 """Per cent or points: the rounding of means over seeds is below it."""
 _CERTAINTY = {
     "significant": ", and the difference is significant",
-    "not significant": ", but the difference is not significant: seeds alone can explain it",
+    "not significant": ", but the difference is not significant: these seeds do not show that it is real",
     "not tested": "; with so few seeds nothing tells whether the difference is real",
 }
 _COUNTED = "both learn by counting, so a seed changes nothing"
@@ -166,12 +167,8 @@ def _list_caveats(
     yield from _list_uneven_efforts(view.trials)
     searched = [trial for trial in view.trials if not trial.is_repeat]
     winner, *others = select_compared(ranking)
-    if others and (names := _find_unequal_settings(winner, others[0], searched)):
-        pair = f"{winner.title} and {others[0].title}"
-        yield (
-            f"{pair} also differ in what one or both alternatives have tried at one value only: "
-            f"{', '.join(names)}."
-        )
+    if others and winner.best.alternative != others[0].best.alternative:
+        yield from _list_inequalities(winner, others[0], ranking, searched)
     if view.corpus is None:
         name = view.terms.corpus
         yield f'The store does not have the text that the trials read as "{name}", so that sizes are unknown.'
@@ -209,11 +206,14 @@ def _list_unranked(view: StudyView, ranking: Ranking[StudyTrial]) -> Iterator[st
 
 
 def _list_uneven_efforts(trials: Sequence[StudyTrial]) -> Iterator[str]:
-    """Open trials, alternatives with far fewer configurations than others, and seeds that diverged."""
+    """Open and reused trials, alternatives with far fewer configurations than others, seeds that diverged."""
     if nouns := Counter("repeat" if trial.is_repeat else "trial" for trial in trials if trial.state.is_open):
         verb = "is" if nouns.total() == 1 else "are"
         open_ones = " and ".join(format_count(count, noun) for noun, count in nouns.items())
         yield f"{open_ones} {verb} open: the answer may change."
+    if reused := sum(trial.is_reused for trial in trials):
+        verb = "is" if reused == 1 else "are"
+        yield f"{reused} of {len(trials)} trainings {verb} reused from other studies."
     counts = {
         name: len({t.configuration for t in trials if t.alternative == name and t.curve and not t.is_repeat})
         for name in dict.fromkeys(t.alternative for t in trials if any(map(is_rankable, t.curve.values())))
@@ -233,13 +233,31 @@ def _list_uneven_efforts(trials: Sequence[StudyTrial]) -> Iterator[str]:
         yield f"Unstable: {', '.join(unstable)}."
 
 
+def _list_inequalities(
+    winner: Ranked, other: Ranked, ranking: Ranking[StudyTrial], searched: Sequence[StudyTrial]
+) -> Iterator[str]:
+    """In what the winner and the next one differ beside what is compared: settings, size and search."""
+    if names := _find_unequal_settings(winner, other, searched):
+        yield (
+            f"{winner.title} and {other.title} also differ in what one or both alternatives have tried at "
+            f"one value only: {', '.join(names)}."
+        )
+    sizes = [found.best.sizes.parameters for found in (winner, other) if found.best.sizes]
+    if len(sizes) == 2 and all(sizes) and not are_equal_sizes(sizes):
+        yield f"{winner.title} has {sizes[0]:,} parameters, {other.title} {sizes[1]:,}."
+    names = (winner.best.alternative, other.best.alternative)
+    tried = {name: {t.configuration for t in searched if t.alternative == name and t.curve} for name in names}
+    full = {found.best.configuration for found in ranking.configurations}
+    if any(own - full for own in tried.values()):
+        reached = [f"{len(own & full)} of {len(own)} of {name}" for name, own in tried.items()]
+        yield f"Configurations of full length: {', '.join(reached)}."
+
+
 def _find_unequal_settings(first: Ranked, second: Ranked, searched: Sequence[StudyTrial]) -> list[str]:
     """The fields in which configurations of two alternatives differ, and which one of these did not vary.
 
     What both varied is the best that each of them found.
     """
-    if first.best.alternative == second.best.alternative:
-        return []
     own, other = (dict(flatten(_select_shared(found.best))) for found in (first, second))
     tried = [
         [dict(flatten(_select_shared(trial))) for trial in searched if trial.alternative == alternative]

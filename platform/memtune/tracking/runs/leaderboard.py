@@ -86,6 +86,11 @@ class LeaderboardRow(Value):
         """Whether it repeats a configuration that an earlier trial of its study selected."""
         return self.study != run_tags.NO_STUDY and " seed " in self.name
 
+    @property
+    def has_diverged(self) -> bool:
+        """Whether it ended because its loss, gradient or validation diverged."""
+        return self.end is not None and self.end.reason is StopReason.DIVERGED
+
     @computed_field  # type: ignore[prop-decorator]
     @property
     def ranked_figure(self) -> float | None:

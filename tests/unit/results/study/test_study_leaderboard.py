@@ -110,7 +110,7 @@ def test_a_study_of_models_that_count_competes_with_studies_of_every_budget() ->
 
 def test_a_trial_that_two_studies_share_is_that_of_the_study_that_trained_it() -> None:
     trained = make_entry(0, 4.0, 10)
-    reused = trained.model_copy(update={"cpu_hours": 0.0})
+    reused = trained.model_copy(update={"trainings": 0, "cpu_hours": None})
     leaderboards = [("reuses", make_leaderboard([reused])), ("trained", make_leaderboard([trained]))]
     for order in (leaderboards, leaderboards[::-1]):
         (entry,) = join_leaderboards(order)[0].entries

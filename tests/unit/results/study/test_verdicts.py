@@ -20,7 +20,7 @@ from memtune.seed_statistics import compare_results
 from memtune.storage.folder import Folder
 from memtune.studies.definition.study_terms import Repeats
 from memtune.tasks import ItemCosts
-from memtune.training import TrialConfig
+from memtune.training import TrialConfig, TrialSizes
 from memtune.trial_state import TrialState
 from memtune.usage import NodeSeconds, Usage
 from tests.presence import require
@@ -94,7 +94,7 @@ def judge_ranking(
         ),
         (
             {"lstm": [4.0, 4.5, 4.2], "rnn": [4.4, 4.1, 4.3]},
-            "but the difference is not significant: seeds alone can explain it.",
+            "but the difference is not significant: these seeds do not show that it is real.",
             'add [repeats] with until = "decided"',
         ),
         (
@@ -485,6 +485,29 @@ def test_a_setting_that_was_fixed_differently_for_an_alternative_is_named(tmp_pa
         "lstm #0 and rnn #1 also differ in what one or both alternatives have tried at one value only: "
         "training.optimiser.learning_rate.",
     )
+
+
+def test_unequal_sizes_and_searches_of_the_best_two_alternatives_are_named(tmp_path: Path) -> None:
+    sizes = [TrialSizes(parameters=each, multiply_adds=1, state=1, memory=1) for each in (2000, 1000)]
+    full = [
+        make_study_trial(family, number, {900: 4.0 + number}, sizes=own)
+        for number, (family, own) in enumerate(zip(("lstm", "rnn"), sizes, strict=True))
+    ]
+    paused = [
+        make_study_trial("rnn", number, {300: 6.0}, sizes=sizes[1], state=TrialState.PAUSED)
+        for number in (2, 3)
+    ]
+    trials = [change_rate(trial, number) for number, trial in enumerate([*full, *paused], start=1)]
+    verdict = judge_ranking(require(rank_trials(trials)), Objective.PERPLEXITY, str(tmp_path), trials)
+    assert "lstm #0 has 2,000 parameters, rnn #1 1,000." in verdict.caveats
+    assert "Configurations of full length: 1 of 1 of lstm, 1 of 3 of rnn." in verdict.caveats
+
+
+def test_trainings_of_other_studies_are_counted(tmp_path: Path) -> None:
+    own, reused = make_trial("lstm", 0, 0, 4.0), make_trial("rnn", 1, 0, 4.1)
+    trials = [own, reused.model_copy(update={"usage": Usage()})]
+    verdict = judge_ranking(require(rank_trials(trials)), Objective.PERPLEXITY, str(tmp_path), trials)
+    assert "1 of 2 trainings is reused from other studies." in verdict.caveats
 
 
 @pytest.mark.parametrize(
