@@ -237,10 +237,10 @@ def _list_inequalities(
     winner: Ranked, other: Ranked, ranking: Ranking[StudyTrial], searched: Sequence[StudyTrial]
 ) -> Iterator[str]:
     """In what the winner and the next one differ beside what is compared: settings, size and search."""
-    if names := _find_unequal_settings(winner, other, searched):
+    if fields := _find_unequal_settings(winner, other, searched):
         yield (
             f"{winner.title} and {other.title} also differ in what one or both alternatives have tried at "
-            f"one value only: {', '.join(names)}."
+            f"one value only: {', '.join(fields)}."
         )
     sizes = [found.best.sizes.parameters for found in (winner, other) if found.best.sizes]
     if len(sizes) == 2 and all(sizes) and not are_equal_sizes(sizes):
