@@ -39,6 +39,8 @@ class Estimate(Value):
     low: float | None = None
     """The lower bound of the cost; None below three seeds."""
     high: float | None = None
+    intervals: int = 1
+    """The configurations whose intervals hold at once, so that each is wider than one alone."""
 
     def compute_interval(self, objective: Objective | str) -> tuple[float, float] | None:
         """The bounds of the perplexity or accuracy, the smaller one first; None below three seeds."""
@@ -64,7 +66,13 @@ class Estimate(Value):
             seeds = single if self.seeds == 1 else f"mean of {self.seeds} seeds"
             return f"{figure} ({seeds})"
         low, high = (objective.format_figure(bound, digits) for bound in bounds)
-        return f"{figure} (mean of {self.seeds} seeds, 95 % interval {low} to {high})"
+        return (
+            f"{figure} (mean of {self.seeds} seeds, 95 % interval {low} to {high}{self.describe_intervals()})"
+        )
+
+    def describe_intervals(self) -> str:
+        """How many intervals hold at once, as the end of a clause; empty for one alone."""
+        return f", all {self.intervals} at once" if self.intervals > 1 else ""
 
     def format(self, objective: Objective | str, digits: int) -> str:
         """The figure with its interval in brackets, for tables.
@@ -90,7 +98,8 @@ def estimate_cost(costs: Sequence[float], intervals: int = 1) -> Estimate:
         return Estimate(cost=mean(costs), seeds=len(costs))
     quantile = float(stdtrit(len(costs) - 1, 1 - (1 - CONFIDENCE_LEVEL) / (2 * intervals)))
     center, half = mean(costs), quantile * stdev(costs) / math.sqrt(len(costs))
-    return Estimate(cost=center, seeds=len(costs), low=center - half, high=center + half)
+    bounds = {"low": center - half, "high": center + half}
+    return Estimate(cost=center, seeds=len(costs), **bounds, intervals=intervals)
 
 
 LOOKS = {3: 0.005, 4: 0.01, 5: 0.02, 8: 0.1, 12: 0.42, 20: 0.15, 30: 1.0}

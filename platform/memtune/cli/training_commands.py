@@ -1,7 +1,6 @@
 """`memtune train`, `judge`, `probe` and `reproduce`: what trains here, outside a study."""
 
 import shlex
-import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from math import inf
@@ -67,7 +66,7 @@ def train(
     corpus: Annotated[str | None, corpus_option("Train on this corpus instead of the file's.")] = None,
     seed: Annotated[
         list[int] | None,
-        typer.Option(help="Use this seed instead of the file's. Several give their mean and deviation."),
+        typer.Option(help="Use this seed instead of the file's. Several give their means."),
     ] = None,
     threads: Threads = None,
     device: Device = "cpu",
@@ -75,7 +74,7 @@ def train(
     """Train one configuration here, recorded like a trial; a second call resumes it.
 
     It becomes the champion where its validation is better than that of the champion's weights.
-    With several seeds, the mean and the standard deviation of validation and test follow.
+    With several seeds, the means of validation and test follow, from three seeds on with 95 % intervals.
 
     Example: memtune train jobs/trials/tran2016_ptb_rm.toml --seed 0 --seed 1
     """
@@ -104,25 +103,25 @@ def train(
         out.print(f"best: validation {figure} at {best.tokens:,} {result.unit}")
         print_registration(result.registration, result.has_test_split)
     if len(trained) > 1:
-        _print_spread(trained, device)
+        _print_means(trained, device)
 
 
-def _print_spread(trained: "Sequence[TrainResult]", device: str) -> None:
-    """Print mean and sample standard deviation over seeds; the test split is read once for each model."""
+def _print_means(trained: "Sequence[TrainResult]", device: str) -> None:
+    """Print the means over seeds; the test split is read once for each model."""
     from memtune.experiments.single_trial import read_test_figure
+    from memtune.seed_statistics import estimate_cost
     from memtune.settings import Settings
 
-    bests = [each.best for each in trained if each.best is not None and each.best.cost is not None]
+    bests = [each.best for each in trained if each.best is not None]
     objective = bests[0].objective
-    figures = {"validation": [objective.compute_figure(best.cost or 0.0) for best in bests]}
+    costs = {"validation": [best.cost for best in bests if best.cost is not None]}
     if trained[0].has_test_split:
         settings = Settings.from_environment()
         read = [read_test_figure(each, objective, settings, device)[1] for each in trained]
-        figures["test"] = [figure for figure in read if figure is not None]
-    for split, values in figures.items():
-        mean, deviation = statistics.mean(values), statistics.stdev(values)
-        shown = (f"{objective.scale * value:.2f}" for value in (mean, deviation))
-        out.print(f"{split} {objective} of {len(values)} seeds: {' ± '.join(shown)}{objective.unit}")
+        found = [objective.scale * figure for figure in read if figure is not None]
+        costs["test"] = [objective.compute_target_cost(figure) for figure in found]
+    for split, own in costs.items():
+        out.print(f"{split} {objective} {estimate_cost(own).describe(objective, 3)}")
 
 
 def judge(

@@ -13,7 +13,9 @@ from memtune.number_format import format_count
 from memtune.objective import Objective
 from memtune.results.loaded_models import open_model
 from memtune.results.study.study_view import open_view
+from memtune.search import StudyReader
 from memtune.seed_statistics import (
+    MAX_SEEDS,
     Estimate,
     PairedTest,
     SeedCosts,
@@ -106,7 +108,7 @@ def judge_configurations(
         has_result = result.best is not None and not result.curve[-1].has_diverged
         return result.best.cost if result.best and has_result else None
 
-    first = max(file.trial.seed for file in files) + 1
+    first = _find_new_seed(files, settings)
     # A model that counts has one cost, whatever its seed.
     costs: dict[str, dict[int, float | None] | float] = {
         name: {} if file.trial.model.is_trained_by_gradient else train_under(first, name, file) or 0.0
@@ -123,6 +125,21 @@ def judge_configurations(
     known["cpu_hours"] = sum(end.cpu_seconds for end in ends) / 3600
     known["gpu_hours"] = sum(end.gpu_seconds for end in ends) / 3600
     return _conclude(known, costs, decision, terms)
+
+
+def _find_new_seed(files: tuple[TrialFile, TrialFile], settings: Settings) -> int:
+    """The first seed after all under which a study of this home has trained either configuration."""
+    corpus = open_or_draw_corpus(files[0].corpus, settings.corpus_store)
+    known = {trial.identity for trial in StudyReader(settings.study_database).list_complete()}
+    first = max(file.trial.seed for file in files) + 1
+
+    def is_known(seed: int) -> bool:
+        trials = (file.trial.model_copy(update={"seed": seed}) for file in files)
+        return any(trial.identity(corpus.digest) in known for trial in trials)
+
+    while used := [seed for seed in range(first, first + MAX_SEEDS) if is_known(seed)]:
+        first = used[-1] + 1
+    return first
 
 
 def _check_comparable(names: tuple[str, str], files: tuple[TrialFile, TrialFile], settings: Settings) -> None:

@@ -89,11 +89,14 @@ def make_leaderboard_table(
     unit = "examples" if {row.unit for row in rows} == {"examples"} else "tokens"
     sizes = _stack((("parameters", "carried state", "memory"), (unit, "hours")), is_stacked)
     figures = (objective, "above") if ideal else (objective,)
+    notes = [f"ideal perplexity {ideal:.3f}"] if ideal else []
+    if (intervals := max((row.estimate.intervals for row in rows if row.estimate), default=1)) > 1:
+        notes.append(f"95 % intervals of {intervals} configurations, all at once")
     table = make_table(
         title,
         (">", "trial", *(f">{name}" for name in (*sizes, *figures)), "state"),
         overflow="ellipsis",
-        caption=f"ideal perplexity {ideal:.3f}" if ideal else None,
+        caption="; ".join(notes) or None,
         **WITHOUT_FRAME,
     )
     table.columns[1].overflow, table.columns[1].ratio = "fold", 1
@@ -245,7 +248,7 @@ def make_spread_table(view: StudyView) -> Table:
     """One row per repeated configuration, best first: mean with interval, and the figure of each seed."""
     objective = view.objective
     title = f"the best configurations under other seeds: validation {objective}"
-    columns = (">trial", "configuration", ">seeds", ">mean [95 % interval]", ">per seed")
+    columns = (">trial", "configuration", ">seeds", ">mean [95 % interval, all at once]", ">per seed")
     table = make_table(title, columns)
     for found in view.ranking.configurations if view.ranking else ():
         if len(found.trials) > 1:

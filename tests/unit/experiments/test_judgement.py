@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,9 @@ from memtune.experiments.judgement import Judgement, judge_configurations, open_
 from memtune.experiments.single_trial import TrainResult, TrialFile
 from memtune.settings import Settings
 from memtune.studies.definition.study_terms import Repeats
+from memtune.training import TrialConfig
+from tests.presence import require
+from tests.unit.studies.study_files import resolve
 from tests.unit.studies.test_director import make_report
 
 LSTM = {"corpus": "tiny", "model": {"family": "lstm", "width": 4}, "training": {"tokens": 300}}
@@ -58,6 +62,29 @@ def test_a_better_candidate_is_found_under_new_seeds_that_both_have(settings: Se
     assert seeds["lstm"] == seeds["rnn"]
     assert 0 not in seeds["lstm"]
     assert len(trained) == len(set(trained)) == judged.tokens // 300
+
+
+def test_the_seeds_are_new_to_the_studies_of_the_home(settings: Settings, study_file: Path) -> None:
+    proposals = resolve(study_file, settings, seed=2).open_proposals()
+    trial = require(proposals.ask())
+    proposals.report(trial.number, 300, 4.0)
+    proposals.complete(trial.number, 4.0)
+    config = TrialConfig.model_validate(trial.configuration)
+    first = TrialFile(corpus="tiny", trial=config.model_copy(update={"seed": 0}))
+    other = open_judged(RNN, settings, trust_code=False)[1].trial
+    same = {"training": config.training, "protocol": config.protocol}
+    second = TrialFile(corpus="tiny", trial=other.model_copy(update=same))
+    trained: list[int] = []
+
+    def train(file: TrialFile, name: str) -> TrainResult:
+        trained.append(file.trial.seed)
+        report = make_report(300, 4.0 + len(trained) / 1000, "budget")
+        return TrainResult(name, "", [report], report, 0, None, "tokens", has_test_split=True, corpus="tiny")
+
+    terms = Repeats(until="decided", max_seeds=3)
+    judge_configurations(("a", first), ("b", second), terms, settings, train)
+    assert config.seed == 2
+    assert min(trained) == 3
 
 
 def test_a_worse_and_an_equal_candidate_are_not_better(settings: Settings) -> None:
