@@ -66,13 +66,7 @@ class Estimate(Value):
             seeds = single if self.seeds == 1 else f"mean of {self.seeds} seeds"
             return f"{figure} ({seeds})"
         low, high = (objective.format_figure(bound, digits) for bound in bounds)
-        return (
-            f"{figure} (mean of {self.seeds} seeds, 95 % interval {low} to {high}{self.describe_intervals()})"
-        )
-
-    def describe_intervals(self) -> str:
-        """How many intervals hold at once, as the end of a clause; empty for one alone."""
-        return f", all {self.intervals} at once" if self.intervals > 1 else ""
+        return f"{figure} (mean of {self.seeds} seeds, 95 % interval {low} to {high})"
 
     def format(self, objective: Objective | str, digits: int) -> str:
         """The figure with its interval in brackets, for tables.

@@ -291,8 +291,8 @@ def _write_headline(
     text = f"{winner.title} is best with a validation {objective} of {figure}"
     if bounds := winner.estimate.compute_interval(objective):
         low, high = (objective.format_figure(bound, DIGITS) for bound in bounds)
-        seeds = f"over {winner.estimate.seeds} seeds{winner.estimate.describe_intervals()}"
-        text += f" (95 % interval {low} to {high} {seeds})"
+        at_once = f", all {intervals} at once" if (intervals := winner.estimate.intervals) > 1 else ""
+        text += f" (95 % interval {low} to {high} over {winner.estimate.seeds} seeds{at_once})"
     if leaders:
         led = leaders[0]
         own, best = (objective.format_cost(cost, DIGITS) for cost in (led.estimate.cost, led.leader_cost))
