@@ -1,6 +1,8 @@
 """Counts as text, in one format for all messages."""
 
 SHORT_UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+TIME_UNITS = (("hours", 1), ("minutes", 60), ("seconds", 3600))
+"""Units of time, and how many are an hour."""
 
 
 def format_count(number: int, noun: str) -> str:
@@ -32,6 +34,15 @@ def format_duration(seconds: float) -> str:
     """
     minutes, left = divmod(int(seconds), 60)
     return f"{minutes // 60}h {minutes % 60:02d}m" if minutes >= 60 else f"{minutes}m {left:02d}s"
+
+
+def choose_time_unit(hours: float) -> tuple[str, int]:
+    """The largest unit in which a time is at least 1, and how many of it are an hour.
+
+    >>> choose_time_unit(2.0), choose_time_unit(0.1), choose_time_unit(1e-6)
+    (('hours', 1), ('minutes', 60), ('seconds', 3600))
+    """
+    return next((each for each in TIME_UNITS if each[1] * hours >= 1), TIME_UNITS[-1])
 
 
 def format_amount(amount: float, digits: int = 2) -> str:

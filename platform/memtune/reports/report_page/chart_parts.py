@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import altair as alt
 
+from memtune.number_format import choose_time_unit
 from memtune.objective import Objective
 from memtune.reports.marks import COLOURS, assign_marks
 
@@ -34,8 +35,6 @@ TICKS_PER_DECADE = ((1.0,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 5, 7), tuple(n / 2
 MIN_TICKS, MAX_TICKS = 3, 7
 STEPS, MAX_PARTS = (0.1, 0.2, 0.5, 1, 2, 5), 7
 """Of a linear axis: factors of a power of ten, and the parts into which they divide it at most."""
-TIME_UNITS = (("hours", 1), ("minutes", 60), ("seconds", 3600))
-"""Units of labels, and how many are an hour."""
 MAX_DRAWABLE = 1e12
 MAX_DRAWN_FACTOR = 4.0
 """An axis shows perplexities up to this multiple of the best: bad trials and first reports are beyond it."""
@@ -223,8 +222,7 @@ def place_amounts(field: str, amounts: Sequence[float], title: str, *, starts_at
     """
     unit, factor, labels = "hours", 1, ".3~s"
     if unit in title:
-        fitting = (each for each in TIME_UNITS if each[1] * max(amounts) >= 1)
-        (unit, factor), labels = next(fitting, TIME_UNITS[-1]), ".3~g"
+        (unit, factor), labels = choose_time_unit(max(amounts)), ".3~g"
     if starts_at_zero:
         scale = alt.Scale(domain=[0, max(amounts) * 1.03], nice=False)
         ticks = [tick / factor for tick in divide(0, max(amounts) * factor)]

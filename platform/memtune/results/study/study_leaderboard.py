@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from memtune.models.architecture import LanguageModelConfig
-from memtune.number_format import format_amount
+from memtune.number_format import choose_time_unit, format_amount
 from memtune.results.study.ranking import Configuration, ShortTrial
 from memtune.results.study.study_front import are_equal_sizes, find_front
 from memtune.results.study.study_trials import NamedTrial, StudyTrial
@@ -84,10 +84,12 @@ class TradeOff(Value):
         >>> trade_off.describe()
         'equal parameters: 250,102 to 251,800'
         """
-        low, high = (format_amount(amount, 3) for amount in (self.lowest, self.highest))
+        time, factor = choose_time_unit(self.highest) if "hours" in self.unit else ("hours", 1)
+        low, high = (format_amount(factor * amount, 3) for amount in (self.lowest, self.highest))
+        unit = self.unit.replace("hours", time)
         if self.is_equal:
-            return f"equal {self.unit}: {low}" + (f" to {high}" if low != high else "")
-        return f"{self.unit} from {low} to {high}, a factor of {format_amount(self.highest / self.lowest, 3)}"
+            return f"equal {unit}: {low}" + (f" to {high}" if low != high else "")
+        return f"{unit} from {low} to {high}, a factor of {format_amount(self.highest / self.lowest, 3)}"
 
 
 class StudyLeaderboard(Value):

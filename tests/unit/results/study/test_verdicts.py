@@ -89,7 +89,7 @@ def judge_ranking(
         (
             {"lstm": [4.0, 4.01, 4.02], "rnn": [4.5, 4.52, 4.51]},
             "lstm #0 is best with a validation perplexity of 55.147 (95 % interval 53.206 to 57.158 over 3 "
-            "seeds), 39.3 % better than rnn #1, and the difference is significant.",
+            "seeds, all 2 at once), 39.3 % better than rnn #1, and the difference is significant.",
             "",
         ),
         (
