@@ -19,7 +19,7 @@ MAX_IMPROVEMENTS, MAX_PARAMETERS = 12, 15
 MIN_SHOWN_IMPORTANCE = 0.005
 NO_IMPORTANCE = (
     f"No importance of parameters: it needs {MIN_IMPORTANCE_TRIALS} trials with a validation, and two "
-    f"parameters that {MIN_PARAMETER_TRIALS} of them have."
+    f"parameters that {MIN_PARAMETER_TRIALS} of them have; each family has parameters of its own."
 )
 
 

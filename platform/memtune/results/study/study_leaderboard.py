@@ -2,6 +2,8 @@
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
+from pydantic import Field
+
 from memtune.models.architecture import LanguageModelConfig
 from memtune.number_format import choose_time_unit, format_amount
 from memtune.results.study.ranking import Configuration, ShortTrial
@@ -53,6 +55,8 @@ class LeaderboardEntry(NamedTrial):
     note: str = ""
     """Why it has no place."""
     identity: str
+    """Of its best-validated trial."""
+    config: TrialConfig | None = Field(default=None, exclude=True)
     """Of its best-validated trial."""
     is_repeated: bool = False
     """Whether its figure is that of repeats, which leaves out the trial that was selected."""
@@ -156,6 +160,7 @@ def make_entry(
         tokens_per_second=add_usages(trial.usage for trial in found.trials).tokens_per_second,
         note=found.explain(),
         identity=best.identity,
+        config=best.config,
         is_repeated=not isinstance(found, ShortTrial) and found.is_repeated,
         is_counted=best.is_counted,
     )
