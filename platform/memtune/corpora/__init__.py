@@ -6,7 +6,7 @@
 from memtune.corpora.formats import FORMATS
 from memtune.corpora.importing.import_sources import DataSet, Division, Source, find_splits
 from memtune.corpora.importing.importer import ImportResult, import_corpus
-from memtune.corpora.importing.token_stage import spell_word
+from memtune.corpora.importing.token_stage import spell_sentence
 from memtune.corpora.store.annotations import ANNOTATION_KINDS
 from memtune.corpora.store.corpus import Corpus, Split, list_corpora, open_corpus
 from memtune.corpora.store.corpus_inspection import (

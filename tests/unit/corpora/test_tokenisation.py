@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 
 from memtune.corpora import ImportOptions, TextFile, import_corpus, open_corpus, verify_corpus
-from memtune.corpora.importing.token_stage import spell_word
+from memtune.corpora.importing.token_stage import spell_sentence
 from memtune.corpora.tokenisation import subwords
 from memtune.corpora.tokenisation.corpus_text import make_tokeniser
 from memtune.corpora.tokenisation.subwords import SubwordTokeniser, train_subwords
@@ -269,7 +269,7 @@ def test_spelling_is_changed_before_words_are_split(import_texts, store, cache):
     ],
 )
 def test_a_normal_form_leaves_words_words(word, form, spelled):
-    assert spell_word(word, form) == spelled
+    assert spell_sentence([word], ImportOptions(normalise=form)) == [spelled]
 
 
 RAW = "a  b\n\nc_d\té\n"
@@ -299,6 +299,11 @@ def test_one_huge_line_is_read(import_texts, store, cache, monkeypatch):
 def test_raw_text_is_refused_without_characters_or_bytes(import_texts, tokens):
     with pytest.raises(CorpusError, match="format raw needs --tokens characters or --tokens bytes"):
         import_texts(kind="raw", tokens=tokens)
+
+
+def test_raw_text_is_refused_with_another_spelling(import_texts):
+    with pytest.raises(CorpusError, match="keeps every character; leave --lower-case, --unescape and --norm"):
+        import_texts(kind="raw", tokens="characters", lower_case=True)
 
 
 def test_a_raw_text_with_a_nul_is_read_as_bytes_only(import_texts):

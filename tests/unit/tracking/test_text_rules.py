@@ -60,6 +60,19 @@ def test_the_casing_is_that_of_the_import_or_of_the_text(tmp_path, sentence, opt
     assert find_text_rules(open_corpus("cased", tmp_path / "store", tmp_path / "cache")).casing == casing
 
 
+@pytest.mark.parametrize("tokens", ["words", "characters", "bytes", "bpe:300", "unigram:300"])
+@pytest.mark.parametrize("lower_case", [True, False])
+def test_a_corpus_is_read_again_as_the_tokens_that_its_import_made(tmp_path, tokens, lower_case):
+    """With a capital sigma at the end of a word, which Python and the import put into other lower cases."""
+    splits = dict.fromkeys(("train", "valid", "test"), [["The", "ΟΔΟΣ", "İs", "GRÜN"]] * 4)
+    options = ImportOptions(tokens=tokens, lower_case=lower_case)
+    import_corpus("cased", splits, tmp_path / "store", options, cache=tmp_path / "cache")
+    corpus = open_corpus("cased", tmp_path / "store", tmp_path / "cache")
+    read = TextReader(find_text_rules(corpus), corpus.vocabulary.ids).read("The ΟΔΟΣ İs GRÜN")
+    assert read.ids == corpus["test"].read_tokens(0, len(read.ids)).tolist()
+    assert read.unknown_words == []
+
+
 def test_the_rules_of_a_corpus_without_a_train_split_are_those_of_its_first_split(tmp_path):
     """A corpus of questions or labels may have a test split alone."""
     path = tmp_path / "test.txt"

@@ -10,7 +10,7 @@ By default only the training split determines the vocabulary, and the other spli
 """
 
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -142,6 +142,10 @@ def prepare_sources(
         raise CorpusError(
             f"format {RAW_FORMAT} needs --tokens characters or --tokens bytes, and a file for each split, "
             "such as --train <(head -c 90000000 text8)"
+        )
+    if options.lower_case or options.unescape or options.normalise:
+        raise CorpusError(
+            f"format {RAW_FORMAT} keeps every character; leave --lower-case, --unescape and --normalise out"
         )
     files = {split: source for split, source in sources.items() if isinstance(source, TextFile)}
     if len(files) < len(sources) or any(file.format != RAW_FORMAT for file in files.values()):
@@ -308,10 +312,9 @@ def spell_words(words: pa.Array, options: ImportOptions) -> pa.Array:
     return pc.utf8_lower(words) if options.lower_case else words
 
 
-def spell_word(word: str, form: Literal["NFC", "NFKC"] | None, unescape: bool = False) -> str:
-    """A word as an import with `normalise` and `unescape` spells it."""
-    options = ImportOptions(normalise=form, unescape=unescape)
-    spelled: str = spell_words(pa.array([word], pa.string()), options)[0].as_py()
+def spell_sentence(words: Sequence[str], options: ImportOptions) -> list[str]:
+    """The words of a sentence as an import with these options spells them."""
+    spelled: list[str] = spell_words(pa.array(words, pa.string()), options).to_pylist()
     return spelled
 
 

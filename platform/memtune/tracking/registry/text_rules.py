@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from memtune.corpora import EOS, UNK, Corpus, make_tokeniser, spell_word
+from memtune.corpora import UNK, Corpus, ImportOptions, make_tokeniser, spell_sentence
 from memtune.corpora.formats.prose_texts import ProseOptions, finish_sentence, tokenise_sentence
 from memtune.corpora.importing.token_stage import RAW_FORMAT
 from memtune.errors import TrackingError
@@ -88,6 +88,9 @@ class TextReader:
     def __init__(self, rules: TextRules, id_by_token: Mapping[str, int]) -> None:
         """Raises CorpusError for a tokeniser that this machine cannot make."""
         self._rules, self._id_by_token = rules, id_by_token
+        self._spelling = ImportOptions(
+            lower_case=rules.casing == "lower", unescape=rules.unescape, normalise=rules.normalise
+        )
         document = rules.tokeniser_document or "{}"
         self._tokeniser = None if rules.tokens == "words" else make_tokeniser(rules.tokens, document)
 
@@ -113,13 +116,10 @@ class TextReader:
         return " ".join(tokens) if self._tokeniser is None else self._tokeniser.join(tokens)
 
     def _tokenise(self, words: Sequence[str]) -> Sequence[str]:
-        """The tokens of words; a word is one where the vocabulary has words."""
-        if self._rules.normalise or self._rules.unescape:
-            words = [spell_word(word, self._rules.normalise, self._rules.unescape) for word in words]
-        if self._tokeniser is None:
-            return words
-        lower = self._rules.casing == "lower"
-        return self._tokeniser.split([word.lower() if lower else word for word in words])
+        """The tokens of words, spelled as the import did; a word is one where the vocabulary has words."""
+        if self._spelling != ImportOptions():
+            words = spell_sentence(words, self._spelling)
+        return words if self._tokeniser is None else self._tokeniser.split(words)
 
     def split(self, text: str) -> list[str]:
         """The words of a text; its case is kept."""
@@ -131,8 +131,7 @@ class TextReader:
             return tokenise_sentence(text, options)
         return finish_sentence(text.split(), options)
 
-    def _find_id(self, word: str) -> int | None:
-        spellings = {"keep": [word], "lower": [word.lower()], "fold": [word, word.lower()]}
-        # The special tokens have one spelling.
-        known = [word] if word in (EOS, UNK) else spellings[self._rules.casing]
-        return next((self._id_by_token[token] for token in known if token in self._id_by_token), None)
+    def _find_id(self, token: str) -> int | None:
+        # Words are in lower case already; that of a token may be another one, such as of the blank in "Ġthe".
+        spellings = [token, token.lower()] if self._rules.casing == "fold" else [token]
+        return next((self._id_by_token[each] for each in spellings if each in self._id_by_token), None)
