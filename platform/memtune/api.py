@@ -180,6 +180,7 @@ def judge(
         from memtune.experiments.single_trial import train_trial
         from memtune.studies.definition.study_terms import Repeats
 
+    check_type("trust_code", trust_code, bool, "True or False")
     output = _choose_console(console, progress=progress)
     known = Settings.resolve(settings)
     asked = {"until": "decided", "indifference": indifference, "max_seeds": max_seeds}

@@ -9,6 +9,7 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import memtune
@@ -132,6 +133,30 @@ def test_overrides_reach_fields_of_tables_within_tables(content: dict[str, Any],
     assert rates == {0.125}
 
 
+def test_a_study_with_numbers_of_numpy_is_the_one_with_those_of_python(
+    content: dict[str, Any], settings: Settings
+) -> None:
+    model = {"width": {"choice": list(np.array([4, 8]))}, "dropout": np.float32(0.25), "layers": np.int64(1)}
+    training = {"tokens": np.int64(900), "report_every": np.int32(300)}
+    given = {**content, "model": model, "training": training, "points": [{"model.width": np.int64(4)}]}
+    plain = {
+        **content,
+        "model": {"width": {"choice": [4, 8]}, "dropout": 0.25, "layers": 1},
+        "training": {"tokens": 900, "report_every": 300},
+        "points": [{"model.width": 4}],
+    }
+    overrides = {"budget.trials": np.int64(1), "model.tie_output": np.False_}
+    expected, _ = memtune.dry_run(plain, {"budget.trials": 1, "model.tie_output": False}, settings)
+    found = memtune.run_search(given, overrides, settings=settings, executor=InProcessExecutor())
+    assert (found.resolved.id, len(found.outcomes)) == (expected.id, 1)
+
+
+def test_a_trial_with_numbers_of_numpy_is_trained(settings: Settings) -> None:
+    trial = {"corpus": "tiny", "model": {"family": "lstm", "width": np.int64(4)}}
+    overrides = {"training.tokens": np.int64(300), "model.tie_output": np.False_}
+    assert memtune.train(trial, overrides, settings=settings).curve[-1].tokens >= 300
+
+
 def test_a_study_of_a_program_runs_and_resumes(content: dict[str, Any], settings: Settings) -> None:
     def search(trials: int, **options: Any) -> int:
         overrides = {"budget.trials": trials}
@@ -208,7 +233,13 @@ WRONG_CALLS = {
     "run_search('demo', settings='/home')": r"settings must be memtune.Settings, .*; got '/home' \(str\)",
     "run_search('demo', resume='no')": "resume must be True or False; got 'no'",
     "run_search('demo', console=True)": "console must be a rich.console.Console; progress=False",
+    "run_search('demo', reuse='no')": r"reuse must be True or False; got 'no' \(str\)",
+    "run_search('demo', progress=0)": r"progress must be True or False; .*; got 0 \(int\)",
     "judge(3, 4)": "trial must be",
+    "judge('a.toml', 'b.toml', trust_code='no')": "trust_code must be True or False; got 'no'",
+    "judge('a.toml', 'b.toml', progress='no')": "progress must be True or False",
+    "train('a.toml', progress='no')": "progress must be True or False",
+    "probe('lstm', progress=None)": "progress must be True or False; .*; got None",
     "train(3)": "trial must be a TOML file, the name of a packaged trial, or a mapping",
     "import_corpus('x', 'train.txt')": 'sources must be a mapping of splits to sources, such as {"train"',
     "import_corpus('x', sentences)": "sources must be a mapping of splits",
@@ -218,6 +249,8 @@ WRONG_CALLS = {
     "import_corpus(3, splits)": 'name must be the name of a corpus, such as "ptb"; got 3',
     "import_corpus('x', splits, options={})": r"options must be ImportOptions, such as ImportOptions\(",
     "import_corpus('x', splits, memtune.Settings.from_environment())": "store must be a folder or a URI",
+    "import_corpus('x', splits, replace='False')": r"replace must be True or False; got 'False' \(str\)",
+    "import_corpus('x', splits, progress=print)": "progress must be .*; a callback is an argument of memtune",
     "TextFile(3)": "path must be a file, a folder, a pattern or a URI",
     "DataSet('a.parquet')": r"data must be a datasets.Dataset, .*; a file is TextFile\(",
     "open_corpus(3)": "name must be the name of a corpus",

@@ -105,7 +105,7 @@ def open_trial(source: TrialSource, overrides: Mapping[str, Any] | None) -> tupl
 def _read_trial(
     document: dict[str, Any], path: Path | None, overrides: Mapping[str, Any] | None
 ) -> TrialFile:
-    override_fields(document, overrides)
+    override_fields(document, copy_as_toml(overrides))
     place = name_place(path, "trial")
     if "spaces" in document:
         command = "memtune.run_search(...)" if path is None else f"memtune search {path}"

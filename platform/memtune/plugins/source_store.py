@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
+from memtune.arguments import check_type
 from memtune.errors import MissingSourceError, PluginError
 from memtune.plugins import source_modules
 from memtune.plugins.plugin_registry import register_module
@@ -120,6 +121,7 @@ def run_with_sources(
     Raises PluginError that names the file and its digest where the user has not consented, and where storage
     lacks a source.
     """
+    check_type("trust_code", trust_code, bool, "True or False")  # "no" is no consent
     for _ in range(MAX_SOURCES):
         try:
             return action()

@@ -9,7 +9,7 @@ import pytest
 from mlflow.tracking._tracking_service import utils as tracking_service_utils
 
 from memtune.api import judge, run_search, train
-from memtune.errors import MissingSourceError, PluginError, StudyError
+from memtune.errors import ArgumentError, MissingSourceError, PluginError, StudyError
 from memtune.models import MODELS
 from memtune.ray_backend.jobs.job_submission import STUDY_FOLDER, collect_study_files, write_package
 from memtune.results.loaded_models import load
@@ -125,6 +125,8 @@ def test_a_registered_model_needs_consent_before_its_source_is_executed(
 ) -> None:
     with pytest.raises(PluginError, match=r"my_memory\.py, sha256 \w{64}, .* repeat with --trust-code"):
         open_any(FAMILY, settings=settings)
+    with pytest.raises(ArgumentError, match=r"trust_code must be True or False; got 'no' \(str\)"):
+        open_any(FAMILY, settings=settings, trust_code="no")
     assert not executed.exists()
     assert open_any(FAMILY, settings=settings, trust_code=True)
     assert executed.exists()

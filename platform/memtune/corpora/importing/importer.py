@@ -72,6 +72,7 @@ def import_corpus(
     progress: ProgressCallback | None = None,
 ) -> ImportResult:
     """Import a corpus; `memtune.import_corpus` has the terms of its arguments and its errors."""
+    check_type("replace", replace, bool, "True or False")
     place = CorpusStore.open(store)
     splits = _check_arguments(name, sources, options, ideal, vectors)
     options = options or ImportOptions()

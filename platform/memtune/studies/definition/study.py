@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
+import numpy as np
 from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 
 from memtune.errors import ConfigurationError
@@ -49,8 +50,9 @@ EARLIER_TERMS = {
 def copy_as_toml(value: Any, depth: int = 0) -> Any:
     """A copy of a program's value, `depth` tables below the whole, with the types of a TOML file.
 
-    Mappings and values become dictionaries, sequences lists, and paths texts. Raises ConfigurationError for
-    tables in more than 100 others, such as one that holds itself.
+    Mappings and values become dictionaries, sequences and arrays lists, paths texts, and numbers of NumPy
+    those of Python. Raises ConfigurationError for tables in more than 100 others, such as one that holds
+    itself.
     """
     if depth > MAX_DEPTH:
         raise ConfigurationError(f"a table is in more than {MAX_DEPTH} others, or holds itself")
@@ -60,6 +62,8 @@ def copy_as_toml(value: Any, depth: int = 0) -> Any:
         return {name: copy_as_toml(own, depth + 1) for name, own in value.items()}
     if isinstance(value, list | tuple):
         return [copy_as_toml(own, depth + 1) for own in value]
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
     return str(value) if isinstance(value, Path) else value
 
 
