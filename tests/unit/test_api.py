@@ -251,6 +251,8 @@ WRONG_CALLS = {
     "import_corpus('x', splits, memtune.Settings.from_environment())": "store must be a folder or a URI",
     "import_corpus('x', splits, replace='False')": r"replace must be True or False; got 'False' \(str\)",
     "import_corpus('x', splits, progress=print)": "progress must be .*; a callback is an argument of memtune",
+    "Division(Path('a.txt'))": r"source must be a TextFile; got .*; a file is TextFile\('a.txt'\)",
+    "Division(splits)": "source must be a TextFile; got ",
     "TextFile(3)": "path must be a file, a folder, a pattern or a URI",
     "DataSet('a.parquet')": r"data must be a datasets.Dataset, .*; a file is TextFile\(",
     "open_corpus(3)": "name must be the name of a corpus",

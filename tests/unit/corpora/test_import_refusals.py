@@ -52,6 +52,13 @@ def test_a_file_that_cannot_be_read_is_refused(write_texts, store, cache):
         import_corpus("tiny", sources, store, cache=cache)
 
 
+def test_the_nearest_split_is_suggested_for_an_unknown_one(write_texts, store, cache):
+    sources = write_texts()
+    renamed = {"train": sources["train"], "validation": sources["valid"], "test": sources["test"]}
+    with pytest.raises(CorpusError, match=r'small: no split is called "validation"; did you mean "valid"\?'):
+        import_corpus("small", renamed, store, cache=cache)
+
+
 def test_the_nearest_file_is_suggested_for_a_missing_one(write_texts, store, cache):
     sources = write_texts()
     place = Path(sources["test"].path)

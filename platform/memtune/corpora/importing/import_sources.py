@@ -132,6 +132,11 @@ class Division:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        """Raises ArgumentError for another source than a file, and CorpusError for wrong shares."""
+        if not isinstance(self.source, TextFile):
+            raise ArgumentError(
+                f"source must be a TextFile; got {describe_value(self.source)}{_suggest_file(self.source)}"
+            )
         if set(self.shares) != set(SPLITS) or min(self.shares.values()) <= 0:
             raise CorpusError(f"a text is divided into {', '.join(SPLITS)} by shares above 0, as in 80,10,10")
 
@@ -200,19 +205,20 @@ def check_sources(name: str, sources: Mapping[str, Source] | Division) -> None:
         return
     for split, each in sources.items():
         # The letters of a path would be read as sentences.
-        is_path = isinstance(each, str | bytes | Path)
-        if is_path or not isinstance(each, TextFile | DataSet | Iterable):
-            file = f"; a file is TextFile({str(each)!r})" if is_path else ""
+        if isinstance(each, str | bytes | Path) or not isinstance(each, TextFile | DataSet | Iterable):
             raise ArgumentError(
                 f'sources["{split}"] must be a TextFile, a DataSet, or sentences as lists of words; got '
-                f"{describe_value(each)}{file}"
+                f"{describe_value(each)}{_suggest_file(each)}"
             )
+    for split in sources:
+        if split not in SPLITS:
+            raise CorpusError(f'{name}: no split is called "{split}"; {did_you_mean(split, SPLITS)}')
     annotated = any(
         not isinstance(source, DataSet)
         and (not isinstance(source, TextFile) or find_format(source).annotations)
         for source in sources.values()
     )
-    if not sources or set(sources) - set(SPLITS) or (len(sources) < len(SPLITS) and not annotated):
+    if not sources or (len(sources) < len(SPLITS) and not annotated):
         raise CorpusError(
             f"{name}: a text needs --train, --valid and --test, or --train with --split 80,10,10; got "
             f"{', '.join(sources) or 'none of them'}; questions and labels may be of some splits only"
@@ -226,6 +232,10 @@ def check_sources(name: str, sources: Mapping[str, Source] | Division) -> None:
                 f"{pipe.path} is a pipe, which can be read once, and several splits name it; give each split "
                 "its own, or divide the text with --split"
             )
+
+
+def _suggest_file(source: object) -> str:
+    return f"; a file is TextFile({str(source)!r})" if isinstance(source, str | bytes | Path) else ""
 
 
 def _check_file(split: str, source: TextFile) -> SourceFile:
