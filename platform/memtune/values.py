@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache, partial
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, TypeAdapter, ValidationError
 from pydantic_core import PydanticKnownError, from_json
@@ -22,6 +22,9 @@ UNION_LABEL = re.compile(r"(constrained-)?(str|int|float|bool)|[a-z-]+\[.*\]")
 SIZE_ERRORS = ("byte_size", "byte_size_unit")
 SCALAR_ERRORS = ("int_type", "float_type", "string_type", "bool_type", "literal_error", *SIZE_ERRORS)
 """Pydantic's errors for a list or a table in place of one value."""
+
+TABLE_ERRORS = ("dict_type", "model_type", "model_attributes_type", "union_tag_not_found")
+"""Pydantic's errors for a value that is no table, and for a table without the name of its kind."""
 
 UNCHANGED_PARTS = ("default", "metadata", "serialization")
 """Parts of pydantic's schemas that are no schemas."""
@@ -160,7 +163,7 @@ def _drop_union_labels(location: Iterable[str | int], data: object) -> tuple[str
 def _find_place(where: Place, schema: Any, problem: Any) -> str:
     if isinstance(where, str):
         return where
-    return where(_locate_field(schema, [str(part) for part in problem["loc"]])[0])
+    return where(_locate_field(schema, [str(part) for part in problem["loc"]]).name)
 
 
 def parse_json(data: bytes | str) -> Any:
@@ -175,7 +178,7 @@ def parse_json(data: bytes | str) -> Any:
 
 def _format_problem(schema: Any, problem: Any) -> str:
     """One line about a problem that pydantic reports."""
-    name, tags, siblings = _locate_field(schema, [str(part) for part in problem["loc"]])
+    name, tags, siblings, own = _locate_field(schema, [str(part) for part in problem["loc"]])
     members = f" ({', '.join(tags)})" if tags else ""
     if problem["type"] == "extra_forbidden":
         table, dot, field = name.rpartition(".")
@@ -195,6 +198,9 @@ def _format_problem(schema: Any, problem: Any) -> str:
         discriminator = problem["ctx"]["discriminator"].strip("'")
         place = f"{name}.{discriminator}" if name else discriminator
         return f'{place}: no "{problem["ctx"]["tag"]}"; {did_you_mean(problem["ctx"]["tag"], kinds)}'
+    if problem["type"] in TABLE_ERRORS:
+        table = _describe_table(_resolve_schema(_generate_json_schema(schema), own), problem["input"])
+        return f"{name}{members}: {table}" if name else table
     message = str(problem["msg"]).removeprefix("Value error, ")
     got = "" if problem["type"] == "value_error" else f", got {_abbreviate(problem['input'])}"
     if problem["type"] in ("tuple_type", "list_type") and isinstance(problem["input"], str):
@@ -202,6 +208,19 @@ def _format_problem(schema: Any, problem: Any) -> str:
     elif problem["type"] in SCALAR_ERRORS:
         got += _suggest_value(problem["type"], problem["input"])
     return f"{name}{members}: {message}{got}" if name else f"{message}{got}"
+
+
+def _describe_table(schema: Any, value: object) -> str:
+    """What to write in place of a value that is no table, or that lacks the name of its kind."""
+    got, union = f"got {_abbreviate(value)}", schema.get("discriminator")
+    if union is None:
+        fields = ", ".join(schema.get("properties", ()))
+        return f"must be a table, {got}" + (f"; its fields are {fields}" if fields else "")
+    tag, kinds = union["propertyName"], sorted(union["mapping"])
+    if isinstance(value, Mapping):
+        return f"{tag} is missing; {did_you_mean('', kinds)}"
+    kind, known = (value, "") if value in kinds else (kinds[0], f"; known: {', '.join(kinds)}")
+    return f'must be a table such as {{ {tag} = "{kind}" }}, {got}{known}'
 
 
 def _suggest_value(error: str, value: object) -> str:
@@ -243,8 +262,17 @@ def _abbreviate(value: object) -> str:
     return text if len(text) <= MAX_SHOWN_CHARACTERS else f"{text[:MAX_SHOWN_CHARACTERS]}..."
 
 
-def _locate_field(kind: Any, path: list[str]) -> tuple[str, list[str], dict[str, Any]]:
-    """The dotted name in the user's file, the union members on its path, and the schemas of its siblings."""
+class _LocatedField(NamedTuple):
+    name: str
+    """Dotted, as in the user's file."""
+    tags: list[str]
+    """The members of unions on its path."""
+    siblings: dict[str, Any]
+    """The schemas of the fields of its table."""
+    schema: Any
+
+
+def _locate_field(kind: Any, path: list[str]) -> _LocatedField:
     schema = _generate_json_schema(kind)
     names: list[str] = []
     tags: list[str] = []
@@ -260,7 +288,7 @@ def _locate_field(kind: Any, path: list[str]) -> tuple[str, list[str], dict[str,
         names.append(part)
         siblings, others = node.get("properties", {}), node.get("additionalProperties")
         node = siblings.get(part) or (others if isinstance(others, dict) else {})
-    return ".".join(names), tags, siblings
+    return _LocatedField(".".join(names), tags, siblings, node)
 
 
 @lru_cache(maxsize=16)

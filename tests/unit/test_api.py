@@ -271,6 +271,7 @@ WRONG_CALLS = {
     "score('models:/ptb@champion', ['the'])": r"model must be a loaded model, such as load\(",
     "evaluate(model)": "name must be the name of a model, .*, here 'models:/tiny/1'",
     "evaluate('models:/ptb@champion', cache=9)": r"cache must be ContinuousCache\(size=2000\), or CacheGrid",
+    "evaluate('models:/ptb@champion', words=3)": "words must be a Parquet file, such as",
     "Settings.from_environment(3)": "home must be a folder",
     "serve_pages('sqlite:///mlflow.db').__enter__()": "port must be the number of a port",
 }

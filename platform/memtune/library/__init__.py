@@ -79,7 +79,8 @@ def _suggest_file(kind: FileKind, given: Path) -> str:
         return f'the packaged {kind.noun} of this name is "{given.stem}", without a path'
     if not given.parent.is_dir():
         return f"there is no folder {given.parent}"
-    return did_you_mean(given.name, (path.name for path in _list_files(kind, given.parent)))
+    names = [path.name for path in _list_files(kind, given.parent)]
+    return did_you_mean(given.name, names) if names else f"there is no {kind.noun} in its folder"
 
 
 def format_argument(path: Path) -> str:

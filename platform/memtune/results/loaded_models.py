@@ -197,7 +197,7 @@ class LoadedModel:
 class GenerationOptions(UserValue):
     """How a text is sampled."""
 
-    tokens: int = 50
+    tokens: int = Field(50, ge=1)
     """Words and ends of sentences after the prompt."""
     temperature: float = Field(1.0, ge=0, allow_inf_nan=False)
     """Divides the logits; 0 takes the most likely word."""

@@ -98,6 +98,11 @@ def evaluate(
     """
     expected = "ContinuousCache(size=2000), or CacheGrid() to choose one on the validation split"
     check_type("cache", cache, (ContinuousCache, CacheGrid, type(None)), expected)
+    check_type("words", words, (str, Path, type(None)), 'a Parquet file, such as "words.parquet"')
+    if words is not None and Path(words).suffix != ".parquet":
+        raise ConfigurationError(
+            f"words = {str(words)!r} is written as Parquet; name it {Path(words).stem}.parquet"
+        )
     settings = Settings.resolve(settings)
     opened = open_model(name, settings, device, trust_code=trust_code)
     config = opened.config

@@ -15,7 +15,7 @@ from memtune.corpora.importing.token_stage import spell_sentence
 from memtune.corpora.tokenisation import subwords
 from memtune.corpora.tokenisation.corpus_text import make_tokeniser
 from memtune.corpora.tokenisation.subwords import SubwordTokeniser, train_subwords
-from memtune.corpora.tokenisation.tokeniser import CharacterTokeniser, parse_token_choice
+from memtune.corpora.tokenisation.tokeniser import CharacterTokeniser
 from memtune.errors import CorpusError
 from tests.unit.corpora.conftest import TRAIN, read_store_files
 
@@ -59,11 +59,21 @@ def test_training_twice_gives_the_same_tokeniser(kind):
 
 @pytest.mark.parametrize(
     "text",
-    ["word", "bpe", "bpe:", "bpe:299", "bpe:9999999", "wordpiece:8000", "unigram:1e4", "tokenizer.txt"],
+    [
+        "word",
+        "bpe",
+        "bpe:",
+        "BPE:300",
+        "bpe:299",
+        "bpe:9999999",
+        "wordpiece:8000",
+        "unigram:1e4",
+        "tokenizer.txt",
+    ],
 )
 def test_an_unknown_choice_of_tokens_is_refused(text):
     with pytest.raises(CorpusError, match=r"--tokens .*(is none of words, char|the size must be from 300)"):
-        parse_token_choice(text)
+        ImportOptions(tokens=text)
 
 
 def read_tokens(store, cache, split="test"):

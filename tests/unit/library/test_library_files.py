@@ -85,6 +85,11 @@ def test_an_unknown_name_and_a_missing_folder_are_reported(folder: Path) -> None
         find_file(FileKind.STUDY, Path("layer"))
 
 
+def test_a_missing_file_in_a_folder_without_others_is_reported(folder: Path) -> None:
+    with pytest.raises(StudyError, match=r"^no file nope\.toml; there is no study in its folder$"):
+        find_file(FileKind.STUDY, Path("nope.toml"))
+
+
 def test_a_folder_in_place_of_a_file_is_answered_with_its_files(folder: Path) -> None:
     (folder / "mine").mkdir()
     with pytest.raises(StudyError, match="mine is a folder; name one study in it; it has none"):

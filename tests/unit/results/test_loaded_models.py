@@ -114,11 +114,19 @@ def test_the_words_of_a_long_text_are_those_of_one_pass_over_it(champion: Loaded
 
 
 @pytest.mark.parametrize(
-    "options", [{"temperature": -1.0}, {"temperature": math.inf}, {"top_k": 0}, {"seed": 2**63}]
+    "options",
+    [{"temperature": -1.0}, {"temperature": math.inf}, {"top_k": 0}, {"seed": 2**63}, {"tokens": -5}],
 )
 def test_options_without_a_meaning_are_refused(champion: LoadedModel, options: dict[str, float]) -> None:
     with pytest.raises(ConfigurationError, match=next(iter(options))):
         write(champion, **options)
+
+
+def test_probabilities_of_words_are_not_written_to_a_file_of_another_format(home: Settings) -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"words = 'w\.csv' is written as Parquet; name it w\.parquet"
+    ):
+        evaluate("models:/tiny@champion", words="w.csv", settings=home)
 
 
 @pytest.mark.filterwarnings(

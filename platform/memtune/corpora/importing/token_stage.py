@@ -25,10 +25,11 @@ from memtune.corpora.importing.counted_text import CountedText, Numbers, SplitCo
 from memtune.corpora.importing.import_sources import Division, Source
 from memtune.corpora.sources.line_reader import LineReader
 from memtune.corpora.store.manifest import ImportOptions
+from memtune.corpora.store.token_choice import TokenChoice, parse_token_choice
 from memtune.corpora.store.vocabulary import EOS, UNK, Vocabulary
 from memtune.corpora.text_blocks import SENTENCE_END, Block, TextFile
 from memtune.corpora.tokenisation.corpus_text import make_tokeniser
-from memtune.corpora.tokenisation.tokeniser import TokenChoice, Tokeniser, parse_token_choice
+from memtune.corpora.tokenisation.tokeniser import Tokeniser
 from memtune.errors import CorpusError
 from memtune.number_format import format_count
 

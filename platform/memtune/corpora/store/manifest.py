@@ -4,9 +4,10 @@ import re
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from memtune.arguments import CORPUS_NAME, check_type
+from memtune.corpora.store.token_choice import parse_token_choice
 from memtune.errors import CorpusError
 from memtune.values import UserValue, Value
 
@@ -48,6 +49,12 @@ class ImportOptions(UserValue):
     unknown: Literal["map", "refuse"] = "map"
     skip_bad: bool = False
     shard_tokens: int = Field(default=2**23, ge=1, le=2**24)
+
+    @field_validator("tokens")
+    @classmethod
+    def _check_tokens(cls, tokens: str) -> str:
+        parse_token_choice(tokens)
+        return tokens
 
 
 class StoredFile(Value):

@@ -35,6 +35,26 @@ trials = 4
 """
 MISTAKES = {
     "a text for a list": ('["space.toml"]', '"lstm"', 'line 3: spaces: must be a list; write ["lstm"]'),
+    "a name for a table": (
+        '["space.toml"]',
+        '["space.toml"]\nsampler = "grid"',
+        "line 4: sampler: must be a table such as { kind = \"grid\" }, got 'grid'",
+    ),
+    "a truth value for a table": (
+        '["space.toml"]',
+        '["space.toml"]\nsampler = false',
+        'line 4: sampler: must be a table such as { kind = "gp" }, got False; known: gp, grid, nsga2',
+    ),
+    "a number for a table": (
+        '["space.toml"]',
+        '["space.toml"]\nrepeats = 3',
+        "line 4: repeats: must be a table, got 3; its fields are best, seeds",
+    ),
+    "a table without its kind": (
+        'kind = "successive_halving"',
+        "",
+        "line 13: early_stopping: kind is missing; known: hyperband, none, promotion, successive_halving",
+    ),
     "a list for a value": (
         "layers = 1",
         "layers = [1, 2]",

@@ -149,8 +149,8 @@ def test_an_error_in_a_study_names_its_fix(
 @pytest.mark.parametrize(
     ("document", "overrides", "message"),
     [
-        ('question = "q"\ncorpus = "tiny"\nmodel = 5\n', {}, "model: Input should be a valid dictionary"),
-        ('budget = 5\nspaces = ["space.toml"]\n', {"budget.trials": 3}, "budget: Input should be a valid"),
+        ('question = "q"\ncorpus = "tiny"\nmodel = 5\n', {}, "model: must be a table, got 5"),
+        ('budget = 5\nspaces = ["space.toml"]\n', {"budget.trials": 3}, "budget: must be a table, got 5"),
     ],
 )
 def test_a_value_in_place_of_a_table_is_named(
