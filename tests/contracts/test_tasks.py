@@ -133,6 +133,27 @@ def test_equal_seeds_give_equal_models(kind, corpus):
 
 
 @each_task
+def test_a_training_is_in_float32_whatever_the_default_type_of_a_program_is(kind, make_trainer, tmp_path):
+    curves = []
+    for default in (torch.float32, torch.float64):
+        torch.set_default_dtype(default)
+        try:
+            trainer = make_trainer(kind)
+            while not trainer.is_finished:
+                trainer.advance()
+            save_model(trainer.model, tmp_path / str(default), trainer.config.task)
+            loaded = load_model(tmp_path / str(default))
+            assert torch.get_default_dtype() == default
+        finally:
+            torch.set_default_dtype(torch.float32)
+        for name, weight in loaded.state_dict().items():
+            assert torch.equal(weight, trainer.model.state_dict()[name])
+        assert {each.dtype for each in loaded.parameters()} == {torch.float32}
+        curves.append([report.valid_loss for report in trainer.curve])
+    assert curves[1] == pytest.approx(curves[0], rel=1e-6)
+
+
+@each_task
 def test_an_epoch_predicts_everything_once_and_is_a_function_of_seed_and_epoch(kind, corpus):
     config = make_trial(kind)
     task = config.task.open(corpus, config.protocol)

@@ -7,6 +7,8 @@ Tables, curves and identities of trials of a family that is not loaded need no s
 do, and executing stored source takes the user's consent.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import Annotated, Any, overload
@@ -104,8 +106,20 @@ def build_model(config: LanguageModelConfig, vocabulary_size: int, seed: int) ->
 
     The state of torch's default generator does not change.
     """
+    with fix_defaults(seed):
+        return config.build(vocabulary_size)
+
+
+@contextmanager
+def fix_defaults(seed: int) -> Iterator[None]:
+    """In the block, torch's default generator is seeded and its default type is float32."""
+    dtype = torch.get_default_dtype()
     with torch.random.fork_rng(devices=[]):
         # torch.manual_seed would seed GPUs too, whose generators are not forked. Where there are none, it
         # keeps the text of the stack for each of their kinds, which takes milliseconds.
         torch.default_generator.manual_seed(seed)
-        return config.build(vocabulary_size)
+        torch.set_default_dtype(torch.float32)
+        try:
+            yield
+        finally:
+            torch.set_default_dtype(dtype)

@@ -163,7 +163,7 @@ class Classification(Task[Classifier, LabelledBatch]):
         known_V1 = torch.from_numpy(np.array(self.vectors.known_V)).unsqueeze(1)
         factors_V1 = torch.where(known_V1, self.first_epoch_scale, 1.0)
         self._gradient_hooks = [
-            table.weight.register_hook(partial(_scale_rows, factors_V1.to(table.weight.device)))  # type: ignore[no-untyped-call]
+            table.weight.register_hook(partial(_scale_rows, factors_V1.to(table.weight)))  # type: ignore[no-untyped-call]
             for table in model.find_embedding_tables()
         ]
 

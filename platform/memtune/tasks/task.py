@@ -15,6 +15,7 @@ from torch import Tensor
 from memtune.corpora.batching.batches import TaskPlan
 from memtune.corpora.batching.protocols import Protocol
 from memtune.corpora.store.corpus import Corpus
+from memtune.models import fix_defaults
 from memtune.models.architecture import LanguageModelConfig, Model, RecurrentState
 from memtune.objective import Objective, PredictionUnit
 from memtune.tasks.item_costs import ItemCosts
@@ -171,6 +172,5 @@ def build_task_model(task: TaskConfig, model: LanguageModelConfig, vocabulary_si
 
     The state of torch's default generator does not change.
     """
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)  # see build_model
+    with fix_defaults(seed):
         return task.build(model, vocabulary_size)

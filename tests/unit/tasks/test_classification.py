@@ -284,6 +284,21 @@ def test_gradients_of_pretrained_words_are_scaled_only_in_the_first_epoch(task, 
     torch.testing.assert_close(compute_gradient(0), first)
 
 
+def test_pretrained_words_are_trained_in_float32_whatever_the_default_type_of_a_program_is(sentiment_corpus):
+    corpus = add_vectors(sentiment_corpus, width=6)
+    config = make_trial(SENTIMENTS[0].model_copy(update={"first_epoch_scale": 0.25}))
+    weights = []
+    for default in (torch.float32, torch.float64):
+        torch.set_default_dtype(default)
+        try:
+            trainer = GradientTrainer(config, corpus)
+            trainer.advance()
+        finally:
+            torch.set_default_dtype(torch.float32)
+        weights.append(trainer.model.state_dict())
+    torch.testing.assert_close(weights[1], weights[0], rtol=0, atol=0)
+
+
 def test_vectors_of_another_width_are_refused(sentiment_corpus):
     with pytest.raises(ConfigurationError, match="embedding_width = 7"):
         GradientTrainer(make_trial(SENTIMENTS[0]), add_vectors(sentiment_corpus, width=7))

@@ -67,7 +67,9 @@ def probe_backends(multiply: Matmul = torch.matmul) -> MatmulBackend:
 def _make_test_matrices() -> list[tuple[Tensor, Tensor]]:
     generator = torch.Generator().manual_seed(0)
     shapes = (ROWS, WIDTH), (WORDS, WIDTH), (ROWS, WORDS), (4 * WIDTH, WIDTH), (4, ROWS, WIDTH)
-    hidden, weight, errors, gates, batch = (torch.randn(shape, generator=generator) for shape in shapes)
+    hidden, weight, errors, gates, batch = (
+        torch.randn(shape, generator=generator, dtype=torch.float32) for shape in shapes
+    )
     return [
         (hidden, weight.t()),
         (errors, weight),
