@@ -50,6 +50,11 @@ class LanguageModelConfig(Value, ABC):
         return True
 
     @property
+    def idle_fields(self) -> tuple[str, ...]:
+        """Fields that change nothing beside the others, such as a second mixer that the pattern lacks."""
+        return ()
+
+    @property
     def reads_ahead(self) -> bool:
         """Whether the models see words after the predicted one, so that sentences must be read whole."""
         return False

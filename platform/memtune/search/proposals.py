@@ -72,8 +72,8 @@ class Candidates:
     is_grid_ordered: bool = False
     compared: str = FAMILY_FIELD
     compute_sizes: Callable[[dict[str, Any]], Sizes] = lambda configuration: {}
-    name_sources: Callable[[dict[str, Any]], dict[str, Any]] = lambda configuration: configuration
-    """Adds the digests of users' sources to a configuration, so that it is read without them."""
+    complete: Callable[[dict[str, Any]], dict[str, Any]] = lambda configuration: configuration
+    """Adds to a configuration what reading it later needs, and leaves out what changes nothing."""
 
     @cached_property
     def alternatives(self) -> Sequence[Mapping[str, Scalar]]:
@@ -82,7 +82,7 @@ class Candidates:
 
     def sample(self, trial: Any) -> dict[str, Any]:
         """The configuration that a trial or a chooser draws."""
-        return self.name_sources(self.space.sample(trial, self.measure_size))
+        return self.complete(self.space.sample(trial, self.measure_size))
 
     def has_tried_all(self, history: History) -> bool:
         """Whether every point of a finite space has been started."""

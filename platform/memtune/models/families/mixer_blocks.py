@@ -138,10 +138,15 @@ class MixerBlocksConfig(NeuralLanguageModelConfig):
     def count_extra_activations(self, length: int) -> int:
         return sum(mixer.count_extra_activations(self.width, length) for mixer in self.mixers)
 
+    @property
+    @override
+    def idle_fields(self) -> tuple[str, ...]:
+        letters = self.pattern[: self.layers]
+        return tuple(name for letter, name in (("m", "mixer"), ("a", "alternate")) if letter not in letters)
+
     @override
     def describe(self) -> dict[str, str | int | float]:
-        letters = self.pattern[: self.layers]
-        used = [name for letter, name in (("m", "mixer"), ("a", "alternate")) if letter in letters]
+        used = [name for name in ("mixer", "alternate") if name not in self.idle_fields]
         mixers = {name: describe_mixer(getattr(self, name)) for name in used}
         fields = self.select_fields(
             "width", "layers", "pattern", *used, "convolution", "output_gate", "channel_ratio", "dropout"

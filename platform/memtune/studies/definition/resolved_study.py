@@ -147,15 +147,19 @@ class ResolvedStudy:
             is_grid_ordered=repeats is not None,
             compared=self.study.compare,
             compute_sizes=self.limits.compute_sizes_to_store,
-            name_sources=self._name_sources,
+            complete=self._complete,
         )
         return Proposals(self.settings.study_database, name, candidates, guard)
 
-    def _name_sources(self, configuration: dict[str, Any]) -> dict[str, Any]:
-        if not self.sources:
-            return configuration
+    def _complete(self, configuration: dict[str, Any]) -> dict[str, Any]:
+        """The configuration without idle fields, so that equal models are one, and with users' sources."""
         with suppress(ConfigurationError):  # which refuses the configuration when it is identified
-            complete = make_trial_config(configuration).model_dump(mode="json")
+            config = make_trial_config(configuration)
+            for field in config.model.idle_fields:
+                configuration["model"].pop(field, None)
+            if not self.sources:
+                return configuration
+            complete = config.model_dump(mode="json")
             named = name_sources(configuration, complete)
             if "source" in complete["task"]:  # else its figures could not be read without its source
                 named["task"]["objective"] = complete["task"]["objective"]

@@ -10,6 +10,7 @@ from memtune.models.mixers.mixer_registry import PRESETS
 from memtune.settings import Settings
 from memtune.spaces import RandomChooser
 from memtune.studies.definition.resolved_study import ResolvedStudy
+from memtune.studies.definition.study_loader import open_study, resolve_study
 from tests.presence import require
 from tests.unit.studies.study_files import resolve
 
@@ -71,6 +72,37 @@ def test_a_point_may_name_any_published_mixer(study_file: Path, settings: Settin
     drawn = found.sample(RandomChooser(1, point)).model
     assert isinstance(drawn, MixerBlocksConfig)
     assert drawn.mixer == PRESETS[name]
+
+
+def test_configurations_that_differ_in_an_idle_field_alone_are_one(
+    study_file: Path, settings: Settings
+) -> None:
+    """The packaged space searches the window of the alternate, which the pattern "m" lacks."""
+    fixed = {
+        "width": 8,
+        "layers": 1,
+        "pattern": "m",
+        "convolution": 0,
+        "output_gate": "none",
+        "channel_ratio": 0.0,
+        "dropout": 0.0,
+        "tie_output": False,
+        "mixer": "min_gru",
+    }
+    training = {"tokens": 900, "optimiser": {"kind": "muon", "learning_rate": 0.003, "weight_decay": 0.1}}
+    study = {
+        "name": "idle",
+        "question": "?",
+        "corpus": "tiny",
+        "spaces": ["mixer_blocks"],
+        "sampler": {"kind": "grid"},
+        "model": fixed,
+        "training": {**training, "schedule": {"kind": "constant"}},
+    }
+    path, opened = open_study(study)
+    proposals = resolve_study(path, opened, settings).open_proposals()
+    (trial,) = iter(proposals.ask, None)
+    assert "alternate" not in trial.configuration["model"]
 
 
 TWO_AXES = """
