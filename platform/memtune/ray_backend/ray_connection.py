@@ -9,6 +9,7 @@ import os
 import secrets
 import socket
 import stat
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -41,6 +42,11 @@ ANSWER_SECONDS = 10.0
 HTTP2_START = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 """What a client of gRPC sends first. The answer of the head of a cluster begins with its settings."""
 SETTINGS_FRAME = 4
+CHANGED_VARIABLES = ("PYTHONBREAKPOINT", "RAY_USAGE_STATS_ENABLED")
+"""What ray.init sets in the environment, and leaves there."""
+
+_connection = threading.Lock()
+"""Held while this process is connected: Ray has one connection per process."""
 
 compatibility.import_dashboard_modules()
 
@@ -118,8 +124,8 @@ def connect_ray(
     `notify` prints which cluster it is. Yields a folder for the run's temporary files, which is removed with
     the connection. A private instance is ended with the block, a cluster is left. The private instance has
     the cores for `trials` trials of `cpus` cores each, as far as the machine has them, or all cores. Raises
-    StudyError when no cluster answers at the address within ANSWER_SECONDS, or the private instance does not
-    start.
+    StudyError when this process is connected already, when no cluster answers at the address within
+    ANSWER_SECONDS, or when the private instance does not start.
     """
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
     protect_default_token(Path.home())
@@ -127,6 +133,8 @@ def connect_ray(
     job_config = compatibility.make_job_config()
     options = {"log_to_driver": False, "logging_level": logging.ERROR, "job_config": job_config}
     with ExitStack() as connection:
+        connection.enter_context(_claim_process())
+        connection.enter_context(set_environment({name: os.environ.get(name) for name in CHANGED_VARIABLES}))
         folder = connection.enter_context(open_run_folder())
         try:
             with keep_handlers(), compatibility.leave_stop_signals():
@@ -142,6 +150,30 @@ def connect_ray(
         except Exception as error:  # Ray raises a bare Exception when its node does not start in time
             raise StudyError(_explain_failure(target, not address, error)) from error
         yield folder
+
+
+@contextmanager
+def _claim_process() -> Iterator[None]:
+    """Keep other studies of this process from Ray during the block.
+
+    Raises StudyError where one runs, or where the user has connected the process: ray.shutdown would end what
+    they have there.
+    """
+    if not _connection.acquire(blocking=False):
+        raise StudyError(
+            "another study runs in this process, and Ray has one connection per process; run one study after "
+            "the other, or each in a process of its own"
+        )
+    try:
+        if ray.is_initialized():
+            address = ray.get_runtime_context().gcs_address
+            raise StudyError(
+                f"this process is connected to Ray at {address} already, and a study connects by itself; "
+                "call ray.shutdown() first, or run the study in another process"
+            )
+        yield
+    finally:
+        _connection.release()
 
 
 def _check_cluster(address: str) -> None:

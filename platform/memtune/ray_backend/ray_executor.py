@@ -1,5 +1,6 @@
 """Ray Tune as the executor of a study's trials."""
 
+import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -23,9 +24,11 @@ class RayExecutor:
 
     def connect(self, cpus_per_trial: int, max_concurrent_trials: int | None) -> None:
         """Join the cluster, or start the private instance with the cores for so many trials."""
+        hook = sys.excepthook
         # Imported here: Ray loads for seconds, which a study without trials left to run need not wait for.
         from memtune.ray_backend.ray_connection import connect_ray
 
+        sys.excepthook = hook  # which the import of Ray replaces
         connection = connect_ray(self._address, cpus_per_trial, max_concurrent_trials, self._notify)
         self._folder = self._connection.enter_context(connection)
 

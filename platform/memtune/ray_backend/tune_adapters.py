@@ -9,7 +9,6 @@ hour, or waited for its storage, therefore does not expire its workers.
 
 import gc
 import logging
-import os
 import re
 import signal
 import tempfile
@@ -327,9 +326,9 @@ def run_trials(run: ExecutorRun, folder: Path) -> None:
     of them request their resources at once. Raises StudyError when no node can hold a trial, and
     ExecutorLostError when Ray has died on this node or on the head.
     """
-    os.environ.update(TUNE_SETTINGS)
     compatibility.forward_no_variables()
     with (
+        compatibility.set_environment(TUNE_SETTINGS),
         tempfile.TemporaryDirectory(prefix="tune-", dir=folder) as scratch,
         _keep_signal_handler(),
         compatibility.raise_callback_errors(),

@@ -1,10 +1,14 @@
-"""Addresses at which no Ray cluster answers, and the cores of a private instance."""
+"""Addresses at which no Ray cluster answers, connections that are refused, and what a connection leaves."""
 
 import os
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -45,3 +49,51 @@ def test_a_private_instance_has_the_cores_of_its_trials_as_far_as_the_machine_ha
     monkeypatch.setattr(compatibility, "start_instance", lambda folder, cores, **_: started.append(cores))
     with connect_ray("local", 2, trials):
         assert started == [cores]
+
+
+def test_a_process_that_is_connected_to_ray_keeps_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    context = SimpleNamespace(gcs_address="10.0.0.1:6379")
+    monkeypatch.setattr(ray_connection.ray, "is_initialized", lambda: True)
+    monkeypatch.setattr(ray_connection.ray, "get_runtime_context", lambda: context)
+    monkeypatch.setattr(ray_connection.ray, "shutdown", lambda: pytest.fail("the user's connection is ended"))
+    for address in (None, "auto"):
+        with pytest.raises(StudyError, match=r"connected to Ray at 10\.0\.0\.1:6379 already"):
+            connect_ray(address).__enter__()
+
+
+def test_a_second_study_of_a_process_is_refused_while_the_first_one_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(compatibility, "start_instance", lambda folder, cores, **_: None)
+    with connect_ray("local"):
+        token = os.environ["RAY_AUTH_TOKEN_PATH"]
+        with pytest.raises(StudyError, match="another study runs in this process"):
+            connect_ray("local").__enter__()
+        assert os.environ["RAY_AUTH_TOKEN_PATH"] == token
+    with connect_ray("local"):
+        assert os.environ["RAY_AUTH_TOKEN_PATH"] != token
+
+
+def test_a_connection_leaves_the_environment_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(folder: Path, cores: int, **options: object) -> None:
+        os.environ.update({"PYTHONBREAKPOINT": "ray.util.rpdb.set_trace", "RAY_USAGE_STATS_ENABLED": "0"})
+
+    monkeypatch.setattr(compatibility, "start_instance", start)
+    monkeypatch.setenv("PYTHONBREAKPOINT", "0")
+    before = dict(os.environ)
+    with connect_ray("local"):
+        assert os.environ["PYTHONBREAKPOINT"] != "0"
+    assert dict(os.environ) == before
+
+
+def test_the_first_connection_of_a_process_leaves_its_hook_for_exceptions() -> None:
+    program = (
+        "import sys\n"
+        "from memtune.ray_backend.ray_executor import RayExecutor\n"
+        "try:\n"
+        "    RayExecutor('127.0.0.1:1').connect(1, 1)\n"
+        "finally:\n"
+        "    print('ray' in sys.modules, sys.excepthook is sys.__excepthook__)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.stdout == "True True\n", done.stderr
