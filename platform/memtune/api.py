@@ -4,6 +4,7 @@ A study is the driver with Ray as its executor, the live display, and the regist
 """
 
 import logging
+import signal
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -74,8 +75,41 @@ def run_search(
     `console`; without `progress` nowhere.
 
     Raises a MemtuneError before anything starts when the study cannot run; StudyError when it has begun and
-    `resume` is not set, or when another driver runs it.
+    `resume` is not set, or when another driver runs it. Ctrl-C, or the stop button of a notebook, leaves the
+    open trials with a checkpoint, and then raises KeyboardInterrupt.
     """
+    check_type("resume", resume, bool, "True or False")
+    check_type("reuse", reuse, bool, "True or False")
+    result = search_study(
+        study,
+        overrides,
+        resume=resume,
+        reuse=reuse,
+        address=address,
+        settings=settings,
+        console=_choose_console(console, progress=progress),
+        executor=executor,
+    )
+    if result.stop_signal == signal.SIGINT:
+        raise KeyboardInterrupt(
+            f"study {result.id} stopped with {result.describe_open()} open; to resume it: run_search(..., "
+            "resume=True)"
+        )
+    return result
+
+
+def search_study(
+    study: "StudySource",
+    overrides: Mapping[str, Any] | None,
+    *,
+    resume: bool,
+    reuse: bool,
+    address: str | None,
+    console: Console,
+    settings: Settings | None = None,
+    executor: "Executor | None" = None,
+) -> "SearchResult":
+    """As `run_search`, but a study that Ctrl-C has stopped is returned as well."""
     with pause_gc():
         # Imported here, as below: torch and Ray load for seconds, which an import of a text does not need.
         from memtune.ray_backend.ray_executor import RayExecutor
@@ -85,23 +119,20 @@ def run_search(
         from memtune.studies.study_check import check_study
         from memtune.studies.study_run import StudyHooks, run_study
 
-    check_type("resume", resume, bool, "True or False")
-    check_type("reuse", reuse, bool, "True or False")
     settings = Settings.resolve(settings)
-    output = _choose_console(console, progress=progress)
     path, opened = open_study(study, overrides)
     resolved = check_study(path, opened, settings, address)
     resolved = resolved.find_begun() if resume else resolved
 
-    conclude = partial(_conclude, output.print)
-    hooks = StudyHooks((partial(LiveDisplay, output),), conclude, output.print)
+    conclude = partial(_conclude, console.print)
+    hooks = StudyHooks((partial(LiveDisplay, console),), conclude, console.print)
 
     def run(resume: bool) -> "StudyResult":
-        runs_trials = executor or RayExecutor(address, output.print)
+        runs_trials = executor or RayExecutor(address, console.print)
         return run_study(resolved, runs_trials, hooks, resume=resume, reuse=reuse)
 
     def notify(message: str) -> None:
-        output.print(message, soft_wrap=True)  # a path that can be copied
+        console.print(message, soft_wrap=True)  # a path that can be copied
 
     return SearchResult(**vars(_resume_after_losses(run, resume, notify)))
 

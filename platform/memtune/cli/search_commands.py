@@ -116,9 +116,9 @@ def search(
     if dry_run:
         _dry_run(file, overrides, json)
         return
-    from memtune.api import run_search
+    from memtune.api import search_study
 
-    result = run_search(file, overrides, resume=resume, reuse=not no_cache, address=address, console=out)
+    result = search_study(file, overrides, resume=resume, reuse=not no_cache, address=address, console=out)
     _print_result(study, result)
 
 

@@ -28,17 +28,18 @@ class StopRequest:
     def __init__(self, is_budget_spent: Callable[[], bool] = lambda: False) -> None:
         """`is_budget_spent` is asked after every training step of a trial in the driver's process."""
         self._is_budget_spent = is_budget_spent
-        self._signalled = threading.Event()
+        self.signal: int | None = None
+        """The first signal that set the request; None without one."""
 
     @property
     def is_signalled(self) -> bool:
         """Whether a signal set the request."""
-        return self._signalled.is_set()
+        return self.signal is not None
 
     @property
     def is_set(self) -> bool:
         """Whether the run should end."""
-        return self._signalled.is_set() or self._is_budget_spent()
+        return self.is_signalled or self._is_budget_spent()
 
     @contextmanager
     def catch_signals(self, notify: Callable[[str], object]) -> Iterator[None]:
@@ -56,9 +57,9 @@ class StopRequest:
         def handle_signal(number: int, frame: FrameType | None) -> None:
             if number == signal.SIGHUP:
                 release_closed_terminal()
-            elif self._signalled.is_set():
+            elif self.is_signalled:
                 raise KeyboardInterrupt
-            self._signalled.set()
+            self.signal = self.signal or number
             # In a thread, because the signal may have interrupted code that holds the console's lock.
             threading.Thread(target=notify, args=(STOPPING_MESSAGE,), name="memtune-stopping").start()
 

@@ -88,6 +88,8 @@ class StudyResult:
     """The budget that ended the study before all its trials and repeats, in a sentence; None otherwise."""
     is_interrupted: bool = False
     """Whether a signal, or a fault of a node, ended the run."""
+    stop_signal: int | None = None
+    """The signal that ended the run; None where none did."""
     fault: str | None = None
     """What a node or a storage could not do, so that the study stopped; None where nothing stopped it."""
     executor_loss: ExecutorLostError | None = None
@@ -210,6 +212,7 @@ class _StudyRun:
             open_trials,
             self._spent_budget,
             is_interrupted,
+            self._stop.signal,
             self._fault,
             self._executor_loss,
         )

@@ -13,12 +13,12 @@ from typer.testing import CliRunner
 from memtune import api
 from memtune.cli import command_line as cli
 from memtune.settings import Settings
-from memtune.studies import budgets
+from memtune.studies import budgets, study_run
 from memtune.studies.executor import InProcessExecutor
 from tests.presence import require
 from tests.unit.cli.invocation import read_error, read_output
 from tests.unit.studies.study_files import resolve
-from tests.unit.studies.test_interrupted_studies import lengthen_trials
+from tests.unit.studies.test_interrupted_studies import InterruptingStop, lengthen_trials
 
 pytestmark = pytest.mark.usefixtures("without_report")
 
@@ -31,10 +31,28 @@ def test_a_driver_whose_budget_is_spent_counts_the_trials_that_earlier_drivers_l
     seconds = itertools.count()
     clock = SimpleNamespace(monotonic=lambda: float(next(seconds)))  # a second for each training step
     monkeypatch.setattr(budgets, "time", clock)
-    monkeypatch.setattr(api, "run_search", functools.partial(api.run_search, executor=InProcessExecutor()))
+    train_in_process(monkeypatch)
     for options in ([], ["--resume"]):
         done = CliRunner().invoke(cli.app, ["search", str(study_file), *options])
         assert "; 1 trial open; to continue, change it under [budget]" in " ".join(done.output.split())
+
+
+def train_in_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        api, "search_study", functools.partial(api.search_study, executor=InProcessExecutor())
+    )
+
+
+def test_ctrl_c_ends_a_search_with_code_1_and_the_command_that_resumes_it(
+    study_file: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lengthen_trials(study_file, trials=1)
+    train_in_process(monkeypatch)
+    monkeypatch.setattr(study_run, "StopRequest", InterruptingStop)
+    done = CliRunner().invoke(cli.app, ["search", str(study_file)])
+    assert done.exit_code == 1
+    shown = " ".join(done.output.split())
+    assert f"stopped with 1 trial open; to resume: memtune search {study_file} --resume" in shown
 
 
 @pytest.mark.parametrize("share", ["some", "fitt", ""])

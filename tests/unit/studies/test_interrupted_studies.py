@@ -12,7 +12,7 @@ from mlflow import MlflowClient
 from memtune.api import run_search
 from memtune.errors import ExecutorLostError, StudyError
 from memtune.results.study.study_catalogue import study_cost
-from memtune.results.study.study_detail import show_study
+from memtune.results.study.study_detail import SearchResult, show_study
 from memtune.settings import Settings
 from memtune.studies import budgets, study_run
 from memtune.studies.checkpoint_store import Checkpoints
@@ -105,6 +105,29 @@ def test_a_study_that_is_interrupted_repeatedly_ends_like_an_undisturbed_one(
     )
     found = resolve(study_file, settings).open_proposals().list_outcomes()
     assert {outcome.identity: outcome.curve for outcome in found} == read_curves(undisturbed)
+
+
+def test_an_interrupted_study_is_shown_as_one(study_file: Path, settings: Settings) -> None:
+    lengthen_trials(study_file, trials=1)
+    cut = run_interrupted(study_file, settings, resume=False)
+    assert repr(cut) == f"SearchResult({cut.id}: 1 trial, interrupted with 1 trial open)"
+    assert cut._repr_html_().startswith("<p>interrupted with 1 trial open</p>")
+
+
+def test_ctrl_c_stops_a_study_in_order_and_then_raises(
+    study_file: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lengthen_trials(study_file, trials=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(study_run, "StopRequest", InterruptingStop)
+        fix = r"study layers-.{8} stopped with 1 trial open; to resume it: run_search\(\.\.\., resume=True\)"
+        with pytest.raises(KeyboardInterrupt, match=fix):
+            run_search(study_file, settings=settings, executor=InProcessExecutor())
+    resolved = resolve(study_file, settings)
+    (trial,) = resolved.open_proposals().list_outcomes()
+    assert Checkpoints(resolved.checkpoint_root, trial.identity).read().record.position.tokens > 0
+    resumed = run_search(study_file, settings=settings, executor=InProcessExecutor(), resume=True)
+    assert (resumed.is_interrupted, resumed.open_trials) == (False, [])
 
 
 def test_a_budget_that_the_trials_have_spent_is_named_where_repeats_are_left(
@@ -282,19 +305,25 @@ def lengthen_trials(study_file: Path, trials: int = 2) -> None:
 
 
 class SignallingStop(StopRequest):
-    """A stop request that sends SIGTERM to this process when it was asked 15 times."""
+    """A stop request that sends a signal to this process when it was asked 15 times."""
 
-    asks = 0
+    number, asks = signal.SIGTERM, 0
 
     @property
     def is_set(self) -> bool:
         self.asks += 1
         if self.asks == 15:
-            signal.raise_signal(signal.SIGTERM)
+            signal.raise_signal(self.number)
         return super().is_set
 
 
-def run_interrupted(study_file: Path, settings: Settings, resume: bool) -> StudyResult:
+class InterruptingStop(SignallingStop):
+    """The same with the signal of Ctrl-C."""
+
+    number = signal.SIGINT
+
+
+def run_interrupted(study_file: Path, settings: Settings, resume: bool) -> SearchResult:
     """Run the study, and interrupt it after 15 steps of training."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(study_run, "StopRequest", SignallingStop)

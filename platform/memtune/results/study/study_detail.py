@@ -1,5 +1,6 @@
 """One study in detail: its best of each alternative, what was stopped when and why, and its progress."""
 
+import html
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -315,7 +316,13 @@ class SearchResult(StudyResult):
         return self.detail.curves()
 
     def __repr__(self) -> str:
-        return f"SearchResult({self.id}: {format_count(len(self.outcomes), 'trial')})"
+        end = f", {self._describe_interruption()}" if self.is_interrupted else ""
+        return f"SearchResult({self.id}: {format_count(len(self.outcomes), 'trial')}{end})"
 
     def _repr_html_(self) -> str:
-        return self.detail._repr_html_()
+        end = f"<p>{html.escape(self._describe_interruption())}</p>" if self.is_interrupted else ""
+        return end + self.detail._repr_html_()
+
+    def _describe_interruption(self) -> str:
+        reason = self.fault or self.executor_loss
+        return f"interrupted with {self.describe_open()} open" + (f": {reason}" if reason else "")
