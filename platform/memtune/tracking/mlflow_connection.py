@@ -1,15 +1,16 @@
 """Connections to a tracking store: a server's URL, or a sqlite file used directly.
 
-MLflow is imported here, on first use, with settings for few messages and fast errors: no telemetry, no
-migration notices, no retries within one HTTP request (the recorder retries by itself).
+MLflow is imported here, on first use, and used with settings for few messages and fast errors: no telemetry,
+no migration notices, no retries within one HTTP request (the recorder retries by itself).
 """
 
 import logging
 import os
 import shutil
 import sqlite3
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ContextDecorator, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlparse
@@ -67,21 +68,47 @@ _ENVIRONMENT_DEFAULTS = {
 }
 
 
+class _RequestSettings(ContextDecorator):
+    """MLflow has `_ENVIRONMENT_DEFAULTS` in the block; it reads them at each request.
+
+    Variables that are already set keep their values. Blocks of several threads may overlap: the last one
+    removes what the first has added, so that the user's own requests to MLflow have none of it.
+    """
+
+    def __init__(self) -> None:
+        self._lock, self._blocks, self._added = threading.Lock(), 0, dict[str, str]()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._blocks:
+                self._added = {k: v for k, v in _ENVIRONMENT_DEFAULTS.items() if k not in os.environ}
+                os.environ.update(self._added)
+            self._blocks += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._blocks -= 1
+            if not self._blocks:
+                for name in self._added:
+                    os.environ.pop(name, None)
+
+
+request_settings = _RequestSettings()
+
+
 def is_server(tracking_uri: str) -> bool:
     """Whether the URI names an HTTP server rather than a database used directly."""
     return urlparse(tracking_uri).scheme in ("http", "https")
 
 
+@request_settings
 def connect(tracking_uri: str) -> "MlflowClient":
-    """A client of the store and its registry; a sqlite file is created when missing.
+    """A client of the store and its registry, for requests within `request_settings`.
 
-    Environment variables that are already set keep their values. A server is not contacted yet.
-    Raises TrackingError for a URI that is neither http(s) nor a database, and for a file that is
-    not a database of this version of MLflow.
+    A sqlite file is created when missing; a server is not contacted yet. Raises TrackingError for a URI that
+    is neither http(s) nor a database, and for a file that is not a database of this version of MLflow.
     """
     bypass_proxy_for_loopback()
-    for name, value in _ENVIRONMENT_DEFAULTS.items():
-        os.environ.setdefault(name, value)
     for name in ("alembic", "mlflow.store.model_registry.abstract_store"):
         logging.getLogger(name).setLevel(logging.WARNING)
     logging.getLogger(compatibility.DATABASE_LOGGER).setLevel(logging.CRITICAL)
@@ -164,6 +191,7 @@ def summarize_error(error: BaseException) -> str:
     return f"{first} {others[-1]}" if others and first.endswith(":") else first
 
 
+@request_settings
 def check_tracking(tracking_uri: str, corpus: str | None = None) -> None:
     """Send the store one request, so that a search does not start without its records.
 
@@ -253,9 +281,10 @@ def translate_mlflow_errors(tracking_uri: str) -> Iterator[None]:
 @contextmanager
 def open_store(tracking_uri: str) -> Iterator["MlflowClient"]:
     """A client of the store; its errors in the block become TrackingErrors. Raises those of `connect`."""
-    client = connect(tracking_uri)
-    with translate_mlflow_errors(tracking_uri):
-        yield client
+    with request_settings:
+        client = connect(tracking_uri)
+        with translate_mlflow_errors(tracking_uri):
+            yield client
 
 
 def find_or_none(request: Callable[[], T]) -> T | None:

@@ -14,7 +14,7 @@ import requests
 
 from memtune.objective import Objective
 from memtune.tracking import compatibility
-from memtune.tracking.mlflow_connection import connect
+from memtune.tracking.mlflow_connection import connect, request_settings
 from tests.cluster.ports import find_free_port
 
 pytestmark = [pytest.mark.filterwarnings(f"ignore:{start}") for start in compatibility.OLD_IMPORT_WARNINGS]
@@ -73,7 +73,7 @@ def test_errors_of_the_database_have_this_logger():
 
 def test_a_request_that_no_server_takes_is_recognised():
     client = connect(f"http://127.0.0.1:{find_free_port()}")
-    with pytest.raises(Exception, match="API request") as caught:
+    with request_settings, pytest.raises(Exception, match="API request") as caught:
         client.search_experiments(max_results=1)
     assert compatibility.is_unreachable(caught.value)
     assert not isinstance(caught.value, requests.RequestException)

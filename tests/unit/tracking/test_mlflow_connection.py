@@ -16,6 +16,7 @@ from sqlalchemy import Engine, event
 
 from memtune.errors import TrackingError
 from memtune.storage.uris import find_sqlite_path, make_sqlite_uri
+from memtune.tracking import Recorder
 from memtune.tracking.compatibility import EXPERIMENT_KIND_TAG
 from memtune.tracking.mlflow_connection import (
     check_tracking,
@@ -120,6 +121,21 @@ def test_a_command_that_reads_names_the_fix_where_no_server_answers() -> None:
     fix = "no tracking server answers at .*; start it"
     with pytest.raises(TrackingError, match=fix), open_store(uri) as client:
         client.search_experiments()
+
+
+def test_requests_of_the_user_have_none_of_the_settings_of_memtune(
+    tracking_uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "77")
+    before = dict(os.environ)
+    check_tracking(tracking_uri)
+    assert dict(os.environ) == before
+    recorder = Recorder(tracking_uri, "ptb")
+    with open_store(tracking_uri):
+        recorder.close()
+        assert os.environ["MLFLOW_HTTP_REQUEST_MAX_RETRIES"] == "0", "the other block still has them"
+        assert os.environ["MLFLOW_HTTP_REQUEST_TIMEOUT"] == "77"
+    assert dict(os.environ) == before
 
 
 def test_the_check_of_an_experiment_leaves_it_as_it_is(tracking_uri: str) -> None:

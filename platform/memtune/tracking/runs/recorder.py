@@ -11,6 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
@@ -188,6 +189,8 @@ class Recorder:
         self._started: set[RunKey] = set()
         client = cast("MlflowClient", _GuardedClient(mlflow_connection.connect(tracking_uri), guard))
         self._runs = RunWriter(client, tracking_uri, self.experiment)
+        self._settings = ExitStack()
+        self._settings.enter_context(mlflow_connection.request_settings)
         self._delivery_queue: DeliveryQueue[RunKey, RunCommand] = DeliveryQueue(
             self._deliver, mlflow_connection.is_permanent, mlflow_connection.is_database_refusal
         )
@@ -302,7 +305,8 @@ class Recorder:
 
     def close(self, stall_seconds: float = 60.0) -> bool:
         """Flush and end the thread; return whether everything was recorded."""
-        return self._delivery_queue.close(stall_seconds)
+        with self._settings:
+            return self._delivery_queue.close(stall_seconds)
 
     def __enter__(self) -> Self:
         return self
