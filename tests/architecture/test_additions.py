@@ -210,7 +210,7 @@ def open_toy_tracker(file: Path, phase: TrialPhase) -> Iterator[Watcher]:
         yield write
 ''',
     "platform/memtune/api.py": {
-        "(LiveDisplay, output),)": '(LiveDisplay, output), partial(open_toy_tracker, settings.home / "toy"))',
+        "LiveDisplay, console),)": 'LiveDisplay, console), partial(open_toy_tracker, settings.home / "toy"))',
         "        from memtune.reports.live.live_display": (
             "        from memtune.reports.live.toy_tracker import open_toy_tracker\n"
             "        from memtune.reports.live.live_display"

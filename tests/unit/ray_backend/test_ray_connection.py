@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import ray
 
 from memtune.errors import StudyError
 from memtune.ray_backend import compatibility, ray_connection
@@ -53,9 +54,9 @@ def test_a_private_instance_has_the_cores_of_its_trials_as_far_as_the_machine_ha
 
 def test_a_process_that_is_connected_to_ray_keeps_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     context = SimpleNamespace(gcs_address="10.0.0.1:6379")
-    monkeypatch.setattr(ray_connection.ray, "is_initialized", lambda: True)
-    monkeypatch.setattr(ray_connection.ray, "get_runtime_context", lambda: context)
-    monkeypatch.setattr(ray_connection.ray, "shutdown", lambda: pytest.fail("the user's connection is ended"))
+    monkeypatch.setattr(ray, "is_initialized", lambda: True)
+    monkeypatch.setattr(ray, "get_runtime_context", lambda: context)
+    monkeypatch.setattr(ray, "shutdown", lambda: pytest.fail("the user's connection is ended"))
     for address in (None, "auto"):
         with pytest.raises(StudyError, match=r"connected to Ray at 10\.0\.0\.1:6379 already"):
             connect_ray(address).__enter__()
