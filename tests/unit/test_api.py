@@ -175,7 +175,9 @@ def test_a_study_of_a_program_runs_and_resumes(content: dict[str, Any], settings
 
 def test_a_trial_of_a_program_is_trained_under_the_name_of_its_family(settings: Settings) -> None:
     trial = {"corpus": "tiny", "model": {"family": "lstm", "width": 4}, "training": {"tokens": 900}}
+    before = dict(os.environ)
     trained = memtune.train(trial, {"training.tokens": 300}, settings=settings)
+    assert dict(os.environ) == before, "the user's own requests to MLflow are as before"
     assert trained.name == "lstm"
     assert 300 <= trained.curve[-1].tokens < 900
 
