@@ -91,9 +91,12 @@ class ResultCache:
         Raises CheckpointError for a shorter training that did not end with its budget.
         """
         record = checkpoint.record
-        update = {"config": config, "identity": config.identity(self._corpus_digest), "usage": Usage()}
-        if record.identity != update["identity"]:
-            *earlier, last = record.curve
+        free = {"cpu_seconds": 0.0, "gpu_seconds": 0.0}
+        curve = tuple(report.model_copy(update=free) for report in record.curve)
+        identity = config.identity(self._corpus_digest)
+        update = {"config": config, "identity": identity, "usage": Usage(), "curve": curve}
+        if record.identity != identity:
+            *earlier, last = curve
             if last.end is None or last.end.reason is not StopReason.BUDGET:
                 raise CheckpointError(f"trial {record.identity} ended before its budget")
             costs = [report.cost for report in record.curve if report.cost is not None]

@@ -155,6 +155,10 @@ def test_a_longer_training_continues_a_shorter_one_under_a_constant_schedule(
     assert outcome.usage.tokens == expected
     (entry,) = make_leaderboard(open_view(longer.resolved.id, settings)).entries
     assert entry.measure("tokens_per_second") == outcome.usage.tokens_per_second
+    record = Checkpoints(longer.resolved.checkpoint_root, outcome.identity).read().record
+    spent = [report.cpu_seconds for report in record.curve]
+    assert spent == sorted(spent)
+    assert (spent[0] == 0) == is_reused
 
 
 def lengthen_training(result: StudyResult, tokens: int) -> TrialConfig:
