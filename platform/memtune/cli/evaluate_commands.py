@@ -209,7 +209,7 @@ def _describe_figures(found: "EvaluationResult") -> str:
         figures += "" if math.isclose(words, metrics.perplexity or 0.0) else f", {words:.2f} per word"
         figures += f", {units['bits_per_byte']:.4f} bits per byte"
     if found.units is not None and found.units.lost:
-        figures += f", {found.units.lost:,} tokens read as <unk>, which lowers every figure"
+        figures += f", {found.units.lost:,} tokens read as <unk>, so that these are lower bounds"
     asked = f"accuracy {metrics.accuracy:.4%} of {metrics.questions:,}{tied}, " if metrics.questions else ""
     return f"{asked}{figures}"
 

@@ -265,7 +265,8 @@ def _print_prior(resolved: "ResolvedStudy") -> None:
     if not points and sampler.prior:
         missing = {
             "papers": "the spaces have no [[points]]",
-            "studies": "no earlier study with a complete trial that fits these spaces was found in this home",
+            "studies": "no earlier study of this home has a complete trial whose family or training these "
+            "spaces search; --from passes whole configurations",
             "none": 'sampler.prior = "none"',
         }
         out.print_line(f"prior: none, because {missing[sampler.prior]}")

@@ -112,16 +112,20 @@ def _print_means(trained: "Sequence[TrainResult]", device: str) -> None:
     from memtune.seed_statistics import estimate_cost
     from memtune.settings import Settings
 
-    bests = [each.best for each in trained if each.best is not None]
-    objective = bests[0].objective
+    stable = [each for each in trained if not each.curve[-1].has_diverged]
+    if len(stable) < len(trained):
+        out.print(f"{len(trained) - len(stable)} of {len(trained)} seeds diverged and are in no mean")
+    bests = [each.best for each in stable if each.best is not None]
+    objective = trained[0].curve[-1].objective
     costs = {"validation": [best.cost for best in bests if best.cost is not None]}
     if trained[0].has_test_split:
         settings = Settings.from_environment()
-        read = [read_test_figure(each, objective, settings, device)[1] for each in trained]
+        read = [read_test_figure(each, objective, settings, device)[1] for each in stable]
         found = [objective.scale * figure for figure in read if figure is not None]
         costs["test"] = [objective.compute_target_cost(figure) for figure in found]
     for split, own in costs.items():
-        out.print(f"{split} {objective} {estimate_cost(own).describe(objective, 3)}")
+        if own:
+            out.print(f"{split} {objective} {estimate_cost(own).describe(objective, 3)}")
 
 
 def judge(

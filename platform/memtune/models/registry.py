@@ -112,7 +112,10 @@ def build_model(config: LanguageModelConfig, vocabulary_size: int, seed: int) ->
 
 @contextmanager
 def fix_defaults(seed: int) -> Iterator[None]:
-    """In the block, torch's default generator is seeded and its default type is float32."""
+    """In the block, torch's default generator is seeded and its default type is float32.
+
+    Both are those of the process: threads that build models at once share them.
+    """
     dtype = torch.get_default_dtype()
     with torch.random.fork_rng(devices=[]):
         # torch.manual_seed would seed GPUs too, whose generators are not forked. Where there are none, it

@@ -237,7 +237,10 @@ class ConfigRegistry(PluginRegistry[type[ConfigT]], Generic[ConfigT]):
         if config is None and isinstance(name, str) and name not in self.built_in and has_digest:
             try:
                 return self._placeholder.model_validate(data)
-            except ValidationError:  # the class has defaults which the data need
+            except ValidationError as error:
+                if any(each["type"] != "missing" for each in error.errors()):
+                    raise
+                # Its class has defaults which the data need.
                 raise MissingSourceError(self.noun, name, str(digest)) from None
         if config is None:
             context = {

@@ -248,7 +248,7 @@ def make_spread_table(view: StudyView) -> Table:
     """One row per repeated configuration, best first: mean with interval, and the figure of each seed."""
     objective = view.objective
     title = f"the best configurations under other seeds: validation {objective}"
-    columns = (">trial", "configuration", ">seeds", ">mean [95 % interval, all at once]", ">per seed")
+    columns = (">trial", "configuration", ">seeds", ">mean [95 % interval]", ">per seed")
     table = make_table(title, columns)
     for found in view.ranking.configurations if view.ranking else ():
         if len(found.trials) > 1:

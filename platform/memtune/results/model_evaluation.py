@@ -101,7 +101,7 @@ def evaluate(
     check_type("words", words, (str, Path, type(None)), 'a Parquet file, such as "words.parquet"')
     if words is not None and Path(words).suffix != ".parquet":
         raise ConfigurationError(
-            f"words = {str(words)!r} is written as Parquet; name it {Path(words).stem}.parquet"
+            f"words = {str(words)!r} is written as Parquet; name it {Path(words).with_suffix('.parquet')}"
         )
     settings = Settings.resolve(settings)
     opened = open_model(name, settings, device, trust_code=trust_code)

@@ -213,7 +213,7 @@ def test_a_dry_run_shows_what_is_believed_and_from_where(settings: Settings, stu
     space.write_text(stated_space)
     study_file.write_text(f"{text}[sampler]\nprior = 'studies'\n")
     shown = " ".join(read_output("search", str(study_file), "--dry-run").split())
-    assert "prior: none, because no earlier study with a complete trial that fits" in shown
+    assert "prior: none, because no earlier study of this home has a complete trial" in shown
     study_file.write_text(text)
     earlier = resolve(study_file, settings)
     proposals = earlier.open_proposals()

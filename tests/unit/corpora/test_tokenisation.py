@@ -16,7 +16,7 @@ from memtune.corpora.tokenisation import subwords
 from memtune.corpora.tokenisation.corpus_text import make_tokeniser
 from memtune.corpora.tokenisation.subwords import SubwordTokeniser, train_subwords
 from memtune.corpora.tokenisation.tokeniser import CharacterTokeniser
-from memtune.errors import CorpusError
+from memtune.errors import ConfigurationError, CorpusError
 from tests.unit.corpora.conftest import TRAIN, read_store_files
 
 SENTENCES = st.lists(
@@ -72,7 +72,8 @@ def test_training_twice_gives_the_same_tokeniser(kind):
     ],
 )
 def test_an_unknown_choice_of_tokens_is_refused(text):
-    with pytest.raises(CorpusError, match=r"--tokens .*(is none of words, char|the size must be from 300)"):
+    problem = r"tokens: .*(is none of words, char|the size must be from 300)"
+    with pytest.raises(ConfigurationError, match=problem):
         ImportOptions(tokens=text)
 
 

@@ -25,19 +25,20 @@ corpus = "tiny"
 models = ["{name}.py"]
 spaces = ["lstm"]
 [training]
-tokens = 900
+{length}
 [model]
 width = 8
 {use}
 """
 
 
-def end_trial(name: str, folder: Path, settings: Settings) -> str:
+def end_trial(name: str, folder: Path, settings: Settings, length: str = "tokens = 900") -> str:
     """A study of an example with one complete trial; the example is not loaded any more."""
     (folder / f"{name}.py").write_text((EXAMPLES / f"{name}.py").read_text())
-    (folder / "study.toml").write_text(STUDY_TOML.format(name=name, use=USES[name]))
+    (folder / "study.toml").write_text(STUDY_TOML.format(name=name, use=USES[name], length=length))
     with isolate_registries():
         resolved = resolve(folder / "study.toml", settings)
+        resolved.store_terms()
         proposals = resolved.open_proposals()
         trial = require(proposals.ask())
         proposals.report(trial.number, 900, 1.0)
@@ -46,10 +47,11 @@ def end_trial(name: str, folder: Path, settings: Settings) -> str:
 
 
 @pytest.mark.parametrize("name", USES)
+@pytest.mark.parametrize("length", ["tokens = 900", "epochs = 2"])
 def test_a_study_is_listed_and_shown_with_the_objective_of_its_task(
-    name: str, tmp_path: Path, settings: Settings
+    name: str, length: str, tmp_path: Path, settings: Settings
 ) -> None:
-    study = end_trial(name, tmp_path, settings)
+    study = end_trial(name, tmp_path, settings, length)
     assert [found.id for found in list_studies(settings)] == [study]
     best = require(show_study(study, settings).best)
     assert best.figure == pytest.approx(2.718281828)

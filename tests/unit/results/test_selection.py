@@ -153,6 +153,13 @@ def test_a_repeat_that_diverged_has_no_result_and_its_configuration_needs_the_se
     assert list_names(ranking) == ["a 1"]
     assert ranking.configurations[1].results == {1: 3.0}
     assert ranking.configurations[1].explain() == "1 seed, fewer than others"
+    selected = replace(make_trial("b 0", {900: 2.0}, configuration="b"), state=TrialState.COMPLETE)
+    once = make_trial("c", {900: 5.0})
+    assert list_names(rank(selected, *unstable, once)) == ["c"]
+    alone = rank(selected, *unstable[1:], once)
+    assert list_names(alone) == ["c"]
+    assert alone.configurations[1].explain() == "no repeat has a result"
+    assert rank(*unstable[1:]).winner.best == unstable[1]
 
 
 def test_a_trial_of_a_longer_study_sets_full_length() -> None:

@@ -9,10 +9,14 @@ from mlflow.entities import Run
 from memtune.api import run_search
 from memtune.corpora import import_corpus
 from memtune.errors import CheckpointError, ConfigurationError
+from memtune.reports.report_page.page import render_page
 from memtune.results.model_evaluation import evaluate
 from memtune.results.study.study_catalogue import remove_study
 from memtune.results.study.study_leaderboard import make_leaderboard
+from memtune.results.study.study_report import make_study_report
 from memtune.results.study.study_view import open_view
+from memtune.results.study.verdicts import judge_study
+from memtune.results.study_conclusion import describe_answer
 from memtune.settings import Settings
 from memtune.studies.checkpoint_store import Checkpoints
 from memtune.studies.executor import InProcessExecutor
@@ -106,6 +110,21 @@ def test_trained_configurations_are_reused_and_stopped_as_if_they_had_been_train
         {"objectives": ["value", "tokens_per_second"], "sampler": {"kind": "random"}},
     ],
 )
+def test_a_reused_training_has_no_hours_in_the_answer_the_page_and_the_json(
+    study_file: Path, settings: Settings
+) -> None:
+    run(study_file, settings, **NONE)
+    view = open_view(run(study_file, settings, name="again", **NONE).resolved.id, settings)
+    verdict, winner = require(judge_study(view)), require(view.ranking).winner
+    assert "core h" not in describe_answer(view, verdict, winner)
+    assert f"{len(view.trials)} of {len(view.trials)} trainings are reused" in verdict.text
+    entry = make_leaderboard(view).entries[0]
+    assert (entry.trainings, entry.model_dump(mode="json")["cpu_hours"]) == (0, None)
+    assert entry.measure("cpu_hours") is None
+    assert "reused from other studies" in render_page(make_study_report(view))
+    assert view.compute_cost().total.tokens == 0
+
+
 def test_a_study_that_measures_speed_trains_everything(
     study_file: Path, settings: Settings, terms: dict[str, Any]
 ) -> None:

@@ -92,7 +92,7 @@ class Configuration(Generic[T_co]):
         if self.place:
             return ""
         if not self.is_repeated:
-            return "not repeated"
+            return "no repeat has a result"
         return f"{format_count(self.estimate.seeds, 'seed')}, fewer than others"
 
 
@@ -179,7 +179,8 @@ def rank_trials(trials: Iterable[T]) -> Ranking[T] | None:
         return None
     planned = [trial.planned_tokens for trial in validated if trial.state is TrialState.COMPLETE]
     tokens = max(filter(None, planned), default=max(max(trial.curve) for trial in validated))
-    full = [trial for trial in validated if has_reached(trial, tokens) and not _is_diverged_repeat(trial)]
+    reached = [trial for trial in validated if has_reached(trial, tokens)]
+    full = [trial for trial in reached if not _is_diverged_repeat(trial)] or reached
     configurations = _group_by_configuration(full, tokens)
     required = _count_required_seeds(trials, full)
     competing, rest = list[Configuration[T]](), list[Configuration[T]]()
@@ -280,24 +281,31 @@ def _count_required_seeds(trials: Iterable[Trial], full: Iterable[Trial]) -> dic
     """By study and configuration: the seeds with which it competes in the study, up to a limit.
 
     These are the most that two configurations have, so that one that is ahead in a round is compared. One of
-    which a seed has failed or diverged needs as many as any has: its other seeds may be the lucky ones.
+    which a seed has failed needs as many as any has: its other seeds may be the lucky ones. One of which a
+    repeat has diverged needs as many as were trained of any, itself included, and is no measure for others.
     """
-    has_failed = {
-        (trial.study, trial.configuration)
-        for trial in trials
-        if trial.state is TrialState.FAILED or _is_diverged_repeat(trial)
-    }
-    seeds = {(trial.study, trial.configuration, trial.seed) for trial in full}
-    counts = Counter((study, configuration) for study, configuration, _ in seeds)
+    trials = list(trials)
+    has_failed = {(t.study, t.configuration) for t in trials if t.state is TrialState.FAILED}
+    diverged = [trial for trial in trials if _is_diverged_repeat(trial)]
+    has_diverged = {(trial.study, trial.configuration) for trial in diverged}
+    counts, trained = _count_seeds(full), _count_seeds([*full, *diverged])
     repeated: dict[str, list[int]] = {}
-    for (study, _), count in sorted(counts.items(), key=lambda item: item[1]):
-        if count > 1:
+    for (study, configuration), count in sorted(counts.items(), key=lambda item: item[1]):
+        if count > 1 and (study, configuration) not in has_diverged:
             repeated.setdefault(study, []).append(min(MAX_REQUIRED_SEEDS, count))
     required: dict[tuple[str, str], int] = {}
     for each in counts:
         most = repeated.get(each[0], [1])
         required[each] = most[-1] if each in has_failed or len(most) == 1 else most[-2]
+        if each in has_diverged:
+            most_trained = max(count for (study, _), count in trained.items() if study == each[0])
+            required[each] = min(MAX_REQUIRED_SEEDS, most_trained)
     return required
+
+
+def _count_seeds(trials: Iterable[Trial]) -> Counter[tuple[str, str]]:
+    seeds = {(trial.study, trial.configuration, trial.seed) for trial in trials}
+    return Counter((study, configuration) for study, configuration, _ in seeds)
 
 
 def _is_diverged_repeat(trial: Trial) -> bool:

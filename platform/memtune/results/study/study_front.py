@@ -197,7 +197,7 @@ def _trace_hypervolume(
         front = [front[index] for index in find_front(front)]
         yield HypervolumePoint(
             trial=own.number,
-            tokens=sum(each.tokens for each in trials if not each.is_repeat and each.number <= own.number),
+            tokens=sum(t.usage.tokens for t in trials if not t.is_repeat and t.number <= own.number),
             volume=compute_hypervolume(front, reference),
         )
 

@@ -40,13 +40,13 @@ class LeaderboardEntry(NamedTrial):
     cost_by_seed: dict[int, float]
     """At full length, the best first."""
     trainings: int
-    """Those of its own study, with the trial that repeats leave out of the estimate; others are reused."""
+    """Those of its study alone, with the trial that repeats leave out of the estimate; others are reused."""
     sizes: TrialSizes | None
     """None where the corpus is not in the store any more."""
     tokens: int
     """At the last report of its best-validated seed."""
     cpu_hours: float | None
-    """Of its study's own trainings, as GPU hours and money; None where all results are another study's."""
+    """Of these trainings, as GPU hours and money; None where all are reused, in whole or in part."""
     gpu_hours: float | None
     money: float | None = None
     """None without prices, too."""

@@ -126,10 +126,12 @@ class StudyView:
 
     @cached_property
     def epoch_tokens(self) -> int | None:
-        """The tokens of an epoch; None where the corpus is not known any more, and before the first trial."""
+        """The tokens of an epoch; None without the corpus or the source of the task, and before a trial."""
         if self.corpus is None or not self.stored.trials:
             return None
         config = self.stored.trials[0].config
+        if not config.task.is_loaded:
+            return None
         return config.task.open(self.corpus, config.protocol).epoch_tokens
 
     @cached_property

@@ -168,7 +168,7 @@ def _list_caveats(
     searched = [trial for trial in view.trials if not trial.is_repeat]
     winner, *others = select_compared(ranking)
     if others and winner.best.alternative != others[0].best.alternative:
-        yield from _list_inequalities(winner, others[0], ranking, searched)
+        yield from _list_inequalities(winner, others[0], view.ranking or ranking, searched)
     if view.corpus is None:
         name = view.terms.corpus
         yield f'The store does not have the text that the trials read as "{name}", so that sizes are unknown.'
@@ -213,7 +213,7 @@ def _list_uneven_efforts(trials: Sequence[StudyTrial]) -> Iterator[str]:
         yield f"{open_ones} {verb} open: the answer may change."
     if reused := sum(trial.is_reused for trial in trials):
         verb = "is" if reused == 1 else "are"
-        yield f"{reused} of {len(trials)} trainings {verb} reused from other studies."
+        yield f"{reused} of {len(trials)} trainings {verb} reused from other studies, in whole or in part."
     counts = {
         name: len({t.configuration for t in trials if t.alternative == name and t.curve and not t.is_repeat})
         for name in dict.fromkeys(t.alternative for t in trials if any(map(is_rankable, t.curve.values())))
@@ -446,8 +446,10 @@ def _describe_rest(
     )
     for found in select_compared(ranking):
         if not (leaders or lacks_length) and decided is not None and found.title in decided.continued:
-            missing = decided.seeds - sum(trial.is_repeat for trial in found.trials)
-            hours += missing * fmean(trial.cpu_hours for trial in found.trials)
+            own = [trial for trial in view.trials if trial.configuration == found.best.configuration]
+            missing = decided.seeds - sum(trial.is_repeat and trial.state.has_ended for trial in own)
+            spent = [trial.cpu_hours for trial in own if trial.state.has_ended and not trial.is_reused]
+            hours += missing * fmean(spent or [0.0])
     if not hours:
         return ""
     study = ranking.winner.best.study

@@ -101,13 +101,14 @@ class TextReader:
         """
         words, ids, unknown = self.split(text), list[int](), list[str]()
         replacement = self._id_by_token.get(UNK) if self._rules.unknown == "map" else None
-        for token in self._tokenise(words):
+        tokens = self._tokenise(words)
+        for token, shown in zip(tokens, words if self._tokeniser is None else tokens, strict=True):
             found = self._find_id(token)
             if found is None:
-                unknown.append(token)
+                unknown.append(shown)
                 found = replacement
             if found is None:
-                raise TrackingError(f'the model does not know "{token}" and its vocabulary has no {UNK}')
+                raise TrackingError(f'the model does not know "{shown}" and its vocabulary has no {UNK}')
             ids.append(found)
         return ReadText(ids, unknown, words)
 
@@ -118,7 +119,9 @@ class TextReader:
     def _tokenise(self, words: Sequence[str]) -> Sequence[str]:
         """The tokens of words, spelled as the import did; a word is one where the vocabulary has words."""
         if self._spelling != ImportOptions():
-            words = spell_sentence(words, self._spelling)
+            # Arrow holds no lone surrogates, which no vocabulary has.
+            valid = [word.encode("utf-8", "surrogatepass").decode("utf-8", "replace") for word in words]
+            words = spell_sentence(valid, self._spelling)
         return words if self._tokeniser is None else self._tokeniser.split(words)
 
     def split(self, text: str) -> list[str]:
@@ -132,6 +135,7 @@ class TextReader:
         return finish_sentence(text.split(), options)
 
     def _find_id(self, token: str) -> int | None:
-        # Words are in lower case already; that of a token may be another one, such as of the blank in "Ġthe".
+        # Words of corpora in lower case are spelled so before they are divided: the lower case of a token may
+        # be another one, such as of the blank in "Ġthe".
         spellings = [token, token.lower()] if self._rules.casing == "fold" else [token]
         return next((self._id_by_token[each] for each in spellings if each in self._id_by_token), None)

@@ -507,7 +507,7 @@ def test_trainings_of_other_studies_are_counted(tmp_path: Path) -> None:
     own, reused = make_trial("lstm", 0, 0, 4.0), make_trial("rnn", 1, 0, 4.1)
     trials = [own, reused.model_copy(update={"usage": Usage()})]
     verdict = judge_ranking(require(rank_trials(trials)), Objective.PERPLEXITY, str(tmp_path), trials)
-    assert "1 of 2 trainings is reused from other studies." in verdict.caveats
+    assert "1 of 2 trainings is reused from other studies, in whole or in part." in verdict.caveats
 
 
 @pytest.mark.parametrize(
