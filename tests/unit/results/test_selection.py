@@ -158,7 +158,7 @@ def test_a_repeat_that_diverged_has_no_result_and_its_configuration_needs_the_se
     assert list_names(rank(selected, *unstable, once)) == ["c"]
     alone = rank(selected, *unstable[1:], once)
     assert list_names(alone) == ["c"]
-    assert alone.configurations[1].explain() == "no repeat has a result"
+    assert alone.configurations[1].explain() == "no result of a repeat"
     assert rank(*unstable[1:]).winner.best == unstable[1]
 
 

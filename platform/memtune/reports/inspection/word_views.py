@@ -89,6 +89,8 @@ def make_influence_table(models: Sequence[WordInfluence]) -> Table:
 
 def _format_influence(found: DistanceInfluence) -> str:
     bounds = found.interval
+    if abs(found.mean) < MIN_INFLUENCE:
+        return f"< {MIN_INFLUENCE:.5f}" if found.mean else "0"
     return f"{found.mean:z.5f}" + ("" if bounds is None else f" [{bounds[0]:z.5f}, {bounds[1]:z.5f}]")
 
 

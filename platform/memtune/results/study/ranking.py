@@ -92,7 +92,7 @@ class Configuration(Generic[T_co]):
         if self.place:
             return ""
         if not self.is_repeated:
-            return "no repeat has a result"
+            return "no result of a repeat"
         return f"{format_count(self.estimate.seeds, 'seed')}, fewer than others"
 
 
