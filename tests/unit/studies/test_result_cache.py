@@ -103,13 +103,6 @@ def test_trained_configurations_are_reused_and_stopped_as_if_they_had_been_train
     }
 
 
-@pytest.mark.parametrize(
-    "terms",
-    [
-        {"champion__min_tokens_per_second": 1.0},
-        {"objectives": ["value", "tokens_per_second"], "sampler": {"kind": "random"}},
-    ],
-)
 def test_a_reused_training_has_no_hours_in_the_answer_the_page_and_the_json(
     study_file: Path, settings: Settings
 ) -> None:
@@ -125,6 +118,13 @@ def test_a_reused_training_has_no_hours_in_the_answer_the_page_and_the_json(
     assert view.compute_cost().total.tokens == 0
 
 
+@pytest.mark.parametrize(
+    "terms",
+    [
+        {"champion__min_tokens_per_second": 1.0},
+        {"objectives": ["value", "tokens_per_second"], "sampler": {"kind": "random"}},
+    ],
+)
 def test_a_study_that_measures_speed_trains_everything(
     study_file: Path, settings: Settings, terms: dict[str, Any]
 ) -> None:
