@@ -95,7 +95,11 @@ def train(
         with _explain_interrupt("resumes"):
             trained.append(result := train_trial(file, overrides, device=device, console=out))
         if result.best is None:
-            raise MemtuneError(f"{file} reached no validation: {result.curve[-1].end}")
+            problem = f"{file} reached no validation: {result.curve[-1].end}"
+            if len(seeds) < 2:
+                raise MemtuneError(problem)
+            warn(problem)
+            continue
         if result.initial_tokens == result.curve[-1].tokens:
             out.print(f"{file} was already trained to its end, {result.initial_tokens:,} {result.unit}")
         best, objective = result.best, result.best.objective
@@ -112,7 +116,11 @@ def _print_means(trained: "Sequence[TrainResult]", device: str) -> None:
     from memtune.seed_statistics import estimate_cost
     from memtune.settings import Settings
 
-    stable = [each for each in trained if not each.curve[-1].has_diverged]
+    stable = [each for each in trained if each.best and not each.curve[-1].has_diverged]
+    if not stable:
+        raise MemtuneError(
+            f"all {len(trained)} seeds diverged, so that there is no mean; lower the learning rate"
+        )
     if len(stable) < len(trained):
         out.print(f"{len(trained) - len(stable)} of {len(trained)} seeds diverged and are in no mean")
     bests = [each.best for each in stable if each.best is not None]

@@ -75,7 +75,10 @@ def list_prior_points(storage_url: str, space: Space, study: str) -> list[tuple[
     ranked.sort(key=lambda each: each[0])
     known = {outcome.family for _, outcome, _ in ranked}
     good = [(outcome, source) for share, outcome, source in ranked if share < PRIOR_SHARE]
-    return [(point, source) for o, source in good for point in make_prior_points(o, space, known)]
+    once: dict[str, tuple[StoredTrial, str]] = {}
+    for outcome, source in good:
+        once.setdefault(outcome.identity, (outcome, source))  # other studies have reused it
+    return [(p, source) for found, source in once.values() for p in make_prior_points(found, space, known)]
 
 
 def make_prior_points(outcome: StoredTrial, space: Space, known: Collection[str]) -> list[dict[str, Scalar]]:

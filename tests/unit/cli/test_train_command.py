@@ -50,6 +50,16 @@ def test_training_under_several_seeds_prints_the_geometric_means_of_both_splits(
     assert float(means[0][1]) == pytest.approx((values[0] * values[1]) ** 0.5, abs=0.001)
 
 
+def test_a_seed_that_diverges_stops_no_other_seed(settings: Settings, tmp_path: Path) -> None:
+    file = tmp_path / "diverging.toml"
+    file.write_text(
+        TRIAL.replace("[training]", "[training]\noptimiser = { kind = 'sgd', learning_rate = 1e30 }")
+    )
+    done = CliRunner().invoke(cli.app, ["train", str(file), "--seed", "0", "--seed", "1"])
+    assert done.output.count("reached no validation: diverged") == 2
+    assert "all 2 seeds diverged" in str(done.exception)
+
+
 def test_a_repeated_seed_is_refused(command: tuple[str, ...]) -> None:
     done = CliRunner().invoke(cli.app, [*command, "--seed", "0"])
     assert done.exit_code == 2

@@ -102,6 +102,22 @@ def test_a_prior_takes_the_best_trials_of_the_newest_studies_first(
     assert sources == [study.id for study in reversed(studies)]
 
 
+def test_a_training_that_studies_share_is_one_point_and_the_compared_field_none(
+    study_file: Path, settings: Settings
+) -> None:
+    for name in ("one", "two"):
+        proposals = resolve(study_file, settings, name=name).open_proposals()
+        trial = require(proposals.ask())
+        proposals.report(trial.number, 300, 1.0)
+        proposals.complete(trial.number, 1.0)
+    later = resolve(study_file, settings, seed=7, sampler={"prior": "studies"})
+    ((_, source),) = later.list_sourced_points()
+    assert source.startswith("two-")
+    text = study_file.read_text() + "\n[training.optimiser]\nlearning_rate = { choice = [0.1, 0.2] }\n"
+    study_file.write_text(f'compare = "{RATE}"\n{text}')
+    assert resolve(study_file, settings, seed=7, sampler={"prior": "studies"}).list_sourced_points() == []
+
+
 def test_a_study_with_trials_lists_no_earlier_study_again(
     study_file: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

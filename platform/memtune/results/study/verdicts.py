@@ -202,7 +202,7 @@ def _list_unranked(view: StudyView, ranking: Ranking[StudyTrial]) -> Iterator[st
         yield f"Of full length only outside the limits of [champion]: {', '.join(excluded)}."
     fewer = [name for name, found in bests.items() if name not in lacking and not found.place]
     if fewer:
-        yield f"Not ranked, with fewer seeds than others: {', '.join(fewer)}."
+        yield f"Not ranked, for lack of seeds with a result: {', '.join(fewer)}."
 
 
 def _list_uneven_efforts(trials: Sequence[StudyTrial]) -> Iterator[str]:

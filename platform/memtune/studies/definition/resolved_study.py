@@ -208,7 +208,9 @@ class ResolvedStudy:
                     by_family[source].append((adapt_point(self.space, point), source))
                 points = [each for turn in zip_longest(*by_family.values()) for each in turn if each]
             case "studies":
-                return self.list_earlier_points()
+                points = self.list_earlier_points()
+                if self.study.compare == FAMILY_FIELD:  # which is good has been seen
+                    return points
             case "none":
                 return []
             case None:

@@ -450,7 +450,7 @@ def test_an_alternative_that_was_not_repeated_is_named(tmp_path: Path) -> None:
     ]
     ranking, terms = require(rank_trials(trials)), Repeats(best=2, seeds=2)
     verdict = judge_ranking(ranking, Objective.PERPLEXITY, str(tmp_path), trials, repeats=terms)
-    assert verdict.caveats == ("Not ranked, with fewer seeds than others: scrn.",)
+    assert verdict.caveats == ("Not ranked, for lack of seeds with a result: scrn.",)
     assert verdict.advice.startswith('To find out, write until = "decided" in place of best and seeds')
 
 
