@@ -137,9 +137,7 @@ def best(
 
 
 def _describe_champion(champion: "RegisteredVersion") -> str:
-    from memtune.tracking import NO_STUDY
-
-    origin = "from memtune train" if champion.study == NO_STUDY else f"study {champion.study}"
+    origin = f"study {champion.study}" if champion.is_of_study else "from memtune train"
     return (
         f"models:/{champion.corpus}@{champion.alias} is version {champion.version}: {champion.family}, "
         f"{champion.summary}, protocol {champion.protocol}, {origin}"

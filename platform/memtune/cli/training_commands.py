@@ -123,9 +123,8 @@ def _print_means(trained: "Sequence[TrainResult]", device: str) -> None:
         )
     if len(stable) < len(trained):
         out.print(f"{len(trained) - len(stable)} of {len(trained)} seeds diverged and are in no mean")
-    bests = [each.best for each in stable if each.best is not None]
     objective = trained[0].curve[-1].objective
-    costs = {"validation": [best.cost for best in bests if best.cost is not None]}
+    costs = {"validation": [each.best.cost for each in stable if each.best and each.best.cost is not None]}
     if trained[0].has_test_split:
         settings = Settings.from_environment()
         read = [read_test_figure(each, objective, settings, device)[1] for each in stable]

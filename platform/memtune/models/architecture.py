@@ -24,7 +24,7 @@ from memtune.models.memories.memory_traces import AttentionTrace, MemoryTrace, S
 from memtune.models.memories.recent_words import keep_recent_words, make_empty_words
 from memtune.models.outputs.output_config import NoOutputConfig, OutputConfig, SoftmaxConfig
 from memtune.models.outputs.output_layer import OutputLayer
-from memtune.values import Value
+from memtune.plugins import PluginConfig
 
 RecurrentState = dict[str, Tensor]
 """The state of a model between two pieces of a text; the first dimension of every tensor is the batch."""
@@ -32,7 +32,7 @@ Encode = Callable[[Tensor, RecurrentState], tuple[Tensor, RecurrentState]]
 """The function `NeuralLanguageModel.encode` of a network."""
 
 
-class LanguageModelConfig(Value, ABC):
+class LanguageModelConfig(PluginConfig):
     """The configuration of one family: it builds the model and gives its size and its cost."""
 
     model_config = ConfigDict(allow_inf_nan=False)
@@ -45,11 +45,6 @@ class LanguageModelConfig(Value, ABC):
     """What the models can show of their memory: the methods `trace_attention` and `measure_stack_use`."""
 
     @property
-    def is_loaded(self) -> bool:
-        """Whether the code of the model is there; a stored one of a user is known without it."""
-        return True
-
-    @property
     def idle_fields(self) -> tuple[str, ...]:
         """Fields that change nothing beside the others, such as a second mixer that the pattern lacks."""
         return ()
@@ -59,15 +54,12 @@ class LanguageModelConfig(Value, ABC):
         """Whether the models see words after the predicted one, so that sentences must be read whole."""
         return False
 
+    @abstractmethod
     def require_network(self, purpose: str) -> "NeuralLanguageModelConfig":
         """This configuration, if it is that of a network; `purpose` says in the error what needs one.
 
         Raises ConfigurationError for a family that learns by counting.
         """
-        raise ConfigurationError(
-            f'{purpose} needs a network, and family = "{self.family}" learns by counting; use a '
-            f'network such as family = "lstm"'
-        )
 
     @abstractmethod
     def build(self, vocabulary_size: int) -> "LanguageModel":
@@ -110,6 +102,13 @@ class CountingConfig(LanguageModelConfig):
     """
 
     is_trained_by_gradient: ClassVar[bool] = False
+
+    @override
+    def require_network(self, purpose: str) -> "NeuralLanguageModelConfig":
+        raise ConfigurationError(
+            f'{purpose} needs a network, and family = "{self.family}" learns by counting; use a '
+            f'network such as family = "lstm"'
+        )
 
     @override
     def parameter_count(self, vocabulary_size: int) -> int:

@@ -27,12 +27,6 @@ from memtune.models.mixers.mixer_registry import list_mixer_names
 from memtune.plugins import ConfigRegistry
 
 
-def _refuse_network(config: LanguageModelConfig, purpose: str) -> NeuralLanguageModelConfig:
-    """Raises MissingSourceError: whether an unloaded family is a network is not known."""
-    config.build(0)
-    raise AssertionError("the family is loaded")
-
-
 def _describe_stored(config: LanguageModelConfig) -> dict[str, str | int | float]:
     """The stored fields that are texts and numbers."""
     fields = config.model_dump(mode="json", exclude={"family", "source", "initial_range"})
@@ -59,7 +53,7 @@ MODELS: ConfigRegistry[LanguageModelConfig] = ConfigRegistry(
     "family",
     LanguageModelConfig,  # type: ignore[type-abstract]
     _list_built_in(),
-    {"is_trained_by_gradient": True, "require_network": _refuse_network, "describe": _describe_stored},
+    {"is_trained_by_gradient": True, "describe": _describe_stored},
 )
 ModelConfig = Annotated[LanguageModelConfig, MODELS]
 """The configuration of a family of the registry, chosen by `family`."""

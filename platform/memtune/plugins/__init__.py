@@ -5,7 +5,7 @@ A plug-in is a Python file that a study or a trial names, or an entry point of a
 is part of every configuration that uses it. Source that comes from storage is executed only with consent.
 """
 
-from memtune.plugins.plugin_registry import ConfigRegistry, PluginRegistry, find_installed_file
+from memtune.plugins.plugin_registry import ConfigRegistry, PluginConfig, PluginRegistry, find_installed_file
 from memtune.plugins.source_modules import PluginSource, list_sources, load_source, name_sources
 from memtune.plugins.source_store import (
     load_plugin_file,

@@ -44,7 +44,7 @@ from memtune.plugins.source_modules import (
 from memtune.values import Value, forget_schemas
 
 T = TypeVar("T")
-ConfigT = TypeVar("ConfigT", bound=Value)
+ConfigT = TypeVar("ConfigT", bound="PluginConfig")
 NAME_PATTERN = re.compile(r"[a-z][a-z0-9_]{0,59}")
 """Of a plug-in; its length is limited because names of files and aliases of models contain it."""
 DIGEST_PATTERN = re.compile(r"[0-9a-f]{64}")
@@ -117,6 +117,15 @@ class PluginRegistry(Mapping[str, T], ABC, Generic[T]):
     @abstractmethod
     def adapt(self, name: str, entry: object, source: PluginSource) -> T:
         """What the registry holds for an entry of a source. Raises PluginError for an unsuitable object."""
+
+
+class PluginConfig(Value, ABC):
+    """Base of the configurations of a `ConfigRegistry`."""
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether its code is there; a stored configuration of a user is known without it."""
+        return True
 
 
 class ConfigRegistry(PluginRegistry[type[ConfigT]], Generic[ConfigT]):

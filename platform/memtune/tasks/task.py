@@ -18,6 +18,7 @@ from memtune.corpora.store.corpus import Corpus
 from memtune.models import fix_defaults
 from memtune.models.architecture import LanguageModelConfig, Model, RecurrentState
 from memtune.objective import Objective, PredictionUnit
+from memtune.plugins import PluginConfig
 from memtune.tasks.item_costs import ItemCosts
 from memtune.values import Value
 
@@ -69,7 +70,7 @@ BatchT = TypeVar("BatchT", bound=TaskBatch)
 ModelT = TypeVar("ModelT", bound=Model)
 
 
-class TaskConfig(Value, ABC):
+class TaskConfig(PluginConfig):
     """A task as part of a trial's configuration."""
 
     model_config = ConfigDict(validate_default=True)
@@ -86,11 +87,6 @@ class TaskConfig(Value, ABC):
     def _parse_objective(cls, value: str) -> Objective:
         """A user's task may declare its objective by name, as in Literal["perplexity"]."""
         return Objective(value)
-
-    @property
-    def is_loaded(self) -> bool:
-        """Whether the code of the task is there; a stored one of a user is known without it."""
-        return True
 
     @property
     def label(self) -> str:

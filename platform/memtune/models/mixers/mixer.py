@@ -17,7 +17,7 @@ from pydantic import ConfigDict
 from torch import Tensor, nn
 from typing_extensions import override
 
-from memtune.values import Value
+from memtune.plugins import PluginConfig
 
 MixerState = dict[str, Tensor]
 """What a mixer carries from word to word; the first dimension of every tensor is the batch."""
@@ -42,16 +42,11 @@ class LinearMap(NamedTuple):
         return nn.Sequential(first, nn.Linear(self.rank, self.outputs, self.has_bias))
 
 
-class MixerConfig(Value, ABC):
+class MixerConfig(PluginConfig):
     """The configuration of a mixer; `width` is that of the block, D."""
 
     model_config = ConfigDict(allow_inf_nan=False)
     kind: str
-
-    @property
-    def is_loaded(self) -> bool:
-        """Whether the code of the mixer is there; a stored one of a user is known without it."""
-        return True
 
     @property
     def state_grows(self) -> bool:

@@ -5,7 +5,7 @@ are biases; the configuration in its field `output` defines everything else.
 """
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from itertools import pairwise
 from typing import Annotated, ClassVar, Literal, Self
 
@@ -23,11 +23,10 @@ from memtune.models.outputs.word_classes import (
     compute_range_shares,
     compute_zipf_counts,
 )
-from memtune.plugins import ConfigRegistry
-from memtune.values import Value
+from memtune.plugins import ConfigRegistry, PluginConfig
 
 
-class OutputLayerConfig(Value, ABC):
+class OutputLayerConfig(PluginConfig):
     """The configuration of an output layer: it builds the layer and computes its size and cost.
 
     `width` is the width of the hidden vectors; `tied` says whether the rows of the words are the embedding.
@@ -40,11 +39,6 @@ class OutputLayerConfig(Value, ABC):
     """Whether muP is defined for it."""
     can_have_ngram_connections: ClassVar[bool]
     """Whether n-grams of words can be connected to it."""
-
-    @property
-    def is_loaded(self) -> bool:
-        """Whether the code of the layer is there; a stored one of a user is known without it."""
-        return True
 
     @abstractmethod
     def build(

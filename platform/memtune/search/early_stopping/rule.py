@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal, Self
 
+from memtune.plugins import PluginConfig
 from memtune.search.trial_store import StoredTrial
-from memtune.values import Value
 
 
 class Action(StrEnum):
@@ -66,7 +66,7 @@ class Rule(ABC):
         """The trial has ended, for any reason."""
 
 
-class EarlyStopping(Value, ABC):
+class EarlyStopping(PluginConfig):
     """The settings of a rule in a study file; `kind` names the rule."""
 
     kind: str

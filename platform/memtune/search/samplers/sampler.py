@@ -1,6 +1,6 @@
 """The interface of a sampler: its settings in a study file, which make a sampler of Optuna for each ask."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
@@ -12,12 +12,11 @@ from pydantic import Field, create_model, model_validator
 from typing_extensions import override
 
 from memtune.errors import SpaceError
-from memtune.plugins import ConfigRegistry, PluginSource
+from memtune.plugins import ConfigRegistry, PluginConfig, PluginSource
 from memtune.search.samplers.joint_space import BranchSampler, JointSpace, SobolSampler
 from memtune.search.samplers.observed_values import MultiObjective, extrapolate_stopped
 from memtune.search.samplers.prior_trials import Asked, PriorTrials
 from memtune.spaces import Scalar, Space
-from memtune.values import Value
 
 MAX_GRID_POINTS = 100_000
 
@@ -47,7 +46,7 @@ class SamplerRequest:
         return ended < self.startup_trials
 
 
-class SamplerConfig(Value, ABC):
+class SamplerConfig(PluginConfig):
     """How a study samples configurations: initial trials first, then from earlier results."""
 
     can_have_several_objectives: ClassVar[bool] = True

@@ -77,6 +77,11 @@ class RegisteredVersion(Value):
         """`models:/<corpus>/<version>`."""
         return f"models:/{self.corpus}/{self.version}"
 
+    @property
+    def is_of_study(self) -> bool:
+        """Whether a study trained it, and not `memtune train`."""
+        return self.study != run_tags.NO_STUDY
+
     @computed_field  # type: ignore[prop-decorator]
     @property
     def figure(self) -> float:
