@@ -111,10 +111,7 @@ class Truth:
             cost: float | None = final + (start - final) * rest
             end = TrialEnd(reason=StopReason.BUDGET) if place == count else None
             if diverges and place == end_at:
-                cost = None if self.draw("finite", identity) < 0.5 else 26.9
-                end = TrialEnd(reason=StopReason.DIVERGED, detail="the training loss is nan")
-                if config.task.objective is Objective.ACCURACY:
-                    cost = None
+                cost, end = None, TrialEnd(reason=StopReason.DIVERGED, detail="the training loss is nan")
             patience = config.training and config.training.patience
             if patience and end is None and place > patience and self.draw("stall", identity, place) < 0.2:
                 cost, end = 1.01 * final + self.unit, TrialEnd(reason=StopReason.NO_IMPROVEMENT)

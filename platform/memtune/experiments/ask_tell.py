@@ -151,10 +151,10 @@ class AskTell:
             self._check_value(outcome, tokens, cost)
         if outcome.state is not TrialState.RUNNING:
             # A call may repeat what ended the trial: a value, or its failure.
-            fails = error is not None or (cost is not None and not math.isfinite(cost))
-            is_told = cost is None or tokens in outcome.curve
-            if not (outcome.state is TrialState.FAILED if fails else is_told):
-                refused = "cannot fail" if fails else "takes no more values"
+            diverges = cost is not None and not math.isfinite(cost)
+            is_told = outcome.has_diverged if diverges else cost is None or tokens in outcome.curve
+            if not (outcome.state is TrialState.FAILED if error is not None else is_told):
+                refused = "cannot fail" if diverges or error is not None else "takes no more values"
                 raise StudyError(f"trial {number} has ended ({outcome.state.value}) and {refused}")
             return TellResult(number=number, state=outcome.state, end=outcome.end)
         curve = outcome.curve if cost is None else {**outcome.curve, tokens: cost}
@@ -196,7 +196,7 @@ class AskTell:
     def _check_value(self, outcome: StoredTrial, tokens: int, cost: float) -> None:
         """Raise StudyError for a value without tokens, of another unit, or that contradicts those before.
 
-        A value that is no number passes: it fails the trial.
+        A value that is no number passes: the trial has diverged.
         """
         most = min(MAX_TOKENS, find_max_tokens(self._resolved.settings.study_database))
         if not 1 <= tokens <= most:

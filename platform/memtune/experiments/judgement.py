@@ -130,7 +130,7 @@ def judge_configurations(
 def _find_new_seed(files: tuple[TrialFile, TrialFile], settings: Settings) -> int:
     """The first seed after all under which a study of this home has trained either configuration."""
     corpus = open_or_draw_corpus(files[0].corpus, settings.corpus_store)
-    known = {trial.identity for trial in StudyReader(settings.study_database).list_complete()}
+    known = StudyReader(settings.study_database).list_trained_identities()
     first = max(file.trial.seed for file in files) + 1
 
     def is_known(seed: int) -> bool:

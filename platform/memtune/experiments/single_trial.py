@@ -242,4 +242,5 @@ def _train_and_record(
             end = TrialEnd(reason=StopReason.ERROR, detail=str(error) or type(error).__name__)
             recorder.finish_trial(trainer.identity, TrialState.FAILED, end)
         raise
-    recorder.finish_trial(trainer.identity, TrialState.COMPLETE, trainer.curve[-1].end)
+    state = TrialState.FAILED if trainer.best is None else TrialState.COMPLETE
+    recorder.finish_trial(trainer.identity, state, trainer.curve[-1].end)

@@ -81,21 +81,21 @@ def add_read_cache(database: optuna.storages.RDBStorage) -> optuna.storages.Base
     return optuna.storages.get_storage(database)
 
 
-ATTRIBUTES_OF_COMPLETE_TRIALS = """
+ATTRIBUTES_OF_TRIALS = """
 SELECT studies.study_name, trials.number, one.value_json, other.value_json
 FROM studies
 JOIN trials ON trials.study_id = studies.study_id
 JOIN trial_user_attributes AS one ON one.trial_id = trials.trial_id AND one.key = :one
 JOIN trial_user_attributes AS other ON other.trial_id = trials.trial_id AND other.key = :other
-WHERE trials.state = 'COMPLETE'
+WHERE trials.state = :state
 ORDER BY trials.trial_id
 """
 
 
-def read_attributes_of_complete_trials(
-    storage: optuna.storages.BaseStorage, one: str, other: str
+def read_attributes(
+    storage: optuna.storages.BaseStorage, state: OptunaState, one: str, other: str
 ) -> Iterator[tuple[str, int, Any, Any]]:
-    """Study, number and two attributes of every complete trial that has both, within a study by number.
+    """Study, number and two attributes of every trial in a state that has both, within a study by number.
 
     Reason: `get_all_trials` makes objects of all values of all curves, milliseconds per trial, and the tables
     of Optuna's database are not documented. Fallback: `get_all_trials`, as for a journal, which is read
@@ -103,13 +103,14 @@ def read_attributes_of_complete_trials(
     """
     engine = getattr(getattr(storage, "_backend", None), "engine", None)
     if engine is not None:
+        named = {"state": state.name, "one": one, "other": other}
         with engine.connect() as connection:
-            rows = connection.execute(text(ATTRIBUTES_OF_COMPLETE_TRIALS), {"one": one, "other": other})
+            rows = connection.execute(text(ATTRIBUTES_OF_TRIALS), named)
             yield from ((name, number, json.loads(a), json.loads(b)) for name, number, a, b in rows)
         return
     for study in storage.get_all_studies():
         study_id = storage.get_study_id_from_name(study.study_name)
-        for trial in storage.get_all_trials(study_id, deepcopy=False, states=(OptunaState.COMPLETE,)):
+        for trial in storage.get_all_trials(study_id, deepcopy=False, states=(state,)):
             found = trial.user_attrs
             if {one, other} <= found.keys():
                 yield study.study_name, trial.number, found[one], found[other]

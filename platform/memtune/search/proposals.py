@@ -211,7 +211,7 @@ class Proposals:
         self._buffer.write(lambda is_retry: self._store.write_resumption(number))
 
     def fail(self, number: int, end: TrialEnd) -> None:
-        """End a failed trial; the sampler ignores it."""
+        """End a failed trial; the sampler learns that it is the worst."""
         self._end(number, OptunaState.FAIL, end)
 
     def list_unfinished(self) -> list[StoredTrial]:

@@ -6,10 +6,11 @@ from datetime import datetime
 from typing import Any
 
 from optuna.trial import FrozenTrial
+from optuna.trial import TrialState as OptunaState
 
 from memtune.errors import StudyError, did_you_mean
 from memtune.search import trial_store
-from memtune.search.compatibility import read_attributes_of_complete_trials
+from memtune.search.compatibility import read_attributes
 from memtune.search.database.outage_buffer import convert_outage_errors
 from memtune.search.database.study_database import open_study_database, redact_url
 from memtune.search.importance import ParameterImportance, rank_parameters
@@ -124,11 +125,18 @@ class StudyReader:
                     (configuration.get("training") or {}).get("tokens"),
                     name.endswith(REPEATS_SUFFIX),
                 )
-                for name, number, identity, configuration in read_attributes_of_complete_trials(
-                    self._storage, *keys
+                for name, number, identity, configuration in read_attributes(
+                    self._storage, OptunaState.COMPLETE, *keys
                 )
             ]
         return sorted(found, key=lambda trial: trial.is_repeat)
+
+    def list_trained_identities(self) -> set[str]:
+        """The identities of the trials of all studies that were complete or failed, repeats included."""
+        key, states = trial_store.IDENTITY_KEY, (OptunaState.COMPLETE, OptunaState.FAIL)
+        with convert_outage_errors(self._redacted_url):
+            found = [each for state in states for each in read_attributes(self._storage, state, key, key)]
+        return {identity for _, _, identity, _ in found}
 
     def list_repeats(self, study: str) -> list[StoredTrial]:
         """The repeats of a study that were started; none for an unknown id."""

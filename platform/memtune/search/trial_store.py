@@ -126,6 +126,11 @@ def is_rejected(trial: FrozenTrial) -> bool:
     return REFUSAL_KEY in trial.user_attrs or DUPLICATE_OF_KEY in trial.user_attrs
 
 
+def has_failed(trial: FrozenTrial) -> bool:
+    """Whether the trial was started and failed; in the view of samplers it is pruned."""
+    return bool(trial.user_attrs.get(END_KEY, {}).get("state") == OptunaState.FAIL.name)
+
+
 def is_paused(trial: FrozenTrial) -> bool:
     """Whether the trial waits with its checkpoint."""
     pause = trial.user_attrs.get(PAUSE_KEY, {})
@@ -135,8 +140,14 @@ def is_paused(trial: FrozenTrial) -> bool:
 def present_to_sampler(trial: FrozenTrial) -> FrozenTrial:
     """The trial as samplers see it: a trial that has been paused is pruned there until it ends.
 
-    A resumed trial keeps this view, so that what a sampler learns from never shrinks while trials run.
+    A resumed trial keeps this view, so that what a sampler learns from never shrinks while trials run. A
+    failed trial is pruned without a value, the worst that samplers know: they ignore failures, and would
+    sample again where a rate diverges or a model needs too much memory.
     """
+    if trial.state is OptunaState.FAIL and has_failed(trial):
+        shown = copy(trial)
+        shown.state, shown.intermediate_values = OptunaState.PRUNED, {}
+        return shown
     pause = trial.user_attrs.get(PAUSE_KEY)
     if pause is None or trial.state is not OptunaState.RUNNING:
         return trial

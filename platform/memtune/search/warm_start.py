@@ -6,15 +6,15 @@ Only their order within their study counts, so that study may have another corpu
 import logging
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
 from memtune.errors import ConfigurationError, PluginError, StudyError
 from memtune.number_format import format_count
-from memtune.search.study_reader import StudyReader
+from memtune.search.study_reader import StoredStudy, StudyReader
 from memtune.search.trial_store import StoredTrial
 from memtune.spaces import FAMILY_FIELD, Scalar, Space, adapt_point
 from memtune.trial_state import TrialState
-from memtune.values import flatten
+from memtune.values import digest, flatten
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ def list_warm_start_points(storage_url: str, study: str, space: Space) -> list[d
 
     Raises StudyError for an unknown study, and for one without a trial that fits the space.
     """
-    points = select_best_points(StudyReader(storage_url).read(study).outcomes, space)
+    points = select_best_points(StudyReader(storage_url).read(study), space)
     if not points:
         raise StudyError(
             f"warm_start: no trial of study {study} with a validation is of a family of {space.source}; "
@@ -37,11 +37,10 @@ def list_warm_start_points(storage_url: str, study: str, space: Space) -> list[d
     return points
 
 
-def select_best_points(outcomes: Iterable[StoredTrial], space: Space) -> list[dict[str, Scalar]]:
+def select_best_points(study: StoredStudy, space: Space) -> list[dict[str, Scalar]]:
     """The best three of each family in turn: complete trials first, then those that were stopped later."""
-    ranked = sorted((found for found in outcomes if found.curve), key=_rank)
     seen, placed = Counter[str](), list[tuple[int, dict[str, Scalar]]]()
-    for outcome in ranked:
+    for outcome in _order(study):
         family = outcome.family
         if seen[family] < BEST_PER_FAMILY and family in _list_families(space, family):
             placed.append((seen[family], _adapt(outcome, space)))
@@ -62,7 +61,7 @@ def list_prior_points(storage_url: str, space: Space, study: str) -> list[tuple[
         if other == study:
             continue
         try:
-            complete = [o for o in reader.read(other).outcomes if o.state is TrialState.COMPLETE and o.curve]
+            complete = [o for o in _order(reader.read(other)) if o.state is TrialState.COMPLETE]
             for outcome in complete:
                 outcome.config  # noqa: B018
         except (ConfigurationError, PluginError, StudyError) as error:
@@ -71,7 +70,7 @@ def list_prior_points(storage_url: str, space: Space, study: str) -> list[tuple[
         shares = [place / len(complete) for place in range(len(complete))]
         taken = sum(share < PRIOR_SHARE for share in shares)
         source = f"{other} (the best {taken} of {format_count(len(complete), 'complete trial')})"
-        ranked += [(share, o, source) for share, o in zip(shares, sorted(complete, key=_rank), strict=True)]
+        ranked += [(share, o, source) for share, o in zip(shares, complete, strict=True)]
     ranked.sort(key=lambda each: each[0])
     known = {outcome.family for _, outcome, _ in ranked}
     good = [(outcome, source) for share, outcome, source in ranked if share < PRIOR_SHARE]
@@ -113,13 +112,27 @@ def _adapt(outcome: StoredTrial, space: Space) -> dict[str, Scalar]:
     return adapt_point(space, fields)
 
 
-def _rank(outcome: StoredTrial) -> tuple[bool, int, float, int]:
-    tokens, value = list(outcome.curve.items())[-1]
-    is_complete = outcome.state is TrialState.COMPLETE and outcome.value is not None
-    final = outcome.value if is_complete and outcome.value is not None else value
-    return (
-        not is_complete,
-        0 if is_complete else -tokens,
-        math.inf if math.isnan(final) else final,
-        outcome.number,
-    )
+def _order(study: StoredStudy) -> list[StoredTrial]:
+    """The validated trials: complete ones first, best first, then those that were stopped later.
+
+    A complete one that diverged, itself or in a repeat, comes after the others of its length.
+    """
+    diverged = {_identify_without_seed(trial) for trial in study.trials if trial.has_diverged}
+
+    def rank(outcome: StoredTrial) -> tuple[bool, int, bool, float, int]:
+        tokens, value = list(outcome.curve.items())[-1]
+        is_complete = outcome.state is TrialState.COMPLETE and outcome.value is not None
+        final = outcome.value if is_complete and outcome.value is not None else value
+        return (
+            not is_complete,
+            0 if is_complete else -tokens,
+            _identify_without_seed(outcome) in diverged,
+            math.inf if math.isnan(final) else final,
+            outcome.number,
+        )
+
+    return sorted((trial for trial in study.outcomes if trial.curve), key=rank)
+
+
+def _identify_without_seed(trial: StoredTrial) -> str:
+    return digest({name: value for name, value in trial.configuration.items() if name != "seed"})

@@ -14,7 +14,7 @@ from memtune.search.early_stopping import CONTINUE, Action, NoEarlyStopping
 from memtune.spaces import FAMILY_FIELD
 from memtune.studies.definition.study_terms import name_alternative
 from memtune.studies.trial_worker import WorkerReport
-from memtune.training import Report, TrialConfig
+from memtune.training import Report, TrialConfig, find_best_report
 from memtune.trial_state import StopReason, TrialEnd, TrialState
 from memtune.usage import Usage
 
@@ -43,8 +43,12 @@ class DirectedTrial:
 
     @property
     def best_cost(self) -> float | None:
-        """The best validation so far by the task's objective, as its cost: lower is better."""
-        return min((r.cost for r in self.reports if r.cost is not None), default=None)
+        """The best validation so far by the task's objective, as its cost: lower is better.
+
+        A trial that diverged has that of its weights from before.
+        """
+        best = find_best_report(self.reports)
+        return None if best is None else best.cost
 
 
 Watcher = Callable[[DirectedTrial], None]
@@ -101,7 +105,7 @@ class Director:
         self._rule.replay(
             replace(trial, alternative=name_alternative(trial.config, compared))
             for trial in known
-            if not (trial.state is TrialState.COMPLETE and len(trial.curve) == 1)
+            if not (trial.state is TrialState.COMPLETE and len(trial.curve) == 1 and not trial.has_diverged)
         )
         unfinished = [trial for trial in known if trial.state is TrialState.RUNNING]
         # A budget lowered since they started leaves the last of them open.
@@ -203,7 +207,7 @@ class Director:
             self._records.report(trial, new)
         if new or report.usage:
             self._notify_watchers(trial)
-        return trial.state is TrialState.RUNNING
+        return trial.state is TrialState.RUNNING and trial.end is None
 
     def check(self) -> None:
         """Raise StudyError when this driver lost the study or its storage was deleted.
@@ -235,7 +239,6 @@ class Director:
 
     def _process_report(self, trial: DirectedTrial, report: Report) -> None:
         if report.cost is None:
-            trial.state = TrialState.FAILED
             return
         number, tokens, cost = trial.proposal.number, report.tokens, report.cost
         # A trial of one report passes no rung.

@@ -81,7 +81,7 @@ class GradientTrainer(TrainerBase):
         """Train to the next milestone, evaluate on the validation split and return the report.
 
         A finished trainer returns its last report again. `progress` is called at most four times a second.
-        Divergence ends the trial; the report holds the reason.
+        Divergence ends the trial; the report holds the reason and no validation.
         Raises TrialError with a batch size that would fit when memory runs out.
         """
         if self.is_finished:
@@ -90,6 +90,8 @@ class GradientTrainer(TrainerBase):
         with self._explain_memory_errors(), self._session.run_block():
             problem = self._loop.run(interval, inf, self._valid_costs, progress, lambda: False)
             metrics = None if problem else self._evaluate()
+        if metrics is not None and (problem := find_divergence(metrics, self._task.outcome_count)):
+            metrics = None
         self._add_report(self._build_report(interval, metrics, problem), self._copy_evaluation_weights)
         self._loop.on_validation(self._valid_costs)
         self._interval = None
@@ -155,9 +157,7 @@ class GradientTrainer(TrainerBase):
 
     def _find_end(self, problem: str | None, metrics: Metrics | None) -> TrialEnd | None:
         """Why the trial ends with this report; None when it continues."""
-        if metrics is not None:
-            problem = find_divergence(metrics, self._task.outcome_count)
-        if metrics is None or problem:
+        if metrics is None:
             return TrialEnd(reason=StopReason.DIVERGED, detail=f"diverged: {problem}")
         if self.tokens >= self._loop.budget_tokens:
             return TrialEnd(reason=StopReason.BUDGET)

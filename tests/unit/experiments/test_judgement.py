@@ -15,6 +15,7 @@ from memtune.experiments.single_trial import TrainResult, TrialFile
 from memtune.settings import Settings
 from memtune.studies.definition.study_terms import Repeats
 from memtune.training import TrialConfig
+from memtune.trial_state import StopReason, TrialEnd
 from tests.presence import require
 from tests.unit.studies.study_files import resolve
 from tests.unit.studies.test_director import make_report
@@ -64,11 +65,16 @@ def test_a_better_candidate_is_found_under_new_seeds_that_both_have(settings: Se
     assert len(trained) == len(set(trained)) == judged.tokens // 300
 
 
-def test_the_seeds_are_new_to_the_studies_of_the_home(settings: Settings, study_file: Path) -> None:
+@pytest.mark.parametrize("has_diverged", [False, True])
+def test_the_seeds_are_new_to_the_studies_of_the_home(
+    has_diverged: bool, settings: Settings, study_file: Path
+) -> None:
     proposals = resolve(study_file, settings, seed=2).open_proposals()
     trial = require(proposals.ask())
-    proposals.report(trial.number, 300, 4.0)
-    proposals.complete(trial.number, 4.0)
+    if has_diverged:
+        proposals.fail(trial.number, TrialEnd(reason=StopReason.DIVERGED))
+    else:
+        proposals.complete(trial.number, 4.0)
     config = TrialConfig.model_validate(trial.configuration)
     first = TrialFile(corpus="tiny", trial=config.model_copy(update={"seed": 0}))
     other = open_judged(RNN, settings, trust_code=False)[1].trial

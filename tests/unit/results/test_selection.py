@@ -162,6 +162,16 @@ def test_a_repeat_that_diverged_has_no_result_and_its_configuration_needs_the_se
     assert rank(*unstable[1:]).winner.best == unstable[1]
 
 
+def test_of_several_trainings_without_a_study_one_that_diverged_has_no_result() -> None:
+    def train(seed: int, cost: float, *, has_diverged: bool = False) -> RankedTrial:
+        trial = make_trial(f"a {seed}", {900: cost}, configuration="a", seed=seed, study=NO_STUDY)
+        return replace(trial, has_diverged=has_diverged)
+
+    several = rank(train(0, 4.0), train(1, 3.0, has_diverged=True), train(2, 4.2))
+    assert several.winner.results == {0: 4.0, 2: 4.2}
+    assert rank(train(0, 4.0, has_diverged=True)).winner.results == {0: 4.0}
+
+
 def test_a_trial_of_a_longer_study_sets_full_length() -> None:
     """A good value after 2,400 tokens does not rank next to one after 200."""
     ranking = rank(

@@ -14,7 +14,7 @@ from memtune.search.compatibility import (
     RestrictedStudy,
     add_read_cache,
     forget_offsets,
-    read_attributes_of_complete_trials,
+    read_attributes,
     read_enqueued,
     read_sampler_attributes,
 )
@@ -43,7 +43,7 @@ def test_storages_have_the_methods_that_are_called(name: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "journal"])
-def test_the_attributes_of_complete_trials_are_read_without_curves(kind: str, tmp_path: Path) -> None:
+def test_the_attributes_of_trials_in_a_state_are_read_without_curves(kind: str, tmp_path: Path) -> None:
     if kind == "sqlite":
         storage = add_read_cache(optuna.storages.RDBStorage(f"sqlite:///{tmp_path}/studies.db"))
     else:
@@ -56,7 +56,7 @@ def test_the_attributes_of_complete_trials_are_read_without_curves(kind: str, tm
     with pytest.MonkeyPatch.context() as patch:
         if kind == "sqlite":
             patch.setattr(type(storage), "get_all_trials", None)
-        read = list(read_attributes_of_complete_trials(storage, "a", "b"))
+        read = list(read_attributes(storage, optuna.trial.TrialState.COMPLETE, "a", "b"))
     assert read == [("first", 1, "x", {"c": [1]}), ("second", 1, "x", {"c": [1]})]
 
 

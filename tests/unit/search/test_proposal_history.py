@@ -139,6 +139,15 @@ def test_trials_are_ranked_as_tpe_ranks_them():
     assert ranked == [trial.number for trial in asked]
 
 
+def test_a_failed_trial_is_the_worst_for_the_sampler():
+    window = TrialWindow()
+    failed = make_trial(0, TrialState.FAIL, ending={"state": "FAIL", "end": {"reason": "diverged"}})
+    failed.intermediate_values = {10: 0.1}
+    window.add(failed)
+    (shown,) = window.list_trials()
+    assert (shown.state, shown.intermediate_values) == (TrialState.PRUNED, {})
+
+
 def test_a_window_keeps_no_more_than_its_limits():
     window = TrialWindow()
     for trial in [make_trial(number) for number in range(LONG)]:

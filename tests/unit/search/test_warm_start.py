@@ -1,11 +1,13 @@
 """The best configurations of another study, as points of this study's space."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from memtune.errors import StudyError
 from memtune.search import Proposals, StoredTrial, StudyReader
+from memtune.search.study_reader import StoredStudy
 from memtune.search.warm_start import make_prior_points, select_best_points
 from memtune.settings import Settings
 from memtune.spaces import combine_spaces, read_space
@@ -33,6 +35,11 @@ def make_outcome(
     return StoredTrial(number, str(number), configuration, state, value, curve)
 
 
+def select_points(outcomes: list[StoredTrial], *families: str, repeats: tuple[StoredTrial, ...] = ()):
+    study = StoredStudy("first", outcomes, [*repeats], 0.0, None)
+    return select_best_points(study, make_space(*families))
+
+
 def test_the_best_of_each_family_come_first_and_complete_trials_before_stopped_ones():
     outcomes = [
         make_outcome(0, "lstm", 1, {10: 3.0, 20: 2.5}),
@@ -43,18 +50,27 @@ def test_the_best_of_each_family_come_first_and_complete_trials_before_stopped_o
         make_outcome(5, "scrn", 6, {10: 0.1}),
         make_outcome(6, "rnn", 7, {}, TrialState.FAILED),
     ]
-    assert select_best_points(outcomes, make_space("lstm", "rnn")) == [
+    assert select_points(outcomes, "lstm", "rnn") == [
         {"family": "lstm", "lstm.model.width": 2},
         {"family": "rnn", "rnn.model.width": 5},
         {"family": "lstm", "lstm.model.width": 1},
         {"family": "lstm", "lstm.model.width": 4},
     ]
-    assert select_best_points(outcomes, make_space("rnn")) == [{"model.width": 5}]
+    assert select_points(outcomes, "rnn") == [{"model.width": 5}]
+
+
+def test_a_configuration_that_diverged_or_whose_repeat_did_comes_after_the_others():
+    diverged = TrialEnd(reason=StopReason.DIVERGED)
+    outcomes = [make_outcome(number, "lstm", number + 1, {10: 1.0 + number}) for number in range(3)]
+    outcomes[1] = replace(outcomes[1], end=diverged)
+    repeat = replace(outcomes[0], configuration={**outcomes[0].configuration, "seed": 2}, end=diverged)
+    widths = [point["model.width"] for point in select_points(outcomes, "lstm", repeats=(repeat,))]
+    assert widths == [3, 1, 2]
 
 
 def test_configurations_that_become_equal_are_tried_once():
     outcomes = [make_outcome(number, "lstm", 90 + number, {10: 1.0}) for number in range(2)]
-    assert select_best_points(outcomes, make_space("lstm")) == [{"model.width": 8}]
+    assert select_points(outcomes, "lstm") == [{"model.width": 8}]
 
 
 def test_a_prior_passes_family_and_training_and_lends_the_training_to_families_that_were_not_tried():

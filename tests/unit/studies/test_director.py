@@ -322,6 +322,21 @@ def test_a_trial_fails_with_its_reason(
     assert records.finished == [(number, "failed")]
 
 
+def test_a_trial_that_diverges_is_complete_with_its_best_validation_from_before(
+    open_proposals: Callable[[], Proposals],
+) -> None:
+    diverged = make_report(300, None, "diverged")
+    for earlier, state in (([], TrialState.FAILED), ([make_report(150, 2.0)], TrialState.COMPLETE)):
+        director = Director(opened := open_proposals(), MemoryRecords(), max_trials=2)
+        number = start_trial(director)
+        assert not report_curve(director, number, [*earlier, diverged])
+        director.on_ended(number)
+        outcome = opened.list_finished()[-1]
+        assert (outcome.state, outcome.has_diverged) == (state, True)
+        assert outcome.curve == {report.tokens: report.cost for report in earlier}
+    assert outcome.value == 2.0
+
+
 def test_a_later_driver_resumes_the_open_trial_and_counts_the_ended_one(
     open_proposals: Callable[[], Proposals],
 ) -> None:

@@ -271,6 +271,7 @@ def test_a_validation_far_worse_than_chance_ends_the_trial(corpus, make_trial):
     config = make_trial(epochs=30, clip_norm=None, optimiser={"kind": "sgd", "learning_rate": 300.0})
     trainer = _run_to_end(GradientTrainer(config, corpus))
     assert str(trainer.curve[-1].end).startswith("diverged: the validation perplexity")
+    assert trainer.curve[-1].cost is None
     assert trainer.best is None or require(trainer.best.valid_perplexity) < 10 * len(corpus.vocabulary)
 
 

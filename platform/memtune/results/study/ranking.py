@@ -9,7 +9,7 @@ luckiest one.
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import chain
@@ -42,6 +42,8 @@ seeds leave those alternatives at fewer seeds that are worse."""
 
 Trial: TypeAlias = "StudyTrial | LeaderboardRow"
 """What is ranked: a trial of a study, or its run in MLflow."""
+Seed: TypeAlias = tuple[str, str, int]
+"""A trial by its study, its configuration and its seed."""
 T = TypeVar("T", bound="Trial")
 T_co = TypeVar("T_co", bound="Trial", covariant=True)
 
@@ -171,7 +173,7 @@ def rank_trials(trials: Iterable[T]) -> Ranking[T] | None:
 
     Full length is the largest budget that a trial completed; where none did, the tokens of the furthest
     trial. A trial that diverged competes with its best weights from before; without any it has no rank. A
-    repeat that diverged is a seed without a result.
+    repeat that diverged is a seed without a result, and so is one of several trainings without a study.
     """
     trials = list(trials)
     validated = [trial for trial in trials if any(map(is_rankable, trial.curve.values()))]
@@ -180,9 +182,10 @@ def rank_trials(trials: Iterable[T]) -> Ranking[T] | None:
     planned = [trial.planned_tokens for trial in validated if trial.state is TrialState.COMPLETE]
     tokens = max(filter(None, planned), default=max(max(trial.curve) for trial in validated))
     reached = [trial for trial in validated if has_reached(trial, tokens)]
-    full = [trial for trial in reached if not _is_diverged_repeat(trial)] or reached
+    lost = _list_lost_seeds(trials)
+    full = [trial for trial in reached if _identify_seed(trial) not in lost] or reached
     configurations = _group_by_configuration(full, tokens)
-    required = _count_required_seeds(trials, full)
+    required = _count_required_seeds(trials, full, lost)
     competing, rest = list[Configuration[T]](), list[Configuration[T]]()
     for found in configurations:
         needed = required[found.best.study, found.best.configuration]
@@ -277,39 +280,50 @@ def _drop_repeated(by_study: Mapping[str, dict[int, T]]) -> list[dict[int, T]]:
     return kept
 
 
-def _count_required_seeds(trials: Iterable[Trial], full: Iterable[Trial]) -> dict[tuple[str, str], int]:
+def _count_required_seeds(
+    trials: Iterable[Trial], full: Iterable[Trial], lost: Collection[Seed]
+) -> dict[tuple[str, str], int]:
     """By study and configuration: the seeds with which it competes in the study, up to a limit.
 
     These are the most that two configurations have, so that one that is ahead in a round is compared. One of
     which a seed has failed needs as many as any has: its other seeds may be the lucky ones. One of which a
-    repeat has diverged needs as many as were trained of any, itself included, and is no measure for others.
+    seed is `lost` needs as many as were trained of any, itself included, and is no measure for others.
     """
-    trials = list(trials)
     has_failed = {(t.study, t.configuration) for t in trials if t.state is TrialState.FAILED}
-    diverged = [trial for trial in trials if _is_diverged_repeat(trial)]
-    has_diverged = {(trial.study, trial.configuration) for trial in diverged}
-    counts, trained = _count_seeds(full), _count_seeds([*full, *diverged])
+    has_lost = {(study, configuration) for study, configuration, _ in lost}
+    counts = _count_seeds(map(_identify_seed, full))
+    trained = _count_seeds([*map(_identify_seed, full), *lost])
     repeated: dict[str, list[int]] = {}
     for (study, configuration), count in sorted(counts.items(), key=lambda item: item[1]):
-        if count > 1 and (study, configuration) not in has_diverged:
+        if count > 1 and (study, configuration) not in has_lost:
             repeated.setdefault(study, []).append(min(MAX_REQUIRED_SEEDS, count))
     required: dict[tuple[str, str], int] = {}
     for each in counts:
         most = repeated.get(each[0], [1])
         required[each] = most[-1] if each in has_failed or len(most) == 1 else most[-2]
-        if each in has_diverged:
+        if each in has_lost:
             most_trained = max(count for (study, _), count in trained.items() if study == each[0])
             required[each] = min(MAX_REQUIRED_SEEDS, most_trained)
     return required
 
 
-def _count_seeds(trials: Iterable[Trial]) -> Counter[tuple[str, str]]:
-    seeds = {(trial.study, trial.configuration, trial.seed) for trial in trials}
-    return Counter((study, configuration) for study, configuration, _ in seeds)
+def _list_lost_seeds(trials: Sequence[Trial]) -> set[Seed]:
+    """The seeds without a result: repeats that diverged, and one of several trainings without a study."""
+    counts = _count_seeds(map(_identify_seed, trials))
+    return {
+        _identify_seed(trial)
+        for trial in trials
+        if trial.has_diverged
+        and (trial.is_repeat or (trial.study == NO_STUDY and counts[NO_STUDY, trial.configuration] > 1))
+    }
 
 
-def _is_diverged_repeat(trial: Trial) -> bool:
-    return trial.is_repeat and trial.has_diverged
+def _identify_seed(trial: Trial) -> Seed:
+    return trial.study, trial.configuration, trial.seed
+
+
+def _count_seeds(seeds: Iterable[Seed]) -> Counter[tuple[str, str]]:
+    return Counter((study, configuration) for study, configuration, _ in set(seeds))
 
 
 def _list_short(validated: Sequence[T], full: Sequence[T], tokens: float) -> tuple[ShortTrial[T], ...]:

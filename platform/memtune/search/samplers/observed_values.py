@@ -17,7 +17,7 @@ from optuna.trial import TrialState as OptunaState
 
 from memtune.search.compatibility import read_sampler_attributes
 from memtune.search.samplers.joint_space import JointSpace
-from memtune.search.trial_store import REFUSAL_KEY, StoredTrial, read_outcome
+from memtune.search.trial_store import REFUSAL_KEY, StoredTrial, has_failed, read_outcome
 
 
 def extrapolate_stopped(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
@@ -58,7 +58,7 @@ def complete_trials(
 
     Absent parameters take the middle of their range, or a value drawn with the trial's seed among
     `absent_seeds`, by its number. Trials that were stopped early count as complete with their last value, and
-    refused ones with the worst value of all. Ended trials without a value are left out.
+    refused and failed ones with the worst value of all. Other ended trials without a value are left out.
     """
     values = {
         trial.number: trial.value if trial.state is OptunaState.COMPLETE else _read_last_value(trial)
@@ -69,7 +69,7 @@ def complete_trials(
     for trial in trials:
         if trial.state is OptunaState.RUNNING:
             completed.append(copy(trial))
-        elif REFUSAL_KEY in trial.user_attrs:
+        elif _is_worst(trial):
             completed += [] if worst is None else [_complete(trial, worst, {})]
         elif (value := values[trial.number]) is not None:
             completed.append(_complete(trial, value, read_sampler_attributes(trial)))
@@ -87,6 +87,10 @@ def _complete(trial: FrozenTrial, value: float, system_attrs: dict[str, Any]) ->
     completed = copy(trial)
     completed.state, completed.value, completed.system_attrs = OptunaState.COMPLETE, value, system_attrs
     return completed
+
+
+def _is_worst(trial: FrozenTrial) -> bool:
+    return REFUSAL_KEY in trial.user_attrs or has_failed(trial)
 
 
 def _read_last_value(trial: FrozenTrial) -> float | None:
@@ -109,16 +113,14 @@ class MultiObjective:
 def attach_objectives(trials: Sequence[FrozenTrial], objectives: MultiObjective) -> Sequence[FrozenTrial]:
     """The trials, complete ones with all of several objectives.
 
-    A refused configuration that counts as complete has the worst value in every objective: a model that is
+    A refused or failed one that counts as complete has the worst value in every objective: a model that is
     too small must not look good. An unknown objective is the worst one too.
     """
     if objectives.count == 1:
         return trials
     complete = [trial for trial in trials if trial.state is OptunaState.COMPLETE]
     measured = {
-        trial.number: objectives.measure(read_outcome(trial))
-        for trial in complete
-        if REFUSAL_KEY not in trial.user_attrs
+        trial.number: objectives.measure(read_outcome(trial)) for trial in complete if not _is_worst(trial)
     }
     worst = [
         max((value for value in column if math.isfinite(value)), default=0.0)

@@ -14,6 +14,7 @@ from optuna.trial import FrozenTrial, create_trial
 from optuna.trial import TrialState as OptunaState
 
 from memtune.search.samplers.joint_space import JointSpace
+from memtune.search.trial_store import has_failed
 from memtune.spaces import Scalar
 
 MAX_PRIOR_POINTS = 20
@@ -96,8 +97,7 @@ class PriorTrials:
         """Whether the trials that the prior led are worse than the others, by the last report of both.
 
         It led every second of the asks `turns`. A prior that says nothing of the alternatives is judged
-        within each. A trial that failed, by divergence for instance, is not among `asked`, and worse than
-        every other.
+        within each. A trial that failed, by divergence for instance, is worse than every other.
         """
         curves: dict[bool, list[FrozenTrial]] = {True: [], False: []}
         failed, last = {True: 0, False: 0}, max((ask for ask in turns if ask in asked), default=-1)
@@ -105,6 +105,8 @@ class PriorTrials:
             is_led = place % LED_EVERY == 0
             if ask not in asked:
                 failed[is_led] += ask < last
+            elif has_failed(asked[ask]):
+                failed[is_led] += 1
             elif asked[ask].state is not OptunaState.RUNNING and asked[ask].intermediate_values:
                 curves[is_led].append(asked[ask])
         led, free = curves[True], curves[False]
