@@ -256,11 +256,13 @@ def _print_base_width(resolved: "ResolvedStudy") -> None:
 def _print_prior(resolved: "ResolvedStudy") -> None:
     """Print what is believed before the first trial and from where; nothing if it is ignored."""
     from memtune.reports.trial_tables import make_points_table, make_prior_table
-    from memtune.search import MAX_PRIOR_POINTS
+    from memtune.search import MAX_PRIOR_POINTS, StudyReader
 
     sampler = resolved.study.sampler
     if not sampler.follows_prior(len(resolved.study.objectives)):
         return
+    if sampler.prior == "studies" and StudyReader(resolved.settings.study_database).has_begun(resolved.id):
+        out.print_line("this study keeps the prior with which it began; one that begins now would have:")
     points = resolved.list_sourced_points()[:MAX_PRIOR_POINTS]
     if not points and sampler.prior:
         missing = {

@@ -226,6 +226,10 @@ def test_a_dry_run_shows_what_is_believed_and_from_where(settings: Settings, stu
     study_file.write_text(f"{text}[sampler]\nprior = 'studies'\n")
     shown = " ".join(read_output("search", str(study_file), "--dry-run").split())
     assert f"prior: 1 point: 1 of {earlier.id} (the best 1 of 1 complete trial)" in shown
+    assert "keeps the prior" not in shown
+    require(resolve(study_file, settings).open_proposals().ask())
+    shown = " ".join(read_output("search", str(study_file), "--dry-run").split())
+    assert "this study keeps the prior with which it began" in shown
     space.write_text(space.read_text() + "\n[[points]]\nmodel.layers = 2\n")
     study_file.write_text(f"{text}[sampler]\nprior = 'papers'\n")
     shown = " ".join(read_output("search", str(study_file), "--dry-run").split())
