@@ -17,7 +17,8 @@ GPT-2's.
 Shapes: B batch, T time, D width, H heads, V values of a head, C words that a convolution reads, V vocabulary.
 """
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 import torch
 from pydantic import Field, field_validator
@@ -139,14 +140,23 @@ class MixerBlocksConfig(NeuralLanguageModelConfig):
         return sum(mixer.count_extra_activations(self.width, length) for mixer in self.mixers)
 
     @property
-    @override
-    def idle_fields(self) -> tuple[str, ...]:
+    def _used(self) -> list[str]:
         letters = self.pattern[: self.layers]
-        return tuple(name for letter, name in (("m", "mixer"), ("a", "alternate")) if letter not in letters)
+        return [name for letter, name in (("m", "mixer"), ("a", "alternate")) if letter in letters]
+
+    @override
+    def simplify(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """With the shortest pattern that gives the same blocks."""
+        idle = {"mixer", "alternate"}.difference(self._used)
+        simple = {name: value for name, value in fields.items() if name not in idle}
+        letters = (self.pattern * self.layers)[: self.layers]
+        shorter = (letters[:count] for count in range(1, len(self.pattern)))
+        pattern = next((own for own in shorter if (own * self.layers)[: self.layers] == letters), None)
+        return simple if pattern is None else {**simple, "pattern": pattern}
 
     @override
     def describe(self) -> dict[str, str | int | float]:
-        used = [name for name in ("mixer", "alternate") if name not in self.idle_fields]
+        used = self._used
         mixers = {name: describe_mixer(getattr(self, name)) for name in used}
         fields = self.select_fields(
             "width", "layers", "pattern", *used, "convolution", "output_gate", "channel_ratio", "dropout"
