@@ -362,6 +362,12 @@ def decide_seeds(costs: Mapping[str, SeedCosts], indifference: float, max_seeds:
     return SeedDecision(seeds=seeds, remaining=remaining, end="max_seeds")
 
 
+def lacks_results(costs: SeedCosts) -> bool:
+    """Whether a test would leave the alternative out: more than half of its seeds then had no result."""
+    looks = (look for look in LOOKS if look <= _count_seeds(costs, max(LOOKS)))
+    return any(_select_results(costs, look) is None for look in looks)
+
+
 def _count_seeds(costs: SeedCosts, most: int) -> int:
     return min(most, len(costs)) if isinstance(costs, Mapping) else most
 

@@ -138,6 +138,7 @@ def demo(trials: Trials = None) -> None:
 def _print_result(study: Path, result: "SearchResult") -> None:
     """Print the tables of a run, and how it ended. Raises Exit with code 1 after an interruption."""
     from memtune.reports.trial_tables import make_alternatives_table, make_spread_table
+    from memtune.results.study.ranking import explain_lack
     from memtune.tracking import link_corpus
 
     resolved = result.resolved
@@ -152,12 +153,16 @@ def _print_result(study: Path, result: "SearchResult") -> None:
             out.print(spread)
     for statement in result.conclusion.statements if result.conclusion else ():
         out.print_line(statement)
-    print_registration(result.registration, resolved.has_test_split)
+    if result.view.ranking:
+        print_registration(result.registration, resolved.has_test_split)
     if result.is_recorded:
         print_pages(link_corpus(resolved.settings.tracking_uri, resolved.corpus.name, result.view.label))
     _print_spent_budget(study, result)
     if not result.is_recorded:
         warn(f"the tracking store lacks some records; send them with: {format_resumption(study)}")
+    if not result.view.ranking:
+        warn(explain_lack(result.view.trials))
+        raise typer.Exit(1)
 
 
 def _print_spent_budget(study: Path, result: "SearchResult") -> None:

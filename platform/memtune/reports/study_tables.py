@@ -47,7 +47,7 @@ def describe_spending(study: StudySummary) -> str:
 def explain_verdict(detail: StudyDetail) -> str:
     """The verdict in words, and the rule by which the study chooses its best configuration."""
     if detail.verdict is None:
-        return "no trial has a finite validation"
+        return detail.explain_lack()
     return f"{detail.verdict.text} Chosen by: {detail.summary.champion_rule}."
 
 

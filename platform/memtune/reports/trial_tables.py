@@ -231,7 +231,7 @@ def make_alternatives_table(view: StudyView, title: str) -> Table:
     for found in view.find_bests():
         best = found.best
         figure = found.estimate.format(objective, DIGITS)
-        own = [trial for trial in view.trials if trial.curve and trial.alternative == best.alternative]
+        own = [trial for trial in view.trials if trial.alternative == best.alternative]
         table.add_row(
             best.reference,
             describe_settings(best.config, list_searched_fields(view, best)),

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from memtune.search import StoredTrial
-from memtune.seed_statistics import SeedCosts
+from memtune.seed_statistics import SeedCosts, lacks_results
 from memtune.spaces import Branch, Group, Space, override_space
 from memtune.studies.definition.study_terms import name_alternative
 from memtune.training import TrialConfig
@@ -25,19 +25,26 @@ def select_repeated(outcomes: Iterable[StoredTrial], count: int, compared: str) 
 
 
 def select_alternatives(
-    outcomes: Iterable[StoredTrial], compared: str, precision: str | None
+    outcomes: Iterable[StoredTrial],
+    compared: str,
+    precision: str | None,
+    repeats: Iterable[StoredTrial] = (),
+    seeds: Collection[int] = (),
 ) -> list[StoredTrial]:
     """The best complete outcome of each alternative, best first, in the precision of its repeats.
 
-    Of a single alternative these are its two best outcomes. Models that count are among them.
+    Of a single alternative these are its two best outcomes. Models that count are among them. An outcome of
+    which too many of the `repeats` under these seeds have no result is replaced by the next best one, while
+    its alternative has one.
     """
-    ordered = _rank_complete(outcomes)
-    first = _find_best_of_each(ordered, compared)
-    selected = first if len(first) > 1 else ordered[:2]
-    return [
+    ordered = [
         replace(outcome, configuration=_set_precision(outcome.configuration, precision))
-        for outcome in selected
+        for outcome in _rank_complete(outcomes)
     ]
+    costs = collect_seed_costs(ordered, repeats, seeds)
+    ordered.sort(key=lambda outcome: lacks_results(costs[str(outcome.number)]))
+    first = _find_best_of_each(ordered, compared)
+    return sorted(first if len(first) > 1 else ordered[:2], key=_order)
 
 
 def collect_seed_costs(

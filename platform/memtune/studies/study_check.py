@@ -17,7 +17,7 @@ from memtune.settings import Settings
 from memtune.studies.definition.resolved_study import BUDGET_SAMPLES, ResolvedStudy
 from memtune.studies.definition.study import Study
 from memtune.studies.definition.study_loader import StudySource, open_study, resolve_study
-from memtune.studies.definition.study_terms import list_fields, name_alternative
+from memtune.studies.definition.study_terms import Repeats, list_fields, name_alternative
 from memtune.tracking import check_tracking
 from memtune.training import TrialConfig, check_device, compute_sizes, measure_seconds_per_token
 from memtune.training.memory_footprint import measure_free_bytes
@@ -149,10 +149,11 @@ def check_study(
     """Resolve a study and check that it can run on this machine or on the cluster at `address`.
 
     `path` is the study's file, None for the study of a program. Does not contact the tracking server. Raises
-    a MemtuneError that names what is wrong, and warns of priors of the study that its sampler ignores.
+    a MemtuneError that names what is wrong, and warns of terms of the study that have no effect.
     """
     resolved = resolve_study(path, study, settings)
     _warn_of_ignored_priors(resolved)
+    _warn_of_unused_repeats(resolved)
     has_cluster = bool(address or os.environ.get("RAY_ADDRESS"))
     _check_resources(resolved, has_cluster)
     if not has_cluster:
@@ -164,7 +165,7 @@ def _warn_of_ignored_priors(resolved: ResolvedStudy) -> None:
     study = resolved.study
     sampler, stated = study.sampler, study.list_stated_priors()
     if not sampler.follows_prior(len(study.objectives)):
-        stated += ["sampler.prior"] * (sampler.prior is not None)
+        stated += ["sampler.prior"] * (sampler.prior not in (None, "none"))
         reason = 'only the sampler "tpe" with one objective follows a prior'
     elif sampler.prior is not None:
         reason = f'sampler.prior = "{sampler.prior}" replaces the priors of parameters'
@@ -173,6 +174,19 @@ def _warn_of_ignored_priors(resolved: ResolvedStudy) -> None:
     if stated:
         fields = ", ".join(stated)
         log.warning("%s: these priors are ignored, because %s: %s", resolved.place, reason, fields)
+
+
+def _warn_of_unused_repeats(resolved: ResolvedStudy) -> None:
+    repeats, usual = resolved.study.repeats, Repeats()
+    unused = [name for name in ("seeds", "precision") if getattr(repeats, name) != getattr(usual, name)]
+    if unused and not repeats.are_asked_for:
+        names, verb = " and ".join(unused), "have" if len(unused) > 1 else "has"
+        log.warning(
+            "%s: %s under [repeats] %s no effect without best or until; add best = 2",
+            resolved.place,
+            names,
+            verb,
+        )
 
 
 def _check_resources(resolved: ResolvedStudy, has_cluster: bool) -> None:

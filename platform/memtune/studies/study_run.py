@@ -305,13 +305,16 @@ class _StudyRun:
     ) -> tuple[list[StoredTrial], list[DirectedTrial]]:
         """Run rounds of seeds of what may be best; return all repeats and those left open."""
         terms, first = self._study.repeats, self._study.seed
-        compared = select_alternatives(within_limits, self._study.compare, terms.precision)
+        all_seeds = range(first + 1, first + 1 + terms.max_seeds)
         self._records.names = TrialNames(proposals.list_outcomes())
         repeats, open_trials = list(self._earlier_repeats), list[DirectedTrial]()
         self._records.resend(repeats)
         known: dict[str, SeedCosts] | None = None
         while True:
-            costs = collect_seed_costs(compared, repeats, range(first + 1, first + 1 + terms.max_seeds))
+            compared = select_alternatives(
+                within_limits, self._study.compare, terms.precision, repeats, all_seeds
+            )
+            costs = collect_seed_costs(compared, repeats, all_seeds)
             decision = decide_seeds(costs, terms.indifference, terms.max_seeds)
             # Without a new result no later round has one: a budget or a signal ended it, or it was refused.
             is_over = open_trials or self._must_end or costs == known

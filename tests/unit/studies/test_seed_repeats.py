@@ -1,5 +1,6 @@
 """The best configurations are repeated, under every further seed."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,9 +9,9 @@ import pytest
 from memtune.search import StoredTrial
 from memtune.settings import Settings
 from memtune.spaces import RandomChooser
-from memtune.studies.seed_repeats import TrialNames, make_repeat_space, select_repeated
+from memtune.studies.seed_repeats import TrialNames, make_repeat_space, select_alternatives, select_repeated
 from memtune.training import TrialConfig
-from memtune.trial_state import TrialState
+from memtune.trial_state import StopReason, TrialEnd, TrialState
 from tests.unit.studies.study_files import resolve
 
 
@@ -62,6 +63,28 @@ def test_only_complete_trials_with_a_value_are_repeated() -> None:
         make_valued_outcome(3, 2.0),
     ]
     assert [best.number for best in select_repeated(outcomes, 4, "model.family")] == [3]
+
+
+def test_a_configuration_whose_repeats_diverge_is_replaced_by_the_next_best_while_there_is_one() -> None:
+    outcomes = [make_valued_outcome(number, 1.0 + number) for number in range(3)]
+
+    def select(numbers: Sequence[int]) -> list[int]:
+        repeats = [
+            replace(
+                outcomes[number],
+                configuration={**outcomes[number].configuration, "seed": seed},
+                end=TrialEnd(reason=StopReason.DIVERGED if seed > 1 else StopReason.BUDGET),
+            )
+            for number in numbers
+            for seed in (1, 2, 3)
+        ]
+        selected = select_alternatives(outcomes, "model.family", None, repeats, range(1, 4))
+        return [outcome.number for outcome in selected]
+
+    assert select([]) == [0, 1]
+    assert select([0]) == [1, 2]
+    assert select([0, 1]) == [0, 2]
+    assert select([0, 1, 2]) == [0, 1]
 
 
 def test_each_configuration_is_repeated_under_each_seed() -> None:

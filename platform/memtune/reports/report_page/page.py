@@ -177,7 +177,7 @@ def describe_equality(leaderboard: StudyLeaderboard, unit: PredictionUnit) -> tu
     found.append(f"Equal budgets: every trained configuration has seen {seen} {unit}.")
     if early:
         names = ", ".join(f"{entry.name} after {entry.tokens:,} {unit}" for entry in early)
-        found[0] = f"Equal budgets of {tokens:,} {unit}. Ended by themselves before: {names}."
+        found[0] = f"Equal budgets of {tokens:,} {unit}. Stopped improving or diverged before: {names}."
     if counted:
         families = ", ".join(sorted({entry.family for entry in counted}))
         found.append(f"Models that count ({families}) have read {counted[0].tokens:,} {unit} once.")

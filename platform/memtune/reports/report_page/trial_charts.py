@@ -310,9 +310,9 @@ def draw_best_of(
     return StudyChart(
         name="best_of",
         title="The best of fewer configurations",
-        caption="The expected best of so many configurations of each alternative, drawn from those that were "
-        "tried: at equal numbers the effort is equal. Each counts with its best validation, one that was "
-        "stopped early with that from before.",
+        caption="The expected best of so many configurations of each alternative, drawn from those that have "
+        "a validation: at equal numbers the effort is equal. Each counts with its best validation, one that "
+        "was stopped early with that from before.",
         chart=alt.layer(lines, points.encode(**marks, shape=scales.shape(), tooltip=tooltip)),
         tables={"expected": rows},
     )

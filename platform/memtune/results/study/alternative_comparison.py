@@ -59,7 +59,7 @@ class WinnerComparison(Value):
     figure: float
     margin: float | None
     """By how much the winner is better: per cent of perplexity, or points of accuracy; None where the other
-    one has a better figure, but lacks seeds."""
+    one lacks seeds."""
     by_seeds: PairedTest | None
     """None below three equal seeds, and where both models count. Corrected for the choice of the best."""
     by_items: PairedTest | None
@@ -147,7 +147,7 @@ def _compare(
         name=other.title,
         alternative=other.best.alternative,
         figure=objective.compute_figure(other.estimate.cost),
-        margin=margin if margin >= 0 else None,
+        margin=margin if other.place else None,
         by_seeds=by_seeds,
         by_items=_compare_stored_items(winner.best, other.best, checkpoint_root),
         models=tuple(_name_model(found) for found in (winner, other)),
@@ -242,7 +242,7 @@ class AlternativeEffort(Value):
     cpu_hours: float
     gpu_hours: float
     best_of: tuple[float, ...]
-    """The expected best figure of 1, 2, ... of the configurations, each by its lowest validation."""
+    """The expected best figure of 1, 2, ... of those that have a validation, each by its lowest one."""
 
 
 def measure_efforts(trials: Sequence[StudyTrial], objective: Objective) -> tuple[AlternativeEffort, ...]:

@@ -95,7 +95,7 @@ class Configuration(Generic[T_co]):
             return ""
         if not self.is_repeated:
             return "no result of a repeat"
-        return f"{format_count(self.estimate.seeds, 'seed')}, fewer than others"
+        return f"{format_count(self.estimate.seeds, 'seed')} with a result, fewer than others"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,6 +194,17 @@ def rank_trials(trials: Iterable[T]) -> Ranking[T] | None:
     # The mean of more seeds says more than the luckiest of many single ones.
     rest.sort(key=lambda found: (-len(found.trials), found.estimate.cost))
     return Ranking(tokens, _number_places(competing, rest), _list_short(validated, full, tokens))
+
+
+def explain_lack(trials: Collection[Trial]) -> str:
+    """Why trials have no ranking, and what helps where they diverged."""
+    diverged = sum(trial.has_diverged for trial in trials)
+    failed = sum(trial.state is TrialState.FAILED and not trial.has_diverged for trial in trials)
+    reasons = [f"{failed} of {len(trials)} failed"] if failed else []
+    if diverged:
+        fix = "lower the learning rate or set training.clip_norm"
+        reasons.append(f"{diverged} of {len(trials)} diverged; {fix}")
+    return f"no trial has a result{': ' + ', '.join(reasons) if reasons else ' yet'}"
 
 
 def make_curve_frame(trials: Sequence[Trial], objective: Objective, identifier: str) -> Any:

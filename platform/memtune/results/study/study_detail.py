@@ -11,7 +11,7 @@ from memtune.data_frames import make_frame, render_table
 from memtune.errors import StudyError
 from memtune.number_format import format_count
 from memtune.objective import PredictionUnit
-from memtune.results.study.ranking import DIGITS, is_rankable, make_curve_frame
+from memtune.results.study.ranking import DIGITS, explain_lack, is_rankable, make_curve_frame
 from memtune.results.study.study_catalogue import StudySummary, summarise_study
 from memtune.results.study.study_front import StudyFront, find_study_front
 from memtune.results.study.study_leaderboard import LeaderboardEntry, make_entry
@@ -94,6 +94,10 @@ class StudyDetail(Value):
     def best(self) -> LeaderboardEntry | None:
         """The best configuration; None before the first validation."""
         return self.summary.best
+
+    def explain_lack(self) -> str:
+        """Why there is no answer, where there is none."""
+        return explain_lack(self.trials)
 
     def to_frame(self) -> Any:
         """A pandas data frame with a row for each trial; sizes and differing fields are columns.
@@ -306,6 +310,10 @@ class SearchResult(StudyResult):
     def best(self) -> LeaderboardEntry | None:
         """The best configuration; None before the first validation."""
         return self.detail.best
+
+    def explain_lack(self) -> str:
+        """Why there is no answer, where there is none."""
+        return explain_lack(self.trials)
 
     def to_frame(self) -> Any:
         """A pandas data frame with a row for each trial; sizes and differing fields are columns."""

@@ -112,7 +112,8 @@ def judge_study(view: StudyView) -> Verdict | None:
     return Verdict(
         winner=ranking.winner.title,
         headline=_write_headline(view, ranking, comparisons, leaders),
-        is_settled=bool(comparisons) and not leaders and are_significant and not _has_untried(view),
+        is_settled=bool(comparisons and ranking.winner.place and are_significant)
+        and not (leaders or _has_untried(view)),
         is_undecided=bool(leaders),
         caveats=tuple(_list_caveats(view, ranking, comparisons)),
         decision="" if decided is None else _describe_decision(decided, compared, objective, repeats),
@@ -165,6 +166,7 @@ def _list_caveats(
     yield from _list_untried(view)
     yield from _list_unranked(view, ranking)
     yield from _list_uneven_efforts(view.trials)
+    yield from _list_instabilities(view.trials, ranking)
     searched = [trial for trial in view.trials if not trial.is_repeat]
     winner, *others = select_compared(ranking)
     if others and winner.best.alternative != others[0].best.alternative:
@@ -206,7 +208,7 @@ def _list_unranked(view: StudyView, ranking: Ranking[StudyTrial]) -> Iterator[st
 
 
 def _list_uneven_efforts(trials: Sequence[StudyTrial]) -> Iterator[str]:
-    """Open and reused trials, alternatives with far fewer configurations than others, seeds that diverged."""
+    """Open and reused trials, and alternatives with far fewer configurations than others."""
     if nouns := Counter("repeat" if trial.is_repeat else "trial" for trial in trials if trial.state.is_open):
         verb = "is" if nouns.total() == 1 else "are"
         open_ones = " and ".join(format_count(count, noun) for noun, count in nouns.items())
@@ -222,6 +224,19 @@ def _list_uneven_efforts(trials: Sequence[StudyTrial]) -> Iterator[str]:
     few = [f"{name} ({count})" for name, count in counts.items() if FEW_CONFIGURATIONS_RATIO * count < most]
     if few:
         yield f"Far fewer configurations than the {most} of others: {', '.join(few)}."
+
+
+def _list_instabilities(trials: Sequence[StudyTrial], ranking: Ranking[StudyTrial]) -> Iterator[str]:
+    """How many trials of each alternative diverged or failed, and which of the compared ones and repeats."""
+    started = Counter(trial.alternative for trial in trials if not trial.is_repeat)
+    lost = Counter(
+        trial.alternative
+        for trial in trials
+        if not trial.is_repeat and (trial.has_diverged or trial.state is TrialState.FAILED)
+    )
+    if lost:
+        counts = ", ".join(f"{count} of {started[name]} of {name}" for name, count in lost.items())
+        yield f"Trials that diverged or failed: {counts}."
     repeats = {trial.configuration: trial for trial in trials if trial.is_repeat}
     seeds = Counter(trial.configuration for trial in trials if trial.is_repeat)
     diverged = Counter(trial.configuration for trial in trials if trial.is_repeat and trial.has_diverged)
@@ -229,6 +244,8 @@ def _list_uneven_efforts(trials: Sequence[StudyTrial]) -> Iterator[str]:
         f"{repeats[each].alternative} #{repeats[each].number} ({count} of {seeds[each]} seeds diverged)"
         for each, count in diverged.items()
     ]
+    selected = {found.best.identity for found in select_compared(ranking)}
+    unstable += [f"{t.name} (diverged)" for t in trials if t.identity in selected and t.has_diverged]
     if unstable:
         yield f"Unstable: {', '.join(unstable)}."
 
@@ -246,7 +263,7 @@ def _list_inequalities(
     if len(sizes) == 2 and all(sizes) and not are_equal_sizes(sizes):
         yield f"{winner.title} has {sizes[0]:,} parameters, {other.title} {sizes[1]:,}."
     names = (winner.best.alternative, other.best.alternative)
-    tried = {name: {t.configuration for t in searched if t.alternative == name and t.curve} for name in names}
+    tried = {name: {t.configuration for t in searched if t.alternative == name} for name in names}
     full = {found.best.configuration for found in ranking.configurations}
     if any(own - full for own in tried.values()):
         reached = [f"{len(own & full)} of {len(own)} of {name}" for name, own in tried.items()]
@@ -293,6 +310,8 @@ def _write_headline(
         low, high = (objective.format_figure(bound, DIGITS) for bound in bounds)
         at_once = f", all {intervals} at once" if (intervals := winner.estimate.intervals) > 1 else ""
         text += f" (95 % interval {low} to {high} over {winner.estimate.seeds} seeds{at_once})"
+    if not winner.place:
+        text = f"No configuration is ranked: {winner.title} has {figure} ({winner.explain()})"
     if leaders:
         led = leaders[0]
         own, best = (objective.format_cost(cost, DIGITS) for cost in (led.estimate.cost, led.leader_cost))
