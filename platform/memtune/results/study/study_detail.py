@@ -311,10 +311,6 @@ class SearchResult(StudyResult):
         """The best configuration; None before the first validation."""
         return self.detail.best
 
-    def explain_lack(self) -> str:
-        """Why there is no answer, where there is none."""
-        return explain_lack(self.trials)
-
     def to_frame(self) -> Any:
         """A pandas data frame with a row for each trial; sizes and differing fields are columns."""
         return self.detail.to_frame()
