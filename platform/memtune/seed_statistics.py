@@ -362,10 +362,22 @@ def decide_seeds(costs: Mapping[str, SeedCosts], indifference: float, max_seeds:
     return SeedDecision(seeds=seeds, remaining=remaining, end="max_seeds")
 
 
-def lacks_results(costs: SeedCosts) -> bool:
-    """Whether a test would leave the alternative out: more than half of its seeds then had no result."""
-    looks = (look for look in LOOKS if look <= _count_seeds(costs, max(LOOKS)))
-    return any(_select_results(costs, look) is None for look in looks)
+def choose_compared(costs: Mapping[str, SeedCosts], alternatives: Mapping[str, str]) -> list[str]:
+    """The configurations that seeds are for: the first of each alternative, or the first two of a single one.
+
+    `costs` has the best ones of the search first, `alternatives` the alternative of each. One of which more
+    than half of the seeds of a look have no result comes after all others.
+    """
+
+    def lacks_results(name: str) -> bool:
+        looks = (look for look in LOOKS if look <= _count_seeds(costs[name], max(LOOKS)))
+        return any(_select_results(costs[name], look) is None for look in looks)
+
+    ordered, first = sorted(costs, key=lacks_results), dict[str, str]()
+    for name in ordered:
+        first.setdefault(alternatives[name], name)
+    chosen = [*first.values()] if len(first) > 1 else ordered[:2]
+    return [name for name in costs if name in chosen]
 
 
 def _count_seeds(costs: SeedCosts, most: int) -> int:

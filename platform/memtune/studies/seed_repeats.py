@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from memtune.search import StoredTrial
-from memtune.seed_statistics import SeedCosts, lacks_results
+from memtune.seed_statistics import SeedCosts, choose_compared
 from memtune.spaces import Branch, Group, Space, override_space
 from memtune.studies.definition.study_terms import name_alternative
 from memtune.training import TrialConfig
@@ -41,10 +41,9 @@ def select_alternatives(
         replace(outcome, configuration=_set_precision(outcome.configuration, precision))
         for outcome in _rank_complete(outcomes)
     ]
-    costs = collect_seed_costs(ordered, repeats, seeds)
-    ordered.sort(key=lambda outcome: lacks_results(costs[str(outcome.number)]))
-    first = _find_best_of_each(ordered, compared)
-    return sorted(first if len(first) > 1 else ordered[:2], key=_order)
+    names = {str(outcome.number): name_alternative(outcome.config, compared) for outcome in ordered}
+    chosen = choose_compared(collect_seed_costs(ordered, repeats, seeds), names)
+    return [outcome for outcome in ordered if str(outcome.number) in chosen]
 
 
 def collect_seed_costs(

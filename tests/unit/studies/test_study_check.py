@@ -90,6 +90,25 @@ def test_a_study_whose_sampler_ignores_the_priors_that_it_states_says_so(
     assert caplog.messages == ([expected] if ignored else [])
 
 
+@pytest.mark.parametrize(
+    ("terms", "warning"),
+    [
+        ({"repeats.seeds": 5}, "seeds under [repeats] has no effect without best or until; add best = 2"),
+        ({"repeats.seeds": 5, "repeats.best": 1}, ""),
+        ({"sampler.kind": "random", "sampler.prior": "none"}, ""),
+    ],
+)
+def test_a_term_without_effect_is_named(
+    terms: dict[str, object],
+    warning: str,
+    study_file: Path,
+    settings: Settings,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    dry_run(study_file, terms, settings)
+    assert caplog.messages == ([f"{study_file}: {warning}"] if warning else [])
+
+
 def test_what_repeats_take_is_measured_on_models_that_are_repeated(
     study_file: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,6 +7,7 @@ p-values are corrected for its choice. Where an alternative leads before full le
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from math import inf
 from statistics import fmean
 from typing import Any
 
@@ -26,7 +27,15 @@ from memtune.results.study.ranking import DIGITS, Ranking, ShortTrial, has_reach
 from memtune.results.study.study_front import are_equal_sizes
 from memtune.results.study.study_trials import StudyTrial
 from memtune.results.study.study_view import StudyView
-from memtune.seed_statistics import LOOKS, MAX_SEEDS, MIN_PAIRED_SEEDS, SeedCosts, SeedDecision, decide_seeds
+from memtune.seed_statistics import (
+    LOOKS,
+    MAX_SEEDS,
+    MIN_PAIRED_SEEDS,
+    SeedCosts,
+    SeedDecision,
+    choose_compared,
+    decide_seeds,
+)
 from memtune.studies.definition.study_terms import Repeats, name_value
 from memtune.trial_state import TrialState
 from memtune.values import Value, flatten
@@ -104,7 +113,7 @@ def judge_study(view: StudyView) -> Verdict | None:
     if ranking is None:
         return None
     compared = select_compared(ranking)
-    decided = _decide(compared, view.trials, repeats) if repeats.until else None
+    decided = _decide(ranking, view.trials, repeats) if repeats.until else None
     equal = decided.remaining if decided is not None and decided.end == "equal" else ()
     comparisons = compare_all(compared, objective, view.checkpoint_root, equal)
     leaders = find_leaders(ranking)
@@ -116,7 +125,7 @@ def judge_study(view: StudyView) -> Verdict | None:
         and not (leaders or _has_untried(view)),
         is_undecided=bool(leaders),
         caveats=tuple(_list_caveats(view, ranking, comparisons)),
-        decision="" if decided is None else _describe_decision(decided, compared, objective, repeats),
+        decision="" if decided is None else _describe_decision(decided, objective, repeats),
         advice=_advise(view, ranking, comparisons, leaders, decided),
         comparisons=comparisons,
         efforts=measure_efforts(view.trials, objective),
@@ -245,7 +254,11 @@ def _list_instabilities(trials: Sequence[StudyTrial], ranking: Ranking[StudyTria
         for each, count in diverged.items()
     ]
     selected = {found.best.identity for found in select_compared(ranking)}
-    unstable += [f"{t.name} (diverged)" for t in trials if t.identity in selected and t.has_diverged]
+    unstable += [
+        f"{trial.name} (diverged)"
+        for trial in trials
+        if trial.identity in selected and trial.has_diverged and trial.configuration not in diverged
+    ]
     if unstable:
         yield f"Unstable: {', '.join(unstable)}."
 
@@ -343,10 +356,13 @@ def _write_headline(
     return f"{text}{_CERTAINTY_OF_COUNTED[nearest.certainty]}."
 
 
-def _decide(compared: Sequence[Ranked], trials: Sequence[StudyTrial], repeats: Repeats) -> SeedDecision:
+def _decide(ranking: Ranking[StudyTrial], trials: Sequence[StudyTrial], repeats: Repeats) -> SeedDecision:
     """The decision on which the study's driver stopped its seeds, or which it has not reached."""
-    costs: dict[str, SeedCosts] = {}
-    for found in compared:
+    searched = {trial.configuration: trial.cost or 0.0 for trial in trials if not trial.is_repeat}
+    costs, alternatives = dict[str, SeedCosts](), dict[str, str]()
+    for found in sorted(
+        ranking.configurations, key=lambda found: searched.get(found.best.configuration, inf)
+    ):
         ended = [
             trial.seed
             for trial in trials
@@ -355,13 +371,13 @@ def _decide(compared: Sequence[Ranked], trials: Sequence[StudyTrial], repeats: R
         known = found.cost_by_seed
         by_seed = {seed: known.get(seed) for seed in ended}
         costs[found.title] = found.estimate.cost if found.best.is_counted else by_seed
-    return decide_seeds(costs, repeats.indifference, repeats.max_seeds)
+        alternatives[found.title] = found.best.alternative
+    compared = {name: costs[name] for name in choose_compared(costs, alternatives)}
+    return decide_seeds(compared, repeats.indifference, repeats.max_seeds)
 
 
-def _describe_decision(
-    decided: SeedDecision, compared: Sequence[Ranked], objective: Objective, repeats: Repeats
-) -> str:
-    *others, last = [found.title for found in compared if found.title in decided.remaining] or [""]
+def _describe_decision(decided: SeedDecision, objective: Objective, repeats: Repeats) -> str:
+    *others, last = decided.remaining or [""]
     names = f"{', '.join(others)} and {last}" if others else last
     seeds = format_count(decided.seeds, "seed")
     within = repeats.describe_indifference(objective)
@@ -463,7 +479,7 @@ def _describe_rest(
         for found in leaders
         if found.best.planned_tokens
     )
-    for found in select_compared(ranking):
+    for found in ranking.configurations:
         if not (leaders or lacks_length) and decided is not None and found.title in decided.continued:
             own = [trial for trial in view.trials if trial.configuration == found.best.configuration]
             missing = decided.seeds - sum(trial.is_repeat and trial.state.has_ended for trial in own)

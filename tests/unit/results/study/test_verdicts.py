@@ -561,3 +561,42 @@ def test_a_repeat_that_diverged_is_counted_and_named(tmp_path: Path) -> None:
     ]
     verdict = judge_ranking(require(rank_trials(trials)), Objective.PERPLEXITY, str(tmp_path), trials)
     assert verdict.caveats[-1] == "Unstable: lstm #0 (1 of 3 seeds diverged)."
+
+
+def test_trials_and_winners_that_diverged_are_named(tmp_path: Path) -> None:
+    trials = [make_trial("lstm", 0, 0, 4.0), make_trial("rnn", 1, 0, 4.2), make_trial("rnn", 2, 0, 4.5)]
+    trials[0] = trials[0].model_copy(update={"has_diverged": True})
+    failed = make_study_trial("rnn", 3, {}, state=TrialState.FAILED, identity="failed")
+    verdict = judge_ranking(
+        require(rank_trials(trials)), Objective.PERPLEXITY, str(tmp_path), [*trials, failed]
+    )
+    assert verdict.caveats[:2] == (
+        "Trials that diverged or failed: 1 of 1 of lstm, 1 of 3 of rnn.",
+        "Unstable: lstm #0 (diverged).",
+    )
+
+
+def test_where_no_configuration_has_seeds_enough_none_is_the_best(tmp_path: Path) -> None:
+    trials = [make_trial("lstm", 0, 0, 4.0), make_trial("rnn", 1, 0, 4.2)]
+    trials += [
+        repeat(trial.family, trial.number, seed, 27.0).model_copy(update={"has_diverged": True})
+        for trial in trials
+        for seed in (1, 2, 3)
+    ]
+    ranking, decided = require(rank_trials(trials)), Repeats(until="decided")
+    verdict = judge_ranking(ranking, Objective.PERPLEXITY, str(tmp_path), trials, repeats=decided)
+    assert verdict.headline == (
+        "No configuration is ranked: lstm #0 has 54.598 (no result of a repeat); rnn #1 has 66.686, but "
+        "lacks seeds."
+    )
+    assert verdict.decision == "Fewer than two alternatives have enough seeds that did not fail."
+    assert (verdict.is_settled, verdict.advice) == (False, "")
+
+
+def test_seeds_are_for_the_next_best_where_those_of_the_best_diverge(tmp_path: Path) -> None:
+    trials = [make_trial("lstm", 0, 0, 3.9), make_trial("lstm", 1, 0, 4.0), make_trial("rnn", 2, 0, 4.2)]
+    trials += [repeat("lstm", 0, seed, 27.0).model_copy(update={"has_diverged": True}) for seed in (1, 2, 3)]
+    trials += [repeat("rnn", 2, seed, 4.2 + seed / 100) for seed in (1, 2, 3)]
+    ranking, decided = require(rank_trials(trials)), Repeats(until="decided")
+    verdict = judge_ranking(ranking, Objective.PERPLEXITY, str(tmp_path), trials, repeats=decided)
+    assert verdict.decision == "Seeds have not decided yet: lstm #1 and rnn #2 may be best."
