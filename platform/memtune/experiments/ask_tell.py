@@ -155,7 +155,10 @@ class AskTell:
             is_told = outcome.has_diverged if diverges else cost is None or tokens in outcome.curve
             if not (outcome.state is TrialState.FAILED if error is not None else is_told):
                 refused = "cannot fail" if diverges or error is not None else "takes no more values"
-                raise StudyError(f"trial {number} has ended ({outcome.state.value}) and {refused}")
+                is_paused = outcome.state is TrialState.PAUSED
+                state = "is paused" if is_paused else f"has ended ({outcome.state.value})"
+                later = " until a later ask returns it" if is_paused else ""
+                raise StudyError(f"trial {number} {state} and {refused}{later}")
             return TellResult(number=number, state=outcome.state, end=outcome.end)
         curve = outcome.curve if cost is None else {**outcome.curve, tokens: cost}
         end = TrialEnd(reason=StopReason.BUDGET) if is_complete else None

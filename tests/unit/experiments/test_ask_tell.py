@@ -148,6 +148,15 @@ def test_a_complete_trial_cannot_fail(resolved: ResolvedStudy, cost: float | Non
         call(resolved).tell(number, 1200, cost, error=error)
 
 
+def test_a_paused_trial_takes_no_value_until_it_is_asked_for(study_file: Path, settings: Settings) -> None:
+    study_file.write_text(study_file.read_text() + HALVING.replace("successive_halving", "promotion"))
+    paused = resolve(study_file, settings)
+    number = call(paused).ask().number
+    assert call(paused).tell(number, 300, 2.0).state is TrialState.PAUSED
+    with pytest.raises(StudyError, match="trial 0 is paused and takes no more values until a later ask"):
+        call(paused).tell(number, 600, 1.9)
+
+
 def test_no_number_after_a_value_ends_the_trial_with_that_value_once(resolved: ResolvedStudy) -> None:
     number = call(resolved).ask().number
     call(resolved).tell(number, 300, 2.0)
