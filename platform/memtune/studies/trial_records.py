@@ -92,9 +92,13 @@ class StudyRecords:
         config, tokens = outcome.config, max(outcome.curve, default=0)
         self._open_run(outcome.number, outcome.identity, config, max_tokens=tokens)
         # A worker that outlives its driver stores further reports, which are left out. The last report of a
-        # failed trial has no validation, so the study database has no point for it.
-        failed, curve = outcome.state is TrialState.FAILED, self._read_curve(outcome)
-        reports = [each for each in curve if each.tokens in outcome.curve or (failed and each.cost is None)]
+        # trial that failed or diverged has no validation, so the study database has no point for it.
+        lacks_last = outcome.state is TrialState.FAILED or outcome.has_diverged
+        reports = [
+            each
+            for each in self._read_curve(outcome)
+            if each.tokens in outcome.curve or (lacks_last and each.cost is None)
+        ]
         validated = {report.tokens for report in reports}
         missing = {tokens: cost for tokens, cost in outcome.curve.items() if tokens not in validated}
         objective = config.task.objective

@@ -4,6 +4,7 @@ import math
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from memtune.search import Proposals, StoredTrial
 from memtune.search.early_stopping import SuccessiveHalving, SuccessiveHalvingConfig
 from memtune.settings import Settings
 from memtune.studies.budgets import CostRow, StudyCost
+from memtune.studies.checkpoint_store import Checkpoints
 from memtune.studies.definition.resolved_study import ResolvedStudy
 from memtune.studies.director import DirectedTrial, Director
 from memtune.studies.seed_repeats import TrialNames, make_repeat_space
@@ -243,6 +245,28 @@ def test_resuming_sends_only_the_trials_that_the_tracking_store_lacks(
     client.delete_run(find_runs(client, lost)[0].info.run_id)
     assert resume(resolved, [kept, lost]) == [lost.identity]
     assert read_curve(client, lost) == pytest.approx(lost.curve)
+
+
+def test_a_diverged_trial_is_recorded_up_to_its_last_report_which_has_no_validation(
+    resolved: ResolvedStudy,
+    open_proposals: Callable[[], Proposals],
+    client: MlflowClient,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    opened = open_proposals()
+    with open_records(resolved) as (_, records):
+        run_to_end(resolved, opened, records, 1)
+    (complete,) = opened.list_finished()
+    *earlier, last = Checkpoints(resolved.checkpoint_root, complete.identity).read_curve()
+    diverged = TrialEnd(reason=StopReason.DIVERGED)
+    end = last.model_copy(update={"valid_loss": None, "valid_perplexity": None, "end": diverged})
+    monkeypatch.setattr(Checkpoints, "read_curve", lambda self: (*earlier, end))
+    curve = {report.tokens: complete.curve[report.tokens] for report in earlier}
+    client.delete_run(find_runs(client, complete)[0].info.run_id)
+    resume(resolved, [replace(complete, curve=curve, end=diverged)])
+    (run,) = find_runs(client, complete)
+    assert run.data.metrics["tokens"] == last.tokens
+    assert read_curve(client, complete) == pytest.approx(curve)
 
 
 @pytest.mark.parametrize("damage", ["missing", "not JSON"])

@@ -134,6 +134,16 @@ def test_a_row_has_what_its_rank_depends_on(tracking_uri):
     assert (second.seed, second.configuration, second.planned_tokens) == (0, "b", 700)
 
 
+def test_the_tokens_of_a_trial_that_diverged_are_those_of_its_last_report(tracking_uri):
+    """Its budget too: the last report, not the last validation, says how many tokens an epoch has."""
+    with Recorder(tracking_uri, "ptb") as recorder:
+        recorder.start_trial("a", "lstm seed 0", {"training": {"epochs": 5}})
+        recorder.log_reports("a", [make_report(100, 300.0), {"tokens": 150, "epoch": 1.5}])
+        assert recorder.flush(60)
+    (row,) = read_leaderboard(tracking_uri, "ptb")
+    assert (row.tokens, [*row.curve], row.planned_tokens) == (150, [100], pytest.approx(500))
+
+
 @pytest.mark.parametrize(
     ("tag", "value", "reason"),
     [

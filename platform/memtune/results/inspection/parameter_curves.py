@@ -146,4 +146,4 @@ def _read_reports(trial: StudyTrial, view: StudyView) -> tuple[Report, ...]:
     except CheckpointError:
         return ()
     is_complete = trial.state is TrialState.COMPLETE
-    return tuple(point for point in points if is_complete or point.tokens <= trial.tokens)
+    return tuple(point for point in points if is_complete or point.tokens <= trial.validated_tokens)

@@ -269,7 +269,7 @@ def _describe_family(
 
 def _collect_curves(family: str, trials: Sequence[StudyTrial]) -> Curves:
     """The lowest cost of each size at each number of tokens."""
-    longest = max(trial.tokens for trial in trials)
+    longest = max(trial.validated_tokens for trial in trials)
     lowest: dict[tuple[int, int], tuple[float, float]] = {}
     for trial in trials:
         if trial.family != family or trial.sizes is None:

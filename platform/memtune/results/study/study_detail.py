@@ -46,7 +46,7 @@ class EndedTrial(ReportedTrial):
     """A trial without full length or one that diverged, at its last report; `cost` is its lowest there."""
 
     last_cost: float | None
-    """At the last report, which early stopping compares; it may be above the lowest."""
+    """At the last validation, which early stopping compares; it may be above the lowest."""
     last_figure: str | None
     leader_cost: float | None
     """The lowest of a trial of full length up to the same tokens; None without one."""
@@ -207,13 +207,14 @@ def explain_end(
         raise StudyError(
             f"trial {number} of {view.id} is {state}; --why explains stopped, paused and failed ones"
         )
+    last = found.validated_tokens
     compared = [
         _describe_report(trial, tokens, trial.curve[tokens])
         for trial in searched
-        if found.tokens and (tokens := min((t for t in trial.curve if t >= found.tokens), default=None))
+        if last and (tokens := min((t for t in trial.curve if t >= last), default=None))
     ]
     compared.sort(key=lambda trial: (math.inf if trial.cost is None else trial.cost, trial.number))
-    return _describe_report(found, found.tokens, found.curve.get(found.tokens)), compared
+    return _describe_report(found, last, found.curve.get(last)), compared
 
 
 def format_trial_file(study: str, number: int, settings: Settings | None = None) -> str:
@@ -238,7 +239,7 @@ def _list_ended_early(view: StudyView) -> Iterator[EndedTrial]:
         short = shorts.get(trial.identity)
         if not (short or trial.state.has_ended_early or trial.has_diverged):
             continue
-        last = trial.curve.get(trial.tokens)
+        last = trial.curve.get(trial.validated_tokens)
         best = trial.cost if trial.cost is not None and is_rankable(trial.cost) else None
         leader = None if short is None else short.leader_cost
         yield EndedTrial(
@@ -275,9 +276,11 @@ def _trace_progress(view: StudyView) -> Iterator[ProgressPoint]:
         for tokens, cost in trial.curve.items():
             if is_rankable(cost) and cost < best:
                 best = cost
+                # Of a reused training the study has trained less than the curve has.
+                share = tokens / max(trial.usage.tokens, trial.validated_tokens)
                 yield ProgressPoint(
-                    tokens=tokens_before + round(trial.usage.tokens * tokens / trial.tokens),
-                    core_hours=hours_before + trial.cpu_hours * tokens / trial.tokens,
+                    tokens=tokens_before + round(trial.usage.tokens * share),
+                    core_hours=hours_before + trial.cpu_hours * share,
                     number=trial.number,
                     name=trial.name,
                     cost=cost,

@@ -75,7 +75,12 @@ class StudyTrial(NamedTrial):
     @property
     def is_reused(self) -> bool:
         """Whether another study has trained it, in part at least: its usage is not that of a training."""
-        return self.usage.tokens < self.tokens
+        return self.usage.tokens < self.validated_tokens
+
+    @property
+    def validated_tokens(self) -> int:
+        """At the last report with a validation; 0 before the first."""
+        return max(self.curve, default=0)
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -92,8 +97,9 @@ class StudyTrial(NamedTrial):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def tokens(self) -> int:
-        """At the last report."""
-        return max(self.curve, default=0)
+        """At the last report, which has no validation where it failed or diverged."""
+        lacks_validation = self.has_diverged or self.state is TrialState.FAILED
+        return max(self.validated_tokens, self.usage.tokens if lacks_validation else 0)
 
     @computed_field  # type: ignore[prop-decorator]
     @property

@@ -142,7 +142,9 @@ def _build_row(client: "MlflowClient", run: "Run") -> LeaderboardRow:
     history = client.get_metric_history(run.info.run_id, f"valid_{objective.metric}")
     values = {metric.step: metric.value for metric in history}
     curve = {step: objective.compute_cost(value) for step, value in values.items() if not math.isnan(value)}
-    tokens, best = max(curve, default=0), min(curve.values(), default=None)
+    best = min(curve.values(), default=None)
+    # The last report of a trial that failed or diverged has no validation.
+    tokens = max([int(metrics.get(run_tags.TOKENS_METRIC, 0)), *curve])
     alternative, number = run_tags.read_alternative(tags), tags.get(run_tags.NUMBER)
     return LeaderboardRow(
         # Runs of earlier versions are named after the family.

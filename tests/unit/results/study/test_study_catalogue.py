@@ -22,6 +22,7 @@ from memtune.studies.director import Director
 from memtune.trial_state import TrialState
 from memtune.usage import NodeSeconds, Usage
 from tests.directors import report_curve
+from tests.presence import require
 from tests.unit.results.made_trials import make_config, make_view
 from tests.unit.studies.study_files import resolve
 from tests.unit.studies.test_director import MemoryRecords, make_report
@@ -105,6 +106,31 @@ def test_a_study_shows_its_progress_and_its_stopped_trials(study: ResolvedStudy,
     assert (ended.number, ended.tokens, ended.figure) == (2, 300, "12.182")
     assert ended.leader_cost == 1.5, "of trial 3, the best of full length, at the same tokens"
     assert "rank 2 of 3 at the rung of 300" in ended.reason
+
+
+def test_the_tokens_of_a_trial_that_diverged_are_those_it_was_trained_on(
+    study_file: Path, settings: Settings
+) -> None:
+    """Its curve, its best value and its comparison with others end at its last validation."""
+    resolved = resolve(study_file, settings)
+    resolved.store_terms()
+    director = Director(resolved.open_proposals(), MemoryRecords(), 2, None)
+    for curve in (
+        [make_report(300, 3.0), make_report(450, None, "diverged")],
+        [make_report(300, 2.5), make_report(900, 2.0, "budget")],
+    ):
+        number = require(director.take_next_trial()).proposal.number
+        director.on_started(number)
+        tokens = curve[-1].tokens
+        usage = Usage(tokens=tokens, nodes={"": NodeSeconds(cpu=8.0 * tokens)})
+        report_curve(director, number, curve, usage=usage)
+        director.on_ended(number)
+    detail = show_study("layers", settings)
+    assert [(trial.tokens, [*trial.curve]) for trial in detail.trials] == [(450, [300]), (900, [300, 900])]
+    (ended,) = detail.ended_early
+    assert (ended.tokens, ended.last_cost) == (450, 3.0)
+    progress = [(point.tokens, round(3600 * point.core_hours)) for point in detail.progress]
+    assert progress == [(300, 2400), (750, 6000), (1350, 10800)]
 
 
 def test_the_reason_of_a_stop_comes_with_the_values_it_was_compared_with(

@@ -12,6 +12,8 @@ from typer.testing import CliRunner
 from memtune.api import run_search
 from memtune.cli.command_line import app
 from memtune.reports.study_tables import explain_verdict, make_front_table, make_importance_table
+from memtune.results.comparison import compare
+from memtune.results.study.study_catalogue import study_cost
 from memtune.results.study.study_detail import StudyDetail, show_study
 from memtune.results.study.study_view import StudyView
 from memtune.search import StoredStudy
@@ -155,6 +157,10 @@ def test_a_study_whose_trials_all_diverge_has_no_best_and_lists_them(
     found = show_study("layers", settings)
     assert found.best is None
     assert [trial.figure for trial in found.ended_early] == [None, None]
+    trained = study_cost("layers", settings).total.tokens
+    recorded = sum(row.tokens for row in compare("tiny", settings=settings).rows)
+    assert trained == sum(trial.tokens for trial in found.ended_early) == found.to_frame().tokens.sum() > 0
+    assert trained == recorded
     shown = runner.invoke(app, ["study", "show", "layers"])
     lack = "no trial has a result: 2 of 2 diverged; lower the learning rate or set training.clip_norm"
     assert lack in " ".join(shown.output.split())
