@@ -119,7 +119,7 @@ def search(
     from memtune.api import search_study
 
     result = search_study(file, overrides, resume=resume, reuse=not no_cache, address=address, console=out)
-    _print_result(study, result)
+    _print_result(study, result, reuse=not no_cache)
 
 
 def demo(trials: Trials = None) -> None:
@@ -135,17 +135,17 @@ def demo(trials: Trials = None) -> None:
     compare("grammar", study="demo")
 
 
-def _print_result(study: Path, result: "SearchResult") -> None:
+def _print_result(study: Path, result: "SearchResult", *, reuse: bool) -> None:
     """Print the tables of a run, and how it ended. Raises Exit with code 1 after an interruption."""
     from memtune.reports.trial_tables import make_alternatives_table, make_spread_table
     from memtune.results.study.ranking import explain_lack
     from memtune.tracking import link_corpus
 
-    resolved = result.resolved
+    resolved, resumption = result.resolved, format_resumption(study, reuse=reuse)
     if result.is_interrupted:
         if result.fault:
             warn(f"no trial can run: {result.fault}")
-        warn(f"stopped with {result.describe_open()} open; to resume: {format_resumption(study)}")
+        warn(f"stopped with {result.describe_open()} open; to resume: {resumption}")
         raise typer.Exit(1)
     if result.view.ranking:
         out.print(make_alternatives_table(result.view, resolved.study.question))
@@ -157,29 +157,29 @@ def _print_result(study: Path, result: "SearchResult") -> None:
         print_registration(result.registration, resolved.has_test_split)
     if result.is_recorded:
         print_pages(link_corpus(resolved.settings.tracking_uri, resolved.corpus.name, result.view.label))
-    _print_spent_budget(study, result)
+    _print_spent_budget(study, result, reuse=reuse)
     if not result.is_recorded:
-        warn(f"the tracking store lacks some records; send them with: {format_resumption(study)}")
+        warn(f"the tracking store lacks some records; send them with: {resumption}")
     if not result.view.ranking:
         warn(explain_lack(result.view.trials))
         raise typer.Exit(1)
 
 
-def _print_spent_budget(study: Path, result: "SearchResult") -> None:
+def _print_spent_budget(study: Path, result: "SearchResult", *, reuse: bool) -> None:
     max_trials, size = result.resolved.study.budget.trials, result.resolved.space.size()
     if result.spent_budget:
         lacks_repeats = result.resolved.study.repeats.are_asked_for and not result.repeats
         repeats = ", and no repeat started" if lacks_repeats else ""
         warn(
             f"{result.spent_budget}; {result.describe_open()} open{repeats}; to continue, change it under "
-            f"[budget] and run: {format_resumption(study, is_edited=True)}"
+            f"[budget] and run: {format_resumption(study, is_edited=True, reuse=reuse)}"
         )
     elif result.resolved.study.sampler.kind == "grid" and size is not None and size <= max_trials:
         out.print_line(f"every configuration of the grid has had its trial or was refused: {size:,}")
     elif len(result.outcomes) >= max_trials:
         out.print_line(
-            f"budget.trials is reached: {max_trials:,}; to continue with more: {format_resumption(study)} "
-            f"--trials {2 * max_trials}"
+            f"budget.trials is reached: {max_trials:,}; to continue with more: "
+            f"{format_resumption(study, reuse=reuse)} --trials {2 * max_trials}"
         )
 
 
@@ -218,6 +218,7 @@ def _dry_run(study: Path, overrides: dict[str, Any], json: bool) -> None:
             f"{len(problems)} of {MAX_DRAWS} random draws are no trial and would not start, for instance "
             f"because {problems[0]}"
         )
+    _print_initial_points(resolved)
     _print_prior(resolved)
     _print_base_width(resolved)
     _print_budget(study_config, resolved.task.objective)
@@ -256,6 +257,22 @@ def _print_base_width(resolved: "ResolvedStudy") -> None:
         f"the width is searched: with training.base_width = {width} one learning rate serves all widths"
         f"{', which needs' if needs else ''} {needs}".rstrip()
     )
+
+
+def _print_initial_points(resolved: "ResolvedStudy") -> None:
+    """Print what is tried first and from where; nothing for a study that has begun, which keeps its own."""
+    from memtune.search import StudyReader
+
+    study = resolved.study
+    if StudyReader(resolved.settings.study_database).has_begun(resolved.id):
+        return
+    named = len(resolved.space.paper_points if study.points == "papers" else study.points)
+    sources = {
+        "the papers" if study.points == "papers" else "the study's points": named,
+        study.warm_start: len(resolved.list_initial_points()) - named,
+    }
+    if shown := [f"{format_count(n, 'configuration')} of {source}" for source, n in sources.items() if n]:
+        out.print_line(f"first: {', '.join(shown)}")
 
 
 def _print_prior(resolved: "ResolvedStudy") -> None:

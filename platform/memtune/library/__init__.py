@@ -89,7 +89,7 @@ def format_argument(path: Path) -> str:
     return path.stem if is_packaged else str(path)
 
 
-def format_resumption(study: Path, *, is_edited: bool = False) -> str:
+def format_resumption(study: Path, *, is_edited: bool = False, reuse: bool = True) -> str:
     """The command that resumes a study from where the user types: of a job, not of its process on the head.
 
     One whose file `is_edited` is submitted again, because a job keeps the file that it was submitted with.
@@ -97,7 +97,8 @@ def format_resumption(study: Path, *, is_edited: bool = False) -> str:
     job = os.environ.get(JOB_VARIABLE)
     if job and not is_edited:
         return f"memtune jobs resume {job}"
-    return f"memtune {'submit' if job else 'search'} {format_argument(study)} --resume"
+    options = "--resume" if reuse else "--resume --no-cache"
+    return f"memtune {'submit' if job else 'search'} {format_argument(study)} {options}"
 
 
 def read_question(path: Path) -> str:

@@ -43,16 +43,17 @@ def train_in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+@pytest.mark.parametrize("options", [[], ["--no-cache"]])
 def test_ctrl_c_ends_a_search_with_code_1_and_the_command_that_resumes_it(
-    study_file: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
+    options: list[str], study_file: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lengthen_trials(study_file, trials=1)
     train_in_process(monkeypatch)
     monkeypatch.setattr(study_run, "StopRequest", InterruptingStop)
-    done = CliRunner().invoke(cli.app, ["search", str(study_file)])
+    done = CliRunner().invoke(cli.app, ["search", str(study_file), *options])
     assert done.exit_code == 1
-    shown = " ".join(done.output.split())
-    assert f"stopped with 1 trial open; to resume: memtune search {study_file} --resume" in shown
+    again = " ".join(["memtune search", str(study_file), "--resume", *options])
+    assert f"stopped with 1 trial open; to resume: {again}" in " ".join(done.output.split())
 
 
 @pytest.mark.parametrize("share", ["some", "fitt", ""])
@@ -234,6 +235,28 @@ def test_a_dry_run_shows_what_is_believed_and_from_where(settings: Settings, stu
     study_file.write_text(f"{text}[sampler]\nprior = 'papers'\n")
     shown = " ".join(read_output("search", str(study_file), "--dry-run").split())
     assert "prior: 1 point: 1 of the papers of lstm parameter value model.layers 2" in shown
+
+
+def test_a_dry_run_counts_what_is_tried_first_and_names_its_source(
+    settings: Settings, study_file: Path
+) -> None:
+    earlier = resolve(study_file, settings)
+    proposals = earlier.open_proposals()
+    first = require(proposals.ask())
+    proposals.report(first.number, 300, 1.0)
+    proposals.complete(first.number, 1.0)
+    earlier.store_terms()
+    text, space = study_file.read_text(), study_file.with_name("space.toml")
+    assert "first: " not in read_output("search", str(study_file), "--dry-run")
+    options = "search", str(study_file), "--dry-run", "--from", earlier.id
+    study_file.write_text(f"seed = 9\n{text}")
+    assert f"\nfirst: 1 configuration of {earlier.id}\n" in read_output(*options)
+    study_file.write_text(f"points = [{{ model.layers = 1 }}, {{ model.layers = 2 }}]\n{text}")
+    shown = " ".join(read_output(*options).split())
+    assert f"first: 2 configurations of the study's points, 1 configuration of {earlier.id}" in shown
+    space.write_text(space.read_text() + "\n[[points]]\nmodel.layers = 2\n")
+    study_file.write_text(f"points = 'papers'\n{text}")
+    assert "first: 1 configuration of the papers\n" in read_output("search", str(study_file), "--dry-run")
 
 
 def test_a_dry_run_says_where_one_learning_rate_could_serve_all_widths(
