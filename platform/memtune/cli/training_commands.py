@@ -170,7 +170,7 @@ def judge(
     else:
         out.print_line(judged.text)
         cost = f"{judged.tokens:,} tokens, {judged.cpu_hours:.3g} core h"
-        out.print(f"the trainings took {cost}" if judged.decision else "nothing was trained")
+        out.print(f"the trainings took {cost}" if judged.tokens else "nothing was trained")
     raise typer.Exit(EXIT_CODES.get(judged.outcome, NOT_BETTER))
 
 

@@ -4,7 +4,7 @@ The rounds of seeds and their test are those of a study's `until = "decided"`.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from memtune.corpora.probes.probe_corpora import open_or_draw_corpus
 from memtune.errors import CheckpointError, StudyError
@@ -32,6 +32,14 @@ from memtune.values import Value
 JudgedOutcome = Literal["better", "worse", "equal", "undecided", "same configuration"]
 
 
+class Judged(NamedTuple):
+    """A configuration with the names of it and of its runs, which are those of `memtune train`."""
+
+    name: str
+    file: TrialFile
+    run_name: str
+
+
 class Judgement(Value):
     """The answer of `memtune judge`."""
 
@@ -49,13 +57,13 @@ class Judgement(Value):
     decision: SeedDecision | None = None
     """None where nothing had to be trained."""
     tokens: int = 0
-    """Trained under all seeds."""
+    """Trained under all seeds; without those of trainings from before."""
     cpu_hours: float = 0.0
-    """Cores reserved by these trainings times hours."""
+    """Cores reserved for these tokens times hours."""
     gpu_hours: float = 0.0
 
 
-def open_judged(source: TrialSource, settings: Settings, *, trust_code: bool) -> tuple[str, TrialFile]:
+def open_judged(source: TrialSource, settings: Settings, *, trust_code: bool) -> Judged:
     """A configuration with its name: of a trial's file, of a trial by its name, or of a registered model."""
     if isinstance(source, str) and (source.startswith("models:/") or is_trial_name(source)):
         try:
@@ -64,10 +72,10 @@ def open_judged(source: TrialSource, settings: Settings, *, trust_code: bool) ->
             # The weights of most trials are removed, and only the configuration is needed.
             if (stored := _find_stored_trial(source, settings)) is None:
                 raise
-            return source, stored
-        return source, TrialFile(corpus=opened.corpus.name, trial=opened.config)
-    name, file = open_trial(source, None)
-    return name if isinstance(source, Mapping) else str(source), file
+            return Judged(source, stored, source)
+        return Judged(source, TrialFile(corpus=opened.corpus.name, trial=opened.config), source)
+    run_name, file = open_trial(source, None)
+    return Judged(run_name if isinstance(source, Mapping) else str(source), file, run_name)
 
 
 def _find_stored_trial(name: str, settings: Settings) -> TrialFile | None:
@@ -80,8 +88,8 @@ def _find_stored_trial(name: str, settings: Settings) -> TrialFile | None:
 
 
 def judge_configurations(
-    baseline: tuple[str, TrialFile],
-    candidate: tuple[str, TrialFile],
+    baseline: Judged,
+    candidate: Judged,
     terms: Repeats,
     settings: Settings,
     train: Callable[[TrialFile, str], TrainResult],
@@ -91,9 +99,10 @@ def judge_configurations(
     `train` records a configuration under a name. Raises StudyError where their figures do not compare:
     another corpus, protocol, task or length.
     """
-    names, files = (baseline[0], candidate[0]), (baseline[1], candidate[1])
+    names, files = (baseline.name, candidate.name), (baseline.file, candidate.file)
     if names[0] == names[1]:
         names = (f"{names[0]} (first)", f"{names[1]} (second)")
+    run_names = dict(zip(names, (baseline.run_name, candidate.run_name), strict=True))
     _check_comparable(names, files, settings)
     objective = files[0].trial.task.objective
     known: dict[str, Any] = {"baseline": names[0], "candidate": names[1], "objective": objective}
@@ -104,7 +113,7 @@ def judge_configurations(
 
     def train_under(seed: int, name: str, file: TrialFile) -> float | None:
         trial = file.trial.model_copy(update={"seed": seed})
-        trained.append(result := train(file.model_copy(update={"trial": trial}), name))
+        trained.append(result := train(file.model_copy(update={"trial": trial}), run_names[name]))
         has_result = result.best is not None and not result.curve[-1].has_diverged
         return result.best.cost if result.best and has_result else None
 
@@ -120,10 +129,13 @@ def judge_configurations(
                 own = costs[name]
                 if isinstance(own, dict) and name in decision.continued and seed not in own:
                     own[seed] = train_under(seed, name, file)
-    ends = [result.curve[-1] for result in trained]
-    known["tokens"] = sum(end.tokens for end in ends)
-    known["cpu_hours"] = sum(end.cpu_seconds for end in ends) / 3600
-    known["gpu_hours"] = sum(end.gpu_seconds for end in ends) / 3600
+    ends = [each.curve[-1] for each in trained]
+    # A training continues from the checkpoint of a report.
+    starts = [report for each in trained for report in each.curve if report.tokens == each.initial_tokens]
+    known["tokens"] = sum(end.tokens for end in ends) - sum(start.tokens for start in starts)
+    cpu_seconds = sum(end.cpu_seconds for end in ends) - sum(start.cpu_seconds for start in starts)
+    gpu_seconds = sum(end.gpu_seconds for end in ends) - sum(start.gpu_seconds for start in starts)
+    known["cpu_hours"], known["gpu_hours"] = cpu_seconds / 3600, gpu_seconds / 3600
     return _conclude(known, costs, decision, terms)
 
 
@@ -177,6 +189,8 @@ def _conclude(
         "undecided": f"Undecided after {format_count(decision.seeds, 'seed')}: "
         f"{candidate} or {baseline} may be better",
     }
+    if not any(own != {} for own in results.values()):
+        answers["undecided"] = "Undecided: no seed of either has a result"
     answer = answers.get(outcome, f"{candidate} is {outcome} than {baseline}")
     failures = [
         f"{sum(cost is None for cost in own.values())} of {len(own)} seeds of {name} diverged"

@@ -7,13 +7,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import memtune
+from memtune.cli.command_line import app
 from memtune.errors import StudyError
-from memtune.experiments.judgement import Judgement, judge_configurations, open_judged
+from memtune.experiments.judgement import Judged, Judgement, judge_configurations, open_judged
 from memtune.experiments.single_trial import TrainResult, TrialFile
+from memtune.results.comparison import compare
 from memtune.settings import Settings
 from memtune.studies.definition.study_terms import Repeats
+from memtune.toml_text import format_toml
 from memtune.training import TrialConfig
 from memtune.trial_state import StopReason, TrialEnd
 from tests.presence import require
@@ -32,7 +36,8 @@ def judge(
 ) -> tuple[Judgement, list[tuple[str, int]]]:
     """The judgement on configurations by their families with these mean costs, and what was trained."""
     sources = {"lstm": LSTM, "rnn": RNN, "kneser_ney": COUNTS, "trigrams": TRIGRAMS}
-    opened = [(name, open_judged(sources[name], settings, trust_code=False)[1]) for name in costs]
+    files = {name: open_judged(sources[name], settings, trust_code=False).file for name in costs}
+    opened = [Judged(name, file, name) for name, file in files.items()]
     trained: list[tuple[str, int]] = []
 
     def train(file: TrialFile, name: str) -> TrainResult:
@@ -77,7 +82,7 @@ def test_the_seeds_are_new_to_the_studies_of_the_home(
         proposals.complete(trial.number, 4.0)
     config = TrialConfig.model_validate(trial.configuration)
     first = TrialFile(corpus="tiny", trial=config.model_copy(update={"seed": 0}))
-    other = open_judged(RNN, settings, trust_code=False)[1].trial
+    other = open_judged(RNN, settings, trust_code=False).file.trial
     same = {"training": config.training, "protocol": config.protocol}
     second = TrialFile(corpus="tiny", trial=other.model_copy(update=same))
     trained: list[int] = []
@@ -88,7 +93,7 @@ def test_the_seeds_are_new_to_the_studies_of_the_home(
         return TrainResult(name, "", [report], report, 0, None, "tokens", has_test_split=True, corpus="tiny")
 
     terms = Repeats(until="decided", max_seeds=3)
-    judge_configurations(("a", first), ("b", second), terms, settings, train)
+    judge_configurations(Judged("a", first, "a"), Judged("b", second, "b"), terms, settings, train)
     assert config.seed == 2
     assert min(trained) == 3
 
@@ -148,6 +153,15 @@ def test_a_candidate_that_diverges_is_worse_and_its_seeds_are_counted(settings: 
     assert judged.text == "rnn is worse than lstm: 3 of 3 seeds of rnn diverged."
 
 
+def test_two_configurations_that_diverge_have_no_result(settings: Settings) -> None:
+    judged, _ = judge({"lstm": DIVERGED, "rnn": DIVERGED}, settings)
+    assert judged.outcome == "undecided"
+    assert judged.text == (
+        "Undecided: no seed of either has a result: 3 of 3 seeds of lstm diverged; "
+        "3 of 3 seeds of rnn diverged."
+    )
+
+
 @pytest.mark.parametrize(
     ("candidate", "message"),
     [
@@ -170,3 +184,23 @@ def test_configurations_are_trained_and_judged(settings: Settings) -> None:
     assert judged.outcome == "equal"
     assert {estimate.seeds for estimate in judged.estimates.values()} == {3}
     assert judged.cpu_hours > 0
+
+
+def test_runs_of_a_file_have_one_name_and_what_was_trained_before_is_not_counted(
+    settings: Settings, tmp_path: Path
+) -> None:
+    files = tmp_path / "a.toml", tmp_path / "t.toml"
+    for file, trial in zip(files, (LSTM, RNN), strict=True):
+        file.write_text(format_toml(trial))
+    known = memtune.train(files[1], {"seed": 1}, settings=settings, progress=False)
+    terms: dict[str, Any] = {"indifference": 100.0, "settings": settings, "progress": False}
+    judged, again = (memtune.judge(*files, **terms) for _ in range(2))
+    assert judged.text.startswith(f"{files[1]} and {files[0]} are equal")
+    rows = compare("tiny", settings=settings).rows
+    assert {row.name for row in rows} == {f"{name} seed {seed}" for name in "at" for seed in (1, 2, 3)}
+    assert judged.tokens == sum(row.tokens for row in rows) - known.curve[-1].tokens
+    assert judged.cpu_hours > 0
+    assert (again.text, again.tokens, again.cpu_hours) == (judged.text, 0, 0.0)
+    printed = CliRunner().invoke(app, ["judge", *map(str, files), "--indifference", "100"])
+    assert printed.exit_code == 3
+    assert printed.output.endswith("nothing was trained\n")

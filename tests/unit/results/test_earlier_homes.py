@@ -112,7 +112,7 @@ def test_an_earlier_home_reads_as_it_was(
     assert compare("grammar", settings=settings).test_accesses == 1
     evaluated = evaluate(f"{tiny.id}#1", settings=settings)
     assert evaluated.metrics.perplexity == pytest.approx(218.998, rel=1e-5)  # as the version printed it
-    _, stopped = open_judged(f"{tiny.id}#2", settings, trust_code=False)  # whose weights are removed
+    stopped = open_judged(f"{tiny.id}#2", settings, trust_code=False).file  # whose weights are removed
     assert stopped.trial.model.family in ("lstm", "rnn")
     registered = evaluate("models:/grammar@champion", settings=settings)
     assert registered.metrics.perplexity == pytest.approx(209.885, rel=1e-5)
