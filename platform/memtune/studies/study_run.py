@@ -179,7 +179,7 @@ class _StudyRun:
         self._earlier_repeats = stored.list_repeats(self._resolved.id)
         self._budget.add_outcomes(self._earlier_repeats, are_repeats=True)
         self._stop = StopRequest(self._budget.is_spent)
-        self._check_progress(proposals, resume)
+        self._check_progress(proposals, resume, reuse)
         if recorder is None:
             has_trials_left = len(proposals.list_finished()) < self._study.budget.trials
             may_start = self._budget.has_room() and not self._budget.is_spent()
@@ -259,7 +259,7 @@ class _StudyRun:
             lambda outcome: outcome.config.count_tokens(lambda: epoch_tokens),
         )
 
-    def _check_progress(self, proposals: Proposals, resume: bool) -> None:
+    def _check_progress(self, proposals: Proposals, resume: bool, reuse: bool) -> None:
         """Report what earlier drivers did; raise StudyError without `resume` where trials are left."""
         outcomes, max_trials = proposals.list_outcomes(), self._study.budget.trials
         self._resolved.check_trials([*outcomes, *self._earlier_repeats])  # before anything starts
@@ -275,7 +275,7 @@ class _StudyRun:
             self._hooks.notify(f"no new trial starts: {end}")
         elif outcomes and not resume and (open_trials or len(outcomes) < max_trials):
             path = self._resolved.file
-            again = "resume=True" if path is None else format_resumption(path)
+            again = "resume=True" if path is None else format_resumption(path, reuse=reuse)
             raise StudyError(f"study {self._resolved.id} has begun: {ended}; continue with: {again}")
 
     def _run_repeats(self, proposals: Proposals) -> tuple[list[StoredTrial], list[DirectedTrial]]:

@@ -300,11 +300,12 @@ class ResolvedStudy:
     def find_begun(self) -> "ResolvedStudy":
         """The stored study of this name that differs only in terms that the file leaves to their defaults.
 
-        Those may have had other defaults when it was started. This study where there is none.
+        Those may have had other defaults when it was started. This study where it is stored or none is found.
         """
         folder, written = Folder.open(self.settings.studies_folder), self.study.model_dump(exclude_unset=True)
-        for name in folder.list_names():
-            if name.rpartition("-")[0] != self.study.name or name == self.id:
+        names = folder.list_names()
+        for name in () if self.id in names else names:
+            if name.rpartition("-")[0] != self.study.name:
                 continue
             stored = (folder / name).read_json(TERMS_FILE) or {}
             defaults = {term: stored[term] for term in self.terms if term in stored}

@@ -310,6 +310,8 @@ def test_a_study_resumes_under_the_defaults_of_its_time(study_file: Path, settin
     assert found.study.budget == now.study.budget
     written = resolve(study_file, settings, **{"sampler.startup_trials": 8})
     assert written.find_begun() is written
+    now.store_terms()
+    assert now.find_begun() is now
 
 
 def test_a_study_of_a_later_format_is_refused(study_file: Path, settings: Settings) -> None:
