@@ -9,7 +9,7 @@ Shapes: B batch, T time, H hidden width, V vocabulary, N = B * T rows, or nodes 
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Protocol, Self, runtime_checkable
+from typing import ClassVar, Protocol, Self, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -44,12 +44,10 @@ class LanguageModelConfig(PluginConfig):
     memory_traces: ClassVar[tuple[MemoryTrace, ...]] = ()
     """What the models can show of their memory: the methods `trace_attention` and `measure_stack_use`."""
 
-    def simplify(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """The fields as a user or a space has written them, so that equal models have equal fields.
-
-        Without those that change nothing beside the others, such as a second mixer that the pattern lacks.
-        """
-        return dict(fields)
+    @property
+    def idle_fields(self) -> tuple[str, ...]:
+        """Fields that change nothing beside the others, such as a second mixer that the pattern lacks."""
+        return ()
 
     @property
     def reads_ahead(self) -> bool:

@@ -17,8 +17,7 @@ GPT-2's.
 Shapes: B batch, T time, D width, H heads, V values of a head, C words that a convolution reads, V vocabulary.
 """
 
-from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field, field_validator
@@ -140,23 +139,14 @@ class MixerBlocksConfig(NeuralLanguageModelConfig):
         return sum(mixer.count_extra_activations(self.width, length) for mixer in self.mixers)
 
     @property
-    def _used(self) -> list[str]:
-        letters = self.pattern[: self.layers]
-        return [name for letter, name in (("m", "mixer"), ("a", "alternate")) if letter in letters]
-
     @override
-    def simplify(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """With the shortest pattern that gives the same blocks."""
-        idle = {"mixer", "alternate"}.difference(self._used)
-        simple = {name: value for name, value in fields.items() if name not in idle}
-        letters = (self.pattern * self.layers)[: self.layers]
-        shorter = (letters[:count] for count in range(1, len(self.pattern)))
-        pattern = next((own for own in shorter if (own * self.layers)[: self.layers] == letters), None)
-        return simple if pattern is None else {**simple, "pattern": pattern}
+    def idle_fields(self) -> tuple[str, ...]:
+        letters = self.pattern[: self.layers]
+        return tuple(name for letter, name in (("m", "mixer"), ("a", "alternate")) if letter not in letters)
 
     @override
     def describe(self) -> dict[str, str | int | float]:
-        used = self._used
+        used = [name for name in ("mixer", "alternate") if name not in self.idle_fields]
         mixers = {name: describe_mixer(getattr(self, name)) for name in used}
         fields = self.select_fields(
             "width", "layers", "pattern", *used, "convolution", "output_gate", "channel_ratio", "dropout"

@@ -152,10 +152,11 @@ class ResolvedStudy:
         return Proposals(self.settings.study_database, name, candidates, guard)
 
     def _complete(self, configuration: dict[str, Any]) -> dict[str, Any]:
-        """The configuration with simple fields, so that equal models are one, and with users' sources."""
+        """The configuration without idle fields, so that equal models are one, and with users' sources."""
         with suppress(ConfigurationError):  # which refuses the configuration when it is identified
             config = make_trial_config(configuration)
-            configuration["model"] = config.model.simplify(configuration["model"])
+            for field in config.model.idle_fields:
+                configuration["model"].pop(field, None)
             if not self.sources:
                 return configuration
             complete = config.model_dump(mode="json")
