@@ -108,6 +108,8 @@ MAX_LENT_RATIO = 10.0
 """The variance of another alternative, as a multiple of that of a pair, beyond which it does not count: it
 would hide differences of many of the pair's own deviations."""
 MIN_PAIRED_SEEDS, MAX_SEEDS = min(LOOKS), max(LOOKS)
+MAX_REPLACED = 2
+"""Configurations of an alternative that give their place to the next one, for lack of seeds with a result."""
 NULL_QUANTILES = (
     (2.762e-06, 1e-05),
     (2.99e-05, 0.0001),
@@ -366,17 +368,19 @@ def choose_compared(costs: Mapping[str, SeedCosts], alternatives: Mapping[str, s
     """The configurations that seeds are for: the first of each alternative, or the first two of a single one.
 
     `costs` has the best ones of the search first, `alternatives` the alternative of each. One of which more
-    than half of the seeds of a look have no result comes after all others.
+    than half of the seeds of a look have no result is replaced by the next one, MAX_REPLACED times.
     """
 
     def lacks_results(name: str) -> bool:
         looks = (look for look in LOOKS if look <= _count_seeds(costs[name], max(LOOKS)))
         return any(_select_results(costs[name], look) is None for look in looks)
 
-    ordered, first = sorted(costs, key=lacks_results), dict[str, str]()
-    for name in ordered:
-        first.setdefault(alternatives[name], name)
-    chosen = [*first.values()] if len(first) > 1 else ordered[:2]
+    by_alternative: dict[str, list[str]] = {}
+    for name in costs:
+        by_alternative.setdefault(alternatives[name], []).append(name)
+    count = 1 if len(by_alternative) > 1 else 2
+    tried = [own[: count + MAX_REPLACED] for own in by_alternative.values()]
+    chosen = [name for own in tried for name in sorted(own, key=lacks_results)[:count]]
     return [name for name in costs if name in chosen]
 
 

@@ -205,7 +205,7 @@ class AskTell:
         if not 1 <= tokens <= most:
             raise StudyError(f"a value needs the tokens it was measured at, 1 to {most:,}, got {tokens:,}")
         limit = self._objective.max_cost
-        if cost < 0 or cost > limit:
+        if math.isfinite(cost) and (cost < 0 or cost > limit):
             unit = "the share of wrong answers, 0 to 1" if limit == 1 else "nats per token, at least 0"
             raise StudyError(f"a value of this study is {unit}, got {cost:g}")
         trial, last = f"trial {outcome.number}", max(outcome.curve, default=0)

@@ -48,7 +48,8 @@ def conclude_study(
     verdict, tests = _judge_and_test(study, view, eligible, notify)
     text = describe_answer(view, verdict, eligible.winner)
     answer = StudyAnswer(question=study.study.question, answer=text)
-    registration = _register_winner(study, eligible, None if verdict.is_undecided else answer)
+    has_winner = eligible.winner.place is not None and not verdict.is_undecided
+    registration = _register_winner(study, eligible, answer if has_winner else None)
     for found in view.find_bests(lambda trial: trial.family):
         if found.best.family != eligible.winner.best.family:
             _register(study, found.best, found.estimate, None)

@@ -132,8 +132,8 @@ class StudyReader:
         return sorted(found, key=lambda trial: trial.is_repeat)
 
     def list_trained_identities(self) -> set[str]:
-        """The identities of the trials of all studies that were complete or failed, repeats included."""
-        key, states = trial_store.IDENTITY_KEY, (OptunaState.COMPLETE, OptunaState.FAIL)
+        """The identities of the ended trials of all studies, repeats included."""
+        key, states = trial_store.IDENTITY_KEY, (OptunaState.COMPLETE, OptunaState.PRUNED, OptunaState.FAIL)
         with convert_outage_errors(self._redacted_url):
             found = [each for state in states for each in read_attributes(self._storage, state, key, key)]
         return {identity for _, _, identity, _ in found}

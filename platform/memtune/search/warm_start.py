@@ -117,7 +117,7 @@ def _order(study: StoredStudy) -> list[StoredTrial]:
 
     A complete one that diverged, itself or in a repeat, comes after the others of its length.
     """
-    diverged = {_identify_without_seed(trial) for trial in study.trials if trial.has_diverged}
+    diverged = {_identify_repeated(trial) for trial in study.trials if trial.has_diverged}
 
     def rank(outcome: StoredTrial) -> tuple[bool, int, bool, float, int]:
         tokens, value = list(outcome.curve.items())[-1]
@@ -126,7 +126,7 @@ def _order(study: StoredStudy) -> list[StoredTrial]:
         return (
             not is_complete,
             0 if is_complete else -tokens,
-            _identify_without_seed(outcome) in diverged,
+            _identify_repeated(outcome) in diverged,
             math.inf if math.isnan(final) else final,
             outcome.number,
         )
@@ -134,5 +134,6 @@ def _order(study: StoredStudy) -> list[StoredTrial]:
     return sorted((trial for trial in study.outcomes if trial.curve), key=rank)
 
 
-def _identify_without_seed(trial: StoredTrial) -> str:
-    return digest({name: value for name, value in trial.configuration.items() if name != "seed"})
+def _identify_repeated(trial: StoredTrial) -> str:
+    varied = ("seed", "training.precision")  # in which repeats differ from their trial
+    return digest([[name, value] for name, value in flatten(trial.configuration) if name not in varied])

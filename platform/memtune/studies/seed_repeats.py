@@ -28,19 +28,19 @@ def select_alternatives(
     outcomes: Iterable[StoredTrial],
     compared: str,
     precision: str | None,
-    repeats: Iterable[StoredTrial] = (),
-    seeds: Collection[int] = (),
+    repeats: Iterable[StoredTrial],
+    seeds: Collection[int],
 ) -> list[StoredTrial]:
     """The best complete outcome of each alternative, best first, in the precision of its repeats.
 
     Of a single alternative these are its two best outcomes. Models that count are among them. An outcome of
-    which too many of the `repeats` under these seeds have no result is replaced by the next best one, while
-    its alternative has one.
+    which too many of the `repeats` under these seeds have no result is replaced (`choose_compared`).
     """
-    ordered = [
-        replace(outcome, configuration=_set_precision(outcome.configuration, precision))
-        for outcome in _rank_complete(outcomes)
-    ]
+    unique: dict[str, StoredTrial] = {}  # those that differ in precision alone have the same repeats
+    for outcome in _rank_complete(outcomes):
+        repeated = replace(outcome, configuration=_set_precision(outcome.configuration, precision))
+        unique.setdefault(repeated.config.configuration_identity, repeated)
+    ordered = [*unique.values()]
     names = {str(outcome.number): name_alternative(outcome.config, compared) for outcome in ordered}
     chosen = choose_compared(collect_seed_costs(ordered, repeats, seeds), names)
     return [outcome for outcome in ordered if str(outcome.number) in chosen]

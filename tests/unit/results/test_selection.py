@@ -152,7 +152,7 @@ def test_a_repeat_that_diverged_has_no_result_and_its_configuration_needs_the_se
     ranking = rank(*steady, *unstable)
     assert list_names(ranking) == ["a 1"]
     assert ranking.configurations[1].results == {1: 3.0}
-    assert ranking.configurations[1].explain() == "1 seed with a result, fewer than others"
+    assert ranking.configurations[1].explain() == "1 seed with a result, too few"
     selected = replace(make_trial("b 0", {900: 2.0}, configuration="b"), state=TrialState.COMPLETE)
     once = make_trial("c", {900: 5.0})
     assert list_names(rank(selected, *unstable, once)) == ["c"]

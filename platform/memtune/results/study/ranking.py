@@ -95,7 +95,7 @@ class Configuration(Generic[T_co]):
             return ""
         if not self.is_repeated:
             return "no result of a repeat"
-        return f"{format_count(self.estimate.seeds, 'seed')} with a result, fewer than others"
+        return f"{format_count(self.estimate.seeds, 'seed')} with a result, too few"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,12 +155,12 @@ class Ranking(Generic[T_co]):
     def filter(self, is_kept: Callable[[T_co], bool]) -> "Ranking[T_co] | None":
         """The ranking of the configurations whose best trial is kept; None where none has full length.
 
-        Where only configurations that lack seeds are left, these compete.
+        Where only configurations that lack seeds are left, these compete, unless none had a place before.
         """
         kept = [found for found in self.configurations if is_kept(found.best)]
         if not kept:
             return None
-        has_places = any(found.place for found in kept)
+        has_places = any(found.place for found in kept) or not self.ranked
         competing = [found for found in kept if found.place or not has_places]
         competing.sort(key=lambda found: found.estimate.cost)  # those that lack seeds are in another order
         rest = [found for found in kept if found.place is None and has_places]

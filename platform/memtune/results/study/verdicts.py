@@ -7,7 +7,6 @@ p-values are corrected for its choice. Where an alternative leads before full le
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from math import inf
 from statistics import fmean
 from typing import Any
 
@@ -323,8 +322,6 @@ def _write_headline(
         low, high = (objective.format_figure(bound, DIGITS) for bound in bounds)
         at_once = f", all {intervals} at once" if (intervals := winner.estimate.intervals) > 1 else ""
         text += f" (95 % interval {low} to {high} over {winner.estimate.seeds} seeds{at_once})"
-    if not winner.place:
-        text = f"No configuration is ranked: {winner.title} has {figure} ({winner.explain()})"
     if leaders:
         led = leaders[0]
         own, best = (objective.format_cost(cost, DIGITS) for cost in (led.estimate.cost, led.leader_cost))
@@ -332,6 +329,8 @@ def _write_headline(
             f"Undecided: {led.best.name} leads with {own} at {led.tokens:,} {led.best.unit}, where the best "
             f"has {best}, and has not reached full length; of full length, {text}."
         )
+    if not winner.place:
+        return f"No configuration is ranked: {winner.title} has {figure} ({winner.explain()})."
     if not comparisons and len(ranking.configurations) > 1 and not _has_several(ranking):
         return f"{text}; the other configurations of full length have fewer seeds, so none ranks with it."
     if not comparisons:
@@ -358,22 +357,25 @@ def _write_headline(
 
 def _decide(ranking: Ranking[StudyTrial], trials: Sequence[StudyTrial], repeats: Repeats) -> SeedDecision:
     """The decision on which the study's driver stopped its seeds, or which it has not reached."""
-    searched = {trial.configuration: trial.cost or 0.0 for trial in trials if not trial.is_repeat}
+    found = [pair for each in ranking.configurations for pair in zip(each.trials, each.costs, strict=True)]
+    known = {trial.identity: cost for trial, cost in found}
+    searched = [trial for trial, _ in found if not trial.is_repeat]
     costs, alternatives = dict[str, SeedCosts](), dict[str, str]()
-    for found in sorted(
-        ranking.configurations, key=lambda found: searched.get(found.best.configuration, inf)
-    ):
-        ended = [
-            trial.seed
-            for trial in trials
-            if trial.is_repeat and trial.configuration == found.best.configuration and not trial.state.is_open
+    for trial in sorted(searched, key=lambda trial: (known[trial.identity], trial.number)):
+        own = [
+            each for each in _list_repeats(trials, trial.name) if each.seed <= trial.seed + repeats.max_seeds
         ]
-        known = found.cost_by_seed
-        by_seed = {seed: known.get(seed) for seed in ended}
-        costs[found.title] = found.estimate.cost if found.best.is_counted else by_seed
-        alternatives[found.title] = found.best.alternative
+        by_seed = {each.seed: known.get(each.identity) for each in own if each.seed > trial.seed}
+        costs[trial.name] = known[trial.identity] if trial.is_counted else by_seed
+        alternatives[trial.name] = trial.alternative
     compared = {name: costs[name] for name in choose_compared(costs, alternatives)}
     return decide_seeds(compared, repeats.indifference, repeats.max_seeds)
+
+
+def _list_repeats(trials: Sequence[StudyTrial], name: str) -> list[StudyTrial]:
+    """The ended repeats of a trial."""
+    named = (trial for trial in trials if trial.is_repeat and not trial.state.is_open)
+    return [trial for trial in named if trial.name.partition(" seed ")[0] == name]
 
 
 def _describe_decision(decided: SeedDecision, objective: Objective, repeats: Repeats) -> str:
@@ -479,12 +481,12 @@ def _describe_rest(
         for found in leaders
         if found.best.planned_tokens
     )
-    for found in ranking.configurations:
-        if not (leaders or lacks_length) and decided is not None and found.title in decided.continued:
-            own = [trial for trial in view.trials if trial.configuration == found.best.configuration]
-            missing = decided.seeds - sum(trial.is_repeat and trial.state.has_ended for trial in own)
+    if decided is not None and not (leaders or lacks_length):
+        for name in decided.continued:
+            ended = _list_repeats(view.trials, name)
+            own = [*ended, *(trial for trial in view.trials if trial.name == name)]
             spent = [trial.cpu_hours for trial in own if trial.state.has_ended and not trial.is_reused]
-            hours += missing * fmean(spent or [0.0])
+            hours += (decided.seeds - len(ended)) * fmean(spent or [0.0])
     if not hours:
         return ""
     study = ranking.winner.best.study

@@ -147,7 +147,7 @@ class ResolvedStudy:
             is_grid_ordered=repeats is not None,
             compared=self.study.compare,
             compute_sizes=self.limits.compute_sizes_to_store,
-            complete=self._complete,
+            complete=self._complete if repeats is None else lambda configuration: configuration,
         )
         return Proposals(self.settings.study_database, name, candidates, guard)
 
@@ -391,7 +391,7 @@ class ResolvedStudy:
         return found
 
     def count_repeats(self) -> tuple[int, int]:
-        """The fewest and the most repeats of the study; a model that counts is not repeated.
+        """The fewest and the most repeats of the study where none diverges; a model that counts has none.
 
         The trials go to the alternatives in turn. Of a single one its two best configurations are compared.
         """
