@@ -2,7 +2,14 @@
 
 import numpy as np
 
-from memtune.seed_statistics import Results, SeedCosts, SeedDecision, compare_pair, decide_seeds
+from memtune.seed_statistics import (
+    Results,
+    SeedCosts,
+    SeedDecision,
+    choose_compared,
+    compare_pair,
+    decide_seeds,
+)
 from tests.presence import require
 
 INDIFFERENCE = 0.005
@@ -80,6 +87,15 @@ def test_an_alternative_of_which_most_seeds_fail_leaves() -> None:
     found = decide_seeds(costs, INDIFFERENCE, 30)
     assert "diverging" not in found.remaining
     assert decide_seeds({"a": costs["a"], "d": {1: None, 2: None, 3: None}}, 1.0, 30).end == "unstable"
+
+
+def test_seeds_go_to_the_next_best_configuration_at_most_twice() -> None:
+    lost: dict[str, dict[int, float | None]] = {name: dict.fromkeys(range(3)) for name in "abc"}
+    alternatives = {**dict.fromkeys("abcd", "lstm"), "e": "rnn"}
+    empty: dict[int, float | None] = {}
+    for count, chosen in enumerate(["ae", "be", "ce", "ae"]):
+        costs = {name: lost[name] if name in "abc"[:count] else empty for name in alternatives}
+        assert choose_compared(costs, alternatives) == [*chosen]
 
 
 def test_one_large_difference_among_ten_alternatives_needs_few_seeds() -> None:

@@ -165,10 +165,14 @@ def test_no_number_after_a_value_ends_the_trial_with_that_value_once(resolved: R
         assert (told.state, str(told.end)) == (TrialState.COMPLETE, "the value is nan")
 
 
-def test_a_value_that_is_no_number_fails_the_trial(resolved: ResolvedStudy) -> None:
-    number = call(resolved).ask().number
-    trial = call(resolved).tell(number, 300, float("nan"))
-    assert trial.state is TrialState.FAILED
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("objective", [Objective.PERPLEXITY, Objective.ACCURACY])
+def test_a_value_that_is_not_finite_fails_the_trial(
+    objective: Objective, value: float, resolved: ResolvedStudy
+) -> None:
+    number, session = call(resolved).ask().number, call(resolved)
+    session._objective = objective
+    assert session.tell(number, 300, value).state is TrialState.FAILED
 
 
 @pytest.mark.parametrize(

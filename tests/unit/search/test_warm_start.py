@@ -63,7 +63,8 @@ def test_a_configuration_that_diverged_or_whose_repeat_did_comes_after_the_other
     diverged = TrialEnd(reason=StopReason.DIVERGED)
     outcomes = [make_outcome(number, "lstm", number + 1, {10: 1.0 + number}) for number in range(3)]
     outcomes[1] = replace(outcomes[1], end=diverged)
-    repeat = replace(outcomes[0], configuration={**outcomes[0].configuration, "seed": 2}, end=diverged)
+    repeated = {**outcomes[0].configuration, "seed": 2, "training": {"precision": "bfloat16"}}
+    repeat = replace(outcomes[0], configuration=repeated, end=diverged)
     widths = [point["model.width"] for point in select_points(outcomes, "lstm", repeats=(repeat,))]
     assert widths == [3, 1, 2]
 

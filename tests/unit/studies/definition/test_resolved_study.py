@@ -1,5 +1,6 @@
 """A resolved study: its id, its configurations, and the limits within which they are tried."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from memtune.settings import Settings
 from memtune.spaces import RandomChooser
 from memtune.studies.definition.resolved_study import ResolvedStudy
 from memtune.studies.definition.study_loader import open_study, resolve_study
+from memtune.studies.seed_repeats import make_repeat_space
 from tests.presence import require
 from tests.unit.studies.study_files import resolve
 
@@ -100,9 +102,15 @@ def test_configurations_that_differ_in_an_idle_field_alone_are_one(
         "training": {**training, "schedule": {"kind": "constant"}},
     }
     path, opened = open_study(study)
-    proposals = resolve_study(path, opened, settings).open_proposals()
-    (trial,) = iter(proposals.ask, None)
-    assert "alternate" not in trial.configuration["model"]
+    resolved = resolve_study(path, opened, settings)
+    (trial,) = iter(resolved.open_proposals().ask, None)
+    model = trial.configuration["model"]
+    assert "alternate" not in model
+    # Earlier versions have stored such fields: a repeat has them too, and so the identity of its trial.
+    stored = replace(trial, configuration={**trial.configuration, "model": {**model, "alternate": "min_gru"}})
+    repeat = require(resolved.open_proposals(repeats=make_repeat_space([stored], range(2))).ask())
+    assert repeat.config.configuration_identity == stored.config.configuration_identity
+    assert repeat.config.configuration_identity != trial.config.configuration_identity
 
 
 TWO_AXES = """
