@@ -50,6 +50,16 @@ def test_no_job_has_the_name_of_a_standard_module() -> None:
     assert {path.stem for path in (ROOT / "jobs").glob("*.py")}.isdisjoint(sys.stdlib_module_names)
 
 
+def test_files_that_a_script_or_a_study_names_exist() -> None:
+    """A moved test would fail each row of .ci/versions, and a job's comment would name no program."""
+    texts = [ROOT / ".ci" / "versions", *ROOT.glob("jobs/**/*.toml"), *ROOT.glob("search_spaces/**/*.toml")]
+    found = {
+        name for path in texts for name in re.findall(r"\b(?:tests|jobs)/[\w/]+\.py\b", path.read_text())
+    }
+    assert "tests/contracts/test_formats.py" in found
+    assert [name for name in sorted(found) if not (ROOT / name).exists()] == []
+
+
 def test_every_package_has_a_docstring() -> None:
     texts = {path: (path / "__init__.py").read_text() for path in PACKAGES}
     assert [path for path, text in texts.items() if not text.startswith('"""')] == []
