@@ -364,8 +364,8 @@ def decide_seeds(costs: Mapping[str, SeedCosts], indifference: float, max_seeds:
     return SeedDecision(seeds=seeds, remaining=remaining, end="max_seeds")
 
 
-def choose_compared(costs: Mapping[str, SeedCosts], alternatives: Mapping[str, str]) -> list[str]:
-    """The configurations that seeds are for: the first of each alternative, or the first two of a single one.
+def choose_compared(costs: Mapping[str, SeedCosts], alternatives: Mapping[str, str]) -> dict[str, SeedCosts]:
+    """The costs of those that seeds are for: the first of each alternative, or the first two of a single one.
 
     `costs` has the best ones of the search first, `alternatives` the alternative of each. One of which more
     than half of the seeds of a look have no result is replaced by the next one, MAX_REPLACED times.
@@ -381,7 +381,7 @@ def choose_compared(costs: Mapping[str, SeedCosts], alternatives: Mapping[str, s
     count = 1 if len(by_alternative) > 1 else 2
     tried = [own[: count + MAX_REPLACED] for own in by_alternative.values()]
     chosen = [name for own in tried for name in sorted(own, key=lacks_results)[:count]]
-    return [name for name in costs if name in chosen]
+    return {name: own for name, own in costs.items() if name in chosen}
 
 
 def _count_seeds(costs: SeedCosts, most: int) -> int:

@@ -95,7 +95,7 @@ def test_seeds_go_to_the_next_best_configuration_at_most_twice() -> None:
     empty: dict[int, float | None] = {}
     for count, chosen in enumerate(["ae", "be", "ce", "ae"]):
         costs = {name: lost[name] if name in "abc"[:count] else empty for name in alternatives}
-        assert choose_compared(costs, alternatives) == [*chosen]
+        assert [*choose_compared(costs, alternatives)] == [*chosen]
 
 
 def test_one_large_difference_among_ten_alternatives_needs_few_seeds() -> None:

@@ -186,6 +186,7 @@ def _print_spent_budget(study: Path, result: "SearchResult", *, reuse: bool) -> 
 def _dry_run(study: Path, overrides: dict[str, Any], json: bool) -> None:
     with pause_gc():
         from memtune.reports.trial_tables import make_sample_table
+        from memtune.search import StudyReader
         from memtune.spaces import FAMILY_FIELD
         from memtune.studies.study_check import MAX_DRAWS, MEASURED_BYTES, dry_run, measure_core_seconds
         from memtune.values import flatten
@@ -218,8 +219,10 @@ def _dry_run(study: Path, overrides: dict[str, Any], json: bool) -> None:
             f"{len(problems)} of {MAX_DRAWS} random draws are no trial and would not start, for instance "
             f"because {problems[0]}"
         )
-    _print_initial_points(resolved)
-    _print_prior(resolved)
+    has_begun = StudyReader(resolved.settings.study_database).has_begun(resolved.id)
+    if not has_begun:  # it keeps its own
+        _print_initial_points(resolved)
+    _print_prior(resolved, has_begun=has_begun)
     _print_base_width(resolved)
     _print_budget(study_config, resolved.task.objective)
     alternatives, budget = len(resolved.alternatives), study_config.budget
@@ -260,12 +263,8 @@ def _print_base_width(resolved: "ResolvedStudy") -> None:
 
 
 def _print_initial_points(resolved: "ResolvedStudy") -> None:
-    """Print what is tried first and from where; nothing for a study that has begun, which keeps its own."""
-    from memtune.search import StudyReader
-
+    """Print what is tried first and from where."""
     study = resolved.study
-    if StudyReader(resolved.settings.study_database).has_begun(resolved.id):
-        return
     named = len(resolved.space.paper_points if study.points == "papers" else study.points)
     sources = {
         "the papers" if study.points == "papers" else "the study's points": named,
@@ -275,15 +274,15 @@ def _print_initial_points(resolved: "ResolvedStudy") -> None:
         out.print_line(f"first: {', '.join(shown)}")
 
 
-def _print_prior(resolved: "ResolvedStudy") -> None:
+def _print_prior(resolved: "ResolvedStudy", *, has_begun: bool) -> None:
     """Print what is believed before the first trial and from where; nothing if it is ignored."""
     from memtune.reports.trial_tables import make_points_table, make_prior_table
-    from memtune.search import MAX_PRIOR_POINTS, StudyReader
+    from memtune.search import MAX_PRIOR_POINTS
 
     sampler = resolved.study.sampler
     if not sampler.follows_prior(len(resolved.study.objectives)):
         return
-    if sampler.prior == "studies" and StudyReader(resolved.settings.study_database).has_begun(resolved.id):
+    if sampler.prior == "studies" and has_begun:
         out.print_line("this study keeps the prior with which it began; one that begins now would have:")
     points = resolved.list_sourced_points()[:MAX_PRIOR_POINTS]
     if not points and sampler.prior:

@@ -116,7 +116,7 @@ def _print_means(trained: "Sequence[TrainResult]", device: str) -> None:
     from memtune.seed_statistics import estimate_cost
     from memtune.settings import Settings
 
-    stable = [each for each in trained if each.best and not each.curve[-1].has_diverged]
+    stable = [each for each in trained if each.cost is not None]
     if not stable:
         raise MemtuneError(
             f"all {len(trained)} seeds diverged, so that there is no mean; lower the learning rate"
@@ -124,7 +124,7 @@ def _print_means(trained: "Sequence[TrainResult]", device: str) -> None:
     if len(stable) < len(trained):
         out.print(f"{len(trained) - len(stable)} of {len(trained)} seeds diverged and are in no mean")
     objective = trained[0].curve[-1].objective
-    costs = {"validation": [each.best.cost for each in stable if each.best and each.best.cost is not None]}
+    costs = {"validation": [each.cost for each in trained if each.cost is not None]}
     if trained[0].has_test_split:
         settings = Settings.from_environment()
         read = [read_test_figure(each, objective, settings, device)[1] for each in stable]

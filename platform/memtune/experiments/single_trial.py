@@ -62,6 +62,11 @@ class TrainResult:
     has_test_split: bool
     corpus: str
 
+    @property
+    def cost(self) -> float | None:
+        """The best validation cost, lower is better; None without one, and for a seed that diverged."""
+        return None if self.best is None or self.curve[-1].has_diverged else self.best.cost
+
     def curves(self) -> Any:
         """A pandas data frame with a row for each report."""
         return make_frame(report.model_dump(exclude={"end", "objective"}) for report in self.curve)

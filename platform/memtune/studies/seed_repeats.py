@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from memtune.search import StoredTrial
-from memtune.seed_statistics import SeedCosts, choose_compared
+from memtune.seed_statistics import SeedCosts
 from memtune.spaces import Branch, Group, Space, override_space
 from memtune.studies.definition.study_terms import name_alternative
 from memtune.training import TrialConfig
@@ -24,37 +24,24 @@ def select_repeated(outcomes: Iterable[StoredTrial], count: int, compared: str) 
     return [*first, *(outcome for outcome in complete if outcome not in first)][:count]
 
 
-def select_alternatives(
-    outcomes: Iterable[StoredTrial],
-    compared: str,
-    precision: str | None,
-    repeats: Iterable[StoredTrial],
-    seeds: Collection[int],
-) -> list[StoredTrial]:
-    """The best complete outcome of each alternative, best first, in the precision of its repeats.
-
-    Of a single alternative these are its two best outcomes. Models that count are among them. An outcome of
-    which too many of the `repeats` under these seeds have no result is replaced (`choose_compared`).
-    """
+def list_repeatable(outcomes: Iterable[StoredTrial], precision: str | None) -> list[StoredTrial]:
+    """The complete outcomes, best first, in the precision of their repeats; models that count among them."""
     unique: dict[str, StoredTrial] = {}  # those that differ in precision alone have the same repeats
     for outcome in _rank_complete(outcomes):
         repeated = replace(outcome, configuration=_set_precision(outcome.configuration, precision))
         unique.setdefault(repeated.config.configuration_identity, repeated)
-    ordered = [*unique.values()]
-    names = {str(outcome.number): name_alternative(outcome.config, compared) for outcome in ordered}
-    chosen = choose_compared(collect_seed_costs(ordered, repeats, seeds), names)
-    return [outcome for outcome in ordered if str(outcome.number) in chosen]
+    return [*unique.values()]
 
 
 def collect_seed_costs(
-    alternatives: Sequence[StoredTrial], repeats: Iterable[StoredTrial], seeds: Collection[int]
+    repeated: Sequence[StoredTrial], repeats: Iterable[StoredTrial], seeds: Collection[int]
 ) -> dict[str, SeedCosts]:
-    """The costs of each alternative by its number: of its ended repeats under these seeds.
+    """The costs of each outcome by its number: of its ended repeats under these seeds.
 
     A repeat that failed or diverged has none.
     """
-    costs: dict[str, dict[int, float | None]] = {str(outcome.number): {} for outcome in alternatives}
-    names = {outcome.config.configuration_identity: str(outcome.number) for outcome in alternatives}
+    costs: dict[str, dict[int, float | None]] = {str(outcome.number): {} for outcome in repeated}
+    names = {outcome.config.configuration_identity: str(outcome.number) for outcome in repeated}
     for repeat in repeats:
         name = names.get(repeat.config.configuration_identity)
         if name is not None and not repeat.state.is_open and repeat.config.seed in seeds:
@@ -62,7 +49,7 @@ def collect_seed_costs(
             costs[name][repeat.config.seed] = repeat.value if has_result else None
     counted = {
         str(outcome.number): outcome.value
-        for outcome in alternatives
+        for outcome in repeated
         if outcome.value is not None and not outcome.config.model.is_trained_by_gradient
     }
     return {**costs, **counted}

@@ -177,6 +177,7 @@ def _warn_of_ignored_priors(resolved: ResolvedStudy) -> None:
 
 
 def _warn_of_unused_repeats(resolved: ResolvedStudy) -> None:
+    """No refusal, as of other terms without effect: studies of earlier versions have them."""
     repeats, usual = resolved.study.repeats, Repeats()
     unused = [name for name in ("seeds", "precision") if getattr(repeats, name) != getattr(usual, name)]
     if unused and not repeats.are_asked_for:

@@ -11,17 +11,18 @@ from memtune.library import format_resumption
 from memtune.number_format import format_count
 from memtune.plugins import list_sources
 from memtune.search import Lease, Proposals, Rule, StoredTrial, StudyReader
-from memtune.seed_statistics import SeedCosts, decide_seeds
+from memtune.seed_statistics import SeedCosts, choose_compared, decide_seeds
 from memtune.studies.budgets import BudgetMonitor, Reserve, StudyCost, compute_study_cost
 from memtune.studies.definition.resolved_study import ResolvedStudy
+from memtune.studies.definition.study_terms import name_alternative
 from memtune.studies.director import DirectedTrial, Director, Watcher
 from memtune.studies.executor import Executor, ExecutorRun, StopRequest
 from memtune.studies.result_cache import ResultCache
 from memtune.studies.seed_repeats import (
     TrialNames,
     collect_seed_costs,
+    list_repeatable,
     make_repeat_space,
-    select_alternatives,
     select_repeated,
 )
 from memtune.studies.trial_records import StudyRecords
@@ -306,22 +307,23 @@ class _StudyRun:
         """Run rounds of seeds of what may be best; return all repeats and those left open."""
         terms, first = self._study.repeats, self._study.seed
         all_seeds = range(first + 1, first + 1 + terms.max_seeds)
+        repeatable = list_repeatable(within_limits, terms.precision)
+        alternatives = {
+            str(each.number): name_alternative(each.config, self._study.compare) for each in repeatable
+        }
         self._records.names = TrialNames(proposals.list_outcomes())
         repeats, open_trials = list(self._earlier_repeats), list[DirectedTrial]()
         self._records.resend(repeats)
         known: dict[str, SeedCosts] | None = None
         while True:
-            compared = select_alternatives(
-                within_limits, self._study.compare, terms.precision, repeats, all_seeds
-            )
-            costs = collect_seed_costs(compared, repeats, all_seeds)
+            costs = choose_compared(collect_seed_costs(repeatable, repeats, all_seeds), alternatives)
             decision = decide_seeds(costs, terms.indifference, terms.max_seeds)
             # Without a new result no later round has one: a budget or a signal ended it, or it was refused.
             is_over = open_trials or self._must_end or costs == known
             if is_over or not decision.continued:
                 return repeats, open_trials
             known = costs
-            continued = [outcome for outcome in compared if str(outcome.number) in decision.continued]
+            continued = [outcome for outcome in repeatable if str(outcome.number) in decision.continued]
             seeds = range(first, first + 1 + decision.seeds)
             space = make_repeat_space(continued, seeds, started=repeats)
             round_proposals = self._resolved.open_proposals(self._lease.check, repeats=space)

@@ -7,9 +7,16 @@ from pathlib import Path
 import pytest
 
 from memtune.search import StoredTrial
+from memtune.seed_statistics import choose_compared
 from memtune.settings import Settings
 from memtune.spaces import RandomChooser
-from memtune.studies.seed_repeats import TrialNames, make_repeat_space, select_alternatives, select_repeated
+from memtune.studies.seed_repeats import (
+    TrialNames,
+    collect_seed_costs,
+    list_repeatable,
+    make_repeat_space,
+    select_repeated,
+)
 from memtune.training import TrialConfig
 from memtune.trial_state import StopReason, TrialEnd, TrialState
 from tests.unit.studies.study_files import resolve
@@ -78,8 +85,8 @@ def test_a_configuration_whose_repeats_diverge_is_replaced_by_the_next_best_whil
             for number in numbers
             for seed in (1, 2, 3)
         ]
-        selected = select_alternatives(outcomes, "model.family", None, repeats, range(1, 4))
-        return [outcome.number for outcome in selected]
+        costs = collect_seed_costs(list_repeatable(outcomes, None), repeats, range(1, 4))
+        return [int(number) for number in choose_compared(costs, dict.fromkeys(costs, "lstm"))]
 
     assert select([]) == [0, 1]
     assert select([0]) == [1, 2]

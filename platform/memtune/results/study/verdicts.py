@@ -362,20 +362,18 @@ def _decide(ranking: Ranking[StudyTrial], trials: Sequence[StudyTrial], repeats:
     searched = [trial for trial, _ in found if not trial.is_repeat]
     costs, alternatives = dict[str, SeedCosts](), dict[str, str]()
     for trial in sorted(searched, key=lambda trial: (known[trial.identity], trial.number)):
-        own = [
-            each for each in _list_repeats(trials, trial.name) if each.seed <= trial.seed + repeats.max_seeds
-        ]
-        by_seed = {each.seed: known.get(each.identity) for each in own if each.seed > trial.seed}
+        seeds = range(trial.seed + 1, trial.seed + 1 + repeats.max_seeds)
+        own = [each for each in _list_repeats(trials, trial) if each.seed in seeds]
+        by_seed = {each.seed: known.get(each.identity) for each in own}
         costs[trial.name] = known[trial.identity] if trial.is_counted else by_seed
         alternatives[trial.name] = trial.alternative
-    compared = {name: costs[name] for name in choose_compared(costs, alternatives)}
-    return decide_seeds(compared, repeats.indifference, repeats.max_seeds)
+    return decide_seeds(choose_compared(costs, alternatives), repeats.indifference, repeats.max_seeds)
 
 
-def _list_repeats(trials: Sequence[StudyTrial], name: str) -> list[StudyTrial]:
-    """The ended repeats of a trial."""
-    named = (trial for trial in trials if trial.is_repeat and not trial.state.is_open)
-    return [trial for trial in named if trial.name.partition(" seed ")[0] == name]
+def _list_repeats(trials: Sequence[StudyTrial], trial: StudyTrial) -> list[StudyTrial]:
+    """The ended repeats of a trial, which have its number."""
+    repeats = (each for each in trials if each.is_repeat and not each.state.is_open)
+    return [each for each in repeats if each.number == trial.number]
 
 
 def _describe_decision(decided: SeedDecision, objective: Objective, repeats: Repeats) -> str:
@@ -482,10 +480,12 @@ def _describe_rest(
         if found.best.planned_tokens
     )
     if decided is not None and not (leaders or lacks_length):
-        for name in decided.continued:
-            ended = _list_repeats(view.trials, name)
-            own = [*ended, *(trial for trial in view.trials if trial.name == name)]
-            spent = [trial.cpu_hours for trial in own if trial.state.has_ended and not trial.is_reused]
+        searched = [trial for trial in view.trials if not trial.is_repeat]
+        for trial in (each for each in searched if each.name in decided.continued):
+            ended = _list_repeats(view.trials, trial)
+            spent = [
+                each.cpu_hours for each in (trial, *ended) if each.state.has_ended and not each.is_reused
+            ]
             hours += (decided.seeds - len(ended)) * fmean(spent or [0.0])
     if not hours:
         return ""

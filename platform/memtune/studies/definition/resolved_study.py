@@ -305,7 +305,9 @@ class ResolvedStudy:
         """
         folder, written = Folder.open(self.settings.studies_folder), self.study.model_dump(exclude_unset=True)
         names = folder.list_names()
-        for name in () if self.id in names else names:
+        if self.id in names:
+            return self
+        for name in names:
             if name.rpartition("-")[0] != self.study.name:
                 continue
             stored = (folder / name).read_json(TERMS_FILE) or {}
