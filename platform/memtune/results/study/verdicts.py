@@ -1,4 +1,4 @@
-"""The answer of a study: its best alternative, by how much, whether that is real, and what is not known.
+"""The answer of a study: its best alternative, by how much, whether that is real, and what would decide it.
 
 The alternatives of a study are its families, or the values of the field that `compare` names. Each is
 represented by its best configuration of full length. The best is tested against each other one, and the
@@ -6,9 +6,8 @@ p-values are corrected for its choice. Where an alternative leads before full le
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from statistics import fmean
-from typing import Any
 
 from memtune.library import FileKind, list_packaged
 from memtune.number_format import format_count
@@ -16,14 +15,13 @@ from memtune.objective import Objective
 from memtune.results.study.alternative_comparison import (
     AlternativeEffort,
     Certainty,
-    Ranked,
     WinnerComparison,
     compare_all,
     measure_efforts,
     select_compared,
 )
-from memtune.results.study.ranking import DIGITS, Ranking, ShortTrial, has_reached, is_rankable
-from memtune.results.study.study_front import are_equal_sizes
+from memtune.results.study.caveats import find_untried, list_caveats
+from memtune.results.study.ranking import DIGITS, Ranking, ShortTrial
 from memtune.results.study.study_trials import StudyTrial
 from memtune.results.study.study_view import StudyView
 from memtune.seed_statistics import (
@@ -35,12 +33,10 @@ from memtune.seed_statistics import (
     choose_compared,
     decide_seeds,
 )
-from memtune.studies.definition.study_terms import Repeats, name_value
+from memtune.studies.definition.study_terms import Repeats
 from memtune.trial_state import TrialState
-from memtune.values import Value, flatten
+from memtune.values import Value
 
-FEW_CONFIGURATIONS_RATIO = 3
-"""An alternative with fewer than a third of the configurations of another one is named."""
 USUAL_SEEDS = 12
 """The look that has most of the tests' level: those before are for large differences."""
 TIED_MARGIN = 1e-9
@@ -123,7 +119,7 @@ def judge_study(view: StudyView) -> Verdict | None:
         is_settled=bool(comparisons and ranking.winner.place and are_significant)
         and not (leaders or _has_untried(view)),
         is_undecided=bool(leaders),
-        caveats=tuple(_list_caveats(view, ranking, comparisons)),
+        caveats=tuple(list_caveats(view, ranking, comparisons)),
         decision="" if decided is None else _describe_decision(decided, objective, repeats),
         advice=_advise(view, ranking, comparisons, leaders, decided),
         comparisons=comparisons,
@@ -150,163 +146,6 @@ def find_leaders(ranking: Ranking[StudyTrial]) -> list[ShortTrial[StudyTrial]]:
 def _has_several(ranking: Ranking[StudyTrial]) -> bool:
     """Whether more than one alternative has a trial that can be ranked."""
     return len(ranking.find_bests(lambda trial: trial.alternative)) > 1
-
-
-def _list_caveats(
-    view: StudyView, ranking: Ranking[StudyTrial], comparisons: Sequence[WinnerComparison]
-) -> Iterator[str]:
-    if view.chance is not None:
-        bounds = ranking.winner.estimate.compute_interval(view.objective)
-        low = bounds[0] if bounds else view.objective.compute_figure(ranking.winner.estimate.cost)
-        guess = view.objective.format_figure(view.chance, DIGITS)
-        is_above = low > view.chance and view.objective.format_figure(low, DIGITS) != guess
-        yield f"Chance is {guess}." if is_above else f"Not above chance, which is {guess}."
-    undecided = [
-        f"{other.name} ({other.certainty})" for other in comparisons if other.certainty != "significant"
-    ]
-    if undecided and comparisons[0].certainty == "significant":
-        yield f"Still open against: {', '.join(undecided)}."
-    longest = max((trial.planned_tokens or 0 for trial in view.trials), default=0)
-    is_complete = any(trial.state is TrialState.COMPLETE for trial in view.trials)
-    if not is_complete and not has_reached(ranking.winner.best, longest):
-        unit = ranking.winner.best.unit
-        yield f"No trial is complete: full length is so far {ranking.tokens:,.0f} of {longest:,.0f} {unit}."
-    yield from _list_untried(view)
-    yield from _list_unranked(view, ranking)
-    yield from _list_uneven_efforts(view.trials)
-    yield from _list_instabilities(view.trials, ranking)
-    searched = [trial for trial in view.trials if not trial.is_repeat]
-    winner, *others = select_compared(ranking)
-    if others and winner.best.alternative != others[0].best.alternative:
-        yield from _list_inequalities(winner, others[0], view.ranking or ranking, searched)
-    if view.corpus is None:
-        name = view.terms.corpus
-        yield f'The store does not have the text that the trials read as "{name}", so that sizes are unknown.'
-
-
-def _list_untried(view: StudyView) -> Iterator[str]:
-    """Alternatives without a trial, with the reasons for which their samples were refused."""
-    untried = [
-        f"{name} ({format_count(len(reasons), 'sample')} refused, for instance because {reasons[0]})"
-        if (reasons := view.refusals.get(name))
-        else name
-        for name in _find_untried(view)
-    ]
-    if untried:
-        yield f"Not tried: {', '.join(untried)}."
-    if untried and (unnamed := view.refusals.get("")):
-        samples = format_count(len(unnamed), "sample")
-        yield f"Refused before its alternative was known: {samples}, for instance because {unnamed[0]}."
-
-
-def _list_unranked(view: StudyView, ranking: Ranking[StudyTrial]) -> Iterator[str]:
-    """Alternatives with trials that have no place: too short, outside the limits, or with fewer seeds."""
-    bests = ranking.find_bests(lambda trial: trial.alternative)
-    anywhere = (view.ranking or ranking).find_bests(lambda trial: trial.alternative)
-    known = dict.fromkeys([*bests, *sorted({trial.alternative for trial in view.trials})])
-    lacking = [name for name in known if isinstance(bests.get(name), ShortTrial | None)]
-    short = [name for name in lacking if isinstance(anywhere.get(name), ShortTrial | None)]
-    if short:
-        yield f"Without a trial of full length: {', '.join(short)}."
-    if excluded := [name for name in lacking if name not in short]:
-        yield f"Of full length only outside the limits of [champion]: {', '.join(excluded)}."
-    fewer = [name for name, found in bests.items() if name not in lacking and not found.place]
-    if fewer:
-        yield f"Not ranked, for lack of seeds with a result: {', '.join(fewer)}."
-
-
-def _list_uneven_efforts(trials: Sequence[StudyTrial]) -> Iterator[str]:
-    """Open and reused trials, and alternatives with far fewer configurations than others."""
-    if nouns := Counter("repeat" if trial.is_repeat else "trial" for trial in trials if trial.state.is_open):
-        verb = "is" if nouns.total() == 1 else "are"
-        open_ones = " and ".join(format_count(count, noun) for noun, count in nouns.items())
-        yield f"{open_ones} {verb} open: the answer may change."
-    if reused := sum(trial.is_reused for trial in trials):
-        verb = "is" if reused == 1 else "are"
-        yield f"{reused} of {len(trials)} trainings {verb} reused from other studies, in whole or in part."
-    counts = {
-        name: len({t.configuration for t in trials if t.alternative == name and t.curve and not t.is_repeat})
-        for name in dict.fromkeys(t.alternative for t in trials if any(map(is_rankable, t.curve.values())))
-    }
-    most = max(counts.values(), default=0)
-    few = [f"{name} ({count})" for name, count in counts.items() if FEW_CONFIGURATIONS_RATIO * count < most]
-    if few:
-        yield f"Far fewer configurations than the {most} of others: {', '.join(few)}."
-
-
-def _list_instabilities(trials: Sequence[StudyTrial], ranking: Ranking[StudyTrial]) -> Iterator[str]:
-    """How many trials of each alternative diverged or failed, and which of the compared ones and repeats."""
-    started = Counter(trial.alternative for trial in trials if not trial.is_repeat)
-    lost = Counter(
-        trial.alternative
-        for trial in trials
-        if not trial.is_repeat and (trial.has_diverged or trial.state is TrialState.FAILED)
-    )
-    if lost:
-        counts = ", ".join(f"{count} of {started[name]} of {name}" for name, count in lost.items())
-        yield f"Trials that diverged or failed: {counts}."
-    repeats = {trial.configuration: trial for trial in trials if trial.is_repeat}
-    seeds = Counter(trial.configuration for trial in trials if trial.is_repeat)
-    diverged = Counter(trial.configuration for trial in trials if trial.is_repeat and trial.has_diverged)
-    unstable = [
-        f"{repeats[each].alternative} #{repeats[each].number} ({count} of {seeds[each]} seeds diverged)"
-        for each, count in diverged.items()
-    ]
-    selected = {found.best.identity for found in select_compared(ranking)}
-    unstable += [
-        f"{trial.name} (diverged)"
-        for trial in trials
-        if trial.identity in selected and trial.has_diverged and trial.configuration not in diverged
-    ]
-    if unstable:
-        yield f"Unstable: {', '.join(unstable)}."
-
-
-def _list_inequalities(
-    winner: Ranked, other: Ranked, ranking: Ranking[StudyTrial], searched: Sequence[StudyTrial]
-) -> Iterator[str]:
-    """In what the winner and the next one differ beside what is compared: settings, size and search."""
-    if fields := _find_unequal_settings(winner, other, searched):
-        yield (
-            f"{winner.title} and {other.title} also differ in what one or both alternatives have tried at "
-            f"one value only: {', '.join(fields)}."
-        )
-    sizes = [found.best.sizes.parameters for found in (winner, other) if found.best.sizes]
-    if len(sizes) == 2 and all(sizes) and not are_equal_sizes(sizes):
-        yield f"{winner.title} has {sizes[0]:,} parameters, {other.title} {sizes[1]:,}."
-    names = (winner.best.alternative, other.best.alternative)
-    tried = {name: {t.configuration for t in searched if t.alternative == name} for name in names}
-    full = {found.best.configuration for found in ranking.configurations}
-    if any(own - full for own in tried.values()):
-        reached = [f"{len(own & full)} of {len(own)} of {name}" for name, own in tried.items()]
-        yield f"Configurations of full length: {', '.join(reached)}."
-
-
-def _find_unequal_settings(first: Ranked, second: Ranked, searched: Sequence[StudyTrial]) -> list[str]:
-    """The fields in which configurations of two alternatives differ, and which one of these did not vary.
-
-    What both varied is the best that each of them found.
-    """
-    own, other = (dict(flatten(_select_shared(found.best))) for found in (first, second))
-    tried = [
-        [dict(flatten(_select_shared(trial))) for trial in searched if trial.alternative == alternative]
-        for alternative in (first.best.alternative, second.best.alternative)
-    ]
-    return [
-        name
-        for name, value in own.items()
-        if name in other
-        and other[name] != value
-        and name_value(name, value) != first.best.alternative  # what is compared
-        and any(len({str(each.get(name)) for each in settings}) == 1 for settings in tried)
-    ]
-
-
-def _select_shared(trial: StudyTrial) -> dict[str, Any]:
-    """The training and the dropout of a trial: what an alternative is not meant to differ in."""
-    config = trial.config.model_dump(mode="json", include={"model", "training"})
-    model = {name: value for name, value in config["model"].items() if "dropout" in name}
-    return {"model": model, "training": config["training"] or {}}
 
 
 def _write_headline(
@@ -434,15 +273,9 @@ def _advise(
     return advice
 
 
-def _find_untried(view: StudyView) -> list[str]:
-    """The alternatives without a trial."""
-    tried = {trial.alternative for trial in view.trials}
-    return [name for name in view.terms.alternatives if name not in tried]
-
-
 def _has_untried(view: StudyView) -> bool:
     """Whether alternatives are left that neither have a trial nor were refused."""
-    return any(name not in view.refusals for name in _find_untried(view))
+    return any(name not in view.refusals for name in find_untried(view))
 
 
 def _find_next_look(seeds: int) -> int:
