@@ -147,6 +147,7 @@ def train(
     console: Console | None = None,
     on_progress: "Callable[[Progress], None] | None" = None,
     on_report: "Callable[[Report], None] | None" = None,
+    registers: bool = True,
 ) -> "TrainResult":
     """Train a configuration, from its last checkpoint when there is one.
 
@@ -154,8 +155,8 @@ def train(
     replace its fields by dotted name. Each report is a line of the terminal, of the output of a notebook's
     cell, or of `console`; without `progress` nothing is printed.
 
-    `on_progress` is called a few times a second, `on_report` at each milestone. The model is registered when
-    it is the best of its label or of its family. Raises a MemtuneError before training when something that
+    `on_progress` is called a few times a second, `on_report` at each milestone. With `registers` the model is
+    registered when it is the best of its label or of its family. Raises a MemtuneError before training when something that
     the file names is missing.
     """
     with pause_gc():
@@ -184,6 +185,7 @@ def train(
             settings=known,
             on_progress=show,
             on_report=tell,
+            registers=registers,
         )
 
 

@@ -154,7 +154,7 @@ def _check_headline(found: Surfaces) -> Iterator[str]:
 
 
 def _is_rankable(trial: dict[str, Any]) -> bool:
-    return any(cost < 20 for cost in trial["curve"].values())
+    return bool(trial["curve"])
 
 
 def _find_length(found: Surfaces) -> float:

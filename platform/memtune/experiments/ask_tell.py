@@ -25,7 +25,7 @@ from memtune.studies.director import Director, Records
 from memtune.studies.trial_records import StudyRecords
 from memtune.studies.trial_worker import WorkerReport
 from memtune.tracking import Recorder, check_tracking
-from memtune.training import make_report
+from memtune.training import DIVERGENCE_FACTOR, make_report
 from memtune.trial_state import StopReason, TrialEnd, TrialState
 from memtune.usage import Usage
 from memtune.values import Value, flatten
@@ -204,10 +204,13 @@ class AskTell:
         most = min(MAX_TOKENS, find_max_tokens(self._resolved.settings.study_database))
         if not 1 <= tokens <= most:
             raise StudyError(f"a value needs the tokens it was measured at, 1 to {most:,}, got {tokens:,}")
-        limit = self._objective.max_cost
+        diverged = math.log(DIVERGENCE_FACTOR * self._resolved.task.outcome_count)
+        limit = min(self._objective.max_cost, diverged)
         if math.isfinite(cost) and (cost < 0 or cost > limit):
-            unit = "the share of wrong answers, 0 to 1" if limit == 1 else "nats per token, at least 0"
-            raise StudyError(f"a value of this study is {unit}, got {cost:g}")
+            raise StudyError(
+                f"a value of this study is in {self._objective.cost_unit}, 0 to {limit:.3g}, got {cost:g}; "
+                "tell nan for a training that diverged"
+            )
         trial, last = f"trial {outcome.number}", max(outcome.curve, default=0)
         told = outcome.curve.get(tokens)
         if told is None and tokens < last:

@@ -17,6 +17,7 @@ from memtune.objective import Objective
 from memtune.plugins import list_sources, store_sources
 from memtune.results.model_evaluation import evaluate
 from memtune.results.registration import register_trial_model, wait_for_records
+from memtune.seed_statistics import estimate_cost
 from memtune.settings import SINGLE_TRIALS_FOLDER, Settings
 from memtune.studies.checkpoint_store import Checkpoints
 from memtune.studies.definition.study import copy_as_toml
@@ -180,6 +181,19 @@ def train_trial(
         has_test_split=config.task.is_evaluable(corpus, config.protocol, "test"),
         corpus=corpus.name,
     )
+
+
+def register_best_seed(trained: Sequence[TrainResult], settings: Settings) -> Registration:
+    """Offer the best-validated of a configuration's seeds to the registry, with their mean as its cost.
+
+    Each must have a cost. Raises TrackingError when the tracking store does not answer, CheckpointError when
+    no checkpoint is whole.
+    """
+    costs = [each.cost for each in trained if each.cost is not None]
+    best = min(trained, key=lambda each: inf if each.cost is None else each.cost)
+    corpus = open_or_draw_corpus(best.corpus, settings.corpus_store)
+    checkpoints = Checkpoints(settings.name_checkpoint_root(SINGLE_TRIALS_FOLDER), best.identity)
+    return register_trial_model(settings, corpus, NO_STUDY, checkpoints, estimate_cost(costs))
 
 
 def read_test_figure(

@@ -7,7 +7,7 @@ from rich.table import Table
 from memtune.number_format import format_count
 from memtune.objective import Objective
 from memtune.reports.text_console import make_table
-from memtune.results.study.ranking import DIGITS, is_rankable
+from memtune.results.study.ranking import DIGITS
 from memtune.results.study.study_catalogue import StudySummary
 from memtune.results.study.study_detail import ReportedTrial, StudyDetail
 from memtune.results.study.study_front import describe_seeds
@@ -59,7 +59,7 @@ def describe_prior(detail: StudyDetail) -> str:
 
     def describe_best(is_led: bool) -> str:
         costs = [trial.cost for trial in trials if (trial.number in detail.led) == is_led]
-        best = min((cost for cost in costs if cost is not None and is_rankable(cost)), default=None)
+        best = min((cost for cost in costs if cost is not None), default=None)
         return "none" if best is None else detail.summary.objective.format_cost(best, DIGITS)
 
     numbers = ", ".join(f"#{number}" for number in detail.led)

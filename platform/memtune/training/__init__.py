@@ -22,5 +22,5 @@ from memtune.training.trainers import (
     restore_trainer,
 )
 from memtune.training.trial_config import TrialConfig
-from memtune.training.trial_report import Progress, Report, find_best_report, make_report
+from memtune.training.trial_report import DIVERGENCE_FACTOR, Progress, Report, find_best_report, make_report
 from memtune.training.weight_files import load_model, save_model

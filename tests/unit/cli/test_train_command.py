@@ -66,8 +66,9 @@ def test_a_repeated_seed_is_refused(command: tuple[str, ...]) -> None:
     assert "a seed is named twice" in done.output
 
 
-def test_a_new_champion_is_named_with_the_command_that_evaluates_it(first: str) -> None:
-    assert "new champion models:/tiny@champion" in first
+def test_seeds_compete_once_with_their_mean_and_the_command_that_evaluates_their_best_is_named(first: str) -> None:
+    (champion,) = re.findall("new champion (.*)", first)
+    assert re.match(r"models:/tiny@champion: .*perplexity [\d.]+ \(mean of 2 seeds\)", champion)
     assert "evaluate it with: memtune evaluate models:/tiny@champion --split test" in first
 
 

@@ -180,7 +180,8 @@ def test_a_value_that_is_not_finite_fails_the_trial(
     [
         (0, 2.0, "needs the tokens it was measured at"),
         (2**63 - 1, 2.0, "1 to 100,000,000,000,000, got 9,223,372,036,854,775,807"),
-        (300, -0.1, "nats per token, at least 0, got -0.1"),
+        (300, -0.1, "in nats per token, 0 to 6.11, got -0.1"),
+        (300, 50.0, "0 to 6.11, got 50; tell nan for a training that diverged"),
     ],
 )
 def test_a_value_that_cannot_be_measured_is_refused(

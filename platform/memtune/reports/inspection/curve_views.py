@@ -34,15 +34,14 @@ def draw_parameter(found: ParameterCurves) -> "Figure":
     """The best validation figure of each trial against the parameter, and the means of each family as a line.
 
     A configuration counts once in a mean, with that of its seeds. Trials that did not run to the end are
-    hollow and not in the means; those that only diverged, which a
-    ranking leaves out too, have a cross above all.
+    hollow and not in the means; those that diverged without a validation have a cross above all.
     """
     figure = make_figure(6.5, 4)
     axes = figure.add_subplot()
-    validated = [trial for trial in found.trials if trial.best is not None]
-    places = _place_values(axes, validated)
-    trials = [trial for trial in validated if not trial.has_diverged]
-    diverged = [places[trial.number, trial.seed] for trial in validated if trial.has_diverged]
+    shown = [trial for trial in found.trials if trial.best is not None or trial.has_diverged]
+    places = _place_values(axes, shown)
+    trials = [trial for trial in shown if trial.best is not None]
+    diverged = [places[trial.number, trial.seed] for trial in shown if trial.best is None]
     for family, mark in assign_marks(trial.family for trial in trials).items():
         own = [trial for trial in trials if trial.family == family]
         for is_complete, fill, label in (

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from memtune.errors import CheckpointError, ConfigurationError, StudyError, did_you_mean
 from memtune.objective import Objective
 from memtune.results.loaded_models import name_study_folder
-from memtune.results.study.ranking import is_rankable
 from memtune.results.study.study_trials import StudyTrial
 from memtune.results.study.study_view import StudyView, open_view
 from memtune.settings import Settings
@@ -82,7 +81,6 @@ class ParameterTrial(Value):
     best: float | None
     """Its best validation figure; None before the first validation."""
     has_diverged: bool = False
-    """Whether it has no validation that can be ranked."""
     reports: tuple[Report, ...]
     """Oldest first, up to the trial's end; none where its checkpoint is missing."""
 
@@ -119,7 +117,7 @@ def collect_parameter_curves(study: str, parameter: str, settings: Settings | No
             state=trial.state,
             tokens=trial.tokens,
             best=trial.figure,
-            has_diverged=trial.cost is not None and not is_rankable(trial.cost),
+            has_diverged=trial.has_diverged,
             reports=_read_reports(trial, view),
         )
         for trial in view.trials

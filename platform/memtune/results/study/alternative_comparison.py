@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from memtune.errors import CorpusError, StorageError
 from memtune.number_format import format_count
 from memtune.objective import Objective
-from memtune.results.study.ranking import Configuration, Ranking, ShortTrial, is_rankable
+from memtune.results.study.ranking import Configuration, Ranking, ShortTrial
 from memtune.results.study.study_trials import StudyTrial
 from memtune.seed_statistics import (
     CONFIDENCE_LEVEL,
@@ -251,7 +251,7 @@ def measure_efforts(trials: Sequence[StudyTrial], objective: Objective) -> tuple
     for name in dict.fromkeys(trial.alternative for trial in trials):
         own = [trial for trial in trials if trial.alternative == name]
         searched = {trial.configuration: trial.cost for trial in own if not trial.is_repeat}
-        costs = [cost for cost in searched.values() if cost is not None and is_rankable(cost)]
+        costs = [cost for cost in searched.values() if cost is not None]
         effort = AlternativeEffort(
             name=name,
             configurations=len(searched),

@@ -6,7 +6,7 @@ from typing import Any
 
 from memtune.number_format import format_count
 from memtune.results.study.alternative_comparison import Ranked, WinnerComparison, select_compared
-from memtune.results.study.ranking import DIGITS, Ranking, ShortTrial, has_reached, is_rankable
+from memtune.results.study.ranking import DIGITS, Ranking, ShortTrial, has_reached
 from memtune.results.study.study_front import are_equal_sizes
 from memtune.results.study.study_trials import StudyTrial
 from memtune.results.study.study_view import StudyView
@@ -93,7 +93,7 @@ def _list_uneven_efforts(trials: Sequence[StudyTrial]) -> Iterator[str]:
         yield f"{reused} of {len(trials)} trainings {verb} reused from other studies, in whole or in part."
     counts = {
         name: len({t.configuration for t in trials if t.alternative == name and t.curve and not t.is_repeat})
-        for name in dict.fromkeys(t.alternative for t in trials if any(map(is_rankable, t.curve.values())))
+        for name in dict.fromkeys(t.alternative for t in trials if t.curve)
     }
     most = max(counts.values(), default=0)
     few = [f"{name} ({count})" for name, count in counts.items() if FEW_CONFIGURATIONS_RATIO * count < most]

@@ -34,8 +34,6 @@ LENGTH_TOLERANCE = 0.01
 """Lengths that differ by less are equal: budgets may be given in epochs or in tokens."""
 REPORT_TOLERANCE = 0.1
 """Of the tokens between two reports: one that is short of a number of tokens by less is at this number."""
-MAX_COST = 20.0
-"""Nats per word. Guessing costs the logarithm of the vocabulary's size, and no vocabulary has e^20 words."""
 MAX_REQUIRED_SEEDS = 4
 """The trial that was selected and three repeats, which have a mean without luck and can be tested: rounds of
 seeds leave those alternatives at fewer seeds that are worse."""
@@ -169,14 +167,14 @@ class Ranking(Generic[T_co]):
 
 
 def rank_trials(trials: Iterable[T]) -> Ranking[T] | None:
-    """The ranking of trials of one corpus and label; None when none has a validation that can be ranked.
+    """The ranking of trials of one corpus and label; None when none has a validation.
 
     Full length is the largest budget that a trial completed; where none did, the tokens of the furthest
     trial. A trial that diverged competes with its best weights from before; without any it has no rank. A
     repeat that diverged is a seed without a result, and so is one of several trainings without a study.
     """
     trials = list(trials)
-    validated = [trial for trial in trials if any(map(is_rankable, trial.curve.values()))]
+    validated = [trial for trial in trials if trial.curve]
     if not validated:
         return None
     planned = [trial.planned_tokens for trial in validated if trial.state is TrialState.COMPLETE]
@@ -233,11 +231,6 @@ def has_reached(trial: Trial, tokens: float) -> bool:
     """Whether a trial was trained on so many tokens, or ended by itself before."""
     reached = trial.planned_tokens if trial.state is TrialState.COMPLETE else max(trial.curve)
     return reached is None or reached >= (1 - LENGTH_TOLERANCE) * tokens
-
-
-def is_rankable(cost: float) -> bool:
-    """Whether a validation is that of a model, and not of weights that diverged."""
-    return cost < MAX_COST
 
 
 def find_cost_at(curve: Mapping[int, float], tokens: float) -> float:

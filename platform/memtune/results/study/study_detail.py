@@ -11,7 +11,7 @@ from memtune.data_frames import make_frame, render_table
 from memtune.errors import StudyError
 from memtune.number_format import format_count
 from memtune.objective import PredictionUnit
-from memtune.results.study.ranking import DIGITS, explain_lack, is_rankable, make_curve_frame
+from memtune.results.study.ranking import DIGITS, explain_lack, make_curve_frame
 from memtune.results.study.study_catalogue import StudySummary, summarise_study
 from memtune.results.study.study_front import StudyFront, find_study_front
 from memtune.results.study.study_leaderboard import LeaderboardEntry, make_entry
@@ -240,10 +240,9 @@ def _list_ended_early(view: StudyView) -> Iterator[EndedTrial]:
         if not (short or trial.state.has_ended_early or trial.has_diverged):
             continue
         last = trial.curve.get(trial.validated_tokens)
-        best = trial.cost if trial.cost is not None and is_rankable(trial.cost) else None
         leader = None if short is None else short.leader_cost
         yield EndedTrial(
-            **dict(_describe_report(trial, trial.tokens, best)),
+            **dict(_describe_report(trial, trial.tokens, trial.cost)),
             leader_cost=leader,
             leader_figure=None if leader is None else view.objective.format_cost(leader, DIGITS),
             last_cost=last,
@@ -274,7 +273,7 @@ def _trace_progress(view: StudyView) -> Iterator[ProgressPoint]:
         if trial.is_repeat:
             continue
         for tokens, cost in trial.curve.items():
-            if is_rankable(cost) and cost < best:
+            if cost < best:
                 best = cost
                 # Of a reused training the study has trained less than the curve has.
                 share = tokens / max(trial.usage.tokens, trial.validated_tokens)

@@ -30,7 +30,7 @@ def test_repeats_count_in_tokens_and_hours_and_not_as_configurations() -> None:
     hour = Usage(tokens=900, nodes={"": NodeSeconds(cpu=3600)})
     trials = [
         make_study_trial("lstm", 0, {900: 4.0}, usage=hour),
-        make_study_trial("lstm", 1, {900: 25.0}, usage=hour),
+        make_study_trial("lstm", 1, {}, usage=hour),
         make_study_trial("lstm", 0, {900: 4.1}, usage=hour, seed=1, is_repeat=True),
         make_study_trial("rnn", 2, {}),
     ]
