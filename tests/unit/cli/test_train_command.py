@@ -45,7 +45,7 @@ def first(command: tuple[str, ...]) -> str:
 def test_training_under_several_seeds_prints_the_geometric_means_of_both_splits(first: str) -> None:
     values = [float(found) for found in re.findall(r"best: validation perplexity ([\d.]+)", first)]
     assert len(set(values)) == 2
-    means = re.findall(r"(validation|test) perplexity ([\d.]+) \(mean of 2 seeds\)", first)
+    means = re.findall(r"^(validation|test) perplexity ([\d.]+) \(mean of 2 seeds\)", first, re.MULTILINE)
     assert [split for split, _ in means] == ["validation", "test"]
     assert float(means[0][1]) == pytest.approx((values[0] * values[1]) ** 0.5, abs=0.001)
 

@@ -109,7 +109,7 @@ def test_a_share_of_wrong_answers_is_the_same_value_again(resolved: ResolvedStud
 @pytest.mark.parametrize(
     ("tokens", "cost", "message"),
     [
-        (600, 9.0, r"trial 0 has the value 1\.9 at 600 tokens, got 9"),
+        (600, 3.0, r"trial 0 has the value 1\.9 at 600 tokens, got 3"),
         (600, float("nan"), r"trial 0 has the value 1\.9 at 600 tokens, got nan"),
         (500, 1.5, r"trial 0 has a value at 600 tokens; the next one has more, got 500"),
     ],
@@ -180,8 +180,8 @@ def test_a_value_that_is_not_finite_fails_the_trial(
     [
         (0, 2.0, "needs the tokens it was measured at"),
         (2**63 - 1, 2.0, "1 to 100,000,000,000,000, got 9,223,372,036,854,775,807"),
-        (300, -0.1, "in nats per token, 0 to 6.11, got -0.1"),
-        (300, 50.0, "0 to 6.11, got 50; tell nan for a training that diverged"),
+        (300, -0.1, "in nats per token, 0 to 4.61, got -0.1"),
+        (300, 50.0, "0 to 4.61, got 50; tell nan for a training that diverged"),
     ],
 )
 def test_a_value_that_cannot_be_measured_is_refused(

@@ -132,9 +132,9 @@ def test_a_stopped_trial_is_next_to_trained_ones_and_not_to_a_model_that_counts(
     assert short.leader_cost == 5.0
 
 
-def test_a_trial_that_has_only_diverged_has_no_rank() -> None:
-    diverged = make_trial("diverged", {300: 7e7})
-    later = make_trial("later", {300: 4.5, 600: math.inf})
+def test_a_trial_that_diverged_before_its_first_validation_has_no_rank() -> None:
+    diverged = replace(make_trial("diverged", {}), has_diverged=True)
+    later = replace(make_trial("later", {300: 4.5}), has_diverged=True)
     ranking = rank(diverged, later, make_trial("a", {900: 4.0}))
     assert list_names(ranking) == ["a", "later"]
     assert ranking.winner.estimate.cost == 4.0
