@@ -156,8 +156,8 @@ def train(
     cell, or of `console`; without `progress` nothing is printed.
 
     `on_progress` is called a few times a second, `on_report` at each milestone. With `registers` the model is
-    registered when it is the best of its label or of its family. Raises a MemtuneError before training when something that
-    the file names is missing.
+    registered when it is the best of its label or of its family. Raises a MemtuneError before training when
+    something that the file names is missing.
     """
     with pause_gc():
         from memtune.experiments.single_trial import open_trial, train_trial

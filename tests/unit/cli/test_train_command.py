@@ -66,7 +66,7 @@ def test_a_repeated_seed_is_refused(command: tuple[str, ...]) -> None:
     assert "a seed is named twice" in done.output
 
 
-def test_seeds_compete_once_with_their_mean_and_the_command_that_evaluates_their_best_is_named(first: str) -> None:
+def test_several_seeds_compete_once_with_their_mean(first: str) -> None:
     (champion,) = re.findall("new champion (.*)", first)
     assert re.match(r"models:/tiny@champion: .*perplexity [\d.]+ \(mean of 2 seeds\)", champion)
     assert "evaluate it with: memtune evaluate models:/tiny@champion --split test" in first

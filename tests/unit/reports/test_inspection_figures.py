@@ -123,7 +123,8 @@ def test_each_family_has_a_line_of_means_in_which_a_configuration_counts_once_ov
 
 
 def test_a_trial_that_diverged_is_a_cross_above_the_others_and_does_not_stretch_the_axis() -> None:
-    diverged = make_parameter_trial(2, 100).model_copy(update={"number": 2, "has_diverged": True, "best": None})
+    ended = {"number": 2, "has_diverged": True, "best": None}
+    diverged = make_parameter_trial(2, 100).model_copy(update=ended)
     (axes,) = list_axes(draw_parameter(make_curves(make_parameter_trial(1, 100), diverged)))
     complete, cross = axes.collections
     assert complete.get_offsets().tolist() == [[1, 100]]
