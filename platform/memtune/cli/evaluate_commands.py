@@ -151,7 +151,8 @@ def _require_model(model: str) -> None:
     from memtune.settings import Settings
     from memtune.tracking import require_registered
 
-    require_registered(Settings.from_environment().tracking_uri, model)
+    if not Path(model).is_dir():
+        require_registered(Settings.from_environment().tracking_uri, model)
 
 
 def _warn_of_unknown(words: Sequence[str]) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import chain
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -25,7 +26,7 @@ from memtune.studies.checkpoint_store import Checkpoints
 from memtune.tasks import compute_text_nats
 from memtune.tracking import (
     NO_STUDY,
-    DownloadedModel,
+    ModelPackage,
     RegisteredVersion,
     TextReader,
     TextRules,
@@ -34,6 +35,7 @@ from memtune.tracking import (
     find_trial_run,
     is_trial_name,
     load_registered,
+    read_package,
     record_test_access,
 )
 from memtune.training import CheckpointRecord, TrialConfig, load_model, open_device
@@ -91,8 +93,9 @@ def open_model(
     check_model_name(name)
     if is_trial_name(name):
         return _open_trial(name, settings, device, trust_code)
-    found, model, config = _load_version(name, settings, device, trust_code)
+    found = load_registered(settings.tracking_uri, name, settings.home / "models")
     version = found.version
+    model, config = _build_model(found, version.uri, device, trust_code)
     corpus = _open_training_corpus(name, version.corpus, version.corpus_digest, settings)
     return TrainedModel(version.uri, model, config, corpus, version.run_id, settings, version)
 
@@ -105,16 +108,15 @@ def check_model_name(name: object) -> None:
     check_type("name", name, str, expected)
 
 
-def _load_version(
-    name: str, settings: Settings, device: str, trust_code: bool
-) -> tuple[DownloadedModel, Model, TrialConfig]:
-    found = load_registered(settings.tracking_uri, name, settings.home / "models")
-    sources = {source.digest: source for source in found.sources}
+def _build_model(
+    package: ModelPackage, name: str, device: str, trust_code: bool
+) -> tuple[Model, TrialConfig]:
+    sources = {source.digest: source for source in package.sources}
     model = run_with_sources(
-        lambda: load_model(found.folder, str(open_device(device))), sources.get, found.version.uri, trust_code
+        lambda: load_model(package.folder, str(open_device(device))), sources.get, name, trust_code
     )
-    place = f"{found.version.uri}: the configuration on its card"
-    return found, model, parse(TrialConfig, found.card.result.configuration, place)
+    place = f"{name}: the configuration on its card"
+    return model, parse(TrialConfig, package.card.result.configuration, place)
 
 
 def name_study_folder(run: TrialRun) -> str:
@@ -174,7 +176,7 @@ class LoadedModel:
     """A trained model, ready to be used."""
 
     name: str
-    """The version's URI, or the trial as the user named it."""
+    """The version's URI, or the trial or the folder as the user named it."""
     module: Model
     """In evaluation mode, on the device that was asked for."""
     vocabulary: tuple[str, ...]
@@ -209,10 +211,10 @@ class GenerationOptions(UserValue):
 def load(
     name: str, *, device: str = "cpu", settings: Settings | None = None, trust_code: bool = False
 ) -> LoadedModel:
-    """The model behind `models:/ptb@champion`, `models:/ptb/3`, `STUDY#7` or a run's id.
+    """The model behind `models:/ptb@champion`, `models:/ptb/3`, `STUDY#7` or a run's id, or in a folder.
 
-    A registered version needs no corpus. `trust_code` consents to executing the source of a user's family
-    that is stored with the model. Raises the errors of `open_model`.
+    A registered version, or the folder of an exported model, needs no corpus. `trust_code` consents to
+    executing the source of a user's family that is stored with the model. Raises the errors of `open_model`.
     """
     check_model_name(name)
     settings = Settings.resolve(settings)
@@ -220,8 +222,14 @@ def load(
         opened = open_model(name, settings, device, trust_code=trust_code)
         tokens, rules = tuple(opened.corpus.vocabulary.tokens), find_text_rules(opened.corpus)
         return LoadedModel(name, opened.model.eval(), tokens, opened.config, rules)
-    found, module, config = _load_version(name, settings, device, trust_code)
-    return LoadedModel(found.version.uri, module.eval(), found.vocabulary, config, found.rules)
+    package: ModelPackage
+    if (folder := Path(name)).is_dir():
+        package, title = read_package(folder), name
+    else:
+        package = found = load_registered(settings.tracking_uri, name, settings.home / "models")
+        title = found.version.uri
+    module, config = _build_model(package, title, device, trust_code)
+    return LoadedModel(title, module.eval(), package.vocabulary, config, package.rules)
 
 
 def generate(model: LoadedModel, prompt: str = "", options: GenerationOptions | None = None) -> Iterator[str]:

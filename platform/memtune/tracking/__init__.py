@@ -8,9 +8,10 @@ from memtune.tracking.compatibility import make_version_link
 from memtune.tracking.mlflow_connection import check_tracking
 from memtune.tracking.mlflow_ui import ServedPages, serve_pages
 from memtune.tracking.registry.model_package import (
-    DownloadedModel,
+    ModelPackage,
     ModelResult,
     load_registered,
+    read_package,
     write_run_package,
 )
 from memtune.tracking.registry.model_registry import Registration, register_if_better

@@ -11,7 +11,7 @@ import torch
 
 from memtune.api import run_search
 from memtune.errors import ConfigurationError, StorageError
-from memtune.results.loaded_models import GenerationOptions, LoadedModel, generate, load
+from memtune.results.loaded_models import GenerationOptions, LoadedModel, generate, load, score
 from memtune.results.model_evaluation import evaluate
 from memtune.results.registration import export_model
 from memtune.results.study.study_detail import show_study
@@ -146,5 +146,7 @@ def test_an_exported_trial_scores_sentences_like_the_trial(home: Settings, tmp_p
     expected = SentenceScorer(loaded.module.require_language_model("a test"), loaded.vocabulary, loaded.rules)
     scores = mlflow.pyfunc.load_model(str(trial)).predict(sentences)
     assert list(scores) == pytest.approx(list(expected.predict(sentences)))
+    opened = load(str(trial), settings=home.model_copy(update={"home": tmp_path / "another"}))
+    assert [found.log_probability for found in score(opened, sentences)] == pytest.approx(list(scores))
     with pytest.raises(StorageError, match="exists; name a folder that does not"):
         export_model(f"layers#{worse}", trial, home)

@@ -259,17 +259,29 @@ def read_sources(folder: Path) -> tuple[PluginSource, ...]:
 
 
 @dataclass(frozen=True)
-class DownloadedModel:
-    """A version on this machine; the files in `folder` match their digests."""
+class ModelPackage:
+    """A model in a folder, whose files match their digests."""
 
     folder: Path
-    version: RegisteredVersion
     card: ModelCard
     vocabulary: tuple[str, ...]
     rules: TextRules
     """How text becomes tokens of the vocabulary."""
-    sources: tuple[PluginSource, ...] = ()
+    sources: tuple[PluginSource, ...]
     """The sources of what is not built in; text, which is executed with consent only."""
+
+
+@dataclass(frozen=True)
+class DownloadedModel(ModelPackage):
+    """The package of a registered version, on this machine."""
+
+    version: RegisteredVersion
+
+
+def read_package(folder: Path) -> ModelPackage:
+    """The model in a folder. Raises TrackingError for a file that is missing, altered or no part of it."""
+    card = check_package(folder)
+    return ModelPackage(folder, card, read_vocabulary(folder), read_text_rules(folder), read_sources(folder))
 
 
 def load_registered(tracking_uri: str, uri: str, cache: Path) -> DownloadedModel:
@@ -283,17 +295,15 @@ def load_registered(tracking_uri: str, uri: str, cache: Path) -> DownloadedModel
         folder = cache / version.content
         if not folder.is_dir():
             _download(client, tracking_uri, version, folder)
-    card = _verify_package(folder, version)
-    vocabulary, rules = read_vocabulary(folder), read_text_rules(folder)
-    return DownloadedModel(folder, version, card, vocabulary, rules, read_sources(folder))
+    package = read_package(folder)
+    _check_card(folder, version)
+    return DownloadedModel(**vars(package), version=version)
 
 
-def _verify_package(folder: Path, version: RegisteredVersion) -> ModelCard:
-    """The card of a package, after checking it against the registry and the other files against the card."""
-    card = check_package(folder)
+def _check_card(folder: Path, version: RegisteredVersion) -> None:
+    """Check the card of a package against the registry."""
     if hash_file(folder / CARD_FILE) != version.content:
         raise TrackingError(f"{folder / CARD_FILE} is not the card that {version.uri} was registered with")
-    return card
 
 
 def _download(client: "MlflowClient", tracking_uri: str, version: RegisteredVersion, folder: Path) -> None:
@@ -301,7 +311,8 @@ def _download(client: "MlflowClient", tracking_uri: str, version: RegisteredVers
     folder.parent.mkdir(parents=True, exist_ok=True)
     with open_scratch_folder(folder.parent) as temporary:
         fetched = _fetch(client, tracking_uri, version, temporary / "package")
-        _verify_package(fetched, version)
+        check_package(fetched)
+        _check_card(fetched, version)
         try:
             os.replace(fetched, folder)
         except OSError:
