@@ -1,8 +1,9 @@
 """`memtune search` and `memtune demo`: run a study with this process as the driver."""
 
 import os
+import shlex
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
@@ -71,6 +72,11 @@ class BudgetOptions:
         }
         return {name: value for name, value in options.items() if value is not None}
 
+    def list_words(self) -> list[str]:
+        """The options that were given, as a user types them."""
+        given = ((name.replace("_", "-"), value) for name, value in vars(self).items() if value is not None)
+        return [f"--{name} {value}" for name, value in given]
+
 
 def search(
     study: StudyFile,
@@ -119,7 +125,8 @@ def search(
     from memtune.api import search_study
 
     result = search_study(file, overrides, resume=resume, reuse=not no_cache, address=address, console=out)
-    _print_result(study, result, reuse=not no_cache)
+    place = [] if address is None else [f"--address {shlex.quote(address)}"]
+    _print_result(study, result, [*budget.list_words(), *place, *(["--no-cache"] if no_cache else [])])
 
 
 def demo(trials: Trials = None) -> None:
@@ -135,13 +142,16 @@ def demo(trials: Trials = None) -> None:
     compare("grammar", study="demo")
 
 
-def _print_result(study: Path, result: "SearchResult", *, reuse: bool) -> None:
-    """Print the tables of a run, and how it ended. Raises Exit with code 1 after an interruption."""
+def _print_result(study: Path, result: "SearchResult", options: Sequence[str]) -> None:
+    """Print the tables of a run, and how it ended; `options` continue it in the same way.
+
+    Raises Exit with code 1 after an interruption.
+    """
     from memtune.reports.trial_tables import make_alternatives_table, make_spread_table
     from memtune.results.study.ranking import explain_lack
     from memtune.tracking import link_corpus
 
-    resolved, resumption = result.resolved, format_resumption(study, reuse=reuse)
+    resolved, resumption = result.resolved, format_resumption(study, options)
     if result.is_interrupted:
         if result.fault:
             warn(f"no trial can run: {result.fault}")
@@ -157,7 +167,7 @@ def _print_result(study: Path, result: "SearchResult", *, reuse: bool) -> None:
         print_registration(result.registration, resolved.has_test_split)
     if result.is_recorded:
         print_pages(link_corpus(resolved.settings.tracking_uri, resolved.corpus.name, result.view.label))
-    _print_spent_budget(study, result, reuse=reuse)
+    _print_spent_budget(study, result, options)
     if not result.is_recorded:
         warn(f"the tracking store lacks some records; send them with: {resumption}")
     if not result.view.ranking:
@@ -165,21 +175,23 @@ def _print_result(study: Path, result: "SearchResult", *, reuse: bool) -> None:
         raise typer.Exit(1)
 
 
-def _print_spent_budget(study: Path, result: "SearchResult", *, reuse: bool) -> None:
+def _print_spent_budget(study: Path, result: "SearchResult", options: Sequence[str]) -> None:
     max_trials, size = result.resolved.study.budget.trials, result.resolved.space.size()
     if result.spent_budget:
         lacks_repeats = result.resolved.study.repeats.are_asked_for and not result.repeats
         repeats = ", and no repeat started" if lacks_repeats else ""
+        rest = [each for each in options if not each.startswith("--time-budget")]
         warn(
             f"{result.spent_budget}; {result.describe_open()} open{repeats}; to continue, change it under "
-            f"[budget] and run: {format_resumption(study, is_edited=True, reuse=reuse)}"
+            f"[budget] and run: {format_resumption(study, rest, is_edited=True)}"
         )
     elif result.resolved.study.sampler.kind == "grid" and size is not None and size <= max_trials:
         out.print_line(f"every configuration of the grid has had its trial or was refused: {size:,}")
     elif len(result.outcomes) >= max_trials:
+        more = [each for each in options if not each.startswith("--trials")]
         out.print_line(
             f"budget.trials is reached: {max_trials:,}; to continue with more: "
-            f"{format_resumption(study, reuse=reuse)} --trials {2 * max_trials}"
+            f"{format_resumption(study, [*more, f'--trials {2 * max_trials}'])}"
         )
 
 

@@ -7,6 +7,7 @@ names imports this, so it imports little.
 
 import os
 import tomllib
+from collections.abc import Sequence
 from contextlib import suppress
 from enum import Enum
 from pathlib import Path
@@ -89,16 +90,18 @@ def format_argument(path: Path) -> str:
     return path.stem if is_packaged else str(path)
 
 
-def format_resumption(study: Path, *, is_edited: bool = False, reuse: bool = True) -> str:
+def format_resumption(study: Path, options: Sequence[str] = (), *, is_edited: bool = False) -> str:
     """The command that resumes a study from where the user types: of a job, not of its process on the head.
 
-    One whose file `is_edited` is submitted again, because a job keeps the file that it was submitted with.
+    `options` are those of `memtune search`, which a job keeps. One whose file `is_edited` is submitted again,
+    because a job keeps the file that it was submitted with.
     """
     job = os.environ.get(JOB_VARIABLE)
     if job and not is_edited:
         return f"memtune jobs resume {job}"
-    options = "--resume" if reuse else "--resume --no-cache"
-    return f"memtune {'submit' if job else 'search'} {format_argument(study)} {options}"
+    command = f"memtune {'submit' if job else 'search'} {format_argument(study)} --resume"
+    # The address that a job connects to is not the one that it is submitted to.
+    return " ".join([command, *(each for each in options if not (job and each.startswith("--address")))])
 
 
 def read_question(path: Path) -> str:

@@ -276,7 +276,8 @@ class _StudyRun:
             self._hooks.notify(f"no new trial starts: {end}")
         elif outcomes and not resume and (open_trials or len(outcomes) < max_trials):
             path = self._resolved.file
-            again = "resume=True" if path is None else format_resumption(path, reuse=reuse)
+            options = () if reuse else ("--no-cache",)
+            again = "resume=True" if path is None else format_resumption(path, options)
             raise StudyError(f"study {self._resolved.id} has begun: {ended}; continue with: {again}")
 
     def _run_repeats(self, proposals: Proposals) -> tuple[list[StoredTrial], list[DirectedTrial]]:

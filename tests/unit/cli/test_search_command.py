@@ -43,14 +43,14 @@ def train_in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-@pytest.mark.parametrize("options", [[], ["--no-cache"]])
+@pytest.mark.parametrize("options", [[], ["--trials 2", "--no-cache"]])
 def test_ctrl_c_ends_a_search_with_code_1_and_the_command_that_resumes_it(
     options: list[str], study_file: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lengthen_trials(study_file, trials=1)
     train_in_process(monkeypatch)
     monkeypatch.setattr(study_run, "StopRequest", InterruptingStop)
-    done = CliRunner().invoke(cli.app, ["search", str(study_file), *options])
+    done = CliRunner().invoke(cli.app, ["search", str(study_file), *" ".join(options).split()])
     assert done.exit_code == 1
     again = " ".join(["memtune search", str(study_file), "--resume", *options])
     assert f"stopped with 1 trial open; to resume: {again}" in " ".join(done.output.split())

@@ -116,7 +116,11 @@ def test_a_study_is_resumed_from_where_its_user_types(monkeypatch: pytest.Monkey
     file = Path("studies/layers.toml")
     monkeypatch.delenv(JOB_VARIABLE, raising=False)
     assert format_resumption(file) == "memtune search studies/layers.toml --resume"
-    assert format_resumption(file, reuse=False) == "memtune search studies/layers.toml --resume --no-cache"
+    assert format_resumption(file, ["--no-cache"]) == "memtune search studies/layers.toml --resume --no-cache"
+    options = ["--trials 9", "--address auto"]
+    again = "--resume --trials 9 --address auto"
+    assert format_resumption(file, options) == f"memtune search studies/layers.toml {again}"
     monkeypatch.setenv(JOB_VARIABLE, "layers-3f9a1c")
     assert format_resumption(file) == "memtune jobs resume layers-3f9a1c"
-    assert format_resumption(file, is_edited=True) == "memtune submit studies/layers.toml --resume"
+    submitted = "memtune submit studies/layers.toml --resume --trials 9"
+    assert format_resumption(file, options, is_edited=True) == submitted
