@@ -1,6 +1,7 @@
 """Tables and figures of stacks: Yogatama et al. (2018), figures 3 to 5."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
@@ -10,6 +11,7 @@ from memtune.results.inspection.stack_use import SentenceStackUse, StackStatisti
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.container import BarContainer
     from matplotlib.figure import Figure
 
 ENDS = (("then stay", LIGHT, False), ("then push", DARK, True))
@@ -36,18 +38,10 @@ def draw_stack_statistics(found: StackStatistics) -> "Figure":
     figure = make_figure(9.5, 3.4)
     figure.suptitle(f"{found.model}: {found.words:,} words, mean peak {found.mean_peak:.2f}", fontsize=9)
     left, right = figure.subplots(1, 2)
-    for place, (label, colour, is_push) in enumerate(ENDS):
-        actions = [action for action in found.actions if action.is_push == is_push]
-        drawn = left.bar(
-            [action.pops + 0.4 * (place - 0.5) for action in actions],
-            [action.words for action in actions],
-            0.4,
-            color=colour,
-            edgecolor=DARK,
-            label=label,
+    for bars in _draw_bars(left, [(each.pops, each.is_push, each.words) for each in found.actions]):
+        left.bar_label(
+            bars, fmt=lambda words: f"{words:.0f}" if words else "", fontsize=6, rotation=90, padding=2
         )
-        counts = [str(action.words) if action.words else "" for action in actions]
-        left.bar_label(drawn, counts, fontsize=6, rotation=90, padding=2)
     left.set_yscale("symlog", linthresh=1)
     left.margins(y=0.25)
     left.set_xticks(sorted({action.pops for action in found.actions}))
@@ -63,6 +57,19 @@ def draw_stack_statistics(found: StackStatistics) -> "Figure":
     )
     right.set(xlabel="largest action probability", ylabel="words", xlim=(0, 1))
     return figure
+
+
+def _draw_bars(
+    axes: "Axes", actions: Sequence[tuple[int, bool, float]], **style: Any
+) -> "list[BarContainer]":
+    """Bars of actions, each given as its pops, whether a push follows, and its height; grouped as `ENDS`."""
+    drawn = []
+    for place, (label, colour, is_push) in enumerate(ENDS):
+        own = [(pops, height) for pops, pushes, height in actions if pushes == is_push]
+        places = [pops + 0.4 * (place - 0.5) for pops, _ in own]
+        heights = [height for _, height in own]
+        drawn.append(axes.bar(places, heights, 0.4, color=colour, edgecolor=DARK, label=label, **style))
+    return drawn
 
 
 def make_stack_steps_table(use: SentenceStackUse) -> Table:
@@ -109,17 +116,7 @@ def draw_sentence_stack(use: SentenceStackUse) -> "Figure":
 
 
 def _draw_step(axes: "Axes", step: StackStep, largest: float) -> None:
-    for place, (label, colour, is_push) in enumerate(ENDS):
-        actions = [action for action in step.actions if action.is_push == is_push]
-        axes.bar(
-            [action.pops + 0.4 * (place - 0.5) for action in actions],
-            [action.probability for action in actions],
-            0.4,
-            color=colour,
-            edgecolor=DARK,
-            linewidth=0.6,
-            label=label,
-        )
+    _draw_bars(axes, [(each.pops, each.is_push, each.probability) for each in step.actions], linewidth=0.6)
     pops = sorted({action.pops for action in step.actions})
     size = LARGEST_DOT_POINTS * (step.contribution / largest) ** 0.5
     axes.plot(pops[0], 1.22, "o", color="#2e7d32", markersize=max(0.5, size), clip_on=False)
