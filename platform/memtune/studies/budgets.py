@@ -284,6 +284,23 @@ class CostRow(Value):
     money: float | None
     """In the currency of the study's prices; None without prices."""
 
+    @classmethod
+    def from_usage(cls, group: str, trials: int, used: Usage, prices: Prices | None) -> "CostRow":
+        """The row of a group of trials that have used this together."""
+        return cls(
+            group=group,
+            trials=trials,
+            tokens=used.tokens,
+            cpu_hours=used.cpu_seconds / 3600,
+            gpu_hours=used.gpu_seconds / 3600,
+            money=None if prices is None else prices.compute_usage_money(used),
+        )
+
+    def list_figures(self) -> dict[str, float]:
+        """What was spent by name, for a tracking store: hours are of cores and of GPUs."""
+        amounts = {name: getattr(self, name) for name in ("tokens", "cpu_hours", "gpu_hours", "money")}
+        return {f"spent_{name}": float(amount) for name, amount in amounts.items() if amount is not None}
+
 
 class StudyCost(Value):
     """What a study has spent and saved, repeats included."""
@@ -329,15 +346,8 @@ class StudyCost(Value):
 
     def list_figures(self) -> dict[str, float]:
         """The totals by name, for a tracking store."""
-        total = self.total
-        figures = {
-            "spent_tokens": float(total.tokens),
-            "spent_cpu_hours": total.cpu_hours,
-            "spent_gpu_hours": total.gpu_hours,
-            "spent_seconds": self.seconds,
-            "saved_tokens": float(self.saved_tokens),
-        }
-        return figures if total.money is None else {**figures, "spent_money": total.money}
+        own = {"spent_seconds": self.seconds, "saved_tokens": float(self.saved_tokens)}
+        return self.total.list_figures() | own
 
 
 def compute_study_cost(
@@ -355,14 +365,8 @@ def compute_study_cost(
     searched = [outcome for state, members in by_state.items() if state != "repeats" for outcome in members]
 
     def make_row(group: str, members: Sequence[StoredTrial]) -> CostRow:
-        total = add_usages(outcome.usage for outcome in members)
-        return CostRow(
-            group=group,
-            trials=len(members),
-            tokens=total.tokens,
-            cpu_hours=total.cpu_seconds / 3600,
-            gpu_hours=total.gpu_seconds / 3600,
-            money=None if prices is None else prices.compute_usage_money(total),
+        return CostRow.from_usage(
+            group, len(members), add_usages(outcome.usage for outcome in members), prices
         )
 
     families = sorted({outcome.family for outcome in outcomes})
@@ -417,15 +421,8 @@ class StudyProgress:
 
     def list_figures(self) -> dict[str, float]:
         """The figures by name, for a tracking store: hours are of cores and of GPUs."""
-        usage = self._usage.sum
         figures = {f"trials_{state.value}": float(self._trials_by_state[state]) for state in COUNTED_STATES}
-        figures |= {
-            "spent_tokens": float(usage.tokens),
-            "spent_cpu_hours": usage.cpu_seconds / 3600,
-            "spent_gpu_hours": usage.gpu_seconds / 3600,
-        }
-        if self._prices is not None:
-            figures["spent_money"] = self._prices.compute_usage_money(usage)
+        figures |= CostRow.from_usage("all", len(self._states), self._usage.sum, self._prices).list_figures()
         costs = [cost for cost, _ in self._best]
         if costs:
             figures["best_validation"] = self._objective.compute_figure(costs[0])
