@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from memtune.errors import PluginError
-from memtune.models import NeuralLanguageModel, logits, negative_log_likelihood
+from memtune.models import NeuralLanguageModel, find_device, logits, negative_log_likelihood
 from memtune.plugins import load_source
 from memtune.plugins.source_modules import read_source_file
 
@@ -51,7 +51,7 @@ def assert_agreement(
     expected_BTV = torch.stack(sentences)[:, carried_from:]
     expected_loss = -expected_BTV.log_softmax(2).gather(2, targets_BT[:, carried_from:, None]).sum()
 
-    inputs_BT, targets_BT = (words.to(next(model.parameters()).device) for words in (inputs_BT, targets_BT))
+    inputs_BT, targets_BT = (words.to(find_device(model)) for words in (inputs_BT, targets_BT))
     state = logits(model, inputs_BT[:, :carried_from])[1] if carried_from else None
     rest_BT = inputs_BT[:, carried_from:]
     _set_seed(seed)

@@ -7,6 +7,7 @@ from memtune.models.architecture import (
     NeuralLanguageModel,
     NeuralLanguageModelConfig,
     RecurrentState,
+    find_device,
     logits,
     negative_log_likelihood,
 )

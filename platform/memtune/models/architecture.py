@@ -9,6 +9,7 @@ Shapes: B batch, T time, H hidden width, V vocabulary, N = B * T rows, or nodes 
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import ClassVar, Protocol, Self, runtime_checkable
 
 import numpy as np
@@ -407,7 +408,7 @@ class WindowLanguageModel(NeuralLanguageModel):
 
     @override
     def initial_state(self, batch_size: int) -> RecurrentState:
-        return {"words": make_empty_words(batch_size, next(self.parameters()).device)}
+        return {"words": make_empty_words(batch_size, find_device(self))}
 
     @override
     def negative_log_likelihood(
@@ -439,6 +440,12 @@ class TreeReader(Protocol):
         """The sum of the nats of all nodes below level 0, each times its weight (None: all 1), and nats_N of
         each node, unweighted and detached from the autograd graph.
         """
+
+
+def find_device(model: nn.Module) -> torch.device:
+    """The device of a model's parameters or, where it counts, of its buffers."""
+    tensors = chain(model.parameters(), model.buffers())
+    return next((tensor.device for tensor in tensors), torch.device("cpu"))
 
 
 def logits(

@@ -16,7 +16,7 @@ from memtune.arguments import check_type
 from memtune.corpora import EOS, UNK, Corpus, CorpusStore, list_corpora, open_corpus
 from memtune.errors import CheckpointError, CorpusError
 from memtune.models import NeuralLanguageModel
-from memtune.models.architecture import LanguageModel, Model
+from memtune.models.architecture import LanguageModel, Model, find_device
 from memtune.number_format import format_parameters
 from memtune.plugins import read_source, run_with_sources
 from memtune.results.other_texts import number_words
@@ -330,7 +330,7 @@ def _write_tokens(
     id_by_token = {token: number for number, token in enumerate(model.vocabulary)}
     eos, unk = id_by_token[EOS], id_by_token.get(UNK)
     resets = model.configuration.protocol.reads_sentences
-    device = next((tensor.device for tensor in module.state_dict().values()), torch.device("cpu"))
+    device = find_device(module)
     generator = torch.Generator().manual_seed(options.seed)
     given, state = [eos, *model.reader.read(prompt).ids], module.initial_state(1)
     for _ in range(options.tokens):

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from memtune.corpora.batching.batches import BOUNDARY
 from memtune.corpora.batching.protocols import Plan
-from memtune.models.architecture import LanguageModel, Model, RecurrentState
+from memtune.models.architecture import LanguageModel, Model, RecurrentState, find_device
 from memtune.seed_statistics import CONFIDENCE_LEVEL
 from memtune.storage.folder import Folder
 from memtune.values import Value
@@ -146,8 +146,7 @@ def compute_text_nats(model: LanguageModel, ids: Sequence[int]) -> NDArray[np.fl
 
     The model is in evaluation mode.
     """
-    place = next((tensor.device for tensor in model.state_dict().values()), torch.device("cpu"))
-    text_BT = torch.tensor([[BOUNDARY, *ids, BOUNDARY]], device=place)
+    text_BT = torch.tensor([[BOUNDARY, *ids, BOUNDARY]], device=find_device(model))
     asked_BT = torch.ones_like(text_BT[:, 1:], dtype=torch.bool)
     targets_N1 = text_BT[0, 1:, None]
     nats_N1, _ = model.candidate_nats(text_BT[:, :-1], asked_BT, targets_N1, model.initial_state(1))

@@ -23,7 +23,7 @@ from memtune.corpora import Corpus, open_corpus
 from memtune.corpora.batching.batches import BOUNDARY
 from memtune.corpora.store.vocabulary import UNK
 from memtune.errors import ConfigurationError, CorpusError
-from memtune.models import MODELS, RecurrentState
+from memtune.models import MODELS, RecurrentState, find_device
 from memtune.models.memories.memory_traces import MemoryTrace, StackAction
 from memtune.results.loaded_models import TrainedModel
 from memtune.results.other_texts import make_reader, read_other_text
@@ -248,12 +248,11 @@ def _read_batches(
     """
     sentences, lead = read_sentences(model, choice), np.full(int(reads_boundary(model)), BOUNDARY, np.int64)
     size = 1 if model.config.protocol.carries_state else BATCH_SENTENCES
-    device = next(model.network.parameters()).device
     state, earlier_P = None, np.empty(0, np.int64)
     while batch := list(islice(sentences, size)):
         read = [np.concatenate([lead, sentence.ids_W]) for sentence in batch]
         inputs_BT = pad_sequence([*map(torch.from_numpy, read)], batch_first=True, padding_value=BOUNDARY)
-        inputs_BT = inputs_BT.to(device)
+        inputs_BT = inputs_BT.to(find_device(model.network))
         before = state or model.network.initial_state(len(batch))
         with torch.no_grad():
             hidden_BTH, after = model.network.encode(inputs_BT, before)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from memtune.corpora import UNK, Corpus
 from memtune.corpora.batching.batches import BOUNDARY
 from memtune.errors import ConfigurationError
+from memtune.models import find_device
 from memtune.objective import Objective
 from memtune.results.loaded_models import TrainedModel
 from memtune.tasks.item_costs import ItemCosts, compute_token_nats
@@ -129,9 +130,8 @@ def _predict(model: TrainedModel, split: str) -> tuple[NDArray[np.int64], NDArra
     """words_N in the order of the text, and nats_N."""
     model.record_access(split)
     reader = model.model.require_language_model("a text")
-    device = next((each.device for each in reader.state_dict().values()), "cpu")
     plan = model.config.protocol.require_text("a text").text_plan(model.corpus[split])
-    return compute_token_nats(reader, plan, device)
+    return compute_token_nats(reader, plan, find_device(reader))
 
 
 def _group_by_context(

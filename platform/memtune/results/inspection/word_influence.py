@@ -20,7 +20,7 @@ from torch import Tensor
 
 from memtune.corpora import Split
 from memtune.corpora.batching.batches import BOUNDARY
-from memtune.models import NeuralLanguageModel, logits
+from memtune.models import NeuralLanguageModel, find_device, logits
 from memtune.results.inspection.sentence_readings import TextChoice, read_sentences
 from memtune.results.loaded_models import TrainedModel
 from memtune.tasks.item_costs import ItemCosts
@@ -124,10 +124,9 @@ def _measure_influence(
     """influence_RT of each replacement on the prediction after each word, in nats."""
     texts_RT = np.repeat(read_T[None], len(places_R), axis=0)
     texts_RT[np.arange(len(places_R)), places_R] = replacements_R
-    device = next(network.parameters()).device
 
     def predict(texts_RT: Tensor) -> Tensor:
-        return logits(network, texts_RT.to(device))[0].log_softmax(-1)
+        return logits(network, texts_RT.to(find_device(network)))[0].log_softmax(-1)
 
     known_1TV = predict(torch.from_numpy(read_T[None]))
     rows = max(1, MAX_ELEMENTS // known_1TV.numel())
