@@ -117,11 +117,9 @@ def evaluate(
         return
     from memtune.results.model_evaluation import compute_merged_perplexity
     from memtune.results.model_evaluation import evaluate as evaluate_model
-    from memtune.settings import Settings
 
     if rare_words is not None:
-        settings = Settings.from_environment()
-        merged = compute_merged_perplexity(model, split, rare_words, settings, trust_code=trust_code)
+        merged = compute_merged_perplexity(model, split, rare_words, trust_code=trust_code)
         own = f"perplexity {merged.full:.2f} with a vocabulary of {merged.vocabulary_size:,} words"
         other = f"{merged.merged:.2f} with {merged.rare_words:,} rare ones of them as <unk>"
         sentence, data = f"{model} on {split}: {own}, {other}", asdict(merged)

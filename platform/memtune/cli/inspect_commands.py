@@ -66,9 +66,8 @@ class TextOptions:
         # Imported here, as in every command: torch and MLflow load for seconds, which help need not wait for.
         from memtune.results.inspection.sentence_readings import TextChoice
         from memtune.results.loaded_models import open_model
-        from memtune.settings import Settings
 
-        opened = open_model(name, Settings.from_environment(), self.device, trust_code=self.trust_code)
+        opened = open_model(name, device=self.device, trust_code=self.trust_code)
         choice = TextChoice(split=self.split, corpus=self.corpus, text=self.text, sentences=self.sentences)
         return opened, choice
 
@@ -271,10 +270,8 @@ def words(
     from memtune.reports.inspection.word_views import draw_groups, make_groups_table
     from memtune.results.inspection.word_groups import compare_on_groups
     from memtune.results.loaded_models import open_model
-    from memtune.settings import Settings
 
-    settings = Settings.from_environment()
-    opened = [open_model(name, settings, device, trust_code=trust_code) for name in models]
+    opened = [open_model(name, device=device, trust_code=trust_code) for name in models]
     found = compare_on_groups(opened, split)
     output.show(found, lambda: [make_groups_table(found)], lambda: draw_groups(found))
 

@@ -81,7 +81,7 @@ class TrainedModel:
 
 
 def open_model(
-    name: str, settings: Settings, device: str = "cpu", *, trust_code: bool = False
+    name: str, settings: Settings | None = None, device: str = "cpu", *, trust_code: bool = False
 ) -> TrainedModel:
     """The model behind `models:/ptb@champion`, `models:/ptb/3`, `STUDY#7`, `STUDY#7 seed 1` or a run's id.
 
@@ -91,6 +91,7 @@ def open_model(
     CorpusError when the store lacks the text that it was trained on.
     """
     check_model_name(name)
+    settings = Settings.resolve(settings)
     if is_trial_name(name):
         return _open_trial(name, settings, device, trust_code)
     found = load_registered(settings.tracking_uri, name, settings.home / "models")

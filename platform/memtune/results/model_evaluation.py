@@ -161,7 +161,7 @@ class MergedPerplexity:
 
 
 def compute_merged_perplexity(
-    model: str, split: str, max_count: int, settings: Settings, *, trust_code: bool = False
+    model: str, split: str, max_count: int, settings: Settings | None = None, *, trust_code: bool = False
 ) -> MergedPerplexity:
     """Evaluate a registered model, words that occur at most `max_count` times in training counted as `<unk>`.
 
