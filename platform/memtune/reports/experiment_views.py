@@ -290,14 +290,14 @@ def _list_cells(row: ReproducedRow, note: str) -> list[str]:
         row.name,
         f"{row.parameters:,}" if row.parameters else "",
         printed,
-        _format(row.valid, 2, unit),
+        _format(row.valid, unit),
         "" if row.published_valid is None else f"{row.published_valid}{unit}",
-        _format(row.test, 2, unit) + interval,
+        _format(row.test, unit) + interval,
         "" if row.published_test is None else f"{row.published_test}{unit}",
         "" if row.difference is None else f"{row.difference:+z.1f} {row.objective.short_margin_unit}",
         f"{state}{row.reason.removesuffix(note).removesuffix('; ')}",
     ]
 
 
-def _format(figure: float | None, digits: int, unit: str) -> str:
-    return "" if figure is None else f"{figure:.{digits}f}{unit}"
+def _format(figure: float | None, unit: str) -> str:
+    return "" if figure is None else f"{figure:.2f}{unit}"

@@ -27,7 +27,6 @@ from memtune.training.training_loop import IntervalRecord, Position
 from memtune.training.trial_config import TrialConfig, identify
 from memtune.training.trial_report import Report
 from memtune.training.weight_files import (
-    MAX_DESCRIPTION_BYTES,
     check_size,
     check_tensor_file,
     hash_tensor_file,
@@ -192,7 +191,7 @@ def _parse_record(sealed: _SealedRecord, folder: Path) -> CheckpointRecord:
 def _read_sealed_record(folder: Path) -> _SealedRecord:
     path = folder / RECORD_FILE
     try:
-        content = json.loads(read_small_file(path, MAX_DESCRIPTION_BYTES))
+        content = json.loads(read_small_file(path))
         _check_schema(content, path)
         sealed = _SealedRecord.model_validate(content)
         unsealed = {name: value for name, value in content.items() if name != "digest"}

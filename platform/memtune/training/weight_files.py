@@ -51,7 +51,7 @@ def load_model(folder: Path, device: str | torch.device = "cpu") -> Model:
     """The model that `save_model` wrote to a folder; raises CheckpointError for missing or altered files."""
     path = folder / DESCRIPTION_FILE
     try:
-        description = ModelDescription.model_validate_json(read_small_file(path, MAX_DESCRIPTION_BYTES))
+        description = ModelDescription.model_validate_json(read_small_file(path))
     except ValidationError as error:
         raise CheckpointError(f"{path} does not describe a model: {error.errors()[0]['msg']}") from None
     weights = read_tensors(folder / WEIGHTS_FILE)
@@ -150,10 +150,10 @@ def hash_tensor_file(path: Path) -> str:
         return hash_stream(file)
 
 
-def read_small_file(path: Path, limit: int) -> bytes:
-    """The content of a regular file of at most `limit` bytes; raises CheckpointError for any other."""
-    with _open_bounded(path, limit) as file:
-        return file.read(limit)
+def read_small_file(path: Path) -> bytes:
+    """The content of a regular file as small as a description; raises CheckpointError for any other."""
+    with _open_bounded(path, MAX_DESCRIPTION_BYTES) as file:
+        return file.read(MAX_DESCRIPTION_BYTES)
 
 
 def _open_bounded(path: Path, limit: int) -> BinaryIO:

@@ -149,10 +149,10 @@ class Rung:
         ranking = self.rankings[alternative]
         return 1 + bisect_left(ranking, (self.values[number], number)), len(ranking)
 
-    def list_best_values(self, count: int) -> dict[str, list[float]]:
+    def list_best_values(self) -> dict[str, list[float]]:
         """The best values of each alternative that has reached the rung, best first."""
         return {
-            name: [value for value, _ in ranking[:count]]
+            name: [value for value, _ in ranking[:MAX_VALUES]]
             for name, ranking in self.rankings.items()
             if name is not None
         }
@@ -200,7 +200,7 @@ class Rungs:
         alternative = self._rungs[index].alternative_by_number[number]
         within = self._get_rank_within(number, index, alternative, can_wait)
         is_protected = within.passes and within.rank <= PROTECTED_TRIALS
-        if is_protected and is_leading(alternative, self._full_length.list_best_values(MAX_VALUES)):
+        if is_protected and is_leading(alternative, self._full_length.list_best_values()):
             return within
         return place
 
@@ -214,7 +214,7 @@ class Rungs:
 
         Once the rung is final, the best two pass, and the best of each alternative that is protected.
         """
-        rankings, best_values = self._rungs[index].rankings, self._full_length.list_best_values(MAX_VALUES)
+        rankings, best_values = self._rungs[index].rankings, self._full_length.list_best_values()
         least_of_all = min(2, self._config.max_survivors or 2) if is_final else 0
         least_of_each = 1 if is_final else 0
 
