@@ -18,7 +18,6 @@ from memtune.tracking.registry.model_registry import Registration, register_if_b
 from memtune.tracking.registry.model_versions import (
     RegisteredVersion,
     describe_registered,
-    find_champion,
     list_champions,
     record_evaluation,
     require_registered,

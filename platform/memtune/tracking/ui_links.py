@@ -12,7 +12,7 @@ from memtune.objective import Objective
 from memtune.tracking import compatibility
 from memtune.tracking.mlflow_connection import is_server, open_store, set_experiment_kind
 from memtune.tracking.mlflow_ui import find_running_pages
-from memtune.tracking.registry.model_versions import find_champion
+from memtune.tracking.registry.model_versions import CHAMPION_ALIAS, find_own_by_alias
 from memtune.tracking.runs import run_store, run_tags
 
 if TYPE_CHECKING:
@@ -70,8 +70,8 @@ def link_corpus(
     file, by default that of the running `memtune ui`. Raises TrackingError when nothing is recorded for the
     corpus.
     """
-    champion = find_champion(tracking_uri, corpus)
     with open_store(tracking_uri) as client:
+        champion = find_own_by_alias(client, corpus, CHAMPION_ALIAS)
         experiment = client.get_experiment_by_name(corpus)
         if experiment is None:
             raise TrackingError(f'nothing is recorded for corpus "{corpus}" in {tracking_uri}')

@@ -9,7 +9,7 @@ import pytest
 from memtune.api import run_search
 from memtune.settings import Settings
 from memtune.studies.executor import InProcessExecutor
-from memtune.tracking import find_champion
+from memtune.tracking import list_champions
 
 pytestmark = pytest.mark.usefixtures("without_report")
 
@@ -41,7 +41,6 @@ def test_a_champion_stays_when_its_checkpoints_are_missing(study_file: Path, set
     shutil.rmtree(first.resolved.checkpoint_root)
     more = {"budget.trials": 5}
     resumed = run_search(study_file, more, settings=settings, resume=True, executor=InProcessExecutor())
-    champion = find_champion(settings.tracking_uri, "tiny")
-    assert champion is not None
+    (champion,) = list_champions(settings.tracking_uri, "tiny")
     best = min(resumed.outcomes, key=lambda outcome: min(outcome.curve.values()))
     assert champion.trial == best.identity

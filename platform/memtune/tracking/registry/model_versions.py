@@ -144,12 +144,6 @@ def make_label_suffix(label: str) -> str:
     return "-" + re.sub(r"[^\w]+", "-", label).strip("-")
 
 
-def find_champion(tracking_uri: str, corpus: str) -> RegisteredVersion | None:
-    """The champion of a corpus's main label, or None; a version that memtune did not register is skipped."""
-    with open_store(tracking_uri) as client:
-        return _find_or_warn(client, corpus, CHAMPION_ALIAS)
-
-
 def list_champions(tracking_uri: str, corpus: str | None = None) -> list[RegisteredVersion]:
     """The champion of every label of a corpus, or of all corpora, by name, that of the main label first.
 
@@ -160,11 +154,12 @@ def list_champions(tracking_uri: str, corpus: str | None = None) -> list[Registe
         for name in [name for name in list_model_names(client) if corpus in (None, name)]:
             aliases = sorted(client.get_registered_model(name).aliases)
             champions = [alias for alias in aliases if alias.partition("-")[0] == CHAMPION_ALIAS]
-            found += [_find_or_warn(client, name, alias) for alias in champions]
+            found += [find_own_by_alias(client, name, alias) for alias in champions]
     return [champion for champion in found if champion is not None]
 
 
-def _find_or_warn(client: "MlflowClient", corpus: str, alias: str) -> RegisteredVersion | None:
+def find_own_by_alias(client: "MlflowClient", corpus: str, alias: str) -> RegisteredVersion | None:
+    """As `find_by_alias`, but a version that memtune did not register is skipped with a warning."""
     try:
         return find_by_alias(client, corpus, alias)
     except ForeignVersionError as error:
