@@ -19,7 +19,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from memtune.corpora.store.annotations import ANNOTATION_KINDS, TableDigest
+from memtune.corpora.store.annotations import ANNOTATION_KINDS, encode_column
+from memtune.corpora.store.arrow_files import ColumnDigests
 from memtune.corpora.store.corpus_store import write_batches
 from memtune.corpora.store.manifest import AnnotationFile, AnnotationRecord
 from memtune.corpora.text_blocks import SENTENCE_END, Block
@@ -167,7 +168,7 @@ class AnnotationTables:
             labels = (*ANNOTATION_KINDS[kind].labels, *found)
             files, contents = {}, {}
             for split in [split for other, split in self._spools if other == kind]:
-                content = TableDigest(ANNOTATION_KINDS[kind].stored_schema)
+                content = ColumnDigests(len(ANNOTATION_KINDS[kind].columns))
                 batches = self._read_stored(kind, split, ids, content)
                 file = write_batches(corpus, f"{folder}/{split}-{kind}.arrow", batches)
                 contents[split] = content.hexdigests
@@ -177,7 +178,7 @@ class AnnotationTables:
         return annotations, digests
 
     def _read_stored(
-        self, kind: str, split: str, ids: Numbers, content: TableDigest
+        self, kind: str, split: str, ids: Numbers, content: ColumnDigests
     ) -> Iterator[pa.RecordBatch]:
         """The rows with vocabulary ids, which are added to `content`."""
         for rows in self._spools[kind, split].read_batches():
@@ -185,7 +186,7 @@ class AnnotationTables:
                 index = rows.schema.get_field_index(name)
                 column = pa.array(ids[rows.column(index).to_numpy()], pa.int32())
                 rows = rows.set_column(index, name, column)
-            content.add(rows)
+            content.add(*map(encode_column, rows.columns))
             yield rows
 
     def _index_labels(self, kind: str, lists: pa.Array) -> pa.Array:

@@ -235,7 +235,7 @@ class _CorpusWriter:
             **self.about,
         )
 
-    def _write_split(self, split: str, corpus: Folder, folder: str) -> tuple[SplitSummary, tuple[str, str]]:
+    def _write_split(self, split: str, corpus: Folder, folder: str) -> tuple[SplitSummary, list[str]]:
         """Returns the summary of the split and the digests of its tokens."""
         counter = self.text.counters[split]
         ids = self.selection.ids.astype(choose_id_type(len(self.selection.vocabulary)))

@@ -20,7 +20,6 @@ import pyarrow as pa
 
 from memtune.corpora.store.arrow_files import read_table
 from memtune.errors import CorpusError, did_you_mean
-from memtune.storage.digests import ContentDigest
 
 SENTIMENT_LABELS = ("very negative", "negative", "neutral", "positive", "very positive")
 INFERENCE_LABELS = ("entailment", "neutral", "contradiction")
@@ -86,30 +85,17 @@ ANNOTATION_KINDS: Mapping[str, AnnotationKind] = {
 """The columns of each kind."""
 
 
-class TableDigest:
-    """Digest of a table's content.
+def encode_column(column: pa.Array) -> bytes:
+    """What the digest of a column counts of a batch of its rows.
 
-    That of a column of lists depends on how the rows are divided into batches, which a file keeps.
+    The digest of a column of lists depends on how rows are divided into batches, which a file keeps.
     """
-
-    def __init__(self, schema: pa.Schema) -> None:
-        self._columns = [ContentDigest() for _ in schema]
-
-    def add(self, batch: pa.RecordBatch) -> None:
-        """Appends a batch of rows."""
-        for content, column in zip(self._columns, batch.columns, strict=True):
-            if pa.types.is_list(column.type):
-                content.add(np.diff(column.offsets.to_numpy()).tobytes())
-                column = column.flatten()
-            if pa.types.is_string(column.type):
-                content.add("".join(f"{text}\0" for text in column.to_pylist()).encode())
-            else:
-                content.add(column.to_numpy(zero_copy_only=False).tobytes())
-
-    @property
-    def hexdigests(self) -> list[str]:
-        """Hexadecimal SHA-256 of each column."""
-        return [content.sha256 for content in self._columns]
+    if pa.types.is_list(column.type):
+        lengths = np.diff(column.offsets.to_numpy())
+        return b"".join((lengths.tobytes(), encode_column(column.flatten())))
+    if pa.types.is_string(column.type):
+        return "".join(f"{text}\0" for text in column.to_pylist()).encode()
+    return np.asarray(column).tobytes()
 
 
 def read_annotation_table(content: pa.Buffer, name: str, kind: str) -> pa.Table:

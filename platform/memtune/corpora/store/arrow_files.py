@@ -148,22 +148,23 @@ def view_shard(content: pa.Buffer, name: str, vocabulary_size: int) -> ShardArra
     return arrays
 
 
-class SplitDigest:
-    """Digest of a split's tokens and sentence boundaries, independent of the division into shards."""
+class ColumnDigests:
+    """Digest of each column of a table, or of a split: its ids, in the type they are stored in, and the
+    int32 length of each sentence, however they are divided into shards.
+    """
 
-    def __init__(self) -> None:
-        self._ids = ContentDigest()
-        self._lengths = ContentDigest()
+    def __init__(self, columns: int) -> None:
+        self._columns = [ContentDigest() for _ in range(columns)]
 
-    def add(self, ids: Ids, lengths: npt.NDArray[np.int32]) -> None:
-        """Append sentences: their ids, and the number of ids of each."""
-        self._ids.add(ids.data)
-        self._lengths.add(lengths.data)
+    def add(self, *pieces: Any) -> None:
+        """Append the bytes of a piece of each column."""
+        for content, piece in zip(self._columns, pieces, strict=True):
+            content.add(piece)
 
     @property
-    def hexdigests(self) -> tuple[str, str]:
-        """SHA-256 of the ids, in the type they are stored in, and of the lengths, int32."""
-        return self._ids.sha256, self._lengths.sha256
+    def hexdigests(self) -> list[str]:
+        """Hexadecimal SHA-256 of each column."""
+        return [content.sha256 for content in self._columns]
 
 
 class ShardWriter:
@@ -171,7 +172,7 @@ class ShardWriter:
 
     def __init__(self, corpus: Folder, prefix: str, shard_tokens: int) -> None:
         self.shards: list[ShardRecord] = []
-        self.digest = SplitDigest()
+        self.digest = ColumnDigests(2)
         self._corpus = corpus
         self._prefix = prefix
         self._shard_tokens = shard_tokens
@@ -180,7 +181,7 @@ class ShardWriter:
 
     def add(self, ids: Ids, lengths: npt.NDArray[np.int32]) -> None:
         """Append sentences: their ids, `<eos>` included, and the number of ids of each."""
-        self.digest.add(ids, lengths)
+        self.digest.add(ids.data, lengths.data)
         self._ids = np.concatenate([self._ids, ids])
         self._lengths = np.concatenate([self._lengths, lengths])
         while len(self._ids) > self._shard_tokens:

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from memtune.corpora.store.annotations import TableDigest, read_annotation_table
-from memtune.corpora.store.arrow_files import SplitDigest, view_shard
+from memtune.corpora.store.annotations import encode_column, read_annotation_table
+from memtune.corpora.store.arrow_files import ColumnDigests, view_shard
 from memtune.corpora.store.manifest import (
     AnnotationFile,
     Manifest,
@@ -34,15 +34,14 @@ OTHER_COUNTS = "the manifest has other counts of rows or columns"
 
 
 def compute_content_digest(
-    vocabulary: str, splits: Mapping[str, tuple[str, str]], annotations: Mapping[str, Any]
+    vocabulary: str, splits: Mapping[str, list[str]], annotations: Mapping[str, Any]
 ) -> str:
     """Digest of a corpus, computed from the digests of its parts.
 
     `splits` maps each split to the digests of its tokens and of its sentence lengths. `annotations` holds the
     digests of annotations and vectors; an empty mapping leaves the digest of a plain text unchanged.
     """
-    text = {split: list(digests) for split, digests in splits.items()}
-    return digest(CONTENT_VERSION, vocabulary, text, *([dict(annotations)] if annotations else []))
+    return digest(CONTENT_VERSION, vocabulary, dict(splits), *([dict(annotations)] if annotations else []))
 
 
 class ContentCheck:
@@ -54,7 +53,7 @@ class ContentCheck:
         """`read` returns a file's content; CorpusError or StorageError is a problem of that file alone."""
         self._manifest, self._read, self._computes_digest = manifest, read, computes_digest
         self._vocabulary = ""
-        self._texts = {split: SplitDigest() for split in manifest.splits}
+        self._texts = {split: ColumnDigests(2) for split in manifest.splits}
         self._others: dict[str, Any] = {
             kind: {"labels": list(annotation.labels)} for kind, annotation in manifest.annotations.items()
         }
@@ -107,7 +106,7 @@ class ContentCheck:
         lengths = np.diff(arrays.offsets)
         self._lengths[split].append(lengths)
         if self._computes_digest:
-            self._texts[split].add(arrays.ids, lengths)
+            self._texts[split].add(arrays.ids.data, lengths.data)
 
     def _check_table(self, kind: str, split: str, file: AnnotationFile) -> Iterator[str]:
         table = read_annotation_table(self._read(file), file.path, kind)
@@ -119,9 +118,9 @@ class ContentCheck:
             words, size = np.concatenate(lengths) - 1, self._manifest.vocabulary.size
             yield from (f"{file.path}: {each}" for each in TABLE_CHECKS[kind](table, words, size, labels))
         if self._computes_digest:
-            content = TableDigest(table.schema)
+            content = ColumnDigests(table.num_columns)
             for batch in table.to_batches():
-                content.add(batch)
+                content.add(*map(encode_column, batch.columns))
             self._others[kind][split] = content.hexdigests
 
     def _check_vectors(self, record: VectorsRecord) -> Iterator[str]:
