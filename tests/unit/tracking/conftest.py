@@ -7,10 +7,10 @@ import pytest
 
 from memtune.models import LSTMConfig, build_model
 from memtune.storage.uris import make_sqlite_uri
-from memtune.tracking import Recorder, register_if_better
+from memtune.tracking import Recorder
 from memtune.tracking.mlflow_connection import connect
 from memtune.training import save_model
-from tests.unit.tracking.registered_models import VOCABULARY, make_result
+from tests.unit.tracking.registered_models import VOCABULARY, make_result, register_package
 
 
 @pytest.fixture
@@ -45,6 +45,6 @@ def register(tracking_uri, model_folder):
             with Recorder(tracking_uri, "ptb") as recorder:
                 recorder.start_study(candidate.study, "study", {})
                 recorder.start_trial("t1", "trial", {})
-        return register_if_better(tracking_uri, candidate, model_folder, VOCABULARY, as_champion=as_champion)
+        return register_package(tracking_uri, candidate, model_folder, as_champion=as_champion)
 
     return run

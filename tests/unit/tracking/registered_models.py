@@ -1,10 +1,11 @@
 """Models that tests register, and what the registry has of them."""
 
 from memtune.objective import Objective
-from memtune.tracking import ModelResult
+from memtune.tracking import ModelResult, register_if_better
 from memtune.tracking.home_artifacts import find_local_folder
+from memtune.tracking.registry.text_rules import TextRules
 
-__all__ = ["VOCABULARY", "find_package", "make_result", "read_versions_by_alias"]
+__all__ = ["VOCABULARY", "find_package", "make_result", "read_versions_by_alias", "register_package"]
 
 
 VOCABULARY = ["<eos>", "<unk>", "the", "cat", "sleeps"]
@@ -24,6 +25,12 @@ def make_result(loss, **changes):
         "seed": 3,
     }
     return ModelResult.model_validate(given | changes)
+
+
+def register_package(tracking_uri, result, model_folder, **options):
+    """Offer a model of whole words, which needs no source, to the registry."""
+    options = {"rules": TextRules(), "sources": (), **options}
+    return register_if_better(tracking_uri, result, model_folder, VOCABULARY, **options)
 
 
 def read_versions_by_alias(client):

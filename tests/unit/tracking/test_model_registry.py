@@ -13,11 +13,10 @@ from memtune.tracking import (
     CorpusInput,
     Recorder,
     list_champions,
-    register_if_better,
 )
 from memtune.tracking.registry import model_registry
 from tests.presence import require
-from tests.unit.tracking.registered_models import VOCABULARY, make_result, read_versions_by_alias
+from tests.unit.tracking.registered_models import make_result, read_versions_by_alias, register_package
 
 
 def test_the_first_result_becomes_champion(register, tracking_uri):
@@ -145,7 +144,7 @@ def test_the_figures_of_a_model_are_on_its_corpus_at_its_tokens(tracking_uri, mo
         recorder.start_trial("t1", "trial", {}, dataset=dataset)
     result = make_result(math.log(100), trial_cost=math.log(95), metrics={"tokens": 700})
     started_ms = int(1000 * time.time())
-    version = require(register_if_better(tracking_uri, result, model_folder, VOCABULARY).version)
+    version = require(register_package(tracking_uri, result, model_folder).version)
     figures = {figure.key: figure for figure in client.get_logged_model(version.model_id).metrics}
     assert {name: figure.value for name, figure in figures.items()} == {
         "model_valid_perplexity": pytest.approx(100),
@@ -162,7 +161,7 @@ def test_a_model_has_the_parameters_of_its_run(tracking_uri, model_folder, clien
     with Recorder(tracking_uri, "ptb") as recorder:
         recorder.start_trial("t1", "trial", {**recorded, "long": "x" * 600})
     result = make_result(5.0, study=NO_STUDY)
-    version = require(register_if_better(tracking_uri, result, model_folder, VOCABULARY).version)
+    version = require(register_package(tracking_uri, result, model_folder).version)
     parameters = client.get_logged_model(version.model_id).params
     assert len(parameters.pop("long")) == 500
     assert parameters == {"parameters": "7", "training.tokens": "900", "model.cell": "true"}

@@ -60,21 +60,20 @@ def register_if_better(
     model_folder: Path,
     vocabulary: Sequence[str],
     *,
-    rules: TextRules | None = None,
-    sources: Sequence[PluginSource] = (),
+    rules: TextRules,
+    sources: Sequence[PluginSource],
     as_champion: bool = True,
 ) -> Registration:
     """Register the model that training saved in `model_folder` if it is the best of its label or its family.
 
     The trial's run must be recorded: the model is logged as its output. `rules` say how text becomes tokens
-    of the vocabulary, by default at blanks and in its own case; `sources` define what is not built in.
-    Without `as_champion` the model competes for its family's alias alone. An unavailable store is retried for
-    a minute; a registration that was interrupted is completed. Raises TrackingError when the run or a file is
-    missing or the store stays unavailable.
+    of the vocabulary; `sources` define what is not built in. Without `as_champion` the model competes for its
+    family's alias alone. An unavailable store is retried for a minute; a registration that was interrupted is
+    completed. Raises TrackingError when the run or a file is missing or the store stays unavailable.
     """
 
     def write(folder: Path, run_id: str) -> None:
-        write_run_package(folder, run_id, result, model_folder, vocabulary, rules or TextRules(), sources)
+        write_run_package(folder, run_id, result, model_folder, vocabulary, rules, sources)
 
     with open_store(tracking_uri) as client:
         return retry_while_unavailable(lambda: _register(client, result, write, as_champion))
