@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from memtune.objective import PredictionUnit
+from memtune.objective import Objective, PredictionUnit
 from memtune.results.study.ranking import Ranking, find_cost_at, rank_trials
 from memtune.tracking import NO_STUDY
 from memtune.trial_state import TrialState
@@ -30,6 +30,7 @@ class RankedTrial:
     is_repeat: bool = False
     has_diverged: bool = False
     unit: PredictionUnit = "tokens"
+    objective: Objective = Objective.PERPLEXITY
 
 
 def make_trial(
@@ -263,11 +264,31 @@ def test_the_best_of_a_family_may_lack_seeds() -> None:
     assert "scrn" not in ranking.find_bests(lambda trial: trial.family)
 
 
-@pytest.mark.parametrize(("tokens", "cost"), [(100, 5.0), (300, 5.0), (331, 4.0), (600, 4.0), (9000, 3.0)])
-def test_the_cost_at_a_milestone_is_the_lowest_up_to_the_report_at_or_past_it(
-    tokens: int, cost: float
+@pytest.mark.parametrize(
+    ("tokens", "cost"),
+    [(100, None), (290, 5.0), (331, 5.0), (580, 4.0), (600, 4.0), (1000, 4.0), (1195, 3.0), (9000, None)],
+)
+def test_the_cost_at_a_number_of_tokens_is_the_lowest_up_to_the_report_there(
+    tokens: int, cost: float | None
 ) -> None:
-    assert find_cost_at({300: 5.0, 600: 4.0, 900: 4.5, 1200: 3.0}, tokens) == cost
+    """Never that of a report far past it, which has trained longer."""
+    curve = {300: 5.0, 600: 4.0, 900: 4.5, 1200: 3.0}
+    longer = make_trial("a", curve, planned=9000, state=TrialState.INTERRUPTED)
+    assert find_cost_at(cast(Any, longer), tokens) == cost
+    complete = make_trial("a", curve, planned=9000)
+    assert find_cost_at(cast(Any, complete), 9000) == 3.0
+
+
+def test_a_trial_whose_first_report_is_far_past_full_length_does_not_compete() -> None:
+    failed = make_trial("lstm 0", {60_000: 3.0}, planned=200_000, state=TrialState.FAILED)
+    complete = make_trial("lstm 1", {30_200: 7.0}, planned=30_000)
+    early = make_trial("lstm 2", {10_000: 9.0}, planned=30_000, state=TrialState.STOPPED)
+    ranking = rank(failed, complete, early)
+    assert list_names(ranking) == ["lstm 1"]
+    assert [short.explain() for short in ranking.short] == [
+        "ended early: 20.086 at 60,000 tokens, where no ranked trial has a validation",
+        "ended early: 8103.084 at 10,000 tokens, where no ranked trial has a validation",
+    ]
 
 
 def test_reports_of_equal_number_are_at_equal_tokens_though_batches_differ() -> None:
@@ -278,7 +299,8 @@ def test_reports_of_equal_number_are_at_equal_tokens_though_batches_differ() -> 
 
 
 def test_a_diverged_report_does_not_hide_an_earlier_one() -> None:
-    assert find_cost_at({300: 5.0, 600: math.inf}, 600) == 5.0
+    diverged = make_trial("a", {300: 5.0, 600: math.inf}, planned=600)
+    assert find_cost_at(cast(Any, diverged), 600) == 5.0
 
 
 def test_of_the_kept_configurations_those_with_all_seeds_compete_first() -> None:

@@ -7,12 +7,14 @@ under further seeds, only configurations with these seeds compete: the best of m
 luckiest one.
 """
 
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import chain
+from itertools import chain, compress
+from operator import not_
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from typing_extensions import override
@@ -32,8 +34,9 @@ DIGITS = 3
 """Decimal places of a figure in texts and tables."""
 LENGTH_TOLERANCE = 0.01
 """Lengths that differ by less are equal: budgets may be given in epochs or in tokens."""
-REPORT_TOLERANCE = 0.1
-"""Of the tokens between two reports: one that is short of a number of tokens by less is at this number."""
+SHORT_TOLERANCE, PAST_TOLERANCE = 0.1, 0.25
+"""Of the tokens between two reports: one that is short of a number of tokens, or past it, by less is at this
+number. Reports come up to a batch past their milestone."""
 MAX_REQUIRED_SEEDS = 4
 """The trial that was selected and three repeats, which have a mean without luck and can be tested: rounds of
 seeds leave those alternatives at fewer seeds that are worse."""
@@ -102,8 +105,8 @@ class ShortTrial(Configuration[T_co]):
 
     tokens: int
     """The last milestone that it shares with the ranked trials."""
-    leader_cost: float
-    """The lowest validation cost of a ranked trial up to that milestone.
+    leader_cost: float | None
+    """The lowest validation cost of a ranked trial up to that milestone; None where none has a report there.
 
     Models that count have no value there, and are left out where others are ranked.
     """
@@ -115,10 +118,12 @@ class ShortTrial(Configuration[T_co]):
         >>> short.explain()
         'ended early: 120.104 at 300,000 tokens, where the best has 110.421'
         """
-        costs = self.estimate.cost, self.leader_cost
-        own, leader = (self.best.objective.format_cost(cost, DIGITS) for cost in costs)
+        objective = self.best.objective
         how = "is shorter" if self.best.state is TrialState.COMPLETE else "ended early"
-        return f"{how}: {own} at {self.tokens:,} {self.best.unit}, where the best has {leader}"
+        own = f"{objective.format_cost(self.estimate.cost, DIGITS)} at {self.tokens:,} {self.best.unit}"
+        if self.leader_cost is None:
+            return f"{how}: {own}, where no ranked trial has a validation"
+        return f"{how}: {own}, where the best has {objective.format_cost(self.leader_cost, DIGITS)}"
 
 
 @dataclass(frozen=True)
@@ -131,7 +136,8 @@ class Ranking(Generic[T_co]):
     """Those of full length, never empty: those with a place, the best first, then those that lack seeds, of
     which those with more seeds come first."""
     short: tuple[ShortTrial[T_co], ...]
-    """Trials that ended before full length: those that came furthest first, of equal lengths by cost."""
+    """Trials that ended before full length, or have no report there: those that came furthest first, of equal
+    lengths by cost."""
 
     @property
     def ranked(self) -> tuple[Configuration[T_co], ...]:
@@ -179,7 +185,8 @@ def rank_trials(trials: Iterable[T]) -> Ranking[T] | None:
         return None
     planned = [trial.planned_tokens for trial in validated if trial.state is TrialState.COMPLETE]
     tokens = max(filter(None, planned), default=max(max(trial.curve) for trial in validated))
-    reached = [trial for trial in validated if has_reached(trial, tokens)]
+    has_value = [find_cost_at(trial, tokens) is not None for trial in validated]
+    reached, ended = list(compress(validated, has_value)), list(compress(validated, map(not_, has_value)))
     lost = _list_lost_seeds(trials)
     full = [trial for trial in reached if _identify_seed(trial) not in lost] or reached
     configurations = _group_by_configuration(full, tokens)
@@ -191,7 +198,7 @@ def rank_trials(trials: Iterable[T]) -> Ranking[T] | None:
         (competing if has_all else rest).append(found)
     # The mean of more seeds says more than the luckiest of many single ones.
     rest.sort(key=lambda found: (-len(found.trials), found.estimate.cost))
-    return Ranking(tokens, _number_places(competing, rest), _list_short(validated, full, tokens))
+    return Ranking(tokens, _number_places(competing, rest), _list_short(ended, full))
 
 
 def explain_lack(trials: Collection[Trial]) -> str:
@@ -233,15 +240,23 @@ def has_reached(trial: Trial, tokens: float) -> bool:
     return reached is None or reached >= (1 - LENGTH_TOLERANCE) * tokens
 
 
-def find_cost_at(curve: Mapping[int, float], tokens: float) -> float:
-    """The lowest cost up to the report at `tokens` or the first one past it; of the whole curve without one.
+def find_cost_at(trial: Trial, tokens: float) -> float | None:
+    """The lowest cost up to the report at `tokens`, or up to the last one before where none is near it.
 
-    Two trainings make their reports up to a batch apart, so that one just before `tokens` is at `tokens`.
+    None where the trial did not reach so many tokens, and where its first report is past them. A trial that
+    ended by itself has reached whatever it was to reach.
     """
-    above = min((reported for reported in curve if reported >= tokens), default=max(curve))
-    below = max((reported for reported in curve if reported < tokens), default=above)
-    stop = below if tokens - below <= REPORT_TOLERANCE * (above - below) else above
-    return min(cost for reported, cost in curve.items() if reported <= stop)
+    if not has_reached(trial, tokens):
+        return None
+    curve, planned = trial.curve, trial.planned_tokens
+    if trial.state is TrialState.COMPLETE and (planned is None or planned <= (1 + LENGTH_TOLERANCE) * tokens):
+        return min(curve.values())
+    above = min((reported for reported in curve if reported >= tokens), default=math.inf)
+    below = max((reported for reported in curve if reported < tokens), default=0)
+    is_short = tokens - below <= SHORT_TOLERANCE * (above - below)
+    is_past = above - tokens > PAST_TOLERANCE * (above - below)
+    stop = below if is_short or is_past else above
+    return min((cost for reported, cost in curve.items() if reported <= stop), default=None)
 
 
 def _number_places(
@@ -260,7 +275,8 @@ def _group_by_configuration(full: Sequence[T], tokens: float) -> list[Configurat
         by_study.setdefault(trial.study, {}).setdefault(trial.seed, trial)
     found: list[Configuration[T]] = []
     for by_seed in chain.from_iterable(map(_drop_repeated, groups.values())):
-        seeds = [(find_cost_at(trial.curve, tokens), trial) for trial in by_seed.values()]
+        known = ((find_cost_at(trial, tokens), trial) for trial in by_seed.values())
+        seeds = [(cost, trial) for cost, trial in known if cost is not None]
         costs, trials = zip(*sorted(seeds, key=lambda own: own[0]), strict=True)
         found.append(Configuration(trials, costs, Estimate(cost=costs[0])))
     intervals = sum(len(configuration.cost_by_seed) > 1 for configuration in found)
@@ -330,17 +346,17 @@ def _count_seeds(seeds: Iterable[Seed]) -> Counter[tuple[str, str]]:
     return Counter((study, configuration) for study, configuration, _ in set(seeds))
 
 
-def _list_short(validated: Sequence[T], full: Sequence[T], tokens: float) -> tuple[ShortTrial[T], ...]:
+def _list_short(ended: Sequence[T], full: Sequence[T]) -> tuple[ShortTrial[T], ...]:
     leaders = [trial for trial in full if trial.planned_tokens is not None] or full
 
     @cache  # many trials end at the same rungs
-    def find_lead(milestone: int) -> float:
-        return min(find_cost_at(leader.curve, milestone) for leader in leaders)
+    def find_lead(milestone: int) -> float | None:
+        known = (find_cost_at(leader, milestone) for leader in leaders)
+        return min((cost for cost in known if cost is not None), default=None)
 
     short = [
         ShortTrial((trial,), (cost,), Estimate(cost=cost), tokens=milestone, leader_cost=find_lead(milestone))
-        for trial in validated
-        if not has_reached(trial, tokens)
+        for trial in ended
         for cost, milestone in [(min(trial.curve.values()), max(trial.curve))]
     ]
     return tuple(chain.from_iterable(map(_sort_by_configuration, _group_equal_lengths(short))))

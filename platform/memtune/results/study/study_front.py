@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 
 from memtune.objective import Objective
-from memtune.results.study.ranking import find_cost_at
 from memtune.results.study.study_trials import StudyTrial
 from memtune.results.study.study_view import StudyView
 from memtune.search import DEFAULT_OBJECTIVES, QUANTITIES, ObjectiveName
@@ -150,13 +149,17 @@ def find_study_front(view: StudyView) -> StudyFront | None:
     ]
     # The single seeds of the search. The validation of a diverged trial may be thousands of times the others'
     # and would set the scale.
-    full = {trial.identity for own in ranking.configurations for trial in own.trials}
+    costs = {
+        trial.identity: cost
+        for own in ranking.configurations
+        for trial, cost in zip(own.trials, own.costs, strict=True)
+    }
     converged = [trial for trial in trials if not trial.is_repeat and not trial.has_diverged]
     single = [
         (trial, quantities)
         for trial in converged
-        if trial.identity in full
-        and (quantities := _measure(trial, find_cost_at(trial.curve, ranking.tokens), objectives)) is not None
+        if trial.identity in costs
+        and (quantities := _measure(trial, costs[trial.identity], objectives)) is not None
     ]
     worst: Quantities = {}
     for name in objectives if single else ():

@@ -137,6 +137,7 @@ def find_leaders(ranking: Ranking[StudyTrial]) -> list[ShortTrial[StudyTrial]]:
         found
         for found in ranking.short
         if (found.best.state.is_open or found.best.state is TrialState.PAUSED)
+        and found.leader_cost is not None
         and found.estimate.cost < found.leader_cost
         and not found.best.is_repeat
         and not (has_several and found.best.alternative == own)
@@ -163,6 +164,7 @@ def _write_headline(
         text += f" (95 % interval {low} to {high} over {winner.estimate.seeds} seeds{at_once})"
     if leaders:
         led = leaders[0]
+        assert led.leader_cost is not None, "it leads another trial"
         own, best = (objective.format_cost(cost, DIGITS) for cost in (led.estimate.cost, led.leader_cost))
         return (
             f"Undecided: {led.best.name} leads with {own} at {led.tokens:,} {led.best.unit}, where the best "
