@@ -73,9 +73,9 @@ def train(
 ) -> None:
     """Train one configuration here, recorded like a trial; a second call resumes it.
 
-    It becomes the champion where its validation is better than that of the champion's weights. With several
-    seeds, the means of validation and test follow, from three seeds on with 95 % intervals, and the mean of
-    validation decides.
+    The mean of validation over all its seeds, those of earlier calls included, decides whether it becomes the
+    champion; a single seed has to be better than the champion's weights. With several seeds, the means of
+    validation and test follow, from three seeds on with 95 % intervals.
 
     Example: memtune train jobs/trials/tran2016_ptb_rm.toml --seed 0 --seed 1
     """
@@ -115,7 +115,7 @@ def train(
 
 def _finish_seeds(trained: "Sequence[TrainResult]", device: str) -> None:
     """Print the means over seeds and register their best one; the test split is read once for each model."""
-    from memtune.experiments.single_trial import read_test_figure, register_best_seed
+    from memtune.experiments.single_trial import read_test_figure, register_trained
     from memtune.seed_statistics import estimate_cost
     from memtune.settings import Settings
 
@@ -136,7 +136,7 @@ def _finish_seeds(trained: "Sequence[TrainResult]", device: str) -> None:
     for split, own in costs.items():
         if own:
             out.print(f"{split} {objective} {estimate_cost(own).describe(objective, 3)}")
-    print_registration(register_best_seed(stable, settings), trained[0].has_test_split)
+    print_registration(register_trained(stable[0], settings), trained[0].has_test_split)
 
 
 def judge(

@@ -16,8 +16,7 @@ from memtune.model_checks.check_run import check_new_families
 from memtune.objective import Objective
 from memtune.plugins import list_sources, store_sources
 from memtune.results.model_evaluation import evaluate
-from memtune.results.registration import register_trial_model, wait_for_records
-from memtune.seed_statistics import estimate_cost
+from memtune.results.registration import register_configuration, wait_for_records
 from memtune.settings import SINGLE_TRIALS_FOLDER, Settings
 from memtune.studies.checkpoint_store import Checkpoints
 from memtune.studies.definition.study import copy_as_toml
@@ -30,7 +29,7 @@ from memtune.studies.trial_records import (
     make_trial_tags,
 )
 from memtune.toml_text import locate_field
-from memtune.tracking import NO_STUDY, Recorder, Registration, check_tracking, find_evaluation
+from memtune.tracking import Recorder, Registration, check_tracking, find_evaluation
 from memtune.training import AnyTrainer, Progress, Report, TrialConfig, create_trainer
 from memtune.trial_state import StopReason, TrialEnd, TrialState
 from memtune.values import Place, Value, parse
@@ -62,6 +61,7 @@ class TrainResult:
     """What `tokens` counts, such as tokens or examples."""
     has_test_split: bool
     corpus: str
+    config: TrialConfig
 
     @property
     def cost(self) -> float | None:
@@ -141,9 +141,9 @@ def train_trial(
 ) -> TrainResult:
     """Train a configuration recorded under `name`, from its last checkpoint when there is one.
 
-    `on_progress` is called a few times a second, `on_report` at each milestone. With `registers` the model is
-    registered when it is the best of its label or of its family. Raises a MemtuneError before training when
-    something that the file names is missing.
+    `on_progress` is called a few times a second, `on_report` at each milestone. With `registers` the
+    configuration is registered when its mean over the seeds of all such trainings is the best of its label or
+    of its family. Raises a MemtuneError before training when something that the file names is missing.
     """
     corpus = open_or_draw_corpus(file.corpus, settings.corpus_store)
     check_tracking(settings.tracking_uri, corpus.name)
@@ -169,7 +169,7 @@ def train_trial(
         registration = None
         wait_for_records(recorder, settings)
         if trainer.best and registers:
-            registration = register_trial_model(settings, corpus, NO_STUDY, checkpoints)
+            registration = register_configuration(settings, corpus, config)
     return TrainResult(
         name,
         trainer.identity,
@@ -180,20 +180,17 @@ def train_trial(
         unit=config.task.prediction_unit,
         has_test_split=config.task.is_evaluable(corpus, config.protocol, "test"),
         corpus=corpus.name,
+        config=config,
     )
 
 
-def register_best_seed(trained: Sequence[TrainResult], settings: Settings) -> Registration:
-    """Offer the best-validated of a configuration's seeds to the registry, with their mean as its cost.
+def register_trained(trained: TrainResult, settings: Settings) -> Registration | None:
+    """Offer the configuration of a training to the registry, with the mean over its seeds.
 
-    Each must have a cost. Raises TrackingError when the tracking store does not answer, CheckpointError when
-    no checkpoint is whole.
+    Raises what `register_configuration` raises.
     """
-    costs = [each.cost for each in trained if each.cost is not None]
-    best = min(trained, key=lambda each: inf if each.cost is None else each.cost)
-    corpus = open_or_draw_corpus(best.corpus, settings.corpus_store)
-    checkpoints = Checkpoints(settings.name_checkpoint_root(SINGLE_TRIALS_FOLDER), best.identity)
-    return register_trial_model(settings, corpus, NO_STUDY, checkpoints, estimate_cost(costs))
+    corpus = open_or_draw_corpus(trained.corpus, settings.corpus_store)
+    return register_configuration(settings, corpus, trained.config)
 
 
 def read_test_figure(

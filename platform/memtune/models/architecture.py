@@ -451,7 +451,10 @@ def find_device(model: nn.Module) -> torch.device:
 def logits(
     model: NeuralLanguageModel, tokens_BT: Tensor, state: RecurrentState | None = None
 ) -> tuple[Tensor, RecurrentState]:
-    """logits_BTV of the word after each word, and the state after the last; None starts a new text."""
+    """logits_BTV of the word after each word, and the state after the last; None starts a new text.
+
+    The first word of a new text comes after `<eos>`, which is the first token then.
+    """
     return model.logits(tokens_BT, state or model.initial_state(len(tokens_BT)))
 
 

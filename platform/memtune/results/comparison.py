@@ -92,8 +92,11 @@ class Comparison:
         return make_frame({**describe_row(row, self.ideal_perplexity), **row.parameters} for row in self.rows)
 
     def curves(self) -> Any:
-        """A pandas data frame with a row for each report: trial, tokens, and its validation."""
-        return make_curve_frame(self.rows, self.rows[0].objective, "study")
+        """A pandas data frame with a row for each report: trial, tokens, and its validation.
+
+        Trainings without a study may have equal names; their run_id tells them apart.
+        """
+        return make_curve_frame(self.rows, self.rows[0].objective, "study", "run_id")
 
     def __repr__(self) -> str:
         return f"Comparison({self.title})"

@@ -1,6 +1,7 @@
 """Trained models as packages: offered to the registry and described there, or written to a folder."""
 
 import shutil
+from collections.abc import Collection
 from pathlib import Path
 
 from memtune.corpora import Corpus
@@ -8,12 +9,14 @@ from memtune.errors import StorageError, TrackingError
 from memtune.number_format import format_parameters
 from memtune.plugins import list_sources
 from memtune.results.loaded_models import check_model_name, open_model
+from memtune.results.study.ranking import rank_trials
 from memtune.results.study.study_leaderboard import describe_model
 from memtune.seed_statistics import Estimate
-from memtune.settings import Settings
+from memtune.settings import SINGLE_TRIALS_FOLDER, Settings
 from memtune.storage.local_files import open_scratch_folder
 from memtune.studies.checkpoint_store import Checkpoints
 from memtune.tracking import (
+    NO_STUDY,
     ModelResult,
     Recorder,
     RegisteredVersion,
@@ -22,6 +25,7 @@ from memtune.tracking import (
     find_text_rules,
     is_trial_name,
     load_registered,
+    read_leaderboard,
     register_if_better,
     write_run_package,
 )
@@ -54,12 +58,14 @@ def register_trial_model(
     as_champion: bool = True,
     max_tokens: int | None = None,
     answer: StudyAnswer | None = None,
+    replaces: Collection[str] = (),
 ) -> Registration:
     """Offer a trial's best model to the registry, which keeps the best of each label and family.
 
     The trial must be recorded. `estimate` is the cost of its configuration over several seeds; without it
     the trial's own cost counts. Weights of more than `max_tokens`, where the trial was stopped, are not used.
-    `answer` is part of the registry's descriptions.
+    `answer` is part of the registry's descriptions. `replaces` are the trials without a study whose earlier
+    registrations this one replaces.
     Raises TrackingError when the tracking store does not answer, CheckpointError
     when no checkpoint is whole.
     """
@@ -75,9 +81,34 @@ def register_trial_model(
             rules=find_text_rules(corpus),
             sources=list_sources(record.config.model_dump(mode="json")),
             as_champion=as_champion,
+            replaces=replaces,
         )
     describe_registration(settings.tracking_uri, corpus, registration, record.config, answer)
     return registration
+
+
+def register_configuration(settings: Settings, corpus: Corpus, config: TrialConfig) -> Registration | None:
+    """Offer a configuration to the registry, with its mean over the seeds of all trainings without a study.
+
+    The best of these seeds is offered; None where none has a validation. Raises what `register_trial_model`
+    raises.
+    """
+    known = read_leaderboard(settings.tracking_uri, corpus.name, config.configuration_identity)
+    rows = [row for row in known if row.has_read(corpus.digest)]
+    ranking = rank_trials(rows)
+    if ranking is None:
+        return None
+    found = ranking.winner
+    checkpoints = Checkpoints(settings.name_checkpoint_root(SINGLE_TRIALS_FOLDER), found.best.trial)
+    return register_trial_model(
+        settings,
+        corpus,
+        NO_STUDY,
+        checkpoints,
+        found.estimate if found.estimate.seeds > 1 else None,
+        as_champion=found.place is not None,
+        replaces=[row.trial for row in rows],
+    )
 
 
 def describe_registration(

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+import memtune
 from memtune.cli import command_line as cli
 from memtune.settings import Settings
 from memtune.tracking import count_test_accesses
@@ -70,6 +71,23 @@ def test_several_seeds_compete_once_with_their_mean(first: str) -> None:
     (champion,) = re.findall("new champion (.*)", first)
     assert re.match(r"models:/tiny@champion: .*perplexity [\d.]+ \(mean of 2 seeds\)", champion)
     assert "evaluate it with: memtune evaluate models:/tiny@champion --split test" in first
+
+
+def test_a_seed_that_is_trained_later_joins_the_mean_of_the_champion(
+    settings: Settings, tmp_path: Path
+) -> None:
+    """However lucky the first one was."""
+    file = tmp_path / "trial.toml"
+    file.write_text(TRIAL)
+    read_output("train", str(file), "--seed", "0")
+    read_output("train", str(file), "--seed", "1")
+    memtune.train(file, {"seed": 2}, settings=settings)
+    (champion,) = memtune.find_champions("tiny", settings)
+    own = memtune.compare("tiny", settings=settings).best
+    assert own is not None
+    assert own.estimate is not None
+    assert (champion.seeds, champion.cost) == (3, pytest.approx(own.estimate.cost))
+    assert champion.trial == own.trial
 
 
 def test_a_second_call_trains_no_further_and_reads_the_test_split_no_second_time(

@@ -18,7 +18,7 @@ from memtune.results.comparison import compare
 from memtune.settings import Settings
 from memtune.studies.definition.study_terms import Repeats
 from memtune.toml_text import format_toml
-from memtune.training import TrialConfig
+from memtune.training import Report, TrialConfig
 from memtune.trial_state import StopReason, TrialEnd
 from tests.presence import require
 from tests.unit.studies.study_files import resolve
@@ -29,6 +29,10 @@ RNN = {"corpus": "tiny", "model": {"family": "rnn", "width": 4}, "training": {"t
 COUNTS = {"corpus": "tiny", "model": {"family": "kneser_ney", "order": 2}}
 TRIGRAMS = {"corpus": "tiny", "model": {"family": "kneser_ney", "order": 3}}
 DIVERGED = math.inf
+
+
+def make_result(file: TrialFile, name: str, report: Report, best: Report | None) -> TrainResult:
+    return TrainResult(name, "", [report], best, 0, None, "tokens", True, file.corpus, file.trial)
 
 
 def judge(
@@ -52,7 +56,7 @@ def judge(
         has_diverged = math.isinf(cost)
         report = make_report(300, None if has_diverged else cost, "diverged" if has_diverged else "budget")
         best = None if has_diverged else report
-        return TrainResult(name, "", [report], best, 0, None, "tokens", has_test_split=True, corpus="tiny")
+        return make_result(file, name, report, best)
 
     asked = Repeats(until="decided", **terms)
     return judge_configurations(opened[0], opened[1], asked, settings, train), trained
@@ -90,7 +94,7 @@ def test_the_seeds_are_new_to_the_studies_of_the_home(
     def train(file: TrialFile, name: str) -> TrainResult:
         trained.append(file.trial.seed)
         report = make_report(300, 4.0 + len(trained) / 1000, "budget")
-        return TrainResult(name, "", [report], report, 0, None, "tokens", has_test_split=True, corpus="tiny")
+        return make_result(file, name, report, report)
 
     terms = Repeats(until="decided", max_seeds=3)
     judge_configurations(Judged("a", first, "a"), Judged("b", second, "b"), terms, settings, train)

@@ -116,6 +116,7 @@ def test_curves_have_a_row_for_each_report(results: dict[str, Any]) -> None:
     detail, comparison = results["show_study"].curves(), results["compare"].curves()
     assert set(detail.columns) >= {"name", "tokens", "cost", "perplexity"}
     assert sorted(detail.cost) == pytest.approx(sorted(comparison.cost))
+    assert set(comparison.run_id) == set(results["compare"].to_frame().run_id)
     assert list(results["extrapolate_study"].curves().family) == ["lstm", "lstm", "rnn", "rnn"]
 
 

@@ -212,13 +212,13 @@ def explain_lack(trials: Collection[Trial]) -> str:
     return f"no trial has a result{': ' + ', '.join(reasons) if reasons else ' yet'}"
 
 
-def make_curve_frame(trials: Sequence[Trial], objective: Objective, identifier: str) -> Any:
-    """A pandas data frame with a row for each report of trials, which have the field `identifier`."""
+def make_curve_frame(trials: Sequence[Trial], objective: Objective, *identifiers: str) -> Any:
+    """A pandas data frame with a row for each report of trials, which have the fields `identifiers`."""
     return make_frame(
         (
             {
                 "name": trial.name,
-                identifier: getattr(trial, identifier),
+                **{identifier: getattr(trial, identifier) for identifier in identifiers},
                 "family": trial.family,
                 "alternative": trial.alternative,
                 "seed": trial.seed,
@@ -230,7 +230,7 @@ def make_curve_frame(trials: Sequence[Trial], objective: Objective, identifier: 
             for trial in trials
             for tokens, cost in trial.curve.items()
         ),
-        columns=["name", identifier, "family", "alternative", "seed", "state", "tokens", "cost", objective],
+        columns=["name", *identifiers, "family", "alternative", "seed", "state", "tokens", "cost", objective],
     )
 
 

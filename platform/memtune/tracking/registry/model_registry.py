@@ -8,14 +8,15 @@
 | `previous`, `previous-<label>` | the champion before |
 
 A result replaces the holder of an alias if its validation is better, if it is the newer conclusion of the
-same study, or if the holder was trained on another text of this name. Means over seeds compare with each
+same study or of the same configuration without a study, or if the holder was trained on another text of this
+name. Means over seeds compare with each
 other. A single seed, which may be lucky, has to be better than the best seed of a mean.
 
 A logged model holds the package, with the run that made it and its figures on a dataset. A version points to
 it, so that MLflow's pages compare versions by their parameters and figures.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -63,24 +64,30 @@ def register_if_better(
     rules: TextRules,
     sources: Sequence[PluginSource],
     as_champion: bool = True,
+    replaces: Collection[str] = (),
 ) -> Registration:
     """Register the model that training saved in `model_folder` if it is the best of its label or its family.
 
     The trial's run must be recorded: the model is logged as its output. `rules` say how text becomes tokens
     of the vocabulary; `sources` define what is not built in. Without `as_champion` the model competes for its
-    family's alias alone. An unavailable store is retried for a minute; a registration that was interrupted is
-    completed. Raises TrackingError when the run or a file is missing or the store stays unavailable.
+    family's alias alone. `replaces` are trials without a study, of which earlier registrations are replaced.
+    An unavailable store is retried for a minute; a registration that was interrupted is completed. Raises
+    TrackingError when the run or a file is missing or the store stays unavailable.
     """
 
     def write(folder: Path, run_id: str) -> None:
         write_run_package(folder, run_id, result, model_folder, vocabulary, rules, sources)
 
     with open_store(tracking_uri) as client:
-        return retry_while_unavailable(lambda: _register(client, result, write, as_champion))
+        return retry_while_unavailable(lambda: _register(client, result, write, as_champion, replaces))
 
 
 def _register(
-    client: "MlflowClient", result: ModelResult, write: Callable[[Path, str], None], as_champion: bool
+    client: "MlflowClient",
+    result: ModelResult,
+    write: Callable[[Path, str], None],
+    as_champion: bool,
+    replaces: Collection[str],
 ) -> Registration:
     corpus = make_experiment_name(result.corpus)
     main = model_versions.find_by_alias(client, corpus, CHAMPION_ALIAS)
@@ -90,7 +97,7 @@ def _register(
     family_alias = f"{model_versions.FAMILY_ALIAS}-{result.configuration['model']['family']}{suffix}"
     aliases = [*([CHAMPION_ALIAS + suffix] if as_champion else []), family_alias]
     holders = {alias: model_versions.find_by_alias(client, corpus, alias) for alias in aliases}
-    refusals = {alias: _explain_refusal(holders[alias], result) for alias in aliases}
+    refusals = {alias: _explain_refusal(holders[alias], result, replaces) for alias in aliases}
     open_aliases = [alias for alias in aliases if refusals[alias] is None]
     if not open_aliases:
         holder = holders[aliases[0]]
@@ -108,11 +115,15 @@ def _register(
     return Registration(champion=champion, reason=reason, version=candidate)
 
 
-def _explain_refusal(holder: RegisteredVersion | None, result: ModelResult | RegisteredVersion) -> str | None:
+def _explain_refusal(
+    holder: RegisteredVersion | None,
+    result: ModelResult | RegisteredVersion,
+    replaces: Collection[str] = (),
+) -> str | None:
     """Why the result may not replace the holder of an alias, or None."""
     if holder is None or holder.corpus_digest != result.corpus_digest:
         return None
-    if holder.study == result.study != run_tags.NO_STUDY:
+    if holder.study == result.study and (result.study != run_tags.NO_STUDY or holder.trial in replaces):
         is_same = (holder.trial, holder.cost) == (result.trial, result.cost)
         return f"{holder.uri} is this model: {holder.summary}" if is_same else None
     if _is_better(result, holder):

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+CONFIGURATION_TAG = "memtune.configuration"
+
 
 class LeaderboardRow(Value):
     """One trial: its configuration, its progress and its best validation figure."""
@@ -111,15 +113,19 @@ class LeaderboardRow(Value):
         return -self.figure if self.objective.direction == "higher" else self.figure
 
 
-def read_leaderboard(tracking_uri: str, corpus: str) -> list[LeaderboardRow]:
+def read_leaderboard(
+    tracking_uri: str, corpus: str, configuration: str | None = None
+) -> list[LeaderboardRow]:
     """The trials recorded for a corpus, best first; trials without a figure come last.
 
+    With the identity of a `configuration`, those that trained it without a study.
     Figures compare only under one label and corpus digest; the rows have both. Runs with tags or parameters
     that memtune does not write are skipped with a warning. Of two runs of a trial, the longer one counts: a
     driver that lost its study while it created a run leaves one without reports.
     """
     with open_store(tracking_uri) as client:
-        runs = run_store.find_corpus_runs(client, corpus, {run_tags.ROLE: "trial"})
+        alone = {run_tags.STUDY: run_tags.NO_STUDY, CONFIGURATION_TAG: configuration} if configuration else {}
+        runs = run_store.find_corpus_runs(client, corpus, {run_tags.ROLE: "trial", **alone})
         rows: list[LeaderboardRow] = []
         for run in runs:
             try:
@@ -165,7 +171,7 @@ def _build_row(client: "MlflowClient", run: "Run") -> LeaderboardRow:
         objective=objective,
         figure=None if best is None else objective.compute_figure(best),
         seed=parameters.get("seed") or 0,
-        configuration=tags.get("memtune.configuration", tags[run_tags.TRIAL]),
+        configuration=tags.get(CONFIGURATION_TAG, tags[run_tags.TRIAL]),
         curve=curve,
         planned_tokens=_read_budget(parameters, tokens, metrics.get("epoch")),
         hours=None if seconds is None else seconds / 3600,
