@@ -26,6 +26,8 @@ ROOT = Path(__file__).parents[2]
 MIN_PER_MODULE = 3
 STUDY_RUNS = ("result_cache", "executor", "study_run", "trial_worker")
 """Modules of studies/ whose tests train models, which takes a minute."""
+ANSWERS = ("ranking", "verdicts", "caveats", "alternative_comparison")
+"""Modules of results/study/ that say which configuration is best."""
 PACKAGES = {
     "search": (
         ["search/*.py"],
@@ -54,6 +56,15 @@ PACKAGES = {
         ["tests/unit/tracking", "-k", "not mlflow_ui"],
     ),
     "mlflow_ui": (["tracking/mlflow_ui.py"], [], ["tests/unit/tracking/test_mlflow_ui.py"]),
+    "answers": (
+        ["seed_statistics.py", *(f"results/study/{name}.py" for name in ANSWERS)],
+        [],
+        [
+            "tests/unit/results/study",
+            "tests/unit/results/test_selection.py",
+            "tests/unit/test_seed_statistics.py",
+        ],
+    ),
     "checkpoint": (
         ["training/checkpoint.py"],
         [],
