@@ -1,5 +1,6 @@
 """Results in Python: data frames, HTML tables with escaped texts, short representations and figures."""
 
+import html
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from memtune.results.study.scaling_laws import FamilyScaling, Prediction, Scalin
 from memtune.results.study.study_detail import StudyDetail
 from memtune.settings import Settings
 from memtune.studies.executor import InProcessExecutor
+from tests.presence import require
 from tests.reported_study import home
 
 __all__ = ["home"]
@@ -87,6 +89,11 @@ def test_a_question_with_markup_is_shown_as_text(results: dict[str, Any]) -> Non
         assert "&lt;script&gt;alert(1)&lt;/script&gt;" in results[name]._repr_html_()
 
 
+def test_the_page_of_a_study_begins_with_its_answer(results: dict[str, Any]) -> None:
+    detail: StudyDetail = results["show_study"]
+    assert detail._repr_html_().startswith(f"<p>{html.escape(require(detail.verdict).text)}</p>")
+
+
 def test_each_entry_of_a_list_is_a_table(results: dict[str, Any]) -> None:
     for name in ("list_studies", "find_champions"):
         (entry, *_) = results[name]
@@ -149,6 +156,7 @@ def test_a_search_returns_its_study_with_best_tables_and_figures(
     assert result.best is not None
     assert len(result.to_frame()) == 2
     assert len(result.curves()) == 6
+    assert result.verdict == result.detail.verdict
     assert "best configuration" in result._repr_html_()
     figures = memtune.draw_figures(result)
     assert {"leaderboard", "learning_curves"} <= set(figures)
@@ -209,6 +217,6 @@ def test_a_long_list_shows_its_first_rows_and_counts_the_others() -> None:
 def test_a_study_without_a_validation_has_a_table(results: dict[str, Any]) -> None:
     detail: StudyDetail = results["show_study"]
     summary = detail.summary.model_copy(update={"best": None})
-    empty = detail.model_copy(update={"summary": summary, "alternatives": (), "trials": ()})
-    assert "no validation yet" in empty._repr_html_()
-    assert "no validation yet" in repr(empty)
+    empty = detail.model_copy(update={"summary": summary, "verdict": None, "alternatives": (), "trials": ()})
+    assert empty._repr_html_().startswith("<p>no trial has a result yet</p>")
+    assert "no trial has a result yet" in repr(empty)

@@ -126,7 +126,7 @@ class StudyDetail(Value):
 
     def _name_best(self) -> str:
         if self.best is None:
-            return "no validation yet"
+            return self.explain_lack()
         objective = self.summary.objective
         return f"best {self.best.name}, validation {objective} {self.best.estimate.format(objective, 3)}"
 
@@ -157,8 +157,11 @@ class StudyDetail(Value):
             }
             for trial in ranked
         )
-        return render_table(f"study {summary.id}: {summary.question}", alternatives) + render_table(
-            f"{format_count(len(trials), 'trial')}; {self._name_best()}", trials
+        answer = self.explain_lack() if self.verdict is None else self.verdict.text
+        return (
+            f"<p>{html.escape(answer)}</p>"
+            + render_table(f"study {summary.id}: {summary.question}", alternatives)
+            + render_table(format_count(len(trials), "trial"), trials)
         )
 
 
@@ -312,6 +315,11 @@ class SearchResult(StudyResult):
     def best(self) -> LeaderboardEntry | None:
         """The best configuration; None before the first validation."""
         return self.detail.best
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """The answer; None before the first validation."""
+        return self.detail.verdict
 
     def to_frame(self) -> Any:
         """A pandas data frame with a row for each trial; sizes and differing fields are columns."""

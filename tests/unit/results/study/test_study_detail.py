@@ -163,6 +163,9 @@ def test_a_study_whose_trials_all_diverge_has_no_best_and_lists_them(
     assert trained == recorded
     shown = runner.invoke(app, ["study", "show", "layers"])
     lack = "no trial has a result: 2 of 2 diverged; lower the learning rate or set training.clip_norm"
+    assert result.verdict is None
+    assert result._repr_html_().startswith(f"<p>{lack}</p>")
+    assert lack in repr(found)
     assert lack in " ".join(shown.output.split())
     page = study_file.with_name("report.html")
     assert runner.invoke(app, ["report", "layers", "--out", str(page)]).exit_code == 0
