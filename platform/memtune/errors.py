@@ -6,8 +6,11 @@ status 1. Any other exception is a bug in memtune and keeps its traceback.
 
 import errno
 import os
+import traceback
 from collections.abc import Iterable
 from difflib import get_close_matches
+from itertools import takewhile
+from types import FrameType
 
 FIX_BY_ERRNO = {
     errno.ENOSPC: "free space there",
@@ -30,6 +33,20 @@ FIX_BY_ERRNO = {
 
 class MemtuneError(Exception):
     """A user's mistake or a fault outside memtune; the message alone explains it."""
+
+    def _render_traceback_(self) -> list[str]:
+        """The lines that IPython prints: the calls of the user, without those of memtune, and the message."""
+        calls = takewhile(
+            lambda call: _find_package(call[0]) != "memtune", traceback.walk_tb(self.__traceback__)
+        )
+        own = [call for call in calls if _find_package(call[0]) != "IPython"]
+        lines = "".join(traceback.StackSummary.extract(own).format()).splitlines()
+        return [*lines, f"{type(self).__name__}: {self}"]
+
+
+def _find_package(frame: FrameType) -> str:
+    """The package whose code a frame runs."""
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0]
 
 
 class ArgumentError(MemtuneError, TypeError):

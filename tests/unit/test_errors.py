@@ -1,8 +1,9 @@
-"""Whose fault an error is: the environment's, which the study waits out, or that of what was asked for."""
+"""Whose fault an error is: the environment's or that of what was asked for; and errors in a notebook."""
 
 import errno
 
 import pytest
+from IPython.core.interactiveshell import InteractiveShell
 
 from memtune.errors import (
     CheckpointError,
@@ -55,3 +56,12 @@ def test_a_storage_a_worker_and_host_memory_belong_to_the_environment(error: Exc
 )
 def test_what_a_configuration_or_a_plug_in_does_is_no_fault_of_the_environment(error: Exception) -> None:
     assert not is_environment_fault(error)
+
+
+def test_a_notebook_shows_the_users_own_lines_and_the_message(capsys: pytest.CaptureFixture[str]) -> None:
+    shell = InteractiveShell()
+    shell.run_cell("import memtune\ndef start():\n    return memtune.dry_run(3)\nstart()")
+    printed = capsys.readouterr().out.splitlines()
+    assert {"start()", "return memtune.dry_run(3)"} <= {line.strip() for line in printed}
+    assert printed[-1].startswith("ArgumentError: study must be a TOML file")
+    assert sum("File " in line for line in printed) == 2
