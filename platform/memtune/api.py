@@ -5,7 +5,8 @@ A study is the driver with Ray as its executor, the live display, and the regist
 
 import logging
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -166,7 +167,7 @@ def train(
     known = Settings.resolve(settings)
     name, file = open_trial(trial, overrides)
     unit = file.trial.task.prediction_unit
-    with LineDisplay(output) as display:
+    with _explain_interrupt(), LineDisplay(output) as display:
 
         def show(now: "Progress") -> None:
             display.replace(format_progress(now, unit))
@@ -219,7 +220,7 @@ def judge(
     asked = {"until": "decided", "indifference": indifference, "max_seeds": max_seeds}
     terms: Repeats = parse(Repeats, asked, "judge")
     opened = [open_judged(source, known, trust_code=trust_code) for source in (baseline, candidate)]
-    with LineDisplay(output) as display:
+    with _explain_interrupt(), LineDisplay(output) as display:
 
         def train_seed(file: "TrialFile", name: str) -> "TrainResult":
             title, unit = f"{name} seed {file.trial.seed}", file.trial.task.prediction_unit
@@ -259,7 +260,8 @@ def probe(
         from memtune.results.fingerprints import ProbeTerms
 
     known = parse(ProbeTerms, dict(terms or {}), "the terms of the probes")
-    with LineDisplay(_choose_console(console, progress=progress)) as display:
+    output = _choose_console(console, progress=progress)
+    with _explain_interrupt(), LineDisplay(output) as display:
         return take_fingerprint(
             model,
             probes,
@@ -332,6 +334,15 @@ def _choose_console(console: Console | None, *, progress: bool) -> Console:
     if console is not None:
         check_type("console", console, Console, "a rich.console.Console; progress=False prints nothing")
     return console or TextConsole(quiet=not progress)
+
+
+@contextmanager
+def _explain_interrupt() -> Iterator[None]:
+    """Say in a KeyboardInterrupt, of Ctrl-C or of a notebook's stop button, how the trainings continue."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt("stopped; the same call continues from the last checkpoint") from None
 
 
 def _resume_after_losses(

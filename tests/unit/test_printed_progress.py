@@ -1,5 +1,6 @@
 """Trainings and imports of Python print plain lines in a pipe, and nothing when asked for silence."""
 
+from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 import memtune
 from memtune.corpora import TextFile
 from memtune.errors import ArgumentError
+from memtune.reports.live.live_view import LineDisplay
 from memtune.reports.text_console import TextConsole
 from memtune.settings import Settings
 from tests.conftest import SENTENCES
@@ -30,6 +32,28 @@ def test_a_training_prints_a_line_for_each_report(pipe: StringIO, settings: Sett
     lines = pipe.getvalue().splitlines()
     assert len(lines) == len(trained.curve) == 2
     assert all("validation perplexity" in line for line in lines)
+
+
+OTHER_TRIAL = {**TRIAL, "model": {"family": "rnn", "width": 4}}
+TRAININGS: dict[str, Callable[[], object]] = {
+    "train": lambda: memtune.train(TRIAL),
+    "judge": lambda: memtune.judge(TRIAL, OTHER_TRIAL),
+    "probe": lambda: memtune.probe("lstm", "parity", {"settings": {"rows": 64}}),
+}
+
+
+@pytest.mark.parametrize("function", TRAININGS)
+@pytest.mark.usefixtures("settings")
+def test_an_interrupted_training_says_how_it_continues(
+    function: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(LineDisplay, "replace", stop)
+    monkeypatch.setattr(LineDisplay, "add_line", stop)
+    with pytest.raises(KeyboardInterrupt, match="the same call continues from the last checkpoint"):
+        TRAININGS[function]()
 
 
 def test_a_training_without_progress_prints_nothing(

@@ -19,7 +19,9 @@ from memtune.studies.trial_worker import Assignment, TrialWorker
 
 STOP_SECONDS = 5.0
 """Seconds in which the workers of a run store a checkpoint and end; those that take longer are killed."""
-STOPPING_MESSAGE = "stopping: trials store a checkpoint; press Ctrl-C again to end at once"
+STOPPING_MESSAGE = (
+    "stopping: trials store a checkpoint; press Ctrl-C (or a notebook's stop button) again to end at once"
+)
 
 
 class StopRequest:
