@@ -56,6 +56,16 @@ def test_an_interrupted_training_says_how_it_continues(
         TRAININGS[function]()
 
 
+def test_a_training_that_had_ended_is_said_to_have(
+    settings: Settings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trained = memtune.train(TRIAL, settings=settings)
+    capsys.readouterr()
+    memtune.train(TRIAL, settings=settings)
+    expected = f"lstm was already trained to its end, {trained.curve[-1].tokens} tokens\n"
+    assert capsys.readouterr().out == expected
+
+
 def test_a_training_without_progress_prints_nothing(
     settings: Settings, capsys: pytest.CaptureFixture[str]
 ) -> None:
