@@ -178,17 +178,20 @@ class PairedTest(Value):
     def describe_interval(self, objective: Objective) -> str:
         """The interval of the size of the difference, such as `95 % interval 3.1 % to 9.0 %`.
 
-        A bound beyond 100 says only that, such as `< -100 %`; few seeds exclude nothing.
+        A bound beyond 100 says only that, such as `< -100 %`; few seeds exclude nothing. Around a larger
+        difference it is the next power of ten.
         """
+        gain = objective.compute_gain(self.difference)
+        limit = 10 ** math.ceil(math.log10(max(100.0, abs(gain))))
         bounds = sorted(objective.compute_gain(cost) for cost in (self.low, self.high))
         if round(bounds[0], 1) <= -100 and round(bounds[1], 1) >= 100:
             return "95 % interval excludes nothing"
-        if objective.compute_gain(self.difference) < 0:
+        if gain < 0:
             bounds = [-bounds[1], -bounds[0]]
         low, high = (
             f"{bound:z.1f} {objective.short_margin_unit}"
-            if abs(bound) <= 100
-            else f"{'<>'[bound > 0]} {math.copysign(100, bound):.0f} {objective.short_margin_unit}"
+            if abs(bound) <= limit
+            else f"{'<>'[bound > 0]} {math.copysign(limit, bound):.0f} {objective.short_margin_unit}"
             for bound in bounds
         )
         return f"95 % interval {low} to {high}"

@@ -281,6 +281,15 @@ def test_a_bound_beyond_any_use_is_not_printed_in_full() -> None:
     assert half.describe_interval(Objective.PERPLEXITY) == "95 % interval < -100 % to 39.3 %"
 
 
+def test_a_bound_is_never_below_a_difference_of_more_than_100_per_cent() -> None:
+    found = require(compare_results({0: 3.0, 1: 3.1, 2: 3.2}, {0: 3.1, 1: 3.4, 2: 3.9}))
+    for high, shown in ((5.0, "> 1000 %"), (2.2, "802.5 %")):
+        wide = found.model_copy(update={"difference": 1.954, "low": 0.5, "high": high})
+        assert wide.describe(Objective.PERPLEXITY).startswith(
+            f"perplexity 605.7 % higher (95 % interval 64.9 % to {shown})"
+        )
+
+
 def test_zero_has_no_minus() -> None:
     found = PairedTest(
         method="sign test of differences",
