@@ -153,11 +153,6 @@ def _require_model(model: str) -> None:
         require_registered(Settings.from_environment().tracking_uri, model)
 
 
-def _warn_of_unknown(words: Sequence[str]) -> None:
-    if words:
-        warn(f"the model does not know {', '.join(words)} and reads <unk> instead")
-
-
 def _score_sentences(file: Path, model: str, device: str, trust_code: bool, json: bool) -> None:
     """Print the log probability of each sentence of a file, of its words, and of all sentences together."""
     from memtune.corpora.sources.line_reader import LineReader
@@ -175,7 +170,8 @@ def _score_sentences(file: Path, model: str, device: str, trust_code: bool, json
         rows = zip(each.words, each.log_probabilities, strict=True)
         words = " ".join(f"{word} {value:.3f}" for word, value in rows)
         typer.echo(show_control_characters(f"{each.log_probability:.4f}\t{each.sentence}\t{words}"))
-        _warn_of_unknown(each.unknown_words)
+        if each.unknown_words:
+            warn(f"the model does not know {', '.join(each.unknown_words)} and reads <unk> instead")
     total, count = math.fsum(each.log_probability for each in found), sum(len(each.words) for each in found)
     perplexity = Objective.PERPLEXITY.compute_figure(-total / count)
     sentences = format_count(len(found), "sentence")
@@ -234,7 +230,6 @@ def generate(
     from memtune.results.loaded_models import GenerationOptions, load, write_tokens
 
     loaded = load(model, device=device, trust_code=trust_code)
-    _warn_of_unknown(loaded.reader.read(prompt).unknown_words)
     options = GenerationOptions(tokens=tokens, temperature=temperature, top_k=top_k, seed=seed)
     written = write_tokens(loaded, prompt, options)
     if loaded.rules.tokens == "words":

@@ -1,7 +1,8 @@
 """A trained model by its name, a registered version or a trial with a checkpoint, and text that it writes."""
 
+import logging
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import chain
@@ -40,6 +41,8 @@ from memtune.tracking import (
 )
 from memtune.training import CheckpointRecord, TrialConfig, load_model, open_device
 from memtune.values import UserValue, parse
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -264,9 +267,10 @@ def write_tokens(
 ) -> Iterator[str]:
     """The tokens that the model writes after a prompt, one by one; `reader.join` makes a text of them.
 
-    The same seed gives the same text on the same machine. `<unk>` is never written. Under the protocol
-    "sentence" a new sentence starts from the state before any word, as in training. Raises ArgumentError for
-    another model than that of `load`, and ConfigurationError for a classifier.
+    The same seed gives the same text on the same machine. `<unk>` is never written; words of the prompt that
+    are read as it are logged. Under the protocol "sentence" a new sentence starts from the state before any
+    word, as in training. Raises ArgumentError for another model than that of `load`, ConfigurationError for a
+    classifier, and TrackingError for a word that the model does not know where its vocabulary has no `<unk>`.
     """
     options = GenerationOptions() if options is None else options
     check_type("model", model, LoadedModel, 'a loaded model, such as load("models:/ptb@champion")')
@@ -275,7 +279,11 @@ def write_tokens(
         "options", options, GenerationOptions, "GenerationOptions, such as GenerationOptions(tokens=20)"
     )
     module = model.module.require_language_model(f"writing a text with {model.name}")
-    return _write_tokens(model, module, prompt, options)
+    read = model.reader.read(prompt)
+    if read.unknown_words:
+        unknown = ", ".join(dict.fromkeys(read.unknown_words))
+        log.warning("the model does not know %s and reads %s instead", unknown, UNK)
+    return _write_tokens(model, module, read.ids, options)
 
 
 @dataclass(frozen=True)
@@ -326,14 +334,14 @@ def _score_sentence(model: LoadedModel, module: LanguageModel, text: str) -> Sco
 
 
 def _write_tokens(
-    model: LoadedModel, module: LanguageModel, prompt: str, options: GenerationOptions
+    model: LoadedModel, module: LanguageModel, prompt: Sequence[int], options: GenerationOptions
 ) -> Iterator[str]:
     id_by_token = {token: number for number, token in enumerate(model.vocabulary)}
     eos, unk = id_by_token[EOS], id_by_token.get(UNK)
     resets = model.configuration.protocol.reads_sentences
     device = find_device(module)
     generator = torch.Generator().manual_seed(options.seed)
-    given, state = [eos, *model.reader.read(prompt).ids], module.initial_state(1)
+    given, state = [eos, *prompt], module.initial_state(1)
     for _ in range(options.tokens):
         with torch.no_grad():
             scores_1V, state = module.score_next_word(torch.tensor([given], device=device), state)

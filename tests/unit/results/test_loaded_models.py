@@ -87,6 +87,13 @@ def test_generated_text_is_that_of_its_seed(champion: LoadedModel) -> None:
     assert set(texts[0]) <= set(champion.vocabulary) - {"<unk>"}
 
 
+def test_unknown_words_of_a_prompt_are_warned_of_once(
+    champion: LoadedModel, caplog: pytest.LogCaptureFixture
+) -> None:
+    list(generate(champion, "the zebra and the zebra", GenerationOptions(tokens=2)))
+    assert caplog.messages == ["the model does not know zebra and reads <unk> instead"]
+
+
 def test_the_likeliest_words_are_written_at_temperature_0_and_with_a_top_k_of_1(
     champion: LoadedModel,
 ) -> None:
