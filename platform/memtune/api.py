@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -117,9 +118,11 @@ def search_study(
         from memtune.reports.live.live_display import LiveDisplay
         from memtune.results.study.study_detail import SearchResult
         from memtune.studies.definition.study_loader import open_study
+        from memtune.studies.executor import Executor
         from memtune.studies.study_check import check_study
         from memtune.studies.study_run import StudyHooks, run_study
 
+    check_type("executor", executor, (Executor, NoneType), "an executor, such as InProcessExecutor()")
     settings = Settings.resolve(settings)
     path, opened = open_study(study, overrides)
     resolved = check_study(path, opened, settings, address)
@@ -163,6 +166,10 @@ def train(
     with pause_gc():
         from memtune.experiments.single_trial import open_trial, train_trial
 
+    for callback, function in {"on_progress": on_progress, "on_report": on_report}.items():
+        kinds: Any = (Callable, NoneType)  # mypy takes Callable for no type
+        check_type(callback, function, kinds, "a function of one argument, or None")
+    check_type("registers", registers, bool, "True or False")
     output = _choose_console(console, progress=progress)
     known = Settings.resolve(settings)
     name, file = open_trial(trial, overrides)
@@ -305,6 +312,8 @@ def import_corpus(
     """
     from memtune.corpora import import_corpus as import_silently
 
+    expected = "True or False; a callback is an argument of memtune.corpora.import_corpus"
+    check_type("progress", progress, bool, expected)
     output = _choose_console(console, progress=progress)
     with LineDisplay(output) as display:
 
@@ -334,7 +343,7 @@ def import_corpus(
 
 
 def _choose_console(console: Console | None, *, progress: bool) -> Console:
-    check_type("progress", progress, bool, "True or False; a callback is an argument of memtune.corpora")
+    check_type("progress", progress, bool, "True or False")
     if console is not None:
         check_type("console", console, Console, "a rich.console.Console; progress=False prints nothing")
     return console or TextConsole(quiet=not progress)

@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import Literal
 
+from memtune.errors import ConfigurationError, did_you_mean
+
 PredictionUnit = Literal["tokens", "examples"]
 """What a task predicts, and what budgets, reports and costs count: words of a text, or labelled examples."""
 MAX_DIFFERENCE = 700.0
@@ -47,6 +49,13 @@ class Objective(StrEnum):
         self.short_margin_unit = "%" if is_perplexity else "points"
         """The unit of `compute_gain` in a table."""
         self.axis_title = f"{value} ({self.direction} is better)"
+
+    @classmethod
+    def from_name(cls, name: "Objective | str") -> "Objective":
+        """The objective of a name. Raises ConfigurationError for an unknown one."""
+        if name not in [*cls]:
+            raise ConfigurationError(f'no objective "{name}"; {did_you_mean(str(name), cls)}')
+        return cls(name)
 
     def compute_figure(self, cost: float) -> float:
         """The figure of a cost; perplexity is infinite where exp overflows."""

@@ -46,7 +46,7 @@ class Estimate(Value):
         """The bounds of the perplexity or accuracy, the smaller one first; None below three seeds."""
         if self.low is None or self.high is None:
             return None
-        objective = Objective(objective)
+        objective = Objective.from_name(objective)
         bounds = max(0.0, self.low), min(objective.max_cost, self.high)
         low, high = sorted(map(objective.compute_figure, bounds))
         return low, high
@@ -59,7 +59,7 @@ class Estimate(Value):
         >>> Estimate(cost=0.25, seeds=3, low=0.24, high=0.26).describe("accuracy", 1)
         '75.0 % (mean of 3 seeds, 95 % interval 74.0 % to 76.0 %)'
         """
-        objective = Objective(objective)
+        objective = Objective.from_name(objective)
         figure, bounds = objective.format_cost(self.cost, digits), self.compute_interval(objective)
         if bounds is None:
             single = "the same under every seed" if is_counted else "decided by a single seed"
@@ -74,7 +74,7 @@ class Estimate(Value):
         >>> Estimate(cost=0.25, seeds=3, low=0.24, high=0.26).format("accuracy", 1)
         '75.0 % [74.0 %, 76.0 %]'
         """
-        objective = Objective(objective)
+        objective = Objective.from_name(objective)
         figure, bounds = objective.format_cost(self.cost, digits), self.compute_interval(objective)
         if bounds is None:
             return figure

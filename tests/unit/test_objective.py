@@ -4,7 +4,9 @@ import math
 
 import pytest
 
+from memtune.errors import ConfigurationError
 from memtune.objective import Objective
+from memtune.seed_statistics import Estimate
 
 
 def test_a_perplexity_is_the_exponential_of_its_cost_and_overflows_to_infinity():
@@ -33,3 +35,8 @@ def test_a_target_has_the_unit_that_readers_write():
     for objective, target in ((Objective.PERPLEXITY, 90.0), (Objective.ACCURACY, 75.0)):
         cost = objective.compute_target_cost(target)
         assert objective.scale * objective.compute_figure(cost) == pytest.approx(target)
+
+
+def test_an_unknown_objective_gets_the_nearest_one() -> None:
+    with pytest.raises(ConfigurationError, match='no objective "perplexty"; did you mean "perplexity"'):
+        Estimate(cost=1.0).describe("perplexty", 1)

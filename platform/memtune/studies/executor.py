@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from memtune.stop_signals import STOP_SIGNALS, is_ignored, release_closed_terminal
 from memtune.studies.definition.study_terms import Resources
@@ -89,6 +89,7 @@ class ExecutorRun:
     """When set, the workers store a checkpoint and end within seconds; their trials stay open."""
 
 
+@runtime_checkable
 class Executor(Protocol):
     """Runs trials. The driver calls every method from one thread, except `close`."""
 
