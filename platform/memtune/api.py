@@ -195,8 +195,7 @@ def train(
             on_report=tell,
             registers=registers,
         )
-        # The command line, which has its own console, prints such a line itself.
-        if console is None and trained.initial_tokens == trained.curve[-1].tokens:
+        if trained.initial_tokens == trained.curve[-1].tokens:
             display.add_line(f"{name} was already trained to its end, {trained.initial_tokens:,} {unit}")
         return trained
 

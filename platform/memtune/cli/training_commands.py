@@ -102,8 +102,6 @@ def train(
                 raise MemtuneError(problem)
             warn(problem)
             continue
-        if result.initial_tokens == result.curve[-1].tokens:
-            out.print(f"{file} was already trained to its end, {result.initial_tokens:,} {result.unit}")
         best, objective = result.best, result.best.objective
         figure = f"{objective} {objective.format_cost(best.cost or 0.0, 3)}"
         out.print(f"best: validation {figure} at {best.tokens:,} {result.unit}")

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from memtune.arguments import check_type
-from memtune.errors import TrackingError
+from memtune.errors import ArgumentError, TrackingError
 from memtune.settings import Settings
 from memtune.stop_signals import interrupt_on_stop_signals
 from memtune.storage.uris import find_sqlite_path
@@ -100,6 +100,8 @@ def serve_pages(port: int = 5000, settings: Settings | None = None) -> Iterator[
     Raises TrackingError for a server's URI, for a store that does not exist, and for a port in use.
     """
     check_type("port", port, int, "the number of a port on this machine, such as 5000")
+    if not 0 < port < 2**16:
+        raise ArgumentError(f"port must be from 1 to 65535; got {port}")
     tracking_uri = Settings.resolve(settings).tracking_uri
     database = require_database(tracking_uri)
     token = secrets.token_urlsafe(32)
