@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from memtune.corpora import FORMATS, DataSet, TextFile, find_splits, import_corpus
 from memtune.corpora.sources.line_reader import LineReader
 from memtune.corpora.sources.source_file import SourceFile
-from memtune.errors import CorpusError
+from memtune.errors import ArgumentError, CorpusError
 
 TEXTS = ["the café sleeps", "it  rains\nand pours", "", 'a "quoted", word', "\u00e9t\u00e9\t\u4e2d"]
 SENTENCES = [line.split() for text in TEXTS for line in text.split("\n") if line.split()]
@@ -275,12 +275,32 @@ DATA_SETS = {
     "arrow": make_table(TEXTS),
     "pandas": make_table(TEXTS).to_pandas(),
     "records": [{"text": text} for text in TEXTS],
+    "texts": list(TEXTS),
+    "series": make_table(TEXTS).to_pandas()["text"],
 }
 
 
 @pytest.mark.parametrize("kind", DATA_SETS)
 def test_a_data_set_of_a_program_gives_the_digest_of_the_plain_text(tmp_path, plain_digest, kind):
     assert import_digest(dict.fromkeys(SPLITS, DataSet(DATA_SETS[kind])), tmp_path) == plain_digest
+
+
+def test_a_row_without_a_text_is_named_with_its_split(tmp_path):
+    texts = make_table(TEXTS).to_pandas()["text"]
+    sources = dict.fromkeys(SPLITS, DataSet(texts)) | {"valid": DataSet([*texts[:2], float("nan")])}
+    with pytest.raises(CorpusError, match=r'the valid split: record 2: "text" is float.*; leave out rows'):
+        import_digest(sources, tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["datasets", "arrow", "pandas", "records"])
+def test_a_missing_column_of_a_data_set_is_named_with_the_fix(kind):
+    with pytest.raises(CorpusError, match=r"there is .*text: choose one with DataSet\(data, column=NAME\)"):
+        list(DataSet(DATA_SETS[kind], column="body").read_texts())
+
+
+def test_a_mapping_of_columns_or_splits_is_no_data_set():
+    with pytest.raises(ArgumentError, match="a mapping of splits is for find_splits"):
+        DataSet({"train": TEXTS})
 
 
 def test_the_splits_of_a_data_set_are_found_by_name(tmp_path, plain_digest):

@@ -37,6 +37,7 @@ from memtune.number_format import format_count
 
 _BLOCK_CHARACTERS = 2**22
 _SHOWN_NAMES = 10
+_CHOICE = "--option column=NAME"
 _MAX_TEXT_BYTES = 2**22
 _MAX_PART_BYTES = 2**26
 _TEXT_TYPES = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
@@ -52,33 +53,39 @@ class RecordOptions(FormatOptions):
     content: Literal["lines", "prose"] = "lines"
 
 
-def extract_text(record: Any, column: str) -> str | None:
-    """The text of a record, or None for a missing value. Raises BadLineError for anything else."""
+def extract_text(record: Any, column: str, choice: str = _CHOICE) -> str | None:
+    """The text of a record, or None for a missing value. Raises BadLineError for anything else.
+
+    `choice` is how another column is named.
+    """
     if not isinstance(record, dict):
         raise BadLineError(f"{type(record).__name__} instead of an object with fields")
     if column not in record:
-        raise BadLineError(_describe_missing_column(column, list(record)))
+        raise BadLineError(_describe_missing_column(column, list(record), choice))
     value = record[column]
     if isinstance(value, list) and all(isinstance(word, str) for word in value):
         value = " ".join(value)
     if value is None or isinstance(value, str):
         return value
-    raise BadLineError(f'"{shorten(column)}" is {type(value).__name__}, not a text or a list of words')
+    raise BadLineError(
+        f'"{shorten(column)}" is {type(value).__name__}, not a text or a list of words; leave out rows '
+        "without a text"
+    )
 
 
-def check_column(column: str, names: list[Any]) -> None:
-    """Raise CorpusError unless exactly one of the columns has this name."""
+def check_column(column: str, names: list[Any], choice: str = _CHOICE) -> None:
+    """Raise CorpusError unless exactly one of the columns has this name; `choice` is how one is named."""
     count = names.count(column)
     if not count:
-        raise CorpusError(_describe_missing_column(column, names))
+        raise CorpusError(_describe_missing_column(column, names, choice))
     if count > 1:
         raise CorpusError(f'{count} columns are named "{shorten(column)}"; rename one')
 
 
-def _describe_missing_column(column: str, names: list[Any]) -> str:
+def _describe_missing_column(column: str, names: list[Any], choice: str) -> str:
     """A message for a column that does not exist, with those that do."""
     shown = ", ".join(shorten(str(name)) for name in names[:_SHOWN_NAMES]) or "nothing"
-    return f'no column "{shorten(column)}"; there is {shown}: choose one with --option column=NAME'
+    return f'no column "{shorten(column)}"; there is {shown}: choose one with {choice}'
 
 
 def iterate_text_columns(column: pa.Array, name: str) -> Iterator[pa.Array]:
@@ -94,9 +101,7 @@ def iterate_text_columns(column: pa.Array, name: str) -> Iterator[pa.Array]:
         leaf, offsets = column, np.arange(len(column) + 1)
     kind = leaf.type.value_type if pa.types.is_dictionary(leaf.type) else leaf.type
     if not any(is_text(kind) for is_text in _TEXT_TYPES):
-        raise CorpusError(
-            f'the column "{name}" holds {column.type}, not text; choose another: --option column=NAME'
-        )
+        raise CorpusError(f'the column "{name}" holds {column.type}, not text; choose another: {_CHOICE}')
     ends = np.append(0, np.cumsum(_measure_bytes(leaf)))[offsets]
     if (longest := np.diff(ends).max(initial=0)) > _MAX_TEXT_BYTES:
         raise CorpusError(

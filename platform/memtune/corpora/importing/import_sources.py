@@ -1,8 +1,8 @@
 """The sources of an import, and their reading: words are counted, annotations spooled, bytes hashed.
 
-A data set is one of `datasets` of Hugging Face, an Arrow table, a pandas frame, or a list of records. Nothing
-of these libraries is imported: a data set gives batches of columns (`iter`, as that of Hugging Face), record
-batches (`to_batches`, as Arrow), or records as mappings.
+A data set is one of `datasets` of Hugging Face, an Arrow table, a pandas frame, or a list of records or
+texts. Nothing of these libraries is imported: a data set gives batches of columns (`iter`, as that of Hugging
+Face), record batches (`to_batches`, as Arrow), records as mappings, or the texts themselves.
 
 A file is divided by a seed. Sentences that belong together form a group: the candidates of one question, the
 two sentences of one pair. A hash of the seed and of the group's first sentence selects the split. Equal
@@ -47,6 +47,7 @@ from memtune.storage.digests import ContentDigest
 from memtune.values import Value, digest, parse
 
 _BATCH_ROWS = 1024
+_CHOICE = "DataSet(data, column=NAME)"
 _SPLIT_BY_NAME = {name: name for name in SPLITS} | dict.fromkeys(("validation", "val", "dev"), "valid")
 
 
@@ -54,8 +55,8 @@ _SPLIT_BY_NAME = {name: name for name in SPLITS} | dict.fromkeys(("validation", 
 class DataSet:
     """A column of a data set as a source.
 
-    `data` is a `datasets.Dataset` or `IterableDataset`, a `pyarrow.Table`, a pandas frame, or records as
-    mappings. `column` and `content` are as in the format "parquet".
+    `data` is a `datasets.Dataset` or `IterableDataset`, a `pyarrow.Table`, a pandas frame, records as
+    mappings, or the texts themselves. `column` and `content` are as in the format "parquet".
     """
 
     data: Any
@@ -64,12 +65,13 @@ class DataSet:
 
     def __post_init__(self) -> None:
         """Raises ArgumentError for data that have no records, such as the path of a file."""
-        if isinstance(self.data, str | Path) or not (
+        if isinstance(self.data, str | Path | Mapping) or not (
             hasattr(self.data, "to_batches") or isinstance(self.data, Iterable)
         ):
             raise ArgumentError(
-                "data must be a datasets.Dataset, a pyarrow.Table, a pandas frame, or records as mappings; "
-                f"got {describe_value(self.data)}; a file is TextFile(...)"
+                "data must be a datasets.Dataset, a pyarrow.Table, a pandas frame, or a list of records or "
+                f"texts; got {describe_value(self.data)}; a file is TextFile(...), and a mapping of splits "
+                "is for find_splits"
             )
 
     @property
@@ -81,10 +83,10 @@ class DataSet:
         """The texts of the column, missing ones left out. Raises CorpusError for another kind of value."""
         names = getattr(self.data, "column_names", None)
         if isinstance(names, list):
-            check_column(self.column, names)
+            check_column(self.column, names, _CHOICE)
         for number, record in enumerate(self._read_records()):
             try:
-                text = extract_text(record, self.column)
+                text = extract_text(record, self.column, _CHOICE)
             except BadLineError as error:
                 raise CorpusError(f"record {number}: {error.reason}") from None
             if text is not None:
@@ -101,10 +103,12 @@ class DataSet:
             for batch in data.select([self.column]).to_batches(_BATCH_ROWS):
                 yield from batch.to_pylist()
         elif hasattr(data, "to_dict") and hasattr(data, "columns"):
-            check_column(self.column, list(data.columns))
+            check_column(self.column, list(data.columns), _CHOICE)
             yield from ({self.column: value} for value in data[self.column].tolist())
         else:
-            yield from (dict(record) if isinstance(record, Mapping) else record for record in data)
+            yield from (
+                dict(record) if isinstance(record, Mapping) else {self.column: record} for record in data
+            )
 
 
 def find_splits(
@@ -331,7 +335,8 @@ class SourceReader:
         content = ContentDigest()
         if isinstance(source, DataSet):
             name, options = "data set", source.options.model_dump(mode="json")
-            blocks = make_record_blocks(_hash_texts(source, content), source.options, "the data set")
+            texts = _hash_texts(source, split, content)
+            blocks = make_record_blocks(texts, source.options, f"the {split} split")
         else:
             name, options = "sentences", {}
             blocks = make_blocks(_hash_sentences(source, split, content))
@@ -344,10 +349,13 @@ class SourceReader:
         )
 
 
-def _hash_texts(source: DataSet, content: ContentDigest) -> Iterator[str]:
-    for text in source.read_texts():
-        content.add(f"{text}\n".encode(errors="surrogatepass"))
-        yield text
+def _hash_texts(source: DataSet, split: str, content: ContentDigest) -> Iterator[str]:
+    try:
+        for text in source.read_texts():
+            content.add(f"{text}\n".encode(errors="surrogatepass"))
+            yield text
+    except CorpusError as error:
+        raise CorpusError(f"the {split} split: {error}") from None
 
 
 def _hash_sentences(
@@ -356,8 +364,8 @@ def _hash_sentences(
     for item in sentences:
         if isinstance(item, str | Mapping) or not isinstance(item, Example | Iterable):
             raise CorpusError(
-                f"the {split} split: a sentence is a list of words, got {describe_value(item)}; split texts "
-                "into words, or name the column of records: DataSet(data, column=...), or "
+                f"the {split} split: a sentence is a list of words, got {describe_value(item)}; give "
+                "texts as DataSet(texts), name the column of records: DataSet(data, column=...), or use "
                 "find_splits(data_sets)"
             )
         example = item if isinstance(item, Example) else Example((item,))
