@@ -6,7 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from memtune.corpora import Division, ImportOptions, TextFile, import_corpus, open_corpus, verify_corpus
+from memtune.corpora import (
+    DataSet,
+    Division,
+    ImportOptions,
+    TextFile,
+    import_corpus,
+    open_corpus,
+    verify_corpus,
+)
 from memtune.corpora.importing.import_sources import divide_block
 from memtune.corpora.text_blocks import Example, make_blocks
 from memtune.errors import CorpusError
@@ -113,6 +121,16 @@ def test_splits_of_one_text_do_not_count_as_the_same_text(store, cache, tmp_path
     (tmp_path / "text").write_text("".join(f"sentence {n % 7} of {n}\n" for n in range(500)))
     imported = import_corpus("small", Division(TextFile(tmp_path / "text")), store, cache=cache)
     assert not any("split is the training text" in warning for warning in imported.warnings)
+
+
+def test_a_data_set_is_divided_as_a_file_with_the_same_lines(import_divided, store, cache):
+    lines = [f"sentence {n}" for n in range(300)]
+    digest = import_divided("\n".join(lines)).digest
+    division, options = Division(DataSet(lines)), ImportOptions(vocabulary="all")
+    import_corpus("small", division, store, options, cache=cache)
+    assert open_corpus("small", store, cache).digest == digest
+    with pytest.raises(CorpusError, match='the data set: record 300: "text" is int'):
+        import_corpus("other", Division(DataSet([*lines, 3])), store, options, cache=cache)
 
 
 @pytest.mark.parametrize("shares", [{"train": 1, "valid": 1}, {"train": 1, "valid": 0, "test": 1}])

@@ -4,10 +4,10 @@ A data set is one of `datasets` of Hugging Face, an Arrow table, a pandas frame,
 texts. Nothing of these libraries is imported: a data set gives batches of columns (`iter`, as that of Hugging
 Face), record batches (`to_batches`, as Arrow), records as mappings, or the texts themselves.
 
-A file is divided by a seed. Sentences that belong together form a group: the candidates of one question, the
-two sentences of one pair. A hash of the seed and of the group's first sentence selects the split. Equal
-sentences, and pairs with the same premise, therefore get the same split at any position in the file. The
-split sizes match the shares only in expectation.
+A file or a data set is divided by a seed. Sentences that belong together form a group: the candidates of one
+question, the two sentences of one pair. A hash of the seed and of the group's first sentence selects the
+split. Equal sentences, and pairs with the same premise, therefore get the same split at any position in the
+file. The split sizes match the shares only in expectation.
 """
 
 import hashlib
@@ -129,18 +129,21 @@ _DIGEST_BYTES = 8
 
 @dataclass(frozen=True)
 class Division:
-    """A file to divide into splits in proportion to `shares`."""
+    """A file or a data set to divide into splits in proportion to `shares`."""
 
-    source: TextFile
+    source: TextFile | DataSet
     shares: Mapping[str, float] = field(default_factory=lambda: dict(zip(SPLITS, (80, 10, 10), strict=True)))
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Raises ArgumentError for another source than a file, and CorpusError for wrong shares."""
-        if not isinstance(self.source, TextFile):
+        """Raises ArgumentError for another source or no mapping, and CorpusError for wrong shares."""
+        if not isinstance(self.source, TextFile | DataSet):
             raise ArgumentError(
-                f"source must be a TextFile; got {describe_value(self.source)}{_suggest_file(self.source)}"
+                f"source must be a TextFile or a DataSet; got {describe_value(self.source)}"
+                f"{_suggest_file(self.source)}"
             )
+        expected = 'a mapping of splits, such as {"train": 80, "valid": 10, "test": 10}'
+        check_type("shares", self.shares, Mapping, expected)
         if set(self.shares) != set(SPLITS) or min(self.shares.values()) <= 0:
             raise CorpusError(f"a text is divided into {', '.join(SPLITS)} by shares above 0, as in 80,10,10")
 
@@ -200,12 +203,18 @@ Source = TextFile | DataSet | Iterable[Sequence[str] | Example]
 `<eos>`, annotated or not."""
 
 
+def list_sources(sources: Mapping[str, Source] | Division) -> list[Source]:
+    """The sources of all splits, or the divided one."""
+    return [sources.source] if isinstance(sources, Division) else [*sources.values()]
+
+
 def check_sources(name: str, sources: Mapping[str, Source] | Division) -> None:
     """Raises CorpusError for wrong splits, formats, options and files, and ArgumentError for other types."""
     expected = 'a mapping of splits to sources, such as {"train": TextFile("train.txt"), ...}, or a Division'
     check_type("sources", sources, (Mapping, Division), expected)
     if isinstance(sources, Division):
-        _check_file("train", sources.source)
+        if isinstance(sources.source, TextFile):
+            _check_file("train", sources.source)
         return
     for split, each in sources.items():
         # The letters of a path would be read as sentences.
@@ -269,10 +278,7 @@ class SourceReader:
         return {split: self._read_split(split, sources[split]) for split in self.text.counters}
 
     def _read_split(self, split: str, source: Source) -> SourceRecord:
-        if isinstance(source, TextFile):
-            record = self._read_file(source, split, lambda block: [(split, block)])
-        else:
-            record = self._read_data(split, source)
+        record = self._read_source(source, split, lambda block: [(split, block)])
         if not self.text.counters[split].word_count:
             skipped = "".join(
                 f"; {f'{count:,}' if count > 1 else '1 left out:'} {reason}"  # reasons are in the plural
@@ -282,13 +288,13 @@ class SourceReader:
         return record
 
     def _read_division(self, division: Division) -> dict[str, SourceRecord]:
-        record = self._read_file(division.source, "all", partial(divide_block, division=division))
+        record = self._read_source(division.source, "all", partial(divide_block, division=division))
         counters = self.text.counters
         sentences = format_count(sum(counter.sentence_count for counter in counters.values()), "sentence")
-        path, reason = division.source.path, f"no word in {division.source.path}"
+        reason = f"no word in {record.name}"
         if any(counter.word_count for counter in counters.values()):
             reason = (
-                f"with seed {division.seed} it got none of the {sentences} of {path}, of which "
+                f"with seed {division.seed} it got none of the {sentences} of {record.name}, of which "
                 "equal ones share a split; give it a larger share in --split, or use another --split-seed"
             )
         for split, counter in counters.items():
@@ -302,10 +308,12 @@ class SourceReader:
             for split in counters
         }
 
-    def _read_file(
-        self, source: TextFile, split: str, divide: Callable[[Block], Iterable[tuple[str, Block]]]
+    def _read_source(
+        self, source: Source, split: str, divide: Callable[[Block], Iterable[tuple[str, Block]]]
     ) -> SourceRecord:
-        """Counts the words of a file and describes it; `divide` says to which split each block belongs."""
+        """Counts the words of a source and describes it; `divide` says to which split each block belongs."""
+        if not isinstance(source, TextFile):
+            return self._read_data(source, split, divide)
         with closing(LineReader(source.path, skip_bad=self.skip_bad)) as reader:
             for block in self._read_blocks(source, reader, split):
                 for own, part in divide(block):
@@ -330,18 +338,24 @@ class SourceReader:
                 ) from None
             file.check_bad_share()
 
-    def _read_data(self, split: str, source: DataSet | Iterable[Sequence[str] | Example]) -> SourceRecord:
+    def _read_data(
+        self,
+        source: DataSet | Iterable[Sequence[str] | Example],
+        split: str,
+        divide: Callable[[Block], Iterable[tuple[str, Block]]],
+    ) -> SourceRecord:
         """Counts the words of a data set or of sentences."""
         content = ContentDigest()
         if isinstance(source, DataSet):
             name, options = "data set", source.options.model_dump(mode="json")
-            texts = _hash_texts(source, split, content)
-            blocks = make_record_blocks(texts, source.options, f"the {split} split")
+            place = f"the {split} split" if split in SPLITS else "the data set"
+            blocks = make_record_blocks(_hash_texts(source, place, content), source.options, place)
         else:
             name, options = "sentences", {}
             blocks = make_blocks(_hash_sentences(source, split, content))
         for block in blocks:
-            self.text.add(split, block)
+            for own, part in divide(block):
+                self.text.add(own, part)
             if self.progress:
                 self.progress(content.bytes, None, split)
         return SourceRecord(
@@ -349,13 +363,13 @@ class SourceReader:
         )
 
 
-def _hash_texts(source: DataSet, split: str, content: ContentDigest) -> Iterator[str]:
+def _hash_texts(source: DataSet, place: str, content: ContentDigest) -> Iterator[str]:
     try:
         for text in source.read_texts():
             content.add(f"{text}\n".encode(errors="surrogatepass"))
             yield text
     except CorpusError as error:
-        raise CorpusError(f"the {split} split: {error}") from None
+        raise CorpusError(f"{place}: {error}") from None
 
 
 def _hash_sentences(

@@ -24,6 +24,7 @@ from memtune.corpora.importing.import_sources import (
     Source,
     SourceReader,
     check_sources,
+    list_sources,
 )
 from memtune.corpora.importing.import_warnings import find_corpus_warnings, find_text_warnings
 from memtune.corpora.sources.line_reader import LineReader
@@ -86,9 +87,7 @@ def import_corpus(
         _check_text(name, text, options, vectors)
         spelled = text.table.words if text.is_raw else token_stage.spell_words(text.table.words, options)
         units = token_stage.count_units(text, spelled, options.tokens)
-        has_files = isinstance(sources, Division) or any(
-            isinstance(each, TextFile) for each in sources.values()
-        )
+        has_files = any(isinstance(each, TextFile) for each in list_sources(sources))
         is_generated = ideal is not None or not has_files
         needs_words = bool(text.annotations or vectors)
         warnings = list(find_text_warnings(text, options, is_generated=is_generated, needs_words=needs_words))

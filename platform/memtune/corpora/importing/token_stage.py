@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from memtune.corpora.importing.counted_text import CountedText, Numbers, SplitCounter
-from memtune.corpora.importing.import_sources import Division, Source
+from memtune.corpora.importing.import_sources import Division, Source, list_sources
 from memtune.corpora.sources.line_reader import LineReader
 from memtune.corpora.store.manifest import ImportOptions
 from memtune.corpora.store.token_choice import TokenChoice, parse_token_choice
@@ -158,8 +158,9 @@ def prepare_sources(
 
 def has_raw_text(sources: Mapping[str, Source] | Division) -> bool:
     """Whether a source is raw text, whose characters or bytes are its tokens."""
-    each = [sources.source] if isinstance(sources, Division) else sources.values()
-    return any(isinstance(source, TextFile) and source.format == RAW_FORMAT for source in each)
+    return any(
+        isinstance(source, TextFile) and source.format == RAW_FORMAT for source in list_sources(sources)
+    )
 
 
 def count_units(text: CountedText, spelled: pa.Array, tokens: str) -> dict[str, dict[str, int]]:
