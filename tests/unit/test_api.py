@@ -259,7 +259,7 @@ WRONG_CALLS = {
     "import_corpus('x', splits, progress=print)": "progress must be .*; a callback is an argument of memtune",
     "Division(Path('a.txt'))": r"source must be a TextFile or a DataSet; .*; a file is TextFile\('a.txt'\)",
     "Division(splits)": "source must be a TextFile or a DataSet; got ",
-    "Division(memtune.TextFile('a.txt'), (8, 1, 1))": 'shares must be a mapping of splits, such as {"train": 80',
+    "Division(memtune.TextFile('a.txt'), (8, 1, 1))": 'shares must be a mapping of splits, such as {"train"',
     "TextFile(3)": "path must be a file, a folder, a pattern or a URI",
     "DataSet('a.parquet')": r"data must be a datasets.Dataset, .*; a file is TextFile\(",
     "open_corpus(3)": "name must be the name of a corpus",
