@@ -43,7 +43,7 @@ from memtune.results.fingerprints import (
 )
 from memtune.settings import Settings
 from memtune.spaces import FittedSize
-from memtune.studies.definition.toml_files import load_listed_models, read_toml
+from memtune.studies.definition.toml_files import load_listed_models, name_place, read_toml
 from memtune.tasks import ProbeTask
 from memtune.tracking import find_evaluation, record_evaluation, record_test_access
 from memtune.training import Progress
@@ -53,11 +53,11 @@ FIGURE_PREFIX = "accuracy_length_x"
 MAX_SIZE_DIFFERENCE = 0.1
 """Between a model and its references, which heads and words keep from having exactly the terms' size."""
 ModelSource = str | Path | Mapping[str, Any]
-"""A family, a mixer, a TOML file with the table [model], or that table."""
+"""A family, a mixer, a TOML file with the table [model], its content as a mapping, or that table alone."""
 
 
 def open_probed_model(source: ModelSource) -> tuple[str, dict[str, Any]]:
-    """The name and the table of a model; the Python files of a TOML file's list `models` are executed.
+    """The name and the table of a model; the Python files of the list `models` are executed.
 
     Raises ConfigurationError for a name that is neither a family nor a mixer, for a file without
     a model, and for a family that counts words.
@@ -74,24 +74,30 @@ def open_probed_model(source: ModelSource) -> tuple[str, dict[str, Any]]:
 
 def _read_model(source: ModelSource) -> tuple[str, dict[str, Any]]:
     if isinstance(source, Mapping):
-        return str(source.get("family", "model")), dict(source)
+        table = _find_table(source, None) if source.keys() & {"models", "model"} else dict(source)
+        return str(table.get("family", "model")), table
     if str(source).endswith(".toml"):
         path = Path(source)
-        document = read_toml(path)
-        load_listed_models(document, path, "model")
-        if not isinstance(document.get("model"), dict):
-            raise ConfigurationError(f"{path} has no table [model] with a family")
-        if others := sorted(document.keys() - {"models", "model"}):
-            raise ConfigurationError(
-                f"{path} has {', '.join(others)}, which a probe does not read: remove it, and give the terms "
-                "of training as options such as --epochs"
-            )
-        return path.stem, document["model"]
+        return path.stem, _find_table(read_toml(path), path)
     if str(source).endswith(".py"):
         raise ConfigurationError(
             f'{source} is a Python file: name it as models = ["{source}"] in a TOML file with [model]'
         )
     return str(source), find_model(str(source), ".toml")
+
+
+def _find_table(document: Mapping[str, Any], path: Path | None) -> dict[str, Any]:
+    """The table [model] of a file, or of its content as a mapping."""
+    load_listed_models(document, path, "model")
+    place = name_place(path, "model")
+    if not isinstance(document.get("model"), Mapping):
+        raise ConfigurationError(f"{place} has no table [model] with a family")
+    if others := sorted(document.keys() - {"models", "model"}):
+        raise ConfigurationError(
+            f"{place} has {', '.join(others)}, which a probe does not read: remove it, and give the terms "
+            "of training as options such as --epochs, or as terms in Python"
+        )
+    return dict(document["model"])
 
 
 def take_fingerprint(
