@@ -12,6 +12,7 @@ from memtune.data_frames import make_frame
 from memtune.errors import ConfigurationError, MissingSourceError
 from memtune.models import ModelConfig
 from memtune.number_format import format_count
+from memtune.objective import Objective
 from memtune.plugins.source_modules import SOURCE_FIELD
 from memtune.seed_statistics import Estimate, estimate_cost
 from memtune.settings import Settings
@@ -98,25 +99,35 @@ class Fingerprint(Value):
             return False
 
     def to_frame(self) -> Any:
-        """A pandas data frame with a row for each probe and multiple of its trained length."""
+        """A pandas data frame with a row for each probe and multiple of its trained length.
+
+        `low` and `high` bound the accuracy over seeds, and are NaN below three.
+        """
         return make_frame(
             {
                 "probe": result.probe,
-                "length": times,
-                "accuracy": fmean(shares),
+                "times_length": times,
+                "accuracy": fmean(result.test[times]),
+                "low": low,
+                "high": high,
                 "chance": result.chance,
                 "ceiling": result.ceiling,
                 "is_learnable": result.is_learnable,
+                "reference": result.reference,
+                "reference_valid": result.reference_valid,
                 "rate": result.rate,
                 "parameters": result.parameters,
                 "carried_state": result.carried_state,
             }
             for result in self.results
-            for times, shares in result.test.items()
+            for times, estimate in result.estimates.items()
+            for low, high in [estimate.compute_interval(Objective.ACCURACY) or (math.nan, math.nan)]
         )
 
     def __repr__(self) -> str:
         return f"Fingerprint({self.name}: {format_count(len(self.results), 'probe')})"
+
+    __str__ = __repr__
 
     def _repr_html_(self) -> str:
         return str(self.to_frame().to_html(index=False))

@@ -175,6 +175,18 @@ def test_a_figure_has_a_bar_for_each_accuracy_that_counts(settings: Settings) ->
     ]
 
 
+def test_a_frame_has_the_intervals_and_the_references_of_the_table() -> None:
+    single = make_result(test={1: (0.3,), 2: (0.2,)}, reference="attention", reference_valid=0.95)
+    given = {"name": "rnn", "model": {}, "terms": {}, "results": (make_result(), single)}
+    fingerprint = Fingerprint.model_validate(given)
+    first, *others = fingerprint.to_frame().to_dict("records")
+    assert first["accuracy"] == pytest.approx(0.3)
+    assert [first["low"], first["high"]] == pytest.approx([0.052, 0.548], abs=5e-4)
+    assert [(row["times_length"], math.isnan(row["low"])) for row in others] == [(1, True), (2, True)]
+    assert {(row["reference"], row["reference_valid"]) for row in others} == {("attention", 0.95)}
+    assert str(fingerprint) == repr(fingerprint) == "Fingerprint(rnn: 2 probes)"
+
+
 @pytest.mark.parametrize(("seeds", "promised"), [(1, "one seed,"), (2, "mean of 2 seeds,"), (3, "with 95 %")])
 def test_a_table_promises_the_intervals_that_it_has(seeds: int, promised: str) -> None:
     given = {"name": "rnn", "model": {}, "terms": {"seeds": seeds}, "results": ()}
@@ -202,6 +214,18 @@ def test_a_model_is_a_family_a_mixer_a_file_or_a_table(tmp_path: Path) -> None:
         open_probed_model(path)
     with pytest.raises(ConfigurationError, match="kneser_ney counts words; only networks can be probed"):
         open_probed_model("kneser_ney")
+
+
+def test_a_mapping_is_the_content_of_a_file_or_its_table_alone(tmp_path: Path) -> None:
+    family = str(write_family(tmp_path / "my_memory.py"))
+    table = {"family": "my_memory", "width": 8}
+    with isolate_registries():
+        assert open_probed_model({"models": [family], "model": table}) == ("my_memory", table)
+        assert open_probed_model(table) == ("my_memory", table)
+    with pytest.raises(ConfigurationError, match=r"the model has no table \[model\] with a family"):
+        open_probed_model({"models": [], "family": "lstm"})
+    with pytest.raises(ConfigurationError, match=r"the model has training, which a probe does not read"):
+        open_probed_model({"model": table, "training": {}})
 
 
 @pytest.mark.parametrize(
