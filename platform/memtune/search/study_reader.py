@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from optuna.storages import BaseStorage, InMemoryStorage
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 
@@ -12,7 +13,7 @@ from memtune.errors import StudyError, did_you_mean
 from memtune.search import trial_store
 from memtune.search.compatibility import read_attributes
 from memtune.search.database.outage_buffer import convert_outage_errors
-from memtune.search.database.study_database import open_study_database, redact_url
+from memtune.search.database.study_database import has_study_database, open_study_database, redact_url
 from memtune.search.importance import ParameterImportance, rank_parameters
 from memtune.search.trial_store import StoredTrial
 
@@ -68,8 +69,15 @@ class StudyReader:
 
     def __init__(self, storage_url: str) -> None:
         """Raises StorageError when the storage cannot be opened."""
-        self._redacted_url = redact_url(storage_url)
-        self._storage = open_study_database(storage_url)
+        self._url, self._redacted_url = storage_url, redact_url(storage_url)
+        self._opened = open_study_database(storage_url) if has_study_database(storage_url) else None
+
+    @property
+    def _storage(self) -> BaseStorage:
+        """The storage; while its file is missing, an empty one in memory, because a read creates no file."""
+        if self._opened is None and has_study_database(self._url):
+            self._opened = open_study_database(self._url)
+        return self._opened or InMemoryStorage()
 
     def list_ids(self) -> list[str]:
         """The ids of all studies, oldest first."""

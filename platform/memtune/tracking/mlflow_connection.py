@@ -278,6 +278,12 @@ def translate_mlflow_errors(tracking_uri: str) -> Iterator[None]:
         ) from error
 
 
+def has_store(tracking_uri: str) -> bool:
+    """Whether the file of a store exists, which opening it would create; True for a server."""
+    path = find_sqlite_path(tracking_uri)
+    return path is None or path.exists()
+
+
 @contextmanager
 def open_store(tracking_uri: str) -> Iterator["MlflowClient"]:
     """A client of the store; its errors in the block become TrackingErrors. Raises those of `connect`."""

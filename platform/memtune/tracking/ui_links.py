@@ -10,7 +10,7 @@ from urllib.parse import quote
 from memtune.errors import TrackingError
 from memtune.objective import Objective
 from memtune.tracking import compatibility
-from memtune.tracking.mlflow_connection import is_server, open_store, set_experiment_kind
+from memtune.tracking.mlflow_connection import has_store, is_server, open_store, set_experiment_kind
 from memtune.tracking.mlflow_ui import find_running_pages
 from memtune.tracking.registry.model_versions import CHAMPION_ALIAS, find_own_by_alias
 from memtune.tracking.runs import run_store, run_tags
@@ -104,6 +104,8 @@ def link_corpus(
 
 def link_corpora(tracking_uri: str, pages_url: str | None = None) -> list[CorpusPages]:
     """The pages of every corpus with a recorded trial, by name; see `link_corpus`."""
+    if not has_store(tracking_uri):
+        return []
     with open_store(tracking_uri) as client:
         experiments = client.search_experiments(order_by=["name ASC"])
         recorded = [

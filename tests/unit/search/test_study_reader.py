@@ -1,6 +1,7 @@
 """Studies as another process reads them."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -36,6 +37,22 @@ def test_repeats_and_queues_of_drivers_are_not_listed(open_study: OpenStudy, sto
     for name in ("s", "s-repeats", "s.drivers", "other"):
         open_study(name=name)
     assert StudyReader(storage).list_ids() == ["s", "other"]
+
+
+@pytest.mark.parametrize("prefix", ["journal://", "sqlite:///"])
+def test_a_read_creates_no_database_and_later_finds_it(
+    open_study: OpenStudy, storage: str, prefix: str, tmp_path: Path
+) -> None:
+    reader = StudyReader(f"{prefix}{tmp_path}/home/studies")
+    assert reader.list_ids() == []
+    assert not reader.has_begun("s")
+    assert reader.list_trained_identities() == set()
+    with pytest.raises(StudyError, match=r'no study "s" in .*; there are none'):
+        reader.read("s")
+    assert [*tmp_path.iterdir()] == []
+    later = StudyReader(storage)
+    open_study(name="s")
+    assert later.list_ids() == ["s"]
 
 
 def test_an_unknown_study_is_refused_with_the_nearest_name(open_study: OpenStudy, storage: str) -> None:

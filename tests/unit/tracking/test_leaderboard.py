@@ -5,7 +5,7 @@ import math
 import pytest
 
 from memtune.errors import TrackingError
-from memtune.tracking import Recorder, find_trial_run, read_leaderboard
+from memtune.tracking import Recorder, find_trial_run, link_corpora, read_leaderboard
 from memtune.tracking.mlflow_connection import connect
 from memtune.trial_state import StopReason, TrialEnd, TrialState
 
@@ -24,6 +24,13 @@ def make_configuration(width, **model):
         "parameters": 10 * width,
         "training": {"clip_norm": None},
     }
+
+
+def test_a_read_creates_no_store(tmp_path):
+    uri = f"sqlite:///{tmp_path}/home/mlflow.db"
+    assert read_leaderboard(uri, "ptb") == []
+    assert link_corpora(uri) == []
+    assert [*tmp_path.iterdir()] == []
 
 
 @pytest.fixture

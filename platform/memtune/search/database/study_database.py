@@ -175,6 +175,17 @@ DATABASE_ERRORS = (SQLAlchemyError, StorageInternalError)
 """What Optuna raises for a fault of the database: sometimes the database's error, sometimes its own."""
 
 
+def has_study_database(url: str) -> bool:
+    """Whether the file of a study database exists; True for a server, and where only opening it can tell."""
+    path = find_path(url, JOURNAL_PREFIX) or find_path(url, SQLITE_PREFIX)
+    try:
+        return path is None or path.stat() is not None
+    except FileNotFoundError:
+        return False
+    except (OSError, ValueError):
+        return True
+
+
 def open_study_database(url: str) -> optuna.storages.BaseStorage:
     """The storage at sqlite:///FILE, postgresql://USER@HOST/DATABASE or journal:///FILE, created when new.
 

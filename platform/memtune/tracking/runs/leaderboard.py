@@ -8,7 +8,7 @@ from pydantic import Field, computed_field
 
 from memtune.objective import Objective, PredictionUnit
 from memtune.seed_statistics import Estimate
-from memtune.tracking.mlflow_connection import open_store
+from memtune.tracking.mlflow_connection import has_store, open_store
 from memtune.tracking.runs import run_store, run_tags
 from memtune.tracking.runs.recorded_runs import count_run_accesses
 from memtune.trial_state import StopReason, TrialEnd, TrialState, read_earlier_end
@@ -123,6 +123,8 @@ def read_leaderboard(
     that memtune does not write are skipped with a warning. Of two runs of a trial, the longer one counts: a
     driver that lost its study while it created a run leaves one without reports.
     """
+    if not has_store(tracking_uri):
+        return []
     with open_store(tracking_uri) as client:
         alone = {run_tags.STUDY: run_tags.NO_STUDY, CONFIGURATION_TAG: configuration} if configuration else {}
         runs = run_store.find_corpus_runs(client, corpus, {run_tags.ROLE: "trial", **alone})
