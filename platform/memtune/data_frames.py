@@ -27,11 +27,16 @@ class ResultList(list[T]):
 
 
 def make_frame(records: Iterable[Mapping[str, Any]], columns: Sequence[str] | None = None) -> Any:
-    """A pandas data frame with a row for each record; `columns` for a frame that may have no rows."""
+    """A pandas data frame with a row for each record; `columns` for a frame that may have no rows.
+
+    A column in which no row has a value holds NaN, as in a CSV file that pandas reads, and not None.
+    """
     # Imported here: pandas takes half a second, and the terminal does not need it.
     import pandas
 
-    return pandas.DataFrame(list(records), columns=columns)
+    frame = pandas.DataFrame(list(records), columns=columns)
+    missing = frame.columns[frame.isna().all()] if len(frame) else ()
+    return frame.astype({name: float for name in missing if frame[name].dtype == object})
 
 
 def render_table(title: str, frame: Any) -> str:

@@ -8,7 +8,7 @@ import pytest
 
 import memtune
 from memtune import api
-from memtune.data_frames import MAX_ROWS, ResultList
+from memtune.data_frames import MAX_ROWS, ResultList, make_frame
 from memtune.errors import ArgumentError, ConfigurationError
 from memtune.results.study.scaling_laws import FamilyScaling, Prediction, ScalingReport
 from memtune.results.study.study_detail import StudyDetail
@@ -212,6 +212,13 @@ def test_a_long_list_shows_its_first_rows_and_counts_the_others() -> None:
     assert "numbers &lt;b&gt;" in page
     assert page.count("<tr") == MAX_ROWS + 1
     assert ResultList([], "nothing", dict)._repr_html_() == "<p>nothing</p>"
+
+
+def test_figures_that_no_row_has_are_missing_numbers() -> None:
+    frame = make_frame([{"name": "a", "low": None}, {"name": "b", "low": None}])
+    assert [str(kind) for kind in frame.dtypes[1:]] == ["float64"]
+    assert frame.to_csv(index=False) == "name,low\na,\nb,\n"
+    assert list(make_frame([], ["low"]).columns) == ["low"]
 
 
 def test_a_study_without_a_validation_has_a_table(results: dict[str, Any]) -> None:
