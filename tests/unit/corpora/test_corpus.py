@@ -276,7 +276,9 @@ def test_the_list_is_sorted_and_ignores_other_folders(store, import_texts):
         import_texts(name=name)
     (store.local_path / "not-a-corpus").mkdir()
     (store.local_path / "notes.txt").write_text("")
-    assert [manifest.name for manifest in list_corpora(store)] == ["a", "b", "c"]
+    found = list_corpora(store)
+    assert [manifest.name for manifest in found] == ["a", "b", "c"]
+    assert list(found.to_frame().train) == [manifest.splits["train"].tokens for manifest in found]
 
 
 def test_one_unreadable_corpus_does_not_hide_the_others(sharded, store, import_texts):

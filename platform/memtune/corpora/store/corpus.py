@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,9 +18,10 @@ from memtune.arguments import CORPUS_NAME, check_type
 from memtune.corpora.store.annotations import Annotations, read_annotation_table
 from memtune.corpora.store.arrow_files import ShardArrays, map_file, view_shard
 from memtune.corpora.store.corpus_store import CorpusStore
-from memtune.corpora.store.manifest import Manifest, StoredFile
+from memtune.corpora.store.manifest import SPLITS, Manifest, StoredFile
 from memtune.corpora.store.node_cache import ensure_verified, resolve_cache_folder
 from memtune.corpora.store.vocabulary import UNK, Vectors, Vocabulary
+from memtune.data_frames import ResultList
 from memtune.errors import CorpusError, StorageError, did_you_mean
 from memtune.number_format import format_count
 from memtune.values import digest
@@ -246,11 +248,11 @@ def _open_manifest(store: CorpusStore, manifest: Manifest, cache: Path) -> Corpu
 def list_corpora(
     store: str | Path | CorpusStore | None = None,
     on_unreadable: Callable[[CorpusError], None] | None = None,
-) -> list[Manifest]:
-    """Manifests of a store's corpora, by name; `on_unreadable` receives the error of an unreadable one.
+) -> ResultList[Manifest]:
+    """Manifests of a store's corpora, by name, as a list that is also a data frame.
 
-    Without it, the first unreadable corpus raises CorpusError. `store` is by default that of the
-    environment's settings.
+    `on_unreadable` receives the error of an unreadable one; without it, the first of them raises CorpusError.
+    `store` is by default that of the environment's settings.
     """
     place = CorpusStore.open(store)
     manifests = []
@@ -266,4 +268,17 @@ def list_corpora(
             if on_unreadable is None:
                 raise problem from error
             on_unreadable(problem)
-    return manifests
+    return ResultList(manifests, f"corpora: {len(manifests)}", _describe_manifest)
+
+
+def _describe_manifest(manifest: Manifest) -> dict[str, Any]:
+    tokens = {name: manifest.splits[name].tokens if name in manifest.splits else None for name in SPLITS}
+    return {
+        "name": manifest.name,
+        **tokens,
+        "vocabulary": manifest.vocabulary.size,
+        "tokens": manifest.options.tokens,
+        "annotations": ", ".join(manifest.annotations),
+        "bytes": manifest.bytes,
+        "digest": manifest.digest,
+    }
