@@ -288,7 +288,9 @@ def test_a_data_set_of_a_program_gives_the_digest_of_the_plain_text(tmp_path, pl
 def test_a_row_without_a_text_is_named_with_its_split(tmp_path):
     texts = make_table(TEXTS).to_pandas()["text"]
     sources = dict.fromkeys(SPLITS, DataSet(texts)) | {"valid": DataSet([*texts[:2], float("nan")])}
-    with pytest.raises(CorpusError, match=r'the valid split: record 2: "text" is float.*; leave out rows'):
+    with pytest.raises(
+        CorpusError, match=r'the valid split: record 2: "text" is NaN, .*; leave out rows without'
+    ):
         import_digest(sources, tmp_path)
 
 

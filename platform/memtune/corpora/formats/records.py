@@ -7,6 +7,7 @@ A quoted field of CSV may hold line ends. Parquet and Arrow are read in batches 
 
 import csv
 import json
+import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from itertools import chain
@@ -67,9 +68,9 @@ def extract_text(record: Any, column: str, choice: str = _CHOICE) -> str | None:
         value = " ".join(value)
     if value is None or isinstance(value, str):
         return value
+    kind = "NaN" if isinstance(value, float) and math.isnan(value) else type(value).__name__
     raise BadLineError(
-        f'"{shorten(column)}" is {type(value).__name__}, not a text or a list of words; leave out rows '
-        "without a text"
+        f'"{shorten(column)}" is {kind}, not a text or a list of words; leave out rows without a text'
     )
 
 
