@@ -260,7 +260,8 @@ def probe(
 ) -> "Fingerprint":
     """Train a model on the probes of a set, or on one, and return its fingerprint.
 
-    `model` is a family, a published mixer such as "gla", a TOML file with the table [model], or that table.
+    `model` is a family, a published mixer such as "gla", a TOML file with the table [model], its content as a
+    mapping with `models` and `model`, or that table alone.
     `terms` has `parameters`, `epochs`, `batch_size`, `rates`, `seeds` and the `settings` of the rows. Each
     training is a line of the terminal, of the output of a notebook's cell, or of `console`; without
     `progress` nothing is printed. A trained model is not trained again.
@@ -303,8 +304,8 @@ def import_corpus(
     terminal, in the output of a notebook's cell, or on `console`; without `progress` nothing is printed.
 
     Only the training split determines the vocabulary unless `options.vocabulary` is "all". A corpus with
-    annotations may have some of the splits only. A Division divides one file into the splits. If the name
-    exists, equal content changes nothing, and different content raises CorpusError unless `replace` is true.
+    annotations may have some of the splits only. A Division divides one file or data set. If the name exists,
+    equal content changes nothing, and different content raises CorpusError unless `replace` is true.
     `licence` (a note) and `ideal` (the exact ideal perplexity per split) are stored in the manifest.
     `vectors` are stored for the words of the vocabulary. Raises CorpusError for texts that cannot be read and
     StorageError for a store that cannot be written; the store then keeps its previous content.
