@@ -151,7 +151,6 @@ def train(
     console: Console | None = None,
     on_progress: "Callable[[Progress], None] | None" = None,
     on_report: "Callable[[Report], None] | None" = None,
-    registers: bool = True,
 ) -> "TrainResult":
     """Train a configuration, from its last checkpoint when there is one.
 
@@ -159,7 +158,7 @@ def train(
     replace its fields by dotted name. Each report is a line of the terminal, of the output of a notebook's
     cell, or of `console`; without `progress` nothing is printed.
 
-    `on_progress` is called a few times a second, `on_report` at each milestone. With `registers` the
+    `on_progress` is called a few times a second, `on_report` at each milestone. The
     configuration is registered when its mean over the seeds of all such trainings is the best of its label or
     of its family. Raises a MemtuneError before training when something that the file names is missing.
     """
@@ -169,7 +168,6 @@ def train(
     for callback, function in {"on_progress": on_progress, "on_report": on_report}.items():
         kinds: Any = (Callable, NoneType)  # mypy takes Callable for no type
         check_type(callback, function, kinds, "a function of one argument, or None")
-    check_type("registers", registers, bool, "True or False")
     output = _choose_console(console, progress=progress)
     known = Settings.resolve(settings)
     name, file = open_trial(trial, overrides)
@@ -193,7 +191,6 @@ def train(
             settings=known,
             on_progress=show,
             on_report=tell,
-            registers=registers,
         )
         if trained.initial_tokens == trained.curve[-1].tokens:
             display.add_line(f"{name} was already trained to its end, {trained.initial_tokens:,} {unit}")

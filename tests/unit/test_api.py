@@ -244,7 +244,6 @@ WRONG_CALLS = {
     "train('a.toml', progress='no')": "progress must be True or False",
     "train('a.toml', on_progress=3)": "on_progress must be a function of one argument, or None; got 3",
     "train('a.toml', on_report='print')": "on_report must be a function of one argument, or None",
-    "train('a.toml', registers='no')": "registers must be True or False; got 'no'",
     "probe('lstm', progress=None)": "progress must be True or False; got None",
     "train(3)": "trial must be a TOML file, the name of a packaged trial, or a mapping",
     "import_corpus('x', 'train.txt')": 'sources must be a mapping of splits to sources, such as {"train"',

@@ -147,9 +147,9 @@ def evaluate(
 def _require_model(model: str) -> None:
     """Raise TrackingError for an unknown model before torch takes seconds and hundreds of megabytes."""
     from memtune.settings import Settings
-    from memtune.tracking import require_registered
+    from memtune.tracking import is_package, require_registered
 
-    if not Path(model).is_dir():
+    if not is_package(model):
         require_registered(Settings.from_environment().tracking_uri, model)
 
 

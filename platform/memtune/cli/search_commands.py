@@ -75,7 +75,7 @@ class BudgetOptions:
     def list_words(self) -> list[str]:
         """The options that were given, as a user types them."""
         given = ((name.replace("_", "-"), value) for name, value in vars(self).items() if value is not None)
-        return [f"--{name} {value}" for name, value in given]
+        return [f"--{name} {shlex.quote(str(value))}" for name, value in given]
 
 
 def search(
@@ -191,7 +191,7 @@ def _print_spent_budget(study: Path, result: "SearchResult", options: Sequence[s
         more = [each for each in options if not each.startswith("--trials")]
         out.print_line(
             f"budget.trials is reached: {max_trials:,}; to continue with more: "
-            f"{format_resumption(study, [*more, f'--trials {2 * max_trials}'])}"
+            f"{format_resumption(study, more)} --trials {2 * max_trials}"
         )
 
 

@@ -94,7 +94,7 @@ def train(
     trained = []
     for overrides in [{**fixed, "seed": number} for number in seeds] or [fixed]:
         with _explain_interrupt("resumes"):
-            result = train_trial(file, overrides, device=device, console=out, registers=len(seeds) < 2)
+            result = train_trial(file, overrides, device=device, console=out)
         trained.append(result)
         if result.best is None:
             problem = f"{file} reached no validation: {result.curve[-1].end}"
@@ -105,15 +105,14 @@ def train(
         best, objective = result.best, result.best.objective
         figure = f"{objective} {objective.format_cost(best.cost or 0.0, 3)}"
         out.print(f"best: validation {figure} at {best.tokens:,} {result.unit}")
-        if len(seeds) < 2:
-            print_registration(result.registration, result.has_test_split)
+        print_registration(result.registration, result.has_test_split)
     if len(trained) > 1:
-        _finish_seeds(trained, device)
+        _print_means(trained, device)
 
 
-def _finish_seeds(trained: "Sequence[TrainResult]", device: str) -> None:
-    """Print the means over seeds and register their best one; the test split is read once for each model."""
-    from memtune.experiments.single_trial import read_test_figure, register_trained
+def _print_means(trained: "Sequence[TrainResult]", device: str) -> None:
+    """Print the means over seeds; the test split is read once for each model."""
+    from memtune.experiments.single_trial import read_test_figure
     from memtune.seed_statistics import estimate_cost
     from memtune.settings import Settings
 
@@ -126,15 +125,14 @@ def _finish_seeds(trained: "Sequence[TrainResult]", device: str) -> None:
         out.print(f"{len(trained) - len(stable)} of {len(trained)} seeds diverged and are in no mean")
     objective = trained[0].curve[-1].objective
     costs = {"validation": [each.cost for each in trained if each.cost is not None]}
-    settings = Settings.from_environment()
     if trained[0].has_test_split:
+        settings = Settings.from_environment()
         read = [read_test_figure(each, objective, settings, device)[1] for each in stable]
         found = [objective.scale * figure for figure in read if figure is not None]
         costs["test"] = [objective.compute_target_cost(figure) for figure in found]
     for split, own in costs.items():
         if own:
             out.print(f"{split} {objective} {estimate_cost(own).describe(objective, 3)}")
-    print_registration(register_trained(stable[0], settings), trained[0].has_test_split)
 
 
 def judge(

@@ -61,7 +61,6 @@ class TrainResult:
     """What `tokens` counts, such as tokens or examples."""
     has_test_split: bool
     corpus: str
-    config: TrialConfig
 
     @property
     def cost(self) -> float | None:
@@ -180,17 +179,7 @@ def train_trial(
         unit=config.task.prediction_unit,
         has_test_split=config.task.is_evaluable(corpus, config.protocol, "test"),
         corpus=corpus.name,
-        config=config,
     )
-
-
-def register_trained(trained: TrainResult, settings: Settings) -> Registration | None:
-    """Offer the configuration of a training to the registry, with the mean over its seeds.
-
-    Raises what `register_configuration` raises.
-    """
-    corpus = open_or_draw_corpus(trained.corpus, settings.corpus_store)
-    return register_configuration(settings, corpus, trained.config)
 
 
 def read_test_figure(

@@ -34,6 +34,7 @@ from memtune.tracking import (
     TrialRun,
     find_text_rules,
     find_trial_run,
+    is_package,
     is_trial_name,
     load_registered,
     read_package,
@@ -227,8 +228,8 @@ def load(
         tokens, rules = tuple(opened.corpus.vocabulary.tokens), find_text_rules(opened.corpus)
         return LoadedModel(name, opened.model.eval(), tokens, opened.config, rules)
     package: ModelPackage
-    if (folder := Path(name)).is_dir():
-        package, title = read_package(folder), name
+    if is_package(name):
+        package, title = read_package(Path(name)), name
     else:
         package = found = load_registered(settings.tracking_uri, name, settings.home / "models")
         title = found.version.uri

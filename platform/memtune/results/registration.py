@@ -1,11 +1,11 @@
 """Trained models as packages: offered to the registry and described there, or written to a folder."""
 
 import shutil
-from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 
 from memtune.corpora import Corpus
-from memtune.errors import StorageError, TrackingError
+from memtune.errors import CheckpointError, StorageError, TrackingError
 from memtune.number_format import format_parameters
 from memtune.plugins import list_sources
 from memtune.results.loaded_models import check_model_name, open_model
@@ -58,14 +58,12 @@ def register_trial_model(
     as_champion: bool = True,
     max_tokens: int | None = None,
     answer: StudyAnswer | None = None,
-    replaces: Collection[str] = (),
 ) -> Registration:
     """Offer a trial's best model to the registry, which keeps the best of each label and family.
 
     The trial must be recorded. `estimate` is the cost of its configuration over several seeds; without it
     the trial's own cost counts. Weights of more than `max_tokens`, where the trial was stopped, are not used.
-    `answer` is part of the registry's descriptions. `replaces` are the trials without a study whose earlier
-    registrations this one replaces.
+    `answer` is part of the registry's descriptions.
     Raises TrackingError when the tracking store does not answer, CheckpointError
     when no checkpoint is whole.
     """
@@ -81,7 +79,6 @@ def register_trial_model(
             rules=find_text_rules(corpus),
             sources=list_sources(record.config.model_dump(mode="json")),
             as_champion=as_champion,
-            replaces=replaces,
         )
     describe_registration(settings.tracking_uri, corpus, registration, record.config, answer)
     return registration
@@ -90,25 +87,18 @@ def register_trial_model(
 def register_configuration(settings: Settings, corpus: Corpus, config: TrialConfig) -> Registration | None:
     """Offer a configuration to the registry, with its mean over the seeds of all trainings without a study.
 
-    The best of these seeds is offered; None where none has a validation. Raises what `register_trial_model`
-    raises.
+    The best of these seeds that has a checkpoint here is offered; None where none has one, or a validation.
+    Raises TrackingError when the tracking store does not answer.
     """
     known = read_leaderboard(settings.tracking_uri, corpus.name, config.configuration_identity)
-    rows = [row for row in known if row.has_read(corpus.digest)]
-    ranking = rank_trials(rows)
+    ranking = rank_trials([row for row in known if row.has_read(corpus.digest)])
     if ranking is None:
         return None
-    found = ranking.winner
-    checkpoints = Checkpoints(settings.name_checkpoint_root(SINGLE_TRIALS_FOLDER), found.best.trial)
-    return register_trial_model(
-        settings,
-        corpus,
-        NO_STUDY,
-        checkpoints,
-        found.estimate if found.estimate.seeds > 1 else None,
-        as_champion=found.place is not None,
-        replaces=[row.trial for row in rows],
-    )
+    for row in ranking.winner.trials:
+        checkpoints = Checkpoints(settings.name_checkpoint_root(SINGLE_TRIALS_FOLDER), row.trial)
+        with suppress(CheckpointError):
+            return register_trial_model(settings, corpus, NO_STUDY, checkpoints, ranking.winner.estimate)
+    return None
 
 
 def describe_registration(
@@ -193,6 +183,7 @@ def make_model_result(
         corpus=record.corpus,
         corpus_digest=record.corpus_digest,
         label=record.config.label,
+        configuration_identity=record.config.configuration_identity if study == NO_STUDY else "",
         objective=best.objective,
         cost=best.cost if estimate is None else estimate.cost,
         estimate=estimate,

@@ -10,6 +10,7 @@ from memtune.tracking.mlflow_ui import ServedPages, serve_pages
 from memtune.tracking.registry.model_package import (
     ModelPackage,
     ModelResult,
+    is_package,
     load_registered,
     read_package,
     write_run_package,

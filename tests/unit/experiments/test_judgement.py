@@ -32,7 +32,7 @@ DIVERGED = math.inf
 
 
 def make_result(file: TrialFile, name: str, report: Report, best: Report | None) -> TrainResult:
-    return TrainResult(name, "", [report], best, 0, None, "tokens", True, file.corpus, file.trial)
+    return TrainResult(name, "", [report], best, 0, None, "tokens", True, file.corpus)
 
 
 def judge(

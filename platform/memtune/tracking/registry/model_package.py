@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pydantic import FiniteFloat, TypeAdapter, ValidationError
+from pydantic import Field, FiniteFloat, TypeAdapter, ValidationError
 from safetensors import SafetensorError, safe_open
 
 from memtune.errors import PluginError, TrackingError
@@ -27,7 +27,7 @@ from memtune.storage.local_files import open_scratch_folder
 from memtune.tracking.code_version import read_code_version
 from memtune.tracking.home_artifacts import find_local_folder
 from memtune.tracking.mlflow_connection import open_store
-from memtune.tracking.registry.model_versions import RegisteredVersion, find_version
+from memtune.tracking.registry.model_versions import RegisteredVersion, find_version, name_subject
 from memtune.tracking.registry.text_rules import TextRules
 from memtune.values import Value
 
@@ -84,9 +84,16 @@ class ModelResult(Value):
     metrics: dict[str, float]
     trial: str
     study: str
+    configuration_identity: str = Field(default="", exclude=True)
+    """That of a training without a study, without its seed; empty in cards, which do not hold it."""
     seed: int
     parameters: int | None = None
     """Trained parameters of the model; None in cards of earlier versions."""
+
+    @property
+    def subject(self) -> tuple[str, str]:
+        """What a later result concludes again."""
+        return name_subject(self.study, self.configuration_identity or self.trial)
 
 
 class ModelCard(Value):
@@ -154,6 +161,11 @@ def _describe_package(run_id: str) -> "Model":
         signature=ModelSignature(outputs=outputs),
     )
     return model.add_flavor("python_function", loader_module=LOADER_MODULE)
+
+
+def is_package(path: str) -> bool:
+    """Whether a path is that of a folder with a model."""
+    return Path(path, CARD_FILE).is_file()
 
 
 def check_package(folder: Path) -> ModelCard:

@@ -5,7 +5,7 @@
 | `champion` | the best of the main label (protocol and task), the one that was registered first |
 | `champion-<label>` | the best of another label: figures compare only under one label |
 | `best-<family>`, `best-<family>-<label>` | the best of a family |
-| `previous`, `previous-<label>` | the champion before |
+| `previous`, `previous-<label>` | the champion before, of another study or configuration |
 
 A result replaces the holder of an alias if its validation is better, if it is the newer conclusion of the
 same study or of the same configuration without a study, or if the holder was trained on another text of this
@@ -16,7 +16,7 @@ A logged model holds the package, with the run that made it and its figures on a
 it, so that MLflow's pages compare versions by their parameters and figures.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,7 +31,7 @@ from memtune.tracking.registry import model_versions
 from memtune.tracking.registry.model_package import CARD_FILE, ModelResult, write_run_package
 from memtune.tracking.registry.model_versions import CHAMPION_ALIAS, RegisteredVersion
 from memtune.tracking.registry.text_rules import TextRules
-from memtune.tracking.runs import run_store, run_tags
+from memtune.tracking.runs import run_store
 from memtune.tracking.runs.run_store import RunKey
 from memtune.values import Value
 
@@ -64,30 +64,24 @@ def register_if_better(
     rules: TextRules,
     sources: Sequence[PluginSource],
     as_champion: bool = True,
-    replaces: Collection[str] = (),
 ) -> Registration:
     """Register the model that training saved in `model_folder` if it is the best of its label or its family.
 
     The trial's run must be recorded: the model is logged as its output. `rules` say how text becomes tokens
     of the vocabulary; `sources` define what is not built in. Without `as_champion` the model competes for its
-    family's alias alone. `replaces` are trials without a study, of which earlier registrations are replaced.
-    An unavailable store is retried for a minute; a registration that was interrupted is completed. Raises
-    TrackingError when the run or a file is missing or the store stays unavailable.
+    family's alias alone. An unavailable store is retried for a minute; a registration that was interrupted is
+    completed. Raises TrackingError when the run or a file is missing or the store stays unavailable.
     """
 
     def write(folder: Path, run_id: str) -> None:
         write_run_package(folder, run_id, result, model_folder, vocabulary, rules, sources)
 
     with open_store(tracking_uri) as client:
-        return retry_while_unavailable(lambda: _register(client, result, write, as_champion, replaces))
+        return retry_while_unavailable(lambda: _register(client, result, write, as_champion))
 
 
 def _register(
-    client: "MlflowClient",
-    result: ModelResult,
-    write: Callable[[Path, str], None],
-    as_champion: bool,
-    replaces: Collection[str],
+    client: "MlflowClient", result: ModelResult, write: Callable[[Path, str], None], as_champion: bool
 ) -> Registration:
     corpus = make_experiment_name(result.corpus)
     main = model_versions.find_by_alias(client, corpus, CHAMPION_ALIAS)
@@ -97,7 +91,7 @@ def _register(
     family_alias = f"{model_versions.FAMILY_ALIAS}-{result.configuration['model']['family']}{suffix}"
     aliases = [*([CHAMPION_ALIAS + suffix] if as_champion else []), family_alias]
     holders = {alias: model_versions.find_by_alias(client, corpus, alias) for alias in aliases}
-    refusals = {alias: _explain_refusal(holders[alias], result, replaces) for alias in aliases}
+    refusals = {alias: _explain_refusal(holders[alias], result) for alias in aliases}
     open_aliases = [alias for alias in aliases if refusals[alias] is None]
     if not open_aliases:
         holder = holders[aliases[0]]
@@ -115,15 +109,11 @@ def _register(
     return Registration(champion=champion, reason=reason, version=candidate)
 
 
-def _explain_refusal(
-    holder: RegisteredVersion | None,
-    result: ModelResult | RegisteredVersion,
-    replaces: Collection[str] = (),
-) -> str | None:
+def _explain_refusal(holder: RegisteredVersion | None, result: ModelResult | RegisteredVersion) -> str | None:
     """Why the result may not replace the holder of an alias, or None."""
     if holder is None or holder.corpus_digest != result.corpus_digest:
         return None
-    if holder.study == result.study and (result.study != run_tags.NO_STUDY or holder.trial in replaces):
+    if holder.subject == result.subject:
         is_same = (holder.trial, holder.cost) == (result.trial, result.cost)
         return f"{holder.uri} is this model: {holder.summary}" if is_same else None
     if _is_better(result, holder):
@@ -154,7 +144,7 @@ def _explain_decision(
     alias: str, candidate: RegisteredVersion, holder: RegisteredVersion | None, winner: RegisteredVersion
 ) -> str:
     if winner.version != candidate.version:
-        return f"a better model was registered meanwhile: {winner.uri}, {winner.summary}"
+        return f"a better model is registered: {winner.uri}, {winner.summary}"
     if holder is None:
         return f"first {alias.partition('-')[0]}: {candidate.summary}"
     text = "" if holder.corpus_digest == candidate.corpus_digest else " on another text of this name"
@@ -187,6 +177,7 @@ def _upload(
         protocol=result.label,
         family=str(result.configuration["model"]["family"]),
         offered_as=offered_as,
+        configuration_identity=result.configuration_identity,
         **result.model_dump(include=same),
         **estimate.model_dump(include={"seeds", "low", "high"}),
     )
@@ -196,7 +187,7 @@ def _upload(
 def _give_alias_to_best(
     client: "MlflowClient", candidate: RegisteredVersion, holder: RegisteredVersion | None, alias: str
 ) -> RegisteredVersion:
-    """Give the alias to the best of the candidate and the versions that others offered for it after `holder`.
+    """Give the alias to the best of the candidate and the versions that others offered for it.
 
     Each process reads the versions again afterwards, so that the best of all candidates that are
     registered at the same time keeps the alias.
@@ -212,15 +203,22 @@ def _give_alias_to_best(
 def _choose_best(
     client: "MlflowClient", candidate: RegisteredVersion, holder: RegisteredVersion | None, alias: str
 ) -> RegisteredVersion:
-    newer = model_versions.list_own_versions(client, candidate.corpus, after=holder.version if holder else 0)
-    others = [
+    """The best of the candidate and of others' versions after the holder, the newest of each subject.
+
+    Where the holder is an earlier conclusion on the candidate's subject, which may have been better, the
+    versions before it count too.
+    """
+    is_own = holder is not None and holder.subject == candidate.subject
+    after = 0 if holder is None or is_own else holder.version
+    offered = [
         version
-        for version in newer
+        for version in model_versions.list_own_versions(client, candidate.corpus, after=after)
         if (version.corpus_digest, version.protocol) == (candidate.corpus_digest, candidate.protocol)
         and alias in version.offered_as.split()
-        and (version.study == run_tags.NO_STUDY or version.study != candidate.study)
-        and (holder is None or _explain_refusal(holder, version) is None)
+        and version.subject != candidate.subject
     ]
+    newest = {version.subject: version for version in sorted(offered, key=lambda each: each.version)}
+    others = [each for each in newest.values() if is_own or _explain_refusal(holder, each) is None]
     ordered = sorted([candidate, *others], key=lambda version: version.version)
     return reduce(lambda best, version: version if _is_better(version, best) else best, ordered)
 
@@ -228,7 +226,7 @@ def _choose_best(
 def _give_alias(client: "MlflowClient", candidate: RegisteredVersion, alias: str) -> None:
     before = model_versions.find_by_alias(client, candidate.corpus, alias)
     role, dash, label = alias.partition("-")
-    if role == CHAMPION_ALIAS and before is not None and before.version != candidate.version:
+    if role == CHAMPION_ALIAS and before is not None and before.subject != candidate.subject:
         client.set_registered_model_alias(
             candidate.corpus, f"{PREVIOUS_ALIAS}{dash}{label}", str(before.version)
         )

@@ -35,6 +35,11 @@ class ForeignVersionError(TrackingError):
     """A registered version without memtune's tags, or with tags that memtune does not write."""
 
 
+def name_subject(study: str, configuration: str) -> tuple[str, str]:
+    """What a result concludes: its study, or the configuration that was trained without one."""
+    return study, configuration if study == run_tags.NO_STUDY else ""
+
+
 class RegisteredVersion(Value):
     """A registered version: where it came from and how good it is on validation."""
 
@@ -59,6 +64,8 @@ class RegisteredVersion(Value):
     family: str
     study: str
     trial: str
+    configuration_identity: str = ""
+    """That of a training without a study, without its seed; empty for a study and in earlier versions."""
     seeds: int = Field(default=1, ge=1)
     low: FiniteFloat | None = None
     """The lower bound of the cost's 95 % interval; None below three seeds."""
@@ -76,6 +83,11 @@ class RegisteredVersion(Value):
     def uri(self) -> str:
         """`models:/<corpus>/<version>`."""
         return f"models:/{self.corpus}/{self.version}"
+
+    @property
+    def subject(self) -> tuple[str, str]:
+        """What a later version concludes again."""
+        return name_subject(self.study, self.configuration_identity or self.trial)
 
     @property
     def is_of_study(self) -> bool:
