@@ -192,6 +192,11 @@ class SubmissionOptions(Value):
     reuse: bool = True
     """Whether configurations that another study of the home has trained are not trained again."""
 
+    def list_words(self) -> list[str]:
+        """The options of `memtune search`, as a user types them."""
+        words = [part for name, value in self.overrides.items() for part in (CLI_OPTIONS[name], str(value))]
+        return words if self.reuse else [*words, "--no-cache"]
+
 
 @dataclass(frozen=True)
 class Submission:
@@ -200,7 +205,8 @@ class Submission:
     study: str
     files: StudyFiles
     options: SubmissionOptions
-    resume: bool
+    resume: bool | None
+    """Whether the study has begun; None: only the head can say."""
     environment: dict[str, str]
     notes: list[str] = field(default_factory=list)
     """Messages for the user: checks that only the cluster can make, and settings that affect the job."""
@@ -208,12 +214,11 @@ class Submission:
     @property
     def entrypoint(self) -> str:
         """The command that the head runs in the package's folder, without the modules of the study's."""
-        options = [
-            part for name, value in self.options.overrides.items() for part in (CLI_OPTIONS[name], str(value))
-        ]
-        options += [] if self.options.reuse else ["--no-cache"]
-        options += ["--resume"] if self.resume else []
         python = f"cd {STUDY_FOLDER} && exec env PYTHONPATH=../{SOURCE_PATH} python -P"
+        if self.resume is None:
+            words = ["memtune.ray_backend.jobs.resumed_search", self.files.study]
+            return f"{python} -m {shlex.join([*words, self.options.model_dump_json()])}"
+        options = [*self.options.list_words(), *(["--resume"] if self.resume else [])]
         return f"{python} -m memtune.cli {shlex.join(['search', self.files.study, *options])}"
 
     @property
@@ -306,8 +311,9 @@ def submit(server: JobServer, submission: Submission) -> str:
 def prepare_resumption(job: Job, overrides: Mapping[str, Any] | None = None) -> Submission:
     """Prepare the study of an ended job for resumption, with the source of this machine's memtune.
 
-    `overrides`, such as more trials, take precedence over those of the job. Raises ClusterError for a job
-    that has not ended, and for a job that `memtune submit` did not submit.
+    A study that has not begun, because its job failed before, is started. `overrides`, such as more trials,
+    take precedence over those of the job. Raises ClusterError for a job that has not ended, and for a job
+    that `memtune submit` did not submit.
     """
     if not job.has_ended:
         raise ClusterError(f"job {job.id} is {job.status.lower()}; stop it first: memtune jobs stop {job.id}")
@@ -319,7 +325,7 @@ def prepare_resumption(job: Job, overrides: Mapping[str, Any] | None = None) -> 
     previous: SubmissionOptions = _read_metadata(job, OPTIONS_KEY, SubmissionOptions)
     options = _build_options({**previous.overrides, **(overrides or {})}, previous.reuse)
     variables = build_job_environment(job.environment)
-    return Submission(job.study or job.id, files, options, True, variables)
+    return Submission(job.study or job.id, files, options, None, variables)
 
 
 def _read_metadata(job: Job, key: str, kind: type[Value]) -> Any:
