@@ -244,6 +244,8 @@ def _follow(server: "JobServer", job: str) -> None:
         )
         raise typer.Exit(1) from None
     if ended.status == "SUCCEEDED":
+        if ended.study:
+            out.print_line(f"to continue {ended.study} with an edited file: memtune submit STUDY --resume")
         return
     code = ended.exit_code
     reason = f"exit code {code}" if code else (ended.message or "no exit code")

@@ -77,9 +77,14 @@ def build_job_environment(environment: Mapping[str, str]) -> dict[str, str]:
     forwarded = {name: environment[name] for name in FORWARDED_VARIABLES if environment.get(name)}
     for name, value in forwarded.items():
         refuse_credentials(name, value)
-        if name in FOLDER_VARIABLES and "://" not in value and not value.startswith("~"):
-            forwarded[name] = os.path.abspath(value)
+        forwarded[name] = _make_absolute(name, value)
     return {"MEMTUNE_HOME": HOME_ON_HEAD, **forwarded, **FIXED_VARIABLES}
+
+
+def _make_absolute(name: str, value: str) -> str:
+    """The value of a variable as a job gets it."""
+    is_relative = name in FOLDER_VARIABLES and "://" not in value and not value.startswith("~")
+    return os.path.abspath(value) if is_relative else value
 
 
 SOURCE_FOLDER = Path(memtune.__file__).parent
@@ -184,6 +189,10 @@ ASSUMED_VOCABULARY_SIZE = 10_000
 """Words assumed for a corpus that this machine cannot read; the cluster checks sizes again."""
 
 
+SUBMIT_AGAIN = "memtune submit STUDY --resume"
+"""What continues a study with its file and the locations as they now are."""
+
+
 class SubmissionOptions(Value):
     """The overrides of a study's file, and whether results of other studies are used."""
 
@@ -249,7 +258,10 @@ def prepare_submission(
     path, options = find_file(FileKind.STUDY, Path(path)), _build_options(overrides or {}, reuse)
     study = load_study(path, options.overrides)
     variables = build_job_environment(environment)
-    notes = [*_check_study_locally(path, study, variables), *_note_locations(environment)]
+    notes = [
+        *_check_study_locally(path, study, variables),
+        *_note_locations(environment, variables["MEMTUNE_HOME"]),
+    ]
     files = collect_study_files(path, study)
     return Submission(study.name, files, options, resume, variables, notes)
 
@@ -282,9 +294,8 @@ def _check_study_locally(path: Path, study: Study, variables: Mapping[str, str])
     return [f'corpus "{study.corpus}" is checked on the cluster; {reason}', later]
 
 
-def _note_locations(environment: Mapping[str, str]) -> list[str]:
+def _note_locations(environment: Mapping[str, str], home: str) -> list[str]:
     unset = [name for name in LOCATION_VARIABLES if not environment.get(name)]
-    home = environment.get("MEMTUNE_HOME") or HOME_ON_HEAD
     notes = []
     if unset:
         notes.append(
@@ -308,7 +319,12 @@ def submit(server: JobServer, submission: Submission) -> str:
     return job_id
 
 
-def prepare_resumption(job: Job, overrides: Mapping[str, Any] | None = None) -> Submission:
+def prepare_resumption(
+    job: Job,
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    environment: Mapping[str, str] = os.environ,
+) -> Submission:
     """Prepare the study of an ended job for resumption, with the source of this machine's memtune.
 
     A study that has not begun, because its job failed before, is started. `overrides`, such as more trials,
@@ -325,7 +341,19 @@ def prepare_resumption(job: Job, overrides: Mapping[str, Any] | None = None) -> 
     previous: SubmissionOptions = _read_metadata(job, OPTIONS_KEY, SubmissionOptions)
     options = _build_options({**previous.overrides, **(overrides or {})}, previous.reuse)
     variables = build_job_environment(job.environment)
-    return Submission(job.study or job.id, files, options, None, variables)
+    edited = f"its file is the one that {job.id} was submitted with; to use an edited one: {SUBMIT_AGAIN}"
+    notes = [edited, *_note_kept_locations(variables, environment)]
+    return Submission(job.study or job.id, files, options, None, variables, notes)
+
+
+def _note_kept_locations(variables: Mapping[str, str], environment: Mapping[str, str]) -> list[str]:
+    """A note for each variable of a job that has another value in the environment, which is not repeated."""
+    return [
+        f"the job keeps {name}{f'={variables[name]}' if name in variables else ' unset'}; to change it: "
+        f"{SUBMIT_AGAIN}"
+        for name in FORWARDED_VARIABLES
+        if environment.get(name) and _make_absolute(name, environment[name]) != variables.get(name)
+    ]
 
 
 def _read_metadata(job: Job, key: str, kind: type[Value]) -> Any:

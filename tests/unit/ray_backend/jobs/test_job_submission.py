@@ -141,6 +141,27 @@ def test_a_study_is_resumed_from_the_metadata_of_its_job(study_file: Path, setti
     assert SubmissionOptions.model_validate_json(options).list_words() == ["--trials", "9"]
 
 
+def test_notes_of_a_resumption_name_the_file_that_it_uses_and_the_locations_that_it_keeps(
+    study_file: Path,
+) -> None:
+    first = prepare_submission(study_file, environment={"MEMTUNE_STORE": "s3://one", "MEMTUNE_HOME": "/home"})
+    local = {"MEMTUNE_STORE": "s3://two", "MEMTUNE_STUDIES": "s3://three", "MEMTUNE_HOME": "/home/"}
+    file, *kept = prepare_resumption(make_job(first), environment=local).notes
+    assert "the one that layers-3f9a1c was submitted with; to use an edited one: memtune submit" in file
+    again = "to change it: memtune submit STUDY --resume"
+    assert kept == [
+        f"the job keeps MEMTUNE_STORE=s3://one; {again}",
+        f"the job keeps MEMTUNE_STUDIES unset; {again}",
+    ]
+
+
+def test_a_note_names_the_home_that_the_job_uses(study_file: Path) -> None:
+    environment = {"MEMTUNE_STORE": "s3://bucket/corpora", "MEMTUNE_HOME": "home"}
+    assert f"the job uses {os.path.abspath('home')} on the head" in str(
+        prepare_submission(study_file, environment=environment).notes
+    )
+
+
 def test_a_job_without_the_result_cache_is_resumed_without_it(study_file: Path, settings: Settings) -> None:
     environment = {"MEMTUNE_STORE": settings.corpus_store}
     first = prepare_submission(study_file, reuse=False, environment=environment)
