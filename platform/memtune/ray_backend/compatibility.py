@@ -283,6 +283,22 @@ def reset_token_cache() -> None:
     raylet.AuthenticationTokenLoader.instance().reset_cache()
 
 
+@contextmanager
+def use_token_mode() -> Iterator[None]:
+    """Connections in the block send the token: for an address, Ray does so only where RAY_AUTH_MODE is token.
+
+    Ray reads the variable when it is imported.
+    """
+    raylet: Any = import_module("ray._raylet")
+    try:
+        with set_environment({"RAY_AUTH_MODE": "token"}):
+            raylet.Config.initialize("")
+            reset_token_cache()
+            yield
+    finally:
+        raylet.Config.initialize("")
+
+
 def read_autoscaling_config(gcs_address: str) -> dict[str, Any] | None:
     """On the head: the autoscaling file of this cluster's autoscaler; None when none is running.
 

@@ -26,6 +26,7 @@ import ray
 
 from memtune.errors import StudyError
 from memtune.ray_backend import compatibility
+from memtune.ray_backend.clusters.cluster_file import read_token
 from memtune.ray_backend.compatibility import set_environment
 from memtune.ray_backend.instance_cleanup import RUN_FOLDER_VARIABLE
 from memtune.ray_backend.run_folder import open_run_folder
@@ -142,6 +143,8 @@ def connect_ray(
                     connection.enter_context(run_local_instance(folder, trials and cpus * trials, **options))
                 else:
                     _check_cluster(target)
+                    if read_token(os.environ):
+                        connection.enter_context(compatibility.use_token_mode())
                     connection.callback(ray.shutdown)
                     ray.init(target, **options)
                     notify(
@@ -197,4 +200,5 @@ def _explain_failure(target: str, is_from_environment: bool, error: Exception) -
         )
     named = ", which RAY_ADDRESS names" if is_from_environment else ""
     unset = ", or unset RAY_ADDRESS to train on this machine" if is_from_environment else ""
-    return f"no Ray cluster answers at {target}{named}: {error}; check the address and its token{unset}"
+    token = "its token (~/.ray/auth_token, or the file in RAY_AUTH_TOKEN_PATH; RAY_AUTH_MODE is not disabled)"
+    return f"no Ray cluster answers at {target}{named}: {error}; check the address and {token}{unset}"

@@ -49,6 +49,7 @@ from memtune.ray_backend.compatibility import (
     raise_callback_errors,
     reset_token_cache,
     use_lean_node,
+    use_token_mode,
     validate_cluster_config,
 )
 from memtune.ray_backend.trial_actor import TrialActor
@@ -273,6 +274,17 @@ def test_the_token_cache_can_be_reset() -> None:
     raylet: Any = _raylet
     assert callable(raylet.AuthenticationTokenLoader.instance().reset_cache)
     reset_token_cache()
+
+
+def test_a_process_that_has_imported_ray_sends_tokens_in_the_block_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    raylet: Any = _raylet
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    before = raylet.get_authentication_mode()
+    with use_token_mode():
+        assert raylet.get_authentication_mode() == raylet.AuthenticationMode.TOKEN
+    assert raylet.get_authentication_mode() == before
 
 
 def test_tune_keeps_its_trials_in_known_collections() -> None:

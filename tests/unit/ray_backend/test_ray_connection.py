@@ -75,6 +75,23 @@ def test_a_second_study_of_a_process_is_refused_while_the_first_one_runs(
         assert os.environ["RAY_AUTH_TOKEN_PATH"] != token
 
 
+@pytest.mark.parametrize(("mode", "used"), [(None, "token"), ("disabled", "disabled")])
+def test_a_cluster_gets_the_token_of_this_machine_unless_tokens_are_disabled(
+    mode: str | None, used: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token, modes = tmp_path / "token", list[str | None]()
+    token.write_text("cluster")
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(token))
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    if mode:
+        monkeypatch.setenv("RAY_AUTH_MODE", mode)
+    monkeypatch.setattr(ray_connection, "_check_cluster", lambda address: None)
+    monkeypatch.setattr(ray, "init", lambda *_, **__: modes.append(os.environ.get("RAY_AUTH_MODE")))
+    with connect_ray("10.0.0.1:6379"):
+        assert modes == [used]
+    assert os.environ.get("RAY_AUTH_MODE") == mode
+
+
 def test_a_connection_leaves_the_environment_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     def start(folder: Path, cores: int, **options: object) -> None:
         os.environ.update({"PYTHONBREAKPOINT": "ray.util.rpdb.set_trace", "RAY_USAGE_STATS_ENABLED": "0"})
