@@ -14,13 +14,16 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 import yaml
 
 from memtune.errors import MemtuneError, StudyError
 from memtune.stop_signals import keep_handlers
+
+if TYPE_CHECKING:
+    from ray.job_submission import JobSubmissionClient
 
 KEY_NAMESPACE = "memtune"
 KUBERAY_VARIABLE = "RAY_USAGE_STATS_KUBERAY_IN_USE"
@@ -281,6 +284,21 @@ def reset_token_cache() -> None:
     """Have Ray read its token again at the next connection: it reads one per process."""
     raylet: Any = import_module("ray._raylet")
     raylet.AuthenticationTokenLoader.instance().reset_cache()
+
+
+def make_job_client(address: str, headers: dict[str, str], answer_seconds: float) -> "JobSubmissionClient":
+    """Ray's client of a job server, whose questions end after `answer_seconds` without an answer.
+
+    Ray's own wait without end, and have no option for it.
+    """
+    from ray.job_submission import JobSubmissionClient
+
+    class Client(JobSubmissionClient):
+        def _do_request(self, method: str, endpoint: str, **options: Any) -> Any:
+            limit = {"timeout": answer_seconds} if method == "GET" else {}
+            return super()._do_request(method, endpoint, **limit, **options)
+
+    return Client(address, headers=headers)
 
 
 @contextmanager

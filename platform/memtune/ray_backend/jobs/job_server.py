@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from memtune.errors import ClusterError, did_you_mean
 from memtune.ray_backend.clusters.cluster_file import read_token
-from memtune.ray_backend.compatibility import UPLOAD_LOGGERS, set_environment
+from memtune.ray_backend.compatibility import UPLOAD_LOGGERS, make_job_client, set_environment
 from memtune.retry import Backoff, retry
 from memtune.settings import bypass_proxy_for_loopback, explain_proxy
 from memtune.storage.uris import refuse_credentials
@@ -38,6 +38,12 @@ NO_AGENT_HINT = (
 AGENT_TIMEOUT_SECONDS = 60.0
 """Seconds that a new head has to start the agent."""
 CONNECT_TIMEOUT_SECONDS = 10.0
+ANSWER_TIMEOUT_SECONDS = 15.0
+"""Seconds in which the server has to answer a question; Ray's client alone waits for ever."""
+LOST_HEAD_HINT = (
+    "to continue a study: memtune jobs resume JOB when the head is back, or memtune submit STUDY --resume "
+    "where its list of jobs is gone"
+)
 RECONNECT_TIMEOUT_SECONDS = 60.0
 """Seconds without a connection after which `follow_log` fails."""
 POLL_SECONDS = 0.5
@@ -82,7 +88,9 @@ def resolve_server_address(address_option: str | None) -> str:
     address = address_option or next((own for own in variables if own.startswith("http")), DEFAULT_ADDRESS)
     refuse_credentials("--address", address)  # first, because the next error repeats the address
     if not _is_http_address(address):
-        raise ClusterError(f"{address} is not the address of a job server; write it as {DEFAULT_ADDRESS}")
+        typed = f"http://{address}"
+        written = typed if "://" not in address and _is_http_address(typed) else DEFAULT_ADDRESS
+        raise ClusterError(f"{address} is not the address of a job server; write it as {written}")
     return address.rstrip("/")
 
 
@@ -143,7 +151,8 @@ class JobServer:
         """The job with this id. Raises ClusterError with the nearest id when it does not exist."""
         jobs = {job.id: job for job in self.list_jobs()}
         if job_id not in jobs:
-            raise ClusterError(f'no job "{job_id}" at {self.address}; {did_you_mean(job_id, jobs)}')
+            lost = "" if jobs else f"; a new head has lost its list; {LOST_HEAD_HINT}"
+            raise ClusterError(f'no job "{job_id}" at {self.address}; {did_you_mean(job_id, jobs)}{lost}')
         return jobs[job_id]
 
     def read_log(self, job_id: str) -> str:
@@ -183,7 +192,8 @@ class JobServer:
             elif time.monotonic() - disconnected_at > RECONNECT_TIMEOUT_SECONDS:
                 raise ClusterError(
                     f"the log of {job_id} was interrupted ({interruption}), and {self.address} does not "
-                    f"answer; the job may still run; to follow it: memtune jobs logs {job_id} --follow"
+                    f"answer; the job may still run; to follow it: memtune jobs logs {job_id} --follow; "
+                    f"the head may have died: {LOST_HEAD_HINT}"
                 )
             time.sleep(POLL_SECONDS)
 
@@ -212,6 +222,7 @@ class JobServer:
     def _translate_errors(self) -> Iterator[None]:
         """Raise ClusterError for the errors of Ray's client."""
         from ray.exceptions import AuthenticationError
+        from requests import RequestException
 
         try:
             yield
@@ -220,6 +231,11 @@ class JobServer:
                 f"{self.address} refuses this machine's token; copy the head's ~/.ray/auth_token to the same "
                 "place here (mode 0600), or name its file in RAY_AUTH_TOKEN_PATH"
             ) from None
+        except RequestException as error:  # which names its parts in several layers
+            raise ClusterError(
+                f"the job server at {self.address} did not answer; the head may have died: {LOST_HEAD_HINT}"
+                f"{explain_proxy(self.address)}"
+            ) from error
         except (RuntimeError, ConnectionError, OSError) as error:
             hint = NO_AGENT_HINT if NO_AGENT in str(error) else explain_proxy(self.address)
             raise ClusterError(f"the job server at {self.address} failed: {error}{hint}") from error
@@ -227,15 +243,13 @@ class JobServer:
 
 def _create_client(address: str) -> "JobSubmissionClient":
     """Ray's client for `address`; without the variable set here, the environment would take precedence."""
-    # Imported here: importing Ray takes about 2 s, and help does not need it.
-    from ray.job_submission import JobSubmissionClient
-
     for name in UPLOAD_LOGGERS:
         logging.getLogger(name).setLevel(logging.WARNING)
     token = read_token(os.environ)
     headers = {"Authorization": f"Bearer {token}"} if token else {}
+
     with set_environment({"RAY_API_SERVER_ADDRESS": address}):
-        return JobSubmissionClient(address, headers=headers)
+        return make_job_client(address, headers, ANSWER_TIMEOUT_SECONDS)
 
 
 def _parse_job(details: Any) -> Job:

@@ -1,14 +1,17 @@
 """A study is checked on the client, and a job's metadata suffice to submit it again."""
 
 import os
+import re
 import shlex
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from ray.job_submission import JobSubmissionClient
 
 from memtune.api import run_search
 from memtune.errors import ClusterError, ConfigurationError, SpaceError
@@ -60,6 +63,11 @@ class RecordingServer(JobServer):
     def __init__(self) -> None:
         self.environment: Mapping[str, str] = {}
         self.metadata: Mapping[str, str] = {}
+        self.address = job_server.DEFAULT_ADDRESS
+        self.jobs: list[Job] = []
+
+    def list_jobs(self) -> list[Job]:
+        return self.jobs
 
     def submit(
         self,
@@ -213,9 +221,18 @@ def test_an_address_with_a_password_is_refused_without_repeating_it(address: str
     assert "hidden" not in str(caught.value)
 
 
-@pytest.mark.parametrize("address", ["10.0.0.5:8265", "ray://10.0.0.5:10001", "http://", "http://[/b]"])
-def test_the_error_for_a_wrong_address_shows_the_right_form(address: str) -> None:
-    with pytest.raises(ClusterError, match=r"write it as http://127\.0\.0\.1:8265"):
+@pytest.mark.parametrize(
+    ("address", "written"),
+    [
+        ("10.0.0.5:8265", "http://10.0.0.5:8265"),
+        ("localhost:21265", "http://localhost:21265"),
+        ("ray://10.0.0.5:10001", "http://127.0.0.1:8265"),
+        ("http://", "http://127.0.0.1:8265"),
+        ("http://[/b]", "http://127.0.0.1:8265"),
+    ],
+)
+def test_the_error_for_a_wrong_address_shows_the_right_form(address: str, written: str) -> None:
+    with pytest.raises(ClusterError, match=f"write it as {re.escape(written)}$"):
         resolve_server_address(address)
 
 
@@ -243,6 +260,32 @@ def test_a_head_without_an_agent_is_explained(monkeypatch: pytest.MonkeyPatch) -
             ClusterError, match=r"No available agent.*try again in a minute.*dashboard_agent\.log"
         ):
             server.list_jobs()
+
+
+@pytest.mark.parametrize("closes", [True, False])
+def test_a_head_that_dies_during_a_request_is_explained(
+    closes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It closes the connection, or keeps it open and does not answer."""
+    monkeypatch.setattr(job_server, "ANSWER_TIMEOUT_SECONDS", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        monkeypatch.setattr(JobSubmissionClient, "_check_connection_and_version", lambda self, **_: None)
+        server = JobServer(f"http://127.0.0.1:{listening.getsockname()[1]}")
+        with listening.accept()[0]:  # the first connection asks whether there is a server
+            pass
+        closing = threading.Thread(target=lambda: listening.accept()[0].close())
+        if closes:
+            closing.start()
+        with pytest.raises(ClusterError, match=r"may have died: .*memtune jobs resume JOB when the head is"):
+            server.list_jobs()
+        if closes:
+            closing.join()
+
+
+def test_the_error_for_a_job_that_a_new_head_does_not_know_says_how_to_continue() -> None:
+    server = RecordingServer()
+    with pytest.raises(ClusterError, match=r"there are none; .* memtune submit STUDY --resume"):
+        server.get_job("layers-3f9a1c")
 
 
 def test_a_job_waits_for_the_agent_of_a_new_head(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
