@@ -309,7 +309,15 @@ def _note_locations(environment: Mapping[str, str], home: str) -> list[str]:
 
 
 def submit(server: JobServer, submission: Submission) -> str:
-    """Submit a study and return the id of its job. Raises ClusterError for a package that is too large."""
+    """Submit a study and return the id of its job.
+
+    Raises ClusterError for a package that is too large, and where another job runs the study.
+    """
+    if other := next((job for job in server.list_jobs() if _runs_study(job, submission)), None):
+        raise ClusterError(
+            f"job {other.id} has study {submission.study} and is {other.status.lower()}; follow it: memtune "
+            f"jobs logs {other.id} --follow, or stop it first: memtune jobs stop {other.id}"
+        )
     job_id = f"{submission.study}-{secrets.token_hex(3)}"
     with open_scratch_folder() as folder:
         write_package(submission.files, folder)
@@ -317,6 +325,17 @@ def submit(server: JobServer, submission: Submission) -> str:
         metadata = {**submission.metadata, USER_KEY: find_user()}
         server.submit(job_id, submission.entrypoint, folder, environment, metadata)
     return job_id
+
+
+def _runs_study(job: Job, submission: Submission) -> bool:
+    """Whether a job that has not ended has the study of a submission; an edited file may be another study."""
+    places = ("MEMTUNE_HOME", "MEMTUNE_PROPOSALS")
+    return (
+        not job.has_ended
+        and job.metadata.get(STUDY_KEY) == submission.study
+        and all(job.environment.get(name) == submission.environment.get(name) for name in places)
+        and (submission.resume is True or job.metadata.get(FILES_KEY) == submission.metadata[FILES_KEY])
+    )
 
 
 def prepare_resumption(

@@ -91,6 +91,38 @@ def test_a_job_knows_its_id_and_its_user(
     assert server.metadata == {**submission.metadata, USER_KEY: "alice"}
 
 
+@pytest.mark.parametrize(
+    ("changes", "is_edited", "resume", "is_refused"),
+    [
+        ({"status": "PENDING"}, False, False, True),
+        ({"status": "STOPPED"}, False, False, False),
+        ({"status": "RUNNING", "environment": {"MEMTUNE_HOME": "/other"}}, False, False, False),
+        ({"status": "RUNNING"}, True, True, True),
+        ({"status": "RUNNING"}, True, False, False),
+    ],
+)
+def test_a_study_that_another_job_has_is_not_submitted(
+    changes: dict[str, object],
+    is_edited: bool,
+    resume: bool,
+    is_refused: bool,
+    study_file: Path,
+    settings: Settings,
+) -> None:
+    """An edited file is of the same study where it is resumed; it may be of a new one where it is not."""
+    server, earlier = RecordingServer(), prepare_submission(study_file)
+    if is_edited:
+        study_file.write_text(f"{study_file.read_text()}\n")
+    server.jobs = [make_job(earlier, **changes)]
+    submission = prepare_submission(study_file, resume=resume)
+    if is_refused:
+        with pytest.raises(ClusterError, match=r"job layers-3f9a1c has study layers and is .*jobs stop"):
+            submit(server, submission)
+    else:
+        submit(server, submission)
+        assert server.metadata
+
+
 def test_a_model_file_replaces_no_module_of_python(
     study_file: Path, settings: Settings, tmp_path: Path
 ) -> None:
