@@ -22,7 +22,7 @@ from pathlib import Path
 from memtune.errors import ClusterError, ConfigurationError, MemtuneError
 from memtune.number_format import format_count
 from memtune.ray_backend.clusters import cluster_file
-from memtune.ray_backend.clusters.cluster_check import SSH_PATH_ON_NODES, check_cluster
+from memtune.ray_backend.clusters.cluster_check import SSH_PATH_ON_NODES, check_cluster, find_placeholders
 from memtune.ray_backend.clusters.cluster_file import ClusterFile, Finding, load_cluster
 from memtune.ray_backend.compatibility import ClusterConfigError, complete_cluster_config
 from memtune.values import Value
@@ -185,8 +185,10 @@ class ClusterStatus(Value):
 def query_status(cluster: ClusterFile) -> ClusterStatus:
     """Run `ray status` on the head.
 
-    Raises HostKeyError when the head's host key changed, ClusterError when the head does not answer.
+    Raises ConfigurationError for a file with placeholders, HostKeyError when the head's host key changed, and
+    ClusterError when the head does not answer.
     """
+    _refuse_placeholders(cluster)
     # In /tmp/ray, another user of the head could write the address to which Ray sends the token.
     query = f"RAY_AUTH_MODE=token RAY_TMPDIR={cluster.temporary_folder} ray status"
     command = [*build_ray_command(cluster, "exec"), query]
@@ -244,7 +246,7 @@ It does not try the host again until the head is restarted, but reports it as pe
 def _extract_failure_reason(process: subprocess.CompletedProcess[str]) -> str:
     """The last line that the command on the head printed, or else the last one of ssh or Ray."""
     irrelevant = re.compile(r"\s*$|\s*ssh -|.*Command failed:|Shared connection|Warning: Permanently added")
-    remote = LOG_LINE_START.split(process.stdout, maxsplit=1)[0]
+    remote = LOG_LINE_START.split(process.stdout or "", maxsplit=1)[0]
     lines = [*process.stderr.splitlines(), *remote.splitlines()]
     reasons = [
         line.strip() for line in lines if not irrelevant.match(line) and not LOG_LINE_START.match(line)
@@ -285,26 +287,38 @@ def launch_cluster(
 def forward_dashboard(path: Path, port: int) -> None:
     """Forward the head's job server to `port` of this machine, until the user interrupts it.
 
-    Raises HostKeyError for a head whose key changed, ClusterError when the connection fails.
+    Raises ConfigurationError for a file with placeholders, HostKeyError for a head whose key changed, and
+    ClusterError when the connection fails.
     """
     cluster = load_cluster(path)
+    _refuse_placeholders(cluster)
     _check_head_key(cluster)
-    if _run(build_ray_command(cluster, "dashboard", "--port", str(port)), cluster).returncode:
+    done = _run(build_ray_command(cluster, "dashboard", "--port", str(port)), cluster, capture_errors=True)
+    if done.returncode:
         raise ClusterError(
-            f"no connection to the job server of {path}; the reason is above; check that the cluster is up "
-            f"(memtune cluster status {path}) and that port {port} is free (--port names another)"
+            f"no connection to the job server of {path}: {_extract_failure_reason(done)}; check that the "
+            f"cluster is up (memtune cluster status {path}) and that port {port} is free (--port names "
+            "another)"
         )
 
 
 def stop_cluster(path: Path, *, yes: bool) -> None:
     """Stop every node of the cluster; without `yes`, Ray asks first.
 
-    Raises HostKeyError for a head whose key changed, ClusterError when a node cannot be stopped.
+    Raises ConfigurationError for a file with placeholders, and without `yes` where Ray cannot ask;
+    HostKeyError for a head whose key changed, ClusterError when a node cannot be stopped.
     """
     cluster = load_cluster(path)
+    _refuse_placeholders(cluster)
+    if not (yes or sys.stdin.isatty()):
+        raise ConfigurationError("without a terminal, nobody can confirm that the nodes stop; add --yes")
     _check_head_key(cluster)
-    if _run(build_ray_command(cluster, "down", yes=yes), cluster).returncode:
-        raise ClusterError("ray down failed; nodes may still run: check the list of your provider")
+    done = _run(build_ray_command(cluster, "down", yes=yes), cluster, capture_errors=True)
+    if done.returncode:
+        raise ClusterError(
+            f"ray down failed: {_extract_failure_reason(done)}; nodes may still run: check the list of your "
+            "provider"
+        )
     forget_host_keys(cluster)
     if cluster.is_on_premises:
         # `ray down` leaves this file; with it, the next launch would wait 45 s for the head that ended.
@@ -320,6 +334,15 @@ def stop_cluster(path: Path, *, yes: bool) -> None:
 def format_findings(findings: list[Finding]) -> str:
     """Two lines for each finding: the problem and the fix."""
     return "\n".join(f"{found.where}: {found.problem}\n    fix: {found.fix}" for found in findings)
+
+
+def _refuse_placeholders(cluster: ClusterFile) -> None:
+    """Raise ConfigurationError for a file that still holds a placeholder."""
+    if found := [*find_placeholders(cluster)]:
+        findings = [
+            Finding(rule="edit", where=where, problem=problem, fix=fix) for where, problem, fix in found
+        ]
+        raise ConfigurationError(f"{cluster.path} is not edited yet\n{format_findings(findings)}")
 
 
 def _check_head_key(cluster: ClusterFile) -> None:
@@ -390,14 +413,15 @@ def _explain_failed_host(cluster: ClusterFile) -> str:
 
 
 def _run(
-    command: list[str], cluster: ClusterFile, *, capture: bool = False
+    command: list[str], cluster: ClusterFile, *, capture: bool = False, capture_errors: bool = False
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command with its output on the terminal, or captured."""
+    """Run a command with its output, and its standard error, on the terminal or captured."""
     return subprocess.run(
         command,
         cwd=cluster.folder,
         env=build_ray_environment(cluster),
-        capture_output=capture,
+        stdout=subprocess.PIPE if capture else None,
+        stderr=subprocess.PIPE if capture or capture_errors else None,
         encoding="utf-8",
         errors="replace",
         check=False,

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from memtune.cli import command_line as cli
 from memtune.errors import ClusterError, ConfigurationError
 from memtune.ray_backend.clusters import launch_cluster, load_cluster
 from memtune.ray_backend.clusters.cluster_file import ensure_token, find_token_file
@@ -201,3 +203,41 @@ def test_workers_on_premises_are_stopped_through_the_head(write: Write) -> None:
 @pytest.mark.parametrize("kind", ["aws", "gcp"])
 def test_no_worker_of_a_cloud_is_stopped_over_ssh(kind: str, write: Write) -> None:
     assert build_stop_workers_command(load_cluster(write(kind, keep))) == []
+
+
+@pytest.mark.parametrize("command", ["status", "dashboard", "down"])
+def test_a_file_with_placeholders_is_refused_before_ray_runs(
+    command: str, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("a command ran"))
+    path = write("onprem", lambda config: config["provider"].update(head_ip="192.0.2.10"))
+    refused = CliRunner().invoke(cli.app, ["cluster", command, str(path)]).exception
+    assert isinstance(refused, ConfigurationError)
+    assert "provider.head_ip: 192.0.2.10 is a placeholder" in str(refused)
+
+
+def test_nodes_are_stopped_without_a_terminal_only_with_yes(
+    write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("a command ran"))
+    refused = CliRunner().invoke(cli.app, ["cluster", "down", str(write("aws", keep))]).exception
+    assert isinstance(refused, ConfigurationError)
+    assert "add --yes" in str(refused)
+
+
+@pytest.mark.parametrize("arguments", [["dashboard"], ["down", "--yes"]])
+def test_a_failure_of_ray_is_one_line(
+    arguments: list[str], write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(command: list[str], **options: object) -> subprocess.CompletedProcess[str]:
+        assert options["stderr"] == subprocess.PIPE
+        trace = (
+            "Traceback (most recent call last):\n  File\nNoCredentialsError: Unable to locate credentials\n"
+        )
+        return subprocess.CompletedProcess(command, 1, None, trace)
+
+    monkeypatch.setattr(subprocess, "run", fail)
+    failed = CliRunner().invoke(cli.app, ["cluster", *arguments, str(write("aws", keep))]).exception
+    assert isinstance(failed, ClusterError)
+    assert ": NoCredentialsError: Unable to locate them; " in str(failed)
+    assert "Traceback" not in str(failed)
