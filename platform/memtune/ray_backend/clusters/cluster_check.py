@@ -11,6 +11,8 @@ import os
 import platform
 import re
 from collections.abc import Iterator
+from difflib import get_close_matches
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +55,16 @@ def find_missing_ssh_user(cluster: ClusterFile) -> Iterator[Problem]:
     """A missing `auth.ssh_user`: Ray ends with a KeyError at its first connection."""
     if not cluster.table("auth").get("ssh_user"):
         yield "auth.ssh_user", "the user of the nodes is missing", "write ssh_user: NAME under auth"
+
+
+def find_missing_ssh_key(cluster: ClusterFile) -> Iterator[Problem]:
+    """An `auth.ssh_private_key` that is no file."""
+    key = str(cluster.table("auth").get("ssh_private_key") or "")
+    if not key or PLACEHOLDER.search(key):
+        return
+    if not (path := cluster.folder / Path(key).expanduser()).is_file():
+        fix = "name the private key with which this machine connects to the nodes"
+        yield "auth.ssh_private_key", f"{path} is not a file", fix
 
 
 def find_exposed_dashboard(cluster: ClusterFile) -> Iterator[Problem]:
@@ -126,6 +138,32 @@ def find_head_among_workers(cluster: ClusterFile) -> Iterator[Problem]:
         yield "provider.worker_ips", problem, "remove it from worker_ips, or name another head_ip"
 
 
+HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*\.?")
+
+
+def find_wrong_workers(cluster: ClusterFile) -> Iterator[Problem]:
+    """Workers on premises that are no address or host name, or that the file has twice."""
+    workers = cluster.provider.get("worker_ips")
+    if not cluster.is_on_premises or not isinstance(workers, list):
+        return
+    for number, host in enumerate(workers):
+        if not _is_host(str(host)):
+            fix = "write the worker's address or host name"
+            yield f"provider.worker_ips.{number}", f"{host!r} is no address or host name", fix
+    for host in sorted({str(host) for host in workers if workers.count(host) > 1}):
+        yield "provider.worker_ips", f"{host} is there more than once", "name each worker once"
+
+
+def _is_host(text: str) -> bool:
+    """Whether a text is an address, or the name of a host, whose last part is no number."""
+    try:
+        ip_address(text)
+    except ValueError:
+        last = text.rstrip(".").rpartition(".")[2]
+        return HOST_NAME.fullmatch(text) is not None and not last.isdecimal()
+    return True
+
+
 def find_unverified_workers(cluster: ClusterFile) -> Iterator[Problem]:
     """A head whose autoscaler would connect to workers without verifying their host keys."""
     starts = cluster.ray_start_commands(HEAD_START_COMMANDS)
@@ -166,6 +204,34 @@ def find_unknown_provider_fields(cluster: ClusterFile) -> Iterator[Problem]:
         if name not in known:
             problem = f'the provider "{kind}" does not read "{name}"'
             yield f"provider.{name}", problem, f"remove it or rename it; {did_you_mean(str(name), known)}"
+
+
+def find_foreign_zones(cluster: ClusterFile) -> Iterator[Problem]:
+    """Zones of another region: us-west-2a is of us-west-2 on AWS, us-west1-a of us-west1 on Google Cloud."""
+    kind, region = cluster.provider.get("type"), cluster.provider.get("region")
+    named = cluster.provider.get("availability_zone")
+    if kind not in ("aws", "gcp") or not region or not named:
+        return
+    zones = [zone.strip() for zone in str(named).split(",")]
+    start = f"{region}-" if kind == "gcp" else str(region)
+    if foreign := [zone for zone in zones if not zone.startswith(start)]:
+        problem = f"{', '.join(foreign)} not in the region {region}"
+        yield "provider.availability_zone", problem, f"name zones whose names start with {start}"
+
+
+def find_incomplete_machines(cluster: ClusterFile) -> Iterator[Problem]:
+    """Node types on AWS without a kind of machine or an image, which a launch template may have."""
+    node_types = cluster.table("available_node_types") if cluster.provider.get("type") == "aws" else {}
+    for name, node_type in node_types.items():
+        machine = node_type.get("node_config") if isinstance(node_type, dict) else None
+        if not isinstance(machine, dict) or "LaunchTemplate" in machine:
+            continue
+        for field in ("InstanceType", "ImageId"):
+            if not machine.get(field):
+                problem = f"the node type has no {field}"
+                near = get_close_matches(field, map(str, machine), n=1)
+                fix = f'rename "{near[0]}" to {field}' if near else f"write {field} there, as in cluster.yaml"
+                yield f"available_node_types.{name}.node_config.{field}", problem, fix
 
 
 def find_wrong_gpu_counts(cluster: ClusterFile) -> Iterator[Problem]:
@@ -321,16 +387,20 @@ def _find_declared_versions(cluster: ClusterFile) -> Iterator[tuple[str, str, st
 
 CHECKS = (
     ("provider", find_unknown_provider_fields),
+    ("provider", find_foreign_zones),
+    ("machine", find_incomplete_machines),
     ("gpus", find_wrong_gpu_counts),
     ("token", find_missing_token),
     ("token", find_exposed_token),
     ("ssh", find_missing_ssh_user),
+    ("ssh", find_missing_ssh_key),
     ("dashboard", find_exposed_dashboard),
     ("folder", find_shared_session_folder),
     ("autoscaler", find_autoscaler_v2),
     ("path", find_unresolved_ray_commands),
     ("address", find_ambiguous_addresses),
     ("address", find_head_among_workers),
+    ("address", find_wrong_workers),
     ("host keys", find_unverified_workers),
     ("upload", find_missing_mounts),
     ("upload", find_large_uploads),

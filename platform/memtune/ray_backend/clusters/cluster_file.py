@@ -85,7 +85,7 @@ class ClusterFile:
 
 
 def load_cluster(path: Path) -> ClusterFile:
-    """Read a cluster file. Raises ConfigurationError when it is missing, or is not a YAML table."""
+    """Read a cluster file. Raises ConfigurationError when it is missing, or is not a table for `ray up`."""
     try:
         config = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -96,6 +96,11 @@ def load_cluster(path: Path) -> ClusterFile:
         raise ConfigurationError(f"{path} is not YAML: {error}; correct that line") from error
     if not isinstance(config, dict):
         raise ConfigurationError(f"{path} is not a YAML table; start from one of the files in clusters/")
+    if "apiVersion" in config:
+        raise ConfigurationError(
+            f"{path} is a manifest of Kubernetes, not a file of `ray up`; check it with: kubectl apply "
+            f"--dry-run=server -f {path} (see docs/cluster/kubernetes.md)"
+        )
     own = path.absolute().parent
     projects = (folder for folder in (own, *own.parents) if (folder / "platform" / "memtune").is_dir())
     return ClusterFile(path.absolute(), next(projects, own), config)

@@ -39,6 +39,9 @@ def write(project: Path) -> Callable[[str, AddFault], Path]:
 
     def write_file(kind: str, add_fault: AddFault) -> Path:
         config = yaml.safe_load(fill_placeholders((ROOT / SHIPPED[kind]).read_text()))
+        if "ssh_private_key" in config["auth"]:
+            config["auth"]["ssh_private_key"] = "my-key"
+            (project / "my-key").touch()
         add_fault(config)
         path = project / "broken.yaml"
         path.write_text(yaml.safe_dump(config, sort_keys=False))

@@ -163,6 +163,49 @@ FAULTS: dict[str, tuple[str, AddFault, str, str]] = {
         "address",
         "provider.worker_ips",
     ),
+    "a worker that is no host": (
+        "onprem",
+        put("provider", "worker_ips", value=["10.0.0.300", "worker-1.lab", "10.0.0.12", "fe80::1"]),
+        "address",
+        "provider.worker_ips.0",
+    ),
+    "a worker with a space": (
+        "onprem",
+        put("provider", "worker_ips", value=["worker-1", "worker 2"]),
+        "address",
+        "provider.worker_ips.1",
+    ),
+    "a worker twice": (
+        "onprem",
+        put("provider", "worker_ips", value=["10.0.0.11", "10.0.0.12", "10.0.0.11"]),
+        "address",
+        "provider.worker_ips",
+    ),
+    "no key": ("onprem", put("auth", "ssh_private_key", value="no-key"), "ssh", "auth.ssh_private_key"),
+    "a zone of another region": (
+        "aws",
+        put("provider", "availability_zone", value="us-west-2a, eu-west-1a"),
+        "provider",
+        "provider.availability_zone",
+    ),
+    "a zone of a region with a longer name": (
+        "gcp",
+        put("provider", "availability_zone", value="us-west10-a"),
+        "provider",
+        "provider.availability_zone",
+    ),
+    "a misspelt kind of machine": (
+        "aws",
+        put("available_node_types", "head", "node_config", value={"InstanceTyp": "g5", "ImageId": "a"}),
+        "machine",
+        "available_node_types.head.node_config.InstanceType",
+    ),
+    "a machine without an image": (
+        "aws",
+        put("available_node_types", "head", "node_config", value={"InstanceType": "m6i.xlarge"}),
+        "machine",
+        "available_node_types.head.node_config.ImageId",
+    ),
     "one address instead of a list": (
         "onprem",
         put("provider", "worker_ips", value="192.0.2.11"),
@@ -319,6 +362,23 @@ def test_another_version_on_the_client_is_a_fault(ray: str, python: str, write: 
 def test_the_fix_of_a_misspelt_field_names_the_nearest_field(write: Write) -> None:
     [finding] = find_faults(write("aws", put("provider", "cache_stoped_nodes", value=True)))
     assert 'did you mean "cache_stopped_nodes"?' in finding.fix
+
+
+def test_the_fix_of_a_misspelt_kind_of_machine_names_it(write: Write) -> None:
+    machine = {"InstanceTyp": "m6i.xlarge", "ImageId": "ami-1"}
+    [finding] = find_faults(write("aws", put("available_node_types", "head", "node_config", value=machine)))
+    assert finding.fix == 'rename "InstanceTyp" to InstanceType'
+
+
+def test_a_launch_template_names_the_machine_and_its_image(write: Write) -> None:
+    machine = {"LaunchTemplate": {"LaunchTemplateName": "head"}}
+    assert not find_faults(write("aws", put("available_node_types", "head", "node_config", value=machine)))
+
+
+@pytest.mark.parametrize("name", ["raycluster", "rayjob"])
+def test_a_manifest_of_kubernetes_is_no_cluster_file(name: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"manifest of Kubernetes, .* docs/cluster/kubernetes\.md"):
+        load_cluster(ROOT / f"clusters/kubernetes/{name}.yaml")
 
 
 def test_every_placeholder_of_a_shipped_file_is_found() -> None:

@@ -231,9 +231,7 @@ def test_a_failure_of_ray_is_one_line(
 ) -> None:
     def fail(command: list[str], **options: object) -> subprocess.CompletedProcess[str]:
         assert options["stderr"] == subprocess.PIPE
-        trace = (
-            "Traceback (most recent call last):\n  File\nNoCredentialsError: Unable to locate credentials\n"
-        )
+        trace = "Traceback (most recent call last):\n  File\nNoCredentialsError: Unable to locate them\n"
         return subprocess.CompletedProcess(command, 1, None, trace)
 
     monkeypatch.setattr(subprocess, "run", fail)
