@@ -295,7 +295,7 @@ def make_job_client(address: str, headers: dict[str, str], answer_seconds: float
 
     class Client(JobSubmissionClient):
         def _do_request(self, method: str, endpoint: str, **options: Any) -> Any:
-            limit = {"timeout": answer_seconds} if method == "GET" else {}
+            limit: dict[str, Any] = {"timeout": answer_seconds} if method == "GET" else {}
             return super()._do_request(method, endpoint, **limit, **options)
 
     return Client(address, headers=headers)

@@ -41,7 +41,7 @@ from memtune.studies.definition.toml_files import (
 )
 from memtune.studies.definition.trial_limits import make_trial_config
 from memtune.toml_text import locate_field
-from memtune.training import TrialConfig
+from memtune.training import TrainingConfig, TrialConfig
 from memtune.values import parse
 
 StudySource = str | Path | Mapping[str, Any] | Study
@@ -243,6 +243,7 @@ def check_spaces(path: Path | None, study: Study, vocabulary_size: int) -> list[
     _check_families(name_place(path), study, families)
     spaces = [_apply_terms(space, study, families, name_place(path)) for space in found]
     for space in spaces:
+        _check_length(name_place(path), space)
         check_space(
             space,
             TrialConfig,
@@ -250,6 +251,17 @@ def check_spaces(path: Path | None, study: Study, vocabulary_size: int) -> list[
             lambda sampled, kind: make_trial_config(sampled).measure_size(kind, vocabulary_size),
         )
     return spaces
+
+
+def _check_length(file: str, space: Space) -> None:
+    """Raise StudyError where neither the study nor its space says how long a trial trains."""
+    given = space.root.sample(RandomChooser(0), "").get("training", {}).keys()
+    # A misspelt length is explained as an unknown name.
+    if given and given <= TrainingConfig.model_fields.keys() and given.isdisjoint({"epochs", "tokens"}):
+        raise StudyError(
+            f"{locate_field(file, 'training')}: the length of a trial is missing; write it under [training], "
+            "such as epochs = 10 or tokens = 1_000_000"
+        )
 
 
 def _check_families(file: str, study: Study, families: Collection[str | None]) -> None:

@@ -79,6 +79,17 @@ MISTAKES = {
         "line 9: training.tokens is a parameter, but trials of one study are compared after the same tokens; "
         "give one number",
     ),
+    "no length of a trial": (
+        "tokens = 900\n",
+        "",
+        "line 8: the length of a trial is missing; write it under [training], such as epochs = 10 or "
+        "tokens = 1_000_000",
+    ),
+    "a misspelt length of a trial": (
+        "tokens = 900",
+        "tokns = 900",
+        'line 9, over {space}: unknown name "training.tokns"; did you mean "tokens"?',
+    ),
     "a choice of protocols": (
         "[model]",
         '[protocol]\nkind = { choice = ["sentence", "stream"] }\n\n[model]',
