@@ -287,11 +287,14 @@ def reset_token_cache() -> None:
 
 
 def make_job_client(address: str, headers: dict[str, str], answer_seconds: float) -> "JobSubmissionClient":
-    """Ray's client of a job server, whose questions end after `answer_seconds` without an answer.
+    """Ray's client of a job server, which waits `answer_seconds` for an answer to a question.
 
-    Ray's own wait without end, and have no option for it.
+    Ray's own waits without end, has no option for it, and logs each step of an upload.
     """
     from ray.job_submission import JobSubmissionClient
+
+    for name in UPLOAD_LOGGERS:  # after the import, which sets their levels
+        logging.getLogger(name).setLevel(logging.WARNING)
 
     class Client(JobSubmissionClient):
         def _do_request(self, method: str, endpoint: str, **options: Any) -> Any:

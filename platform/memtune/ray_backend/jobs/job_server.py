@@ -1,7 +1,6 @@
 """A client of Ray's job server; `memtune cluster dashboard` forwards the server's port to this machine."""
 
 import asyncio
-import logging
 import math
 import os
 import re
@@ -15,7 +14,7 @@ from urllib.parse import urlsplit
 
 from memtune.errors import ClusterError, did_you_mean
 from memtune.ray_backend.clusters.cluster_file import read_token
-from memtune.ray_backend.compatibility import UPLOAD_LOGGERS, make_job_client, set_environment
+from memtune.ray_backend.compatibility import make_job_client, set_environment
 from memtune.retry import Backoff, retry
 from memtune.settings import bypass_proxy_for_loopback, explain_proxy
 from memtune.storage.uris import refuse_credentials
@@ -243,8 +242,6 @@ class JobServer:
 
 def _create_client(address: str) -> "JobSubmissionClient":
     """Ray's client for `address`; without the variable set here, the environment would take precedence."""
-    for name in UPLOAD_LOGGERS:
-        logging.getLogger(name).setLevel(logging.WARNING)
     token = read_token(os.environ)
     headers = {"Authorization": f"Bearer {token}"} if token else {}
 
