@@ -80,6 +80,7 @@ def test_a_submitted_study_prints_its_log_and_sends_no_secret(
     done = memtune("submit", str(study_file), "--trials", "2")
     assert done.returncode == 0, done.stderr
     assert "new champion models:/tiny@champion" in done.stdout
+    assert done.stdout.endswith("to continue layers with an edited file: memtune submit STUDY --resume\n")
     assert "MLFLOW_TRACKING_PASSWORD is not sent; the nodes read ~/.mlflow/credentials" in done.stdout
     assert [outcome.state for outcome in read_outcomes(study_file, settings)] == [TrialState.COMPLETE] * 2
     server = JobServer(client.address)

@@ -360,7 +360,7 @@ def prepare_resumption(
     previous: SubmissionOptions = _read_metadata(job, OPTIONS_KEY, SubmissionOptions)
     options = _build_options({**previous.overrides, **(overrides or {})}, previous.reuse)
     variables = build_job_environment(job.environment)
-    edited = f"its file is the one that {job.id} was submitted with; to use an edited one: {SUBMIT_AGAIN}"
+    edited = f"the study's file is that of {job.id}; to use an edited one: {SUBMIT_AGAIN}"
     notes = [edited, *_note_kept_locations(variables, environment)]
     return Submission(job.study or job.id, files, options, None, variables, notes)
 

@@ -187,7 +187,7 @@ def test_notes_of_a_resumption_name_the_file_that_it_uses_and_the_locations_that
     first = prepare_submission(study_file, environment={"MEMTUNE_STORE": "s3://one", "MEMTUNE_HOME": "/home"})
     local = {"MEMTUNE_STORE": "s3://two", "MEMTUNE_STUDIES": "s3://three", "MEMTUNE_HOME": "/home/"}
     file, *kept = prepare_resumption(make_job(first), environment=local).notes
-    assert "the one that layers-3f9a1c was submitted with; to use an edited one: memtune submit" in file
+    assert "file is that of layers-3f9a1c; to use an edited one: memtune submit" in file
     again = "to change it: memtune submit STUDY --resume"
     assert kept == [
         f"the job keeps MEMTUNE_STORE=s3://one; {again}",
