@@ -20,6 +20,8 @@ LIBRARY_ROOT = _INSTALLED_ROOT if _INSTALLED_ROOT.is_dir() else Path(__file__).p
 
 JOB_VARIABLE = "MEMTUNE_JOB"
 """The environment variable that holds the id of the job in which a process runs."""
+RESUMED_VARIABLE = "MEMTUNE_RESUMED_JOB"
+"""That of the job which it resumes, and which may have failed before its study began."""
 
 
 class FileKind(Enum):

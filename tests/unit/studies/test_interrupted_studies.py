@@ -11,9 +11,11 @@ from mlflow import MlflowClient
 
 from memtune.api import run_search
 from memtune.errors import ExecutorLostError, StudyError
+from memtune.library import RESUMED_VARIABLE
 from memtune.results.study.study_catalogue import study_cost
 from memtune.results.study.study_detail import SearchResult, show_study
 from memtune.settings import Settings
+from memtune.storage.folder import Folder
 from memtune.studies import budgets, study_run
 from memtune.studies.checkpoint_store import Checkpoints
 from memtune.studies.executor import ExecutorRun, InProcessExecutor, StopRequest
@@ -364,3 +366,26 @@ def read_recorded_curves(result: StudyResult, settings: Settings) -> dict[str, d
 def test_resuming_a_study_that_never_began_is_refused(study_file: Path, settings: Settings) -> None:
     with pytest.raises(StudyError, match="start it without --resume"):
         run_search(study_file, resume=True, settings=settings)
+
+
+@pytest.mark.parametrize("stored", ["nothing", "its terms"])
+def test_a_resumed_job_starts_a_study_of_which_nothing_is_trained(
+    stored: str, study_file: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its job may have failed before the first trial."""
+    if stored == "its terms":
+        resolve(study_file, settings).store_terms()
+    monkeypatch.setenv(RESUMED_VARIABLE, "layers-3f9a1c")
+    terms, executor = {"budget.trials": 1}, InProcessExecutor()
+    started = run_search(study_file, terms, settings=settings, executor=executor, resume=True)
+    assert len(started.outcomes) == 1
+
+
+def test_a_resumed_job_starts_no_study_whose_trials_are_lost(
+    study_file: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resolved = resolve(study_file, settings)
+    Folder.open(resolved.checkpoint_root).write_json("trial.json", {})
+    monkeypatch.setenv(RESUMED_VARIABLE, "layers-3f9a1c")
+    with pytest.raises(StudyError, match="restore it, or start it without --resume"):
+        run_search(study_file, settings=settings, executor=InProcessExecutor(), resume=True)

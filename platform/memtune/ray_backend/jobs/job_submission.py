@@ -24,7 +24,7 @@ from pydantic import model_validator
 
 import memtune
 from memtune.errors import ClusterError, ConfigurationError, CorpusError, StorageError, StudyError
-from memtune.library import JOB_VARIABLE, FileKind, find_file
+from memtune.library import JOB_VARIABLE, RESUMED_VARIABLE, FileKind, find_file
 from memtune.plugins.source_modules import read_source_text
 from memtune.ray_backend.clusters.cluster_check import MAX_UPLOAD_BYTES
 from memtune.ray_backend.jobs.job_server import STUDY_KEY, USER_KEY, Job, JobServer
@@ -201,11 +201,6 @@ class SubmissionOptions(Value):
     reuse: bool = True
     """Whether configurations that another study of the home has trained are not trained again."""
 
-    def list_words(self) -> list[str]:
-        """The options of `memtune search`, as a user types them."""
-        words = [part for name, value in self.overrides.items() for part in (CLI_OPTIONS[name], str(value))]
-        return words if self.reuse else [*words, "--no-cache"]
-
 
 @dataclass(frozen=True)
 class Submission:
@@ -214,8 +209,7 @@ class Submission:
     study: str
     files: StudyFiles
     options: SubmissionOptions
-    resume: bool | None
-    """Whether the study has begun; None: only the head can say."""
+    resume: bool
     environment: dict[str, str]
     notes: list[str] = field(default_factory=list)
     """Messages for the user: checks that only the cluster can make, and settings that affect the job."""
@@ -223,11 +217,12 @@ class Submission:
     @property
     def entrypoint(self) -> str:
         """The command that the head runs in the package's folder, without the modules of the study's."""
+        options = [
+            part for name, value in self.options.overrides.items() for part in (CLI_OPTIONS[name], str(value))
+        ]
+        options += [] if self.options.reuse else ["--no-cache"]
+        options += ["--resume"] if self.resume else []
         python = f"cd {STUDY_FOLDER} && exec env PYTHONPATH=../{SOURCE_PATH} python -P"
-        if self.resume is None:
-            words = ["memtune.ray_backend.jobs.resumed_search", self.files.study]
-            return f"{python} -m {shlex.join([*words, self.options.model_dump_json()])}"
-        options = [*self.options.list_words(), *(["--resume"] if self.resume else [])]
         return f"{python} -m memtune.cli {shlex.join(['search', self.files.study, *options])}"
 
     @property
@@ -362,7 +357,8 @@ def prepare_resumption(
     variables = build_job_environment(job.environment)
     edited = f"the study's file is that of {job.id}; to use an edited one: {SUBMIT_AGAIN}"
     notes = [edited, *_note_kept_locations(variables, environment)]
-    return Submission(job.study or job.id, files, options, None, variables, notes)
+    variables[RESUMED_VARIABLE] = job.id
+    return Submission(job.study or job.id, files, options, True, variables, notes)
 
 
 def _note_kept_locations(variables: Mapping[str, str], environment: Mapping[str, str]) -> list[str]:

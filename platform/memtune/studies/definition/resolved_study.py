@@ -339,7 +339,7 @@ class ResolvedStudy:
     def explain_missing(self, start: str) -> str:
         """Why this study has not begun, as far as stored studies tell; `start` says how to start it."""
         settings, file = self.settings, "" if self.file is None else f" of {self.file}"
-        if self.id in Folder.open(settings.studies_folder).list_names():
+        if Folder.open(self.checkpoint_root).list_names():
             return (
                 f"no trial of study {self.id}{file} is in {settings.study_database}; restore it, or {start}"
             )

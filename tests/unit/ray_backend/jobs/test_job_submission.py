@@ -2,7 +2,6 @@
 
 import os
 import re
-import shlex
 import socket
 import subprocess
 import sys
@@ -13,23 +12,18 @@ from pathlib import Path
 import pytest
 from ray.job_submission import JobSubmissionClient
 
-from memtune.api import run_search
 from memtune.errors import ClusterError, ConfigurationError, SpaceError
-from memtune.library import JOB_VARIABLE
-from memtune.ray_backend.jobs import job_server, resumed_search
+from memtune.library import JOB_VARIABLE, RESUMED_VARIABLE
+from memtune.ray_backend.jobs import job_server
 from memtune.ray_backend.jobs.job_server import USER_KEY, Job, JobServer, resolve_server_address
 from memtune.ray_backend.jobs.job_submission import (
     Submission,
-    SubmissionOptions,
     prepare_resumption,
     prepare_submission,
     submit,
     write_package,
 )
 from memtune.settings import USER_VARIABLE, Settings
-from memtune.storage.folder import Folder
-from memtune.studies.definition.study_loader import load_study, resolve_study
-from memtune.studies.executor import InProcessExecutor
 
 START = "cd study && exec env PYTHONPATH=../platform python -P -m memtune.cli"
 
@@ -175,10 +169,9 @@ def test_a_study_is_resumed_from_the_metadata_of_its_job(study_file: Path, setti
     )
     study_file.unlink()
     again = prepare_resumption(make_job(first), {"budget.trials": 9})
-    assert (again.study, again.files, again.environment) == (first.study, first.files, first.environment)
-    module, study, options = shlex.split(again.entrypoint)[-3:]
-    assert (module, study) == ("memtune.ray_backend.jobs.resumed_search", "layers.toml")
-    assert SubmissionOptions.model_validate_json(options).list_words() == ["--trials", "9"]
+    resumed = {**first.environment, RESUMED_VARIABLE: "layers-3f9a1c"}
+    assert (again.study, again.files, again.environment) == (first.study, first.files, resumed)
+    assert again.entrypoint == f"{START} search layers.toml --trials 9 --resume"
 
 
 def test_notes_of_a_resumption_name_the_file_that_it_uses_and_the_locations_that_it_keeps(
@@ -206,31 +199,7 @@ def test_a_job_without_the_result_cache_is_resumed_without_it(study_file: Path, 
     environment = {"MEMTUNE_STORE": settings.corpus_store}
     first = prepare_submission(study_file, reuse=False, environment=environment)
     assert first.entrypoint == f"{START} search layers.toml --no-cache"
-    assert prepare_resumption(make_job(first)).options.list_words() == ["--no-cache"]
-
-
-@pytest.mark.parametrize(
-    ("stored", "resume"), [("nothing", []), ("its terms", []), ("a checkpoint", ["--resume"])]
-)
-def test_a_resumed_job_starts_a_study_of_which_nothing_is_trained(
-    stored: str, resume: list[str], study_file: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Terms alone are left by a start that failed, and checkpoints alone by a database that was lost."""
-    resolved = resolve_study(study_file, load_study(study_file), settings)
-    if stored != "nothing":
-        resolved.store_terms()
-    if stored == "a checkpoint":
-        Folder.open(resolved.checkpoint_root).write_json("trial.json", {})
-    started: list[str] = []
-    monkeypatch.setattr(os, "execv", lambda program, words: started.extend(words))
-    resumed_search.main(str(study_file), '{"overrides": {"budget.trials": 9}}')
-    assert started[-4 - len(resume) :] == ["search", str(study_file), "--trials", "9", *resume]
-
-
-def test_a_resumed_job_resumes_a_study_that_has_begun(study_file: Path, settings: Settings) -> None:
-    overrides, executor = {"budget.trials": 1}, InProcessExecutor()
-    run_search(study_file, overrides, settings=settings, executor=executor, progress=False)
-    assert resumed_search.must_resume(study_file, SubmissionOptions(overrides={}), settings)
+    assert prepare_resumption(make_job(first)).entrypoint == f"{START} search layers.toml --no-cache --resume"
 
 
 def test_a_running_job_cannot_be_resumed(study_file: Path) -> None:
