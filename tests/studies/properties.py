@@ -281,16 +281,25 @@ def _check_leaders(found: Surfaces) -> Iterator[str]:
         if trial["is_repeat"] or not cut or not _is_rankable(trial) or trial["identity"] in names:
             continue
         cost = min(trial["curve"].values())
-        lowest = min(_find_cost_at(other["curve"], trial["tokens"]) for other in trained)
+        at_once = (_find_cost_at(other, trial["tokens"]) for other in trained)
+        lowest = min((other for other in at_once if other is not None), default=-math.inf)
         leads = cost < lowest and (is_alone or trial["alternative"] != own)
         if leads and not (verdict and verdict["is_undecided"]):
             yield f"{trial['name']} ({trial['state']}) led with {cost} against {lowest}: {verdict}"
 
 
-def _find_cost_at(curve: dict[str, float], tokens: int) -> float:
-    own = {int(at): cost for at, cost in curve.items()}
-    stop = min((at for at in own if at >= tokens), default=max(own))
-    return min(cost for at, cost in own.items() if at <= stop)
+def _find_cost_at(trial: dict[str, Any], tokens: int) -> float | None:
+    """The lowest cost up to the report at these tokens; None where the nearest one is far from them."""
+    curve = {int(at): cost for at, cost in trial["curve"].items()}
+    if max(curve) < tokens:  # it ended by itself
+        return min(curve.values())
+    above, below = (
+        min(at for at in curve if at >= tokens),
+        max((at for at in curve if at < tokens), default=0),
+    )
+    share = (tokens - below) / (above - below)
+    stop = below if share <= 0.1 else above if share >= 0.75 else 0
+    return min((cost for at, cost in curve.items() if at <= stop), default=None)
 
 
 def _check_numbers(found: Surfaces) -> Iterator[str]:

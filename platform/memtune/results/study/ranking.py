@@ -1,10 +1,9 @@
 """The ranking of trials: configurations by the mean of their seeds, at equal numbers of tokens.
 
 A configuration is that of a trial without its seed, over the trials of one study. Configurations compete at
-full length, the largest number of tokens that a trial completed. A trial that ended earlier is listed apart
-with its value at the last milestone that it shares with the ranked ones. Where a study repeats configurations
-under further seeds, only configurations with these seeds compete: the best of many single seeds is the
-luckiest one.
+full length, the largest number of tokens that a trial completed. A trial that ended earlier, or has no report
+there, is listed apart with its value at its last report. Where a study repeats configurations under further
+seeds, only configurations with these seeds compete: the best of many single seeds is the luckiest one.
 """
 
 import math
@@ -104,25 +103,25 @@ class ShortTrial(Configuration[T_co]):
     """A trial that ended before full length, alone, with its lowest cost up to a milestone."""
 
     tokens: int
-    """The last milestone that it shares with the ranked trials."""
+    """At its last report."""
     leader_cost: float | None
-    """The lowest validation cost of a ranked trial up to that milestone; None where none has a report there.
+    """The lowest validation cost of a ranked trial up to there; None where none has a report there.
 
     Models that count have no value there, and are left out where others are ranked.
     """
 
     @override
     def explain(self) -> str:
-        """Its figure at the milestone, and that of the best ranked trial there.
+        """Its figure at its last report, and that of the best ranked trial there.
 
         >>> short.explain()
         'ended early: 120.104 at 300,000 tokens, where the best has 110.421'
         """
         objective = self.best.objective
-        how = "is shorter" if self.best.state is TrialState.COMPLETE else "ended early"
         own = f"{objective.format_cost(self.estimate.cost, DIGITS)} at {self.tokens:,} {self.best.unit}"
         if self.leader_cost is None:
-            return f"{how}: {own}, where no ranked trial has a validation"
+            return f"has no report where ranked trials have one: {own}"
+        how = "is shorter" if self.best.state is TrialState.COMPLETE else "ended early"
         return f"{how}: {own}, where the best has {objective.format_cost(self.leader_cost, DIGITS)}"
 
 
@@ -241,21 +240,22 @@ def has_reached(trial: Trial, tokens: float) -> bool:
 
 
 def find_cost_at(trial: Trial, tokens: float) -> float | None:
-    """The lowest cost up to the report at `tokens`, or up to the last one before where none is near it.
+    """The lowest cost up to the report at `tokens`; None where the trial has no report there.
 
-    None where the trial did not reach so many tokens, and where its first report is past them. A trial that
-    ended by itself has reached whatever it was to reach.
+    A trial that ended by itself before has its lowest cost.
     """
     if not has_reached(trial, tokens):
         return None
     curve, planned = trial.curve, trial.planned_tokens
-    if trial.state is TrialState.COMPLETE and (planned is None or planned <= (1 + LENGTH_TOLERANCE) * tokens):
+    is_whole = planned is None or planned <= (1 + LENGTH_TOLERANCE) * tokens or max(curve) < tokens
+    if trial.state is TrialState.COMPLETE and is_whole:
         return min(curve.values())
     above = min((reported for reported in curve if reported >= tokens), default=math.inf)
     below = max((reported for reported in curve if reported < tokens), default=0)
     is_short = tokens - below <= SHORT_TOLERANCE * (above - below)
-    is_past = above - tokens > PAST_TOLERANCE * (above - below)
-    stop = below if is_short or is_past else above
+    if not is_short and above - tokens > PAST_TOLERANCE * (above - below):
+        return None
+    stop = below if is_short else above
     return min((cost for reported, cost in curve.items() if reported <= stop), default=None)
 
 
