@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from memtune.results.loaded_models import load as load
     from memtune.results.loaded_models import score as score
     from memtune.results.model_evaluation import evaluate as evaluate
+    from memtune.results.registration import export_model as export_model
     from memtune.results.study.scaling_laws import extrapolate_study as extrapolate_study
     from memtune.results.study.study_catalogue import list_studies as list_studies
     from memtune.results.study.study_catalogue import study_cost as study_cost

@@ -198,7 +198,7 @@ def make_model_result(
 
 
 def export_model(
-    name: str, folder: Path, settings: Settings | None = None, *, trust_code: bool = False
+    name: str, folder: str | Path, settings: Settings | None = None, *, trust_code: bool = False
 ) -> None:
     """Write the model behind `models:/ptb@champion`, `STUDY#7` or a run's id to a new folder.
 
@@ -207,7 +207,7 @@ def export_model(
     StorageError for a folder that exists, and the errors of `open_model`.
     """
     check_model_name(name)
-    settings = Settings.resolve(settings)
+    settings, folder = Settings.resolve(settings), Path(folder)
     if folder.exists():
         raise StorageError(f"{folder} exists; name a folder that does not")
     if not is_trial_name(name):
