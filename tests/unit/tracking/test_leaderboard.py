@@ -5,7 +5,7 @@ import math
 import pytest
 
 from memtune.errors import TrackingError
-from memtune.tracking import Recorder, find_trial_run, link_corpora, read_leaderboard
+from memtune.tracking import Recorder, find_trial_run, link_corpora, list_champions, read_leaderboard
 from memtune.tracking.mlflow_connection import connect
 from memtune.trial_state import StopReason, TrialEnd, TrialState
 
@@ -30,6 +30,7 @@ def test_a_read_creates_no_store(tmp_path):
     uri = f"sqlite:///{tmp_path}/home/mlflow.db"
     assert read_leaderboard(uri, "ptb") == []
     assert link_corpora(uri) == []
+    assert list_champions(uri) == []
     assert [*tmp_path.iterdir()] == []
 
 

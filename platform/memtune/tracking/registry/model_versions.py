@@ -16,7 +16,7 @@ from memtune.seed_statistics import Estimate
 from memtune.storage.uris import find_sqlite_path
 from memtune.tracking import mlflow_connection
 from memtune.tracking.compatibility import MODEL_VERSIONS_TAG
-from memtune.tracking.mlflow_connection import open_store, read_pages
+from memtune.tracking.mlflow_connection import has_store, open_store, read_pages
 from memtune.tracking.runs import run_tags
 from memtune.tracking.runs.recorded_runs import find_trial_run, is_trial_name
 from memtune.values import Value
@@ -162,6 +162,8 @@ def list_champions(tracking_uri: str, corpus: str | None = None) -> list[Registe
     Models that memtune did not register are skipped with a warning.
     """
     found: list[RegisteredVersion | None] = []
+    if not has_store(tracking_uri):
+        return []
     with open_store(tracking_uri) as client:
         for name in [name for name in list_model_names(client) if corpus in (None, name)]:
             aliases = sorted(client.get_registered_model(name).aliases)
