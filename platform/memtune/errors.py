@@ -9,8 +9,10 @@ import os
 import traceback
 from collections.abc import Iterable
 from difflib import get_close_matches
-from itertools import takewhile
+from functools import partial
 from types import FrameType
+
+from typing_extensions import override
 
 FIX_BY_ERRNO = {
     errno.ENOSPC: "free space there",
@@ -36,12 +38,10 @@ class MemtuneError(Exception):
 
     def _render_traceback_(self) -> list[str]:
         """The lines that IPython prints: the calls of the user, without those of memtune, and the message."""
-        calls = takewhile(
-            lambda call: _find_package(call[0]) != "memtune", traceback.walk_tb(self.__traceback__)
-        )
-        own = [call for call in calls if _find_package(call[0]) != "IPython"]
+        calls = traceback.walk_tb(self.__traceback__)
+        own = [call for call in calls if _find_package(call[0]) not in ("memtune", "IPython")]
         lines = "".join(traceback.StackSummary.extract(own).format()).splitlines()
-        return [*lines, f"{type(self).__name__}: {self}"]
+        return [*lines, f"{type(self).__name__}: {self}", *getattr(self, "__notes__", ())]
 
 
 def _find_package(frame: FrameType) -> str:
@@ -72,6 +72,10 @@ class ExecutorLostError(StudyError):
         """`can_restart` says whether this driver may start what has died again."""
         super().__init__(message)
         self.can_restart = can_restart
+
+    @override
+    def __reduce__(self) -> tuple[object, ...]:
+        return partial(type(self), can_restart=self.can_restart), self.args
 
 
 class ClusterError(MemtuneError):

@@ -289,16 +289,11 @@ def _check_leaders(found: Surfaces) -> Iterator[str]:
 
 
 def _find_cost_at(trial: dict[str, Any], tokens: int) -> float | None:
-    """The lowest cost up to the report at these tokens; None where the nearest one is far from them."""
+    """The lowest cost up to these tokens, that of a report shortly after them included."""
     curve = {int(at): cost for at, cost in trial["curve"].items()}
-    if max(curve) < tokens:  # it ended by itself
-        return min(curve.values())
-    above, below = (
-        min(at for at in curve if at >= tokens),
-        max((at for at in curve if at < tokens), default=0),
-    )
-    share = (tokens - below) / (above - below)
-    stop = below if share <= 0.1 else above if share >= 0.75 else 0
+    above = min((at for at in curve if at >= tokens), default=max(curve))
+    below = max((at for at in curve if at < tokens), default=0)
+    stop = above if above - tokens <= 0.25 * (above - below) else below
     return min((cost for at, cost in curve.items() if at <= stop), default=None)
 
 

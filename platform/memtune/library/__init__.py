@@ -6,6 +6,7 @@ names imports this, so it imports little.
 """
 
 import os
+import shlex
 import tomllib
 from collections.abc import Sequence
 from contextlib import suppress
@@ -89,7 +90,7 @@ def _suggest_file(kind: FileKind, given: Path) -> str:
 def format_argument(path: Path) -> str:
     """A file in a command: the name of a file that is installed with memtune, else the path."""
     is_packaged = path.is_relative_to(_INSTALLED_ROOT)
-    return path.stem if is_packaged else str(path)
+    return path.stem if is_packaged else shlex.quote(str(path))
 
 
 def format_resumption(study: Path, options: Sequence[str] = (), *, is_edited: bool = False) -> str:

@@ -13,7 +13,6 @@ from memtune.number_format import format_count
 from memtune.plugins import list_sources
 from memtune.search import Lease, Proposals, Rule, StoredTrial, StudyReader
 from memtune.seed_statistics import SeedCosts, choose_compared, decide_seeds
-from memtune.storage.folder import Folder
 from memtune.studies.budgets import BudgetMonitor, Reserve, StudyCost, compute_study_cost
 from memtune.studies.definition.resolved_study import ResolvedStudy
 from memtune.studies.definition.study_terms import name_alternative
@@ -159,9 +158,8 @@ class _StudyRun:
     def run(self, resume: bool, reuse: bool) -> StudyResult:
         stored, recorder = StudyReader(self._resolved.settings.study_database), None
         if not stored.has_begun(self._resolved.id):
-            # A start that failed leaves the terms, and a database that was lost also the checkpoints.
-            has_trained = bool(Folder.open(self._resolved.checkpoint_root).list_names())
-            if resume and (has_trained or RESUMED_VARIABLE not in os.environ):
+            # A job may have failed before its study began.
+            if resume and not (RESUMED_VARIABLE in os.environ and self._resolved.is_untrained()):
                 option = "resume=True" if self._resolved.file is None else "--resume"
                 raise StudyError(self._resolved.explain_missing(f"start it without {option}"))
             recorder = self._start_recorder(connects=True)  # nothing is stored without a tracking store

@@ -389,3 +389,13 @@ def test_a_resumed_job_starts_no_study_whose_trials_are_lost(
     monkeypatch.setenv(RESUMED_VARIABLE, "layers-3f9a1c")
     with pytest.raises(StudyError, match="restore it, or start it without --resume"):
         run_search(study_file, settings=settings, executor=InProcessExecutor(), resume=True)
+
+
+def test_a_resumed_job_starts_no_study_whose_terms_have_changed(
+    study_file: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resolve(study_file, settings).store_terms()
+    monkeypatch.setenv(RESUMED_VARIABLE, "layers-3f9a1c")
+    changed = {"training.tokens": 600}
+    with pytest.raises(StudyError, match="changed since study layers-"):
+        run_search(study_file, changed, settings=settings, executor=InProcessExecutor(), resume=True)

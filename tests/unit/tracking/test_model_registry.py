@@ -100,12 +100,39 @@ def test_the_newer_conclusion_of_a_study_replaces_its_older_one(register, client
 def test_a_worse_conclusion_gives_way_to_the_model_that_its_older_one_had_refused(subject, register, client):
     """The study, or the configuration trained without one, was lucky with its first seed."""
     register(5.0, **subject)
-    register(5.1, study="s2", configuration={"model": {"family": "rnn"}, "seed": 3})
+    other = {"estimate": {"cost": 5.1, "seeds": 3, "low": 5.0, "high": 5.2}, "trial_cost": 5.05}
+    register(5.1, study="s2", configuration={"model": {"family": "rnn"}, "seed": 3}, **other)
     mean = {"estimate": {"cost": 5.2, "seeds": 3, "low": 5.0, "high": 5.4}, "trial_cost": 5.0}
     decision = register(5.2, **subject, **mean)
     assert decision.champion is None
     assert decision.reason.startswith("a better model is registered: models:/ptb/2")
     assert read_versions_by_alias(client) == {"champion": 2, "best-lstm": 3, "best-rnn": 2, "previous": 1}
+
+
+def test_a_conclusion_that_was_refused_is_not_followed_by_the_luck_of_its_older_one(register, client):
+    """B was best with its first seed, and its mean is worse than that of A."""
+    a, b = ({"study": NO_STUDY, "configuration_identity": name} for name in "ab")
+    register(2.9, **b)
+    register(2.8, **a)
+    refused = register(3.95, **b, estimate={"cost": 3.95, "seeds": 2}, trial_cost=2.9)
+    assert (refused.champion, refused.version.version) == (None, 3)
+    assert register(3.4, **a, estimate={"cost": 3.4, "seeds": 2}, trial_cost=2.8).champion.version == 4
+    assert read_versions_by_alias(client) == {"champion": 4, "best-lstm": 4, "previous": 1}
+
+
+def test_a_single_seed_that_is_worse_than_the_weights_of_a_mean_does_not_replace_it(register):
+    a, b = ({"study": NO_STUDY, "configuration_identity": name} for name in "ab")
+    register(2.9, **b)
+    register(2.8, **a)
+    mean = register(3.4, **a, estimate={"cost": 3.4, "seeds": 2}, trial_cost=2.8)
+    assert mean.champion.version == 3
+
+
+def test_a_restored_text_has_the_best_model_that_was_registered_for_it(register, client):
+    register(2.5, study="s1")
+    register(3.5, study="s2", corpus_digest="e" * 64)
+    assert register(2.9, study="s3").champion is None
+    assert read_versions_by_alias(client)["champion"] == 1
 
 
 def test_a_lucky_seed_of_a_configuration_does_not_beat_its_mean(register, client):

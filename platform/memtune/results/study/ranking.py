@@ -105,7 +105,7 @@ class ShortTrial(Configuration[T_co]):
     tokens: int
     """At its last report."""
     leader_cost: float | None
-    """The lowest validation cost of a ranked trial up to there; None where none has a report there.
+    """The lowest validation cost of a ranked trial up to there; None where none has a report up to there.
 
     Models that count have no value there, and are left out where others are ranked.
     """
@@ -351,8 +351,10 @@ def _list_short(ended: Sequence[T], full: Sequence[T]) -> tuple[ShortTrial[T], .
 
     @cache  # many trials end at the same rungs
     def find_lead(milestone: int) -> float | None:
-        known = (find_cost_at(leader, milestone) for leader in leaders)
-        return min((cost for cost in known if cost is not None), default=None)
+        as_long = [leader for leader in leaders if has_reached(leader, milestone)]
+        there = [cost for leader in as_long if (cost := find_cost_at(leader, milestone)) is not None]
+        before = [cost for leader in as_long for at, cost in leader.curve.items() if at <= milestone]
+        return min([*there, *before], default=None)
 
     short = [
         ShortTrial((trial,), (cost,), Estimate(cost=cost), tokens=milestone, leader_cost=find_lead(milestone))

@@ -336,6 +336,13 @@ class ResolvedStudy:
         """How the terms differ from those of the most similar other study of this name; "" without one."""
         return describe_changed_terms(self.settings.studies_folder, self.id, self.terms, self.file)
 
+    def is_untrained(self) -> bool:
+        """Whether nothing of it is trained, and it is no changed form of another study of this name."""
+        if Folder.open(self.checkpoint_root).list_names():
+            return False
+        is_known = self.id in Folder.open(self.settings.studies_folder).list_names()
+        return is_known or not self.describe_changes()
+
     def explain_missing(self, start: str) -> str:
         """Why this study has not begun, as far as stored studies tell; `start` says how to start it."""
         settings, file = self.settings, "" if self.file is None else f" of {self.file}"

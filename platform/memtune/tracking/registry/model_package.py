@@ -11,6 +11,7 @@ import os
 import shutil
 import stat
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -27,7 +28,12 @@ from memtune.storage.local_files import open_scratch_folder
 from memtune.tracking.code_version import read_code_version
 from memtune.tracking.home_artifacts import find_local_folder
 from memtune.tracking.mlflow_connection import open_store
-from memtune.tracking.registry.model_versions import RegisteredVersion, find_version, name_subject
+from memtune.tracking.registry.model_versions import (
+    RegisteredVersion,
+    find_version,
+    name_subject,
+    require_store,
+)
 from memtune.tracking.registry.text_rules import TextRules
 from memtune.values import Value
 
@@ -164,8 +170,10 @@ def _describe_package(run_id: str) -> "Model":
 
 
 def is_package(path: str) -> bool:
-    """Whether a path is that of a folder with a model."""
-    return Path(path, CARD_FILE).is_file()
+    """Whether a text is the path of a folder with a model, and not the name of a registered one."""
+    with suppress(OSError):  # of a name that is too long
+        return not path.startswith("models:/") and Path(path, CARD_FILE).is_file()
+    return False
 
 
 def check_package(folder: Path) -> ModelCard:
@@ -302,6 +310,7 @@ def load_registered(tracking_uri: str, uri: str, cache: Path) -> DownloadedModel
     Every file is checked against the digests in the model's card, and the card against the registry. Raises
     TrackingError for an unknown name, an altered file or a store that does not answer.
     """
+    require_store(tracking_uri, uri)
     with open_store(tracking_uri) as client:
         version = find_version(client, uri)
         folder = cache / version.content

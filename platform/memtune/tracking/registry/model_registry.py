@@ -95,8 +95,11 @@ def _register(
     open_aliases = [alias for alias in aliases if refusals[alias] is None]
     if not open_aliases:
         holder = holders[aliases[0]]
-        is_same = holder is not None and (holder.study, holder.trial) == (result.study, result.trial)
-        version = holder if is_same else None
+        version = holder if holder is not None and holder.subject == result.subject else None
+        versions = model_versions.list_own_versions(client, corpus, after=0)
+        if version is None and any(version.subject == result.subject for version in versions):
+            # What was registered of this subject before is not its conclusion any more.
+            version = _upload(client, result, write, " ".join(aliases))
         return Registration(champion=None, reason=str(refusals[aliases[0]]), version=version)
     candidate = _upload(client, result, write, " ".join(aliases))
     winners = {alias: _give_alias_to_best(client, candidate, holders[alias], alias) for alias in open_aliases}
@@ -205,11 +208,12 @@ def _choose_best(
 ) -> RegisteredVersion:
     """The best of the candidate and of others' versions after the holder, the newest of each subject.
 
-    Where the holder is an earlier conclusion on the candidate's subject, which may have been better, the
-    versions before it count too.
+    Where the holder is an earlier conclusion on the candidate's subject, which may have been better, or knows
+    another text, the versions before it count too.
     """
     is_own = holder is not None and holder.subject == candidate.subject
-    after = 0 if holder is None or is_own else holder.version
+    is_foreign = holder is not None and holder.corpus_digest != candidate.corpus_digest
+    after = 0 if holder is None or is_own or is_foreign else holder.version
     offered = [
         version
         for version in model_versions.list_own_versions(client, candidate.corpus, after=after)
@@ -219,7 +223,7 @@ def _choose_best(
     ]
     newest = {version.subject: version for version in sorted(offered, key=lambda each: each.version)}
     others = [each for each in newest.values() if is_own or _explain_refusal(holder, each) is None]
-    ordered = sorted([candidate, *others], key=lambda version: version.version)
+    ordered = sorted([candidate, *others], key=lambda each: (each is not candidate and is_own, each.version))
     return reduce(lambda best, version: version if _is_better(version, best) else best, ordered)
 
 

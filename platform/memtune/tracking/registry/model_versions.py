@@ -304,14 +304,18 @@ def require_registered(tracking_uri: str, uri: str) -> None:
         find_trial_run(tracking_uri, uri)
         return
     _parse_model_uri(uri)
-    database = find_sqlite_path(tracking_uri)
-    if database is not None and not database.exists():
-        raise TrackingError(
-            f"no {uri}: {database} does not exist; run: memtune search STUDY.toml, or set MEMTUNE_HOME to "
-            "where one has run"
-        )
+    require_store(tracking_uri, uri)
     with open_store(tracking_uri) as client:
         find_version(client, uri)
+
+
+def require_store(tracking_uri: str, uri: str) -> None:
+    """Raise TrackingError where the file of the store is missing, which opening it would create."""
+    if not has_store(tracking_uri):
+        raise TrackingError(
+            f"no {uri}: {find_sqlite_path(tracking_uri)} does not exist; run: memtune search STUDY.toml, or "
+            "set MEMTUNE_HOME to where one has run"
+        )
 
 
 def find_version(client: "MlflowClient", uri: str) -> RegisteredVersion:
