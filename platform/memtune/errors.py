@@ -108,9 +108,9 @@ class MissingSourceError(PluginError):
     def __init__(self, noun: str, name: str, digest: str) -> None:
         """`noun` and `name` are the plug-in's kind and name, `digest` the SHA-256 of its source."""
         super().__init__(
-            f'the {noun} "{name}" of the source with sha256 {digest[:12]} is not loaded; run the study or '
-            "trial that names its file, install the package that has it, or give --trust-code to a command "
-            "that opens the model"
+            f'the {noun} "{name}" of the source with sha256 {digest[:12]} is not loaded; name its file '
+            "in the list `models` of the study or trial, install the package that has it, or give "
+            "--trust-code to a command that opens the model"
         )
         self.noun, self.name, self.digest = noun, name, digest
 

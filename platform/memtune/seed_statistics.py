@@ -348,10 +348,13 @@ def decide_seeds(costs: Mapping[str, SeedCosts], indifference: float, max_seeds:
     alternative of which more than half of three or more seeds have no result is left out. `indifference` is
     in nats per token, or a share of wrong answers.
     """
-    remaining = tuple(costs)
-    for seeds in (look for look in LOOKS if look <= max_seeds):
-        lacking = tuple(name for name in remaining if _count_seeds(costs[name], seeds) < seeds)
-        if lacking:
+    remaining, looks = tuple(costs), [look for look in LOOKS if look <= max_seeds]
+
+    def list_lacking(seeds: int) -> tuple[str, ...]:
+        return tuple(name for name in remaining if _count_seeds(costs[name], seeds) < seeds)
+
+    for seeds in looks:
+        if lacking := list_lacking(seeds):
             return SeedDecision(continued=lacking, seeds=seeds, remaining=remaining)
         stable = {
             name: found
@@ -361,6 +364,10 @@ def decide_seeds(costs: Mapping[str, SeedCosts], indifference: float, max_seeds:
         if len(stable) < 2:
             return SeedDecision(seeds=seeds, remaining=tuple(stable), end="unstable")
         remaining, are_equal = _look(stable, indifference)
+        is_over = len(remaining) == 1 or are_equal or seeds == looks[-1]
+        # One that had left comes back where another one is best now.
+        if is_over and (lacking := list_lacking(seeds)):
+            return SeedDecision(continued=lacking, seeds=seeds, remaining=remaining)
         if len(remaining) == 1 or are_equal:
             end: Literal["separated", "equal"] = "separated" if len(remaining) == 1 else "equal"
             return SeedDecision(seeds=seeds, remaining=remaining, end=end)

@@ -1,5 +1,7 @@
 """Seeds go to the alternatives that may be best, until the best is separated or all that remain are equal."""
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from memtune.seed_statistics import (
@@ -12,6 +14,7 @@ from memtune.seed_statistics import (
 )
 from tests.presence import require
 
+TRUTH = {"a": 4.0, "b": 4.02, "c": 4.06}
 INDIFFERENCE = 0.005
 
 
@@ -127,3 +130,17 @@ def test_lent_deviations_keep_the_level_where_one_alternative_deviates_more() ->
         }
         wrong += len(decide_seeds(given, 0, 8).remaining) < 4
     assert wrong / studies <= 0.05 + 2.5 * (0.05 * 0.95 / studies) ** 0.5
+
+
+def test_one_that_comes_back_at_the_last_look_gets_its_seeds_before_the_end() -> None:
+    """It left at an earlier look, and another one is best at the last."""
+    generator = np.random.default_rng(2312)
+    drawn = {name: list(generator.normal(mean, 0.05, 12)) for name, mean in TRUTH.items()}
+    known: dict[str, SeedCosts] = {name: {} for name in drawn}
+    while (decision := decide_seeds(known, 1e-6, 8)).continued:
+        for name in decision.continued:
+            known[name] = dict(enumerate(drawn[name][: decision.seeds]))
+    assert (decision.end, decision.seeds, decision.remaining) == ("max_seeds", 8, ("a", "b"))
+    returned = known["c"]
+    assert isinstance(returned, Mapping)
+    assert len(returned) == 8

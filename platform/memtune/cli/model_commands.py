@@ -143,9 +143,11 @@ def export(
     Example: memtune model export "ptb_recurrent_memory#7" lstm_model
     """
     from memtune.results.registration import export_model
+    from memtune.tracking import read_package
 
     export_model(model, folder, trust_code=trust_code)
-    out.print_line(
-        f"wrote {folder}; score sentences with: mlflow models predict -m {folder} --env-manager local "
-        "--content-type json -i sentences.json"
-    )
+    mlflow = f"mlflow models predict -m {folder} --env-manager local --content-type json -i sentences.json"
+    # MLflow's loader has no way to consent to the source of a user's family.
+    has_sources = read_package(folder).sources
+    command = f"memtune evaluate {folder} --sentences FILE --trust-code" if has_sources else mlflow
+    out.print_line(f"wrote {folder}; score sentences with: {command}")

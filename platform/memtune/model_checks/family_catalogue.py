@@ -147,16 +147,17 @@ def _describe_mixer(named: Any, mixer: MixerConfig) -> dict[str, Any]:
         "origin": _find_origin(MIXERS, mixer.kind),
         "title": f"The mixer {mixer.kind} of mixer_blocks" + (f" with {settings}" if settings else ""),
         "equations": "\n\n".join([*([SOURCES[name]] if name in SOURCES else []), title, equations]),
-        "fields": _list_fields(type(mixer)),
+        "fields": _list_fields(type(mixer), mixer),
     }
 
 
-def _list_fields(config: type[Value]) -> list[FamilyField]:
+def _list_fields(config: type[Value], named: Value | None = None) -> list[FamilyField]:
+    """The fields of a configuration, with the values of the `named` one in place of the defaults."""
     fields = []
     for field, info in config.model_fields.items():
         if field in ("family", "kind", SOURCE_FIELD):
             continue
-        default = None if info.default is PydanticUndefined else info.default
+        default = getattr(named, field, None if info.default is PydanticUndefined else info.default)
         shown = default.model_dump(mode="json") if isinstance(default, Value) else default
         kind = info.annotation.__name__ if isinstance(info.annotation, type) else str(info.annotation)
         kind, description = re.sub(r"(\w+\.)+(?=[A-Z])", "", kind), info.description or ""

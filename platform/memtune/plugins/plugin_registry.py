@@ -62,6 +62,8 @@ class PluginRegistry(Mapping[str, T], ABC, Generic[T]):
     def __init__(self, noun: str, group: str, built_in: Mapping[str, T]) -> None:
         self.noun, self.group = noun, group
         self.built_in = dict(built_in)
+        self.reserved: frozenset[str] = frozenset()
+        """Other names that no plug-in may take."""
         self._loaded: dict[str, T] = {}
         self._source_by_name: dict[str, PluginSource] = {}
         _registries.append(self)  # type: ignore[arg-type]
@@ -389,7 +391,7 @@ def register_module(module: ModuleType, source: PluginSource) -> list[str]:
         for name, entry in by_name.items()
     ]
     for registry, name, _ in found:
-        if name in registry.built_in:
+        if name in registry.built_in or name in registry.reserved:
             raise PluginError(f'{source} defines the {registry.noun} "{name}", which is built in; rename it')
     for registry, name, entry in found:
         registry.add(name, entry, source)

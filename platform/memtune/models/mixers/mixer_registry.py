@@ -147,6 +147,7 @@ PRESETS: dict[str, MixerConfig] = {name: mixer for name, (mixer, _) in _PUBLISHE
 
 A name that is a kind too is that kind with its defaults.
 """
+MIXERS.reserved = frozenset(PRESETS)
 SOURCES: dict[str, str] = {name: source for name, (_, source) in _PUBLISHED.items()}
 """The paper of each published mixer: authors, year, its number on arXiv, and the equations in it."""
 

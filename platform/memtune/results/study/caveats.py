@@ -45,7 +45,7 @@ def list_caveats(
     searched = [trial for trial in view.trials if not trial.is_repeat]
     winner, *others = select_compared(ranking)
     if others and winner.best.alternative != others[0].best.alternative:
-        yield from _list_inequalities(winner, others[0], view.ranking or ranking, searched)
+        yield from _list_inequalities(winner, others, view.ranking or ranking, searched)
     if view.corpus is None:
         name = view.terms.corpus
         yield f'The store does not have the text that the trials read as "{name}", so that sizes are unknown.'
@@ -130,17 +130,21 @@ def _list_instabilities(trials: Sequence[StudyTrial], ranking: Ranking[StudyTria
 
 
 def _list_inequalities(
-    winner: Ranked, other: Ranked, ranking: Ranking[StudyTrial], searched: Sequence[StudyTrial]
+    winner: Ranked, others: Sequence[Ranked], ranking: Ranking[StudyTrial], searched: Sequence[StudyTrial]
 ) -> Iterator[str]:
-    """In what the winner and the next one differ beside what is compared: settings, size and search."""
+    """In what the winner differs beside what is compared: settings and search of the next, all sizes."""
+    other = others[0]
     if fields := _find_unequal_settings(winner, other, searched):
         yield (
             f"{winner.title} and {other.title} also differ in what one or both alternatives have tried at "
             f"one value only: {', '.join(fields)}."
         )
-    sizes = [found.best.sizes.parameters for found in (winner, other) if found.best.sizes]
-    if len(sizes) == 2 and all(sizes) and not are_equal_sizes(sizes):
-        yield f"{winner.title} has {sizes[0]:,} parameters, {other.title} {sizes[1]:,}."
+    sizes = {found.title: found.best.sizes.parameters for found in (winner, *others) if found.best.sizes}
+    known = {title: size for title, size in sizes.items() if size}  # a model that counts has none
+    if len(known) > 1 and winner.title in known and not are_equal_sizes(list(known.values())):
+        _, *rest = known
+        unequal = ", ".join(f"{title} {known[title]:,}" for title in rest)
+        yield f"{winner.title} has {known[winner.title]:,} parameters, {unequal}."
     names = (winner.best.alternative, other.best.alternative)
     tried = {name: {t.configuration for t in searched if t.alternative == name} for name in names}
     full = {found.best.configuration for found in ranking.configurations}
