@@ -85,36 +85,52 @@ def simulate_studies(costs_SAN: Floats, indifference: float) -> Ends:
     means_SAN, variances_SAN = _accumulate(costs_SAN)
     for look in LOOKS:
         trained_SA = np.where(remaining_SA & ~ended_S[:, None], look, trained_SA)
-        best = np.take_along_axis(means_SAN, trained_SA[:, :, None] - 1, axis=2)[:, :, 0].argmin(axis=1)
-        own_SA = np.take_along_axis(variances_SAN, trained_SA[:, :, None] - 1, axis=2)[:, :, 0]
-        p_SA = np.ones((studies, alternatives))
-        are_within = np.ones((studies, alternatives, alternatives), dtype=bool)
-        for first, second in combinations(range(alternatives), 2):
-            # Pairs have the seeds that both alternatives have.
-            counts = np.minimum(trained_SA[:, first], trained_SA[:, second])
-            rows, pair = np.arange(studies)[:, None], [[first, second]]
-            means, variances = (each[rows, pair, counts[:, None] - 1] for each in (means_SAN, variances_SAN))
-            others = [each for each in range(alternatives) if each not in {first, second}]
-            most = MAX_LENT_RATIO * variances.mean(axis=1, keepdims=True)
-            freedoms = np.where(own_SA[:, others] <= most, trained_SA[:, others] - 1, 0)
-            squares = (freedoms * own_SA[:, others]).sum(axis=1)
-            scaled, half = _test_pair(means, variances, counts, (squares, freedoms.sum(axis=1)))
-            p = _find_shares(scaled)
-            p_SA[:, second] = np.where(best == first, p, p_SA[:, second])
-            p_SA[:, first] = np.where(best == second, p, p_SA[:, first])
-            are_within[:, first, second] = np.abs(means[:, 0] - means[:, 1]) + half <= indifference
-        p_SA[np.arange(studies), best] = -1.0  # no test of the best with itself: first in the order
-        kept = _correct_for_choice(p_SA) >= LEVEL
-        kept[np.arange(studies), best] = True
-        is_pair = kept[:, :, None] & kept[:, None, :]
-        are_equal = (are_within | ~is_pair).all(axis=(1, 2))
         is_new = ~ended_S
+        while True:
+            best, kept, are_equal = _look(means_SAN, variances_SAN, trained_SA, indifference)
+            ends = is_new & ((kept.sum(axis=1) == 1) | are_equal)
+            is_over = ends | (is_new & (look == MAX_SEEDS))
+            # One that had left comes back where another one is best now.
+            lacking_SA = kept & (trained_SA < look) & is_over[:, None]
+            if not lacking_SA.any():
+                break
+            trained_SA = np.where(lacking_SA, look, trained_SA)
         remaining_SA = np.where(is_new[:, None], kept, remaining_SA)
         best_S = np.where(is_new, best, best_S)
-        ends = is_new & ((kept.sum(axis=1) == 1) | are_equal)
         seeds_S = np.where(ends, look, seeds_S)
         ended_S |= ends
     return Ends(seeds_S, trained_SA, remaining_SA, best_S)
+
+
+def _look(
+    means_SAN: Floats, variances_SAN: Floats, trained_SA: Ints, indifference: float
+) -> tuple[Ints, Bools, Bools]:
+    """The best alternative of each study, those that may be best, and whether all of these are equal."""
+    studies, alternatives = trained_SA.shape
+    best = np.take_along_axis(means_SAN, trained_SA[:, :, None] - 1, axis=2)[:, :, 0].argmin(axis=1)
+    own_SA = np.take_along_axis(variances_SAN, trained_SA[:, :, None] - 1, axis=2)[:, :, 0]
+    p_SA = np.ones((studies, alternatives))
+    are_within = np.ones((studies, alternatives, alternatives), dtype=bool)
+    for first, second in combinations(range(alternatives), 2):
+        # Pairs have the seeds that both alternatives have.
+        counts = np.minimum(trained_SA[:, first], trained_SA[:, second])
+        rows, pair = np.arange(studies)[:, None], [[first, second]]
+        means, variances = (each[rows, pair, counts[:, None] - 1] for each in (means_SAN, variances_SAN))
+        others = [each for each in range(alternatives) if each not in {first, second}]
+        most = MAX_LENT_RATIO * variances.mean(axis=1, keepdims=True)
+        freedoms = np.where(own_SA[:, others] <= most, trained_SA[:, others] - 1, 0)
+        squares = (freedoms * own_SA[:, others]).sum(axis=1)
+        scaled, half = _test_pair(means, variances, counts, (squares, freedoms.sum(axis=1)))
+        p = _find_shares(scaled)
+        p_SA[:, second] = np.where(best == first, p, p_SA[:, second])
+        p_SA[:, first] = np.where(best == second, p, p_SA[:, first])
+        are_within[:, first, second] = np.abs(means[:, 0] - means[:, 1]) + half <= indifference
+    p_SA[np.arange(studies), best] = -1.0  # no test of the best with itself: first in the order
+    kept = _correct_for_choice(p_SA) >= LEVEL
+    kept[np.arange(studies), best] = True
+    is_pair = kept[:, :, None] & kept[:, None, :]
+    are_equal = (are_within | ~is_pair).all(axis=(1, 2))
+    return best, kept, are_equal
 
 
 def _accumulate(costs_SAN: Floats) -> tuple[Floats, Floats]:
