@@ -129,7 +129,7 @@ def _look(
     kept = _correct_for_choice(p_SA) >= LEVEL
     kept[np.arange(studies), best] = True
     is_pair = kept[:, :, None] & kept[:, None, :]
-    are_equal = (are_within | ~is_pair).all(axis=(1, 2))
+    are_equal: Bools = np.all(are_within | ~is_pair, axis=(1, 2))
     return best, kept, are_equal
 
 
