@@ -158,9 +158,9 @@ def train(
     replace its fields by dotted name. Each report is a line of the terminal, of the output of a notebook's
     cell, or of `console`; without `progress` nothing is printed.
 
-    `on_progress` is called a few times a second, `on_report` at each milestone. The
-    configuration is registered when its mean over the seeds of all such trainings is the best of its label or
-    of its family. Raises a MemtuneError before training when something that the file names is missing.
+    `on_progress` is called a few times a second, `on_report` at each milestone. The configuration is
+    registered when its mean over the seeds of all such trainings is the best of its label or of its family.
+    Raises a MemtuneError before training when something that the file names is missing.
     """
     with pause_gc():
         from memtune.experiments.single_trial import open_trial, train_trial

@@ -12,8 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import chain, compress
-from operator import not_
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from typing_extensions import override
@@ -184,8 +183,9 @@ def rank_trials(trials: Iterable[T]) -> Ranking[T] | None:
         return None
     planned = [trial.planned_tokens for trial in validated if trial.state is TrialState.COMPLETE]
     tokens = max(filter(None, planned), default=max(max(trial.curve) for trial in validated))
-    has_value = [find_cost_at(trial, tokens) is not None for trial in validated]
-    reached, ended = list(compress(validated, has_value)), list(compress(validated, map(not_, has_value)))
+    costs = [(trial, find_cost_at(trial, tokens)) for trial in validated]
+    reached = [trial for trial, cost in costs if cost is not None]
+    ended = [trial for trial, cost in costs if cost is None]
     lost = _list_lost_seeds(trials)
     full = [trial for trial in reached if _identify_seed(trial) not in lost] or reached
     configurations = _group_by_configuration(full, tokens)

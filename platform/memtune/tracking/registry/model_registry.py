@@ -96,10 +96,11 @@ def _register(
     if not open_aliases:
         holder = holders[aliases[0]]
         version = holder if holder is not None and holder.subject == result.subject else None
-        versions = model_versions.list_own_versions(client, corpus, after=0)
-        if version is None and any(version.subject == result.subject for version in versions):
-            # What was registered of this subject before is not its conclusion any more.
-            version = _upload(client, result, write, " ".join(aliases))
+        if version is None:
+            versions = model_versions.list_own_versions(client, corpus, after=0)
+            if any(known.subject == result.subject for known in versions):
+                # What was registered of this subject before is not its conclusion any more.
+                version = _upload(client, result, write, " ".join(aliases))
         return Registration(champion=None, reason=str(refusals[aliases[0]]), version=version)
     candidate = _upload(client, result, write, " ".join(aliases))
     winners = {alias: _give_alias_to_best(client, candidate, holders[alias], alias) for alias in open_aliases}

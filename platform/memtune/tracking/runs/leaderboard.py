@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-CONFIGURATION_TAG = "memtune.configuration"
-
 
 class LeaderboardRow(Value):
     """One trial: its configuration, its progress and its best validation figure."""
@@ -126,8 +124,10 @@ def read_leaderboard(
     if not has_store(tracking_uri):
         return []
     with open_store(tracking_uri) as client:
-        alone = {run_tags.STUDY: run_tags.NO_STUDY, CONFIGURATION_TAG: configuration} if configuration else {}
-        runs = run_store.find_corpus_runs(client, corpus, {run_tags.ROLE: "trial", **alone})
+        tags = {run_tags.ROLE: "trial"}
+        if configuration:
+            tags |= {run_tags.STUDY: run_tags.NO_STUDY, run_tags.CONFIGURATION: configuration}
+        runs = run_store.find_corpus_runs(client, corpus, tags)
         rows: list[LeaderboardRow] = []
         for run in runs:
             try:
@@ -173,7 +173,7 @@ def _build_row(client: "MlflowClient", run: "Run") -> LeaderboardRow:
         objective=objective,
         figure=None if best is None else objective.compute_figure(best),
         seed=parameters.get("seed") or 0,
-        configuration=tags.get(CONFIGURATION_TAG, tags[run_tags.TRIAL]),
+        configuration=tags.get(run_tags.CONFIGURATION, tags[run_tags.TRIAL]),
         curve=curve,
         planned_tokens=_read_budget(parameters, tokens, metrics.get("epoch")),
         hours=None if seconds is None else seconds / 3600,

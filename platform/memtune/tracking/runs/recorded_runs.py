@@ -17,7 +17,7 @@ from pydantic import ConfigDict, Field, ValidationError
 
 from memtune.errors import TrackingError, suggest_nearest
 from memtune.storage.uris import find_sqlite_path
-from memtune.tracking.mlflow_connection import find_or_none, open_store
+from memtune.tracking.mlflow_connection import find_or_none, has_store, open_store
 from memtune.tracking.runs import run_store, run_tags
 from memtune.values import Value
 
@@ -62,8 +62,8 @@ def find_trial_run(tracking_uri: str, text: str) -> TrialRun:
 
     Raises TrackingError where there is no such trial, or several, and for tags that memtune does not write.
     """
-    database = find_sqlite_path(tracking_uri)
-    if database is not None and not database.exists():
+    if not has_store(tracking_uri):
+        database = find_sqlite_path(tracking_uri)
         raise TrackingError(
             f"no trial {text}: {database} does not exist; set MEMTUNE_HOME to where it was trained"
         )
