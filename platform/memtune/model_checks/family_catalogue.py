@@ -112,7 +112,8 @@ def describe_family(
     if width is not None and "width" not in config.model_fields:
         raise ConfigurationError(f'family = "{table["family"]}" has no field width; leave --width out')
     size = {} if width is None else {"width": width}
-    chosen: LanguageModelConfig = parse(config, {**table, **size}, "--width")
+    place = "--width" if size else str(table.get("mixer", table["family"]))
+    chosen: LanguageModelConfig = parse(config, {**table, **size}, place)
     title, equations = _read_documentation(config)
     described: dict[str, Any] = {
         "name": chosen.family,

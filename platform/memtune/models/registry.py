@@ -63,14 +63,14 @@ MIXER_PREFIX = "mixer="
 def find_model(name: str, ending: str) -> dict[str, Any]:
     """The table [model] of a name: that of a family, or of `mixer_blocks` with the mixer of that name.
 
-    "mixer=lstm" is the mixer where a family has the same name. Raises ConfigurationError for another name;
-    `ending` is that of the files which may be named too.
+    "mixer=lstm" is the mixer where a family has the same name, and fields may follow a mixer's name. Raises
+    ConfigurationError for another name; `ending` is that of the files which may be named too.
     """
     families, mixers = MODELS.list_names(), list_mixer_names()
     mixer = name.removeprefix(MIXER_PREFIX)
     if name in families:
         return {"family": name}
-    if mixer in mixers:
+    if mixer.partition(" ")[0] in mixers:
         return {"family": "mixer_blocks", "mixer": mixer}
     if mixer != name:
         raise ConfigurationError(f'no mixer "{mixer}"; {did_you_mean(mixer, mixers)}')

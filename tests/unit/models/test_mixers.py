@@ -326,6 +326,9 @@ def test_a_rotation_depends_on_distances_alone():
     torch.testing.assert_close(outputs_BTX[:, 7:14], outputs_BTX[:, 14:], **EXACT)
 
 
+FORGETTING = {"positions": "none", "forget_gate": True}
+
+
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_published_mixer_can_be_named(name):
     named = parse(MixerBlocksConfig, {"mixer": name, "alternate": name}, "test")
@@ -346,6 +349,40 @@ def test_a_published_mixer_reads_at_a_width_that_its_heads_do_not_divide(name, w
     model = parse(MixerBlocksConfig, {"mixer": name, "layers": 1, "width": width}, "test").build(5)
     values_BTD, _ = model.encode(torch.zeros(1, 3, dtype=torch.long), model.initial_state(1))
     assert values_BTD.shape == (1, 3, width)
+
+
+@pytest.mark.parametrize(
+    ("text", "fields"),
+    [
+        ("attention window=64", {"kind": "attention", "window": 64}),
+        ("attention window=null", {"kind": "attention", "window": None}),
+        ("forgetting_attention heads=2", {"kind": "attention", "heads": 2, **FORGETTING}),
+        (
+            "gated_deltanet key_ratio=0.25 skip=true",
+            {"kind": "matrix_memory", "key_ratio": 0.25, "skip": True},
+        ),
+        ("lstm forget_bias=2.5", {"kind": "lstm", "forget_bias": 2.5}),
+    ],
+)
+def test_a_name_may_have_fields_as_a_description_has_them(text, fields):
+    named = parse(MixerBlocksConfig, {"mixer": text}, "test")
+    assert named == parse(MixerBlocksConfig, {"mixer": fields}, "test")
+    assert named.describe()["mixer"] == text
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("kda hads=2", 'unknown name "mixer.hads" \\(matrix_memory\\); did you mean "heads"'),
+        ("kda heads=x", "mixer.heads \\(matrix_memory\\): Input should be a valid integer, got 'x'"),
+        ("kda heads", '"kda heads" has "heads"; a mixer is a name with fields, as in "attention window=64"'),
+        ("kda kind=mesa", 'has "kind=mesa"'),
+        ("", 'no mixer ""; known: attention'),
+    ],
+)
+def test_wrong_fields_of_a_named_mixer_are_refused(text, message):
+    with pytest.raises(ConfigurationError, match=message):
+        parse(MixerBlocksConfig, {"mixer": text}, "test")
 
 
 def test_an_unknown_mixer_is_refused_with_the_nearest_name():

@@ -31,7 +31,7 @@ from memtune.models.layers.shared_fields import Dropout, TieOutput
 from memtune.models.mixers.attention import AttentionConfig
 from memtune.models.mixers.matrix_memory import MatrixMemoryConfig
 from memtune.models.mixers.mixer import MixerConfig
-from memtune.models.mixers.mixer_registry import PRESETS, MixerChoice
+from memtune.models.mixers.mixer_registry import MixerChoice, describe_mixer
 
 NORM_EPSILON = 1e-5
 Norm = Literal["rms", "layer", "none"]
@@ -152,15 +152,6 @@ class MixerBlocksConfig(NeuralLanguageModelConfig):
             "width", "layers", "pattern", *used, "convolution", "output_gate", "channel_ratio", "dropout"
         )
         return fields | mixers
-
-
-def describe_mixer(mixer: MixerConfig) -> str:
-    """The name of a published mixer, or its kind with the fields that are not the default."""
-    names = [name for name, preset in PRESETS.items() if preset == mixer]
-    if names:
-        return names[0]
-    fields = mixer.model_dump(exclude_defaults=True, exclude={"kind", "source"})
-    return " ".join([mixer.kind, *(f"{name}={value}" for name, value in fields.items())])
 
 
 def _build_norm(kind: Norm, width: int) -> nn.Module:

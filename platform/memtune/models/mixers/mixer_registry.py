@@ -24,6 +24,7 @@ from memtune.models.mixers.recurrent_layers import (
 )
 from memtune.models.mixers.slstm import SLSTMConfig
 from memtune.plugins import ConfigRegistry
+from memtune.plugins.source_modules import SOURCE_FIELD
 
 MIXERS: ConfigRegistry[MixerConfig] = ConfigRegistry(
     "mixer",
@@ -152,6 +153,10 @@ SOURCES: dict[str, str] = {name: source for name, (_, source) in _PUBLISHED.item
 """The paper of each published mixer: authors, year, its number on arXiv, and the equations in it."""
 
 
+EXAMPLE = '"attention window=64"'
+"""A text that is a mixer."""
+
+
 def list_mixer_names() -> list[str]:
     """The names that may stand in place of a table: published mixers, then kinds with their defaults."""
     return list(dict.fromkeys([*PRESETS, *MIXERS.list_names()]))
@@ -163,15 +168,51 @@ def list_settings(mixer: MixerConfig) -> list[str]:
     return [f"{field} = {json.dumps(value)}" for field, value in fields.items()]
 
 
+def describe_mixer(mixer: MixerConfig) -> str:
+    """The nearest name of its kind, with the fields that differ: as a text of a configuration has it.
+
+    >>> describe_mixer(AttentionConfig(window=64)), describe_mixer(PRESETS["kda"])
+    ('attention window=64', 'kda')
+    """
+    named = {name: preset for name, preset in PRESETS.items() if isinstance(mixer, type(preset))}
+    texts = [_format_difference(name, mixer, preset) for name, preset in named.items()]
+    return min(texts or [_format_difference(mixer.kind, mixer)], key=lambda text: text.count(" "))
+
+
+def _format_difference(name: str, mixer: MixerConfig, preset: MixerConfig | None = None) -> str:
+    """`name field=value field=value` with the fields that are not those of the preset, or not the default."""
+    fields = mixer.model_dump(mode="json", exclude={MIXERS.tag, SOURCE_FIELD}, exclude_defaults=not preset)
+    own = preset.model_dump(mode="json") if preset else {}
+    texts = {
+        field: value if isinstance(value, str) else json.dumps(value)
+        for field, value in fields.items()
+        if field not in own or own[field] != value
+    }
+    return " ".join([name, *(f"{field}={text}" for field, text in texts.items())])
+
+
 def _find_mixer(value: object) -> object:
-    """The published mixer, or the table of the kind, that a text names; any other value as it is."""
+    """The mixer that a text names, or the table of its kind; any other value as it is.
+
+    Fields may follow the name, as `describe_mixer` writes them.
+    """
     if not isinstance(value, str):
         return value
-    if value in PRESETS:
-        return PRESETS[value]
-    if value in MIXERS:
-        return {MIXERS.tag: value}
-    raise ValueError(f'no mixer "{value}"; {did_you_mean(value, list_mixer_names())}')
+    name, *settings = value.split() or [""]
+    if name in PRESETS and not settings:
+        return PRESETS[name]
+    if name not in PRESETS and name not in MIXERS:
+        raise ValueError(f'no mixer "{name}"; {did_you_mean(name, list_mixer_names())}')
+    table = PRESETS[name].model_dump() if name in PRESETS else {MIXERS.tag: name}
+    for setting in settings:
+        field, sign, text = setting.partition("=")
+        if not (field and sign and text) or field == MIXERS.tag:
+            raise ValueError(f'"{value}" has "{setting}"; a mixer is a name with fields, as in {EXAMPLE}')
+        try:
+            table[field] = json.loads(text)
+        except json.JSONDecodeError:
+            table[field] = text
+    return table
 
 
 class _NamesInSchema:
@@ -180,8 +221,11 @@ class _NamesInSchema:
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        return {"anyOf": [{"type": "string", "enum": list_mixer_names()}, handler(schema)]}
+        names = list_mixer_names()
+        with_fields = rf"^({'|'.join(names)})( \w+=\S+)+$"
+        texts = [{"type": "string", "enum": names}, {"type": "string", "pattern": with_fields}]
+        return {"anyOf": [*texts, handler(schema)]}
 
 
 MixerChoice = Annotated[MixerConfig, MIXERS, BeforeValidator(_find_mixer), _NamesInSchema()]
-"""A mixer, by its table or by its name."""
+"""A mixer, by its table or by its name, which fields may follow."""

@@ -76,6 +76,18 @@ def test_a_point_may_name_any_published_mixer(study_file: Path, settings: Settin
     assert drawn.mixer == PRESETS[name]
 
 
+def test_mixers_with_fields_are_alternatives_of_one_size(study_file: Path, settings: Settings) -> None:
+    choice = 'mixer = { choice = ["gla", "attention window=8 heads=2"] }'
+    text = study_file.read_text().replace('["space.toml"]', '["mixer_blocks"]')
+    study_file.write_text(
+        f'compare = "model.mixer"\n{text}\n[model]\nwidth = {{ fit_state = 400 }}\npattern = "m"\n{choice}\n'
+    )
+    found = resolve(study_file, settings)
+    assert [*found.alternatives] == ["mixer gla", "mixer attention heads=2 window=8"]
+    sizes = [sample.model.state_size() for sample in found.draw(range(20))]
+    assert all(abs(size - 400) < 60 for size in sizes)
+
+
 def test_configurations_that_differ_in_an_idle_field_alone_are_one(
     study_file: Path, settings: Settings
 ) -> None:
