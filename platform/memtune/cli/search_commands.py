@@ -176,7 +176,7 @@ def _print_result(study: Path, result: "SearchResult", options: Sequence[str]) -
 
 
 def _print_spent_budget(study: Path, result: "SearchResult", options: Sequence[str]) -> None:
-    max_trials, size = result.resolved.study.budget.trials, result.resolved.space.size()
+    max_trials, size = result.resolved.max_trials, result.resolved.space.size()
     if result.spent_budget:
         lacks_repeats = result.resolved.study.repeats.are_asked_for and not result.repeats
         repeats = ", and no repeat started" if lacks_repeats else ""
@@ -185,8 +185,8 @@ def _print_spent_budget(study: Path, result: "SearchResult", options: Sequence[s
             f"{result.spent_budget}; {result.describe_open()} open{repeats}; to continue, change it under "
             f"[budget] and run: {format_resumption(study, rest, is_edited=True)}"
         )
-    elif result.resolved.study.sampler.kind == "grid" and size is not None and size <= max_trials:
-        out.print_line(f"every configuration of the grid has had its trial or was refused: {size:,}")
+    elif size == max_trials:
+        out.print_line(f"every configuration of the space has had its trial or was refused: {size:,}")
     elif len(result.outcomes) >= max_trials:
         more = [each for each in options if not each.startswith("--trials")]
         out.print_line(
@@ -213,7 +213,7 @@ def _dry_run(study: Path, overrides: dict[str, Any], json: bool) -> None:
     points = "infinitely many configurations" if size is None else format_count(size, "configuration")
     out.print(f"study {resolved.id}: {study_config.question}")
     out.print(f"corpus {study_config.corpus}, {sample.label}, spaces {', '.join(study_config.spaces)}")
-    trials = f"{format_count(study_config.budget.trials, 'trial')} of {points}"
+    trials = f"{format_count(resolved.max_trials, 'trial')} of {points}"
     length = f"{resolved.trial_tokens:,} {sample.task.prediction_unit} each"
     how = f"sampler {study_config.sampler.kind}, {resolved.early_stopping.describe()}"
     out.print(f"{trials}, {length}, {how}")
@@ -351,7 +351,7 @@ def _print_budget(study: "Study", objective: "Objective") -> None:
 
 def _print_estimate(resolved: "ResolvedStudy", repeats: tuple[int, int], seconds: "CoreSeconds") -> None:
     """Print what the trials with the fewest and the most repeats take on this machine, as budgets allow."""
-    study, trials = resolved.study, resolved.study.budget.trials
+    study, trials = resolved.study, resolved.max_trials
     at_once = _count_at_once(study, trials + repeats[0])
     totals = [trials * seconds.trial + count * seconds.repeat for count in repeats]
     allowed = _list_allowed(resolved, at_once, seconds)

@@ -184,7 +184,7 @@ class _StudyRun:
         self._stop = StopRequest(self._budget.is_spent)
         self._check_progress(proposals, resume, reuse)
         if recorder is None:
-            has_trials_left = len(proposals.list_finished()) < self._study.budget.trials
+            has_trials_left = len(proposals.list_finished()) < self._resolved.max_trials
             may_start = self._budget.has_room() and not self._budget.is_spent()
             recorder = self._start_recorder(connects=has_trials_left and may_start)
             self._resolved.store_terms()  # which may have changed since the last driver
@@ -195,7 +195,7 @@ class _StudyRun:
         self._cache = ResultCache(self._resolved.settings, name, corpus.digest) if is_reusing else None
         self._records.resume(proposals.list_outcomes())
         rule, repeats = self._resolved.make_early_stopping_rule(), list[StoredTrial]()
-        open_trials = self._run_phase(self._study.question, self._study.budget.trials, proposals, rule)
+        open_trials = self._run_phase(self._study.question, self._resolved.max_trials, proposals, rule)
         is_stopped = self._must_end or self._fault
         if self._study.repeats.are_asked_for and not (is_stopped or (open_trials and not self._spent_budget)):
             # With a spent budget too: no repeat starts then, and the result names the budget.
@@ -264,7 +264,7 @@ class _StudyRun:
 
     def _check_progress(self, proposals: Proposals, resume: bool, reuse: bool) -> None:
         """Report what earlier drivers did; raise StudyError without `resume` where trials are left."""
-        outcomes, max_trials = proposals.list_outcomes(), self._study.budget.trials
+        outcomes, max_trials = proposals.list_outcomes(), self._resolved.max_trials
         self._resolved.check_trials([*outcomes, *self._earlier_repeats])  # before anything starts
         open_trials = len(proposals.list_unfinished())
         paused_trials = len(proposals.list_paused())
@@ -386,7 +386,7 @@ class _StudyRun:
     def _connect(self) -> None:
         """Connect the executor, once for all phases."""
         if not self._is_connected:
-            resources, repeats, trials = self._study.resources, self._study.repeats, self._study.budget.trials
+            resources, repeats, trials = self._study.resources, self._study.repeats, self._resolved.max_trials
             most = None if repeats.until else max(trials, repeats.best * repeats.seeds)
             concurrent = min(filter(None, (resources.max_concurrent, most)), default=None)
             self._executor.connect(resources.cpus_per_trial, concurrent)

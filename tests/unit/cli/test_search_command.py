@@ -77,6 +77,21 @@ def test_a_dry_run_shows_the_study_and_five_samples_and_starts_nothing(
     assert not Path(settings.studies_folder).exists()
 
 
+def test_a_study_ends_with_the_last_configuration_of_its_space(
+    settings: Settings, study_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    space = study_file.parent / "space.toml"
+    text = space.read_text().replace("layers = { int = [1, 2] }", "layers = 1")
+    space.write_text(text.replace("{ float = [0.1, 1.0], log = true }", "0.5"))
+    dry = CliRunner().invoke(cli.app, ["search", str(study_file), "--dry-run"])
+    assert "2 trials of 2 configurations" in dry.stdout
+    assert re.search(r"early stopping: 2 trials of \S+ core seconds", " ".join(dry.stdout.split()))
+    train_in_process(monkeypatch)
+    done = CliRunner().invoke(cli.app, ["search", str(study_file)])
+    assert "2 of 2 trials ended" in done.output
+    assert "every configuration of the space has had its trial or was refused: 2" in done.output
+
+
 def test_a_dry_run_shows_budgets_repeats_time_money_and_the_ranges_of_a_family(
     settings: Settings, study_file: Path
 ) -> None:
@@ -172,7 +187,7 @@ def test_a_dry_run_counts_no_repeats_of_models_that_count(
 def test_a_dry_run_of_models_that_count_has_no_repeats(settings: Settings, study_file: Path) -> None:
     study_file.write_text(re.sub(r"\[training\].*\n.*\n.*\n", "", study_file.read_text()))
     shown = dry_run(study_file, "model.order", BEST_NINE, '["kneser_ney.toml"]')
-    assert "early stopping: 4 trials of 0 core seconds, measured" in shown
+    assert "early stopping: 2 trials of 0 core seconds, measured" in shown
 
 
 def test_a_dry_run_names_the_alternatives_and_the_families_without_the_compared_field(

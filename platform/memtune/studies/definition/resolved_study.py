@@ -399,12 +399,18 @@ class ResolvedStudy:
                     families.append(sample.model.family)
         return found
 
+    @property
+    def max_trials(self) -> int:
+        """The trials of the budget, or the configurations of a space that has fewer: none is tried twice."""
+        trials, size = self.study.budget.trials, self.space.size()
+        return trials if size is None else min(trials, size)
+
     def count_repeats(self) -> tuple[int, int]:
         """The fewest and the most repeats of the study where none diverges; a model that counts has none.
 
         The trials go to the alternatives in turn. Of a single one its two best configurations are compared.
         """
-        trials, terms = self.study.budget.trials, self.study.repeats
+        trials, terms = self.max_trials, self.study.repeats
         is_trained = [
             [MODELS[family].is_trained_by_gradient for family in families]
             for families in self.alternatives.values()
