@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 SUFFIXES = (".svg", ".png", ".pdf")
 DARK, LIGHT = "#1f4e79", "#c9d8e8"
 """Two blues that differ in lightness, so that they differ in print and for every eye."""
+WIDE_LABEL = 36
+"""Characters of a label from which on a legend has one column."""
 
 
 def make_figure(width: float, height: float) -> "Figure":
@@ -21,6 +23,22 @@ def make_figure(width: float, height: float) -> "Figure":
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained")
+
+
+def draw_legend(figure: "Figure", title: str | None = None) -> None:
+    """A legend below the axes, where it hides no point."""
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    if handles:
+        figure.legend(
+            handles,
+            labels,
+            loc="outside lower center",
+            ncols=2 if max(map(len, labels)) < WIDE_LABEL else 1,
+            title=title,
+            fontsize=8,
+            title_fontsize=8,
+            handlelength=4,
+        )
 
 
 def save_figure(figure: "Figure", path: Path) -> None:

@@ -19,8 +19,11 @@ from memtune.reports.inspection.attention_views import (
     draw_positions,
 )
 from memtune.reports.inspection.curve_views import draw_accuracies, draw_parameter, draw_trajectories
+from memtune.reports.inspection.word_views import MIN_INFLUENCE, draw_groups, draw_influence
 from memtune.results.inspection.attention_weights import AttentionPositions, PositionMean
 from memtune.results.inspection.parameter_curves import ParameterCurves, ParameterTrial, TrialReports
+from memtune.results.inspection.word_groups import GroupedModel, GroupFigure, WordGroup, WordGroups
+from memtune.results.inspection.word_influence import DistanceInfluence, WordInfluence
 from memtune.results.inspection.word_pairs import (
     AttendedPairs,
     DependencyAttention,
@@ -187,6 +190,47 @@ def test_mistakes_have_the_families_and_their_totals() -> None:
     bars, sets = list_axes(draw_mistakes(found))
     assert [bar.get_height() for bar in bars.patches] == [2.5, 3.5]
     assert [label.get_text() for label in sets.get_yticklabels()] == ["a: 5", "b: 3.5"]
+
+
+def test_groups_of_words_name_the_compared_model_and_no_legend_hides_a_mark() -> None:
+    names = [f"ptb_recurrent_memory-0123abcd#{number} seed 2" for number in range(4)]
+    interval = (-20.0, 20.0)
+    figures = [
+        GroupFigure(perplexity=9, interval=None, change=change, change_interval=interval)
+        for change in (-15.0, 15.0)
+    ]
+    models = [
+        GroupedModel(model=name, memory="recurrent_memory", figures=tuple(2 * figures)) for name in names
+    ]
+    groups = [WordGroup(name=f"group {number}", predictions=5, share=0.25) for number in range(4)]
+    figure = draw_groups(WordGroups(split="valid", groups=tuple(groups), models=tuple(models)))
+    (axes,) = list_axes(figure)
+    figure.draw_without_rendering()
+    (legend,), page = figure.legends, figure.bbox
+    assert [text.get_text() for text in legend.get_texts()] == [
+        f"{name}: recurrent_memory" for name in names[1:]
+    ]
+    assert not legend.get_window_extent().overlaps(axes.get_window_extent())
+    title = figure.get_suptitle()
+    assert f"against {names[0]}: recurrent_memory" in title
+    assert "95 % intervals over sentences" in title
+    texts = [axes.xaxis.label, *figure.texts]
+    assert all(page.x0 <= box.x0 and box.x1 <= page.x1 for box in (t.get_window_extent() for t in texts))
+
+
+def test_an_influence_that_may_be_rounding_is_at_the_lower_edge() -> None:
+    """At two distances the model does not depend on the words that it reads."""
+    means = {1: 0.5, 2: MIN_INFLUENCE / 10, 3: 0.0}
+    distances = [
+        DistanceInfluence(distance=d, mean=mean, interval=(mean / 2, mean * 2), predictions=9)
+        for d, mean in means.items()
+    ]
+    found = WordInfluence(model="m", memory="lstm", predictions=27, distances=tuple(distances))
+    (axes,) = list_axes(draw_influence([found]))
+    (line,) = axes.lines
+    assert list(line.get_ydata()) == [0.5, MIN_INFLUENCE, MIN_INFLUENCE]
+    assert axes.get_ylim()[0] == MIN_INFLUENCE
+    assert "0.00001 and less" in axes.get_title()
 
 
 def test_figures_without_anything_to_show_are_drawn(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from memtune.reports.figure_files import DARK, make_figure
+from memtune.reports.figure_files import DARK, draw_legend, make_figure
 from memtune.reports.marks import assign_marks
 from memtune.reports.text_console import make_table
 from memtune.results.inspection.parameter_curves import ParameterCurves, ParameterTrial, TrialReports
@@ -26,8 +26,6 @@ LOGARITHMIC_RATIO = 20
 """From this ratio of the largest to the smallest value on, an axis of positive values is logarithmic."""
 MAX_VALUE_TICKS = 8
 """Up to so many different values each has a tick; the labels of more would overlap."""
-WIDE_LABEL = 36
-"""Characters of a label from which on a legend has one column."""
 
 
 def draw_parameter(found: ParameterCurves) -> "Figure":
@@ -68,7 +66,7 @@ def draw_parameter(found: ParameterCurves) -> "Figure":
     axes.set(xlabel=found.parameter, ylabel=f"best validation {found.objective.axis_title}")
     axes.set_title(found.study, fontsize=9)
     axes.grid(visible=True, alpha=0.3)
-    axes.legend(fontsize=8)
+    draw_legend(figure)
     return figure
 
 
@@ -126,7 +124,7 @@ def draw_trajectories(found: ParameterCurves) -> "Figure":
     axes.set(xlabel="training perplexity", ylabel="validation perplexity (lower is better)")
     axes.set_title(f"{found.study}: training leads from right to left, the ring is its end", fontsize=9)
     axes.grid(visible=True, which="both", alpha=0.3)
-    _draw_legend(figure, found.parameter)
+    draw_legend(figure, found.parameter)
     return figure
 
 
@@ -149,22 +147,6 @@ def _draw_reports(axes: "Axes", lines: Sequence[Line]) -> None:
             axes.plot(*points[-1], "o", markersize=11, markerfacecolor="none", color=mark.colour)
 
 
-def _draw_legend(figure: "Figure", title: str | None) -> None:
-    """A legend below the axes, where it hides no point."""
-    handles, labels = figure.axes[0].get_legend_handles_labels()
-    if handles:
-        figure.legend(
-            handles,
-            labels,
-            loc="outside lower center",
-            ncols=2 if max(map(len, labels)) < WIDE_LABEL else 1,
-            title=title,
-            fontsize=8,
-            title_fontsize=8,
-            handlelength=4,
-        )
-
-
 def draw_accuracies(models: Sequence[TrialReports]) -> "Figure":
     """Validation accuracy against validation perplexity, a line for each model through its reports.
 
@@ -184,7 +166,7 @@ def draw_accuracies(models: Sequence[TrialReports]) -> "Figure":
     axes.yaxis.set_major_formatter(PercentFormatter(1.0))
     axes.set_title("one point per report; the ring is the last one", fontsize=9)
     axes.grid(visible=True, alpha=0.3)
-    _draw_legend(figure, None)
+    draw_legend(figure)
     return figure
 
 

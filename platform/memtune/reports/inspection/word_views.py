@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from memtune.reports.figure_files import make_figure
+from memtune.reports.figure_files import draw_legend, make_figure
 from memtune.reports.marks import assign_marks
 from memtune.reports.text_console import make_table
 from memtune.results.inspection.word_groups import GroupFigure, WordGroups
@@ -62,15 +62,17 @@ def draw_groups(found: WordGroups) -> "Figure":
     labels = [f"{group.name} ({group.share:.1%})" for group in found.groups]
     axes.set_yticks(range(len(labels)), labels)
     axes.invert_yaxis()
+    title = f"{found.split}, 95 % intervals over sentences, none below 20"
     if is_single:
-        axes.set(xscale="log", xlabel=f"perplexity, {found.split}")
+        axes.set(xscale="log", xlabel="perplexity (lower is better)")
     else:
         axes.axvline(0, color="black", linewidth=1)
-        axes.set_xlabel(
-            f"perplexity against {found.models[0].model}: {found.models[0].memory} (%), lower is better"
-        )
+        axes.set_xlabel("change of the perplexity (%), lower is better")
+        title = f"against {found.models[0].model}: {found.models[0].memory}\n{title}"
+    # Of the figure, because names of models may be wider than the axes.
+    figure.suptitle(title, fontsize=9)
     axes.grid(visible=True, alpha=0.3)
-    axes.legend(fontsize=8)
+    draw_legend(figure)
     return figure
 
 
@@ -97,7 +99,8 @@ def _format_influence(found: DistanceInfluence) -> str:
 def draw_influence(models: Sequence[WordInfluence]) -> "Figure":
     """A line for each model with its 95 % intervals; both axes are logarithmic.
 
-    Distances that too few passages have for an interval are left out, unless none has one.
+    Distances that too few passages have for an interval are left out, unless none has one. Means that may be
+    rounding are at the lower edge.
     """
     figure = make_figure(7, 4.2)
     axes = figure.add_subplot()
@@ -105,12 +108,11 @@ def draw_influence(models: Sequence[WordInfluence]) -> "Figure":
     drawn = list[DistanceInfluence]()
     for model in models:
         mark = marks[model.model]
-        positive = [found for found in model.distances if found.mean > MIN_INFLUENCE]
-        shown = [found for found in positive if found.interval is not None] or positive
+        shown = [found for found in model.distances if found.interval is not None] or model.distances
         places = [found.distance for found in shown]
         axes.plot(
             places,
-            [found.mean for found in shown],
+            [max(MIN_INFLUENCE, found.mean) for found in shown],
             marker=mark.marker,
             markersize=4,
             linestyle=mark.line,
@@ -121,13 +123,15 @@ def draw_influence(models: Sequence[WordInfluence]) -> "Figure":
         lows, highs = ([max(MIN_INFLUENCE, pair[side]) for pair in bounds] for side in (0, 1))
         axes.fill_between(places, lows, highs, color=mark.colour, alpha=0.15, lw=0)
         drawn += shown
-    means = [found.mean for found in drawn] or [MIN_INFLUENCE]
+    means = [max(MIN_INFLUENCE, found.mean) for found in drawn] or [MIN_INFLUENCE]
     axes.set(xscale="log", yscale="log", xlabel="words before the predicted word", ylabel="influence (nats)")
     axes.set_xticks(TICKS, map(str, TICKS))
     axes.set_xticks((), minor=True)
     axes.set_xlim(0.9, 1.1 * max((found.distance for found in drawn), default=1))
     axes.set_ylim(max(MIN_INFLUENCE, min(means) / 5), max(2 * max(means), 10 * MIN_INFLUENCE))
-    axes.set_title("how much a prediction changes when one earlier word is replaced", fontsize=9)
+    floor = f"; lower edge: {MIN_INFLUENCE:.5f} and less" if min(means) == MIN_INFLUENCE else ""
+    title = f"how much a prediction changes when one earlier word is replaced\n95 % intervals{floor}"
+    axes.set_title(title, fontsize=9)
     axes.grid(visible=True, alpha=0.3)
-    axes.legend(fontsize=8)
+    draw_legend(figure)
     return figure
