@@ -228,7 +228,7 @@ def describe_answer(view: StudyView, verdict: Verdict, winner: Configuration[Stu
     money = f", {entry.money:.3g} {prices.currency}" if prices and entry.money is not None else ""
     first = [
         f"**{entry.name}**: {objective} {objective.format_figure(entry.figure, DIGITS)}",
-        *([f"margin {margin:.1f} {objective.margin_unit}"] if margin is not None else []),
+        *([f"margin {margin:z.1f} {objective.margin_unit}"] if margin is not None else []),
         format_parameters(entry.sizes.parameters if entry.sizes else 0, is_short=True),
         *([] if entry.cpu_hours is None else [f"{entry.cpu_hours:.3g} core h{gpu}{money}"]),
     ]

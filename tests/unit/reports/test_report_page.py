@@ -11,6 +11,7 @@ from memtune.results.fingerprints import Fingerprint
 from memtune.results.study import study_report
 from memtune.results.study.study_report import StudyReport, report_corpus, report_study
 from memtune.settings import Settings
+from tests.presence import require
 from tests.reported_study import HOSTILE_QUESTION
 from tests.unit.reports.parsed_page import Page
 
@@ -44,6 +45,34 @@ def test_the_leaderboard_has_every_configuration_of_full_length(page: Page, repo
         assert any(cell.startswith(entry.name) for cell in cells)
         assert f"{entry.figure:,.3f}" in page.list("td")
     assert report.leaderboard.entries
+
+
+def test_core_hours_are_said_to_be_of_all_trainings(page: Page, report: StudyReport) -> None:
+    repeated = [entry for entry in report.leaderboard.entries if entry.is_repeated]
+    assert repeated
+    assert all(entry.trainings > entry.estimate.seeds for entry in repeated)
+    assert any(text.startswith("Core hours and cost are of all trainings") for text in page.list("p"))
+
+
+def test_equal_accuracies_have_a_margin_without_a_sign(report: StudyReport) -> None:
+    """A t-test of several pairs may be sure where the interval of all of them has 0 within."""
+    verdict = require(report.verdict)
+    compared = verdict.comparisons[0].model_copy(update={"margin": -1e-14})
+    page = Page(
+        render_page(
+            report.model_copy(
+                update={
+                    "detail": report.detail.model_copy(
+                        update={"verdict": verdict.model_copy(update={"comparisons": (compared,) * 2})}
+                    )
+                }
+            )
+        )
+    )
+    texts = [*page.list("dd"), *page.list("td")]
+    assert any(text.startswith("0.0 %") for text in texts)
+    assert not any("-0.0" in text for text in texts)
+    assert any("it may have 0 within" in text for text in page.list("p"))
 
 
 def test_texts_of_users_are_texts_on_the_page(page: Page, html: str) -> None:
