@@ -40,6 +40,15 @@ def test_a_chart_with_a_front_counts_its_single_seeds(charts: dict[str, StudyCha
     assert all("single seeds" in caption for caption in captions)
 
 
+def test_a_chart_of_hours_is_named_in_the_unit_of_its_axis(charts: dict[str, StudyChart]) -> None:
+    for name in ("validation_by_cpu_hours", "best_so_far_by_core_hours"):
+        chart = charts[name]
+        titles = [
+            layer.get("encoding", {}).get("x", {}).get("title") for layer in chart.to_spec(600)["layer"]
+        ]
+        assert re.search(r"against (.*)", chart.title.lower())[1] in titles
+
+
 def test_the_best_of_fewer_accuracies_has_whole_numbers_and_no_lowest_validation() -> None:
     effort = AlternativeEffort(
         name="lstm", configurations=2, tokens=0, cpu_hours=0.0, gpu_hours=0.0, best_of=(0.1, 0.2)
@@ -134,6 +143,7 @@ def test_an_axis_ends_at_four_times_the_best_perplexity() -> None:
     limit = find_drawn_limit([100.0, 120.0, 390.0, 5000.0, 130.0], Objective.PERPLEXITY)
     assert limit == 400
     assert describe_drawn_limit([390.0, 5000.0], limit) == " Values above 400 are beyond the axis."
+    assert describe_drawn_limit([5000.0], 1518.4) == " Values above 1,518 are beyond the axis."
     assert describe_drawn_limit([100.0, 390.0], limit) == ""
     assert find_drawn_limit([0.2, 0.9], Objective.ACCURACY) == math.inf
     assert find_drawn_limit([], Objective.PERPLEXITY) == math.inf

@@ -179,7 +179,7 @@ def find_drawn_limit(trained: Iterable[float], objective: Objective) -> float:
 
 def describe_drawn_limit(figures: Iterable[float], limit: float) -> str:
     """A sentence, after a space, that says which figures an axis does not show; "" where it shows all."""
-    return f" Values above {limit:.4g} are beyond the axis." if any(f > limit for f in figures) else ""
+    return f" Values above {limit:,.4g} are beyond the axis." if any(f > limit for f in figures) else ""
 
 
 def draw_ideal(ideal: float | None, along: alt.X | alt.Y) -> list[alt.Chart]:

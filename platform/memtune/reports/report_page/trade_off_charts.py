@@ -96,8 +96,9 @@ class _TradeOffChart:
         caption = (
             f"Over {self.trade_off.describe()}. Filled marks are on the Pareto front, which the line joins: "
             f"no other trained configuration is better in both{f'; {seeds}' if seeds else ''}."
+            f"{' Dots are the seeds of a mean.' if self.seeds else ''}"
         )
-        return self._make_chart(f"Against {self.trade_off.unit}", caption, layers)
+        return self._make_chart(f"Against {x['title']}", caption, layers)
 
     def _draw_strips(self) -> StudyChart:
         # The leaderboard's order, so the first of an alternative is its best.

@@ -136,7 +136,8 @@ def _describe_edges(
         text = " The dashed line is the ideal" if is_near else f" The ideal, {ideal:.4g}, is beyond the axis"
         text += ": no model can be better on this text."
     if counted := next((entry for entry in drawn if entry.is_counted), None):
-        text += f" Hollow marks count: they have read {counted.tokens:,} tokens once, under any seed."
+        read = f"they have read {counted.tokens:,} tokens once, under any seed"
+        text += f" Hollow marks are models that count: {read}."
     if hidden := len(entries) - len(drawn):
         far = " or are worse than the best trained one by a factor of four" if objective.is_ratio else ""
         text += f" {hidden} more come after the first {MAX_ROWS}{far}: the table has them."
@@ -276,7 +277,7 @@ def draw_progress(detail: StudyDetail, ideal: float | None, scales: MarkScales) 
         layers.append(marks.encode(**scales.encode(x, y, tooltip)))
         yield StudyChart(
             name=f"best_so_far_by_{quantity}",
-            title=f"Best so far against {unit}",
+            title=f"Best so far against {x['title']}",
             caption="The best validation of the search after each improvement, of single seeds of any "
             "length, as if one trial ran after the other, in the order of their numbers.",
             chart=alt.layer(*layers),
