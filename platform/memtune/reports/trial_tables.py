@@ -57,13 +57,17 @@ def format_leaderboard_csv(rows: Sequence[LeaderboardRow], ideal: float | None) 
 
 
 def format_latex(table: Table) -> str:
-    """The cells of a table as a `tabular` of LaTeX, with the lines of the package booktabs."""
+    """The cells of a table as a `tabular` of LaTeX, with the lines of the package booktabs.
+
+    Its title and caption are comments above.
+    """
     alignment = "".join("r" if column.justify == "right" else "l" for column in table.columns)
     names = [str(column.header) for column in table.columns]
     rows = zip(*(column.cells for column in table.columns), strict=True)
     cells = ([str(cell).replace("\n", "; ") for cell in row] for row in rows)
     frame = make_frame((dict(zip(names, row, strict=True)) for row in cells), names)
-    return str(frame.to_latex(index=False, escape=True, column_format=alignment))
+    remarks = "".join(f"% {text}\n" for text in (table.title, table.caption) if text)
+    return f"{remarks}{frame.to_latex(index=False, escape=True, column_format=alignment)}"
 
 
 def make_leaderboard_table(
@@ -94,7 +98,7 @@ def make_leaderboard_table(
         notes.append(f"95 % intervals of {intervals} configurations, all at once")
     table = make_table(
         title,
-        (">", "trial", *(f">{name}" for name in (*sizes, *figures)), "state"),
+        (">", "trial", *(f">{name}" for name in (*sizes, *figures, "seeds")), "state"),
         overflow="ellipsis",
         caption="; ".join(notes) or None,
         **WITHOUT_FRAME,
@@ -118,6 +122,7 @@ def make_leaderboard_table(
             trial,
             *_stack(_format_size_cells(row), is_stacked),
             *_format_figure_cells(row, ideal),
+            str(row.estimate.seeds) if row.estimate else "",
             _describe_state(row),
             style="bold" if row.place == 1 else None,
         )

@@ -102,7 +102,8 @@ class Comparison:
         return f"Comparison({self.title})"
 
     def _repr_html_(self) -> str:
-        names = ["place", "name", "alternative", "study", "state", "figure", "low", "high", "tokens", "hours"]
+        names = ["place", "name", "alternative", "study", "state", "figure"]
+        names += ["ranked_figure", "low", "high", "seeds", "tokens", "hours"]
         frame = make_frame(
             {
                 **{name: describe_row(row, None)[name] for name in names},
@@ -128,9 +129,10 @@ def _identify_configuration(row: LeaderboardRow) -> tuple[str, str]:
 def describe_row(row: LeaderboardRow, ideal: float | None) -> dict[str, Any]:
     """The columns of a trial in tables for programs; its model's sizes are among the recorded parameters.
 
-    `figure` is the validation perplexity (lower is better) or accuracy (higher is better) that ranks the
-    trial, `low` and `high` the ends of its 95 % interval, `above_ideal` its relative distance from a known
-    ideal. A value that a trial lacks is None.
+    `figure` is the trial's own validation perplexity (lower is better) or accuracy (higher is better).
+    `ranked_figure` is the one that ranks it, where it has a place the mean over the `seeds` of its
+    configuration, `low` and `high` the ends of its 95 % interval, `above_ideal` its relative distance from a
+    known ideal. A value that a trial lacks is None.
     """
     figure, (low, high) = row.ranked_figure, row.interval or (None, None)
     above = {"above_ideal": None if figure is None else figure / ideal - 1} if ideal else {}
@@ -144,9 +146,11 @@ def describe_row(row: LeaderboardRow, ideal: float | None) -> dict[str, Any]:
         "state": row.state.value,
         "protocol": row.protocol,
         "objective": row.objective,
-        "figure": figure,
+        "figure": row.figure,
+        "ranked_figure": figure,
         "low": low,
         "high": high,
+        "seeds": row.estimate.seeds if row.estimate else None,
         **above,
         "tokens": row.tokens,
         "hours": row.hours,
