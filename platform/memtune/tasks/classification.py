@@ -15,7 +15,7 @@ of a batch's other tensors.
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
@@ -92,6 +92,11 @@ class ClassificationConfig(TaskConfig):
     words_per_label: ClassVar[int] = 1
     """Words that are read for each label, in the count of multiply-adds."""
 
+    @override
+    @abstractmethod
+    def open(self, corpus: Corpus, protocol: Protocol) -> "Classification":
+        """The labelled examples of a corpus."""
+
     @abstractmethod
     def make_head(self, vocabulary_size: int) -> ClassifierConfig:
         """The classifier over states, or over their means."""
@@ -131,6 +136,13 @@ class Classification(Task[Classifier, LabelledBatch]):
     """The factor of the gradients of these embeddings in the first epoch."""
     _gradient_hooks: list[RemovableHandle] = field(default_factory=list, init=False)
     objective = Objective.ACCURACY
+
+    @cached_property
+    def chance(self) -> float:
+        """The validation accuracy of the best constant answer."""
+        examples = self.evaluation_examples["valid"]
+        labels_N = examples.batch(np.arange(len(examples))).labels_N
+        return labels_N.bincount().max().item() / len(labels_N)
 
     @property
     @override

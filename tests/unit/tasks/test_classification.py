@@ -115,6 +115,15 @@ def list_batches(plan) -> list:
 
 
 @each_task
+def test_chance_is_the_share_of_the_most_frequent_validation_label(task, find_corpus) -> None:
+    corpus = find_corpus(task)
+    labels = Counter[int]()
+    for example, count in list_expected_examples(task, corpus, "valid", training=False).items():
+        labels[example[-1]] += count
+    assert task.open(corpus, PROTOCOL).chance == max(labels.values()) / labels.total()
+
+
+@each_task
 def test_an_epoch_reads_every_example_once(task, find_corpus):
     corpus = find_corpus(task)
     opened = task.open(corpus, PROTOCOL)

@@ -37,7 +37,7 @@ from memtune.studies.definition.study_terms import (
     read_stored_terms,
 )
 from memtune.studies.seed_repeats import TrialNames
-from memtune.tasks import ProbeConfig
+from memtune.tasks.classification import ClassificationConfig
 from memtune.training import TrainingConfig, TrialSizes, compute_sizes
 from memtune.values import flatten, parse
 
@@ -118,9 +118,10 @@ class StudyView:
 
     @cached_property
     def chance(self) -> float | None:
-        """The accuracy of the best constant answer to a probe; None for other tasks, and without corpus."""
+        """The accuracy of the best constant answer to labelled examples; None for other tasks, and without
+        corpus."""
         config = self.stored.trials[0].config
-        if not isinstance(config.task, ProbeConfig) or self.corpus is None:
+        if not isinstance(config.task, ClassificationConfig) or self.corpus is None:
             return None
         return config.task.open(self.corpus, config.protocol).chance
 
