@@ -184,7 +184,7 @@ def make_reproduction_table(table: PublishedTable, rows: Sequence[ReproducedRow]
 
     Lower perplexity and higher accuracy are better.
     """
-    title = f"{table.title}, scale {_describe_scale(table, scale)}"
+    title = f"{table.title}, scale {_describe_scale(table, scale)}; {_describe_figures(rows)}"
     columns = (name if name in ("row", "reason") else f">{name}" for name in TABLE_COLUMNS)
     return make_table(title, columns, _list_rows(table, rows, scale), **WITHOUT_FRAME)
 
@@ -221,7 +221,7 @@ def format_reproduction_page(
     hours = sum(row.cpu_hours or 0.0 for row in found)
     parts = [
         [f"## {table.title}", "", f"Scale {_describe_scale(table, scale)}; {hours:.3g} core hours:"],
-        ["", "```", command, "```", ""],
+        ["", "```", command, "```", "", f"{_describe_figures(rows).capitalize()}.", ""],
         [format_markdown_table(TABLE_COLUMNS, _list_rows(table, rows, scale))],
     ]
     if found:
@@ -232,6 +232,12 @@ def format_reproduction_page(
             ["", "### Versions and machines", "", *_format_environments(found)],
         ]
     return "\n".join(line for part in parts for line in part) + "\n"
+
+
+def _describe_figures(rows: Sequence[ReproducedRow]) -> str:
+    """What the columns of validation and test have."""
+    interval = ", with the 95 % interval over seeds" if any(row.test_interval for row in rows) else ""
+    return f"validation and test: {' and '.join(dict.fromkeys(row.objective for row in rows))}{interval}"
 
 
 def _describe_scale(table: PublishedTable, scale: ScaleName) -> str:

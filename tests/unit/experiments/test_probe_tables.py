@@ -49,6 +49,7 @@ def test_a_table_of_probes_draws_its_rows_and_trains_at_scale_tiny(settings: Set
     assert row.test_interval is not None
     page = format_reproduction_page(table, [row], "tiny", "memtune reproduce mad")
     assert f"{row.test:.2f} % [{row.test_interval[0]:.1f}, " in page
+    assert "Validation and test: accuracy, with the 95 % interval over seeds." in page
 
 
 def test_rows_that_other_calls_have_trained_have_their_figures(settings: Settings) -> None:

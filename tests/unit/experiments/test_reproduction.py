@@ -388,6 +388,7 @@ def test_the_page_has_command_seeds_settings_versions_and_machine(
     command, trainings, common, environments = re.split("^### .*$", page, flags=re.MULTILINE)
     assert re.findall(r" (5\.0|1) \| [+-]", command) == ["5.0", "1"], "published with the digits of the file"
     assert "\nmemtune reproduce x --table 1\n" in command
+    assert "\nValidation and test: perplexity.\n" in command
     assert re.findall(r"^\| (one|two) \| 0 \| 3\d\d \|", trainings, re.MULTILINE) == ["one", "two"]
     assert rows[0].corpus_digest is not None
     assert rows[0].corpus_digest in common
