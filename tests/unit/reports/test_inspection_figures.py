@@ -15,13 +15,16 @@ from memtune.reports.inspection.attention_views import (
     draw_dependencies,
     draw_examples,
     draw_link_arcs,
+    draw_link_matrix,
     draw_pair_counts,
     draw_positions,
 )
 from memtune.reports.inspection.curve_views import draw_accuracies, draw_parameter, draw_trajectories
+from memtune.reports.inspection.stack_views import draw_sentence_stack
 from memtune.reports.inspection.word_views import MIN_INFLUENCE, draw_groups, draw_influence
 from memtune.results.inspection.attention_weights import AttentionPositions, PositionMean
 from memtune.results.inspection.parameter_curves import ParameterCurves, ParameterTrial, TrialReports
+from memtune.results.inspection.stack_use import ActionProbability, SentenceStackUse, StackStep
 from memtune.results.inspection.word_groups import GroupedModel, GroupFigure, WordGroup, WordGroups
 from memtune.results.inspection.word_influence import DistanceInfluence, WordInfluence
 from memtune.results.inspection.word_pairs import (
@@ -99,6 +102,16 @@ def test_arcs_join_the_words_of_strong_links_and_are_thicker_for_stronger_ones()
     assert weak.get_linewidth() < strong.get_linewidth()
     assert strong.width == pytest.approx(centres["ccc"] - centres["a"])
     assert strong.center[0] == pytest.approx((centres["ccc"] + centres["a"]) / 2)
+
+
+def test_figures_name_their_sentence_and_their_unit() -> None:
+    sentence = SentenceLinks(model="m", family="f", number=7, words=("a", "bb"), layers=1, links=())
+    for figure in (draw_link_arcs(sentence), draw_link_matrix(sentence)):
+        assert "sentence 7" in figure.get_suptitle()
+    action = ActionProbability(action="push_0", pops=0, is_push=True, probability=1.0)
+    step = StackStep(word="a", next_word="b", actions=(action,), contribution=1.0, entropy=2.0)
+    use = SentenceStackUse(model="m", number=0, steps=(step,))
+    assert "H: entropy of the next word in nats" in draw_sentence_stack(use).get_suptitle()
 
 
 def test_trials_that_ended_early_are_hollow_and_not_in_the_mean() -> None:

@@ -142,7 +142,7 @@ def draw_examples(examples: Sequence[AttentionExample], title: str) -> "Figure":
 
 def _list_next_words(axes: "Axes", example: AttentionExample) -> None:
     axes.set_axis_off()
-    axes.text(0, 0.95, "next word, log-probability", fontsize=8, style="italic", va="top")
+    axes.text(0, 0.95, "next word, log-probability in nats", fontsize=8, style="italic", va="top")
     for row, word in enumerate(example.next_words):
         is_correct = word.word == example.predicted.word
         axes.text(
@@ -171,6 +171,10 @@ def make_links_table(sentence: SentenceLinks, min_weight: float) -> Table:
     return table
 
 
+def _name_sentence(sentence: SentenceLinks) -> str:
+    return f"{sentence.model}: {sentence.family}, sentence {sentence.number}"
+
+
 def draw_link_arcs(sentence: SentenceLinks, min_weight: float = 0.2) -> "Figure":
     """The sentence once for each layer, with an arc from each word to the words it attends to.
 
@@ -182,8 +186,8 @@ def draw_link_arcs(sentence: SentenceLinks, min_weight: float = 0.2) -> "Figure"
     places = [*(end - size / 2 for end, size in zip(accumulate(sizes), sizes, strict=True)), sum(sizes)]
     width = min(MAX_WIDTH_INCHES, 1.0 + CHARACTER_INCHES * places[-1])
     figure = make_figure(width, 0.6 + 2.2 * sentence.layers)
-    title = f"{sentence.model}: {sentence.family}; weights of {min_weight:g} and more"
-    figure.suptitle(title, fontsize=9)
+    title = _name_sentence(sentence)
+    figure.suptitle(f"{title}; weights of {min_weight:g} and more, larger ones thicker", fontsize=9)
     panels = figure.subplots(sentence.layers, 1, squeeze=False)[:, 0]
     for layer, axes in enumerate(panels, start=1):
         _draw_arcs(axes, sentence, places, sentence.select(layer, min_weight))
@@ -228,7 +232,7 @@ def draw_link_matrix(sentence: SentenceLinks) -> "Figure":
     words = len(sentence.words)
     side = max(2.2, 0.28 * words)
     figure = make_figure(2.4 + side * sentence.layers, 1.7 + side)
-    figure.suptitle(f"{sentence.model}: {sentence.family}", fontsize=9)
+    figure.suptitle(_name_sentence(sentence), fontsize=9)
     panels = figure.subplots(1, sentence.layers, squeeze=False)[0]
     darkest = max((link.weight for link in sentence.links), default=1.0)
     for layer, axes in enumerate(panels, start=1):

@@ -74,7 +74,7 @@ def _draw_bars(
 
 def make_stack_steps_table(use: SentenceStackUse) -> Table:
     """One row for each word read."""
-    numbers = (">pops", ">probability", ">contribution", ">entropy of the next word")
+    numbers = (">pops", ">probability", ">contribution", ">entropy of the next word in nats")
     table = make_table("likeliest action at each word", ("sentence", "word", "action", *numbers))
     for step in use.steps:
         best = step.likeliest
@@ -93,10 +93,8 @@ def draw_sentence_stack(use: SentenceStackUse) -> "Figure":
     rows = -(-len(use.steps) // COLUMNS)
     columns = min(COLUMNS, len(use.steps))
     figure = make_figure(1.0 + 1.65 * columns, 0.9 + 1.75 * rows)
-    figure.suptitle(
-        f"{use.model}, sentence {use.number}\ndot: norm of the stack term; H: entropy of the next word",
-        fontsize=9,
-    )
+    signs = "dot: norm of the stack term; H: entropy of the next word in nats"
+    figure.suptitle(f"{use.model}, sentence {use.number}\n{signs}", fontsize=9)
     panels = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).flatten()
     largest = max(step.contribution for step in use.steps) or 1.0
     for place, axes in enumerate(panels):
