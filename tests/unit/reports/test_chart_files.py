@@ -77,6 +77,18 @@ def test_a_trial_of_another_number_of_tokens_is_marked_apart() -> None:
     assert "another number of tokens" in chart.caption
 
 
+def test_the_dots_of_a_mean_leave_out_the_trial_that_was_selected() -> None:
+    """It is no trial of another number of tokens either."""
+    mean = Estimate(cost=math.log(51), seeds=2)
+    first = make_row(50.0, place=1).model_copy(update={"name": "lstmn #3 seed 1", "estimate": mean})
+    same = {"configuration": first.configuration, "state": TrialState.COMPLETE}
+    again = make_row(52.0).model_copy(update={"name": "lstmn #3 seed 2", **same})
+    chart = draw(first, again, make_row(40.0).model_copy(update={"name": "lstmn #3", **same}))
+    assert [row["figure"] for row in chart.tables["points"]] == [pytest.approx(51.0)]
+    assert [row["figure"] for row in chart.tables["seeds"]] == [50.0, 52.0]
+    assert chart.tables["others"] == []
+
+
 def test_families_of_equal_size_are_strips_and_others_are_not() -> None:
     equal = draw(make_row(50.0, place=1), make_row(60.0, "lstm", 71_000, place=2))
     assert equal.title == "At equal parameters"

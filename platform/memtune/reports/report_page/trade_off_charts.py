@@ -224,8 +224,11 @@ def draw_trials(rows: Sequence[LeaderboardRow], ideal: float | None) -> StudyCha
         ],
     )
     repeated = {row.configuration for row in full if row.estimate and row.estimate.seeds > 1}
-    seeds = [row for row in trained if row.configuration in repeated and row.state is TrialState.COMPLETE]
-    known = {row.run_id for row in [*full, *seeds]}
+    trainings = [row for row in trained if row.configuration in repeated and row.state is TrialState.COMPLETE]
+    # A mean over repeats leaves out the trial that was selected.
+    selected = {row.configuration for row in trainings if row.is_repeat}
+    seeds = [row for row in trainings if row.is_repeat or row.configuration not in selected]
+    known = {row.run_id for row in [*full, *trainings]}
     counted = [row for row in rows if not row.parameter_count and parts.is_drawable(row.ranked_figure)]
     counted.sort(key=lambda row: row.cost)
     chart = _TradeOffChart(
