@@ -31,7 +31,8 @@ def make_answers_table(model_answers: Sequence[ModelAnswers], title: str) -> Tab
     last rows have the means of models that differ by their seeds.
     """
     counts = (">asked", ">not asked", ">ties", ">accuracy", ">95 % interval", ">unknown words")
-    table = make_table(title, ("model", "family", "group", *counts), overflow="ellipsis")
+    group = "attractors" if any(model.answers.kind == "agreement" for model in model_answers) else "group"
+    table = make_table(title, ("model", "family", group, *counts), overflow="ellipsis")
     for model in model_answers:
         groups = group_answers(model.answers)
         for place, (name, answers) in enumerate(groups):
@@ -61,7 +62,7 @@ def _list_seed_means(model_answers: Sequence[ModelAnswers]) -> Iterator[list[str
             if answers.question_count:
                 values = [answered[group].accuracy for answered in by_seed]
                 shown = f"{statistics.mean(values):.2%} ± {statistics.stdev(values):.2%}"
-                yield [f"{name}, mean of {len(seeds)}", family, group, "", "", "", shown]
+                yield [f"{name}, mean ± standard deviation of {len(seeds)}", family, group, "", "", "", shown]
 
 
 def group_answers(answers: Answers) -> list[tuple[str, Answers]]:

@@ -57,6 +57,7 @@ def test_answers_are_shown_by_attractors_five_and_more_together():
         [ModelAnswers("models:/m/1", "lstm", make_answers("+-++?", "00167"), 0.25)], "asked"
     )
     rows = list(zip(*(column.cells for column in table.columns), strict=True))
+    assert table.columns[2].header == "attractors"
     assert [row[2:5] for row in rows] == [
         ("all", "4", "1"),
         ("0", "2", "0"),
@@ -76,8 +77,8 @@ def test_models_that_differ_by_their_seeds_have_a_row_with_mean_and_deviation():
     rows = list(zip(*(column.cells for column in make_answers_table(models, "").columns), strict=True))
     means = [row for row in rows if "mean" in row[0]]
     assert [(row[0], row[1], row[2], row[6]) for row in means] == [
-        ("m, mean of 2", "lstm", "all", "62.50% ± 17.68%"),
-        ("m, mean of 2", "lstm", "0", "62.50% ± 17.68%"),
+        ("m, mean ± standard deviation of 2", "lstm", "all", "62.50% ± 17.68%"),
+        ("m, mean ± standard deviation of 2", "lstm", "0", "62.50% ± 17.68%"),
     ]
 
 
