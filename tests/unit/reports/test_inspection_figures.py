@@ -70,9 +70,10 @@ def make_curves(*trials: ParameterTrial) -> ParameterCurves:
 def test_bars_have_the_means_with_the_nearest_word_on_the_right() -> None:
     positions = [PositionMean(distance=d, mean=m, share=m, predictions=3) for d, m in ((2, 0.25), (1, 0.75))]
     found = AttentionPositions(
-        model="m", family="f", predictions=3, positions=tuple(positions), share_without_word=0
+        model="m", family="f", layer=2, predictions=3, positions=tuple(positions), share_without_word=0
     )
     (axes,) = list_axes(draw_positions([found]))
+    assert axes.get_title() == "m: f, layer 2, 3 predictions"
     assert [bar.get_height() for bar in axes.patches] == [0.25, 0.75]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["2", "1"]
 

@@ -52,7 +52,8 @@ def draw_positions(models: Sequence[AttentionPositions]) -> "Figure":
         positions = model.positions[-MAX_POSITIONS:]
         places = range(len(positions))
         axes.bar(places, [position.mean for position in positions], color=DARK)
-        axes.set_title(f"{model.model}: {model.family}, {model.predictions:,} predictions", fontsize=9)
+        title = f"{model.model}: {model.family}, layer {model.layer}, {model.predictions:,} predictions"
+        axes.set_title(title, fontsize=9)
         axes.set(xlabel=POSITION_LABEL, ylabel="mean attention")
         axes.set_xticks(places, [str(position.distance) for position in positions])
         axes.tick_params(axis="x", labelsize=8 if len(positions) <= 20 else 6)

@@ -67,6 +67,8 @@ class AttentionPositions(Value):
 
     model: str
     family: str
+    layer: int
+    """Counted from 1, the lowest."""
     predictions: int
     positions: tuple[PositionMean, ...]
     """The most distant earlier word first."""
@@ -85,6 +87,7 @@ def average_positions(
     predictions, without_word = 0, 0.0
     for reading in read_attention(model, choice):
         weights_Tn, is_word_Tn = select_layer(reading, layer), reading.find_attended_words() != NO_WORD
+        layer = layer or len(reading.weights_LTn)
         predictions += len(weights_Tn)
         without_word += float(weights_Tn[~is_word_Tn].sum())
         sums_n, counts_n = np.where(is_word_Tn, weights_Tn, 0.0).sum(0), is_word_Tn.sum(0)
@@ -104,6 +107,7 @@ def average_positions(
     return AttentionPositions(
         model=model.name,
         family=model.network.config.family,
+        layer=layer or 1,
         predictions=predictions,
         positions=positions,
         share_without_word=without_word / max(1, predictions),

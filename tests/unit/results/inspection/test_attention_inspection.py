@@ -258,6 +258,7 @@ def test_links_of_a_deep_lstmn_are_those_of_each_layer(model: TrainedModel, sett
     deep = make_trained_model("deep", network.eval(), model.corpus, settings)
     sentence = find_links(deep, TextChoice(text="the dog sees the key"))
     assert sentence.layers == 3
+    assert average_positions(deep, ALL).layer == 3
     words_BT = torch.tensor([[0, *model.corpus.vocabulary.encode(["the", "dog", "sees", "the", "key"])]])
     weights_LBTn = network.trace_attention(words_BT, network.initial_state(1)).weights_LBTn
     for layer, weights_BTn in enumerate(weights_LBTn):
