@@ -134,8 +134,8 @@ def test_each_family_has_a_line_of_means_in_which_a_configuration_counts_once_ov
     other = make_parameter_trial(1, 50).model_copy(update={"family": "rnn"})
     (axes,) = list_axes(draw_parameter(make_curves(first, again, make_parameter_trial(1, 200), other)))
     assert [(line.get_label(), list(line.get_ydata())) for line in axes.lines] == [
-        ("mean of lstm", [155]),
-        ("mean of rnn", [50]),
+        ("mean over configurations of lstm", [155]),
+        ("mean over configurations of rnn", [50]),
     ]
 
 

@@ -58,7 +58,12 @@ def draw_parameter(found: ParameterCurves) -> "Figure":
                     zorder=3,
                 )
         if means := _compute_means(own, places):
-            axes.plot(*zip(*means, strict=True), color=mark.colour, linewidth=1, label=f"mean of {family}")
+            axes.plot(
+                *zip(*means, strict=True),
+                color=mark.colour,
+                linewidth=1,
+                label=f"mean over configurations of {family}",
+            )
     if diverged:
         # As far above the highest value as a mark needs; these trials have no figure of their own.
         height = 1.1 * max((trial.best or 0.0 for trial in trials), default=1.0)
