@@ -38,6 +38,9 @@ from memtune.number_format import format_count
 _CANDIDATE_PATTERN = re.compile(r"\s*+(\d++)([a-z])\)\s++([^\[\]]*+)\[([^\[\]]*+)\]([^\[\]]*+)")
 _ORD_A = ord("a")
 
+_Answer = tuple[int, str | None]
+"""The index of the right candidate, and its words in brackets where the file of answers has them."""
+
 
 class CompletionOptions(ProseOptions):
     """Those of prose. `answers` is a file.
@@ -85,16 +88,16 @@ def _read(reader: LineReader, options: CompletionOptions) -> Iterator[Block]:
         reader.notes.append(f"{path} has answers to {count}, {reader.name} {questions:,}")
 
 
-def _read_answers(reader: LineReader) -> dict[str, int]:
-    """The index of the right candidate of each question, by the question's number."""
-    answers: dict[str, int] = {}
+def _read_answers(reader: LineReader) -> dict[str, _Answer]:
+    """The right candidate of each question, by the question's number."""
+    answers: dict[str, _Answer] = {}
     for number, line in reader.read_lines():
         candidate = _CANDIDATE_PATTERN.fullmatch(line)
         if candidate:
-            answers[candidate[1]] = ord(candidate[2]) - _ORD_A
+            answers[candidate[1]] = ord(candidate[2]) - _ORD_A, candidate[4]
         elif line.strip().isdecimal():
             try:
-                answers[str(number)] = parse_number(line, "the answer")
+                answers[str(number)] = parse_number(line, "the answer"), None
             except BadLineError as error:
                 raise CorpusError(f"{reader.name}: line {number}: {error.reason}") from None
         elif line.strip():
@@ -120,7 +123,7 @@ def _group_questions(reader: LineReader) -> Iterator[tuple[int, list[str]]]:
 
 
 def _parse_example(
-    options: CompletionOptions, answers: dict[str, int] | None, lines: Sequence[str]
+    options: CompletionOptions, answers: dict[str, _Answer] | None, lines: Sequence[str]
 ) -> Example:
     candidates = [found for found in map(_CANDIDATE_PATTERN.fullmatch, lines) if found]
     if not candidates:
@@ -134,9 +137,14 @@ def _parse_example(
     sentences = [_split_candidate(options, *candidate.groups()[2:]) for candidate in candidates]
     _check_candidates(question, candidates, sentences)
     blank = len(_split_words(options, candidates[0][3]))
-    answer = -1 if answers is None else answers.get(question, -1)
+    answer, right = (-1, None) if answers is None else answers.get(question, (-1, None))
     if answer >= len(lines) or (answers is not None and answer < 0):
         raise BadLineError(f"question {question} has no answer among its candidates")
+    if right is not None and candidates[answer][4].split() != right.split():
+        raise BadLineError(
+            f"the answer to question {question} is {letters[answer]}, [{right}], but its candidate "
+            f"{letters[answer]} is [{candidates[answer][4]}]"
+        )
     return Example(sentences, {"completion": [(0, len(lines), blank, answer, question)]})
 
 

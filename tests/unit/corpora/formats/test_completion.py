@@ -88,6 +88,13 @@ def test_answers_that_do_not_match_the_questions_are_refused(import_text, labels
         import_text("msr-completion", QUESTIONS, "x.questions.txt", {"x.labels.txt": labels})
 
 
+def test_an_answer_with_other_words_than_its_candidate_is_refused(import_text):
+    beside = {"x.answers.txt": "1b) It's the girl's [hat] , I think.\n2b) Don't [went] there\n"}
+    message = r"line 1: the answer to question 1 is b, \[hat\], but its candidate b is \[cats'\]"
+    with pytest.raises(CorpusError, match=message):
+        import_text("msr-completion", QUESTIONS, "x.questions.txt", beside)
+
+
 def test_an_unknown_option_is_refused_with_the_nearest_name(import_text):
     with pytest.raises(
         ConfigurationError, match=r'format msr-completion: unknown name "clitic".*did you mean "clitics"'
