@@ -205,6 +205,32 @@ def test_two_columns_of_the_name_are_refused(tmp_path, format, write):
         read_sentences(format, tmp_path / "text")
 
 
+UNQUOTED = 'id\ttext\n1\tthe cat\n2\t"No" he said\n3\t"sleeps\n4\tthe dog\n'
+
+
+def read_csv(content: str, folder: Path, **options: str) -> list[str]:
+    (folder / "text").write_text(content)
+    chosen = FORMATS["csv"].options.model_validate({"delimiter": "tab", **options})
+    blocks = FORMATS["csv"].read(LineReader(folder / "text"), chosen)
+    text = " ".join(word for block in blocks for word in block.words.to_pylist())
+    return [sentence.strip() for sentence in text.split("\0")[:-1]]
+
+
+def test_quotation_marks_can_be_part_of_the_text(tmp_path):
+    assert read_csv(UNQUOTED, tmp_path, quotes="text") == ["the cat", '"No" he said', '"sleeps', "the dog"]
+
+
+@pytest.mark.parametrize(("content", "line"), [(UNQUOTED, 3), (UNQUOTED.replace('"No"', "No"), 4)])
+def test_a_broken_quotation_is_named_with_its_first_line_and_the_fix(tmp_path, content, line):
+    with pytest.raises(CorpusError, match=rf"text: line {line}: not CSV \(.*\); .* --option quotes=text"):
+        read_csv(content, tmp_path)
+
+
+def test_a_record_of_several_lines_is_named_with_its_first_one(tmp_path):
+    with pytest.raises(CorpusError, match=r"text: line 3: 1 column instead of 2 as in the header"):
+        read_csv('id\ttext\n1\tthe cat\n"2\nand\nmore"\n', tmp_path)
+
+
 @pytest.mark.parametrize("data", [TWICE, TWICE.to_pandas()], ids=["arrow", "pandas"])
 def test_two_columns_of_a_data_set_are_refused(data):
     with pytest.raises(CorpusError, match='2 columns are named "text"; rename one'):

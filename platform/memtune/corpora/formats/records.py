@@ -195,9 +195,12 @@ _DELIMITERS = {"tab": "\t", "comma": ",", "semicolon": ";"}
 
 
 class CsvOptions(RecordOptions):
-    """Those of records; `delimiter` is a character, or `tab`, `comma` or `semicolon`."""
+    """Those of records; `delimiter` is a character, or `tab`, `comma` or `semicolon`. With `quotes = "text"`
+    a quotation mark is a sign like any other, as in most TSV; else it may open a field.
+    """
 
     delimiter: str = ","
+    quotes: Literal["fields", "text"] = "fields"
 
 
 def _read_csv(reader: LineReader, options: CsvOptions) -> Iterator[str]:
@@ -206,25 +209,32 @@ def _read_csv(reader: LineReader, options: CsvOptions) -> Iterator[str]:
         raise CorpusError(f'the delimiter "{options.delimiter}" is not one character; write tab for a TAB')
     # The line ends stay: those within quotes are part of the text.
     lines = (line + "\n" for _, line in reader.read_lines())
-    rows = csv.reader(lines, delimiter=delimiter, strict=True)
+    quoting: Literal[0, 3] = csv.QUOTE_NONE if options.quotes == "text" else csv.QUOTE_MINIMAL
+    rows = csv.reader(lines, delimiter=delimiter, quoting=quoting, strict=True)
     # A longer field is an unclosed quote. The module's limit of 131,072 characters is less than a document.
     limit = csv.field_size_limit(_MAX_FIELD_CHARACTERS)
+    end = 0  # the last line of the rows read so far
     try:
         header = next(rows, [])
         with _translate_errors(f"{reader.name}: line 1"):
             check_column(options.column, header)
         place = header.index(options.column)
+        end = rows.line_num
         for row in rows:
+            line, end = end + 1, rows.line_num
             if not row or row == header:  # files that were joined repeat it
                 continue
             if len(row) != len(header):
                 found = format_count(len(row), "column")
-                reader.report_bad(rows.line_num, f"{found} instead of {len(header)} as in the header")
+                reader.report_bad(line, f"{found} instead of {len(header)} as in the header")
                 continue
             reader.count_good()
             yield row[place]
     except csv.Error as error:
-        raise CorpusError(f"{reader.name}: line {rows.line_num}: not CSV ({error})") from None
+        raise CorpusError(
+            f"{reader.name}: line {end + 1}: not CSV ({error}); where quotation marks are part of the text, "
+            "give --option quotes=text"
+        ) from None
     finally:
         csv.field_size_limit(limit)
 
