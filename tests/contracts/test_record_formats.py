@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memtune.corpora import FORMATS, DataSet, TextFile, find_splits, import_corpus
-from memtune.corpora.sources.line_reader import LineReader
+from memtune.corpora.sources.line_reader import BAD_ENTRIES, LineReader
 from memtune.corpora.sources.source_file import SourceFile
 from memtune.errors import ArgumentError, CorpusError
 
@@ -259,6 +259,26 @@ def test_a_file_that_was_cut_off_is_refused(tmp_path, kind, share):
         (tmp_path / "text").write_bytes(data[: int(share * len(data))])
         with pytest.raises(CorpusError, match="is damaged"):
             read_sentences(format, tmp_path / "text")
+
+
+@pytest.mark.parametrize("text", ["the \0 cat", ["the", "\ud800"]])
+def test_a_bad_text_of_json_is_named_with_its_line_and_can_be_left_out(tmp_path, text):
+    lines = ['{"text": "the cat"}'] * 200
+    lines[6] = json.dumps({"text": text})
+    (tmp_path / "text").write_text("\n".join(lines))
+    with pytest.raises(CorpusError, match=r"text: line 7: a (NUL|lone surrogate) in .*; --skip-bad leaves"):
+        read_sentences("jsonl", tmp_path / "text")
+    reader = LineReader(tmp_path / "text", skip_bad=True)
+    blocks = list(FORMATS["jsonl"].read(reader, FORMATS["jsonl"].options()))
+    assert (sum(len(block.lengths) for block in blocks), reader.skipped) == (199, {BAD_ENTRIES: 1})
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow file"])
+def test_a_bad_text_of_a_column_is_named_with_its_row(tmp_path, kind):
+    format, write = WRITERS[kind]
+    (tmp_path / "text").write_bytes(write([*TEXTS, "a\0b"]))
+    with pytest.raises(CorpusError, match=r"text: row 6: a NUL in 'a\\x00b'; remove it from the text"):
+        read_sentences(format, tmp_path / "text")
 
 
 def test_lists_of_words_and_missing_values_are_read_from_columns(tmp_path):

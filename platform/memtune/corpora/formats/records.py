@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
-from itertools import chain
+from itertools import chain, count
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -55,7 +55,8 @@ class RecordOptions(FormatOptions):
 
 
 def extract_text(record: Any, column: str, choice: str = _CHOICE) -> str | None:
-    """The text of a record, or None for a missing value. Raises BadLineError for anything else.
+    """The text of a record, or None for a missing value. Raises BadLineError for anything else, and for a
+    text with a NUL or a lone surrogate.
 
     `choice` is how another column is named.
     """
@@ -66,8 +67,10 @@ def extract_text(record: Any, column: str, choice: str = _CHOICE) -> str | None:
     value = record[column]
     if isinstance(value, list) and all(isinstance(word, str) for word in value):
         value = " ".join(value)
-    if value is None or isinstance(value, str):
-        return value
+    if isinstance(value, str):
+        return _check_text(value)
+    if value is None:
+        return None
     kind = "NaN" if isinstance(value, float) and math.isnan(value) else type(value).__name__
     raise BadLineError(
         f'"{shorten(column)}" is {kind}, not a text or a list of words; leave out rows without a text'
@@ -76,11 +79,11 @@ def extract_text(record: Any, column: str, choice: str = _CHOICE) -> str | None:
 
 def check_column(column: str, names: list[Any], choice: str = _CHOICE) -> None:
     """Raise CorpusError unless exactly one of the columns has this name; `choice` is how one is named."""
-    count = names.count(column)
-    if not count:
+    times = names.count(column)
+    if not times:
         raise CorpusError(_describe_missing_column(column, names, choice))
-    if count > 1:
-        raise CorpusError(f'{count} columns are named "{shorten(column)}"; rename one')
+    if times > 1:
+        raise CorpusError(f'{times} columns are named "{shorten(column)}"; rename one')
 
 
 def _describe_missing_column(column: str, names: list[Any], choice: str) -> str:
@@ -128,13 +131,12 @@ def _measure_bytes(leaf: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def make_record_blocks(texts: Iterable[str], options: RecordOptions, name: str) -> Iterator[Block]:
-    """The sentences of texts. Raises CorpusError, naming the source, for a NUL or a lone surrogate."""
-    checked = (_check_text(text, name) for text in texts)
+    """The sentences of texts without a NUL and lone surrogates; `name` is that of their source."""
     if options.content == "prose":
-        paragraphs = (split_paragraphs(text.splitlines(), name) for text in checked)
+        paragraphs = (split_paragraphs(text.splitlines(), name) for text in texts)
         yield from make_prose_blocks(chain.from_iterable(paragraphs), ProseOptions())
         return
-    for group in group_texts(checked, _BLOCK_CHARACTERS):
+    for group in group_texts(texts, _BLOCK_CHARACTERS):
         array = pa.array(group, pa.string())
         for sign in ("\r\n", "\r"):
             array = pc.replace_substring(array, sign, "\n")
@@ -145,11 +147,12 @@ def make_record_blocks(texts: Iterable[str], options: RecordOptions, name: str) 
             yield split_lines(lines)
 
 
-def _check_text(text: str, name: str) -> str:
+def _check_text(text: str) -> str:
+    """The text itself. Raises BadLineError for a NUL or a lone surrogate."""
     if "\0" in text:
-        raise CorpusError(f"{name}: a NUL in {shorten(repr(text))}; texts hold none")
+        raise BadLineError(f"a NUL in {shorten(repr(text))}; remove it from the text")
     if has_lone_surrogate(text):
-        raise CorpusError(f"{name}: a lone surrogate in {shorten(ascii(text))}, which no text may hold")
+        raise BadLineError(f"a lone surrogate in {shorten(ascii(text))}; remove it from the text")
     return text
 
 
@@ -257,18 +260,21 @@ def _read_arrow(reader: LineReader, options: RecordOptions) -> Iterator[Block]:
 def _read_column(
     reader: LineReader, column: str, read: Callable[[IO[bytes], str], Iterator[pa.Array]]
 ) -> Iterator[str]:
-    text_bytes = 0
+    text_bytes, rows = 0, count(1)
     with closing(reader.open_binary()) as file, _translate_errors(reader.name):
         for values in read(file, column):
             for part in iterate_text_columns(values, column):
                 # A text that is stored once may be that of any number of rows.
                 text_bytes += part.nbytes
                 check_expansion("the column", text_bytes, reader.bytes_read)
-                for text in part.to_pylist():
+                for text, row in zip(part.to_pylist(), rows, strict=False):
                     if text is None:
                         reader.count_skipped("records without a text")
-                    else:
-                        yield text
+                        continue
+                    try:
+                        yield _check_text(text)
+                    except BadLineError as error:
+                        raise CorpusError(f"row {row}: {error.reason}") from None
 
 
 def _open_parquet(file: IO[bytes], column: str) -> Iterator[pa.Array]:
