@@ -11,7 +11,9 @@ import threading
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -329,6 +331,23 @@ DATA_SETS = {
 @pytest.mark.parametrize("kind", DATA_SETS)
 def test_a_data_set_of_a_program_gives_the_digest_of_the_plain_text(tmp_path, plain_digest, kind):
     assert import_digest(dict.fromkeys(SPLITS, DataSet(DATA_SETS[kind])), tmp_path) == plain_digest
+
+
+MISSING: dict[str, Any] = {
+    "pandas": pd.DataFrame({"text": [*TEXTS, None]}),
+    "pandas objects": pd.DataFrame({"text": pd.Series([*TEXTS, float("nan")], dtype=object)}),
+    "series": pd.Series([*TEXTS, pd.NA], dtype="string"),
+    "arrow": pa.table({"text": pa.array([*TEXTS, None], pa.string())}),
+    "texts": [*TEXTS, None],
+}
+
+
+@pytest.mark.parametrize("kind", MISSING)
+def test_missing_texts_of_a_program_are_left_out_and_counted(tmp_path, plain_digest, kind):
+    sources = dict.fromkeys(SPLITS, DataSet(MISSING[kind]))
+    found = import_corpus("any", sources, tmp_path / "store", cache=tmp_path / "cache")
+    assert found.manifest.digest == plain_digest
+    assert "1 left out of data set (train): records without a text" in found.warnings
 
 
 def test_a_row_without_a_text_is_named_with_its_split(tmp_path):

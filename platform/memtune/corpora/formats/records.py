@@ -36,6 +36,9 @@ from memtune.corpora.text_blocks import (
 from memtune.errors import CorpusError
 from memtune.number_format import format_count
 
+WITHOUT_TEXT = "records without a text"
+"""The reason under which records whose text is missing are counted."""
+
 _BLOCK_CHARACTERS = 2**22
 _SHOWN_NAMES = 10
 _CHOICE = "--option column=NAME"
@@ -186,7 +189,7 @@ def _read_json(reader: LineReader, options: RecordOptions) -> Iterator[str]:
             continue
         reader.count_good()
         if text is None:
-            reader.count_skipped("records without a text")
+            reader.count_skipped(WITHOUT_TEXT)
         else:
             yield text
 
@@ -269,7 +272,7 @@ def _read_column(
                 check_expansion("the column", text_bytes, reader.bytes_read)
                 for text, row in zip(part.to_pylist(), rows, strict=False):
                     if text is None:
-                        reader.count_skipped("records without a text")
+                        reader.count_skipped(WITHOUT_TEXT)
                         continue
                     try:
                         yield _check_text(text)

@@ -26,7 +26,13 @@ import pyarrow.compute as pc
 
 from memtune.arguments import check_type, describe_value
 from memtune.corpora.formats import FORMATS
-from memtune.corpora.formats.records import RecordOptions, check_column, extract_text, make_record_blocks
+from memtune.corpora.formats.records import (
+    WITHOUT_TEXT,
+    RecordOptions,
+    check_column,
+    extract_text,
+    make_record_blocks,
+)
 from memtune.corpora.importing.counted_text import CountedText
 from memtune.corpora.sources.line_reader import LineReader
 from memtune.corpora.sources.source_file import SourceFile
@@ -79,18 +85,16 @@ class DataSet:
         """The options of records."""
         return RecordOptions(column=self.column, content=self.content)
 
-    def read_texts(self) -> Iterator[str]:
-        """The texts of the column, missing ones left out. Raises CorpusError for another kind of value."""
+    def read_texts(self) -> Iterator[str | None]:
+        """The texts of the column, None for a missing one. Raises CorpusError for another kind of value."""
         names = getattr(self.data, "column_names", None)
         if isinstance(names, list):
             check_column(self.column, names, _CHOICE)
         for number, record in enumerate(self._read_records()):
             try:
-                text = extract_text(record, self.column, _CHOICE)
+                yield extract_text(record, self.column, _CHOICE)
             except BadLineError as error:
                 raise CorpusError(f"record {number}: {error.reason}") from None
-            if text is not None:
-                yield text
 
     def _read_records(self) -> Iterator[Any]:
         data = self.data
@@ -102,10 +106,12 @@ class DataSet:
         elif hasattr(data, "to_batches"):
             for batch in data.select([self.column]).to_batches(_BATCH_ROWS):
                 yield from batch.to_pylist()
-        elif hasattr(data, "to_dict") and hasattr(data, "columns"):
-            check_column(self.column, list(data.columns), _CHOICE)
-            yield from ({self.column: value} for value in data[self.column].tolist())
         else:
+            if hasattr(data, "to_dict") and hasattr(data, "columns"):
+                check_column(self.column, list(data.columns), _CHOICE)
+                data = data[self.column]
+            if hasattr(data, "notna"):  # of pandas, which has several signs for a missing value
+                data = data.astype(object).where(data.notna(), None)
             yield from (
                 dict(record) if isinstance(record, Mapping) else {self.column: record} for record in data
             )
@@ -345,11 +351,11 @@ class SourceReader:
         divide: Callable[[Block], Iterable[tuple[str, Block]]],
     ) -> SourceRecord:
         """Counts the words of a data set or of sentences."""
-        content = ContentDigest()
+        content, skipped = ContentDigest(), Counter[str]()
         if isinstance(source, DataSet):
             name, options = "data set", source.options.model_dump(mode="json")
             place = f"the {split} split" if split in SPLITS else "the data set"
-            blocks = make_record_blocks(_hash_texts(source, place, content), source.options, place)
+            blocks = make_record_blocks(_hash_texts(source, place, content, skipped), source.options, place)
         else:
             name, options = "sentences", {}
             blocks = make_blocks(_hash_sentences(source, split, content))
@@ -359,14 +365,22 @@ class SourceReader:
             if self.progress:
                 self.progress(content.bytes, None, split)
         return SourceRecord(
-            name=name, format=name, sha256=content.sha256, bytes=content.bytes, options=options
+            name=name,
+            format=name,
+            sha256=content.sha256,
+            bytes=content.bytes,
+            options=options,
+            skipped=dict(skipped),
         )
 
 
-def _hash_texts(source: DataSet, place: str, content: ContentDigest) -> Iterator[str]:
+def _hash_texts(source: DataSet, place: str, content: ContentDigest, skipped: Counter[str]) -> Iterator[str]:
     try:
         for text in source.read_texts():
-            content.add(f"{text}\n".encode(errors="surrogatepass"))
+            if text is None:
+                skipped[WITHOUT_TEXT] += 1
+                continue
+            content.add(f"{text}\n".encode())
             yield text
     except CorpusError as error:
         raise CorpusError(f"{place}: {error}") from None
