@@ -2,6 +2,7 @@
 
 from collections import Counter
 from itertools import chain
+from math import inf, nan
 from pathlib import Path
 
 import pytest
@@ -133,7 +134,10 @@ def test_a_data_set_is_divided_as_a_file_with_the_same_lines(import_divided, sto
         import_corpus("other", Division(DataSet([*lines, 3])), store, options, cache=cache)
 
 
-@pytest.mark.parametrize("shares", [{"train": 1, "valid": 1}, {"train": 1, "valid": 0, "test": 1}])
+@pytest.mark.parametrize(
+    "shares",
+    [{"train": 1, "valid": 1}, *({"train": 1, "valid": share, "test": 1} for share in (0, nan, inf))],
+)
 def test_shares_that_are_not_positive_are_refused(shares):
     with pytest.raises(CorpusError, match="divided into train, valid, test by shares above 0"):
         Division(TextFile(Path("x")), shares)

@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
+from math import inf
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Literal
 
@@ -70,7 +72,12 @@ class DataSet:
     content: Literal["lines", "prose"] = "lines"
 
     def __post_init__(self) -> None:
-        """Raises ArgumentError for data that have no records, such as the path of a file."""
+        """Raises ArgumentError for data that have no records, such as the path of a file, and for another
+        column or content.
+        """
+        check_type("column", self.column, str, 'the name of a column, such as "text"')
+        if self.content not in ("lines", "prose"):
+            raise ArgumentError(f'content must be "lines" or "prose"; got {describe_value(self.content)}')
         if isinstance(self.data, str | Path | Mapping) or not (
             hasattr(self.data, "to_batches") or isinstance(self.data, Iterable)
         ):
@@ -142,7 +149,7 @@ class Division:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Raises ArgumentError for another source or no mapping, and CorpusError for wrong shares."""
+        """Raises ArgumentError for values of other types, and CorpusError for wrong shares."""
         if not isinstance(self.source, TextFile | DataSet):
             raise ArgumentError(
                 f"source must be a TextFile or a DataSet; got {describe_value(self.source)}"
@@ -150,7 +157,10 @@ class Division:
             )
         expected = 'a mapping of splits, such as {"train": 80, "valid": 10, "test": 10}'
         check_type("shares", self.shares, Mapping, expected)
-        if set(self.shares) != set(SPLITS) or min(self.shares.values()) <= 0:
+        for split, share in self.shares.items():
+            check_type(f'shares["{split}"]', share, Real, "a number, such as 80")
+        check_type("seed", self.seed, Integral, "a whole number, such as 0")
+        if set(self.shares) != set(SPLITS) or not all(0 < share < inf for share in self.shares.values()):
             raise CorpusError(f"a text is divided into {', '.join(SPLITS)} by shares above 0, as in 80,10,10")
 
 
