@@ -245,6 +245,12 @@ def test_a_model_that_takes_cubic_time_is_stopped(monkeypatch):
         tokeniser.split(["a" * 3000])
 
 
+def test_trained_subwords_of_a_very_long_word_are_shorter_than_the_limit():
+    tokeniser = train_subwords("bpe", 300, ["x" * 20_000])
+    assert max(map(len, tokeniser.tokens)) <= 4096
+    assert tokeniser.join(tokeniser.split(["x" * 20_000])) == "x" * 20_000
+
+
 def test_a_tokeniser_with_a_huge_token_id_is_refused():
     tokenizer = Tokenizer(models.WordLevel({"[UNK]": 0, "the": 40_000_000}, unk_token="[UNK]"))
     with pytest.raises(CorpusError, match="has the token id 40,000,000, above 4,194,304"):

@@ -177,7 +177,9 @@ def train_subwords(kind: Literal["bpe", "unigram"], size: int, texts: Iterable[s
     """Train a tokeniser with up to `size` tokens, 256 of them bytes; the same texts give the same one."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     model, new_trainer = (
-        (models.BPE(), trainers.BpeTrainer) if kind == "bpe" else (models.Unigram(), trainers.UnigramTrainer)
+        (models.BPE(), partial(trainers.BpeTrainer, max_token_length=_MAX_TOKEN_CHARACTERS))
+        if kind == "bpe"
+        else (models.Unigram(), trainers.UnigramTrainer)
     )
     trainer = new_trainer(vocab_size=size, initial_alphabet=alphabet, show_progress=False)
     tokenizer = Tokenizer(model)
