@@ -351,7 +351,6 @@ def _make_row(corpus: Corpus, best: LeaderboardRow) -> TokenisationRow:
         carried_state=best.carried_state,
         token_perplexity=Objective.PERPLEXITY.compute_figure(loss),
         **units.compute_figures(loss),
-        lost_share=units.lost / max(1, units.tokens),
     )
 
 

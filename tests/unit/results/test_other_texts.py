@@ -61,6 +61,11 @@ def test_bits_per_byte_and_perplexity_per_word_follow_from_the_loss():
     assert units.compute_figures(math.log(16))["byte_perplexity"] == pytest.approx(2)
 
 
+def test_the_share_of_lost_tokens_tells_that_figures_are_lower_bounds():
+    units = TextUnits(tokens=10, words=8, bytes=40, sentences=2, lost=3)
+    assert units.compute_figures(1.0)["lost_share"] == 0.3
+
+
 def test_questions_are_not_joined_to_a_text_of_characters(tmp_path):
     import_text(tmp_path, "own", "characters")
     path = tmp_path / "pairs.tsv"

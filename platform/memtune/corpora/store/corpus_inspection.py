@@ -140,14 +140,15 @@ class TextUnits:
     def compute_figures(self, loss: float) -> dict[str, float]:
         """Perplexity per word and per byte, and bits per byte, of a loss in nats per token.
 
-        Lower is better; where words are lost, they are lower bounds. The end of a sentence counts as a word,
-        so that a model of words has its perplexity per token.
+        Lower is better; where `lost_share`, the share of lost tokens, is above 0, they are lower bounds. The
+        end of a sentence counts as a word, so that a model of words has its perplexity per token.
         """
         nats = loss * self.tokens
         return {
             "word_perplexity": Objective.PERPLEXITY.compute_figure(nats / (self.words + self.sentences)),
             "byte_perplexity": Objective.PERPLEXITY.compute_figure(nats / self.bytes),
             "bits_per_byte": nats / self.bytes / math.log(2),
+            "lost_share": self.lost / max(1, self.tokens),
         }
 
 
