@@ -74,6 +74,7 @@ def ask(
         config: QuestionTaskConfig = parse(QUESTION_TASKS[kind], options or {}, f"task {kind}")
         opened = config.open_questions(corpus, protocol)
         language_model = source.model.require_language_model(f"answering questions with {uri}")
+        opened.question_table(split)  # refuses a split without questions before its reading is recorded
         source.record_access(split)
         answers = opened.answer(language_model, split, device)
         return ModelAnswers(uri, source.model.config.family, answers, opened.unknown_rate(split))

@@ -10,6 +10,7 @@ from memtune.cli import command_line as cli
 from memtune.errors import ConfigurationError
 from memtune.results.question_answers import ask
 from memtune.settings import Settings
+from memtune.tracking import count_test_accesses
 from tests.unit.cli.invocation import TRIAL, read_error, read_output
 
 
@@ -58,6 +59,10 @@ def test_ask_compares_the_mistakes_of_two_models(settings: Settings, tmp_path: P
     assert "5+" in shown
     assert "mistakes on 2 questions, by the models that make them" in shown
     assert len((tmp_path / "answers" / "tiny-1.tsv").read_text().splitlines()) == 4
+    before = count_test_accesses(settings.tracking_uri, "tiny")
+    refused = read_error("ask", "models:/tiny/1", "--questions", "asked", "--split", "test")
+    assert "has no agreement questions for test" in refused
+    assert count_test_accesses(settings.tracking_uri, "tiny") == before, "no question was read"
     assert 'corpus "tiny" has no annotations' in read_error("ask", models[0])
     (tmp_path / "labels.txt").write_text("(3 (2 a) (2 cat))\n")
     read_output("corpus", "import", "labels", "--format", "sst", "--valid", str(tmp_path / "labels.txt"))

@@ -10,7 +10,7 @@ import memtune
 from memtune.cli import command_line as cli
 from memtune.settings import Settings
 from memtune.tracking import count_test_accesses
-from tests.unit.cli.invocation import TRIAL, read_output
+from tests.unit.cli.invocation import TRIAL, read_error, read_output
 
 CLASSIFIER = """question = "Does it read?"
 
@@ -114,3 +114,5 @@ def test_reports_of_a_classifier_have_examples_and_accuracy(settings: Settings, 
         assert "tokens" not in text
         assert "perplexity" not in text
     assert "tokens" not in read_output("compare", "--corpus", "sentiment").partition("figure:")[0]
+    assert "test" in read_error("evaluate", "models:/sentiment@champion", "--split", "test")
+    assert count_test_accesses(settings.tracking_uri, "sentiment") == 0, "there is no test split to read"
