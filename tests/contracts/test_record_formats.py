@@ -375,6 +375,8 @@ def test_the_splits_of_a_data_set_are_found_by_name(tmp_path, plain_digest):
     assert import_digest(splits, tmp_path) == plain_digest
     with pytest.raises(CorpusError, match="no split is called unsupervised"):
         find_splits({"unsupervised": []})
+    with pytest.raises(CorpusError, match="a split has two names among train, validation, dev; give one"):
+        find_splits({"train": TEXTS, "validation": TEXTS, "dev": TEXTS})
 
 
 def test_records_without_a_named_column_are_refused_with_the_fix(tmp_path):
