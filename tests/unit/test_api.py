@@ -279,6 +279,8 @@ WRONG_CALLS = {
     "load(None)": 'name must be the name of a model, such as "models:/ptb@champion"',
     "generate('models:/ptb@champion', 'the')": r"model must be a loaded model, such as load\(",
     "score('models:/ptb@champion', ['the'])": r"model must be a loaded model, such as load\(",
+    "export_model('models:/tiny/1', 3)": "folder must be a folder that does not exist yet, such as .*; got 3",
+    "find_splits(3)": r"data_sets must be a mapping of splits, such as a datasets.DatasetDict; got 3",
     "evaluate(model)": "name must be the name of a model, .*, here 'models:/tiny/1'",
     "evaluate('models:/ptb@champion', cache=9)": r"cache must be ContinuousCache\(size=2000\), or CacheGrid",
     "evaluate('models:/ptb@champion', words=3)": "words must be a Parquet file, such as",

@@ -320,6 +320,7 @@ def score(model: LoadedModel, sentences: Iterable[str]) -> list[ScoredSentence]:
     """
     check_type("model", model, LoadedModel, 'a loaded model, such as load("models:/ptb@champion")')
     module = model.module.require_language_model(f"scoring sentences with {model.name}")
+    check_type("sentences", sentences, Iterable, 'texts, such as ["the company said"]')
     texts = [sentences] if isinstance(sentences, str) else list(sentences)
     for text in texts:
         check_type("sentences", text, str, 'texts, such as ["the company said"]')

@@ -4,6 +4,7 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
+from memtune.arguments import check_type
 from memtune.corpora import Corpus
 from memtune.errors import CheckpointError, StorageError, TrackingError
 from memtune.number_format import format_parameters
@@ -204,19 +205,23 @@ def export_model(
 
     The folder is a model of MLflow, with the files of a registered version. A trial's model is that of its
     best report; `trust_code` consents to executing the source of a user's family to read it. Raises
-    StorageError for a folder that exists, and the errors of `open_model`.
+    ArgumentError for no path, StorageError for a folder that exists or cannot be made, and the errors of
+    `open_model`.
     """
     check_model_name(name)
+    check_type("folder", folder, (str, Path), 'a folder that does not exist yet, such as "lstm_model"')
     settings, folder = Settings.resolve(settings), Path(folder)
     if folder.exists():
         raise StorageError(f"{folder} exists; name a folder that does not")
     if not is_trial_name(name):
         found = load_registered(settings.tracking_uri, name, settings.home / "models")
-        shutil.copytree(found.folder, folder)
+        _make_folder(folder)
+        shutil.copytree(found.folder, folder, dirs_exist_ok=True)
         return
     opened = open_model(name, settings, trust_code=trust_code)
     vocabulary = opened.corpus.vocabulary.tokens
     assert opened.record is not None, "a trial has a checkpoint"
+    _make_folder(folder)
     with open_scratch_folder() as scratch:
         save_model(opened.model, scratch, opened.config.task)
         write_run_package(
@@ -228,3 +233,11 @@ def export_model(
             find_text_rules(opened.corpus),
             list_sources(opened.config.model_dump(mode="json")),
         )
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True)
+    except (OSError, ValueError) as error:  # ValueError for a NUL in the path
+        reason = getattr(error, "strerror", None) or error
+        raise StorageError(f"cannot write to {folder}: {reason}; choose another place") from None

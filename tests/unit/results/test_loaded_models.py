@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from memtune.api import run_search
-from memtune.errors import ConfigurationError, StorageError
+from memtune.errors import ArgumentError, ConfigurationError, StorageError
 from memtune.results.loaded_models import GenerationOptions, LoadedModel, generate, load, score
 from memtune.results.model_evaluation import evaluate
 from memtune.results.registration import export_model
@@ -155,5 +155,11 @@ def test_an_exported_trial_scores_sentences_like_the_trial(home: Settings, tmp_p
     assert list(scores) == pytest.approx(list(expected.predict(sentences)))
     opened = load(str(trial), settings=home.model_copy(update={"home": tmp_path / "another"}))
     assert [found.log_probability for found in score(opened, sentences)] == pytest.approx(list(scores))
+    with pytest.raises(ArgumentError, match=r"sentences must be texts, such as .*; got 3 \(int\)"):
+        score(opened, 3)  # type: ignore[arg-type]
     with pytest.raises(StorageError, match="exists; name a folder that does not"):
         export_model(f"layers#{worse}", trial, home)
+    (tmp_path / "file").touch()
+    for model in (f"layers#{worse}", "models:/tiny@champion"):
+        with pytest.raises(StorageError, match=r"cannot write to .*file/model: .*; choose another place"):
+            export_model(model, tmp_path / "file" / "model", home)
