@@ -15,7 +15,7 @@ from torch import Tensor
 
 from memtune.arguments import check_type
 from memtune.corpora import EOS, UNK, Corpus, CorpusStore, list_corpora, open_corpus
-from memtune.errors import CheckpointError, CorpusError
+from memtune.errors import ArgumentError, CheckpointError, CorpusError
 from memtune.models import NeuralLanguageModel
 from memtune.models.architecture import LanguageModel, Model, find_device
 from memtune.number_format import format_parameters
@@ -315,8 +315,8 @@ def score(model: LoadedModel, sentences: Iterable[str]) -> list[ScoredSentence]:
     """The log probabilities of sentences, which are split into words and tokens as the model's corpus was.
 
     Each is read by itself, as MLflow's predict does. Raises ArgumentError for another model than that of
-    `load` and for what is no text, ConfigurationError for a classifier, and TrackingError for a word that
-    the model does not know where its vocabulary has no `<unk>`.
+    `load`, for what is no text and for one with the word `<eos>`, ConfigurationError for a classifier, and
+    TrackingError for a word that the model does not know where its vocabulary has no `<unk>`.
     """
     check_type("model", model, LoadedModel, 'a loaded model, such as load("models:/ptb@champion")')
     module = model.module.require_language_model(f"scoring sentences with {model.name}")
@@ -330,6 +330,8 @@ def score(model: LoadedModel, sentences: Iterable[str]) -> list[ScoredSentence]:
 def _score_sentence(model: LoadedModel, module: LanguageModel, text: str) -> ScoredSentence:
     read = model.reader.read(text)
     tokens = [*(model.vocabulary[number] for number in read.ids), EOS]
+    if EOS in tokens[:-1]:
+        raise ArgumentError(f'"{text}" has the word {EOS}, which follows every sentence; leave it out')
     is_end = np.arange(len(tokens)) == len(read.ids)
     numbers = number_words(tokens, is_end, model.rules.tokens == "words")
     nats = np.bincount(numbers, compute_text_nats(module, read.ids))

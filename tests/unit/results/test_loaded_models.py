@@ -157,6 +157,8 @@ def test_an_exported_trial_scores_sentences_like_the_trial(home: Settings, tmp_p
     assert [found.log_probability for found in score(opened, sentences)] == pytest.approx(list(scores))
     with pytest.raises(ArgumentError, match=r"sentences must be texts, such as .*; got 3 \(int\)"):
         score(opened, 3)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match='"a cat <eos>" has the word <eos>, which follows every sentence'):
+        score(opened, ["the dog", "a cat <eos>"])
     with pytest.raises(StorageError, match="exists; name a folder that does not"):
         export_model(f"layers#{worse}", trial, home)
     (tmp_path / "file").touch()
