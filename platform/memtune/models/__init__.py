@@ -13,4 +13,12 @@ from memtune.models.architecture import (
 )
 from memtune.models.families.lstm import LSTMConfig
 from memtune.models.families.mixer_blocks import MixerBlocksConfig
-from memtune.models.registry import MODELS, ModelConfig, build_model, find_model, fix_defaults, list_families
+from memtune.models.registry import (
+    MODELS,
+    ModelConfig,
+    build_model,
+    find_model,
+    fix_defaults,
+    fork_random_states,
+    list_families,
+)

@@ -7,7 +7,8 @@ Tables, curves and identities of trials of a family that is not loaded need no s
 do, and executing stored source takes the user's consent.
 """
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pkgutil import iter_modules
@@ -104,14 +105,24 @@ def build_model(config: LanguageModelConfig, vocabulary_size: int, seed: int) ->
         return config.build(vocabulary_size)
 
 
+_random_states = threading.RLock()
+
+
+@contextmanager
+def fork_random_states(devices: Sequence[torch.device] = ()) -> Iterator[None]:
+    """In the block, torch's default generators may be seeded: those of the CPU and of GPUs are kept.
+
+    They are those of the process, so one thread at a time is in such a block, and others wait.
+    """
+    with _random_states, torch.random.fork_rng(devices=devices):
+        yield
+
+
 @contextmanager
 def fix_defaults(seed: int) -> Iterator[None]:
-    """In the block, torch's default generator is seeded and its default type is float32.
-
-    Both are those of the process: threads that build models at once share them.
-    """
-    dtype = torch.get_default_dtype()
-    with torch.random.fork_rng(devices=[]):
+    """In the block, torch's default generator is seeded and its default type is float32."""
+    with fork_random_states():
+        dtype = torch.get_default_dtype()
         # torch.manual_seed would seed GPUs too, whose generators are not forked. Where there are none, it
         # keeps the text of the stack for each of their kinds, which takes milliseconds.
         torch.default_generator.manual_seed(seed)

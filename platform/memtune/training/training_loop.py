@@ -10,6 +10,7 @@ from pydantic import Field
 from torch import Tensor
 
 from memtune.errors import TrialError
+from memtune.models import fork_random_states
 from memtune.models.architecture import Model, RecurrentState
 from memtune.tasks import AnyTask, TaskBatch
 from memtune.training.optimisation.schedules import SchedulePosition
@@ -130,9 +131,9 @@ class TrainingSession:
         """Context of a block, within the trial's random states; raises TrialError after an interruption."""
         self.check_uninterrupted()
         self._is_interrupted = True
-        started = time.perf_counter()
         on_gpu = self._device.type == "cuda"
-        with torch.random.fork_rng(devices=[self._device] if on_gpu else []):
+        with fork_random_states([self._device] if on_gpu else []):
+            started = time.perf_counter()
             torch.set_rng_state(self._states["cpu"])
             if on_gpu:
                 torch.cuda.set_rng_state(self._states["cuda"], self._device)
@@ -140,7 +141,7 @@ class TrainingSession:
             self._states["cpu"] = torch.get_rng_state()
             if on_gpu:
                 self._states["cuda"] = torch.cuda.get_rng_state(self._device)
-        self.elapsed_seconds += time.perf_counter() - started
+            self.elapsed_seconds += time.perf_counter() - started
         self._is_interrupted = False
 
     def random_states(self) -> dict[str, Tensor]:

@@ -3,6 +3,7 @@
 import itertools
 import math
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -52,6 +53,15 @@ def _is_learned(corpus, config) -> bool:
 def test_every_optimiser_learns_the_text(corpus, make_trial, optimiser):
     model = {"family": "lstm", "width": 16, "initial_range": 0.3}
     assert _is_learned(corpus, make_trial(model, STREAM, optimiser=optimiser, epochs=4))
+
+
+def test_trainings_in_threads_have_the_figures_of_trainings_one_after_another(corpus, make_trial):
+    def train(seed: int) -> list[float | None]:
+        curve = _run_to_end(GradientTrainer(make_trial(seed=seed), corpus)).curve
+        return [report.valid_loss for report in curve]
+
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(train, range(4))) == [*map(train, range(4))]
 
 
 @pytest.mark.parametrize("model", [LSTM, MEMORY], ids=lambda model: model["family"])
