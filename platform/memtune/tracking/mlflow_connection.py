@@ -52,6 +52,10 @@ REBUILD_HINT = (
     "trial of that study again and registers its best model"
 )
 
+KEEP_HINT = (
+    "keep the file: free space on its disk, permit writing or end what locks it, and repeat the command"
+)
+
 OWNER_HINT = (
     "a home belongs to one user: set MEMTUNE_HOME to a folder of your own; users share results through an "
     "MLflow server and PostgreSQL"
@@ -133,7 +137,7 @@ def connect(tracking_uri: str) -> "MlflowClient":
     except Exception as error:
         if path is not None and path.exists():
             raise TrackingError(
-                f"MLflow cannot open {path} ({summarize_error(error)}); {REBUILD_HINT}"
+                f"MLflow cannot open {path} ({summarize_error(error)}); {_choose_hint(error)}"
             ) from error
         raise TrackingError(
             f"cannot open the tracking store {tracking_uri}: {summarize_error(error)}; name a server "
@@ -191,6 +195,16 @@ def summarize_error(error: BaseException) -> str:
     return f"{first} {others[-1]}" if others and first.endswith(":") else first
 
 
+def _choose_hint(error: BaseException) -> str:
+    """What helps against an error about a file: another file only where the system is not its cause."""
+    for cause in iterate_causes(error):
+        code = getattr(cause, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+        is_refusal = isinstance(cause, sqlite3.OperationalError) and code != sqlite3.SQLITE_ERROR
+        if is_refusal or isinstance(cause, OSError):
+            return KEEP_HINT
+    return REBUILD_HINT  # also for SQLITE_ERROR, such as a table that is missing
+
+
 @request_settings
 def check_tracking(tracking_uri: str, corpus: str | None = None) -> None:
     """Send the store one request, so that a search does not start without its records.
@@ -210,7 +224,7 @@ def check_tracking(tracking_uri: str, corpus: str | None = None) -> None:
             raise TrackingError(explanation) from None
         if path := find_sqlite_path(tracking_uri):
             raise TrackingError(
-                f"MLflow cannot read {path} ({summarize_error(error)}); {REBUILD_HINT}"
+                f"MLflow cannot read {path} ({summarize_error(error)}); {_choose_hint(error)}"
             ) from error
         raise TrackingError(
             f"the tracking server {tracking_uri} does not answer as MLflow does: {summarize_error(error)}; "

@@ -28,6 +28,7 @@ from memtune.tracking.mlflow_connection import (
 )
 from tests.cluster.ports import find_free_port
 from tests.conftest import leave_disk
+from tests.file_size_limit import limit_file_size
 from tests.presence import require
 
 
@@ -205,6 +206,19 @@ def test_a_file_that_is_no_store_is_named_with_the_fix(tracking_uri, overwrite):
     assert "--resume" in message
     assert "SELECT" not in message
     assert "[SQL" not in message
+
+
+def test_a_file_is_kept_where_the_system_refuses_to_use_it(tracking_uri):
+    """Moving it away would lose the registered models and the trainings without a study."""
+    path = require(find_sqlite_path(tracking_uri))
+    connect(tracking_uri).create_experiment("ptb")
+    with limit_file_size(1000), pytest.raises(TrackingError, match=r"cannot read .* keep the file"):
+        check_tracking(tracking_uri, "ptb")
+    lock = path.with_name(f"{path.name}.lock")
+    lock.unlink()
+    lock.mkdir()
+    with pytest.raises(TrackingError, match=r"cannot open .* keep the file"):
+        connect(tracking_uri)
 
 
 def test_an_empty_file_becomes_a_store(tmp_path):
