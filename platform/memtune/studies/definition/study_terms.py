@@ -3,6 +3,7 @@ and those that its trials share; how terms are stored, compared and named.
 """
 
 import json
+import logging
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, ByteSize, ConfigDict, Field, WithJsonSchema, model_validator
 
 from memtune.corpora.batching.protocols import Protocol, SentenceProtocol
+from memtune.errors import ConfigurationError
 from memtune.objective import Objective
 from memtune.search import FORMAT_KEY, ObjectiveName, check_format
 from memtune.seed_statistics import LOOKS, MAX_SEEDS, MIN_PAIRED_SEEDS
@@ -20,7 +22,9 @@ from memtune.tasks import AnyTaskConfig, LanguageModellingConfig
 from memtune.toml_text import locate_field
 from memtune.training import TrainingConfig, TrialConfig, TrialSizes
 from memtune.usage import NodeSeconds, Usage
-from memtune.values import Value, flatten, parse
+from memtune.values import Value, flatten, parse, parse_json
+
+log = logging.getLogger(__name__)
 
 TERMS_FILE = "study.json"
 """In a study's folder: its terms as the last driver stored them."""
@@ -362,11 +366,19 @@ def _list_changes(before: Mapping[str, Any], now: Mapping[str, Any], file: Path 
 def read_stored_terms(studies_folder: str, study: str) -> StoredTerms:
     """The terms as the last driver of a study, by its id, stored them; defaults where the file is missing.
 
-    Raises ConfigurationError for a file that no driver wrote, and StudyError for one of a later version.
+    A missing file is named in a warning. Raises ConfigurationError for a file that no driver wrote, and
+    StudyError for one of a later version.
     """
     folder = Folder.open(f"{studies_folder}/{study}")
-    where = f"{folder}/{TERMS_FILE} (delete it; a resumed study writes it again)"
-    stored = folder.read_json(TERMS_FILE) or {}
+    where = f"{folder}/{TERMS_FILE} (restore it, or resume the study, which writes it again)"
+    content = folder.read_document(TERMS_FILE)
+    if content is None:
+        unknown = "question, corpus, alternatives, limits of the champion and prices"
+        log.warning("study %s has defaults for its %s: %s is missing", study, unknown, where)
+    try:
+        stored = {} if content is None else parse_json(content)
+    except ValueError as error:
+        raise ConfigurationError(f"{where}: not JSON: {error}") from None
     if isinstance(stored, Mapping):
         check_format(stored, study)
     terms: StoredTerms = parse(StoredTerms, stored, where)

@@ -240,10 +240,12 @@ def test_the_commands_print_what_the_functions_return(study: ResolvedStudy, sett
     "content", ["5", '"x"', '{"question": 5}', '{"prices": 7}', '{"prices": {"cpu_hour": "x"}}', "[[["]
 )
 def test_stored_terms_that_no_driver_wrote_are_named(
-    content: str, study: ResolvedStudy, settings: Settings
+    content: str, study: ResolvedStudy, settings: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = Path(settings.studies_folder) / study.id / "study.json"
     path.write_text(content)
+    assert list_studies(settings) == [], "others of the home would be listed"
+    assert f"study {study.id} is not listed: {path} (restore it" in caplog.text
     with pytest.raises(MemtuneError, match=r"study\.json"):
         study_cost(study.id, settings)
     remove_study(study.id, settings=settings)
@@ -251,10 +253,12 @@ def test_stored_terms_that_no_driver_wrote_are_named(
 
 
 def test_a_study_without_stored_terms_is_removed_with_its_runs(
-    study: ResolvedStudy, settings: Settings
+    study: ResolvedStudy, settings: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (Path(settings.studies_folder) / study.id / "study.json").unlink()
+    path = Path(settings.studies_folder) / study.id / "study.json"
+    path.unlink()
     assert study_cost(study.id, settings).currency is None
+    assert f"{path} (restore it, or resume the study, which writes it again) is missing" in caplog.text
     assert remove_study(study.id, with_runs=True, settings=settings) == 0
 
 
