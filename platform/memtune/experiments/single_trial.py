@@ -140,9 +140,10 @@ def train_trial(
 ) -> TrainResult:
     """Train a configuration recorded under `name`, from its last checkpoint when there is one.
 
-    `on_progress` is called a few times a second, `on_report` at each milestone. With `registers` the
-    configuration is registered when its mean over the seeds of all such trainings is the best of its label or
-    of its family. Raises a MemtuneError before training when something that the file names is missing.
+    While another process trains it, this one waits; then it continues where that one ended. `on_progress` is
+    called a few times a second, `on_report` at each milestone. With `registers` the configuration is
+    registered when its mean over the seeds of all such trainings is the best of its label or of its family.
+    Raises a MemtuneError before training when something that the file names is missing.
     """
     corpus = open_or_draw_corpus(file.corpus, settings.corpus_store)
     check_tracking(settings.tracking_uri, corpus.name)
@@ -150,9 +151,9 @@ def train_trial(
     checkpoints = open_checkpoints(file.trial, corpus, settings)
     folder = f"{settings.studies_folder}/{SINGLE_TRIALS_FOLDER}"
     store_sources(folder, list_sources(file.trial.model_dump(mode="json")))
-    trainer = checkpoints.restore(corpus, device) or create_trainer(file.trial, corpus, device)
-    initial_tokens = trainer.tokens
-    with Recorder(settings.tracking_uri, corpus.name) as recorder:
+    with checkpoints.hold(), Recorder(settings.tracking_uri, corpus.name) as recorder:
+        trainer = checkpoints.restore(corpus, device) or create_trainer(file.trial, corpus, device)
+        initial_tokens = trainer.tokens
         config, vocabulary_size = trainer.config, len(corpus.vocabulary)
         recorder.start_trial(
             trainer.identity,

@@ -11,8 +11,11 @@ no file of the worker that replaced it, and never enters an older checkpoint bef
 import logging
 import re
 import uuid
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+
+from filelock import FileLock, Timeout
 
 from memtune.corpora import Corpus
 from memtune.errors import CheckpointError, StorageError
@@ -30,7 +33,7 @@ from memtune.training import (
 from memtune.usage import UsageMeter
 
 log = logging.getLogger(__name__)
-INDEX_FILE = "latest.json"
+INDEX_FILE, LOCK_FILE = "latest.json", "lock"
 CHECKPOINT_NAME_PATTERN = re.compile(r"\d{1,20}-[0-9a-f]{1,32}")
 """Names of checkpoints' folders, which alone an index may hold: none leads out of the trial's folder."""
 MAX_KEPT_CHECKPOINTS = 2
@@ -45,6 +48,21 @@ class Checkpoints:
         self._damaged_names: set[str] = set()
         self.remarks: list[str] = []
         """Which checkpoints were skipped and why, and from which one the trial resumes."""
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """In the block, no other process holds the trial, where its folder is local; another one waits."""
+        with ExitStack() as held:
+            if self._folder.local_path:
+                with self._folder.translate_errors("lock"):
+                    self._folder.create()
+                    lock = FileLock(self._folder.local_path / LOCK_FILE)
+                    try:
+                        held.enter_context(lock.acquire(timeout=0))
+                    except Timeout:
+                        log.warning("%s is trained by another process; waiting for its end", self._folder)
+                        held.enter_context(lock.acquire())
+            yield
 
     def save(self, trainer: AnyTrainer) -> None:
         """Store the trainer's state; raises the errors of `store`."""

@@ -1,17 +1,19 @@
 """One configuration without Ray: trained, recorded, registered, and resumed after an interruption."""
 
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from memtune.api import train
 from memtune.errors import ConfigurationError, StudyError
-from memtune.experiments.single_trial import load_trial
+from memtune.experiments.single_trial import TrainResult, load_trial
 from memtune.results.comparison import compare, find_champions
 from memtune.results.model_evaluation import evaluate
 from memtune.settings import Settings
 from memtune.tasks import CacheGrid, ContinuousCache
 from memtune.training import Report
+from tests.cluster.poll import poll_until
 
 TRIAL = """corpus = "tiny"
 
@@ -58,6 +60,24 @@ def test_an_interrupted_training_resumes_and_has_the_results_of_an_undisturbed_o
     resumed = train(file, {"seed": 3}, settings=settings)
     assert [r.tokens for r in resumed.curve] == [r.tokens for r in undisturbed.curve]
     assert {row.state for row in compare("tiny", settings=settings).rows} == {"complete"}
+
+
+def test_a_second_training_at_once_waits_and_takes_over_the_result(
+    file: Path, settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Two would delete each other's checkpoints and record one trial as two runs."""
+    started = list[Future[TrainResult]]()
+    with ThreadPoolExecutor(1) as others:
+
+        def start_another(report: Report) -> None:
+            if not started:
+                started.append(others.submit(train, file, settings=settings, progress=False))
+                poll_until(lambda: "waiting for its end" in caplog.text, "the second training")
+
+        first = train(file, settings=settings, on_report=start_another)
+        second = started[0].result()
+    assert second.initial_tokens == first.curve[-1].tokens
+    assert second.curve == first.curve
 
 
 def test_test_figures_are_recorded_with_the_version(file: Path, settings: Settings) -> None:
