@@ -10,7 +10,7 @@ from memtune.errors import CheckpointError, StorageError, TrackingError
 from memtune.number_format import format_parameters
 from memtune.plugins import list_sources
 from memtune.results.loaded_models import check_model_name, open_model
-from memtune.results.study.ranking import rank_trials
+from memtune.results.study.ranking import Configuration, rank_trials
 from memtune.results.study.study_leaderboard import describe_model
 from memtune.seed_statistics import Estimate
 from memtune.settings import SINGLE_TRIALS_FOLDER, Settings
@@ -18,6 +18,7 @@ from memtune.storage.local_files import open_scratch_folder
 from memtune.studies.checkpoint_store import Checkpoints
 from memtune.tracking import (
     NO_STUDY,
+    LeaderboardRow,
     ModelResult,
     Recorder,
     RegisteredVersion,
@@ -89,17 +90,27 @@ def register_configuration(settings: Settings, corpus: Corpus, config: TrialConf
     """Offer a configuration to the registry, with its mean over the seeds of all trainings without a study.
 
     The best of these seeds that has a checkpoint here is offered; None where none has one, or a validation.
-    Raises TrackingError when the tracking store does not answer.
+    Where another process has recorded a seed meanwhile, the mean over all is offered again: one of fewer
+    seeds may have replaced it. Raises TrackingError when the tracking store does not answer.
     """
+    registration, offered = None, None
+    while (winner := _find_best_seeds(settings, corpus, config)) and winner.estimate != offered:
+        offered = winner.estimate
+        for row in winner.trials:
+            checkpoints = Checkpoints(settings.name_checkpoint_root(SINGLE_TRIALS_FOLDER), row.trial)
+            with suppress(CheckpointError):
+                registration = register_trial_model(settings, corpus, NO_STUDY, checkpoints, offered)
+                break
+    return registration
+
+
+def _find_best_seeds(
+    settings: Settings, corpus: Corpus, config: TrialConfig
+) -> Configuration[LeaderboardRow] | None:
+    """The recorded seeds of a configuration without a study, best first; None before a validation."""
     known = read_leaderboard(settings.tracking_uri, corpus.name, config.configuration_identity)
     ranking = rank_trials([row for row in known if row.has_read(corpus.digest)])
-    if ranking is None:
-        return None
-    for row in ranking.winner.trials:
-        checkpoints = Checkpoints(settings.name_checkpoint_root(SINGLE_TRIALS_FOLDER), row.trial)
-        with suppress(CheckpointError):
-            return register_trial_model(settings, corpus, NO_STUDY, checkpoints, ranking.winner.estimate)
-    return None
+    return None if ranking is None else ranking.winner
 
 
 def describe_registration(

@@ -2,16 +2,19 @@
 
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from memtune.api import train
 from memtune.errors import ConfigurationError, StudyError
 from memtune.experiments.single_trial import TrainResult, load_trial
+from memtune.results import registration
 from memtune.results.comparison import compare, find_champions
 from memtune.results.model_evaluation import evaluate
 from memtune.settings import Settings
 from memtune.tasks import CacheGrid, ContinuousCache
+from memtune.tracking import Registration
 from memtune.training import Report
 from tests.cluster.poll import poll_until
 
@@ -78,6 +81,21 @@ def test_a_second_training_at_once_waits_and_takes_over_the_result(
         second = started[0].result()
     assert second.initial_tokens == first.curve[-1].tokens
     assert second.curve == first.curve
+
+
+def test_a_seed_that_ends_during_a_registration_is_part_of_the_registered_mean(
+    file: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    register = registration.register_trial_model
+
+    def register_late(*arguments: Any) -> Registration:
+        monkeypatch.setattr(registration, "register_trial_model", register)
+        train(file, {"seed": 1}, settings=settings)
+        return register(*arguments)
+
+    monkeypatch.setattr(registration, "register_trial_model", register_late)
+    train(file, {"seed": 0}, settings=settings)
+    assert [champion.seeds for champion in find_champions(settings=settings)] == [2]
 
 
 def test_test_figures_are_recorded_with_the_version(file: Path, settings: Settings) -> None:
