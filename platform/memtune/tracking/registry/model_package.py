@@ -68,6 +68,10 @@ COVERED_FILES = {
 MLFLOW_META_FILE = "registered_model_meta"
 """What MLflow's own loader writes into the folder of a package next to the store; not read here."""
 PACKAGE_FILES = {*COVERED_FILES[SCHEMA_VERSION], CARD_FILE}
+REPAIR_HINT = (
+    "restore it, or delete the version in MLflow; then its study with --resume, or `memtune train`, "
+    "registers the model again"
+)
 MAX_TEXT_BYTES = 100_000_000
 """Of the card, MLmodel and a vocabulary of a million tokens; weights may have any size."""
 
@@ -205,7 +209,7 @@ def check_files(folder: Path) -> ModelCard:
         path = folder / name
         _require_regular_file(path, None if name == WEIGHTS_FILE else MAX_TEXT_BYTES)
         if (name == WEIGHTS_FILE and not _is_whole(path)) or hash_file(path) != expected:
-            raise TrackingError(f"{path} was altered since it was registered; register the model again")
+            raise TrackingError(f"{path} was altered since it was registered; {REPAIR_HINT}")
     return card
 
 
@@ -227,7 +231,7 @@ def _read_document(path: Path, kind: type[V], problem: str) -> V:
         return kind.model_validate_json(path.read_bytes())
     except ValidationError as error:
         first = error.errors()[0]
-        raise TrackingError(f"{path} {problem}: {first['loc']} {first['msg']}") from None
+        raise TrackingError(f"{path} {problem}: {first['loc']} {first['msg']}; {REPAIR_HINT}") from None
 
 
 def _require_regular_file(path: Path, max_bytes: int | None) -> None:
@@ -235,13 +239,12 @@ def _require_regular_file(path: Path, max_bytes: int | None) -> None:
     try:
         status = os.lstat(path)
     except OSError:
-        raise TrackingError(f"{path} is missing from the registered model; register it again") from None
+        raise TrackingError(f"{path} is missing from the registered model; {REPAIR_HINT}") from None
     if not stat.S_ISREG(status.st_mode):
-        raise TrackingError(f"{path} is not a regular file; register the model again")
+        raise TrackingError(f"{path} is not a regular file; {REPAIR_HINT}")
     if max_bytes is not None and status.st_size > max_bytes:
         raise TrackingError(
-            f"{path} has {status.st_size:,} bytes, more than the {max_bytes:,} allowed; register the model "
-            "again"
+            f"{path} has {status.st_size:,} bytes, more than the {max_bytes:,} allowed; {REPAIR_HINT}"
         )
 
 
@@ -355,7 +358,7 @@ def _fetch(client: "MlflowClient", tracking_uri: str, version: RegisteredVersion
     elif version.path is not None:
         location = f"{client.get_run(version.run_id).info.artifact_uri}/{version.path}"
     else:
-        raise TrackingError(f"{version.uri} has neither the tag model_id nor path; register the model again")
+        raise TrackingError(f"{version.uri} has neither the tag model_id nor path; {REPAIR_HINT}")
     local = find_local_folder(tracking_uri, location)
     if local is not None:
         check_package(local)

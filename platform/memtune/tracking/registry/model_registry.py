@@ -241,8 +241,10 @@ def _give_alias(client: "MlflowClient", candidate: RegisteredVersion, alias: str
 def _log_model(
     client: "MlflowClient", run: "Run", result: ModelResult, content: str, folder: Path
 ) -> "LoggedModel":
-    """Log the package in `folder` as a model of the run; one that has this content already is completed."""
-    # Perhaps incomplete: a registration may have been interrupted.
+    """Log the package in `folder` as a model of the run; one that has this content gets its files again.
+
+    They may have been damaged since, or its registration was interrupted.
+    """
     known = client.search_logged_models(
         [run.info.experiment_id], f"tags.`{CONTENT_TAG}` = '{content}'", max_results=1
     )
@@ -255,8 +257,8 @@ def _log_model(
     model = next(iter(known), None) or client.create_logged_model(
         run.info.experiment_id, name, run.info.run_id, tags, parameters, MODEL_TYPE
     )
+    client.log_model_artifacts(model.model_id, str(folder))
     if str(model.status) != "READY":
-        client.log_model_artifacts(model.model_id, str(folder))
         _log_figures(client, run, result, model)
         _link_to_run(client, run, model.model_id)
         model = client.finalize_logged_model(model.model_id, "READY")
