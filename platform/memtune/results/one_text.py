@@ -1,21 +1,25 @@
 """The text that results are compared on: a corpus may be imported again with another text under its name."""
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from typing import TypeVar
 
-from memtune.corpora import Corpus, open_corpus
+from memtune.corpora import Corpus, CorpusStore, open_corpus
 from memtune.errors import CorpusError, StorageError
 from memtune.settings import Settings
 from memtune.tracking import RegisteredVersion
 
 T = TypeVar("T")
+log = logging.getLogger(__name__)
 
 
 def open_stored(corpus: str, settings: Settings) -> Corpus | None:
-    """The corpus of a name; None where the store lacks it or it cannot be read."""
-    with suppress(CorpusError, StorageError):
-        return open_corpus(corpus, settings.corpus_store)
+    """The corpus of a name; None where the store lacks it, and with a warning where it cannot be read."""
+    try:
+        if corpus and CorpusStore.open(settings.corpus_store).find_manifest(corpus.partition("+")[0]):
+            return open_corpus(corpus, settings.corpus_store)
+    except (CorpusError, StorageError) as error:
+        log.warning("corpus %s is not used: %s", corpus, error)
     return None
 
 

@@ -1,5 +1,6 @@
 """Results of two texts under one corpus name: only those of one text compare."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -70,6 +71,18 @@ def test_trials_of_the_text_in_the_store_are_ranked_and_the_others_are_counted(h
     shown = CliRunner().invoke(app, ["compare", "--corpus", "tiny", "--json"])
     assert '3 trials that read another text named "tiny" are left out' in shown.stderr
     assert "3 trials that read another text" in found._repr_html_()
+
+
+def test_a_damaged_corpus_is_named_where_its_text_is_not_used(
+    home: Settings, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    store = tmp_path / "corpora"
+    shutil.copytree(home.corpus_store, store)
+    (store / "tiny" / "manifest.json").write_text("{")
+    found = show_study("new", home.model_copy(update={"corpus_store": str(store)}))
+    assert LOST in require(found.verdict).caveats
+    assert "corpus tiny is not used: " in caplog.text
+    assert "tiny/manifest.json" in caplog.text
 
 
 def test_the_trials_of_a_study_of_another_text_are_ranked_on_it(home: Settings) -> None:
