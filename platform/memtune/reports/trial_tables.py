@@ -336,8 +336,8 @@ def make_tokenisation_table(rows: Sequence[TokenisationRow]) -> Table:
             f"{row.vocabulary:,}",
             row.name,
             f"{bound}{row.bits_per_byte:.4f}",
-            f"{row.byte_perplexity:.3f}",
-            f"{row.word_perplexity:.2f}",
+            f"{bound}{row.byte_perplexity:.3f}",
+            f"{bound}{row.word_perplexity:.2f}",
             f"{row.token_perplexity:.3f}",
         )
     if any(row.lost_share for row in rows):

@@ -17,7 +17,9 @@ from memtune.reports.trial_tables import (
     make_points_table,
     make_sample_table,
     make_spread_table,
+    make_tokenisation_table,
 )
+from memtune.results.comparison import TokenisationRow
 from memtune.results.study.study_leaderboard import describe_settings, make_leaderboard
 from memtune.search import StoredTrial
 from memtune.tracking import LeaderboardRow
@@ -367,3 +369,26 @@ def test_the_quartiles_of_a_prior_are_values_of_its_points_by_nearest_rank(
     values: Sequence[int], shown: str
 ) -> None:
     assert shown in render(make_points_table([{"width": value} for value in values]))
+
+
+def test_figures_that_lose_words_are_lower_bounds_but_for_those_per_token() -> None:
+    row = TokenisationRow(
+        corpus="tiny",
+        tokens="words",
+        vocabulary=9,
+        name="lstm #0",
+        family="lstm",
+        parameters=1,
+        carried_state=1,
+        token_perplexity=8.0,
+        word_perplexity=7.5,
+        byte_perplexity=1.5,
+        bits_per_byte=0.6,
+        lost_share=0.1,
+    )
+    shown = render(make_tokenisation_table([row]))
+    assert [figure in shown for figure in ("at least 0.6000", "at least 1.500", "at least 7.50")] == [
+        True
+    ] * 3
+    assert "at least 8.000" not in shown
+    assert "at least" not in render(make_tokenisation_table([row.model_copy(update={"lost_share": 0.0})]))
