@@ -45,7 +45,8 @@ class MixerBlocksConfig(NeuralLanguageModelConfig):
     width: int = Field(128, ge=1, description="D: width of embeddings and blocks")
     layers: int = Field(2, ge=1, description="Blocks")
     mixer: MixerChoice = Field(
-        MatrixMemoryConfig(), description='The mixer "m" of the pattern: a table with its `kind`, or a name'
+        MatrixMemoryConfig(),
+        description='The mixer "m" of the pattern: a table with its `kind`, or a name, also with fields',
     )
     alternate: MixerChoice = Field(AttentionConfig(), description='The mixer "a" of the pattern')
     pattern: str = Field(
