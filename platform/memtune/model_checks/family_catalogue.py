@@ -112,7 +112,7 @@ def describe_family(
     if width is not None and "width" not in config.model_fields:
         raise ConfigurationError(f'family = "{table["family"]}" has no field width; leave --width out')
     size = {} if width is None else {"width": width}
-    place = "--width" if size else str(table.get("mixer", table["family"]))
+    place = str(table.get("mixer", table["family"]))
     chosen: LanguageModelConfig = parse(config, {**table, **size}, place)
     title, equations = _read_documentation(config)
     described: dict[str, Any] = {
@@ -147,7 +147,7 @@ def _describe_mixer(named: Any, mixer: MixerConfig) -> dict[str, Any]:
         "name": name,
         "origin": _find_origin(MIXERS, mixer.kind),
         "title": f"The mixer {mixer.kind} of mixer_blocks" + (f" with {settings}" if settings else ""),
-        "equations": "\n\n".join([*([SOURCES[name]] if name in SOURCES else []), title, equations]),
+        "equations": "\n\n".join(filter(None, [SOURCES.get(name.partition(" ")[0]), title, equations])),
         "fields": _list_fields(type(mixer), mixer),
     }
 

@@ -213,7 +213,7 @@ def list_sources(configuration: Mapping[str, Any]) -> tuple[PluginSource, ...]:
 def name_sources(configuration: Mapping[str, Any], complete: Mapping[str, Any]) -> dict[str, Any]:
     """A nested configuration with the digests that the same one has when it is `complete`.
 
-    A name that stands for an entry with a source becomes a table of both.
+    A name that stands for an entry with a source becomes a table of both; with fields, the complete table.
     """
     named = dict(configuration)
     for name, value in complete.items():
@@ -222,7 +222,8 @@ def name_sources(configuration: Mapping[str, Any], complete: Mapping[str, Any]) 
             digest = {SOURCE_FIELD: value[SOURCE_FIELD]} if SOURCE_FIELD in value else {}
             named[name] = name_sources(own, value) | digest
         elif isinstance(value, Mapping) and own is not None and SOURCE_FIELD in value:
-            named[name] = {key: each for key, each in value.items() if key == SOURCE_FIELD or each == own}
+            fields = {key: each for key, each in value.items() if key == SOURCE_FIELD or each == own}
+            named[name] = fields if own in fields.values() else dict(value)
     return named
 
 

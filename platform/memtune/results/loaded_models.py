@@ -78,14 +78,8 @@ class TrainedModel:
         return " and ".join(mixers) or self.config.model.family
 
     def record_access(self, split: str, corpus: str | None = None) -> None:
-        """Record that the model is about to read a split of a corpus, by default its own, if it is "test".
-
-        A corpus without that split has nothing to read.
-        """
-        is_read = corpus is not None or self.config.task.is_evaluable(
-            self.corpus, self.config.protocol, split
-        )
-        if split == "test" and is_read:
+        """Record that the model is about to read a split of a corpus, by default its own, if it is "test"."""
+        if split == "test":
             own, text = (name.partition("+")[0] for name in (self.corpus.name, corpus or self.corpus.name))
             record_test_access(self.settings.tracking_uri, self.run_id, None if text == own else text)
 

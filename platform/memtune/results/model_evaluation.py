@@ -113,8 +113,9 @@ def evaluate(
         raise ConfigurationError(
             "the probabilities of words are those without a cache; leave one of them out"
         )
-    opened.record_access(split, corpus)
     text = opened.corpus
+    if corpus is not None or config.task.is_evaluable(text, config.protocol, split):
+        opened.record_access(split, corpus)
     if corpus is not None and corpus != text.name:
         text, units = read_other_text(text, corpus, split, settings.corpus_store)
     else:

@@ -205,7 +205,7 @@ def describe_open_study(resolved: ResolvedStudy) -> str:
             f"**Question.** {study.question}",
             "**Answer.** The study is open: its answer and the best trial of each family are written here "
             "when it ends. The metrics follow its progress.",
-            f"{format_count(study.budget.trials, 'trial')} over {', '.join(study.spaces)} on the corpus "
+            f"{format_count(resolved.max_trials, 'trial')} over {', '.join(study.spaces)} on the corpus "
             f"{resolved.corpus.name}; `memtune study show {resolved.id}` shows each.",
         ]
     )

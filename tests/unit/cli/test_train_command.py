@@ -114,5 +114,5 @@ def test_reports_of_a_classifier_have_examples_and_accuracy(settings: Settings, 
         assert "tokens" not in text
         assert "perplexity" not in text
     assert "tokens" not in read_output("compare", "--corpus", "sentiment").partition("figure:")[0]
-    assert "test" in read_error("evaluate", "models:/sentiment@champion", "--split", "test")
+    assert 'no labels for "test"' in read_error("evaluate", "models:/sentiment@champion", "--split", "test")
     assert count_test_accesses(settings.tracking_uri, "sentiment") == 0, "there is no test split to read"

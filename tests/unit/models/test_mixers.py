@@ -377,6 +377,7 @@ def test_a_name_may_have_fields_as_a_description_has_them(text, fields):
         ("kda heads=x", "mixer.heads \\(matrix_memory\\): Input should be a valid integer, got 'x'"),
         ("kda heads", '"kda heads" has "heads"; a mixer is a name with fields, as in "attention window=64"'),
         ("kda kind=mesa", 'has "kind=mesa"'),
+        ("kda heads=2 heads=4", '"kda heads=2 heads=4" has two values of heads'),
         ("", 'no mixer ""; known: attention'),
     ],
 )

@@ -6,12 +6,15 @@ import pytest
 
 from memtune.errors import MissingSourceError, PluginError
 from memtune.model_checks import describe_family, find_family
+from memtune.models import MixerBlocksConfig
 from memtune.models.mixers.mixer_registry import MIXERS
+from memtune.plugins import load_plugin_file
 from memtune.results.study.study_view import StudyView
 from memtune.search import StudyReader
 from memtune.settings import Settings
 from memtune.spaces import RandomChooser
 from memtune.studies.definition.resolved_study import ResolvedStudy
+from memtune.values import parse
 from tests.presence import require
 from tests.unit.plugins.user_files import ROOT
 from tests.unit.studies.study_files import resolve
@@ -83,6 +86,7 @@ def test_the_source_of_a_mixer_decides_which_study_it_is(
         'mixer = { choice = ["moving_average", "gla"] }',
         'mixer = { one_of = "kind", moving_average = {}, min_gru = {} }',
         'mixer = "moving_average"',
+        'mixer = { choice = ["moving_average decay=0.5", "gla"] }',
     ],
 )
 def test_a_study_with_a_users_mixer_is_read_without_its_source(
@@ -103,7 +107,7 @@ def test_a_study_with_a_users_mixer_is_read_without_its_source(
     outcomes = StudyView(StudyReader(settings.study_database).read(resolved.id), settings).stored.trials
     models = [outcome.config.model for outcome in outcomes]
     (own, *_) = [model for model in models if not model.is_loaded]
-    assert own.describe()["mixer"] == "moving_average"
+    assert str(own.describe()["mixer"]).partition(" ")[0] == "moving_average"
     with pytest.raises(MissingSourceError, match='the mixer "moving_average" of the source'):
         own.parameter_count(10)
 
@@ -112,3 +116,20 @@ def test_a_users_mixer_is_described_from_its_file(tmp_path: Path) -> None:
     (tmp_path / "my_mixer.py").write_text(EXAMPLE.read_text())
     described = describe_family(find_family(str(tmp_path / "my_mixer.py")), None, 10)
     assert (described.name, described.title) == ("moving_average", "The mixer moving_average of mixer_blocks")
+
+
+def test_a_users_mixer_that_extends_a_built_in_one_keeps_its_own_name(tmp_path: Path) -> None:
+    (tmp_path / "loud.py").write_text(
+        "from typing import Literal\n"
+        "from memtune.models.mixers.attention import AttentionConfig\n\n"
+        "class Loud(AttentionConfig):\n"
+        '    kind: Literal["loud"] = "loud"\n'
+        "    gains: tuple[float, ...] = (1.0,)\n"
+        '    note: str = ""\n'
+    )
+    load_plugin_file(tmp_path / "loud.py")
+    text = 'loud window=8 gains=[1.0,2.0] note="a 1"'
+    named = parse(MixerBlocksConfig, {"mixer": text}, "test")
+    assert named.describe()["mixer"] == text
+    assert named.mixer.kind == "loud"
+    assert parse(MixerBlocksConfig, {"mixer": 'loud note="1"'}, "test").describe()["mixer"] == 'loud note="1"'

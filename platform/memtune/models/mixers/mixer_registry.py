@@ -5,6 +5,7 @@ _PUBLISHED.
 """
 
 import json
+import re
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, GetJsonSchemaHandler
@@ -155,6 +156,8 @@ SOURCES: dict[str, str] = {name: source for name, (_, source) in _PUBLISHED.item
 
 EXAMPLE = '"attention window=64"'
 """A text that is a mixer."""
+_WORD = re.compile(r'(?:"(?:\\.|[^"\\])*"|\S)+')
+"""A name or a field of such a text; blanks within quotation marks belong to it."""
 
 
 def list_mixer_names() -> list[str]:
@@ -174,7 +177,7 @@ def describe_mixer(mixer: MixerConfig) -> str:
     >>> describe_mixer(AttentionConfig(window=64)), describe_mixer(PRESETS["kda"])
     ('attention window=64', 'kda')
     """
-    named = {name: preset for name, preset in PRESETS.items() if isinstance(mixer, type(preset))}
+    named = {name: preset for name, preset in PRESETS.items() if type(mixer) is type(preset)}
     texts = [_format_difference(name, mixer, preset) for name, preset in named.items()]
     return min(texts or [_format_difference(mixer.kind, mixer)], key=lambda text: text.count(" "))
 
@@ -183,12 +186,21 @@ def _format_difference(name: str, mixer: MixerConfig, preset: MixerConfig | None
     """`name field=value field=value` with the fields that are not those of the preset, or not the default."""
     fields = mixer.model_dump(mode="json", exclude={MIXERS.tag, SOURCE_FIELD}, exclude_defaults=not preset)
     own = preset.model_dump(mode="json") if preset else {}
-    texts = {
-        field: value if isinstance(value, str) else json.dumps(value)
-        for field, value in fields.items()
-        if field not in own or own[field] != value
-    }
-    return " ".join([name, *(f"{field}={text}" for field, text in texts.items())])
+    differing = {field: value for field, value in fields.items() if field not in own or own[field] != value}
+    return " ".join([name, *(f"{field}={_format_value(value)}" for field, value in differing.items())])
+
+
+def _format_value(value: object) -> str:
+    """A text as it is, where it is read as itself, and JSON of anything else."""
+    is_plain = isinstance(value, str) and _WORD.fullmatch(value) and _parse_value(value) == value
+    return str(value) if is_plain else json.dumps(value, separators=(",", ":"))
+
+
+def _parse_value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text
 
 
 def _find_mixer(value: object) -> object:
@@ -198,21 +210,20 @@ def _find_mixer(value: object) -> object:
     """
     if not isinstance(value, str):
         return value
-    name, *settings = value.split() or [""]
+    name, *settings = _WORD.findall(value) or [""]
     if name in PRESETS and not settings:
         return PRESETS[name]
     if name not in PRESETS and name not in MIXERS:
         raise ValueError(f'no mixer "{name}"; {did_you_mean(name, list_mixer_names())}')
-    table = PRESETS[name].model_dump() if name in PRESETS else {MIXERS.tag: name}
+    table, given = PRESETS[name].model_dump() if name in PRESETS else {MIXERS.tag: name}, dict[str, Any]()
     for setting in settings:
         field, sign, text = setting.partition("=")
         if not (field and sign and text) or field == MIXERS.tag:
             raise ValueError(f'"{value}" has "{setting}"; a mixer is a name with fields, as in {EXAMPLE}')
-        try:
-            table[field] = json.loads(text)
-        except json.JSONDecodeError:
-            table[field] = text
-    return table
+        if field in given:
+            raise ValueError(f'"{value}" has two values of {field}; leave one of them out')
+        given[field] = _parse_value(text)
+    return table | given
 
 
 class _NamesInSchema:
@@ -222,7 +233,7 @@ class _NamesInSchema:
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
         names = list_mixer_names()
-        with_fields = rf"^({'|'.join(names)})( \w+=\S+)+$"
+        with_fields = rf"^({'|'.join(names)})( \w+=\S.*)$"
         texts = [{"type": "string", "enum": names}, {"type": "string", "pattern": with_fields}]
         return {"anyOf": [*texts, handler(schema)]}
 

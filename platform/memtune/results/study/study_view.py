@@ -206,7 +206,8 @@ class StudyView:
         with suppress(ConfigurationError):
             return name_alternative(outcome.config, field)
         values = dict(flatten(outcome.configuration))
-        return name_value(field, values[field]) if field in values else outcome.family
+        name = name_value(field, values[field]) if field in values else outcome.family
+        return name if name in self.terms.alternatives else ""
 
     @cached_property
     def ranking(self) -> Ranking[StudyTrial] | None:

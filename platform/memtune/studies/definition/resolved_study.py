@@ -78,7 +78,7 @@ class ResolvedStudy:
     """The study's file; None for the study of a program."""
 
     def __repr__(self) -> str:
-        trials = format_count(self.study.budget.trials, "trial")
+        trials = format_count(self.max_trials, "trial")
         return f"ResolvedStudy({self.id}: {self.corpus.name}, {trials})"
 
     @cached_property

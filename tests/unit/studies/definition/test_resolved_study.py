@@ -84,8 +84,8 @@ def test_mixers_with_fields_are_alternatives_of_one_size(study_file: Path, setti
     )
     found = resolve(study_file, settings)
     assert [*found.alternatives] == ["mixer gla", "mixer attention heads=2 window=8"]
-    sizes = [sample.model.state_size() for sample in found.draw(range(20))]
-    assert all(abs(size - 400) < 60 for size in sizes)
+    sizes = {sample.model.describe()["mixer"]: sample.model.state_size() for sample in found.draw(range(20))}
+    assert sizes == dict.fromkeys(("gla", "attention heads=2 window=8"), pytest.approx(400, abs=60))
 
 
 def test_configurations_that_differ_in_an_idle_field_alone_are_one(
