@@ -5,15 +5,18 @@ from pathlib import Path
 import pytest
 
 from memtune.errors import MissingSourceError, PluginError
+from memtune.experiments.single_trial import load_trial
 from memtune.model_checks import describe_family, find_family
 from memtune.models import MixerBlocksConfig
 from memtune.models.mixers.mixer_registry import MIXERS
 from memtune.plugins import load_plugin_file
+from memtune.results.study.study_detail import format_trial_file
 from memtune.results.study.study_view import StudyView
 from memtune.search import StudyReader
 from memtune.settings import Settings
 from memtune.spaces import RandomChooser
 from memtune.studies.definition.resolved_study import ResolvedStudy
+from memtune.studies.definition.trial_limits import make_trial_config
 from memtune.values import parse
 from tests.presence import require
 from tests.unit.plugins.user_files import ROOT
@@ -110,6 +113,17 @@ def test_a_study_with_a_users_mixer_is_read_without_its_source(
     assert str(own.describe()["mixer"]).partition(" ")[0] == "moving_average"
     with pytest.raises(MissingSourceError, match='the mixer "moving_average" of the source'):
         own.parameter_count(10)
+
+
+def test_the_file_of_a_trial_names_the_file_of_its_mixer(tmp_path: Path, settings: Settings) -> None:
+    (tmp_path / "my_mixer.py").write_text(EXAMPLE.read_text())
+    (tmp_path / "study.toml").write_text(STUDY_TOML.replace('"gla", "mesa"]', "]"))
+    resolved = resolve(tmp_path / "study.toml", settings)
+    resolved.store_terms()
+    trial = require(resolved.open_proposals().ask())
+    (tmp_path / "trial.toml").write_text(format_trial_file(resolved.id, trial.number, settings))
+    loaded = load_trial(tmp_path / "trial.toml")
+    assert loaded.trial == make_trial_config(trial.configuration)
 
 
 def test_a_users_mixer_is_described_from_its_file(tmp_path: Path) -> None:

@@ -223,6 +223,7 @@ def explain_end(
 def format_trial_file(study: str, number: int, settings: Settings | None = None) -> str:
     """The file with which `memtune train` trains a trial of a study again: its configuration with all fields.
 
+    Beside the study's file, it finds the files with families and mixers that the study names.
     Raises StudyError for an unknown study or trial.
     """
     view = open_view(study, settings)
@@ -233,7 +234,8 @@ def format_trial_file(study: str, number: int, settings: Settings | None = None)
             f"{view.terms.corpus} --study {view.id}"
         )
     origin = {"question": f"What does trial {number} of {view.id} reach?", "corpus": view.terms.corpus}
-    return format_toml({**origin, **found.config.model_dump(mode="json")})
+    models = {"models": list(view.terms.models)} if view.terms.models else {}
+    return format_toml({**origin, **models, **found.config.model_dump(mode="json")})
 
 
 def _list_ended_early(view: StudyView) -> Iterator[EndedTrial]:

@@ -277,6 +277,8 @@ class StoredTerms(Value):
 
     question: str = ""
     corpus: str = ""
+    models: tuple[str, ...] = ()
+    """Files with families and mixers, by their paths from the study's file."""
     prices: Prices | None = None
     objectives: tuple[ObjectiveName, ...] = ("value",)
     champion: ChampionLimits = ChampionLimits()
