@@ -143,7 +143,7 @@ def describe_row(row: LeaderboardRow, ideal: float | None) -> dict[str, Any]:
         "alternative": row.alternative,
         "study": row.study,
         "run_id": row.run_id,
-        "state": row.state.value,
+        "state": row.state.label,
         "protocol": row.protocol,
         "objective": row.objective,
         "figure": row.figure,

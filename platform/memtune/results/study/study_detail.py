@@ -108,6 +108,7 @@ class StudyDetail(Value):
         return make_frame(
             {
                 **trial.model_dump(exclude={"curve", "sizes", "fields", "objective"}),
+                "state": trial.state.label,
                 **{sizes.get(name, name): size for name, size in dict(trial.sizes or ()).items()},
                 **trial.fields,
             }
@@ -148,7 +149,7 @@ class StudyDetail(Value):
             {
                 "place": "" if trial.place is None else trial.place,
                 "trial": trial.name,
-                "state": trial.state.value,
+                "state": trial.state.label,
                 summary.unit: trial.tokens,
                 objective: trial.figure,
                 "parameters": None if trial.sizes is None else f"{trial.sizes.parameters:,}",

@@ -130,6 +130,9 @@ def test_a_study_without_a_validation_has_no_best(detail: StudyDetail) -> None:
     )
     assert explain_verdict(empty) == "no trial has a result yet"
     assert len(empty.curves()) == len(empty.to_frame()) == 0
+    open_trial = detail.trials[0].model_copy(update={"state": TrialState.RUNNING})
+    left = detail.model_copy(update={"trials": (open_trial,)})
+    assert [*left.to_frame().state] == ["open"], "no process may train it"
     assert make_front_table(empty).row_count == 0
 
 
