@@ -76,8 +76,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     """Collect garbage of tests, and never look at their modules."""
-    # A collection of all objects, of which a worker has gigabytes, comes after 100 smaller ones, not 10.
-    gc.set_threshold(700, 10, 100)
     gc.enable()
     gc.freeze()
 
