@@ -86,6 +86,10 @@ class CorpusError(MemtuneError):
     """A text or a corpus is missing, malformed, altered or of another version."""
 
 
+class MissingCorpusError(CorpusError):
+    """A store has no corpus of the name."""
+
+
 class StorageError(MemtuneError):
     """A folder or an object store cannot be read or written."""
 

@@ -19,7 +19,7 @@ from memtune.corpora.batching.protocols import Plan, TextProtocol
 from memtune.data_frames import make_frame, render_table
 from memtune.errors import ConfigurationError
 from memtune.models import NeuralLanguageModel, logits
-from memtune.results.loaded_models import open_model
+from memtune.results.loaded_models import TrainedModel, open_model
 from memtune.results.other_texts import read_other_text, write_word_log_probabilities
 from memtune.seed_statistics import Estimate
 from memtune.settings import Settings
@@ -124,11 +124,7 @@ def evaluate(
     if words is not None:
         write_word_log_probabilities(opened.model, text, config.protocol, split, Path(words), device)
     ideal = text.manifest.ideal.get(split) if text.manifest.ideal and corpus is None else None
-    interval = None
-    if split == "test" and cache is None:
-        costs = config.task.open(text, config.protocol).compute_item_costs(opened.model, split, device)
-        low, high = costs.compute_interval() or (None, None)
-        interval = Estimate(cost=0.0, low=low, high=high).compute_interval(config.task.objective)
+    interval = _compute_interval(opened, text, split, device) if split == "test" and cache is None else None
     result = EvaluationResult(
         opened.name,
         config.label,
@@ -146,6 +142,15 @@ def evaluate(
         figures = metrics.model_dump(exclude_none=True) | result.text_figures
         record_evaluation(settings.tracking_uri, opened.run_id, name, figures, opened.version)
     return result
+
+
+def _compute_interval(
+    opened: TrainedModel, text: Corpus, split: str, device: str
+) -> tuple[float, float] | None:
+    """The 95 % interval of the figure over the items of a split; None for too few items."""
+    task = opened.config.task.open(text, opened.config.protocol)
+    low, high = task.compute_item_costs(opened.model, split, device).compute_interval() or (None, None)
+    return Estimate(cost=0.0, low=low, high=high).compute_interval(task.objective)
 
 
 @dataclass(frozen=True)

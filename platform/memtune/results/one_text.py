@@ -4,8 +4,8 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from memtune.corpora import Corpus, CorpusStore, open_corpus
-from memtune.errors import CorpusError, StorageError
+from memtune.corpora import Corpus, open_corpus
+from memtune.errors import CorpusError, MissingCorpusError, StorageError
 from memtune.settings import Settings
 from memtune.tracking import RegisteredVersion
 
@@ -15,12 +15,15 @@ log = logging.getLogger(__name__)
 
 def open_stored(corpus: str, settings: Settings) -> Corpus | None:
     """The corpus of a name; None where the store lacks it, and with a warning where it cannot be read."""
+    if not corpus:
+        return None
     try:
-        if corpus and CorpusStore.open(settings.corpus_store).find_manifest(corpus.partition("+")[0]):
-            return open_corpus(corpus, settings.corpus_store)
+        return open_corpus(corpus, settings.corpus_store)
+    except MissingCorpusError:
+        return None
     except (CorpusError, StorageError) as error:
         log.warning("corpus %s is not used: %s", corpus, error)
-    return None
+        return None
 
 
 def select_text(

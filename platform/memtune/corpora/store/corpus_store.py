@@ -17,7 +17,7 @@ from pyarrow import fs
 
 from memtune.arguments import check_type
 from memtune.corpora.store.manifest import Manifest, StoredFile, check_name, parse_manifest
-from memtune.errors import CorpusError, StorageError, did_you_mean
+from memtune.errors import CorpusError, MissingCorpusError, StorageError, did_you_mean
 from memtune.settings import Settings
 from memtune.storage.digests import ContentDigest, HashingSink, hash_bytes
 from memtune.storage.folder import Folder, MissingFileError
@@ -111,10 +111,10 @@ class CorpusStore:
         return [path.partition("/")[0] for path in found]
 
     def read_manifest(self, name: str) -> Manifest:
-        """The manifest of a corpus. Raises CorpusError, with the nearest name, where there is none."""
+        """The manifest of a corpus. Raises MissingCorpusError, with the nearest name, where there is none."""
         found = self.find_manifest(name)
         if found is None:
-            raise CorpusError(
+            raise MissingCorpusError(
                 f'no corpus "{name}" in {self.folder}; {did_you_mean(name, self.list_names())} (memtune '
                 f"corpus list)"
             )

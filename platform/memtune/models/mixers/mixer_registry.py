@@ -6,6 +6,7 @@ _PUBLISHED.
 
 import json
 import re
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, GetJsonSchemaHandler
@@ -215,15 +216,21 @@ def _find_mixer(value: object) -> object:
         return PRESETS[name]
     if name not in PRESETS and name not in MIXERS:
         raise ValueError(f'no mixer "{name}"; {did_you_mean(name, list_mixer_names())}')
-    table, given = PRESETS[name].model_dump() if name in PRESETS else {MIXERS.tag: name}, dict[str, Any]()
+    table = PRESETS[name].model_dump() if name in PRESETS else {MIXERS.tag: name}
+    return table | _parse_settings(settings, value)
+
+
+def _parse_settings(settings: Sequence[str], mixer: str) -> dict[str, Any]:
+    """The fields of `field=value` each, which are those of the text `mixer`."""
+    fields: dict[str, Any] = {}
     for setting in settings:
         field, sign, text = setting.partition("=")
         if not (field and sign and text) or field == MIXERS.tag:
-            raise ValueError(f'"{value}" has "{setting}"; a mixer is a name with fields, as in {EXAMPLE}')
-        if field in given:
-            raise ValueError(f'"{value}" has two values of {field}; leave one of them out')
-        given[field] = _parse_value(text)
-    return table | given
+            raise ValueError(f'"{mixer}" has "{setting}"; a mixer is a name with fields, as in {EXAMPLE}')
+        if field in fields:
+            raise ValueError(f'"{mixer}" has two values of {field}; leave one of them out')
+        fields[field] = _parse_value(text)
+    return fields
 
 
 class _NamesInSchema:
