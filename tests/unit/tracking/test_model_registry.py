@@ -15,8 +15,14 @@ from memtune.tracking import (
     list_champions,
 )
 from memtune.tracking.registry import model_registry
+from memtune.tracking.registry.model_package import check_package
 from tests.presence import require
-from tests.unit.tracking.registered_models import make_result, read_versions_by_alias, register_package
+from tests.unit.tracking.registered_models import (
+    find_package,
+    make_result,
+    read_versions_by_alias,
+    register_package,
+)
 
 
 def test_the_first_result_becomes_champion(register, tracking_uri):
@@ -350,3 +356,16 @@ def test_an_interrupted_registration_logs_the_figures_of_its_model_once(register
     run_id = client.get_model_version("ptb", "1").run_id
     assert decision.champion.version == 1
     assert len(client.get_metric_history(run_id, "model_valid_perplexity")) == 1
+
+
+def test_a_model_registered_again_keeps_its_files_while_they_are_whole(register, client, tracking_uri):
+    """Somebody may load them at that moment; damaged ones are written again."""
+    package = find_package(client, tracking_uri, register(5.0, study="s1").champion)
+    register(4.0, study="s2")
+    written = {path.name: path.stat().st_mtime_ns for path in package.iterdir()}
+    assert register(5.0, study="s1").version.version == 1
+    assert {path.name: path.stat().st_mtime_ns for path in package.iterdir()} == written
+    (package / "model.safetensors").write_bytes(b"damaged")
+    (package / "vocabulary.json").unlink()
+    register(5.0, study="s1")
+    assert set(check_package(package).files) | {"memtune.json"} == set(written)

@@ -334,7 +334,8 @@ def _download(client: "MlflowClient", tracking_uri: str, version: RegisteredVers
     """Download the package next to `folder`, verify it, and rename it to `folder`."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with open_scratch_folder(folder.parent) as temporary:
-        fetched = _fetch(client, tracking_uri, version, temporary / "package")
+        location = _find_location(client, version)
+        fetched = _fetch(tracking_uri, location, version.uri, temporary / "package")
         check_package(fetched)
         _check_card(fetched, version)
         try:
@@ -344,8 +345,28 @@ def _download(client: "MlflowClient", tracking_uri: str, version: RegisteredVers
                 raise
 
 
-def _fetch(client: "MlflowClient", tracking_uri: str, version: RegisteredVersion, folder: Path) -> Path:
-    """Download the files of a version into a new folder; returns where they are.
+def _find_location(client: "MlflowClient", version: RegisteredVersion) -> str:
+    """Where MLflow keeps the package of a version."""
+    if version.model_id is not None:
+        return str(client.get_logged_model(version.model_id).artifact_location)
+    if version.path is not None:
+        return f"{client.get_run(version.run_id).info.artifact_uri}/{version.path}"
+    raise TrackingError(f"{version.uri} has neither the tag model_id nor path; {REPAIR_HINT}")
+
+
+def holds_package(tracking_uri: str, location: str, content: str) -> bool:
+    """Whether MLflow keeps the package whose card has this digest at a location, whole and unaltered."""
+    from mlflow.exceptions import MlflowException
+
+    with suppress(TrackingError, MlflowException, OSError), open_scratch_folder() as temporary:
+        fetched = _fetch(tracking_uri, location, location, temporary / "package")
+        check_package(fetched)
+        return hash_file(fetched / CARD_FILE) == content
+    return False
+
+
+def _fetch(tracking_uri: str, location: str, name: str, folder: Path) -> Path:
+    """Download the files of a package into a new folder; returns where they are. `name` is for messages.
 
     Raises TrackingError before copying what is not a package: a device or a pipe would never end. A copy
     follows links in a local folder, so those are checked here; elsewhere a listing has to do.
@@ -353,12 +374,6 @@ def _fetch(client: "MlflowClient", tracking_uri: str, version: RegisteredVersion
     from mlflow.artifacts import download_artifacts, list_artifacts
 
     folder.mkdir()
-    if version.model_id is not None:
-        location = client.get_logged_model(version.model_id).artifact_location
-    elif version.path is not None:
-        location = f"{client.get_run(version.run_id).info.artifact_uri}/{version.path}"
-    else:
-        raise TrackingError(f"{version.uri} has neither the tag model_id nor path; {REPAIR_HINT}")
     local = find_local_folder(tracking_uri, location)
     if local is not None:
         check_package(local)
@@ -366,8 +381,8 @@ def _fetch(client: "MlflowClient", tracking_uri: str, version: RegisteredVersion
             shutil.copyfile(file, folder / file.name)
         return folder
     for listed in list_artifacts(artifact_uri=location, tracking_uri=tracking_uri):
-        name = listed.path.rpartition("/")[2]
-        is_too_large = name != WEIGHTS_FILE and (listed.file_size or 0) > MAX_TEXT_BYTES
-        if listed.is_dir or name not in PACKAGE_FILES or is_too_large:
-            raise TrackingError(f"{version.uri} holds {name}, which is not part of a registered model")
+        file = listed.path.rpartition("/")[2]
+        is_too_large = file != WEIGHTS_FILE and (listed.file_size or 0) > MAX_TEXT_BYTES
+        if listed.is_dir or file not in PACKAGE_FILES or is_too_large:
+            raise TrackingError(f"{name} holds {file}, which is not part of a registered model")
     return Path(download_artifacts(artifact_uri=location, dst_path=str(folder), tracking_uri=tracking_uri))

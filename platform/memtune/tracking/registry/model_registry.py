@@ -28,7 +28,12 @@ from memtune.storage.digests import hash_file
 from memtune.storage.local_files import open_scratch_folder
 from memtune.tracking.mlflow_connection import make_experiment_name, open_store, retry_while_unavailable
 from memtune.tracking.registry import model_versions
-from memtune.tracking.registry.model_package import CARD_FILE, ModelResult, write_run_package
+from memtune.tracking.registry.model_package import (
+    CARD_FILE,
+    ModelResult,
+    holds_package,
+    write_run_package,
+)
 from memtune.tracking.registry.model_versions import CHAMPION_ALIAS, RegisteredVersion
 from memtune.tracking.registry.text_rules import TextRules
 from memtune.tracking.runs import run_store
@@ -241,9 +246,10 @@ def _give_alias(client: "MlflowClient", candidate: RegisteredVersion, alias: str
 def _log_model(
     client: "MlflowClient", run: "Run", result: ModelResult, content: str, folder: Path
 ) -> "LoggedModel":
-    """Log the package in `folder` as a model of the run; one that has this content gets its files again.
+    """Log the package in `folder` as a model of the run; one of this content gets its files where they miss.
 
-    They may have been damaged since, or its registration was interrupted.
+    They may have been damaged since, or its registration was interrupted. Whole ones stay: they are written
+    in place, and somebody may load them at this moment.
     """
     known = client.search_logged_models(
         [run.info.experiment_id], f"tags.`{CONTENT_TAG}` = '{content}'", max_results=1
@@ -257,7 +263,8 @@ def _log_model(
     model = next(iter(known), None) or client.create_logged_model(
         run.info.experiment_id, name, run.info.run_id, tags, parameters, MODEL_TYPE
     )
-    client.log_model_artifacts(model.model_id, str(folder))
+    if not holds_package(client.tracking_uri, model.artifact_location, content):
+        client.log_model_artifacts(model.model_id, str(folder))
     if str(model.status) != "READY":
         _log_figures(client, run, result, model)
         _link_to_run(client, run, model.model_id)
