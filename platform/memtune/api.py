@@ -117,6 +117,7 @@ def search_study(
         from memtune.ray_backend.ray_executor import RayExecutor
         from memtune.reports.live.live_display import LiveDisplay
         from memtune.results.study.study_detail import SearchResult
+        from memtune.studies.definition.begun_studies import find_begun
         from memtune.studies.definition.study_loader import open_study
         from memtune.studies.executor import Executor
         from memtune.studies.study_check import check_study
@@ -126,7 +127,7 @@ def search_study(
     settings = Settings.resolve(settings)
     path, opened = open_study(study, overrides)
     resolved = check_study(path, opened, settings, address)
-    resolved = resolved.find_begun() if resume else resolved
+    resolved = find_begun(resolved) if resume else resolved
 
     conclude = partial(_conclude, console.print)
     hooks = StudyHooks((partial(LiveDisplay, console),), conclude, console.print)

@@ -19,6 +19,12 @@ from memtune.search import Lease, Proposals, StoredTrial, StudyReader
 from memtune.search.database.study_database import find_max_tokens
 from memtune.spaces import Scalar
 from memtune.studies.budgets import BudgetMonitor
+from memtune.studies.definition.begun_studies import (
+    check_trials,
+    describe_changes,
+    explain_missing,
+    find_begun,
+)
 from memtune.studies.definition.mixer_points import pin_named_point
 from memtune.studies.definition.resolved_study import ResolvedStudy
 from memtune.studies.director import Director, Records
@@ -64,16 +70,16 @@ def open_ask_tell(resolved: ResolvedStudy, *, starts: bool = False) -> Iterator[
     named trials in another way, and when another driver has the study; StorageError when a storage does not
     answer.
     """
-    resolved = resolved.find_begun()
+    resolved = find_begun(resolved)
     settings = resolved.settings
     stored = StudyReader(settings.study_database)
     if stored.has_begun(resolved.id):
-        resolved.check_trials(stored.read(resolved.id).trials)
+        check_trials(resolved, stored.read(resolved.id).trials)
     elif not starts:
         file = format_argument(resolved.file) if resolved.file else "FILE"
         start = f"start it with: memtune study ask {file}"
-        raise StudyError(resolved.explain_missing(start))
-    elif changes := resolved.describe_changes():
+        raise StudyError(explain_missing(resolved, start))
+    elif changes := describe_changes(resolved):
         log.warning("study %s is new: %s", resolved.id, changes)
     with Lease(settings.study_database, resolved.id) as lease:
         check_tracking(settings.tracking_uri, resolved.corpus.name)

@@ -14,6 +14,7 @@ from memtune.plugins import list_sources
 from memtune.search import Lease, Proposals, Rule, StoredTrial, StudyReader
 from memtune.seed_statistics import SeedCosts, choose_compared, decide_seeds
 from memtune.studies.budgets import BudgetMonitor, Reserve, StudyCost, compute_study_cost
+from memtune.studies.definition.begun_studies import check_trials, explain_missing, is_untrained
 from memtune.studies.definition.resolved_study import ResolvedStudy
 from memtune.studies.definition.study_terms import name_alternative
 from memtune.studies.director import DirectedTrial, Director, Watcher
@@ -159,9 +160,9 @@ class _StudyRun:
         stored, recorder = StudyReader(self._resolved.settings.study_database), None
         if not stored.has_begun(self._resolved.id):
             # A job may have failed before its study began.
-            if resume and not (RESUMED_VARIABLE in os.environ and self._resolved.is_untrained()):
+            if resume and not (RESUMED_VARIABLE in os.environ and is_untrained(self._resolved)):
                 option = "resume=True" if self._resolved.file is None else "--resume"
-                raise StudyError(self._resolved.explain_missing(f"start it without {option}"))
+                raise StudyError(explain_missing(self._resolved, f"start it without {option}"))
             recorder = self._start_recorder(connects=True)  # nothing is stored without a tracking store
             self._resolved.store_terms()  # before the study exists, so that whoever sees it finds them
         proposals = self._resolved.open_proposals(self._lease.check)
@@ -265,7 +266,7 @@ class _StudyRun:
     def _check_progress(self, proposals: Proposals, resume: bool, reuse: bool) -> None:
         """Report what earlier drivers did; raise StudyError without `resume` where trials are left."""
         outcomes, max_trials = proposals.list_outcomes(), self._resolved.max_trials
-        self._resolved.check_trials([*outcomes, *self._earlier_repeats])  # before anything starts
+        check_trials(self._resolved, [*outcomes, *self._earlier_repeats])  # before anything starts
         open_trials = len(proposals.list_unfinished())
         paused_trials = len(proposals.list_paused())
         ended = f"{len(outcomes) - open_trials - paused_trials} of {format_count(max_trials, 'trial')} ended"

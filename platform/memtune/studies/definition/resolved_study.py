@@ -3,14 +3,14 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any
 
 from memtune.corpora import Corpus
-from memtune.errors import ConfigurationError, StudyError
+from memtune.errors import ConfigurationError
 from memtune.models import MODELS
 from memtune.number_format import format_count
 from memtune.plugins import PluginSource, name_sources, store_sources
@@ -47,7 +47,6 @@ from memtune.studies.definition.study import Study
 from memtune.studies.definition.study_terms import (
     TERMS_FILE,
     SharedTerms,
-    describe_changed_terms,
     name_alternative,
 )
 from memtune.studies.definition.toml_files import name_place
@@ -298,62 +297,6 @@ class ResolvedStudy:
             del terms["sampler"]["prior"]
         return terms
 
-    def find_begun(self) -> "ResolvedStudy":
-        """The stored study of this name that differs only in terms that the file leaves to their defaults.
-
-        Those may have had other defaults when it was started. This study where it is stored or none is found.
-        """
-        folder, written = Folder.open(self.settings.studies_folder), self.study.model_dump(exclude_unset=True)
-        names = folder.list_names()
-        if self.id in names:
-            return self
-        for name in names:
-            if name.rpartition("-")[0] != self.study.name:
-                continue
-            stored = (folder / name).read_json(TERMS_FILE) or {}
-            defaults = {term: stored[term] for term in self.terms if term in stored}
-            with suppress(ConfigurationError):  # terms that are not known any more
-                found = replace(self, study=parse(Study, _fill_in(written, defaults), name))
-                if found.id == name:
-                    return found
-        return self
-
-    def check_trials(self, outcomes: Sequence[StoredTrial]) -> None:
-        """Raise a MemtuneError for a trial of a version of memtune that named trials in another way.
-
-        The sampler would not know it again, and its checkpoints and its run would not be found.
-        """
-        for outcome in outcomes:
-            config = parse(TrialConfig, outcome.configuration, f"study {self.id}, trial {outcome.number}")
-            if config.identity(self.corpus.digest) != outcome.identity:
-                raise StudyError(
-                    f"study {self.id} is of an earlier version of memtune, whose trials had fewer fields, "
-                    f"and can only be read (memtune study show {self.id}): start it again under another "
-                    f'name; warm_start = "{self.id}" tries its best configurations first'
-                )
-
-    def describe_changes(self) -> str:
-        """How the terms differ from those of the most similar other study of this name; "" without one."""
-        return describe_changed_terms(self.settings.studies_folder, self.id, self.terms, self.file)
-
-    def is_untrained(self) -> bool:
-        """Whether nothing of it is trained, and it is no changed form of another study of this name."""
-        if Folder.open(self.checkpoint_root).list_names():
-            return False
-        is_known = self.id in Folder.open(self.settings.studies_folder).list_names()
-        return is_known or not self.describe_changes()
-
-    def explain_missing(self, start: str) -> str:
-        """Why this study has not begun, as far as stored studies tell; `start` says how to start it."""
-        settings, file = self.settings, "" if self.file is None else f" of {self.file}"
-        if Folder.open(self.checkpoint_root).list_names():
-            return (
-                f"no trial of study {self.id}{file} is in {settings.study_database}; restore it, or {start}"
-            )
-        changes = self.describe_changes()
-        reason = f": {changes}, or {start}" if changes else f"; {start}"
-        return f"no study {self.id}{file} has begun{reason}"
-
     @property
     def id(self) -> str:
         """The name and a digest: the same terms on the same corpus are the same study on every machine.
@@ -450,14 +393,3 @@ def _is_valid(trial: TrialConfig, **changes: Any) -> bool:
     except ConfigurationError:
         return False
     return True
-
-
-def _fill_in(written: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Tables with values of others in place of those that they do not have."""
-    filled = {
-        name: _fill_in(value, defaults[name])
-        if isinstance(value, Mapping) and isinstance(defaults.get(name), Mapping)
-        else value
-        for name, value in written.items()
-    }
-    return {**defaults, **filled}

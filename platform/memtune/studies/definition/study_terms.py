@@ -2,11 +2,9 @@
 and those that its trials share; how terms are stored, compared and named.
 """
 
-import json
 import logging
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, ByteSize, ConfigDict, Field, WithJsonSchema, model_validator
@@ -14,12 +12,11 @@ from pydantic import BeforeValidator, ByteSize, ConfigDict, Field, WithJsonSchem
 from memtune.corpora.batching.protocols import Protocol, SentenceProtocol
 from memtune.errors import ConfigurationError
 from memtune.objective import Objective
-from memtune.search import FORMAT_KEY, ObjectiveName, check_format
+from memtune.search import ObjectiveName, check_format
 from memtune.seed_statistics import LOOKS, MAX_SEEDS, MIN_PAIRED_SEEDS
 from memtune.spaces import FAMILY_FIELD
 from memtune.storage.folder import Folder
 from memtune.tasks import AnyTaskConfig, LanguageModellingConfig
-from memtune.toml_text import locate_field
 from memtune.training import TrainingConfig, TrialConfig, TrialSizes
 from memtune.usage import NodeSeconds, Usage
 from memtune.values import Value, flatten, parse, parse_json
@@ -320,49 +317,6 @@ def name_value(field: str, value: object) -> str:
     if field == FAMILY_FIELD:
         return str(value)
     return f"{field.removesuffix('.kind').rpartition('.')[2]} {value}"
-
-
-def describe_changed_terms(
-    studies_folder: str, study_id: str, terms: Mapping[str, Any], file: Path | None = None
-) -> str:
-    """How a study's terms differ from those of the most similar other one of its name; "" without one.
-
-    With the study's file, each change has its line.
-    """
-    folder, name = Folder.open(studies_folder), study_id.rpartition("-")[0]
-    others = [each for each in folder.list_names() if each != study_id and each.rpartition("-")[0] == name]
-    stored = {other: (folder / other).read_json(TERMS_FILE) or {} for other in others}
-    if not stored:
-        return ""
-    compared = [(_list_changes(before, terms, file), other) for other, before in stored.items()]
-    changes, study = min(compared, key=lambda each: (len(each[0]), each[1]))
-    if not changes and FORMAT_KEY not in stored[study]:
-        return (
-            f"study {study} is of an earlier version of memtune, which identified studies by other terms, or "
-            f"its spaces, model files or corpus have changed; read it with memtune study show {study}; "
-            f'warm_start = "{study}" in the file of a new study tries its best configurations first'
-        )
-    listed = ", ".join(changes) or "the content of its search spaces, its model files or its corpus"
-    return f"changed since study {study}: {listed}; undo the change to resume that study"
-
-
-def _list_changes(before: Mapping[str, Any], now: Mapping[str, Any], file: Path | None) -> list[str]:
-    old, new = (dict(flatten(terms)) for terms in (before, now))
-    if FORMAT_KEY not in before:  # of a version that did not know all terms; they have their defaults
-        new = {
-            name: value
-            for name, value in new.items()
-            if name in old or name.partition(".")[0] in CONSTANT_TABLES
-        }
-    changes = []
-    for name in sorted({*new, *(name for name in old if name.partition(".")[0] in now)}):
-        if old.get(name) != new.get(name):
-            place = (
-                "" if file is None else locate_field(file, name).removeprefix(str(file)).removeprefix(", ")
-            )
-            named = f"{name} ({place})" if place else name
-            changes.append(f"{named} from {json.dumps(old.get(name))} to {json.dumps(new.get(name))}")
-    return changes
 
 
 def read_stored_terms(studies_folder: str, study: str) -> StoredTerms:

@@ -10,8 +10,9 @@ from memtune.experiments.single_trial import load_trial
 from memtune.library import FileKind, find_file
 from memtune.search import StudyReader
 from memtune.settings import Settings
+from memtune.studies.definition.begun_studies import describe_changed_terms, find_begun
 from memtune.studies.definition.study_loader import load_study
-from memtune.studies.definition.study_terms import TERMS_FILE, describe_changed_terms, read_stored_terms
+from memtune.studies.definition.study_terms import TERMS_FILE, read_stored_terms
 from memtune.toml_text import find_line
 from tests.unit.studies.study_files import resolve
 
@@ -312,17 +313,17 @@ def test_a_misspelt_file_is_answered_with_the_nearest_file_of_its_kind(study_fil
 def test_a_study_resumes_under_the_defaults_of_its_time(study_file: Path, settings: Settings) -> None:
     """A file that leaves a term to its default names the study that was stored under another default."""
     now = resolve(study_file, settings)
-    assert now.find_begun() is now
+    assert find_begun(now) is now
     overrides = {"sampler.startup_trials": 7, "budget.trials": 2}
     begun = resolve(study_file, settings, **overrides)
     begun.store_terms()
-    found = now.find_begun()
+    found = find_begun(now)
     assert (found.id, found.study.sampler.startup_trials) == (begun.id, 7)
     assert found.study.budget == now.study.budget
     written = resolve(study_file, settings, **{"sampler.startup_trials": 8})
-    assert written.find_begun() is written
+    assert find_begun(written) is written
     now.store_terms()
-    assert now.find_begun() is now
+    assert find_begun(now) is now
 
 
 def test_a_study_of_a_later_format_is_refused(study_file: Path, settings: Settings) -> None:
