@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from memtune.corpora import verify_corpus as verify_corpus
     from memtune.corpora.grammar.embedded_corpus import import_grammar as import_grammar
     from memtune.errors import MemtuneError as MemtuneError
+    from memtune.experiments.ask_tell import ask as ask
+    from memtune.experiments.ask_tell import list_open_trials as list_open_trials
+    from memtune.experiments.ask_tell import tell as tell
     from memtune.reports.report_page.result_figures import draw_figures as draw_figures
     from memtune.results.comparison import compare as compare
     from memtune.results.comparison import find_champions as find_champions

@@ -17,6 +17,7 @@ from memtune.errors import ArgumentError, ConfigurationError, CorpusError, Memtu
 from memtune.settings import Settings
 from memtune.studies.executor import InProcessExecutor
 from memtune.toml_text import parse_toml
+from memtune.trial_state import TrialState
 from tests.conftest import SENTENCES
 
 pytestmark = pytest.mark.usefixtures("without_report")
@@ -116,6 +117,27 @@ def test_a_study_is_the_same_as_a_file_a_mapping_and_a_value(
     resolved = [memtune.dry_run(each, settings=settings)[0] for each in given]  # type: ignore[arg-type]
     assert {each.id for each in resolved} == {resolved[0].id}
     assert {str(each.study) for each in resolved} == {str(resolved[0].study)}
+
+
+def test_another_program_trains_the_trials_of_a_study_from_python(
+    content: dict[str, Any], settings: Settings
+) -> None:
+    content["early_stopping"] = {"kind": "none"}
+    with pytest.raises(MemtuneError, match=r"has begun; start it with: memtune\.ask\(study\)"):
+        memtune.list_open_trials(content, settings=settings)
+    trial = memtune.ask(content, {"model.layers": 2}, settings=settings)
+    assert trial.configuration["model"]["layers"] == 2
+    assert memtune.tell(content, trial.number, 300, 2.0, settings=settings).end is None
+    (waiting,) = memtune.list_open_trials(content, settings=settings)
+    assert (waiting.number, waiting.curve) == (trial.number, {300: 2.0})
+    with pytest.raises(MemtuneError, match="told neither a cost nor an error"):
+        memtune.tell(content, trial.number, settings=settings)
+    told = memtune.tell(content, trial.number, 900, np.float64(1.5), is_complete=True, settings=settings)
+    assert told.state is TrialState.COMPLETE
+    assert memtune.show_study("layers", settings=settings).trials[0].tokens == 900
+    failed = memtune.ask(content, settings=settings)
+    told = memtune.tell(content, failed.number, error="out of memory", settings=settings)
+    assert told.state is TrialState.FAILED
 
 
 def test_overrides_change_a_copy_of_a_study(content: dict[str, Any], settings: Settings) -> None:

@@ -9,13 +9,12 @@ import typer
 from memtune.cli.search_commands import StudyFile
 from memtune.cli.shell_completion import complete_packaged_study
 from memtune.cli.terminal import AsJson, StudyName, Yes, out
-from memtune.library import FileKind, copy_packaged, find_file, find_packaged, list_packaged, read_question
+from memtune.library import FileKind, copy_packaged, find_packaged, list_packaged, read_question
 from memtune.number_format import format_count
 
 if TYPE_CHECKING:
     from memtune.results.study.study_detail import StudyDetail
     from memtune.results.study.study_view import StudyView
-    from memtune.studies.definition.resolved_study import ResolvedStudy
 
 app = typer.Typer(
     help="Studies: new, list, show, cost, remove; ask and tell for programs.", no_args_is_help=True
@@ -231,12 +230,11 @@ def ask(
 
     Example: memtune study ask jobs/studies/demo.toml --json
     """
-    from memtune.experiments.ask_tell import open_ask_tell
+    from memtune.experiments import ask_tell
     from memtune.studies.definition.toml_files import read_toml
 
     given = None if configuration is None else read_toml(configuration)
-    with open_ask_tell(_resolve(study), starts=not open_trials) as session:
-        found = session.list_open() if open_trials else [session.ask(given)]
+    found = ask_tell.list_open_trials(study) if open_trials else [ask_tell.ask(study, given)]
     if json:
         out.print_json(data=found if open_trials else found[0])
         return
@@ -260,14 +258,13 @@ def tell(
 
     Example: memtune study tell jobs/studies/demo.toml --number 0 --tokens 400000 --value 3.2
     """
-    from memtune.experiments.ask_tell import open_ask_tell
+    from memtune.experiments import ask_tell
 
     if value is None and failed is None:
         raise typer.BadParameter("needs --value, or --failed with the reason")
     if complete and failed is not None:
         raise typer.BadParameter("a trial has ended or failed; leave out --complete or --failed")
-    with open_ask_tell(_resolve(study)) as session:
-        told = session.tell(number, tokens, value, is_complete=complete, error=failed)
+    told = ask_tell.tell(study, number, tokens, value, is_complete=complete, error=failed)
     if json:
         out.print_json(data=told)
         return
@@ -285,11 +282,3 @@ def schema(
     from memtune.reports.json_schemas import make_schema
 
     typer.echo(dumps(make_schema(kind), indent=2, ensure_ascii=False))
-
-
-def _resolve(study: Path) -> "ResolvedStudy":
-    from memtune.settings import Settings
-    from memtune.studies.definition.study_loader import load_study, resolve_study
-
-    file = find_file(FileKind.STUDY, study)
-    return resolve_study(file, load_study(file), Settings.from_environment())

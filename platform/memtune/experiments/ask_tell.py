@@ -2,8 +2,8 @@
 
 `ask` starts a trial and `tell` reports a value, under the study's own sampler, budgets, checks, early
 stopping and records. Every call is a driver of its own, so calls may come from any process. A call that is
-killed is repeated: a value that is told again changes nothing, and `list_open` shows a trial whose answer was
-lost.
+killed is repeated: a value that is told again changes nothing, and `list_open_trials` shows a trial whose
+answer was lost.
 """
 
 import logging
@@ -17,6 +17,7 @@ from memtune.library import format_argument
 from memtune.objective import Objective
 from memtune.search import Lease, Proposals, StoredTrial, StudyReader
 from memtune.search.database.study_database import find_max_tokens
+from memtune.settings import Settings
 from memtune.spaces import Scalar
 from memtune.studies.budgets import BudgetMonitor
 from memtune.studies.definition.begun_studies import (
@@ -27,6 +28,7 @@ from memtune.studies.definition.begun_studies import (
 )
 from memtune.studies.definition.mixer_points import pin_named_point
 from memtune.studies.definition.resolved_study import ResolvedStudy
+from memtune.studies.definition.study_loader import StudySource, open_study, resolve_study
 from memtune.studies.director import Director, Records
 from memtune.studies.trial_records import StudyRecords
 from memtune.studies.trial_worker import WorkerReport
@@ -62,6 +64,54 @@ class TellResult(Value):
     """Why the study ended or paused the trial; None while it continues."""
 
 
+def ask(
+    study: StudySource, configuration: Mapping[str, Any] | None = None, *, settings: Settings | None = None
+) -> OpenTrial:
+    """Start the next trial of a study, which you train, or continue one that the study's rule had paused.
+
+    The first call starts the study: a file, the name of a packaged study, a mapping or a `Study`.
+    `configuration` holds fields of the trial, nested or dotted; the sampler draws the others. Raises
+    StudyError when a budget is spent, when nothing is left to try, and for a configuration that the study
+    refuses or has tried; SpaceError for one outside of the space.
+    """
+    with open_ask_tell(_resolve(study, settings), starts=True) as session:
+        return session.ask(configuration)
+
+
+def list_open_trials(study: StudySource, *, settings: Settings | None = None) -> list[OpenTrial]:
+    """The trials of a study that wait for values, by number, with the values that they have."""
+    with open_ask_tell(_resolve(study, settings)) as session:
+        return session.list_open()
+
+
+def tell(
+    study: StudySource,
+    number: int,
+    tokens: int = 0,
+    cost: float | None = None,
+    *,
+    is_complete: bool = False,
+    error: str | None = None,
+    settings: Settings | None = None,
+) -> TellResult:
+    """Report a trial's validation cost after so many predicted tokens: nats per token, or the share of wrong
+    answers.
+
+    `is_complete` ends the trial, `error` says why it has failed, and a cost that is not finite that it has
+    diverged. The result's `end` says whether the study has stopped or paused the trial. Raises StudyError for
+    an unknown trial, for one that has ended, and for a cost that the study's objective cannot have or that
+    contradicts what was told.
+    """
+    if cost is None and error is None:
+        raise StudyError(f"trial {number} is told neither a cost nor an error")
+    with open_ask_tell(_resolve(study, settings)) as session:
+        return session.tell(number, tokens, cost, is_complete=is_complete, error=error)
+
+
+def _resolve(study: StudySource, settings: Settings | None) -> ResolvedStudy:
+    return resolve_study(*open_study(study), Settings.resolve(settings))
+
+
 @contextmanager
 def open_ask_tell(resolved: ResolvedStudy, *, starts: bool = False) -> Iterator["AskTell"]:
     """A study for one call, with its lease and its records; one that `starts` may be new.
@@ -76,8 +126,9 @@ def open_ask_tell(resolved: ResolvedStudy, *, starts: bool = False) -> Iterator[
     if stored.has_begun(resolved.id):
         check_trials(resolved, stored.read(resolved.id).trials)
     elif not starts:
-        file = format_argument(resolved.file) if resolved.file else "FILE"
-        start = f"start it with: memtune study ask {file}"
+        file = resolved.file
+        command = f"memtune study ask {format_argument(file)}" if file else "memtune.ask(study)"
+        start = f"start it with: {command}"
         raise StudyError(explain_missing(resolved, start))
     elif changes := describe_changes(resolved):
         log.warning("study %s is new: %s", resolved.id, changes)
