@@ -5,7 +5,7 @@ import sys
 
 from tests.architecture.source import PATHS, SOURCE, find_imported_names
 
-HASHING = {"storage/digests.py", "values.py", "corpora/importing/import_sources.py"}
+HASHING = {"storage/digests.py", "values.py", "corpora/importing/division.py"}
 """The digest of values lies below storage; the division of a text into splits hashes lines with BLAKE2."""
 
 

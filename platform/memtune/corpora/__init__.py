@@ -4,7 +4,9 @@
 """
 
 from memtune.corpora.formats import FORMATS
-from memtune.corpora.importing.import_sources import DataSet, Division, Source, find_splits
+from memtune.corpora.importing.data_sets import DataSet, find_splits
+from memtune.corpora.importing.division import Division
+from memtune.corpora.importing.import_sources import Source
 from memtune.corpora.importing.importer import ImportResult, import_corpus
 from memtune.corpora.importing.token_stage import spell_sentence
 from memtune.corpora.store.annotations import ANNOTATION_KINDS

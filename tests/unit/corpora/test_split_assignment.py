@@ -16,7 +16,7 @@ from memtune.corpora import (
     open_corpus,
     verify_corpus,
 )
-from memtune.corpora.importing.import_sources import divide_block
+from memtune.corpora.importing.division import divide_block
 from memtune.corpora.text_blocks import Example, make_blocks
 from memtune.errors import CorpusError
 from tests.unit.corpora.formats.conftest import read_sentences

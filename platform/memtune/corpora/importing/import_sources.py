@@ -1,44 +1,20 @@
-"""The sources of an import, and their reading: words are counted, annotations spooled, bytes hashed.
+"""The sources of an import, and their reading: words are counted, annotations spooled, bytes hashed."""
 
-A data set is one of `datasets` of Hugging Face, an Arrow table, a pandas frame, or a list of records or
-texts. Nothing of these libraries is imported: a data set gives batches of columns (`iter`, as that of Hugging
-Face), record batches (`to_batches`, as Arrow), records as mappings, or the texts themselves.
-
-A file or a data set is divided by a seed. Sentences that belong together form a group: the candidates of one
-question, the two sentences of one pair. A hash of the seed and of the group's first sentence selects the
-split. Equal sentences, and pairs with the same premise, therefore get the same split at any position in the
-file. The split sizes match the shares only in expectation.
-"""
-
-import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from math import inf
-from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, Literal
-
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from memtune.arguments import check_type, describe_value
 from memtune.corpora.formats import FORMATS
-from memtune.corpora.formats.records import (
-    WITHOUT_TEXT,
-    RecordOptions,
-    check_column,
-    extract_text,
-    make_record_blocks,
-)
+from memtune.corpora.formats.records import WITHOUT_TEXT, make_record_blocks
 from memtune.corpora.importing.counted_text import CountedText
+from memtune.corpora.importing.data_sets import DataSet
+from memtune.corpora.importing.division import Division, divide_block, suggest_file
 from memtune.corpora.sources.line_reader import LineReader
 from memtune.corpora.sources.source_file import SourceFile
-from memtune.corpora.store.annotations import ANNOTATION_KINDS
 from memtune.corpora.store.manifest import SPLITS, FileRecord, SourceRecord
 from memtune.corpora.text_blocks import (
     BadLineError,
@@ -53,167 +29,6 @@ from memtune.errors import ArgumentError, CorpusError, did_you_mean
 from memtune.number_format import format_count
 from memtune.storage.digests import ContentDigest
 from memtune.values import Value, digest, parse
-
-_BATCH_ROWS = 1024
-_CHOICE = "DataSet(data, column=NAME)"
-_SPLIT_BY_NAME = {name: name for name in SPLITS} | dict.fromkeys(("validation", "val", "dev"), "valid")
-
-
-@dataclass(frozen=True)
-class DataSet:
-    """A column of a data set as a source.
-
-    `data` is a `datasets.Dataset` or `IterableDataset`, a `pyarrow.Table`, a pandas frame, records as
-    mappings, or the texts themselves. `column` and `content` are as in the format "parquet".
-    """
-
-    data: Any
-    column: str = "text"
-    content: Literal["lines", "prose"] = "lines"
-
-    def __post_init__(self) -> None:
-        """Raises ArgumentError for data that have no records, such as the path of a file, and for another
-        column or content.
-        """
-        check_type("column", self.column, str, 'the name of a column, such as "text"')
-        if self.content not in ("lines", "prose"):
-            raise ArgumentError(f'content must be "lines" or "prose"; got {describe_value(self.content)}')
-        if isinstance(self.data, str | Path | Mapping) or not (
-            hasattr(self.data, "to_batches") or isinstance(self.data, Iterable)
-        ):
-            raise ArgumentError(
-                "data must be a datasets.Dataset, a pyarrow.Table, a pandas frame, or a list of records or "
-                f"texts; got {describe_value(self.data)}; a file is TextFile(...), and a mapping of splits "
-                "is for find_splits"
-            )
-
-    @property
-    def options(self) -> RecordOptions:
-        """The options of records."""
-        return RecordOptions(column=self.column, content=self.content)
-
-    def read_texts(self) -> Iterator[str | None]:
-        """The texts of the column, None for a missing one. Raises CorpusError for another kind of value."""
-        names = getattr(self.data, "column_names", None)
-        if isinstance(names, list):
-            check_column(self.column, names, _CHOICE)
-        for number, record in enumerate(self._read_records()):
-            try:
-                yield extract_text(record, self.column, _CHOICE)
-            except BadLineError as error:
-                raise CorpusError(f"record {number}: {error.reason}") from None
-
-    def _read_records(self) -> Iterator[Any]:
-        data = self.data
-        if hasattr(data, "select_columns"):  # other columns, such as images, are not decoded
-            data = data.select_columns([self.column])
-        if hasattr(data, "iter") and callable(data.iter):
-            for batch in data.iter(_BATCH_ROWS):
-                yield from ({self.column: value} for value in batch[self.column])
-        elif hasattr(data, "to_batches"):
-            for batch in data.select([self.column]).to_batches(_BATCH_ROWS):
-                yield from batch.to_pylist()
-        else:
-            if hasattr(data, "to_dict") and hasattr(data, "columns"):
-                check_column(self.column, list(data.columns), _CHOICE)
-                data = data[self.column]
-            if hasattr(data, "notna"):  # of pandas, which has several signs for a missing value
-                data = data.astype(object).where(data.notna(), None)
-            yield from (
-                dict(record) if isinstance(record, Mapping) else {self.column: record} for record in data
-            )
-
-
-def find_splits(
-    data_sets: Mapping[str, Any], column: str = "text", content: Literal["lines", "prose"] = "lines"
-) -> dict[str, DataSet]:
-    """The sources of a mapping of splits, such as a `datasets.DatasetDict`; "validation" becomes "valid".
-
-    Raises ArgumentError for no mapping, and CorpusError for one with other splits than train, validation and
-    test, or with one under two names.
-    """
-    check_type("data_sets", data_sets, Mapping, "a mapping of splits, such as a datasets.DatasetDict")
-    unknown = [name for name in data_sets if name not in _SPLIT_BY_NAME]
-    if unknown:
-        raise CorpusError(f"no split is called {', '.join(unknown)}; give train, validation and test")
-    if len({_SPLIT_BY_NAME[name] for name in data_sets}) < len(data_sets):
-        raise CorpusError(f"a split has two names among {', '.join(data_sets)}; give one of them")
-    return {_SPLIT_BY_NAME[name]: DataSet(data, column, content) for name, data in data_sets.items()}
-
-
-_DIGEST_BYTES = 8
-
-
-@dataclass(frozen=True)
-class Division:
-    """A file or a data set to divide into splits in proportion to `shares`."""
-
-    source: TextFile | DataSet
-    shares: Mapping[str, float] = field(default_factory=lambda: dict(zip(SPLITS, (80, 10, 10), strict=True)))
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        """Raises ArgumentError for values of other types, and CorpusError for wrong shares."""
-        if not isinstance(self.source, TextFile | DataSet):
-            raise ArgumentError(
-                f"source must be a TextFile or a DataSet; got {describe_value(self.source)}"
-                f"{_suggest_file(self.source)}"
-            )
-        expected = 'a mapping of splits, such as {"train": 80, "valid": 10, "test": 10}'
-        check_type("shares", self.shares, Mapping, expected)
-        for split, share in self.shares.items():
-            check_type(f'shares["{split}"]', share, Real, "a number, such as 80")
-        check_type("seed", self.seed, Integral, "a whole number, such as 0")
-        if set(self.shares) != set(SPLITS) or not all(0 < share < inf for share in self.shares.values()):
-            raise CorpusError(f"a text is divided into {', '.join(SPLITS)} by shares above 0, as in 80,10,10")
-
-
-def divide_block(block: Block, division: Division) -> Iterator[tuple[str, Block]]:
-    """Yields each split that gets sentences of the block, and a block of these sentences."""
-    offsets = np.concatenate([[0], np.cumsum(block.lengths, dtype=np.int32)])
-    lists = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), block.words)
-    prefix = f"{division.seed}\0".encode()
-    hashes = np.array(
-        [
-            int.from_bytes(hashlib.blake2b(prefix + sentence, digest_size=_DIGEST_BYTES).digest())
-            for sentence in pc.binary_join(lists, " ").cast(pa.binary()).to_pylist()
-        ],
-        np.float64,
-    ) / float(2 ** (8 * _DIGEST_BYTES))
-    ends = np.cumsum([division.shares[split] for split in SPLITS], dtype=np.float64)
-    choices = np.searchsorted(ends / ends[-1], hashes[_find_group_starts(block)], side="right")
-    for index, split in enumerate(SPLITS):
-        chosen = choices == index
-        if chosen.any():
-            yield split, _filter_block(block, chosen)
-
-
-def _find_group_starts(block: Block) -> npt.NDArray[np.int64]:
-    """Index of the first sentence of each sentence's group, (sentences,)."""
-    starts = np.arange(len(block.lengths))
-    if pairs := block.annotations.get("inference"):
-        starts[pairs["hypothesis"].to_numpy()] = pairs["premise"].to_numpy()
-    if questions := block.annotations.get("completion"):
-        for first, candidates in zip(
-            questions["first"].to_pylist(), questions["candidates"].to_pylist(), strict=True
-        ):
-            starts[first : first + candidates] = first
-    return starts
-
-
-def _filter_block(block: Block, chosen: npt.NDArray[np.bool_]) -> Block:
-    words = block.words.filter(pa.array(np.repeat(chosen, block.lengths)))
-    new_indices = np.cumsum(chosen) - 1
-    annotations = {}
-    for kind, rows in block.annotations.items():
-        names = ANNOTATION_KINDS[kind].sentence_columns
-        rows = rows.filter(pa.array(chosen[rows[names[0]].to_numpy()] if names else chosen))
-        for name in names:
-            column = pa.array(new_indices[rows[name].to_numpy()], pa.int64())
-            rows = rows.set_column(rows.schema.get_field_index(name), name, column)
-        annotations[kind] = rows
-    return Block(words, block.lengths[chosen], annotations)
-
 
 ProgressCallback = Callable[[int, int | None, str], None]
 """Called with bytes read, total bytes (None if unknown) and what is read: a split, "all" or "vectors"."""
@@ -241,7 +56,7 @@ def check_sources(name: str, sources: Mapping[str, Source] | Division) -> None:
         if isinstance(each, str | bytes | Path) or not isinstance(each, TextFile | DataSet | Iterable):
             raise ArgumentError(
                 f'sources["{split}"] must be a TextFile, a DataSet, or sentences as lists of words; got '
-                f"{describe_value(each)}{_suggest_file(each)}"
+                f"{describe_value(each)}{suggest_file(each)}"
             )
     for split in sources:
         if split not in SPLITS:
@@ -265,10 +80,6 @@ def check_sources(name: str, sources: Mapping[str, Source] | Division) -> None:
                 f"{pipe.path} is a pipe, which can be read once, and several splits name it; give each split "
                 "its own, or divide the text with --split"
             )
-
-
-def _suggest_file(source: object) -> str:
-    return f"; a file is TextFile({str(source)!r})" if isinstance(source, str | bytes | Path) else ""
 
 
 def _check_file(split: str, source: TextFile) -> SourceFile:

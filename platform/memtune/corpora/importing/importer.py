@@ -18,8 +18,8 @@ import numpy as np
 from memtune.arguments import check_type
 from memtune.corpora.importing import token_stage
 from memtune.corpora.importing.counted_text import CountedText
+from memtune.corpora.importing.division import Division
 from memtune.corpora.importing.import_sources import (
-    Division,
     ProgressCallback,
     Source,
     SourceReader,

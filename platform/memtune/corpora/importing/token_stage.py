@@ -22,7 +22,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from memtune.corpora.importing.counted_text import CountedText, Numbers, SplitCounter
-from memtune.corpora.importing.import_sources import Division, Source, list_sources
+from memtune.corpora.importing.division import Division
+from memtune.corpora.importing.import_sources import Source, list_sources
 from memtune.corpora.sources.line_reader import LineReader
 from memtune.corpora.store.manifest import ImportOptions
 from memtune.corpora.store.token_choice import TokenChoice, parse_token_choice
