@@ -381,8 +381,8 @@ def _fetch(tracking_uri: str, location: str, name: str, folder: Path) -> Path:
             shutil.copyfile(file, folder / file.name)
         return folder
     for listed in list_artifacts(artifact_uri=location, tracking_uri=tracking_uri):
-        file = listed.path.rpartition("/")[2]
-        is_too_large = file != WEIGHTS_FILE and (listed.file_size or 0) > MAX_TEXT_BYTES
-        if listed.is_dir or file not in PACKAGE_FILES or is_too_large:
-            raise TrackingError(f"{name} holds {file}, which is not part of a registered model")
+        held = listed.path.rpartition("/")[2]
+        is_too_large = held != WEIGHTS_FILE and (listed.file_size or 0) > MAX_TEXT_BYTES
+        if listed.is_dir or held not in PACKAGE_FILES or is_too_large:
+            raise TrackingError(f"{name} holds {held}, which is not part of a registered model")
     return Path(download_artifacts(artifact_uri=location, dst_path=str(folder), tracking_uri=tracking_uri))
