@@ -9,9 +9,12 @@ write that can be repeated after a lost answer, and these methods do.
 """
 
 import json
+import logging
+import os
 import warnings
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from threading import Timer
 from typing import Any
 
 import optuna
@@ -19,6 +22,14 @@ from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 from sqlalchemy import text
+
+WAIT_MESSAGE_SECONDS = 2.0
+WAIT_MESSAGE = (
+    "%s.lock keeps the journal of studies locked: another process writes to it, or was killed while it "
+    "wrote; a lock without a write for %d s is removed"
+)
+
+log = logging.getLogger(__name__)
 
 
 class RestrictedStudy:
@@ -121,9 +132,32 @@ class JournalLock(JournalFileSymlinkLock):
 
     Reason: Optuna gives a lock that is 30 s old to the next process, and the former holder's `release` then
     raises RuntimeError. No harm is done: what the former holder appends is a whole line. The lock is a
-    symbolic link, because other locks do not work on network file systems. Fallback: `release` as it is; the
-    guard test fails when it raises something else.
+    symbolic link, because other locks do not work on network file systems. It does not name its holder, so
+    one of a killed process costs the next one these 30 s, and Optuna's own message about it is suppressed.
+    Fallback: `release` as it is; the guard test fails when it raises something else.
     """
+
+    def __init__(self, path: str, prepare: Callable[[], object] = lambda: None) -> None:
+        """`prepare` is called each time that the lock was acquired, before anything else."""
+        super().__init__(path)
+        self._path, self._prepare = path, prepare
+
+    def acquire(self) -> bool:
+        """Acquire the lock; says why where that takes long."""
+        message = Timer(WAIT_MESSAGE_SECONDS, log.warning, [WAIT_MESSAGE, self._path, self.grace_period])
+        message.daemon = True
+        if os.path.islink(f"{self._path}.lock"):
+            message.start()
+        try:
+            super().acquire()
+        finally:
+            message.cancel()
+        try:
+            self._prepare()
+        except BaseException:
+            self.release()
+            raise
+        return True
 
     def release(self) -> None:
         """Release the lock, unless another process has taken it."""

@@ -48,18 +48,16 @@ class CrashSafeJournal(JournalFileBackend):
     """
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
-        """Open the journal and cut off an incomplete last line.
+        """Open the journal; nothing is written to one that exists.
 
         Raises StorageError for anything but a file: a device never ends, and a pipe never answers.
         """
         if path.exists() and not path.is_file():
             raise StorageError(f"the journal of studies {path} is not a regular file; name another path")
-        self._journal_path, self._own_lock, self._clock = path, JournalLock(str(path)), clock
-        super().__init__(str(path), self._own_lock)
+        self._journal_path, self._clock = path, clock
+        super().__init__(str(path), JournalLock(str(path), self._cut_incomplete_line))
         self._missing_since: float | None = None
         self._min_size = 0
-        self._cut_incomplete_line()
-        self._may_have_incomplete_line = False
 
     def read_logs(self, log_number_from: int) -> Generator[dict[str, Any], None, None]:
         """The changes from a number on. Raises StudyError for a line that Optuna did not write."""
@@ -76,13 +74,9 @@ class CrashSafeJournal(JournalFileBackend):
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
         """Add changes, each as a whole line or not at all."""
         self._check_file()
-        if self._may_have_incomplete_line:
-            self._cut_incomplete_line()
-        self._may_have_incomplete_line = True
         super().append_logs(logs)
         # The larger one, because a file that is deleted between the check and the write is created anew.
         self._min_size = max(self._min_size, self._journal_path.stat().st_size)
-        self._may_have_incomplete_line = False
 
     def _make_damage_error(self, reason: str) -> StudyError:
         return StudyError(f"the journal of studies {self._journal_path} is damaged: {reason}; restore it")
@@ -109,17 +103,13 @@ class CrashSafeJournal(JournalFileBackend):
             )
 
     def _cut_incomplete_line(self) -> None:
-        self._own_lock.acquire()
-        try:
-            with self._journal_path.open("r+b") as file:
-                size = end = file.seek(0, os.SEEK_END)
-                while end > 0 and os.pread(file.fileno(), 1, end - 1) != b"\n":
-                    end -= 1
-                if end < size:
-                    file.truncate(end)
-                self._min_size = min(self._min_size, end)
-        finally:
-            self._own_lock.release()
+        """Cut off what a killed writer left, of any process; called with the lock held."""
+        with self._journal_path.open("r+b") as file:
+            size = end = file.seek(0, os.SEEK_END)
+            while end > 0 and os.pread(file.fileno(), 1, end - 1) != b"\n":
+                end -= 1
+            if end < size:
+                file.truncate(end)
 
 
 ANSWER_TIMEOUT_SECONDS = 10.0

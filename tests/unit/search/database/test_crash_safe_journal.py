@@ -2,14 +2,16 @@
 
 import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from memtune.errors import StorageError, StudyError
-from memtune.search import Lease, Proposals
+from memtune.search import Lease, Proposals, compatibility
 from memtune.search.compatibility import JournalLock
 from memtune.search.database.study_database import MISSING_LIMIT_SECONDS, CrashSafeJournal
+from tests.cluster.poll import poll_until
 
 CHANGE = {"op_code": 1}
 
@@ -126,6 +128,41 @@ def test_a_line_that_optuna_did_not_write_is_named(path: Path, line: bytes) -> N
     path.write_bytes(line + b"\n" + path.read_bytes())
     with pytest.raises(StudyError, match=r"study\.log is damaged: .*; restore it"):
         list(CrashSafeJournal(path).read_logs(0))
+
+
+def test_a_line_that_another_writer_left_incomplete_is_cut_before_the_next_write(
+    journal: CrashSafeJournal, path: Path
+) -> None:
+    """Another study's driver was killed, or had no space left, after this one opened the journal."""
+    with path.open("a") as other:
+        other.write('{"op_code": 5, "worker')
+    journal.append_logs([CHANGE])
+    assert list(CrashSafeJournal(path).read_logs(0)) == [CHANGE, CHANGE]
+
+
+def test_a_journal_with_an_incomplete_line_is_read_without_a_write(
+    journal: CrashSafeJournal, path: Path
+) -> None:
+    with path.open("a") as other:
+        other.write('{"op_code": 5, "worker')
+    before = path.read_bytes()
+    assert list(CrashSafeJournal(path).read_logs(0)) == [CHANGE]
+    assert path.read_bytes() == before
+
+
+def test_a_writer_says_why_it_waits_for_the_lock_of_a_killed_process(
+    journal: CrashSafeJournal, path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(compatibility, "WAIT_MESSAGE_SECONDS", 0.0)
+    killed = JournalLock(str(path))
+    killed.acquire()
+    with ThreadPoolExecutor() as pool:
+        writing = pool.submit(journal.append_logs, [CHANGE])
+        poll_until(lambda: caplog.messages, "a message")
+        killed.release()
+        writing.result()
+    assert "study.log.lock" in caplog.text
+    assert "was killed while it wrote; a lock without a write for 30 s is removed" in caplog.text
 
 
 def test_a_journal_is_written_under_a_lock_whose_loss_is_no_error(path: Path) -> None:
