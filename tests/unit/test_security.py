@@ -20,7 +20,7 @@ from memtune.studies.definition.resolved_study import ResolvedStudy
 from memtune.studies.definition.study_loader import load_study, resolve_study
 from memtune.tracking.compatibility import load_client_class
 from memtune.tracking.mlflow_connection import connect
-from memtune.training import GradientTrainer, TrialConfig
+from memtune.training import AnyTrainer, GradientTrainer, TrialConfig
 from memtune.values import digest, parse
 
 CONFIG = {"model": {"family": "lstm", "width": 4}, "training": {"tokens": 900, "report_every": 300}}
@@ -93,8 +93,8 @@ def checkpoint(corpus: Corpus, tmp_path: Path) -> Path:
     return folder
 
 
-def restore(checkpoint: Path, corpus: Corpus) -> None:
-    Checkpoints(str(checkpoint.parent.parent), checkpoint.parent.name).restore(corpus, "cpu")
+def restore(checkpoint: Path, corpus: Corpus) -> AnyTrainer | None:
+    return Checkpoints(str(checkpoint.parent.parent), checkpoint.parent.name).restore(corpus, "cpu")
 
 
 def seal(checkpoint: Path, name: str) -> None:
@@ -116,13 +116,20 @@ def test_a_pickle_in_place_of_weights_is_refused_and_not_loaded(
     assert not marker.exists()
 
 
-@pytest.mark.parametrize("name", ["learner.json", "../latest.json"])
 def test_a_pickle_in_place_of_a_record_is_refused_and_not_loaded(
-    name: str, checkpoint: Path, corpus: Corpus, trap: bytes, marker: Path
+    checkpoint: Path, corpus: Corpus, trap: bytes, marker: Path
 ) -> None:
-    (checkpoint / name).write_bytes(trap)
+    (checkpoint / "learner.json").write_bytes(trap)
     with pytest.raises(MemtuneError):
         restore(checkpoint, corpus)
+    assert not marker.exists()
+
+
+def test_a_pickle_in_place_of_an_index_is_not_loaded(
+    checkpoint: Path, corpus: Corpus, trap: bytes, marker: Path
+) -> None:
+    (checkpoint.parent / "latest.json").write_bytes(trap)
+    assert restore(checkpoint, corpus) is not None, "the checkpoint is there"
     assert not marker.exists()
 
 
@@ -131,8 +138,7 @@ def test_an_index_of_checkpoints_cannot_name_another_folder(
 ) -> None:
     checkpoint.rename(tmp_path / checkpoint.name)
     (checkpoint.parent / "latest.json").write_text(json.dumps([f"../../{checkpoint.name}"]))
-    with pytest.raises(CheckpointError, match=r"latest\.json names \.\./\.\./"):
-        restore(checkpoint, corpus)
+    assert restore(checkpoint, corpus) is None
 
 
 @pytest.mark.parametrize("name", ["../tiny", "/etc", "a/../tiny", ".."])

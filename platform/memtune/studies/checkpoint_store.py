@@ -11,7 +11,7 @@ no file of the worker that replaced it, and never enters an older checkpoint bef
 import logging
 import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from filelock import FileLock, Timeout
 
 from memtune.corpora import Corpus
 from memtune.errors import CheckpointError, StorageError
+from memtune.number_format import format_count
 from memtune.storage.folder import PARTIAL_SUFFIX, Folder
 from memtune.storage.local_files import open_scratch_folder
 from memtune.training import (
@@ -31,11 +32,12 @@ from memtune.training import (
     write_checkpoint,
 )
 from memtune.usage import UsageMeter
+from memtune.values import parse_json
 
 log = logging.getLogger(__name__)
 INDEX_FILE, LOCK_FILE = "latest.json", "lock"
 CHECKPOINT_NAME_PATTERN = re.compile(r"\d{1,20}-[0-9a-f]{1,32}")
-"""Names of checkpoints' folders, which alone an index may hold: none leads out of the trial's folder."""
+"""Names of checkpoints' folders, which alone are read: none leads out of the trial's folder."""
 MAX_KEPT_CHECKPOINTS = 2
 
 
@@ -105,7 +107,7 @@ class Checkpoints:
         A checkpoint with more tokens than those in the index stays: another worker is about to enter it.
         """
         for name in self._folder.list_names():
-            is_checkpoint = CHECKPOINT_NAME_PATTERN.fullmatch(name) and name not in kept
+            is_checkpoint = is_checkpoint_name(name) and name not in kept
             is_old = is_checkpoint and parse_tokens(name) <= parse_tokens(kept[0])
             if is_old or name.endswith(PARTIAL_SUFFIX):
                 (self._folder / name).delete()
@@ -157,16 +159,37 @@ class Checkpoints:
             raise CheckpointError(f"{self._folder}/{name} is missing") from None
 
     def _read_index(self) -> list[str]:
-        index = self._folder.read_json(INDEX_FILE) or []
-        if not isinstance(index, list):
-            raise CheckpointError(
-                f"{self._folder}/{INDEX_FILE} is not a list of checkpoints; delete the folder"
-            )
-        names = [str(name) for name in index]
-        for name in names:
-            if not CHECKPOINT_NAME_PATTERN.fullmatch(name):
-                raise CheckpointError(f"{self._folder}/{INDEX_FILE} names {name}, which is not a checkpoint")
-        return names
+        """The checkpoints that the index names, newest first; where it is damaged, all that are there."""
+        data = self._folder.read_document(INDEX_FILE)
+        try:
+            index = [] if data is None else parse_json(data)
+        except ValueError:
+            index = None
+        if isinstance(index, list) and all(is_checkpoint_name(name) for name in index):
+            return index
+        found = sorted(filter(is_checkpoint_name, self._folder.list_names()), key=parse_tokens, reverse=True)
+        log.warning("%s/%s is damaged: all checkpoints there are tried", self._folder, INDEX_FILE)
+        return found
+
+
+def list_trained(root: str) -> list[str]:
+    """The identities of a study's trials that have checkpoints."""
+    return Folder.open(root).list_names()
+
+
+def warn_of_lost_trials(study: str, trained: Iterable[str], stored: Iterable[str]) -> None:
+    """Name the identities with checkpoints that the study database does not hold.
+
+    A driver stores a trial before its first checkpoint, so `trained` is listed before `stored` is read.
+    """
+    if lost := sorted({*trained} - {*stored}):
+        log.warning(
+            "the study database lacks %s of study %s that have checkpoints (%s), as after its file was "
+            "truncated: restore it, or delete these folders of checkpoints",
+            format_count(len(lost), "trial"),
+            study,
+            ", ".join(lost),
+        )
 
 
 def _check_best_report(checkpoint: Checkpoint, max_tokens: int | None) -> None:
@@ -176,6 +199,11 @@ def _check_best_report(checkpoint: Checkpoint, max_tokens: int | None) -> None:
         raise CheckpointError(
             f"its best weights are of {best.tokens:,} tokens, and the trial was stopped at {max_tokens:,}"
         )
+
+
+def is_checkpoint_name(name: object) -> bool:
+    """Whether this is the name of a checkpoint's folder."""
+    return isinstance(name, str) and CHECKPOINT_NAME_PATTERN.fullmatch(name) is not None
 
 
 def parse_tokens(name: str) -> int:

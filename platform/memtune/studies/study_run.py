@@ -14,6 +14,7 @@ from memtune.plugins import list_sources
 from memtune.search import Lease, Proposals, Rule, StoredTrial, StudyReader
 from memtune.seed_statistics import SeedCosts, choose_compared, decide_seeds
 from memtune.studies.budgets import BudgetMonitor, Reserve, StudyCost, compute_study_cost
+from memtune.studies.checkpoint_store import list_trained, warn_of_lost_trials
 from memtune.studies.definition.begun_studies import check_trials, explain_missing, is_untrained
 from memtune.studies.definition.resolved_study import ResolvedStudy
 from memtune.studies.definition.study_terms import name_alternative
@@ -266,7 +267,10 @@ class _StudyRun:
     def _check_progress(self, proposals: Proposals, resume: bool, reuse: bool) -> None:
         """Report what earlier drivers did; raise StudyError without `resume` where trials are left."""
         outcomes, max_trials = proposals.list_outcomes(), self._resolved.max_trials
-        check_trials(self._resolved, [*outcomes, *self._earlier_repeats])  # before anything starts
+        stored = [*outcomes, *self._earlier_repeats]
+        check_trials(self._resolved, stored)  # before anything starts
+        trained = list_trained(self._resolved.checkpoint_root)
+        warn_of_lost_trials(self._resolved.id, trained, [trial.identity for trial in stored])
         open_trials = len(proposals.list_unfinished())
         paused_trials = len(proposals.list_paused())
         ended = f"{len(outcomes) - open_trials - paused_trials} of {format_count(max_trials, 'trial')} ended"

@@ -170,7 +170,7 @@ class StudyRecords:
         if was_restored and trial.state is not TrialState.INTERRUPTED:
             try:
                 Checkpoints(self._resolved.checkpoint_root, trial.proposal.identity).delete_leftovers()
-            except (CheckpointError, StorageError) as error:
+            except StorageError as error:
                 log.warning("files of killed workers remain: %s", error)
 
     def _compute_cost(self, usage: Usage) -> dict[str, float]:

@@ -1,5 +1,6 @@
 """A trial's checkpoints in storage: the newest undamaged one is used, and two are kept."""
 
+import json
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -276,11 +277,18 @@ def test_a_restored_trainer_adds_to_the_usage_of_its_checkpoint(
     assert usage.tokens == trainer.tokens
 
 
-@pytest.mark.parametrize("content", ["5", '"x"', '{"a": 1}', "true"])
-def test_an_index_that_is_no_list_is_named(
+@pytest.mark.parametrize("content", ["", "[", "5", '"x"', '{"a": 1}', "true", "[5]", '["../other"]'])
+def test_where_the_index_is_damaged_the_newest_whole_checkpoint_is_used(
     content: str, checkpoints: Checkpoints, trainer: GradientTrainer, corpus: Corpus, tmp_path: Path
 ) -> None:
+    save(checkpoints, trainer, 2)
+    folder = tmp_path / "checkpoints" / trainer.identity
+    half = folder / "000000099999-ab"
+    half.mkdir()
+    (half / "model.safetensors").write_bytes(b"half")
+    (folder / "latest.json").write_text(content)
+    found = checkpoints.restore(corpus, "cpu")
+    assert found is not None
+    assert found.tokens == trainer.tokens
     save(checkpoints, trainer, 1)
-    (tmp_path / "checkpoints" / trainer.identity / "latest.json").write_text(content)
-    with pytest.raises(CheckpointError, match=r"latest\.json is not a list of checkpoints"):
-        checkpoints.restore(corpus, "cpu")
+    assert json.loads((folder / "latest.json").read_bytes())[0].startswith(f"{trainer.tokens:012d}-")

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from memtune.cli.command_line import app
 from memtune.errors import StudyError
+from memtune.results.study.study_catalogue import list_studies
 from memtune.results.study.study_view import open_view
 from memtune.search import Lease, StudyReader
 from memtune.search.database import study_lease
@@ -364,3 +365,21 @@ def test_a_driver_whose_study_was_taken_over_leaves_the_end_of_its_run_to_the_ot
     run(study_file, settings, terms, conclude=lambda: take_over(settings, resolved.id, monkeypatch))
     (study,) = find_runs(settings, resolved.id, "study")
     assert study.info.status == "RUNNING"
+
+
+def test_a_trial_that_a_truncated_journal_has_lost_is_named(
+    study_file: Path, settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    terms = {"budget.trials": 2, "early_stopping.kind": "none"}
+    lost = run(study_file, settings, terms).outcomes[-1]
+    journal = Path(settings.study_database.removeprefix("journal://"))
+    lines = journal.read_bytes().splitlines(keepends=True)
+    last_creation = max(number for number, line in enumerate(lines) if b'"op_code":4' in line)
+    assert not caplog.messages
+    journal.write_bytes(b"".join(lines[:last_creation]))
+    (study,) = list_studies(settings)
+    message = f"the study database lacks 1 trial of study {study.id} that have checkpoints ({lost.identity})"
+    assert message in caplog.text
+    caplog.clear()
+    assert run(study_file, settings, terms, resume=True).outcomes[-1].curve == lost.curve
+    assert message in caplog.text

@@ -337,13 +337,12 @@ def test_files_of_killed_workers_that_cannot_be_deleted_are_a_warning(
     with open_records(resolved) as (_, records):
         trial = start(Director(open_proposals(), records, max_trials=1))
         folder = Path(resolved.checkpoint_root, trial.proposal.identity)
-        folder.mkdir(parents=True)
-        (folder / "latest.json").write_text("5")
+        (folder / "latest.json").mkdir(parents=True)
         trial.remarks, trial.state = ["checkpoint 7 is skipped"], TrialState.COMPLETE
         records.finish(trial)
     (message,) = caplog.messages
     assert message.startswith("files of killed workers remain: ")
-    assert "latest.json is not a list of checkpoints" in message
+    assert "latest.json is not a regular file" in message
 
 
 def finish_trial(resolved: ResolvedStudy, opened: Proposals) -> None:

@@ -30,6 +30,7 @@ from memtune.search import StoredStudy, StoredTrial, StudyReader
 from memtune.settings import Settings
 from memtune.spaces import FAMILY_FIELD
 from memtune.studies.budgets import StudyCost, compute_study_cost
+from memtune.studies.checkpoint_store import list_trained, warn_of_lost_trials
 from memtune.studies.definition.study_terms import (
     StoredTerms,
     name_alternative,
@@ -309,7 +310,7 @@ def open_view(study: str, settings: Settings | None = None) -> StudyView:
     if len(named) > 1:
         named = [found for found in named if reader.has_begun(found)] or named
     if len(named) == 1:
-        return StudyView(reader.read(named[0]), settings)
+        return StudyView(_read_study(reader, named[0], settings), settings)
     if named:
         raise StudyError(refuse_shared_name(study, named))
     raise StudyError(f'no study "{study}"; {did_you_mean(study, known)}; list them with: memtune study list')
@@ -324,7 +325,7 @@ def list_views(settings: Settings) -> list[StudyView]:
     found: list[StudyView] = []
     for name in reader.list_ids():
         try:
-            stored = reader.read(name)
+            stored = _read_study(reader, name, settings)
             if stored.outcomes:
                 view = StudyView(stored, settings)
                 view.terms  # noqa: B018
@@ -332,6 +333,14 @@ def list_views(settings: Settings) -> list[StudyView]:
         except (ConfigurationError, PluginError, StudyError) as error:
             log.warning("study %s is not listed: %s", name, error)
     return sorted(found, key=lambda view: view.stored.last_activity or datetime.min, reverse=True)
+
+
+def _read_study(reader: StudyReader, study: str, settings: Settings) -> StoredStudy:
+    """A study as it is stored; names its trials that were lost."""
+    trained = list_trained(settings.name_checkpoint_root(study))
+    stored = reader.read(study)
+    warn_of_lost_trials(study, trained, [trial.identity for trial in stored.trials])
+    return stored
 
 
 def _find_varying_fields(configurations: Sequence[dict[str, Any]]) -> list[str]:
