@@ -236,7 +236,8 @@ class Folder:
 
     def delete(self) -> None:
         """Delete the folder with its content, or the file in its place; nothing happens without either."""
-        with self.translate_errors("delete"):
+        # Suppressed: another process may delete it at the same time.
+        with self.translate_errors("delete"), suppress(FileNotFoundError):
             kind = self.filesystem.get_file_info(self.path).type
             if kind == fs.FileType.Directory:
                 self.filesystem.delete_dir(self.path)

@@ -20,7 +20,7 @@ from filelock import FileLock, Timeout
 from memtune.corpora import Corpus
 from memtune.errors import CheckpointError, StorageError
 from memtune.number_format import format_count
-from memtune.storage.folder import PARTIAL_SUFFIX, Folder
+from memtune.storage.folder import Folder
 from memtune.storage.local_files import open_scratch_folder
 from memtune.training import (
     AnyTrainer,
@@ -102,14 +102,12 @@ class Checkpoints:
         return bool(self._read_index())
 
     def _delete_obsolete(self, kept: list[str]) -> None:
-        """Delete the checkpoints that left the index, and what killed workers left.
+        """Delete damaged checkpoints and those that are older than all in the index.
 
-        A checkpoint with more tokens than those in the index stays: another worker is about to enter it.
+        Others stay: another worker may be about to enter them. So do files that another one is writing.
         """
-        for name in self._folder.list_names():
-            is_checkpoint = is_checkpoint_name(name) and name not in kept
-            is_old = is_checkpoint and parse_tokens(name) <= parse_tokens(kept[0])
-            if is_old or name.endswith(PARTIAL_SUFFIX):
+        for name in filter(is_checkpoint_name, self._folder.list_names()):
+            if name in self._damaged_names or parse_tokens(name) < parse_tokens(kept[-1]):
                 (self._folder / name).delete()
 
     def delete_leftovers(self) -> None:

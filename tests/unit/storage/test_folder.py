@@ -78,3 +78,18 @@ def test_a_key_that_leads_out_of_the_folder_is_refused(key: str, tmp_path: Path)
     with pytest.raises(StorageError, match="leads out of the folder"):
         Folder(store, "bucket/c").download(tmp_path / "target")
     assert [path.name for path in tmp_path.rglob("*")] == ["target"]
+
+
+class VanishingFolder(HostileStore):
+    """An object store in which another process deletes a folder after this one has found it."""
+
+    def get_file_info(self, path: str) -> fs.FileInfo:  # type: ignore[override]
+        return fs.FileInfo(path, type=fs.FileType.Directory)
+
+    def delete_dir(self, path: str) -> None:
+        raise FileNotFoundError(2, f"Path does not exist '{path}'")
+
+
+def test_a_folder_that_another_process_deletes_at_the_same_time_is_deleted() -> None:
+    store: Any = VanishingFolder("")
+    Folder(store, "bucket/study").delete()

@@ -186,14 +186,34 @@ def test_an_error_names_the_checkpoints_when_all_are_damaged(
         checkpoints.restore(corpus, "cpu")
 
 
-def test_a_save_removes_the_index_that_a_killed_worker_did_not_finish(
+def test_two_processes_that_save_one_trial_at_once_keep_its_newest_checkpoint(
+    checkpoints: Checkpoints, trainer: GradientTrainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two trainings of one configuration into an object store, which has no locks."""
+    save(checkpoints, trainer, 2)
+    write, other = Folder.write_json, Checkpoints(str(tmp_path / "checkpoints"), trainer.identity)
+
+    def write_after_the_other(folder: Folder, name: str, content: object) -> None:
+        monkeypatch.setattr(Folder, "write_json", write)
+        other.save(trainer)
+        write(folder, name, content)
+
+    trainer.advance()
+    monkeypatch.setattr(Folder, "write_json", write_after_the_other)
+    checkpoints.save(trainer)
+    index = json.loads((tmp_path / "checkpoints" / trainer.identity / "latest.json").read_bytes())
+    assert {*index} <= {folder.name for folder in list_folders(tmp_path, trainer)}
+    assert checkpoints.read().record.position.tokens == trainer.tokens
+
+
+def test_a_save_leaves_the_index_that_another_process_is_writing(
     checkpoints: Checkpoints, trainer: GradientTrainer, tmp_path: Path
 ) -> None:
     save(checkpoints, trainer, 1)
     partial = tmp_path / "checkpoints" / trainer.identity / "latest.json.0123456789abcdef.partial"
     partial.write_text("[")
     save(checkpoints, trainer, 1)
-    assert not partial.exists()
+    assert partial.exists()
 
 
 def test_files_outside_the_index_are_deleted_after_the_end_of_a_trial(
