@@ -5,6 +5,7 @@ import re
 import pytest
 
 from memtune.corpora import (
+    CorpusStore,
     TextFile,
     export_text,
     import_corpus,
@@ -42,6 +43,18 @@ def test_a_renamed_corpus_has_the_same_content(import_texts, store, cache, token
     assert [manifest.name for manifest in list_corpora(store)] == ["large"]
     assert verify_corpus("large", store) == []
     assert open_corpus("large", store, cache).digest == digest
+
+
+def test_a_corpus_that_is_replaced_while_it_is_renamed_stays(import_texts, store, cache):
+    class Meanwhile(CorpusStore):
+        def commit(self, manifest):
+            super().commit(manifest)
+            import_texts(test="the dog\n", replace=True)
+
+    digest = import_texts().manifest.digest
+    assert rename_corpus("small", "large", Meanwhile(store.folder)).digest == digest
+    assert open_corpus("large", store, cache).digest == digest
+    assert open_corpus("small", store, cache)["test"].token_count == 3
 
 
 def test_a_corpus_in_a_remote_store_is_renamed_and_removed(import_texts, remote_store, cache):

@@ -3,12 +3,13 @@
 import os
 import resource
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from pyarrow import fs
 
-from memtune.corpora import CorpusStore, list_corpora, open_corpus, verify_corpus
+from memtune.corpora import CorpusStore, import_corpus, list_corpora, open_corpus, verify_corpus
 from memtune.errors import CorpusError, StorageError
 from memtune.storage.folder import Folder
 from tests.unit.corpora.conftest import FORKSERVER
@@ -102,6 +103,23 @@ def test_a_refused_import_leaves_no_data(imported, import_texts, remote_store, r
     with pytest.raises(CorpusError, match="has a different corpus"):
         import_texts(place=remote_store, test="the dog\n")
     assert {path.name for path in (remote_folder / "small").iterdir()} == {"manifest.json", imported.folder}
+
+
+def test_an_import_that_ended_on_another_machine_meanwhile_is_not_replaced(
+    import_texts, remote_store, cache, tmp_path
+):
+    class Meanwhile(CorpusStore):
+        @contextmanager
+        def create_folder(self, name, folder):
+            import_texts(place=remote_store, test="the dog\n")
+            with super().create_folder(name, folder) as corpus:
+                yield corpus
+
+    other_machine = tmp_path / "another cache"
+    sources = {split: [["a", "cat"]] for split in ("train", "valid", "test")}
+    with pytest.raises(CorpusError, match="has a different corpus"):
+        import_corpus("small", sources, Meanwhile(remote_store.folder), cache=other_machine)
+    assert open_corpus("small", remote_store, cache)["test"].token_count == 3
 
 
 def test_importing_the_same_content_again_stores_no_second_copy(

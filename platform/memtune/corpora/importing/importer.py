@@ -181,15 +181,12 @@ class _CorpusWriter:
         The caller holds the import lock. Raises CorpusError if the name holds different content and `replace`
         is false.
         """
-        try:
-            existing = self.store.find_manifest(self.name)
-        except CorpusError:
-            if not replace:
-                raise
-            existing = None
+        self._find_existing(replace)  # before the files are written, where it cannot be read
         folder = f"data-{uuid4().hex[:16]}"
         with self.store.create_folder(self.name, folder) as corpus:
             manifest = self._write_files(corpus, folder)
+            # Now: in an object store another machine may have imported the name meanwhile.
+            existing = self._find_existing(replace)
             if not existing or replace:
                 self.store.commit(manifest)
             elif existing.digest != manifest.digest:
@@ -203,6 +200,14 @@ class _CorpusWriter:
             return existing, True
         self.store.clean(self.name, existing.folder if existing else None)
         return manifest, False
+
+    def _find_existing(self, replace: bool) -> Manifest | None:
+        try:
+            return self.store.find_manifest(self.name)
+        except CorpusError:
+            if not replace:
+                raise
+            return None
 
     def _write_files(self, corpus: Folder, folder: str) -> Manifest:
         vocabulary = self.selection.vocabulary

@@ -120,7 +120,9 @@ def rename_corpus(name: str, new_name: str, store: str | Path | CorpusStore | No
                         sink.write(piece)
             renamed = manifest.model_copy(update={"name": new_name})
             place.commit(renamed)
-    remove_corpus(name, place)
+    with place.lock(name, resolve_cache_folder()):
+        if place.find_manifest(name) == manifest:  # else it was replaced meanwhile
+            place.remove(manifest)
     return renamed
 
 
