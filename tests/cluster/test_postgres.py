@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from memtune.errors import StorageError, StudyError
@@ -149,6 +150,42 @@ def test_reports_during_an_outage_of_postgresql_are_stored_after_it(
     assert (found[second.number].state, found[second.number].end) == (TrialState.STOPPED, BEHIND)
     assert len(found) == 3
     record_fault("server stopped", 1, 0, f"PostgreSQL stopped by {how.name} while trials reported and ended")
+
+
+REFUSALS = {
+    "read-only": (
+        "ALTER ROLE memtune SET default_transaction_read_only = on",
+        "ALTER ROLE memtune RESET default_transaction_read_only",
+    ),
+    "no permission": ("REVOKE UPDATE ON trials FROM memtune", "GRANT UPDATE ON trials TO memtune"),
+}
+DISCONNECT = """
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'memtune' AND pid <> pg_backend_pid()
+"""
+
+
+@pytest.mark.parametrize("kind", REFUSALS)
+def test_a_postgresql_that_refuses_writes_is_unavailable_until_it_takes_them(
+    kind: str, open_study: Callable[..., Proposals], postgres: Postgres
+) -> None:
+    """As a replica does during a failover."""
+    refuse_writes, permit_writes = REFUSALS[kind]
+    proposals = open_study(kind)
+    first = ask_until_answered(proposals)
+    assert first is not None
+    with psycopg.connect(postgres.url, autocommit=True) as owner:
+        try:
+            owner.execute(refuse_writes)
+            owner.execute(DISCONNECT)
+            proposals.complete(first.number, 4.0)
+            with pytest.raises(StorageUnavailableError, match=r"read-only transaction|permission denied"):
+                proposals.ask()
+        finally:
+            owner.execute(permit_writes)
+            owner.execute(DISCONNECT)
+    assert ask_until_answered(proposals) is not None
+    (found, _) = open_study(kind).list_outcomes()
+    assert (found.state, found.value) == (TrialState.COMPLETE, 4.0)
 
 
 @pytest.fixture

@@ -14,7 +14,15 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from optuna.exceptions import StorageInternalError
-from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, PendingRollbackError, SQLAlchemyError
+from psycopg.errors import InsufficientPrivilege
+from sqlalchemy.exc import (
+    DBAPIError,
+    InterfaceError,
+    InternalError,
+    OperationalError,
+    PendingRollbackError,
+    SQLAlchemyError,
+)
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from memtune.errors import StorageError
@@ -49,9 +57,12 @@ def is_unavailable(error: Exception) -> bool:
         return not isinstance(error.__cause__, SQLAlchemyError) or is_unavailable(error.__cause__)
     if isinstance(error, DBAPIError) and error.connection_invalidated:
         return True
-    # PendingRollbackError: the connection was lost earlier in the same transaction.
-    outages = OSError | InterfaceError | OperationalError | PendingRollbackError | PoolTimeoutError
-    return isinstance(error, outages)
+    if isinstance(error, DBAPIError) and isinstance(error.orig, InsufficientPrivilege):
+        return True
+    # PendingRollbackError: the connection was lost earlier in the same transaction. InternalError: PostgreSQL
+    # refuses writes, as a replica does during a failover.
+    outages = OSError | InterfaceError | InternalError | OperationalError | PendingRollbackError
+    return isinstance(error, outages | PoolTimeoutError)
 
 
 def describe_cause(error: BaseException) -> str:
