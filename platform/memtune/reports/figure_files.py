@@ -1,5 +1,7 @@
 """Figures as SVG, PNG or PDF files, and the colours that all figures share."""
 
+import logging
+import warnings
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,6 +11,8 @@ from memtune.storage.local_files import write_whole
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+log = logging.getLogger(__name__)
 
 SUFFIXES = (".svg", ".png", ".pdf")
 DARK, LIGHT = "#1f4e79", "#c9d8e8"
@@ -65,6 +69,37 @@ def render_figure(figure: "Figure", suffix: str) -> bytes:
     dates = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}, ".png": None}
     written = BytesIO()
     FigureCanvasAgg(figure)
-    with mpl.rc_context({"svg.hashsalt": "memtune"}):
+    _add_fonts(figure)
+    with mpl.rc_context({"svg.hashsalt": "memtune"}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")
         figure.savefig(written, format=suffix[1:], dpi=150, metadata=dates[suffix])
     return written.getvalue()
+
+
+def _add_fonts(figure: "Figure") -> None:
+    """Let the machine's fonts draw what matplotlib's own lacks, such as words of Chinese.
+
+    One warning tells of characters that no font has, which are drawn as boxes.
+    """
+    from matplotlib.font_manager import fontManager, get_font
+    from matplotlib.text import Text
+
+    texts = [text for text in figure.findobj(Text) if isinstance(text, Text)]
+    used = {character for text in texts for character in text.get_text() if character.isprintable()}
+    entries = {entry.fname: entry.name for entry in fontManager.ttflist}
+    # matplotlib's last resort has a box for every character.
+    usable = sorted((name, path) for path, name in entries.items() if not name.startswith("Last Resort"))
+    lacking, families = used, list[str]()
+    for name, path in sorted(usable, key=lambda font: font[0] != "DejaVu Sans"):
+        if not lacking:
+            break
+        known = get_font(path).get_charmap().keys()
+        if any(ord(character) in known for character in lacking):
+            lacking, families = {each for each in lacking if ord(each) not in known}, [*families, name]
+    for text in texts if len(families) > 1 else ():
+        text.set_fontfamily([*text.get_fontfamily(), *families])
+    if lacking:
+        log.warning(
+            "no font of this machine has %s, drawn as boxes; install one that has them (Noto Sans CJK)",
+            ", ".join(f'"{character}"' for character in sorted(lacking)[:3]),
+        )

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from matplotlib.figure import Figure
+from matplotlib.font_manager import fontManager
 
 from memtune.errors import ConfigurationError
 from memtune.objective import Objective
@@ -269,3 +270,17 @@ def test_equal_figures_are_equal_files_of_the_named_format(tmp_path: Path) -> No
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
     with pytest.raises(ConfigurationError, match=r'no figure format ".bmp"'):
         save_figure(figure, tmp_path / "a.bmp")
+
+
+def test_other_fonts_draw_what_the_first_lacks_and_one_warning_names_the_rest(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = [font for font in fontManager.ttflist if font.name in ("DejaVu Sans", "STIXGeneral")]
+    monkeypatch.setattr(fontManager, "ttflist", known)
+    figure = make_figure(2, 2)
+    title = figure.suptitle("a \u210a 日")  # STIX has the second letter, neither the third
+    save_figure(figure, tmp_path / "figure.png")
+    assert title.get_fontfamily() == ["sans-serif", "DejaVu Sans", "STIXGeneral"]
+    assert [record.getMessage() for record in caplog.records] == [
+        'no font of this machine has "日", drawn as boxes; install one that has them (Noto Sans CJK)'
+    ]
