@@ -51,8 +51,15 @@ class Completion(QuestionTask):
     def __init__(self, corpus: Corpus, protocol: Protocol, config: CompletionConfig) -> None:
         super().__init__(corpus, protocol, config)
         self._skip_unknown = config.unknown == "skip"
-        if protocol.reads_trees:
-            for split in self.question_corpus.annotations[self.kind]:
+        for split in self.question_corpus.annotations[self.kind]:
+            counts = sorted({*self.question_table(split).column("candidates").to_pylist()})
+            if len(counts) > 1:
+                least = format_count(counts[0], "candidate")
+                raise CorpusError(
+                    f'"{self.question_corpus.name}" has {least} in one question of {split} and {counts[-1]} '
+                    "in another; import questions with equal numbers of candidates"
+                )
+            if protocol.reads_trees:
                 Treebank.from_questions(corpus, split)  # raises CorpusError if trees are missing
 
     @override
@@ -63,14 +70,7 @@ class Completion(QuestionTask):
     def answer(self, model: LanguageModel, split: str, device: str | torch.device = "cpu") -> Answers:
         rows = self.question_table(split)
         first_Q = rows.column("first").to_numpy()
-        counts_Q = rows.column("candidates").to_numpy()
-        if counts_Q.min() != counts_Q.max():
-            least = format_count(counts_Q.min(), "candidate")
-            raise CorpusError(
-                f'"{self.question_corpus.name}" has {least} in one question of {split} '
-                f"and {counts_Q.max()} in another; import questions with equal numbers of candidates"
-            )
-        candidates = int(counts_Q[0])
+        candidates = int(rows.column("candidates")[0].as_py())
         sentences = (first_Q[:, None] + np.arange(candidates)).ravel()
         nats_QC = self.sentence_nats(model, split, sentences, device).reshape(-1, candidates)
         answers_Q = rows.column("answer").to_numpy().astype(np.int64)

@@ -108,11 +108,10 @@ def test_the_error_for_a_text_without_questions_explains_how_to_join_them(open_j
         CompletionConfig().open(open_joined(agreement), SentenceProtocol())
 
 
-def test_questions_with_unequal_numbers_of_candidates_are_refused(open_joined, build_network):
+def test_questions_with_unequal_numbers_of_candidates_are_refused_before_a_training(open_joined):
     corpus = open_joined([QUESTIONS[0], make_question("4", "the _", "dog cat", 0)])
-    task = CompletionConfig().open(corpus, SentenceProtocol())
     with pytest.raises(CorpusError, match="equal numbers of candidates"):
-        task.answer(build_network(corpus), "valid")
+        CompletionConfig().open(corpus, SentenceProtocol())
 
 
 @pytest.mark.parametrize(("scores", "accuracy"), [("dep-rnn-4g-h100", 0.5404), ("seq-rnn-h200", 0.3)])
