@@ -166,6 +166,8 @@ SAMPLES = {
         0,
         (
             ('{"text": "a\n', "not JSON"),
+            ('[{"text": "a"},\n', "give each object a line of its own, without brackets and commas"),
+            ('{"text": "a", "text": "b"}\n', 'two fields named "text" in one object'),
             ('{"content": "a", "id": 1}\n', 'no column "text"; there is content, id: choose one'),
             ('{"text": 3}\n', '"text" is int, not a text or a list of words'),
             ('["a"]\n', "list instead of an object with fields"),

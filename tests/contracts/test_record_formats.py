@@ -408,3 +408,8 @@ def test_a_damaged_list_of_files_is_refused(tmp_path, state):
     (tmp_path / "saved" / "state.json").write_text(state)
     with pytest.raises(CorpusError, match=r"state\.json"):
         import_digest(dict.fromkeys(SPLITS, TextFile(tmp_path / "saved", "arrow")), tmp_path)
+
+
+def test_a_csv_file_with_another_delimiter_is_refused_with_the_option_that_names_it(tmp_path: Path) -> None:
+    with pytest.raises(CorpusError, match='no column "text"; there is text;id: .* delimiter=semicolon'):
+        read_csv("text;id\nthe cat;1\n", tmp_path, delimiter="comma")

@@ -8,6 +8,7 @@ A quoted field of CSV may hold line ends. Parquet and Arrow are read in batches 
 import csv
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from itertools import chain, count
@@ -162,11 +163,22 @@ def _check_text(text: str) -> str:
 def parse_json_line(line: str) -> Any:
     """The value of a line of JSON. Raises BadLineError."""
     try:
-        return json.loads(line)
+        return json.loads(line, object_pairs_hook=_make_object)
     except RecursionError:  # json.loads recurses at each open bracket
         raise BadLineError("not JSON (brackets nested too deeply)") from None
     except ValueError as error:
-        raise BadLineError(f"not JSON ({error})") from None
+        is_list = line.lstrip().startswith("[")
+        advice = "; give each object a line of its own, without brackets and commas" if is_list else ""
+        raise BadLineError(f"not JSON ({error}){advice}") from None
+
+
+def _make_object(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON. Raises BadLineError for two fields of one name, of which json keeps the last."""
+    found = dict(fields)
+    if len(found) < len(fields):
+        name = Counter(name for name, _ in fields).most_common(1)[0][0]
+        raise BadLineError(f'two fields named "{shorten(name)}" in one object; rename or remove one')
+    return found
 
 
 def _make_format(
@@ -223,7 +235,10 @@ def _read_csv(reader: LineReader, options: CsvOptions) -> Iterator[str]:
     try:
         header = next(rows, [])
         with _translate_errors(f"{reader.name}: line 1"):
-            check_column(options.column, header)
+            others = [name for name, sign in _DELIMITERS.items() if sign in "".join(header)]
+            single = len(header) == 1 and bool(others)
+            choice = f"--option delimiter={others[0]}, if it divides them" if single else _CHOICE
+            check_column(options.column, header, choice)
         place = header.index(options.column)
         end = rows.line_num
         for row in rows:
