@@ -20,7 +20,7 @@ from memtune.models import NeuralLanguageModel
 from memtune.models.architecture import LanguageModel, Model, find_device
 from memtune.number_format import format_parameters
 from memtune.plugins import read_source, run_with_sources
-from memtune.results.other_texts import number_words
+from memtune.results.other_texts import number_words, read_known
 from memtune.settings import SINGLE_TRIALS_FOLDER, Settings
 from memtune.storage.folder import Folder
 from memtune.studies.checkpoint_store import Checkpoints
@@ -249,7 +249,7 @@ def generate(model: LoadedModel, prompt: str = "", options: GenerationOptions | 
 
 def _join_words(model: LoadedModel, prompt: str, tokens: Iterator[str]) -> Iterator[str]:
     """The words of characters or parts of words, and `<eos>`."""
-    sentence = [model.vocabulary[number] for number in model.reader.read(prompt).ids]
+    sentence = [model.vocabulary[number] for number in read_known(model.reader, prompt, "the prompt").ids]
     done = len(model.reader.join(sentence))
     for token in chain(tokens, (None,)):
         if token is not None and token != EOS:
@@ -280,7 +280,7 @@ def write_tokens(
         "options", options, GenerationOptions, "GenerationOptions, such as GenerationOptions(tokens=20)"
     )
     module = model.module.require_language_model(f"writing a text with {model.name}")
-    read = model.reader.read(prompt)
+    read = read_known(model.reader, prompt, "the prompt")
     if read.unknown_words:
         unknown = ", ".join(dict.fromkeys(read.unknown_words))
         log.warning("the model does not know %s and reads %s instead", unknown, UNK)
@@ -318,11 +318,11 @@ def score(model: LoadedModel, sentences: Iterable[str]) -> list[ScoredSentence]:
     texts = [sentences] if isinstance(sentences, str) else list(sentences)
     for text in texts:
         check_type("sentences", text, str, 'texts, such as ["the company said"]')
-    return [_score_sentence(model, module, text) for text in texts]
+    return [_score_sentence(model, module, number, text) for number, text in enumerate(texts, 1)]
 
 
-def _score_sentence(model: LoadedModel, module: LanguageModel, text: str) -> ScoredSentence:
-    read = model.reader.read(text)
+def _score_sentence(model: LoadedModel, module: LanguageModel, number: int, text: str) -> ScoredSentence:
+    read = read_known(model.reader, text, f"sentence {number}")
     tokens = [*(model.vocabulary[number] for number in read.ids), EOS]
     if EOS in tokens[:-1]:
         raise ArgumentError(f'"{text}" has the word {EOS}, which follows every sentence; leave it out')

@@ -10,11 +10,12 @@ import pyarrow.parquet as pq
 from memtune.corpora import Corpus, Split, TextUnits, iterate_sentences, open_corpus
 from memtune.corpora.batching.protocols import Protocol
 from memtune.corpora.store.arrow_files import ShardArrays
-from memtune.errors import CorpusError
+from memtune.corpora.store.vocabulary import UNK
+from memtune.errors import CorpusError, TrackingError
 from memtune.models.architecture import Model
 from memtune.storage.local_files import write_whole
 from memtune.tasks import compute_token_nats
-from memtune.tracking import TextReader, find_text_rules
+from memtune.tracking import ReadText, TextReader, find_text_rules
 
 WORD_STARTS = ("_", "Ġ", "▁")
 """How a character and a subword begin that stand for the blank before a word."""
@@ -66,6 +67,20 @@ def make_reader(corpus: Corpus) -> TextReader:
     return TextReader(find_text_rules(corpus), corpus.vocabulary.ids)
 
 
+def read_known(reader: TextReader, text: str, place: str) -> ReadText:
+    """The ids of a text that an error calls `place`.
+
+    Raises TrackingError for a word, or another token, that the vocabulary lacks where it has no `<unk>`.
+    """
+    try:
+        return reader.read(text)
+    except TrackingError as error:
+        raise TrackingError(
+            f"{place}: {error}; leave it out, or use a model of a corpus that is imported with {UNK}: "
+            "--unknown map for words, --min-count 2 for characters"
+        ) from None
+
+
 def read_other_text(model_corpus: Corpus, name: str, split: str, store: str) -> tuple[Corpus, TextUnits]:
     """A split of the corpus `name` in the tokens of the corpus that a model was trained on, and its size.
 
@@ -77,8 +92,8 @@ def read_other_text(model_corpus: Corpus, name: str, split: str, store: str) -> 
     ids: list[int] = []
     lengths: list[int] = []
     words = size = lost = 0
-    for sentence in iterate_sentences(other, split):
-        read = reader.read(sentence)
+    for number, sentence in enumerate(iterate_sentences(other, split)):
+        read = read_known(reader, sentence, f'sentence {number} of the {split} split of "{name}"')
         ids += [*read.ids, 0]
         lengths.append(len(read.ids) + 1)
         words += len(sentence.split())

@@ -23,7 +23,7 @@ from memtune.tracking.registry.model_versions import (
     record_evaluation,
     require_registered,
 )
-from memtune.tracking.registry.text_rules import TextReader, TextRules, find_text_rules
+from memtune.tracking.registry.text_rules import ReadText, TextReader, TextRules, find_text_rules
 from memtune.tracking.runs.leaderboard import LeaderboardRow, read_leaderboard
 from memtune.tracking.runs.recorded_runs import (
     RecordedEvaluation,

@@ -3,6 +3,7 @@
 import json
 import math
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 import torch
 
 from memtune.api import run_search
-from memtune.errors import ArgumentError, ConfigurationError, StorageError
+from memtune.errors import ArgumentError, ConfigurationError, StorageError, TrackingError
 from memtune.results.loaded_models import GenerationOptions, LoadedModel, generate, load, score
 from memtune.results.model_evaluation import evaluate
 from memtune.results.registration import export_model
@@ -92,6 +93,12 @@ def test_unknown_words_of_a_prompt_are_warned_of_once(
 ) -> None:
     list(generate(champion, "the zebra and the zebra", GenerationOptions(tokens=2)))
     assert caplog.messages == ["the model does not know zebra and reads <unk> instead"]
+
+
+def test_an_unknown_word_without_unk_is_refused_with_its_sentence_and_a_remedy(champion: LoadedModel) -> None:
+    rules = champion.rules.model_copy(update={"unknown": "refuse"})
+    with pytest.raises(TrackingError, match=r'sentence 2: .* "zebra" .* --min-count 2 for characters'):
+        score(replace(champion, rules=rules), ["the", "the zebra"])
 
 
 def test_the_likeliest_words_are_written_at_temperature_0_and_with_a_top_k_of_1(

@@ -26,7 +26,7 @@ from memtune.errors import ConfigurationError, CorpusError
 from memtune.models import MODELS, RecurrentState, find_device
 from memtune.models.memories.memory_traces import MemoryTrace, StackAction
 from memtune.results.loaded_models import TrainedModel
-from memtune.results.other_texts import make_reader, read_other_text
+from memtune.results.other_texts import make_reader, read_known, read_other_text
 from memtune.values import Value
 
 BATCH_SENTENCES = 16
@@ -107,7 +107,7 @@ def read_sentences(model: TrainedModel, choice: TextChoice) -> Iterator[Inspecte
         if model.corpus.manifest.tokeniser is None:
             ids_W = model.corpus.vocabulary.encode(choice.text.split())
         else:
-            ids_W = np.array(make_reader(model.corpus).read(choice.text).ids, np.int64)
+            ids_W = np.array(read_known(make_reader(model.corpus), choice.text, "the text").ids, np.int64)
         return iter([InspectedSentence(0, ids_W)])
     corpus, ids = _open_corpus(model, choice.corpus, choice.split)
     model.record_access(choice.split, choice.corpus)
