@@ -179,21 +179,29 @@ def check_space(
 ) -> None:
     """Raise SpaceError unless each end of every range and each choice is valid in at least one sample.
 
+    Two choices that are one configuration, such as two spellings of a mixer, are refused.
+
     It checks every option of every branch. The error suggests the nearest known name for an unknown name and
     gives the schema's message for an invalid value. Messages name the space `where` (default: its file). A
     space with a fitted integer needs `measure_size`.
     """
     source = where or space.source
-    problems = _find_problems(space, schema, source, {}, measure_size)
+    problems, _ = _find_problems(space, schema, source, {}, measure_size)
     invalid: set[tuple[str, Scalar]] = set()
     for parameter in [] if problems else space.parameters():
         if not invalid.isdisjoint(parameter.conditions.items()):
             continue
+        configurations: list[Any] = []
         for value in parameter.leaf.test_values():
             file = source if isinstance(source, str) else source(parameter.field)
             place = f"{file}: [{parameter.field}] = {value!r}"
             pinned = {**parameter.conditions, parameter.name: value}
-            if value_problems := _find_problems(space, schema, place, pinned, measure_size):
+            value_problems, configuration = _find_problems(space, schema, place, pinned, measure_size)
+            if configuration is not None and configuration in configurations:
+                equal = parameter.leaf.test_values()[configurations.index(configuration)]
+                value_problems = [f"{place} is the same as {equal!r}; leave one of them out"]
+            configurations.append(configuration)
+            if value_problems:
                 problems += value_problems
                 invalid.add((parameter.name, value))
                 if not isinstance(parameter.leaf, Categorical):
@@ -204,8 +212,8 @@ def check_space(
 
 def _find_problems(
     space: Space, schema: Any, where: Place, pinned: Mapping[str, Scalar], measure_size: MeasureSize | None
-) -> list[str]:
-    """The errors of the first sample with the pinned values; empty if another sample is valid."""
+) -> tuple[list[str], Any]:
+    """The errors of the first sample with the pinned values, or the first valid one and no errors."""
     first: list[str] = []
     for seed in range(SAMPLES_PER_VALUE):
         try:
@@ -217,9 +225,9 @@ def _find_problems(
             first = first or [f"{prefix}{line}" for line in str(error).splitlines()]
             continue
         try:
-            parse(schema, sampled, where)
+            configuration = parse(schema, sampled, where)
         except ConfigurationError as error:
             first = first or str(error).splitlines()
         else:
-            return []
-    return first
+            return [], configuration
+    return first, None

@@ -5,6 +5,7 @@ from pydantic import Field, model_validator
 
 from memtune.errors import SpaceError
 from memtune.spaces import check_space, combine_spaces, read_space
+from memtune.training import TrialConfig
 from memtune.values import Value
 
 
@@ -85,6 +86,14 @@ def test_a_high_bound_outside_the_schema_is_refused():
 def test_a_choice_outside_the_schema_is_refused():
     (problem,) = find_problems(MEMORY + 'composition = { choice = ["gate", "summ"] }\n')
     assert problem.startswith("s.toml: [model.composition] = 'summ': ")
+
+
+def test_two_choices_that_are_one_configuration_are_refused():
+    model = 'family = "mixer_blocks"\nmixer = { choice = ["attention window=4", "attention  window=4"] }\n'
+    space = read_space(f"[model]\n{model}[training]\nepochs = 1\n", "s.toml")
+    problem = "= 'attention  window=4' is the same as 'attention window=4'; leave one of them out$"
+    with pytest.raises(SpaceError, match=problem):
+        check_space(space, TrialConfig)
 
 
 def test_a_constant_outside_the_schema_is_refused():
