@@ -294,7 +294,7 @@ def _list_cells(row: ReproducedRow, note: str) -> list[str]:
     interval = "" if row.test_interval is None else " [{:.1f}, {:.1f}]".format(*row.test_interval)
     return [
         row.name,
-        f"{row.parameters:,}" if row.parameters else "",
+        "" if row.parameters is None else f"{row.parameters:,}",
         printed,
         _format(row.valid, unit),
         "" if row.published_valid is None else f"{row.published_valid}{unit}",

@@ -416,6 +416,7 @@ def test_settings_are_shared_among_the_networks_and_reasons_leave_out_the_note_o
     assert re.search(r"- three: `.*seed = 0`", page)
     assert page.count("300 tokens") == 1
     assert re.search(r"\| one \| \d+ \| 1k \(our formula: \d+\) \|", page)
+    assert "| three | 0 |" in page, "as in all tables, a model that counts has 0 parameters"
 
 
 def test_a_missing_corpus_is_named_with_its_import_and_its_source(settings: Settings) -> None:

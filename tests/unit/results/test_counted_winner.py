@@ -64,7 +64,7 @@ def test_the_answer_of_a_report_names_no_size_that_does_not_exist(
     counted: tuple[StudyResult, Settings],
 ) -> None:
     page = render_page(report_study("orders", counted[1]))
-    assert "<dt>parameters</dt><dd>none<small>learns by counting" in page
+    assert "<dt>parameters</dt><dd>0<small>learns by counting" in page
     assert "0 multiply-adds" not in page
     assert "the same under every seed" in page
     assert "[repeats]" not in page.partition('id="seeds"')[0].partition('id="answer"')[2]
