@@ -87,7 +87,7 @@ def make_front_table(detail: StudyDetail) -> Table:
     front, objective = detail.front, detail.summary.objective
     if front is None:
         return Table()
-    titles = [QUANTITIES[name].unit or objective for name in front.objectives]
+    titles = [QUANTITIES[name].name_unit(detail.summary.unit) or objective for name in front.objectives]
     table = make_table("Pareto front", ["configuration", *(f">{title}" for title in titles), ">seeds"])
     for point in front.front:
         cells = [format_objective(name, value, objective) for name, value in point.values.items()]
@@ -108,7 +108,7 @@ def describe_reference(detail: StudyDetail) -> str:
     front, objective = detail.front, detail.summary.objective
     assert front is not None
     values = [
-        (QUANTITIES[name].unit, format_objective(name, value, objective))
+        (QUANTITIES[name].name_unit(detail.summary.unit), format_objective(name, value, objective))
         for name, value in front.reference.items()
     ]
     return ", ".join(f"{value} {unit}" if unit else f"{objective} {value}" for unit, value in values)

@@ -28,6 +28,10 @@ class Quantity:
     """Whether the amounts of a configuration's seeds add up."""
     is_higher_better: bool = False
 
+    def name_unit(self, predicted: str) -> str:
+        """The unit for a task whose predictions are `predicted`: tokens or examples."""
+        return self.unit.replace("tokens", predicted)
+
     def compute_coordinate(self, amount: float | None) -> float:
         """The coordinate of an amount, lower is better; infinite for an unknown one."""
         if amount is None:

@@ -287,7 +287,8 @@ def draw_hypervolume(detail: StudyDetail) -> StudyChart | None:
     title, end = f"{detail.summary.unit} of all trials", rows[-1]["tokens"]
     x = parts.place_amounts("tokens", [end], title, starts_at_zero=True)
     y = alt.Y("volume:Q", title="hypervolume (higher is better)").axis(tickCount=5)
-    names = (QUANTITIES[name].unit or detail.summary.objective for name in front.objectives)
+    summary = detail.summary
+    names = (QUANTITIES[name].name_unit(summary.unit) or summary.objective for name in front.objectives)
     line = parts.plot_rows("volumes").mark_line(interpolate="step-after", color=parts.MUTED)
     return StudyChart(
         name="hypervolume",

@@ -123,7 +123,7 @@ def make_leaderboard(view: StudyView) -> StudyLeaderboard:
     if view.ranking is None:
         return StudyLeaderboard(tokens=None, entries=(), trade_offs=())
     entries = tuple(make_entry(view, found) for found in view.ranking.configurations)
-    trade_offs = tuple(compare_quantities(entries))
+    trade_offs = tuple(compare_quantities(entries, view.trials[0].unit))
     return StudyLeaderboard(tokens=round(view.ranking.tokens), entries=entries, trade_offs=trade_offs)
 
 
@@ -210,7 +210,7 @@ def describe_model(config: LanguageModelConfig) -> str:
 
 
 def join_leaderboards(
-    leaderboards: Sequence[tuple[str, StudyLeaderboard]],
+    leaderboards: Sequence[tuple[str, StudyLeaderboard]], unit: str = "tokens"
 ) -> tuple[StudyLeaderboard, tuple[LeaderboardEntry, ...]]:
     """One leaderboard over several studies by name, and the best of each study that does not compete.
 
@@ -237,7 +237,7 @@ def join_leaderboards(
         entry.model_copy(update={"place": entry.place and number, "number": number})
         for number, entry in enumerate(ordered, start=1)
     )
-    trade_offs = tuple(compare_quantities(entries))
+    trade_offs = tuple(compare_quantities(entries, unit))
     joined = StudyLeaderboard(tokens=full_length or None, entries=entries, trade_offs=trade_offs)
     return joined, tuple(shorter)
 
@@ -248,8 +248,8 @@ def _name_in_corpus(entry: LeaderboardEntry, study: str) -> LeaderboardEntry:
     return entry.model_copy(update={"name": f"{entry.name} ({study})", "model": model})
 
 
-def compare_quantities(entries: Sequence[LeaderboardEntry]) -> Iterator[TradeOff]:
-    """The quantities that two configurations have."""
+def compare_quantities(entries: Sequence[LeaderboardEntry], unit: str = "tokens") -> Iterator[TradeOff]:
+    """The quantities that two configurations have, whose predictions are tokens or examples, the `unit`."""
     for quantity in QUANTITIES:
         # A model that counts has read the whole text: its amounts are of another budget.
         measured = [
@@ -258,16 +258,18 @@ def compare_quantities(entries: Sequence[LeaderboardEntry]) -> Iterator[TradeOff
             if not entry.is_counted and (amount := entry.measure(quantity))
         ]
         if len(measured) >= 2:
-            yield make_trade_off(quantity, measured)
+            yield make_trade_off(quantity, measured, unit)
 
 
-def make_trade_off(quantity: str, measured: Sequence[tuple[int, float, float]]) -> TradeOff:
+def make_trade_off(
+    quantity: str, measured: Sequence[tuple[int, float, float]], unit: str = "tokens"
+) -> TradeOff:
     """The trade-off of one of QUANTITIES over (number, cost, amount) of each configuration."""
     found, amounts = QUANTITIES[quantity], [amount for _, _, amount in measured]
     coordinates = [(cost, found.compute_coordinate(amount)) for _, cost, amount in measured]
     return TradeOff(
         quantity=quantity,
-        unit=found.unit,
+        unit=found.name_unit(unit),
         is_equal=are_equal_sizes(amounts),
         lowest=min(amounts),
         highest=max(amounts),

@@ -308,13 +308,14 @@ def _report_label(
     unique = {
         study: name if list(names.values()).count(name) == 1 else study for study, name in names.items()
     }
+    unit = studies[0].detail.summary.unit
     leaderboard, shorter = join_leaderboards(
-        [(unique[study.detail.summary.id], study.leaderboard) for study in studies]
+        [(unique[study.detail.summary.id], study.leaderboard) for study in studies], unit
     )
     return LabelReport(
         label=label,
         objective=studies[0].detail.summary.objective,
-        unit=studies[0].detail.summary.unit,
+        unit=unit,
         champion=next((found for found in champions if found.protocol == label), None),
         leaderboard=leaderboard,
         shorter=shorter,
