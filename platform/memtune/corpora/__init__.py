@@ -29,4 +29,5 @@ from memtune.corpora.tokenisation.corpus_text import (
     iterate_sentences,
     make_tokeniser,
     sample_sentences,
+    show_tokens,
 )

@@ -13,7 +13,7 @@ from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 from memtune.corpora import ImportOptions, TextFile, import_corpus, open_corpus, verify_corpus
 from memtune.corpora.importing.token_stage import spell_sentence
 from memtune.corpora.tokenisation import subwords
-from memtune.corpora.tokenisation.corpus_text import make_tokeniser
+from memtune.corpora.tokenisation.corpus_text import make_tokeniser, show_tokens
 from memtune.corpora.tokenisation.subwords import SubwordTokeniser, train_subwords
 from memtune.corpora.tokenisation.tokeniser import CharacterTokeniser
 from memtune.errors import ConfigurationError, CorpusError
@@ -112,6 +112,15 @@ def test_the_size_of_trained_subwords_is_that_of_the_vocabulary(import_texts, st
     trained = train_subwords("bpe", 300, TRAIN.splitlines())
     assert import_texts(tokens="bpe:300").manifest.vocabulary.size == 1 + len(trained.tokens)
     assert open_corpus("small", store, cache).manifest.splits["valid"].oov_tokens == 0
+
+
+def test_subwords_are_shown_as_their_text_and_parts_of_a_character_as_bytes(tmp_path, store, cache):
+    (tmp_path / "text").write_text("模型 the 模型 the\n" * 9)
+    sources = dict.fromkeys(("train", "valid", "test"), TextFile(tmp_path / "text"))
+    import_corpus("any", sources, store, ImportOptions(tokens="bpe:300"))
+    shown = show_tokens(open_corpus("any", store, cache))
+    assert {"<eos>", "_模型", "_the", "<0xE6>"} <= {*shown}
+    assert len({*shown}) == len(shown)
 
 
 def test_the_tokeniser_is_part_of_the_digest(import_texts):

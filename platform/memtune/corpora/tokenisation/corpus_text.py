@@ -2,7 +2,7 @@
 
 import json
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Literal
@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from memtune.corpora.store.corpus import Corpus
-from memtune.corpora.tokenisation.tokeniser import CharacterTokeniser, Tokeniser, TokeniserKind
+from memtune.corpora.tokenisation.tokeniser import CharacterTokeniser, Tokeniser, TokeniserKind, show_subword
 from memtune.errors import StorageError
 
 ExportFormat = Literal["text", "jsonl", "parquet"]
@@ -28,6 +28,14 @@ def make_tokeniser(kind: TokeniserKind, document: str) -> Tokeniser:
     from memtune.corpora.tokenisation.subwords import SubwordTokeniser
 
     return SubwordTokeniser(document)
+
+
+def show_tokens(corpus: Corpus) -> Sequence[str]:
+    """The tokens of the vocabulary as tables and figures show them."""
+    document = json.loads(corpus.tokeniser_document or "{}")
+    is_bytes = (document.get("decoder") or {}).get("type") == "ByteLevel"
+    tokens = corpus.vocabulary.tokens
+    return [*map(show_subword, tokens)] if is_bytes else tokens
 
 
 def iterate_sentences(corpus: Corpus, split: str, numbers: Iterable[int] | None = None) -> Iterator[str]:

@@ -29,6 +29,28 @@ def name_byte(byte: int) -> str:
     return f"<0x{byte:02X}>"
 
 
+_LETTERS = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+_BYTE_BY_LETTER = {chr(byte): byte for byte in _LETTERS} | {
+    chr(0x100 + number): byte for number, byte in enumerate(sorted({*range(0x100)} - {*_LETTERS}))
+}
+"""The byte of each letter in the subwords of GPT-2 and its successors."""
+
+
+def show_subword(token: str) -> str:
+    """A subword whose letters stand for bytes as its text; a part of a character as its bytes.
+
+    >>> show_subword("Ġæ¨¡åŀĭ"), show_subword("åŀ")
+    ('_模型', '<0xE5><0x9E>')
+    """
+    numbers = [_BYTE_BY_LETTER[letter] for letter in token if letter in _BYTE_BY_LETTER]
+    if len(numbers) < len(token):
+        return token
+    try:
+        return "".join(map(name_character, bytes(numbers).decode()))
+    except UnicodeDecodeError:
+        return "".join(map(name_byte, numbers))
+
+
 class Tokeniser(ABC):
     """How a sentence becomes tokens. `document` is all that is needed to make the same tokeniser again."""
 
