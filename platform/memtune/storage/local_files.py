@@ -9,6 +9,7 @@ folder removes it, and never one that is in use. A file has no name, so the syst
 """
 
 import fcntl
+import logging
 import os
 import shutil
 import stat
@@ -19,8 +20,11 @@ from functools import partial
 from pathlib import Path
 from typing import IO, BinaryIO
 
+from filelock import FileLock, Timeout
+
 from memtune.errors import StorageError, explain_system_error
 
+log = logging.getLogger(__name__)
 PREFIX = "memtune-scratch-"
 OPEN_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -120,6 +124,27 @@ def make_locked_folder(root: Path, prefix: str, clean_up: Callable[[Path], None]
             if folder.exists():
                 return folder, lock
             os.close(lock)  # another process removed it before it was locked
+
+
+@contextmanager
+def hold_lock(path: Path, user: str) -> Iterator[None]:
+    """In the block, no other process holds the lock in a file; another one waits, and says for whom.
+
+    `user` says what holds it meanwhile, as in "another import of ptb". Raises StorageError for a link,
+    because locking truncates the file that it opens, and OSError.
+    """
+    if path.is_symlink():
+        raise StorageError(f"the lock {path} is a symbolic link; delete it")
+    lock = FileLock(path)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        log.warning("waiting for the end of %s", user)
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 @contextmanager

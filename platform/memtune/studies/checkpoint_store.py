@@ -15,13 +15,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 from memtune.corpora import Corpus
 from memtune.errors import CheckpointError, StorageError
 from memtune.number_format import format_count
 from memtune.storage.folder import Folder
-from memtune.storage.local_files import open_scratch_folder
+from memtune.storage.local_files import hold_lock, open_scratch_folder
 from memtune.training import (
     AnyTrainer,
     Checkpoint,
@@ -56,14 +54,10 @@ class Checkpoints:
         """In the block, no other process holds the trial, where its folder is local; another one waits."""
         with ExitStack() as held:
             if self._folder.local_path:
+                path, user = self._folder.local_path / LOCK_FILE, f"another training in {self._folder}"
                 with self._folder.translate_errors("lock"):
                     self._folder.create()
-                    lock = FileLock(self._folder.local_path / LOCK_FILE)
-                    try:
-                        held.enter_context(lock.acquire(timeout=0))
-                    except Timeout:
-                        log.warning("%s is trained by another process; waiting for its end", self._folder)
-                        held.enter_context(lock.acquire())
+                    held.enter_context(hold_lock(path, user))
             yield
 
     def save(self, trainer: AnyTrainer) -> None:

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from memtune.corpora import (
     verify_corpus,
 )
 from memtune.errors import CorpusError
+from tests.cluster.poll import poll_until
 from tests.unit.corpora.conftest import FORKSERVER
 
 pytestmark = pytest.mark.cluster
@@ -131,6 +133,15 @@ def test_concurrent_imports_of_one_name_leave_one_intact_corpus(store, cache):
     word = corpus.vocabulary.tokens[2]
     assert corpus.vocabulary.decode(corpus["test"].read_tokens(0, 3)) == [word, "0", "<eos>"]
     assert len(list((store.local_path / "small").iterdir())) == 2
+
+
+def test_an_import_says_that_it_waits_for_another_one(import_texts, store, cache, caplog):
+    with ThreadPoolExecutor(1) as others:
+        with store.lock("small", cache):
+            imported = others.submit(import_texts)
+            poll_until(lambda: caplog.messages, "the second import")
+        assert imported.result().manifest.name == "small"
+    assert caplog.messages == ["waiting for the end of another change of corpus small"]
 
 
 PEAK = """

@@ -75,7 +75,8 @@ def test_a_second_training_at_once_waits_and_takes_over_the_result(
         def start_another(report: Report) -> None:
             if not started:
                 started.append(others.submit(train, file, settings=settings, progress=False))
-                poll_until(lambda: "waiting for its end" in caplog.text, "the second training")
+                waits = "waiting for the end of another training"
+                poll_until(lambda: waits in caplog.text, "the second training")
 
         first = train(file, settings=settings, on_report=start_another)
         second = started[0].result()

@@ -83,7 +83,7 @@ def test_a_key_that_leads_out_of_the_folder_is_refused(key: str, tmp_path: Path)
 class VanishingFolder(HostileStore):
     """An object store in which another process deletes a folder after this one has found it."""
 
-    def get_file_info(self, path: str) -> fs.FileInfo:  # type: ignore[override]
+    def get_file_info(self, path: str) -> fs.FileInfo:
         return fs.FileInfo(path, type=fs.FileType.Directory)
 
     def delete_dir(self, path: str) -> None:

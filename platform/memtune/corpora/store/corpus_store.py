@@ -6,13 +6,12 @@ A corpus exists when its manifest does: the manifest is written last, in one ste
 
 import time
 from collections.abc import Generator, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from filelock import FileLock
 from pyarrow import fs
 
 from memtune.arguments import check_type
@@ -21,6 +20,7 @@ from memtune.errors import CorpusError, MissingCorpusError, StorageError, did_yo
 from memtune.settings import Settings
 from memtune.storage.digests import ContentDigest, HashingSink, hash_bytes
 from memtune.storage.folder import Folder, MissingFileError
+from memtune.storage.local_files import hold_lock
 
 MANIFEST_NAME = "manifest.json"
 _CHUNK_BYTES = 2**20
@@ -178,19 +178,14 @@ class CorpusStore:
     @contextmanager
     def lock(self, name: str, cache: Path) -> Iterator[None]:
         """Allow one import of a name at a time: everywhere for a local folder, on this node for others."""
-        with self.folder.translate_errors("lock"):
-            parent = self.local_path or cache
-            parent.mkdir(parents=True, exist_ok=True)
-            remote = hash_bytes((self.folder / name).path.encode())[:16]
-            path = parent / (f".{name}.lock" if self.local_path else f"import-{remote}.lock")
-            if path.is_symlink():  # locking truncates the file that it opens
-                raise StorageError(f"the lock {path} is a symbolic link; delete it")
-            lock = FileLock(path)
-            lock.acquire()
-        try:
+        with ExitStack() as held:
+            with self.folder.translate_errors("lock"):
+                parent = self.local_path or cache
+                parent.mkdir(parents=True, exist_ok=True)
+                remote = hash_bytes((self.folder / name).path.encode())[:16]
+                path = parent / (f".{name}.lock" if self.local_path else f"import-{remote}.lock")
+                held.enter_context(hold_lock(path, f"another change of corpus {name}"))
             yield
-        finally:
-            lock.release()
 
     def _is_link(self, name: str) -> bool:
         with self.folder.translate_errors("read"):
