@@ -197,7 +197,8 @@ def check_space(
             place = f"{file}: [{parameter.field}] = {value!r}"
             pinned = {**parameter.conditions, parameter.name: value}
             value_problems, configuration = _find_problems(space, schema, place, pinned, measure_size)
-            if configuration is not None and configuration in configurations:
+            is_choice = configuration is not None and isinstance(parameter.leaf, Categorical)
+            if is_choice and configuration in configurations:
                 equal = parameter.leaf.test_values()[configurations.index(configuration)]
                 value_problems = [f"{place} is the same as {equal!r}; leave one of them out"]
             configurations.append(configuration)

@@ -96,6 +96,11 @@ def test_two_choices_that_are_one_configuration_are_refused():
         check_space(space, TrialConfig)
 
 
+def test_a_step_from_one_end_of_a_range_to_the_other_is_no_repeated_choice():
+    step = '[optimiser]\nkind = "sgd"\nlearning_rate = { float = [0.1, 0.2], step = 0.1 }\n'
+    assert find_problems(LSTM + step) == []
+
+
 def test_a_constant_outside_the_schema_is_refused():
     (problem,) = find_problems(LSTM + "width = 0\n")
     assert problem.startswith("s.toml: model.width (lstm): Input should be greater")

@@ -46,20 +46,13 @@ _ABBREVIATIONS = (
 # At most 32 initials: a longer row would be read again from each of its letters, in quadratic time.
 _INITIALS = r"(?<![\w'\u2019])(?:(?:[A-Za-z]\.){2,32}|[A-HJ-Z]\.)"  # a single I is the pronoun
 
-_WIDE = "\u3001-\u312f\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff01-\uff9f\U00020000-\U0003ffff"
+_NEAR_WIDE = "\u3001-\u312f\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff01-\uff9f"
+_WIDE = _NEAR_WIDE + "\U00020000-\U0003ffff"
 """Characters and signs of Chinese and Japanese, which are written without blanks."""
 
 
-@cache
-def _compile_token_pattern(is_ascii: bool) -> re.Pattern[str]:
-    """The pattern of words and signs, which takes a third of the time for a text in ASCII.
-
-    Python's `\\w` lacks the marks within words of Hindi, pointed Arabic and decomposed letters, and joiners.
-    """
-    marks = "" if is_ascii else "".join(filter(_is_mark, map(chr, range(0x300, 0x1F000))))
-    marks += "\u200c\u200d\U0001f3fb-\U0001f3ff\U000e0100-\U000e01ef"
-    word = r"\w" if is_ascii else rf"[\w{marks}]"
-    unspaced = "" if is_ascii else rf"(?<!\S)[^\s{_WIDE}]*[{_WIDE}]\S* |"
+def _compile_token_pattern(word: str, sign: str, unspaced: str = "") -> re.Pattern[str]:
+    """The pattern of words and signs, for a character of a word, a sign, and what is read before others."""
     return re.compile(
         rf"""
         {unspaced}                              # Chinese or Japanese between two blanks
@@ -70,15 +63,30 @@ def _compile_token_pattern(is_ascii: bool) -> re.Pattern[str]:
         | \d+(?:[.,:]\d+)*{word}*               # numbers: 1,000.5, 10:30 and 3rd
         | {word}+(?:['\u2019\-]{word}+)*         # words, with apostrophes and hyphens within
         | -{{2,}} | \.{{2,}}                    # dashes and dots of omission
-        | [^\w\s](?:[{marks}]+(?:(?<=\u200d)[^\w\s])?)*  # any other sign, with what is joined to it
+        | {sign}                                # any other sign
         """,
         re.VERBOSE,
     )
 
 
-def _is_mark(character: str) -> bool:
-    return category(character).startswith("M")
+@cache
+def _compile_script_patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """What tells texts that need the second pattern of words and signs, which takes five times as long.
 
+    Python's `\\w` lacks the marks within words of Hindi, pointed Arabic and decomposed letters, and joiners.
+    """
+    near = "\u200c\u200d"
+    near += "".join(each for each in map(chr, range(0x300, 0x10000)) if category(each).startswith("M"))
+    far = "".join(each for each in map(chr, range(0x10000, 0x1F000)) if category(each).startswith("M"))
+    marks = f"{near}{far}\U0001f3fb-\U0001f3ff\U000e0100-\U000e01ef"
+    joined = rf"[^\w\s](?:[{marks}]+(?:(?<=\u200d)[^\w\s])?)*"
+    unspaced = rf"(?<!\S)[^\s{_WIDE}]*[{_WIDE}]\S* |"
+    # Python looks up the characters of a class at once where all of them have 16 bits.
+    marked = re.compile(f"[{near}{_NEAR_WIDE}]|[\U00010000-\U000fffff]")
+    return marked, _compile_token_pattern(rf"[\w{marks}]", joined, unspaced)
+
+
+_TOKEN_PATTERN = _compile_token_pattern(r"\w", r"[^\w\s]")
 
 _SPACED_SIGNS, _WIDE_SIGNS = ".!?\u061f\u06d4\u0964\u0965", "\u3002\uff01\uff1f\uff61"
 """Signs that end a sentence before a blank, those of Arabic, Urdu and Hindi too, and without one."""
@@ -113,7 +121,10 @@ def split_clitics(word: str) -> list[str]:
 
 def tokenise(sentence: str) -> list[str]:
     """Words and signs of a sentence of prose; clitics stay with their words."""
-    return _compile_token_pattern(sentence.isascii()).findall(sentence)
+    if sentence.isascii():
+        return _TOKEN_PATTERN.findall(sentence)
+    marked, pattern = _compile_script_patterns()
+    return (pattern if marked.search(sentence) else _TOKEN_PATTERN).findall(sentence)
 
 
 def split_sentences(paragraph: str) -> Iterator[str]:
