@@ -124,7 +124,8 @@ def connect(tracking_uri: str) -> "MlflowClient":
     for scheme in home_artifacts.SERVER_SCHEMES:
         compatibility.register_repository(scheme, home_artifacts.open_repository)
     try:
-        if path is None:
+        # A file in a folder that this user may only read is read without a lock: nothing is created there.
+        if path is None or (path.exists() and not os.access(path.parent, os.W_OK, effective_ids=True)):
             return client_class(tracking_uri, registry_uri=tracking_uri)
         path.parent.mkdir(parents=True, exist_ok=True)
         # One process at a time where opening may create the tables.
@@ -286,9 +287,9 @@ def translate_mlflow_errors(tracking_uri: str) -> Iterator[None]:
         if any(not isinstance(cause, sqlite3.OperationalError) for cause in causes):
             path = find_sqlite_path(tracking_uri) or tracking_uri
             raise TrackingError(f"{path} is damaged: {summarize_error(error)}; {REBUILD_HINT}") from error
-        proxy = explain_proxy(tracking_uri)
+        hint = f"; {KEEP_HINT}" if causes else explain_proxy(tracking_uri)
         raise TrackingError(
-            f"the tracking store {tracking_uri} failed: {summarize_error(error)}{proxy}"
+            f"the tracking store {tracking_uri} failed: {summarize_error(error)}{hint}"
         ) from error
 
 

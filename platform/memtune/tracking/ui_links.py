@@ -1,5 +1,6 @@
 """Links into MLflow's pages: the trials of a corpus as a table and as charts."""
 
+import logging
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -10,7 +11,13 @@ from urllib.parse import quote
 from memtune.errors import TrackingError
 from memtune.objective import Objective
 from memtune.tracking import compatibility
-from memtune.tracking.mlflow_connection import has_store, is_server, open_store, set_experiment_kind
+from memtune.tracking.mlflow_connection import (
+    has_store,
+    is_server,
+    open_store,
+    set_experiment_kind,
+    summarize_error,
+)
 from memtune.tracking.mlflow_ui import find_running_pages
 from memtune.tracking.registry.model_versions import CHAMPION_ALIAS, find_own_by_alias
 from memtune.tracking.runs import run_store, run_tags
@@ -18,6 +25,7 @@ from memtune.tracking.runs import run_store, run_tags
 if TYPE_CHECKING:
     from mlflow.entities import Run
 
+log = logging.getLogger(__name__)
 LOCAL_PAGES_URL = "http://127.0.0.1:5000"
 MODELS_COLUMN = "attributes.`Models`"
 NAME_COLUMN = "attributes.`Run Name`"
@@ -70,12 +78,14 @@ def link_corpus(
     file, by default that of the running `memtune ui`. Raises TrackingError when nothing is recorded for the
     corpus.
     """
+    # Imported here: MLflow loads for seconds, which commands without tracking need not wait for.
+    from mlflow.exceptions import MlflowException
+
     with open_store(tracking_uri) as client:
         champion = find_own_by_alias(client, corpus, CHAMPION_ALIAS)
         experiment = client.get_experiment_by_name(corpus)
         if experiment is None:
             raise TrackingError(f'nothing is recorded for corpus "{corpus}" in {tracking_uri}')
-        set_experiment_kind(client, experiment)
         experiment_id, note = experiment.experiment_id, experiment.tags.get(run_tags.NOTE, "")
         runs = run_store.find_runs(client, [experiment_id], {run_tags.ROLE: "trial"})
         labels = Counter(run.data.tags.get(run_tags.PROTOCOL, "") for run in runs)
@@ -86,8 +96,14 @@ def link_corpus(
         named = study or (label if label and champion and label != champion.protocol else None)
         suffix = "-" + re.sub(r"[^\w.]+", "-", named).strip("-") if named else ""
         views = _build_views(kept, {tag: value for tag, value in conditions.items() if value}, tracking_uri)
-        for name, value in views.items():
-            client.set_experiment_tag(experiment_id, compatibility.SHARED_VIEW_TAG + name + suffix, value)
+        try:
+            set_experiment_kind(client, experiment)
+            for name, value in views.items():
+                client.set_experiment_tag(experiment_id, compatibility.SHARED_VIEW_TAG + name + suffix, value)
+        except MlflowException as error:  # who may only read has the pages without the newest views
+            log.warning(
+                "the views of corpus %s in MLflow are not updated: %s", corpus, summarize_error(error)
+            )
     served = pages_url or find_running_pages(tracking_uri)
     address = (served or (tracking_uri if is_server(tracking_uri) else LOCAL_PAGES_URL)).rstrip("/")
     trials, families = quote(f"memtune{suffix}"), quote(f"memtune-families{suffix}")
