@@ -136,7 +136,7 @@ def open_ask_tell(resolved: ResolvedStudy, *, starts: bool = False) -> Iterator[
         check_tracking(settings.tracking_uri, resolved.corpus.name)
         resolved.store_terms()
         proposals = resolved.open_proposals(lease.check)
-        with Recorder(settings.tracking_uri, resolved.corpus.name, guard=lease.check) as recorder:
+        with Recorder(settings.tracking_uri, resolved.corpus.name, guard=lease.check_for_records) as recorder:
             records = StudyRecords(recorder, resolved)
             records.resume(proposals.list_outcomes())
             yield AskTell(resolved, proposals, records)

@@ -251,7 +251,7 @@ class _StudyRun:
         tracking_uri = self._resolved.settings.tracking_uri
         corpus = self._resolved.corpus.name
         check_tracking(tracking_uri, corpus)
-        recorder = Recorder(tracking_uri, corpus, guard=self._lease.check)
+        recorder = Recorder(tracking_uri, corpus, guard=self._lease.check_for_records)
         return self._recorder_stack.enter_context(recorder)
 
     def _compute_cost(self, result: StudyResult, seconds: float) -> StudyCost:

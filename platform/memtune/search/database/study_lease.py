@@ -164,6 +164,11 @@ class Lease:
             self._send_heartbeat()
         self._raise_if_lost()
 
+    def check_for_records(self) -> None:
+        """As `check`, for writes elsewhere: a StorageError names the study database that does not answer."""
+        with convert_outage_errors(self._redacted_url):
+            self.check()
+
     def _raise_if_lost(self) -> None:
         if self._lost.is_set():
             successor = None

@@ -109,6 +109,16 @@ def test_a_driver_whose_lease_file_was_deleted_ends_with_that_error(
     assert "the lease of study s cannot be released: its file is gone" in caplog.text
 
 
+def test_records_wait_for_a_lease_that_cannot_be_checked_with_the_name_of_its_database(storage: str) -> None:
+    with Lease(storage, "s", heartbeat_seconds=600.0) as lease:
+        file = Path(f"{storage.removeprefix('journal://')}.drivers")
+        moved = file.rename(file.with_name("moved"))
+        lease._last_heartbeat -= 1000.0
+        with pytest.raises(StorageError, match=r"study database .*study\.log does not answer"):
+            lease.check_for_records()
+        moved.rename(file)
+
+
 @pytest.mark.parametrize("target", ["/dev/zero", "pipe", "folder"])
 def test_a_journal_that_is_no_file_is_refused_unread(path: Path, target: str) -> None:
     """A device never ends: reading it would take all memory."""
