@@ -2,7 +2,8 @@
 
 Layout: the index `<study>/checkpoints/<identity>/latest.json` names the folders of the two newest
 checkpoints, newest first. It is written after their files, so it names complete checkpoints only. Each
-checkpoint holds the digests of its files: where the newest one is damaged or missing, the one before is used.
+checkpoint holds the digests of its files: where the newest one is damaged or missing, the one before is used,
+and where the index is damaged, the newest whole one.
 Each save has a folder of its own, named after the tokens seen and a random number: one that fails damages no
 earlier one, also where both saw the same tokens. A worker whose heartbeat expired may still write: it changes
 no file of the worker that replaced it, and never enters an older checkpoint before a newer one.
@@ -160,7 +161,9 @@ class Checkpoints:
         if isinstance(index, list) and all(is_checkpoint_name(name) for name in index):
             return index
         found = sorted(filter(is_checkpoint_name, self._folder.list_names()), key=parse_tokens, reverse=True)
-        log.warning("%s/%s is damaged: all checkpoints there are tried", self._folder, INDEX_FILE)
+        if INDEX_FILE not in self._damaged_names:  # once
+            log.warning("%s/%s is damaged: all checkpoints there are tried", self._folder, INDEX_FILE)
+            self._damaged_names.add(INDEX_FILE)
         return found
 
 
