@@ -13,7 +13,7 @@ import logging
 import os
 import warnings
 from collections.abc import Callable, Container, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from threading import Timer
 from typing import Any
 
@@ -133,8 +133,8 @@ class JournalLock(JournalFileSymlinkLock):
     Reason: Optuna gives a lock that is 30 s old to the next process, and the former holder's `release` then
     raises RuntimeError. No harm is done: what the former holder appends is a whole line. The lock is a
     symbolic link, because other locks do not work on network file systems. It does not name its holder, so
-    one of a killed process costs the next one these 30 s, and Optuna's own message about it is suppressed.
-    Fallback: `release` as it is; the guard test fails when it raises something else.
+    one of a killed process costs the next one these 30 s. Fallback: `release` as it is; the guard test fails
+    when it raises something else.
     """
 
     def __init__(self, path: str, prepare: Callable[[], object] = lambda: None) -> None:
@@ -144,20 +144,26 @@ class JournalLock(JournalFileSymlinkLock):
 
     def acquire(self) -> bool:
         """Acquire the lock; says why where that takes long."""
-        message = Timer(WAIT_MESSAGE_SECONDS, log.warning, [WAIT_MESSAGE, self._path, self.grace_period])
-        message.daemon = True
-        if os.path.islink(f"{self._path}.lock"):
-            message.start()
-        try:
+        is_held = os.path.islink(f"{self._path}.lock")
+        with self._explain_wait() if is_held else nullcontext():
             super().acquire()
-        finally:
-            message.cancel()
         try:
             self._prepare()
         except BaseException:
             self.release()
             raise
         return True
+
+    @contextmanager
+    def _explain_wait(self) -> Iterator[None]:
+        message = Timer(WAIT_MESSAGE_SECONDS, log.warning, [WAIT_MESSAGE, self._path, self.grace_period])
+        message.daemon = True
+        message.start()
+        try:
+            with suppress_optuna_messages():  # which say less, every ten seconds
+                yield
+        finally:
+            message.cancel()
 
     def release(self) -> None:
         """Release the lock, unless another process has taken it."""
