@@ -3,9 +3,9 @@
 SNLI has one pair a line (Bowman et al. 2015, "A large annotated corpus for learning natural language
 inference"): as published, as JSON, or as three columns. The published files are `.jsonl`, or `.txt` with
 TAB-separated columns, and their words are those of the binary parse. JSON of Hugging Face has `premise`,
-`hypothesis` and `label`, plain sentences, which are split as prose is. The format `snli-tsv` is premise TAB
-hypothesis TAB 0, 1 or 2 (entailment, neutral, contradiction), words separated by whitespace. Pairs without an
-agreed label (`-` or -1) are left out and counted.
+`hypothesis` and `label`, plain sentences, which are split as prose is, Chinese and Japanese into characters.
+The format `snli-tsv` is premise TAB hypothesis TAB 0, 1 or 2 (entailment, neutral, contradiction), words
+separated by whitespace. Pairs without an agreed label (`-` or -1) are left out and counted.
 
 Stanford Sentiment Treebank, one bracketed tree a line, a label from 0 to 4 at every node (Socher et al. 2013,
 "Recursive Deep Models for Semantic Compositionality Over a Sentiment Treebank"). `(3 (2 It) (4 works))`:
@@ -17,7 +17,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 
-from memtune.corpora.formats.prose_texts import tokenise, unescape_treebank_word
+from memtune.corpora.formats.prose_texts import split_characters, unescape_treebank_word
 from memtune.corpora.formats.records import parse_json_line
 from memtune.corpora.sources.line_reader import LineReader
 from memtune.corpora.store.annotations import INFERENCE_LABELS, SENTIMENT_LABELS
@@ -57,7 +57,7 @@ def _read_pairs(reader: LineReader, _: Value) -> Iterator[Block]:
         fields = parse_json_line(line) if is_json else dict(zip(header, columns, strict=True))
         if not isinstance(fields, dict):
             raise BadLineError("not a JSON object")
-        names, split = (_PLAIN_FIELDS, tokenise) if "premise" in fields else (_FIELDS, _split_parse)
+        names, split = (_PLAIN_FIELDS, split_characters) if "premise" in fields else (_FIELDS, _split_parse)
         label, *texts = (fields.get(name) for name in names)
         return _make_pair(reader, str(label), texts, split)
 

@@ -101,6 +101,7 @@ _SENTENCE_END = re.compile(
     """,
     re.VERBOSE,
 )
+_WIDE_PARTS = re.compile(rf"[{_WIDE}]|[^{_WIDE}]+")
 _ABBREVIATION_END_CHARACTERS = 16
 """More characters than the longest abbreviation or than two initials, which decide any longer row of them."""
 _ABBREVIATION_END = re.compile(rf"(?:\b{_ABBREVIATIONS}\.|{_INITIALS})$")
@@ -125,6 +126,11 @@ def tokenise(sentence: str) -> list[str]:
         return _TOKEN_PATTERN.findall(sentence)
     marked, pattern = _compile_script_patterns()
     return (pattern if marked.search(sentence) else _TOKEN_PATTERN).findall(sentence)
+
+
+def split_characters(sentence: str) -> list[str]:
+    """As `tokenise`, but each character of Chinese or Japanese is a word of a labelled text."""
+    return [part for word in tokenise(sentence) for part in _WIDE_PARTS.findall(word)]
 
 
 def split_sentences(paragraph: str) -> Iterator[str]:

@@ -63,6 +63,11 @@ def test_pairs_of_hugging_face_are_split_as_prose_and_those_without_a_majority_a
     assert corpus.manifest.sources["train"].skipped == {left_out: 1}
 
 
+def test_characters_of_a_chinese_pair_are_words(import_text):
+    text = json.dumps({"premise": "狗用 GPU 跑。", "hypothesis": "it runs", "label": 0}) + "\n"
+    assert read_sentences(import_text("snli", text)) == ["狗 用 GPU 跑 。", "it runs"]
+
+
 def test_a_pair_of_a_table_without_a_majority_is_left_out(import_text):
     corpus = import_text("snli-tsv", "a dog\tit runs\t-1\na dog\tit runs\t0\n")
     assert corpus.manifest.splits["train"].sentences == 2
