@@ -84,6 +84,9 @@ class FamilyTerms(Value):
     """Of the training."""
 
 
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
+
+
 class Study(UserValue):
     """A question, the spaces to search, and the terms under which trials are compared.
 
@@ -95,7 +98,7 @@ class Study(UserValue):
 
     question: str
     """The question that the study answers, in one sentence; tables and reports show it."""
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=MAX_NAME_CHARACTERS)
+    name: str = Field(pattern=NAME_PATTERN, max_length=MAX_NAME_CHARACTERS)
     """Name of the study; default: the name of its file. A study without a file needs one."""
     corpus: str
     """Name of a corpus of the store; "text+questions" joins the text of one with the questions of another."""

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -30,7 +31,7 @@ from memtune.spaces import (
     override_space,
 )
 from memtune.studies.definition.resolved_study import BUDGET_SAMPLES, ResolvedStudy
-from memtune.studies.definition.study import Study, copy_as_toml
+from memtune.studies.definition.study import NAME_PATTERN, Study, copy_as_toml
 from memtune.studies.definition.study_terms import LENGTH_FIELDS, SharedTerms
 from memtune.studies.definition.toml_files import (
     find_folder,
@@ -79,7 +80,14 @@ def load_study(path: Path, overrides: Mapping[str, Any] | None = None) -> Study:
     StudyError when the file cannot be read, PluginError for a file of `models` that cannot be used, and
     ConfigurationError when a value is not valid; all name the file.
     """
-    return _parse_study({"name": path.stem, **read_toml(path)}, path, overrides)
+    document = read_toml(path)
+    is_unnamed = "spaces" in document and "name" not in {**document, **(overrides or {})}
+    if is_unnamed and not re.match(NAME_PATTERN, path.stem):
+        raise StudyError(
+            f'{path}: a study has the name of its file, of letters from A to Z, digits, ".", "_" and "-"; '
+            'write another into the file, such as name = "memories"'
+        )
+    return _parse_study({"name": path.stem, **document}, path, overrides)
 
 
 def _parse_study(document: dict[str, Any], path: Path | None, overrides: Mapping[str, Any] | None) -> Study:

@@ -176,6 +176,16 @@ def test_a_name_too_long_for_its_folder_is_refused_before_anything_starts(
     resolve(named.rename(named.with_name(f"{'n' * 100}.toml")), settings)
 
 
+def test_a_file_whose_name_no_study_can_have_is_refused_with_what_to_write(study_file: Path) -> None:
+    other = study_file.with_name("记忆.toml")
+    other.write_text(study_file.read_text())
+    with pytest.raises(
+        StudyError, match=r"letters from A to Z, .*; write another into the file, such as name ="
+    ):
+        load_study(other)
+    assert load_study(other, {"name": "memories"}).name == "memories"
+
+
 def test_the_error_for_a_missing_study_names_the_nearest_file(study_file: Path) -> None:
     with pytest.raises(StudyError, match='did you mean "layers\\.toml"'):
         load_study(study_file.parent / "layer.toml")
