@@ -7,7 +7,7 @@ import pytest
 
 from memtune.reports.report_page.chart_parts import StudyChart
 from memtune.reports.report_page.page import describe_page, digest_script, embed_json, render_page
-from memtune.results.fingerprints import Fingerprint
+from memtune.results.fingerprints import Fingerprint, ProbeTerms
 from memtune.results.study import study_report
 from memtune.results.study.study_report import StudyReport, report_corpus, report_study
 from memtune.settings import Settings
@@ -164,6 +164,10 @@ def test_a_report_has_the_fingerprint_of_each_family_beside_its_perplexity(
     texts = Page(render_page(report)).texts
     assert "parity" in texts["th"]
     assert "87.5 %" in texts["td"]
+    longer = found[0].model_copy(update={"terms": ProbeTerms(epochs=20.0)})
+    other = probed.model_copy(update={"fingerprint": longer})
+    shared = report.model_copy(update={"probed": (probed, other, probed)})
+    assert shared.probed_alike == [[probed, probed], [other]], "a table for those that compare"
 
 
 def test_the_report_of_a_corpus_has_its_champion_and_its_studies(home: Settings) -> None:

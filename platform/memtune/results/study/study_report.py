@@ -112,6 +112,16 @@ class StudyReport(Value):
     """What models answer of probes, beside what they reach in the study; the best first."""
 
     @property
+    def probed_alike(self) -> list[list[ProbedConfiguration]]:
+        """Those whose fingerprints compare, because their terms and their rows are equal."""
+        groups: dict[str, list[ProbedConfiguration]] = {}
+        for probed in self.probed:
+            found = probed.fingerprint
+            rows = [result.corpus for result in found.results]
+            groups.setdefault(digest(found.terms.model_dump(mode="json"), rows), []).append(probed)
+        return [*groups.values()]
+
+    @property
     def verdict(self) -> Verdict | None:
         """The answer; None before the first validation."""
         return self.detail.verdict
