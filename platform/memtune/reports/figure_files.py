@@ -2,6 +2,8 @@
 
 import logging
 import warnings
+from collections.abc import Iterator
+from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -62,7 +64,7 @@ def check_suffix(path: Path) -> str:
 
 
 def render_figure(figure: "Figure", suffix: str) -> bytes:
-    """A figure in the format of a suffix; the content depends on the figure alone."""
+    """A figure in the format of a suffix; the content depends on it and on the fonts of its characters."""
     import matplotlib as mpl
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
@@ -81,16 +83,13 @@ def _add_fonts(figure: "Figure") -> None:
 
     One warning tells of characters that no font has, which are drawn as boxes.
     """
-    from matplotlib.font_manager import fontManager, get_font
+    from matplotlib.font_manager import get_font
     from matplotlib.text import Text
 
     texts = [text for text in figure.findobj(Text) if isinstance(text, Text)]
-    used = {character for text in texts for character in text.get_text() if character.isprintable()}
-    entries = {entry.fname: entry.name for entry in fontManager.ttflist}
-    # matplotlib's last resort has a box for every character.
-    usable = sorted((name, path) for path, name in entries.items() if not name.startswith("Last Resort"))
-    lacking, families = used, list[str]()
-    for name, path in sorted(usable, key=lambda font: font[0] != "DejaVu Sans"):
+    lacking = {character for text in texts for character in text.get_text() if character.isprintable()}
+    families = list[str]()
+    for name, path in _iterate_fonts():
         if not lacking:
             break
         known = get_font(path).get_charmap().keys()
@@ -103,3 +102,17 @@ def _add_fonts(figure: "Figure") -> None:
             "no font of this machine has %s, drawn as boxes; install one that has them (Noto Sans CJK)",
             ", ".join(f'"{character}"' for character in sorted(lacking)[:3]),
         )
+
+
+def _iterate_fonts() -> Iterator[tuple[str, str]]:
+    """The name and the file of each font, last of those installed since matplotlib listed them."""
+    from matplotlib.font_manager import findSystemFonts, fontManager
+
+    listed = {entry.fname: entry.name for entry in fontManager.ttflist}
+    for path, name in sorted(listed.items(), key=lambda font: (font[1] != "DejaVu Sans", font[1], font[0])):
+        if not name.startswith("Last Resort"):  # it has a box for every character
+            yield name, path
+    for path in sorted({*findSystemFonts()} - listed.keys()):
+        with suppress(OSError, RuntimeError, NotImplementedError):  # of files that it cannot draw
+            fontManager.addfont(path)
+            yield fontManager.ttflist[-1].name, path
