@@ -153,7 +153,7 @@ def test_the_table_has_the_answer_and_the_trials_of_one_protocol(read: Read, ser
         assert column in page
     # The rows that fit the window.
     assert len(set(re.findall(r"\b(?:lstm|rnn) #\d+", page))) >= 5
-    assert "finished" in page
+    assert "complete" in page
     # 30 trials and 4 repeats of the first study, 4 trials of the second, none of the stream protocol
     assert re.search(r"\b38\s+matching runs", page)
     assert "does not serve" not in page

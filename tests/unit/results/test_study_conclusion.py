@@ -276,5 +276,5 @@ def test_a_trial_has_the_parameters_of_its_model_alone(repeated: StudyResult, cl
         sizes = {"parameters", "multiply_adds", "carried_state"}
         assert set(run.data.params) == fields | sizes | {"alternative"}
         assert "null" not in run.data.params.values()
-        assert run.data.tags["memtune.status"] == "finished"
+        assert run.data.tags["memtune.status"] == "complete"
         assert "memtune evaluate" in run.data.tags["mlflow.note.content"]

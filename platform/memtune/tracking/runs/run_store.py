@@ -160,7 +160,7 @@ def describe_status(state: TrialState, end: TrialEnd | None, tokens: int) -> str
     """
     reason = f": {end.detail}" if end is not None and end.detail else ""
     if state is TrialState.COMPLETE:
-        return f"finished{reason}"
+        return f"{state.label}{reason}"
     place = f" at {tokens:,} tokens" if tokens else ""
     if state is TrialState.FAILED:
         return f"failed{place}: {end or 'no reason is recorded'}"
