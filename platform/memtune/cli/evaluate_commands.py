@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 END_OF_SENTENCE = "<eos>"
 INCOMPLETE = "\ufffd"
+MAX_WORD_PERPLEXITY = 1e6
 """Ends a text whose last character lacks bytes."""
 
 
@@ -201,7 +202,9 @@ def _describe_figures(found: "EvaluationResult") -> str:
     figures = f"perplexity {metrics.perplexity:.2f} over {metrics.tokens:,} tokens"
     if units:
         words = units["word_perplexity"]
-        figures += "" if math.isclose(words, metrics.perplexity or 0.0) else f", {words:.2f} per word"
+        # Text without blanks, as in Chinese, has no words.
+        has_words = words < MAX_WORD_PERPLEXITY and not math.isclose(words, metrics.perplexity or 0.0)
+        figures += f", {words:.2f} per word" if has_words else ""
         figures += f", {units['bits_per_byte']:.4f} bits per byte"
     if found.units is not None and found.units.lost:
         figures += f", {found.units.lost:,} tokens read as <unk>, so that these are lower bounds"

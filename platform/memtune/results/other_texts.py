@@ -10,7 +10,6 @@ import pyarrow.parquet as pq
 from memtune.corpora import Corpus, Split, TextUnits, iterate_sentences, open_corpus
 from memtune.corpora.batching.protocols import Protocol
 from memtune.corpora.store.arrow_files import ShardArrays
-from memtune.corpora.store.vocabulary import UNK
 from memtune.errors import CorpusError, TrackingError
 from memtune.models.architecture import Model
 from memtune.storage.local_files import write_whole
@@ -75,10 +74,7 @@ def read_known(reader: TextReader, text: str, place: str) -> ReadText:
     try:
         return reader.read(text)
     except TrackingError as error:
-        raise TrackingError(
-            f"{place}: {error}; leave it out, or use a model of a corpus that is imported with {UNK}: "
-            "--unknown map for words, --min-count 2 for characters"
-        ) from None
+        raise TrackingError(f"{place}: {error}") from None
 
 
 def read_other_text(model_corpus: Corpus, name: str, split: str, store: str) -> tuple[Corpus, TextUnits]:

@@ -221,8 +221,8 @@ def check_name(name: str) -> str:
     check_type("name", name, str, CORPUS_NAME)
     if not _NAME_PATTERN.fullmatch(name):
         raise CorpusError(
-            f'"{name}" is not a valid name for a corpus; use up to 100 letters, digits, "_", "-" and ".", '
-            'not starting with "."'
+            f'"{name}" is not a valid name for a corpus; use up to 100 letters from A to Z, digits, "_", "-" '
+            'and ".", not starting with "."'
         )
     return name
 

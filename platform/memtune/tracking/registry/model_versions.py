@@ -243,7 +243,7 @@ def create_version(client: "MlflowClient", candidate: RegisteredVersion, source:
 
 def _make_tags(candidate: RegisteredVersion) -> dict[str, str]:
     untagged = ("corpus", "version", "run_id", "alias")
-    tags = {name: str(value) for name, value in candidate if name not in untagged and value is not None}
+    tags = {name: str(value) for name, value in candidate if name not in untagged and value not in (None, "")}
     tags[f"valid_{candidate.objective}"] = str(candidate.figure)
     tags["cost_unit"] = candidate.objective.cost_unit
     if candidate.interval is not None:

@@ -108,7 +108,11 @@ class TextReader:
                 unknown.append(shown)
                 found = replacement
             if found is None:
-                raise TrackingError(f'the model does not know "{shown}" and its vocabulary has no {UNK}')
+                raise TrackingError(
+                    f'the model does not know "{shown}" and its vocabulary has no {UNK}; leave it out, or '
+                    f"use a model of a corpus that is imported with {UNK}: --unknown map for words, "
+                    "--min-count 2 for characters"
+                )
             ids.append(found)
         return ReadText(ids, unknown, words)
 
