@@ -41,6 +41,8 @@ from memtune.values import Value, flatten
 log = logging.getLogger(__name__)
 
 FLUSH_SECONDS = 60.0
+PATIENCE_SECONDS = 30.0
+"""How long a call waits for other calls, which take a second or two each."""
 MAX_TOKENS = 10**14
 """The tokens of all trials together are a step of MLflow too, which has 63 bits: enough for 92,000 trials."""
 
@@ -132,7 +134,7 @@ def open_ask_tell(resolved: ResolvedStudy, *, starts: bool = False) -> Iterator[
         raise StudyError(explain_missing(resolved, start))
     elif changes := describe_changes(resolved):
         log.warning("study %s is new: %s", resolved.id, changes)
-    with Lease(settings.study_database, resolved.id) as lease:
+    with Lease(settings.study_database, resolved.id, patience_seconds=PATIENCE_SECONDS) as lease:
         check_tracking(settings.tracking_uri, resolved.corpus.name)
         resolved.store_terms()
         proposals = resolved.open_proposals(lease.check)

@@ -96,8 +96,9 @@ def read_clock_seconds() -> float:
 class Lease:
     """Exclusive use of a study during a `with` block.
 
-    Entering raises StudyError with the holder's name once its heartbeat shows that it is alive. A holder
-    without a heartbeat expires after `timeout_seconds`. Raises StorageError when the storage does not answer.
+    Entering raises StudyError with the holder's name once its heartbeat shows that it is alive, and
+    `patience_seconds` have passed. A holder without a heartbeat expires after `timeout_seconds`. Raises
+    StorageError when the storage does not answer.
     """
 
     def __init__(
@@ -107,11 +108,13 @@ class Lease:
         *,
         heartbeat_seconds: float = HEARTBEAT_SECONDS,
         timeout_seconds: float = LEASE_TIMEOUT_SECONDS,
+        patience_seconds: float = 0.0,
         notify: Callable[[str], object] = log.info,
     ) -> None:
         """`notify` is called with a message when the driver has to wait for the holder."""
         self._study_name, self._notify = study_name, notify
         self._heartbeat_seconds, self._timeout_seconds = heartbeat_seconds, timeout_seconds
+        self._patience_seconds = patience_seconds
         # A journal keeps every heartbeat permanently, so heartbeats have a journal of their own.
         journal = storage_url.startswith(JOURNAL_PREFIX)
         self._storage = open_study_database(f"{storage_url}.drivers" if journal else storage_url)
@@ -181,18 +184,23 @@ class Lease:
             )
 
     def _wait_for_turn(self) -> None:
-        start, counts, is_notified = read_clock_seconds(), dict[int, object](), False
+        start, is_notified = read_clock_seconds(), False
+        seen: dict[int, tuple[object, float]] = {}
+        """The last heartbeat of each driver ahead, and since when it is the last."""
         while ahead := self._find_earlier_drivers():
             for trial in ahead:
                 found = trial.user_attrs.get(HOLDER_KEY)  # None for an instant after the trial was created
                 holder = None if found is None else Holder.model_validate(found)
-                count = counts.setdefault(trial.number, trial.user_attrs.get(HEARTBEAT_COUNT_KEY))
-                if count != trial.user_attrs.get(HEARTBEAT_COUNT_KEY):
+                now, count = read_clock_seconds(), trial.user_attrs.get(HEARTBEAT_COUNT_KEY)
+                known, since = seen.setdefault(trial.number, (count, now))
+                if count != known and now - start >= self._patience_seconds:
                     raise StudyError(
                         f"study {self._study_name} is run by {holder or 'another driver'}; "
                         "wait for it or stop it"
                     )
-                if (holder and holder.has_exited()) or read_clock_seconds() - start > self._timeout_seconds:
+                if count != known:
+                    seen[trial.number] = count, now
+                elif (holder and holder.has_exited()) or now - since > self._timeout_seconds:
                     self._expire(trial)
                 elif not is_notified:
                     self._notify(

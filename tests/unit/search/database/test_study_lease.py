@@ -127,6 +127,24 @@ def test_a_released_lease_is_free(url: str) -> None:
         assert waits == []
 
 
+def test_a_driver_with_patience_waits_for_one_that_is_alive(url: str) -> None:
+    """Calls of `ask` and `tell` from several processes take turns."""
+    waits: list[str] = []
+
+    def call() -> None:
+        with Lease(url, "s", heartbeat_seconds=HEARTBEAT, patience_seconds=60, notify=waits.append) as lease:
+            lease.check()
+
+    with ThreadPoolExecutor(1) as others:
+        with make_lease(url) as held:
+            called = others.submit(call)
+            poll_until(lambda: waits, "the other driver")
+            seen = held._heartbeat_count
+            poll_until(lambda: held._heartbeat_count > seen + 3, "heartbeats that the other driver sees")
+            assert not called.done()
+        called.result()
+
+
 def test_the_lease_of_a_killed_process_of_this_machine_is_free_at_once(url: str, hold: Hold) -> None:
     holder = hold()
     holder.kill()
