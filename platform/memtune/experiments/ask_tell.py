@@ -73,15 +73,19 @@ def ask(
 
     The first call starts the study: a file, the name of a packaged study, a mapping or a `Study`.
     `configuration` holds fields of the trial, nested or dotted; the sampler draws the others. Raises
-    StudyError when a budget is spent, when nothing is left to try, and for a configuration that the study
-    refuses or has tried; SpaceError for one outside of the space.
+    StudyError when a budget is spent, when nothing is left to try, for a configuration that the study refuses
+    or has tried, and while a driver runs the study; SpaceError for one outside of the space; and the errors
+    of `open_study`, `resolve_study` and `open_ask_tell`.
     """
     with open_ask_tell(_resolve(study, settings), starts=True) as session:
         return session.ask(configuration)
 
 
 def list_open_trials(study: StudySource, *, settings: Settings | None = None) -> list[OpenTrial]:
-    """The trials of a study that wait for values, by number, with the values that they have."""
+    """The trials of a study that wait for values, by number, with the values that they have.
+
+    Raises StudyError for a study that has not begun, and else as `ask`.
+    """
     with open_ask_tell(_resolve(study, settings)) as session:
         return session.list_open()
 
@@ -102,7 +106,7 @@ def tell(
     `is_complete` ends the trial, `error` says why it has failed, and a cost that is not finite that it has
     diverged. The result's `end` says whether the study has stopped or paused the trial. Raises StudyError for
     an unknown trial, for one that has ended, and for a cost that the study's objective cannot have or that
-    contradicts what was told.
+    contradicts what was told; and else as `list_open_trials`.
     """
     if cost is None and error is None:
         raise StudyError(f"trial {number} is told neither a cost nor an error")

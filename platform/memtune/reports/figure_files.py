@@ -92,7 +92,10 @@ def _add_fonts(figure: "Figure") -> None:
     for name, path in _iterate_fonts():
         if not lacking:
             break
-        known = get_font(path).get_charmap().keys()
+        try:
+            known = get_font(path).get_charmap().keys()
+        except (OSError, RuntimeError):  # it was uninstalled since matplotlib listed it
+            continue
         if any(ord(character) in known for character in lacking):
             lacking, families = {each for each in lacking if ord(each) not in known}, [*families, name]
     for text in texts if len(families) > 1 else ():

@@ -13,7 +13,7 @@ import logging
 import os
 import warnings
 from collections.abc import Callable, Container, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from threading import Timer
 from typing import Any
 
@@ -23,13 +23,15 @@ from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 from sqlalchemy import text
 
-WAIT_MESSAGE_SECONDS = 2.0
+WAIT_MESSAGE_SECONDS = 5.0
 WAIT_MESSAGE = (
     "%s.lock keeps the journal of studies locked: another process writes to it, or was killed while it "
     "wrote; a lock without a write for %d s is removed"
 )
 
 log = logging.getLogger(__name__)
+# Its message about a lock, every ten seconds, says less than `WAIT_MESSAGE`.
+logging.getLogger(JournalFileSymlinkLock.__module__).setLevel(logging.ERROR)
 
 
 class RestrictedStudy:
@@ -144,26 +146,20 @@ class JournalLock(JournalFileSymlinkLock):
 
     def acquire(self) -> bool:
         """Acquire the lock; says why where that takes long."""
-        is_held = os.path.islink(f"{self._path}.lock")
-        with self._explain_wait() if is_held else nullcontext():
+        message = Timer(WAIT_MESSAGE_SECONDS, log.warning, [WAIT_MESSAGE, self._path, self.grace_period])
+        message.daemon = True
+        if os.path.islink(f"{self._path}.lock"):
+            message.start()
+        try:
             super().acquire()
+        finally:
+            message.cancel()
         try:
             self._prepare()
         except BaseException:
             self.release()
             raise
         return True
-
-    @contextmanager
-    def _explain_wait(self) -> Iterator[None]:
-        message = Timer(WAIT_MESSAGE_SECONDS, log.warning, [WAIT_MESSAGE, self._path, self.grace_period])
-        message.daemon = True
-        message.start()
-        try:
-            with suppress_optuna_messages():  # which say less, every ten seconds
-                yield
-        finally:
-            message.cancel()
 
     def release(self) -> None:
         """Release the lock, unless another process has taken it."""

@@ -37,6 +37,7 @@ log = logging.getLogger(__name__)
 INDEX_FILE, LOCK_FILE = "latest.json", "lock"
 CHECKPOINT_NAME_PATTERN = re.compile(r"\d{1,20}-[0-9a-f]{1,32}")
 """Names of checkpoints' folders, which alone are read: none leads out of the trial's folder."""
+IDENTITY_PATTERN = re.compile(r"[0-9a-f]{16}")
 MAX_KEPT_CHECKPOINTS = 2
 
 
@@ -52,7 +53,10 @@ class Checkpoints:
 
     @contextmanager
     def hold(self) -> Iterator[None]:
-        """In the block, no other process holds the trial, where its folder is local; another one waits."""
+        """In the block, no other process holds the trial, where its folder is local; another one waits.
+
+        At the end of the block, what killed processes left there is deleted.
+        """
         with ExitStack() as held:
             if self._folder.local_path:
                 path, user = self._folder.local_path / LOCK_FILE, f"another training in {self._folder}"
@@ -60,6 +64,8 @@ class Checkpoints:
                     self._folder.create()
                     held.enter_context(hold_lock(path, user))
             yield
+            if self._folder.local_path:
+                self.delete_leftovers()
 
     def save(self, trainer: AnyTrainer) -> None:
         """Store the trainer's state; raises the errors of `store`."""
@@ -109,7 +115,7 @@ class Checkpoints:
         """Delete all that the index does not name, which killed workers left; for a trial that has ended."""
         kept = self._read_index()
         for name in self._folder.list_names():
-            if name != INDEX_FILE and name not in kept:
+            if name not in (INDEX_FILE, LOCK_FILE, *kept):
                 (self._folder / name).delete()
 
     def restore(self, corpus: Corpus, device: str, meter: UsageMeter | None = None) -> AnyTrainer | None:
@@ -162,14 +168,16 @@ class Checkpoints:
             return index
         found = sorted(filter(is_checkpoint_name, self._folder.list_names()), key=parse_tokens, reverse=True)
         if INDEX_FILE not in self._damaged_names:  # once
-            log.warning("%s/%s is damaged: all checkpoints there are tried", self._folder, INDEX_FILE)
+            log.warning(
+                "%s/%s is damaged: the newest whole checkpoint there is used", self._folder, INDEX_FILE
+            )
             self._damaged_names.add(INDEX_FILE)
         return found
 
 
 def list_trained(root: str) -> list[str]:
-    """The identities of a study's trials that have checkpoints."""
-    return Folder.open(root).list_names()
+    """The identities of a study's trials that have checkpoints. Raises StorageError."""
+    return [*filter(IDENTITY_PATTERN.fullmatch, Folder.open(root).list_names())]
 
 
 def warn_of_lost_trials(study: str, trained: Iterable[str], stored: Iterable[str]) -> None:
@@ -179,10 +187,10 @@ def warn_of_lost_trials(study: str, trained: Iterable[str], stored: Iterable[str
     """
     if lost := sorted({*trained} - {*stored}):
         log.warning(
-            "the study database lacks %s of study %s that have checkpoints (%s), as after its file was "
-            "truncated: restore it, or delete these folders of checkpoints",
-            format_count(len(lost), "trial"),
+            "study %s has checkpoints of %s that its study database lacks (%s): restore the database if it "
+            "was truncated; they may also belong to another one",
             study,
+            format_count(len(lost), "trial"),
             ", ".join(lost),
         )
 

@@ -266,10 +266,10 @@ class _StudyRun:
 
     def _check_progress(self, proposals: Proposals, resume: bool, reuse: bool) -> None:
         """Report what earlier drivers did; raise StudyError without `resume` where trials are left."""
+        trained = list_trained(self._resolved.checkpoint_root)
         outcomes, max_trials = proposals.list_outcomes(), self._resolved.max_trials
         stored = [*outcomes, *self._earlier_repeats]
         check_trials(self._resolved, stored)  # before anything starts
-        trained = list_trained(self._resolved.checkpoint_root)
         warn_of_lost_trials(self._resolved.id, trained, [trial.identity for trial in stored])
         open_trials = len(proposals.list_unfinished())
         paused_trials = len(proposals.list_paused())

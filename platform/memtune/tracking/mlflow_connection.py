@@ -287,7 +287,7 @@ def translate_mlflow_errors(tracking_uri: str) -> Iterator[None]:
         if any(not isinstance(cause, sqlite3.OperationalError) for cause in causes):
             path = find_sqlite_path(tracking_uri) or tracking_uri
             raise TrackingError(f"{path} is damaged: {summarize_error(error)}; {REBUILD_HINT}") from error
-        hint = f"; {KEEP_HINT}" if causes else explain_proxy(tracking_uri)
+        hint = f"; {_choose_hint(error)}" if causes else explain_proxy(tracking_uri)
         raise TrackingError(
             f"the tracking store {tracking_uri} failed: {summarize_error(error)}{hint}"
         ) from error

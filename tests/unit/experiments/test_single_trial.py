@@ -65,6 +65,16 @@ def test_an_interrupted_training_resumes_and_has_the_results_of_an_undisturbed_o
     assert {row.state for row in compare("tiny", settings=settings).rows} == {"complete"}
 
 
+def test_what_killed_trainings_left_is_deleted(file: Path, settings: Settings) -> None:
+    train(file, settings=settings)
+    (index,) = Path(settings.studies_folder).rglob("latest.json")
+    kept = {*index.parent.iterdir()}
+    (index.parent / "000000099999-ab").mkdir()
+    (index.parent / "latest.json.0a.partial").touch()
+    train(file, settings=settings)
+    assert {*index.parent.iterdir()} == kept
+
+
 def test_a_second_training_at_once_waits_and_takes_over_the_result(
     file: Path, settings: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -85,7 +85,7 @@ def test_the_report_of_a_corpus_has_the_alternatives_of_its_studies(
     compared: StudyReport, home: Settings
 ) -> None:
     found = report_corpus("tiny", home)
-    joined, _ = join_leaderboards([("families", compared.leaderboard)])
+    joined, _ = join_leaderboards([("families", compared.leaderboard)], "tokens")
     label = found.labels[0].model_copy(update={"leaderboard": joined, "studies": (compared,)})
     report = found.model_copy(update={"labels": (label,)})
     page, charts = Page(render_page(report)), describe_page(report).charts

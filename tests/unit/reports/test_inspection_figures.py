@@ -1,5 +1,6 @@
 """Figures of inspected models show the numbers of their values, and differ without colour."""
 
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -277,7 +278,8 @@ def test_other_fonts_draw_what_the_first_lacks_and_one_warning_names_the_rest(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fonts = {font.name: font for font in fontManager.ttflist}
-    monkeypatch.setattr(fontManager, "ttflist", [fonts["DejaVu Sans"]])
+    uninstalled = replace(fonts["STIXGeneral"], fname=str(tmp_path / "gone.ttf"), name="Gone")
+    monkeypatch.setattr(fontManager, "ttflist", [fonts["DejaVu Sans"], uninstalled])
     installed = [fonts["STIXGeneral"].fname]  # since matplotlib listed the fonts
     monkeypatch.setattr(font_manager, "findSystemFonts", lambda: installed)
     figure = make_figure(2, 2)

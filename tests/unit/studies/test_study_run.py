@@ -12,7 +12,6 @@ from typer.testing import CliRunner
 
 from memtune.cli.command_line import app
 from memtune.errors import StudyError
-from memtune.results.study.study_catalogue import list_studies
 from memtune.results.study.study_view import open_view
 from memtune.search import Lease, StudyReader
 from memtune.search.database import study_lease
@@ -377,9 +376,17 @@ def test_a_trial_that_a_truncated_journal_has_lost_is_named(
     last_creation = max(number for number, line in enumerate(lines) if b'"op_code":4' in line)
     assert not caplog.messages
     journal.write_bytes(b"".join(lines[:last_creation]))
-    (study,) = list_studies(settings)
-    message = f"the study database lacks 1 trial of study {study.id} that have checkpoints ({lost.identity})"
-    assert message in caplog.text
+    study = open_view("layers", settings)
+    message = f"has checkpoints of 1 trial that its study database lacks ({lost.identity})"
+    assert f"study {study.id} {message}" in caplog.text
     caplog.clear()
+    Path(settings.name_checkpoint_root(study.id), ".hidden").mkdir()
     assert run(study_file, settings, terms, resume=True).outcomes[-1].curve == lost.curve
     assert message in caplog.text
+    caplog.clear()
+    assert open_view("layers", settings).stored.outcomes[-1].curve == lost.curve
+    assert not caplog.messages
+    folder = Path(settings.name_checkpoint_root(study.id))
+    folder.rename(folder.with_name("moved"))
+    folder.touch()
+    assert open_view("layers", settings).stored.outcomes, "which needs no checkpoints"

@@ -4,7 +4,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
@@ -219,6 +219,15 @@ def test_a_file_is_kept_where_the_system_refuses_to_use_it(tracking_uri):
     lock.mkdir()
     with pytest.raises(TrackingError, match=r"cannot open .* keep the file"):
         connect(tracking_uri)
+
+
+def test_a_file_that_lacks_a_table_is_not_to_be_kept(tracking_uri):
+    client = connect(tracking_uri)
+    with closing(sqlite3.connect(require(find_sqlite_path(tracking_uri)))) as database:
+        database.execute("drop table experiment_tags")
+    expected = pytest.raises(TrackingError, match=r"no such table.* move the file away")
+    with expected, translate_mlflow_errors(tracking_uri):
+        client.search_experiments()
 
 
 def test_an_empty_file_becomes_a_store(tmp_path):

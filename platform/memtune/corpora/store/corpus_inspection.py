@@ -103,8 +103,9 @@ def remove_corpus(name: str, store: str | Path | CorpusStore | None = None) -> M
 def rename_corpus(name: str, new_name: str, store: str | Path | CorpusStore | None = None) -> Manifest:
     """Give a corpus another name; its digest stays. Returns the new manifest.
 
-    The files are copied, verified, and removed under the old name at the end. Raises CorpusError for an
-    unknown name, for one that exists, and for damaged files.
+    The files are copied, verified, and removed under the old name at the end, unless another process has
+    replaced them meanwhile. Raises CorpusError for an unknown name, for one that exists, and for damaged
+    files.
     """
     place = CorpusStore.open(store)
     with place.lock(check_name(new_name), resolve_cache_folder()):

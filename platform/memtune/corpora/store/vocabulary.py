@@ -96,7 +96,7 @@ class Vocabulary:
         if identifier is None:
             raise CorpusError(
                 f'"{token}" is not among the {format_count(len(self), "token")} of the vocabulary, which has '
-                f"no {UNK}; import the corpus with --unknown map"
+                f'no {UNK}; import the corpus with --unknown map (in Python, unknown="map")'
             )
         return identifier
 

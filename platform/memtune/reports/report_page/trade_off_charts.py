@@ -222,6 +222,7 @@ def draw_trials(rows: Sequence[LeaderboardRow], ideal: float | None) -> StudyCha
             (number, row.estimate.cost if row.estimate else row.cost, row.parameter_count or 0)
             for number, row in enumerate(full or trained)
         ],
+        trained[0].unit,
     )
     repeated = {row.configuration for row in full if row.estimate and row.estimate.seeds > 1}
     trainings = [row for row in trained if row.configuration in repeated and row.state is TrialState.COMPLETE]

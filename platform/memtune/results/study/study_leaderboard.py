@@ -210,7 +210,7 @@ def describe_model(config: LanguageModelConfig) -> str:
 
 
 def join_leaderboards(
-    leaderboards: Sequence[tuple[str, StudyLeaderboard]], unit: str = "tokens"
+    leaderboards: Sequence[tuple[str, StudyLeaderboard]], unit: str
 ) -> tuple[StudyLeaderboard, tuple[LeaderboardEntry, ...]]:
     """One leaderboard over several studies by name, and the best of each study that does not compete.
 
@@ -248,7 +248,7 @@ def _name_in_corpus(entry: LeaderboardEntry, study: str) -> LeaderboardEntry:
     return entry.model_copy(update={"name": f"{entry.name} ({study})", "model": model})
 
 
-def compare_quantities(entries: Sequence[LeaderboardEntry], unit: str = "tokens") -> Iterator[TradeOff]:
+def compare_quantities(entries: Sequence[LeaderboardEntry], unit: str) -> Iterator[TradeOff]:
     """The quantities that two configurations have, whose predictions are tokens or examples, the `unit`."""
     for quantity in QUANTITIES:
         # A model that counts has read the whole text: its amounts are of another budget.
@@ -261,9 +261,7 @@ def compare_quantities(entries: Sequence[LeaderboardEntry], unit: str = "tokens"
             yield make_trade_off(quantity, measured, unit)
 
 
-def make_trade_off(
-    quantity: str, measured: Sequence[tuple[int, float, float]], unit: str = "tokens"
-) -> TradeOff:
+def make_trade_off(quantity: str, measured: Sequence[tuple[int, float, float]], unit: str) -> TradeOff:
     """The trade-off of one of QUANTITIES over (number, cost, amount) of each configuration."""
     found, amounts = QUANTITIES[quantity], [amount for _, _, amount in measured]
     coordinates = [(cost, found.compute_coordinate(amount)) for _, cost, amount in measured]

@@ -18,6 +18,7 @@ from memtune.errors import (
     CorpusError,
     MissingSourceError,
     PluginError,
+    StorageError,
     StudyError,
     did_you_mean,
     refuse_shared_name,
@@ -310,7 +311,12 @@ def open_view(study: str, settings: Settings | None = None) -> StudyView:
     if len(named) > 1:
         named = [found for found in named if reader.has_begun(found)] or named
     if len(named) == 1:
-        return StudyView(_read_study(reader, named[0], settings), settings)
+        trained = list[str]()
+        with suppress(StorageError):  # checkpoints are not needed
+            trained = list_trained(settings.name_checkpoint_root(named[0]))
+        stored = reader.read(named[0])
+        warn_of_lost_trials(stored.id, trained, [trial.identity for trial in stored.trials])
+        return StudyView(stored, settings)
     if named:
         raise StudyError(refuse_shared_name(study, named))
     raise StudyError(f'no study "{study}"; {did_you_mean(study, known)}; list them with: memtune study list')
@@ -325,7 +331,7 @@ def list_views(settings: Settings) -> list[StudyView]:
     found: list[StudyView] = []
     for name in reader.list_ids():
         try:
-            stored = _read_study(reader, name, settings)
+            stored = reader.read(name)
             if stored.outcomes:
                 view = StudyView(stored, settings)
                 view.terms  # noqa: B018
@@ -333,14 +339,6 @@ def list_views(settings: Settings) -> list[StudyView]:
         except (ConfigurationError, PluginError, StudyError) as error:
             log.warning("study %s is not listed: %s", name, error)
     return sorted(found, key=lambda view: view.stored.last_activity or datetime.min, reverse=True)
-
-
-def _read_study(reader: StudyReader, study: str, settings: Settings) -> StoredStudy:
-    """A study as it is stored; names its trials that were lost."""
-    trained = list_trained(settings.name_checkpoint_root(study))
-    stored = reader.read(study)
-    warn_of_lost_trials(study, trained, [trial.identity for trial in stored.trials])
-    return stored
 
 
 def _find_varying_fields(configurations: Sequence[dict[str, Any]]) -> list[str]:

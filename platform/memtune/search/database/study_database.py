@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import optuna
 import psycopg
@@ -75,8 +75,9 @@ class CrashSafeJournal(JournalFileBackend):
         """Add changes, each as a whole line or not at all."""
         self._check_file()
         super().append_logs(logs)
-        # The larger one, because a file that is deleted between the check and the write is created anew.
-        self._min_size = max(self._min_size, self._journal_path.stat().st_size)
+        with self._journal_path.open("rb") as file:
+            # The larger one, because a file that is deleted between the check and the write is created anew.
+            self._min_size = max(self._min_size, _find_end(file))
 
     def _make_damage_error(self, reason: str) -> StudyError:
         return StudyError(f"the journal of studies {self._journal_path} is damaged: {reason}; restore it")
@@ -105,11 +106,17 @@ class CrashSafeJournal(JournalFileBackend):
     def _cut_incomplete_line(self) -> None:
         """Cut off what a killed writer left, of any process; called with the lock held."""
         with self._journal_path.open("r+b") as file:
-            size = end = file.seek(0, os.SEEK_END)
-            while end > 0 and os.pread(file.fileno(), 1, end - 1) != b"\n":
-                end -= 1
-            if end < size:
+            end = _find_end(file)
+            if end < file.seek(0, os.SEEK_END):
                 file.truncate(end)
+
+
+def _find_end(journal: BinaryIO) -> int:
+    """Where the last whole line of a journal ends; another process may be writing the next one."""
+    end = journal.seek(0, os.SEEK_END)
+    while end > 0 and os.pread(journal.fileno(), 1, end - 1) != b"\n":
+        end -= 1
+    return end
 
 
 ANSWER_TIMEOUT_SECONDS = 10.0

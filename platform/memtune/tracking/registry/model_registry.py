@@ -263,7 +263,7 @@ def _log_model(
     model = next(iter(known), None) or client.create_logged_model(
         run.info.experiment_id, name, run.info.run_id, tags, parameters, MODEL_TYPE
     )
-    if not holds_package(client.tracking_uri, model.artifact_location, content):
+    if not (known and holds_package(client.tracking_uri, model.artifact_location, content)):
         client.log_model_artifacts(model.model_id, str(folder))
     if str(model.status) != "READY":
         _log_figures(client, run, result, model)

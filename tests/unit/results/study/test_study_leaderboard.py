@@ -50,7 +50,7 @@ def make_leaderboard(entries: Sequence[LeaderboardEntry], tokens: int = 1000) ->
     ],
 )
 def test_sizes_within_ten_per_cent_are_equal(sizes: tuple[int, int], sentence: str, is_equal: bool) -> None:
-    found = compare_quantities([make_entry(n, 4.0 + n, size) for n, size in enumerate(sizes)])
+    found = compare_quantities([make_entry(n, 4.0 + n, size) for n, size in enumerate(sizes)], "tokens")
     trade_off = next(own for own in found if own.quantity == "parameters")
     assert trade_off.describe() == sentence
     assert trade_off.is_equal == is_equal
@@ -58,13 +58,13 @@ def test_sizes_within_ten_per_cent_are_equal(sizes: tuple[int, int], sentence: s
 
 def test_the_front_has_what_no_other_beats_in_figure_and_size() -> None:
     entries = [make_entry(0, 4.0, 3000), make_entry(1, 4.1, 1000), make_entry(2, 4.2, 2000)]
-    trade_off = next(own for own in compare_quantities(entries) if own.quantity == "parameters")
+    trade_off = next(own for own in compare_quantities(entries, "tokens") if own.quantity == "parameters")
     assert trade_off.front == (0, 1)
 
 
 def test_a_model_that_counts_has_no_trade_off() -> None:
     entries = [make_entry(0, 4.0, 3000), make_entry(1, 3.9, 1000, is_counted=True)]
-    assert list(compare_quantities(entries)) == []
+    assert list(compare_quantities(entries, "tokens")) == []
 
 
 def test_studies_of_a_smaller_budget_are_listed_apart() -> None:
@@ -72,7 +72,7 @@ def test_studies_of_a_smaller_budget_are_listed_apart() -> None:
     short = make_leaderboard(
         [make_entry(0, 3.0, 10, identity="a"), make_entry(1, 3.1, 10, identity="b")], 500
     )
-    joined, apart = join_leaderboards([("short", short), ("long", long)])
+    joined, apart = join_leaderboards([("short", short), ("long", long)], "tokens")
     assert [entry.name for entry in joined.entries] == ["lstm #0 (long)", "lstm #1 (long)"]
     assert [entry.name for entry in apart] == ["lstm #0 (short)"]
     assert joined.tokens == 1000
@@ -86,7 +86,9 @@ def test_joined_studies_keep_the_alternatives_that_they_compare_and_name_the_fam
     both = make_entry(1, 4.5, 10).model_copy(update=one)
     families = make_entry(2, 5.0, 10).model_copy(update={"model": "width=2"})
     studies = {"layers": layers, "both": both, "families": families}
-    joined, _ = join_leaderboards([(name, make_leaderboard([own])) for name, own in studies.items()])
+    joined, _ = join_leaderboards(
+        [(name, make_leaderboard([own])) for name, own in studies.items()], "tokens"
+    )
     assert [(entry.name, entry.model) for entry in joined.entries] == [
         ("layers 2 #0 (layers)", "lstm width=8"),
         ("layers 1 #1 (both)", "lstm width=4"),
@@ -97,14 +99,14 @@ def test_joined_studies_keep_the_alternatives_that_they_compare_and_name_the_fam
 def test_a_study_of_models_that_count_competes_with_studies_of_every_budget() -> None:
     trained = make_leaderboard([make_entry(0, 4.0, 10), make_entry(1, 5.0, 10)])
     counted = make_leaderboard([make_entry(0, 4.5, 10, is_counted=True, identity="counted")], 5000)
-    joined, apart = join_leaderboards([("counts", counted), ("trains", trained)])
+    joined, apart = join_leaderboards([("counts", counted), ("trains", trained)], "tokens")
     assert [entry.name for entry in joined.entries] == [
         "lstm #0 (trains)",
         "lstm #0 (counts)",
         "lstm #1 (trains)",
     ]
     assert (apart, joined.tokens) == ((), 1000)
-    alone, _ = join_leaderboards([("counts", counted)])
+    alone, _ = join_leaderboards([("counts", counted)], "tokens")
     assert alone.tokens == 5000
 
 
@@ -113,11 +115,11 @@ def test_a_trial_that_two_studies_share_is_that_of_the_study_that_trained_it() -
     reused = trained.model_copy(update={"trainings": 0, "cpu_hours": None})
     leaderboards = [("reuses", make_leaderboard([reused])), ("trained", make_leaderboard([trained]))]
     for order in (leaderboards, leaderboards[::-1]):
-        (entry,) = join_leaderboards(order)[0].entries
+        (entry,) = join_leaderboards(order, "tokens")[0].entries
         assert (entry.name, entry.cpu_hours) == ("lstm #0 (trained)", 0.5)
 
 
 def test_a_trial_that_two_studies_share_is_listed_once() -> None:
     one, other = make_leaderboard([make_entry(0, 4.0, 10)]), make_leaderboard([make_entry(0, 4.0, 10)])
-    joined, _ = join_leaderboards([("one", one), ("other", other)])
+    joined, _ = join_leaderboards([("one", one), ("other", other)], "tokens")
     assert len(joined.entries) == 1

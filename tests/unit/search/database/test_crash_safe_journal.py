@@ -160,6 +160,25 @@ def test_a_journal_with_an_incomplete_line_is_read_without_a_write(
     assert path.read_bytes() == before
 
 
+def test_a_line_that_another_process_has_begun_is_no_part_of_the_file_yet(
+    journal: CrashSafeJournal, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it is killed, the next writer cuts the line, and the file is shorter than it was."""
+    release = JournalLock.release
+
+    def release_to_a_writer_that_is_killed(lock: JournalLock) -> None:
+        release(lock)
+        with path.open("a") as other:
+            other.write('{"op_code": 5, "worker' + 100 * "x")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(JournalLock, "release", release_to_a_writer_that_is_killed)
+        journal.append_logs([CHANGE])
+    CrashSafeJournal(path).append_logs([CHANGE])
+    journal.append_logs([CHANGE])
+    assert list(journal.read_logs(0)) == 4 * [CHANGE]
+
+
 def test_a_writer_says_why_it_waits_for_the_lock_of_a_killed_process(
     journal: CrashSafeJournal, path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
