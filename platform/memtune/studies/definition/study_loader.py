@@ -80,14 +80,7 @@ def load_study(path: Path, overrides: Mapping[str, Any] | None = None) -> Study:
     StudyError when the file cannot be read, PluginError for a file of `models` that cannot be used, and
     ConfigurationError when a value is not valid; all name the file.
     """
-    document = read_toml(path)
-    is_unnamed = "spaces" in document and "name" not in {**document, **(overrides or {})}
-    if is_unnamed and not re.match(NAME_PATTERN, path.stem):
-        raise StudyError(
-            f'{path}: a study has the name of its file, of letters from A to Z, digits, ".", "_" and "-"; '
-            'write another into the file, such as name = "memories"'
-        )
-    return _parse_study({"name": path.stem, **document}, path, overrides)
+    return _parse_study({"name": path.stem, **read_toml(path)}, path, overrides)
 
 
 def _parse_study(document: dict[str, Any], path: Path | None, overrides: Mapping[str, Any] | None) -> Study:
@@ -96,6 +89,11 @@ def _parse_study(document: dict[str, Any], path: Path | None, overrides: Mapping
         command = "memtune.train(...)" if path is None else f"memtune train {path}"
         raise StudyError(f"{place} is one trial, because it names no search spaces; run: {command}")
     override_fields(document, overrides)
+    if path is not None and document["name"] == path.stem and not re.match(NAME_PATTERN, path.stem):
+        raise StudyError(
+            f'{path}: a study has the name of its file, of letters from A to Z, digits, ".", "_" and "-"; '
+            'write another into the file, such as name = "memories"'
+        )
     load_listed_models(document, path)
     return Study.model_validate(parse(Study, document, lambda name: locate_field(place, name)))
 
