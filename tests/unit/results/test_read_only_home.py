@@ -1,6 +1,7 @@
 """A home whose files this user may only read: what needs no write works, and the rest says what it needs."""
 
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -27,6 +28,7 @@ READS: tuple[Callable[[Settings], object], ...] = (
     lambda settings: compare("tiny", settings=settings).rows,
     lambda settings: find_champions("tiny", settings),
     lambda settings: evaluate("layers#0", settings=settings).metrics.tokens,
+    lambda settings: evaluate("models:/tiny@champion", settings=settings).metrics.tokens,
 )
 
 
@@ -40,6 +42,7 @@ def read_only(empty_store: Path) -> Iterator[Settings]:
         run_search(write_study(folder), {"budget.trials": 2}, settings=settings, executor=InProcessExecutor())
         for read in READS:  # another user may not read the files of this one's Python
             assert read(settings)
+        shutil.rmtree(settings.home / "models")
         for path in (folder, *folder.rglob("*")):
             is_open = folder / "cache" in (path, *path.parents)
             path.chmod((0o777 if is_open else 0o555) if path.is_dir() else (0o666 if is_open else 0o444))

@@ -310,6 +310,7 @@ def read_package(folder: Path) -> ModelPackage:
 def load_registered(tracking_uri: str, uri: str, cache: Path) -> DownloadedModel:
     """The model behind `models:/ptb@champion` or `models:/ptb/3`, downloaded into `cache` if it is not there.
 
+    It is read in the store where this user may read the home of both, and not write it.
     Every file is checked against the digests in the model's card, and the card against the registry. Raises
     TrackingError for an unknown name, an altered file or a store that does not answer.
     """
@@ -318,7 +319,12 @@ def load_registered(tracking_uri: str, uri: str, cache: Path) -> DownloadedModel
         version = find_version(client, uri)
         folder = cache / version.content
         if not folder.is_dir():
-            _download(client, tracking_uri, version, folder)
+            local = find_local_folder(tracking_uri, _find_location(client, version))
+            existing = cache if cache.exists() else cache.parent
+            if local is not None and not os.access(existing, os.W_OK, effective_ids=True):
+                folder = local
+            else:
+                _download(client, tracking_uri, version, folder)
     package = read_package(folder)
     _check_card(folder, version)
     return DownloadedModel(**vars(package), version=version)
