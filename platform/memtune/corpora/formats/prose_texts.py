@@ -1,7 +1,8 @@
 """Prose becomes sentences of words, which simple rules find; words of treebanks lose their escapes.
 
-Chinese and Japanese are read as they are written: a sentence ends at its sign, without a blank, and what
-stands between two blanks is one word, with its signs. Characters or subwords are the tokens of such words.
+Chinese and Japanese are read as they are written: a sentence ends at its sign, without a blank, and a run of
+their characters and signs is one word. Characters or subwords are the tokens of such words. Latin letters and
+numbers that touch a character are of its word: `用GPU训练`. ASCII signs are words of their own.
 
 Paragraphs are joined, split into sentences, and these into words. In raw prose, such as a web page's text, a
 blank line ends a paragraph; with the option `paragraphs=lines` every line is one.
@@ -47,15 +48,18 @@ _ABBREVIATIONS = (
 _INITIALS = r"(?<![\w'\u2019])(?:(?:[A-Za-z]\.){2,32}|[A-HJ-Z]\.)"  # a single I is the pronoun
 
 _NEAR_WIDE = "\u3001-\u312f\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff01-\uff9f"
-_WIDE = _NEAR_WIDE + "\U00020000-\U0003ffff"
+_FAR_WIDE = "\U00020000-\U0003ffff"
+_WIDE = _NEAR_WIDE + _FAR_WIDE
 """Characters and signs of Chinese and Japanese, which are written without blanks."""
+_SHARED_SIGNS = "\u00b7\u2014\u2018-\u201d\u2026"
+"""Signs of Chinese in a sentence without other letters: quotation marks, dashes, dots of omission."""
 
 
-def _compile_token_pattern(word: str, sign: str, unspaced: str = "") -> re.Pattern[str]:
+def _compile_token_pattern(word: str, sign: str, wide_run: str = "") -> re.Pattern[str]:
     """The pattern of words and signs, for a character of a word, a sign, and what is read before others."""
     return re.compile(
         rf"""
-        {unspaced}                              # Chinese or Japanese between two blanks
+        {wide_run}                              # Chinese or Japanese
         <unk>                                   # an unknown word, as corpora write it
         | (?<!\S)['\u2019](?:s|m|d|ll|re|ve)(?!\S)   # a clitic that is split already
         | \b{_ABBREVIATIONS}\.                  # an abbreviation with its full stop
@@ -70,20 +74,30 @@ def _compile_token_pattern(word: str, sign: str, unspaced: str = "") -> re.Patte
 
 
 @cache
-def _compile_script_patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """What tells texts that need the second pattern of words and signs, which takes five times as long.
+def _compile_script_patterns() -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
+    """What tells texts that need other patterns of words and signs, which take five times as long, and these:
+    for Chinese and Japanese without other letters, and for all others.
 
     Python's `\\w` lacks the marks within words of Hindi, pointed Arabic and decomposed letters, and joiners.
     """
     near = "\u200c\u200d"
     near += "".join(each for each in map(chr, range(0x300, 0x10000)) if category(each).startswith("M"))
     far = "".join(each for each in map(chr, range(0x10000, 0x1F000)) if category(each).startswith("M"))
-    marks = f"{near}{far}\U0001f3fb-\U0001f3ff\U000e0100-\U000e01ef"
-    joined = rf"[^\w\s](?:[{marks}]+(?:(?<=\u200d)[^\w\s])?)*"
-    unspaced = rf"(?<!\S)[^\s{_WIDE}]*[{_WIDE}]\S* |"
+    far += "\U0001f3fb-\U0001f3ff\U000e0100-\U000e01ef"
+    word = rf"[\w{near}{far}]"
+    sign = rf"[^\w\s](?:[{near}{far}]+(?:(?<=\u200d)[^\w\s])?)*"
+
+    def compile_with_runs(letters: str, signs: str) -> re.Pattern[str]:
+        mixed = rf"""
+            (?=(?:\d+[.,:])*+[^\W{letters}]*+(?!\W)[{letters}])
+            (?:\w++ | {word} | (?<=\d)[.,:](?=\d) | (?<=\w)['\u2019\-](?=\w))+
+        """
+        return _compile_token_pattern(word, sign, rf"(?:{mixed} | (?=\W)[{signs}])+ |")
+
     # Python looks up the characters of a class at once where all of them have 16 bits.
-    marked = re.compile(f"[{near}{_NEAR_WIDE}]|[\U00010000-\U000fffff]")
-    return marked, _compile_token_pattern(rf"[\w{marks}]", joined, unspaced)
+    emoji = "\U0001f000-\U0001f3fa\U0001f400-\U0001faff"
+    marked = re.compile(rf"[{near}{_NEAR_WIDE}]|[\U00010000-\U000fffff](?<![{emoji}])")
+    return marked, compile_with_runs(rf"{_WIDE}\d", _WIDE + _SHARED_SIGNS), compile_with_runs(_WIDE, _WIDE)
 
 
 _TOKEN_PATTERN = _compile_token_pattern(r"\w", r"[^\w\s]")
@@ -102,6 +116,8 @@ _SENTENCE_END = re.compile(
     re.VERBOSE,
 )
 _WIDE_PARTS = re.compile(rf"[{_WIDE}]|[^{_WIDE}]+")
+_UNMIXED = re.compile(rf"(?=[^{_WIDE}]*[{_WIDE}])[\W\d_{_WIDE}]*")
+"""A sentence with characters of Chinese or Japanese and without other letters."""
 _ABBREVIATION_END_CHARACTERS = 16
 """More characters than the longest abbreviation or than two initials, which decide any longer row of them."""
 _ABBREVIATION_END = re.compile(rf"(?:\b{_ABBREVIATIONS}\.|{_INITIALS})$")
@@ -124,8 +140,10 @@ def tokenise(sentence: str) -> list[str]:
     """Words and signs of a sentence of prose; clitics stay with their words."""
     if sentence.isascii():
         return _TOKEN_PATTERN.findall(sentence)
-    marked, pattern = _compile_script_patterns()
-    return (pattern if marked.search(sentence) else _TOKEN_PATTERN).findall(sentence)
+    marked, unmixed, other = _compile_script_patterns()
+    if not marked.search(sentence):
+        return _TOKEN_PATTERN.findall(sentence)
+    return (unmixed if _UNMIXED.fullmatch(sentence) else other).findall(sentence)
 
 
 def split_characters(sentence: str) -> list[str]:

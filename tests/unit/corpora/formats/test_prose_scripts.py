@@ -38,6 +38,20 @@ def test_sentences_end_before_any_letter_that_is_not_small(paragraph, count):
     assert len(list(split_sentences(paragraph))) == count
 
 
+@pytest.mark.parametrize(
+    ("sentence", "words"),
+    [
+        ("Tokyo (東京, Tōkyō) is “東京” here…", "Tokyo ( 東京 , Tōkyō ) is “ 東京 ” here …"),
+        ("他说“OK”。(100元)用GPU,CPU跑，and fast！", "他说 “ OK ” 。 ( 100元 ) 用GPU , CPU跑， and fast ！"),
+        ("他用GPU训练了3.5万次，很快。", "他用GPU训练了3.5万次，很快。"),
+        ("他买了“100”本……", "他买了“100”本……"),
+        ("\U0001f44d\U0001f3fd “3”-4", "\U0001f44d\U0001f3fd “ 3 ” - 4"),
+    ],
+)
+def test_only_runs_of_chinese_and_japanese_are_kept_whole_beside_latin_words_and_signs(sentence, words):
+    assert " ".join(tokenise(sentence)) == words
+
+
 def test_lines_of_chinese_and_japanese_are_joined_without_a_blank():
     lines = ["　これは長い文", "章です。", "It is", "so."]
     assert list(split_paragraphs(lines)) == ["これは長い文章です。 It is so."]
