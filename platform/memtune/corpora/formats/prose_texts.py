@@ -115,7 +115,7 @@ _SENTENCE_END = re.compile(
     """,
     re.VERBOSE,
 )
-_WIDE_PARTS = re.compile(rf"[{_WIDE}]|[^{_WIDE}]+")
+_WIDE_CHARACTER = re.compile(rf"([{_WIDE}])")
 _UNMIXED = re.compile(rf"(?=[^{_WIDE}]*[{_WIDE}])[\W\d_{_WIDE}]*")
 """A sentence with characters of Chinese or Japanese and without other letters."""
 _ABBREVIATION_END_CHARACTERS = 16
@@ -148,7 +148,9 @@ def tokenise(sentence: str) -> list[str]:
 
 def split_characters(sentence: str) -> list[str]:
     """As `tokenise`, but each character of Chinese or Japanese is a word of a labelled text."""
-    return [part for word in tokenise(sentence) for part in _WIDE_PARTS.findall(word)]
+    first, *rest = _WIDE_CHARACTER.split(sentence)
+    pairs = zip(rest[::2], rest[1::2], strict=True)
+    return tokenise(first) + [word for wide, part in pairs for word in (wide, *tokenise(part))]
 
 
 def split_sentences(paragraph: str) -> Iterator[str]:

@@ -6,6 +6,7 @@ import pytest
 
 from memtune.corpora.formats.prose_texts import (
     ProseOptions,
+    split_characters,
     split_paragraphs,
     split_sentences,
     tokenise,
@@ -50,6 +51,12 @@ def test_sentences_end_before_any_letter_that_is_not_small(paragraph, count):
 )
 def test_only_runs_of_chinese_and_japanese_are_kept_whole_beside_latin_words_and_signs(sentence, words):
     assert " ".join(tokenise(sentence)) == words
+
+
+def test_signs_and_latin_words_between_single_characters_are_words():
+    words = "他 说 “ OK ” 。 ( 100 元 ) 用 GPU , CPU 跑 , and fast !"
+    assert " ".join(split_characters("他说“OK”。(100元)用GPU,CPU跑,and fast!")) == words
+    assert " ".join(split_characters("“他”走了-「a-b」…")) == "“ 他 ” 走 了 - 「 a-b 」 …"
 
 
 def test_lines_of_chinese_and_japanese_are_joined_without_a_blank():
