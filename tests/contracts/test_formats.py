@@ -160,7 +160,7 @@ SAMPLES = {
     "jsonl": Sample(
         {
             "text": '{"id": 1, "text": "the café sleeps\\nit rains"}\n'
-            '{"text": ["words", "of", "one"]}\n\n{"text": "\\u00e9 is\\tfine "}\n'
+            '{"text": ["words", "of", "one"]}\n\n{"text": "\\u00e9 is\\tfine ", "more": {"a": 1, "a": {}}}\n'
         },
         [["the", "café", "sleeps"], ["it", "rains"], ["words", "of", "one"], ["é", "is", "fine"]],
         0,
@@ -170,6 +170,7 @@ SAMPLES = {
             ('{"text": "a", "text": "b"}\n', 'two fields named "text" in one object'),
             ('{"content": "a", "id": 1}\n', 'no column "text"; there is content, id: choose one'),
             ('{"text": 3}\n', '"text" is int, not a text or a list of words'),
+            ('{"text": {"a": 3}}\n', '"text" is an object, not a text or a list of words'),
             ('["a"]\n', "list instead of an object with fields"),
             ("[" * 100_000 + "\n", "brackets nested too deeply"),  # Python 3.13 parses 5,000
         ),

@@ -76,6 +76,7 @@ def extract_text(record: Any, column: str, choice: str = _CHOICE) -> str | None:
     if value is None:
         return None
     kind = "NaN" if isinstance(value, float) and math.isnan(value) else type(value).__name__
+    kind = "an object" if isinstance(value, _Fields) else kind
     raise BadLineError(
         f'"{shorten(column)}" is {kind}, not a text or a list of words; leave out rows without a text'
     )
@@ -160,23 +161,33 @@ def _check_text(text: str) -> str:
     return text
 
 
+class _Fields(tuple[tuple[str, Any], ...]):
+    """An object of JSON; a function that checks each one would take as long as the reading."""
+
+    __slots__ = ()
+
+
+_decode_fields = json.JSONDecoder(object_pairs_hook=_Fields).decode
+
+
 def parse_json_line(line: str) -> Any:
-    """The value of a line of JSON. Raises BadLineError."""
+    """The value of a line of JSON, objects within it as `_Fields`.
+
+    Raises BadLineError, also for two fields of one name in the outermost object: json keeps the last.
+    """
     try:
-        return json.loads(line, object_pairs_hook=_make_object)
+        value = _decode_fields(line)
     except RecursionError:  # json.loads recurses at each open bracket
         raise BadLineError("not JSON (brackets nested too deeply)") from None
     except ValueError as error:
         is_list = line.lstrip().startswith("[")
         advice = "; give each object a line of its own, without brackets and commas" if is_list else ""
         raise BadLineError(f"not JSON ({error}){advice}") from None
-
-
-def _make_object(fields: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of JSON. Raises BadLineError for two fields of one name, of which json keeps the last."""
-    found = dict(fields)
-    if len(found) < len(fields):
-        name = Counter(name for name, _ in fields).most_common(1)[0][0]
+    if not isinstance(value, _Fields):
+        return value
+    found = dict(value)
+    if len(found) < len(value):
+        name = Counter(name for name, _ in value).most_common(1)[0][0]
         raise BadLineError(f'two fields named "{shorten(name)}" in one object; rename or remove one')
     return found
 
