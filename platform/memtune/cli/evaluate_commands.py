@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 END_OF_SENTENCE = "<eos>"
 INCOMPLETE = "\ufffd"
-MAX_WORD_PERPLEXITY = 1e6
 """Ends a text whose last character lacks bytes."""
 
 
@@ -200,11 +199,10 @@ def _describe_figures(found: "EvaluationResult") -> str:
     if found.unit == "examples":
         return f"accuracy {metrics.accuracy:.4%} of {metrics.tokens:,} examples{tied}"
     figures = f"perplexity {metrics.perplexity:.2f} over {metrics.tokens:,} tokens"
-    if units:
+    if found.units is not None:
         words = units["word_perplexity"]
-        # Text without blanks, as in Chinese, has no words.
-        has_words = words < MAX_WORD_PERPLEXITY and not math.isclose(words, metrics.perplexity or 0.0)
-        figures += f", {words:.2f} per word" if has_words else ""
+        differs = not math.isclose(words, metrics.perplexity or 0.0)
+        figures += f", {words:.2f} per word" if differs and found.units.has_words else ""
         figures += f", {units['bits_per_byte']:.4f} bits per byte"
     if found.units is not None and found.units.lost:
         figures += f", {found.units.lost:,} tokens read as <unk>, so that these are lower bounds"

@@ -81,6 +81,18 @@ def test_models_of_different_tokens_compare_by_bits_per_byte_of_their_text(home:
     assert of_words["word_perplexity"] == pytest.approx(of_words["token_perplexity"])
 
 
+@pytest.mark.parametrize("letters", [16, 50])
+def test_a_text_has_a_perplexity_per_word_unless_its_words_are_as_long_as_sentences(
+    home: Settings, letters: int, tmp_path: Path
+) -> None:
+    (tmp_path / "text").write_text(f"{'ted' * letters}"[:letters] + "\n")
+    sources = dict.fromkeys(("train", "valid", "test"), TextFile(tmp_path / "text"))
+    import_corpus(f"of_{letters}", sources, home.corpus_store, ImportOptions(tokens="characters"))
+    printed = run("evaluate", "models:/letters@champion", "--corpus", f"of_{letters}")
+    assert ("per word" in printed) == (letters == 16)
+    assert "bits per byte" in printed
+
+
 @pytest.mark.parametrize("corpus", SUBWORDS)
 def test_a_model_of_parts_of_words_writes_words(home: Settings, corpus: str) -> None:
     options = ("--prompt", "the dog", "--tokens", "40", "--seed", "3")

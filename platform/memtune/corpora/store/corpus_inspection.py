@@ -18,6 +18,9 @@ from memtune.errors import CorpusError
 from memtune.objective import Objective
 from memtune.values import Value
 
+_MAX_WORD_BYTES = 40
+"""Longer than the mean word of any language that is written with blanks."""
+
 
 def verify_corpus(name: str, store: str | Path | CorpusStore | None = None) -> list[str]:
     """Read every byte of a corpus and list its problems, file by file; [] for a valid corpus.
@@ -139,6 +142,11 @@ class TextUnits:
     bytes: int
     sentences: int
     lost: int = 0
+
+    @property
+    def has_words(self) -> bool:
+        """Whether blanks divide the text into words, as they do not in Chinese."""
+        return self.bytes <= _MAX_WORD_BYTES * self.words
 
     def compute_figures(self, loss: float) -> dict[str, float]:
         """Perplexity per word and per byte, and bits per byte, of a loss in nats per token.
