@@ -298,8 +298,7 @@ def corpus_show(name: CorpusName, store: CorpusStoreOption = None, json: AsJson 
 
     Example: memtune corpus show ptb
     """
-    from memtune.corpora import describe_corpus
-    from memtune.corpora.tokenisation.tokeniser import show_subword
+    from memtune.corpora import describe_corpus, show_tokens
     from memtune.reports.corpus_tables import make_corpus_description_table
 
     description = describe_corpus(name, store)
@@ -308,8 +307,8 @@ def corpus_show(name: CorpusName, store: CorpusStoreOption = None, json: AsJson 
         return
     for part in (description, *([description.joined] if description.joined else [])):
         out.print(make_corpus_description_table(part))
-        is_trained = part.manifest.options.tokens.startswith(("bpe", "unigram"))
-        frequent = [(show_subword(word) if is_trained else word, count) for word, count in part.frequent]
+        tokens, counts = zip(*part.frequent, strict=True)
+        frequent = zip(show_tokens(tokens, part.tokeniser_document), counts, strict=True)
         out.print(f"most frequent: {' '.join(f'{word} ({count:,})' for word, count in frequent)}")
         for remark in part.manifest.remarks:
             out.print_line(remark)

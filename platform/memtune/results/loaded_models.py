@@ -73,7 +73,7 @@ class TrainedModel:
     @cached_property
     def shown_tokens(self) -> Sequence[str]:
         """The tokens by id, as tables and figures show them."""
-        return show_tokens(self.corpus)
+        return show_tokens(self.corpus.vocabulary.tokens, self.corpus.tokeniser_document)
 
     @property
     def memory(self) -> str:

@@ -12,6 +12,7 @@ from typer.testing import CliRunner, Result
 from memtune.cli import command_line as cli
 from memtune.corpora import import_corpus, list_corpora
 from memtune.corpora.importing import dependency_parsers
+from memtune.corpora.tokenisation.subwords import train_subwords
 from memtune.errors import CorpusError
 from memtune.settings import Settings
 from tests.unit.cli.invocation import read_error, read_output
@@ -47,6 +48,25 @@ def test_an_unknown_parser_is_wrong_usage(tmp_path: Path) -> None:
     refused = call("parse", tmp_path / "a.txt", tmp_path / "a.conllu", "--parser", "spacey")
     assert refused.exit_code == 2
     assert "spacey" in refused.output
+
+
+@pytest.mark.parametrize("from_file", [False, True])
+def test_frequent_subwords_are_shown_as_their_text(
+    settings: Settings, tmp_path: Path, from_file: bool
+) -> None:
+    text = "模型 the 模型 the\n" * 9
+    (tmp_path / "text").write_text(text)
+    tokens = "bpe:300"
+    if from_file:
+        tokens = str(tmp_path / "own.json")
+        Path(tokens).write_text(train_subwords("bpe", 300, text.splitlines()).document)
+    splits = [part for split in ("train", "valid", "test") for part in (f"--{split}", tmp_path / "text")]
+    imported = call("import", "chinese", *splits, "--tokens", tokens)
+    assert imported.exit_code == 0, imported.output
+    assert "_模型 (" in call("show", "chinese").output
+    record = json.loads(call("show", "chinese", "--json").output)
+    assert "tokeniser_document" not in record
+    assert "_模型" not in dict(record["frequent"])
 
 
 def test_a_text_joined_with_questions_is_shown_with_them(settings: Settings, tmp_path: Path) -> None:

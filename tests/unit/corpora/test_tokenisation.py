@@ -118,7 +118,8 @@ def test_subwords_are_shown_as_their_text_and_parts_of_a_character_as_bytes(tmp_
     (tmp_path / "text").write_text("模型 the 模型 the\n" * 9)
     sources = dict.fromkeys(("train", "valid", "test"), TextFile(tmp_path / "text"))
     import_corpus("any", sources, store, ImportOptions(tokens="bpe:300"))
-    shown = show_tokens(open_corpus("any", store, cache))
+    corpus = open_corpus("any", store, cache)
+    shown = show_tokens(corpus.vocabulary.tokens, corpus.tokeniser_document)
     assert {"<eos>", "_模型", "_the", "<0xE6>"} <= {*shown}
     assert len({*shown}) == len(shown)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+from pydantic import Field
 
 from memtune.arguments import CORPUS_NAME, check_type
 from memtune.corpora.store.content_checks import ContentCheck
@@ -66,6 +67,7 @@ class CorpusDescription(Value):
     frequent: tuple[tuple[str, int], ...]
     lengths: dict[str, LengthSummary]
     joined: "CorpusDescription | None" = None
+    tokeniser_document: str | None = Field(default=None, exclude=True, repr=False)
 
 
 def describe_corpus(name: str, store: str | Path | CorpusStore | None = None) -> CorpusDescription:
@@ -91,6 +93,7 @@ def _describe(corpus: Corpus) -> CorpusDescription:
         frequent=tuple(commonest),
         lengths=lengths,
         joined=_describe(corpus.joined) if corpus.joined else None,
+        tokeniser_document=corpus.tokeniser_document,
     )
 
 

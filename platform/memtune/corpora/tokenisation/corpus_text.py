@@ -30,11 +30,10 @@ def make_tokeniser(kind: TokeniserKind, document: str) -> Tokeniser:
     return SubwordTokeniser(document)
 
 
-def show_tokens(corpus: Corpus) -> Sequence[str]:
-    """The tokens of the vocabulary as tables and figures show them."""
-    document = json.loads(corpus.tokeniser_document or "{}")
-    is_bytes = (document.get("decoder") or {}).get("type") == "ByteLevel"
-    tokens = corpus.vocabulary.tokens
+def show_tokens(tokens: Sequence[str], document: str | None) -> Sequence[str]:
+    """Tokens as tables and figures show them, by the document of their tokeniser."""
+    decoder = json.loads(document or "{}").get("decoder") or {}
+    is_bytes = "ByteLevel" in (decoder.get("type"), *(part["type"] for part in decoder.get("decoders", ())))
     return [*map(show_subword, tokens)] if is_bytes else tokens
 
 
