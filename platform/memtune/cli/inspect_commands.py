@@ -126,12 +126,14 @@ def samples(
     Example: memtune inspect samples models:/ptb@champion --words 60 --out samples.png
     """
     from memtune.reports.inspection.attention_views import draw_samples, make_samples_table
+    from memtune.reports.inspection.shown_words import show_words
     from memtune.results.inspection.attention_weights import sample_attention
 
     inspected, choice = text.open(model)
     found = sample_attention(inspected, choice, words, seed, layer)
+    shown = show_words(found, inspected)
     title = f"{inspected.name}: attention before {len(found)} sampled words"
-    output.show(found, lambda: [make_samples_table(found, title)], lambda: draw_samples(found, title))
+    output.show(found, lambda: [make_samples_table(shown, title)], lambda: draw_samples(shown, title))
 
 
 @app.command()
@@ -151,12 +153,14 @@ def examples(
     Example: memtune inspect examples models:/ptb@champion --count 5 --out examples.svg
     """
     from memtune.reports.inspection.attention_views import draw_examples, make_examples_table
+    from memtune.reports.inspection.shown_words import show_words
     from memtune.results.inspection.attention_weights import find_distant_examples
 
     inspected, choice = text.open(model)
     found = find_distant_examples(inspected, choice, count, min_distance, max_rank, layer)
+    shown = show_words(found, inspected)
     title = f"{inspected.name}: most attention to a word at least {min_distance} words before"
-    output.show(found, lambda: [make_examples_table(found, title)], lambda: draw_examples(found, title))
+    output.show(found, lambda: [make_examples_table(shown, title)], lambda: draw_examples(shown, title))
 
 
 @app.command()
@@ -177,10 +181,13 @@ def pairs(
     Example: memtune inspect pairs models:/ptb@champion --split test --json
     """
     from memtune.reports.inspection.attention_views import draw_pair_counts, make_pair_tables
+    from memtune.reports.inspection.shown_words import show_words
     from memtune.results.inspection.word_pairs import count_attended_pairs
 
-    found = count_attended_pairs(*text.open(model), min_distance, window, layer)
-    output.show(found, lambda: make_pair_tables(found, rows), lambda: draw_pair_counts(found))
+    inspected, choice = text.open(model)
+    found = count_attended_pairs(inspected, choice, min_distance, window, layer)
+    shown = show_words(found, inspected)
+    output.show(found, lambda: make_pair_tables(shown, rows), lambda: draw_pair_counts(shown))
 
 
 @app.command()
@@ -224,14 +231,17 @@ def links(
     Example: memtune inspect links models:/ptb@champion --text "the company said it will" --out links.svg
     """
     from memtune.reports.inspection.attention_views import draw_link_arcs, draw_link_matrix, make_links_table
+    from memtune.reports.inspection.shown_words import show_words
     from memtune.results.inspection.word_pairs import find_links
 
-    found = find_links(*text.open(model), number)
+    inspected, choice = text.open(model)
+    found = find_links(inspected, choice, number)
+    shown = show_words(found, inspected)
 
     def draw() -> "Figure":
-        return draw_link_matrix(found) if style == "matrix" else draw_link_arcs(found, min_weight)
+        return draw_link_matrix(shown) if style == "matrix" else draw_link_arcs(shown, min_weight)
 
-    output.show(found, lambda: [make_links_table(found, min_weight)], draw)
+    output.show(found, lambda: [make_links_table(shown, min_weight)], draw)
 
 
 @app.command()
@@ -297,11 +307,14 @@ def stack_sentence(
 
     Example: memtune inspect stack-sentence models:/ptb@champion --text "the loss of basic needs"
     """
+    from memtune.reports.inspection.shown_words import show_words
     from memtune.reports.inspection.stack_views import draw_sentence_stack, make_stack_steps_table
     from memtune.results.inspection.stack_use import describe_stack_use
 
-    found = describe_stack_use(*text.open(model), number)
-    output.show([found], lambda: [make_stack_steps_table(found)], lambda: draw_sentence_stack(found))
+    inspected, choice = text.open(model)
+    found = describe_stack_use(inspected, choice, number)
+    shown = show_words(found, inspected)
+    output.show([found], lambda: [make_stack_steps_table(shown)], lambda: draw_sentence_stack(shown))
 
 
 @app.command()

@@ -14,7 +14,7 @@ from pydantic import Field
 from torch import Tensor
 
 from memtune.arguments import check_type
-from memtune.corpora import EOS, UNK, Corpus, CorpusStore, list_corpora, open_corpus, show_tokens
+from memtune.corpora import EOS, UNK, Corpus, CorpusStore, list_corpora, open_corpus
 from memtune.errors import ArgumentError, CheckpointError, CorpusError
 from memtune.models import NeuralLanguageModel
 from memtune.models.architecture import LanguageModel, Model, find_device
@@ -69,11 +69,6 @@ class TrainedModel:
     def network(self) -> NeuralLanguageModel:
         """The network in evaluation, of a classifier its body. Raises ConfigurationError without one."""
         return self.model.eval().require_network(f"the inspection of {self.name}")
-
-    @cached_property
-    def shown_tokens(self) -> Sequence[str]:
-        """The tokens by id, as tables and figures show them."""
-        return show_tokens(self.corpus.vocabulary.tokens, self.corpus.tokeniser_document)
 
     @property
     def memory(self) -> str:

@@ -8,12 +8,13 @@ from typer.testing import CliRunner
 
 from memtune.api import train
 from memtune.cli.command_line import app, run_command
+from memtune.corpora import ImportOptions, TextFile, import_corpus
 from memtune.results.inspection.attention_weights import average_positions
 from memtune.results.inspection.sentence_readings import TextChoice
 from memtune.results.loaded_models import open_model
 from memtune.settings import Settings
 
-TRIAL = """corpus = "tiny"
+TRIAL = """corpus = "{corpus}"
 
 [model]
 family = "{family}"
@@ -33,11 +34,33 @@ def run(*arguments: str) -> str:
     return done.output
 
 
-def train_model(tmp_path: Path, settings: Settings, family: str, fields: str = "") -> str:
+def train_model(
+    tmp_path: Path, settings: Settings, family: str, fields: str = "", corpus: str = "tiny"
+) -> str:
     path = tmp_path / f"{family}.toml"
-    path.write_text(TRIAL.format(family=family, fields=fields))
+    path.write_text(TRIAL.format(corpus=corpus, family=family, fields=fields))
     train(path, settings=settings)
-    return f"models:/tiny@best-{family}"
+    return f"models:/{corpus}@best-{family}"
+
+
+def test_subwords_are_shown_as_their_text_and_are_tokens_of_the_vocabulary_in_json(
+    tmp_path: Path, settings: Settings
+) -> None:
+    (tmp_path / "text").write_text("模型 the 模型 the 模型 the\n" * 60)
+    sources = dict.fromkeys(("train", "valid", "test"), TextFile(tmp_path / "text"))
+    import_corpus("chinese", sources, settings.corpus_store, ImportOptions(tokens="bpe:300"))
+    for family, fields, commands in (
+        ("recurrent_memory", "memory_size = 3", ("links", "samples", "examples", "pairs")),
+        ("stack_lstm", "", ("stack-sentence",)),
+    ):
+        name = train_model(tmp_path, settings, family, fields, "chinese")
+        for command in commands:
+            far = ["--min-distance", "2"] if command in ("examples", "pairs") else []
+            options = [*far, "--max-rank", "300"] if command == "examples" else far
+            printed = run(command, name, *options)
+            assert "_模型" in printed, command
+            assert "Ġ" not in printed, command
+            assert "Ġæ¨¡åŀĭ" in str(json.loads(run(command, name, *options, "--json"))), command
 
 
 def test_attention_commands_print_what_the_functions_return(

@@ -153,7 +153,7 @@ def sample_attention(
                 sample = AttentionSample(
                     sentence=reading.sentence.number,
                     step=step,
-                    predicted=model.shown_tokens[int(reading.targets_T[step])],
+                    predicted=model.corpus.vocabulary.tokens[int(reading.targets_T[step])],
                     attended=list_attended_words(model, reading, step, layer),
                 )
                 kept.append((key, sample))
@@ -165,7 +165,7 @@ def list_attended_words(
     model: TrainedModel, reading: SentenceAttention, step: int, layer: int | None
 ) -> tuple[AttendedWord, ...]:
     """The words in the slots at a step, the most distant earlier word first."""
-    tokens, weights_Tn = model.shown_tokens, select_layer(reading, layer)
+    tokens, weights_Tn = model.corpus.vocabulary.tokens, select_layer(reading, layer)
     slots = zip(
         reading.distances_n.tolist(),
         reading.find_attended_words()[step].tolist(),
@@ -235,7 +235,7 @@ def find_distant_examples(
 def _describe_example(
     model: TrainedModel, reading: SentenceAttention, step: int, slot: int, layer: int | None
 ) -> AttentionExample:
-    tokens = model.shown_tokens
+    tokens = model.corpus.vocabulary.tokens
     log_probabilities_V = model.network.output(reading.hidden_TH[step : step + 1])[0].log_softmax(0)
     values, ids = (found.tolist() for found in log_probabilities_V.topk(min(NEXT_WORDS, len(tokens))))
     target = int(reading.targets_T[step])

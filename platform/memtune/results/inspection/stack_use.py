@@ -132,7 +132,7 @@ def describe_stack_use(model: TrainedModel, choice: TextChoice, number: int = 0)
     has no such sentence, and the errors of `read_stack`.
     """
     reading = read_one(read_stack, model, choice, number)
-    tokens, entropies = model.shown_tokens, _compute_entropies(model, reading)
+    tokens, entropies = model.corpus.vocabulary.tokens, _compute_entropies(model, reading)
     return SentenceStackUse(
         model=model.name,
         number=reading.sentence.number,

@@ -88,7 +88,7 @@ def find_links(model: TrainedModel, choice: TextChoice, number: int = 0) -> Sent
         model=model.name,
         family=model.network.config.family,
         number=reading.sentence.number,
-        words=tuple(model.shown_tokens[word] for word in reading.inputs_T.tolist()),
+        words=tuple(model.corpus.vocabulary.decode(reading.inputs_T.tolist())),
         layers=len(reading.weights_LTn),
         links=tuple(
             Link(layer=layer, word=word, attended=int(places_Tn[word, slot]), weight=float(weight))
@@ -160,7 +160,7 @@ def count_attended_pairs(
         reach,
         across_sentences=model.config.protocol.carries_state,
     )
-    tokens = model.shown_tokens
+    tokens = model.corpus.vocabulary.tokens
     pairs = [
         AttendedPair(
             attended=tokens[attended],
