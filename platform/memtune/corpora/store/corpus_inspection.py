@@ -68,6 +68,7 @@ class CorpusDescription(Value):
     lengths: dict[str, LengthSummary]
     joined: "CorpusDescription | None" = None
     tokeniser_document: str | None = Field(default=None, exclude=True, repr=False)
+    """Says how tokens are shown (`show_tokens`)."""
 
 
 def describe_corpus(name: str, store: str | Path | CorpusStore | None = None) -> CorpusDescription:

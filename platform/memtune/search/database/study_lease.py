@@ -185,8 +185,8 @@ class Lease:
 
     def _wait_for_turn(self) -> None:
         start, is_notified = read_clock_seconds(), False
+        # The last heartbeat of each driver ahead, and since when it is the last.
         seen: dict[int, tuple[object, float]] = {}
-        """The last heartbeat of each driver ahead, and since when it is the last."""
         while ahead := self._find_earlier_drivers():
             for trial in ahead:
                 found = trial.user_attrs.get(HOLDER_KEY)  # None for an instant after the trial was created
