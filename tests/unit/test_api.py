@@ -250,6 +250,10 @@ def test_a_mistake_in_a_nested_value_keeps_its_place() -> None:
 
 
 WRONG_CALLS = {
+    "ask('demo', 'width')": "configuration must be fields of the trial by name.*; got 'width'",
+    "tell('demo', '0', 900, 2.0)": "number must be the number of a trial, such as 0; got '0'",
+    "tell('demo', 0, 10.5, 2.0)": "tokens must be a whole number, such as 400_000; got 10.5",
+    "tell('demo', 0, 900, '2.0')": "cost must be a number, such as 3.2; got '2.0'",
     "run_search(3)": "study must be a TOML file, the name of a packaged study, a mapping .*; got 3",
     "run_search(['a.toml'])": "study must be",
     "dry_run(None)": "study must be .*; got None",

@@ -10,8 +10,11 @@ import logging
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from numbers import Integral, Real
+from types import NoneType
 from typing import Any
 
+from memtune.arguments import check_type
 from memtune.errors import StudyError
 from memtune.library import format_argument
 from memtune.objective import Objective
@@ -77,6 +80,8 @@ def ask(
     or has tried, and while a driver runs the study; SpaceError for one outside of the space; and the errors
     of `open_study`, `resolve_study` and `open_ask_tell`.
     """
+    expected = 'fields of the trial by name, such as {"model.layers": 2}'
+    check_type("configuration", configuration, (Mapping, NoneType), expected)
     with open_ask_tell(_resolve(study, settings), starts=True) as session:
         return session.ask(configuration)
 
@@ -108,8 +113,13 @@ def tell(
     an unknown trial, for one that has ended, and for a cost that the study's objective cannot have or that
     contradicts what was told; and else as `list_open_trials`.
     """
-    if cost is None and error is None:
+    check_type("number", number, Integral, "the number of a trial, such as 0")
+    check_type("tokens", tokens, Integral, "a whole number, such as 400_000")
+    check_type("cost", cost, (Real, NoneType), "a number, such as 3.2")
+    if cost is None and not error:
         raise StudyError(f"trial {number} is told neither a cost nor an error")
+    if is_complete and error:
+        raise StudyError(f"trial {number} has ended or failed; leave out is_complete or error")
     with open_ask_tell(_resolve(study, settings)) as session:
         return session.tell(number, tokens, cost, is_complete=is_complete, error=error)
 

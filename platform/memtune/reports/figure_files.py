@@ -98,7 +98,7 @@ def _add_fonts(figure: "Figure") -> None:
             continue
         if any(ord(character) in known for character in lacking):
             lacking, families = {each for each in lacking if ord(each) not in known}, [*families, name]
-    for text in texts if len(families) > 1 else ():
+    for text in texts if families not in ([], ["DejaVu Sans"]) else ():
         text.set_fontfamily([*text.get_fontfamily(), *families])
     if lacking:
         log.warning(
@@ -108,7 +108,7 @@ def _add_fonts(figure: "Figure") -> None:
 
 
 def _iterate_fonts() -> Iterator[tuple[str, str]]:
-    """The name and the file of each font, last of those installed since matplotlib listed them."""
+    """The name and the file of each font, those installed since matplotlib listed them last."""
     from matplotlib.font_manager import findSystemFonts, fontManager
 
     listed = {entry.fname: entry.name for entry in fontManager.ttflist}

@@ -48,6 +48,7 @@ class Checkpoints:
         """`root` is the study's folder of checkpoints; raises StorageError where it cannot be opened."""
         self._folder = Folder.open(root) / identity
         self._damaged_names: set[str] = set()
+        self._is_index_damaged = False
         self.remarks: list[str] = []
         """Which checkpoints were skipped and why, and from which one the trial resumes."""
 
@@ -55,7 +56,7 @@ class Checkpoints:
     def hold(self) -> Iterator[None]:
         """In the block, no other process holds the trial, where its folder is local; another one waits.
 
-        At the end of the block, what killed processes left there is deleted.
+        After the block, unless it raises, what killed processes left there is deleted.
         """
         with ExitStack() as held:
             if self._folder.local_path:
@@ -112,11 +113,17 @@ class Checkpoints:
                 (self._folder / name).delete()
 
     def delete_leftovers(self) -> None:
-        """Delete all that the index does not name, which killed workers left; for a trial that has ended."""
-        kept = self._read_index()
-        for name in self._folder.list_names():
-            if name not in (INDEX_FILE, LOCK_FILE, *kept):
-                (self._folder / name).delete()
+        """Delete all that the index does not name, which killed workers left; for a trial that has ended.
+
+        What cannot be deleted is named in a warning.
+        """
+        try:
+            kept = self._read_index()
+            for name in self._folder.list_names():
+                if name not in (INDEX_FILE, LOCK_FILE, *kept):
+                    (self._folder / name).delete()
+        except StorageError as error:
+            log.warning("files of killed workers remain: %s", error)
 
     def restore(self, corpus: Corpus, device: str, meter: UsageMeter | None = None) -> AnyTrainer | None:
         """The newest undamaged checkpoint's trainer; None without one, CheckpointError if all are damaged."""
@@ -167,11 +174,10 @@ class Checkpoints:
         if isinstance(index, list) and all(is_checkpoint_name(name) for name in index):
             return index
         found = sorted(filter(is_checkpoint_name, self._folder.list_names()), key=parse_tokens, reverse=True)
-        if INDEX_FILE not in self._damaged_names:  # once
-            log.warning(
-                "%s/%s is damaged: the newest whole checkpoint there is used", self._folder, INDEX_FILE
-            )
-            self._damaged_names.add(INDEX_FILE)
+        if not self._is_index_damaged:  # said once
+            used = "the newest whole checkpoint there is used" if found else "no checkpoint is there"
+            log.warning("%s/%s is damaged: %s", self._folder, INDEX_FILE, used)
+            self._is_index_damaged = True
         return found
 
 
@@ -187,11 +193,12 @@ def warn_of_lost_trials(study: str, trained: Iterable[str], stored: Iterable[str
     """
     if lost := sorted({*trained} - {*stored}):
         log.warning(
-            "study %s has checkpoints of %s that its study database lacks (%s): restore the database if it "
-            "was truncated; they may also belong to another one",
+            "study %s has checkpoints of %s that its study database lacks (%s%s): restore the database if it "
+            "was truncated; they may also belong to another study database",
             study,
             format_count(len(lost), "trial"),
-            ", ".join(lost),
+            ", ".join(lost[:3]),
+            ", ..." if len(lost) > 3 else "",
         )
 
 

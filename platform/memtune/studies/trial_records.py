@@ -168,10 +168,7 @@ class StudyRecords:
         self._record_progress(trial, trial.state)
         was_restored = trial.remarks or trial.proposal.identity in self._stored_tokens
         if was_restored and trial.state is not TrialState.INTERRUPTED:
-            try:
-                Checkpoints(self._resolved.checkpoint_root, trial.proposal.identity).delete_leftovers()
-            except StorageError as error:
-                log.warning("files of killed workers remain: %s", error)
+            Checkpoints(self._resolved.checkpoint_root, trial.proposal.identity).delete_leftovers()
 
     def _compute_cost(self, usage: Usage) -> dict[str, float]:
         """The money that a trial cost, in the digits that fit a table, where the study has prices."""

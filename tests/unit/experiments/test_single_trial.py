@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 
 from memtune.api import train
-from memtune.errors import ConfigurationError, StudyError
+from memtune.errors import ConfigurationError, StorageError, StudyError
 from memtune.experiments.single_trial import TrainResult, load_trial
 from memtune.results import registration
 from memtune.results.comparison import compare, find_champions
 from memtune.results.model_evaluation import evaluate
 from memtune.settings import Settings
+from memtune.storage.folder import Folder
 from memtune.tasks import CacheGrid, ContinuousCache
 from memtune.tracking import Registration
 from memtune.training import Report
@@ -73,6 +74,21 @@ def test_what_killed_trainings_left_is_deleted(file: Path, settings: Settings) -
     (index.parent / "latest.json.0a.partial").touch()
     train(file, settings=settings)
     assert {*index.parent.iterdir()} == kept
+
+
+def test_leftovers_that_cannot_be_deleted_leave_the_result(
+    file: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    train(file, settings=settings)
+    (index,) = Path(settings.studies_folder).rglob("latest.json")
+    (index.parent / "000000099999-ab").mkdir()
+
+    def refuse(folder: Folder) -> None:
+        raise StorageError(f"cannot delete {folder}")
+
+    monkeypatch.setattr(Folder, "delete", refuse)
+    assert train(file, settings=settings).best
+    assert "files of killed workers remain: cannot delete" in caplog.text
 
 
 def test_a_second_training_at_once_waits_and_takes_over_the_result(

@@ -97,7 +97,9 @@ def find_splits(
     check_type("data_sets", data_sets, Mapping, "a mapping of splits, such as a datasets.DatasetDict")
     unknown = [name for name in data_sets if name not in _SPLIT_BY_NAME]
     if unknown:
-        raise CorpusError(f"no split is called {', '.join(unknown)}; give train, validation and test")
+        raise CorpusError(
+            f"no split is called {', '.join(map(str, unknown))}; give train, validation and test"
+        )
     if len({_SPLIT_BY_NAME[name] for name in data_sets}) < len(data_sets):
         raise CorpusError(f"a split has two names among {', '.join(data_sets)}; give one of them")
     return {_SPLIT_BY_NAME[name]: DataSet(data, column, content) for name, data in data_sets.items()}

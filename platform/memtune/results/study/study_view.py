@@ -30,6 +30,7 @@ from memtune.results.study.study_trials import StudyTrial
 from memtune.search import StoredStudy, StoredTrial, StudyReader
 from memtune.settings import Settings
 from memtune.spaces import FAMILY_FIELD
+from memtune.storage.folder import Folder
 from memtune.studies.budgets import StudyCost, compute_study_cost
 from memtune.studies.checkpoint_store import list_trained, warn_of_lost_trials
 from memtune.studies.definition.study_terms import (
@@ -311,9 +312,9 @@ def open_view(study: str, settings: Settings | None = None) -> StudyView:
     if len(named) > 1:
         named = [found for found in named if reader.has_begun(found)] or named
     if len(named) == 1:
-        trained = list[str]()
-        with suppress(StorageError):  # checkpoints are not needed
-            trained = list_trained(settings.name_checkpoint_root(named[0]))
+        root, trained = settings.name_checkpoint_root(named[0]), list[str]()
+        with suppress(StorageError):  # checkpoints are not needed, and an object store may take long to fail
+            trained = list_trained(root) if Folder.open(root).local_path else []
         stored = reader.read(named[0])
         warn_of_lost_trials(stored.id, trained, [trial.identity for trial in stored.trials])
         return StudyView(stored, settings)

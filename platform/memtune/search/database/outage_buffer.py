@@ -14,11 +14,10 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from optuna.exceptions import StorageInternalError
-from psycopg.errors import InsufficientPrivilege
+from psycopg.errors import InsufficientPrivilege, ReadOnlySqlTransaction
 from sqlalchemy.exc import (
     DBAPIError,
     InterfaceError,
-    InternalError,
     OperationalError,
     PendingRollbackError,
     SQLAlchemyError,
@@ -52,17 +51,21 @@ class StorageUnavailableError(StorageError):
 
 
 def is_unavailable(error: Exception) -> bool:
-    """Whether a storage raised this because it does not answer now, and not because of the request."""
+    """Whether a storage raised this because it does not answer or refuses writes now.
+
+    PostgreSQL refuses them as a replica during a failover, and where a privilege was revoked.
+    """
     if isinstance(error, StorageInternalError):
         return not isinstance(error.__cause__, SQLAlchemyError) or is_unavailable(error.__cause__)
     if isinstance(error, DBAPIError) and error.connection_invalidated:
         return True
-    if isinstance(error, DBAPIError) and isinstance(error.orig, InsufficientPrivilege):
+    if isinstance(error, DBAPIError) and isinstance(
+        error.orig, InsufficientPrivilege | ReadOnlySqlTransaction
+    ):
         return True
-    # PendingRollbackError: the connection was lost earlier in the same transaction. InternalError: PostgreSQL
-    # refuses writes, as a replica does during a failover.
-    outages = OSError | InterfaceError | InternalError | OperationalError | PendingRollbackError
-    return isinstance(error, outages | PoolTimeoutError)
+    # PendingRollbackError: the connection was lost earlier in the same transaction.
+    outages = OSError | InterfaceError | OperationalError | PendingRollbackError | PoolTimeoutError
+    return isinstance(error, outages)
 
 
 def describe_cause(error: BaseException) -> str:

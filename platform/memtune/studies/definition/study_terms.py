@@ -1,5 +1,5 @@
 """The terms of a study: those that may change between its runs (budget, prices, resources, repeats, champion)
-and those that its trials share; how terms are stored, compared and named.
+and those that its trials share; how terms are stored and named.
 """
 
 import logging
