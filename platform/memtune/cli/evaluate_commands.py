@@ -204,8 +204,8 @@ def _describe_figures(found: "EvaluationResult") -> str:
         differs = not math.isclose(words, metrics.perplexity or 0.0)
         figures += f", {words:.2f} per word" if differs and found.units.has_words else ""
         figures += f", {units['bits_per_byte']:.4f} bits per byte"
-    if found.units is not None and found.units.lost:
-        figures += f", {found.units.lost:,} tokens read as <unk>, so that these are lower bounds"
+        if found.units.lost:
+            figures += f", {found.units.lost:,} tokens read as <unk>, so that these are lower bounds"
     asked = f"accuracy {metrics.accuracy:.4%} of {metrics.questions:,}{tied}, " if metrics.questions else ""
     return f"{asked}{figures}"
 

@@ -110,8 +110,8 @@ def tell(
 
     `is_complete` ends the trial, `error` says why it has failed, and a cost that is not finite that it has
     diverged. The result's `end` says whether the study has stopped or paused the trial. Raises StudyError for
-    an unknown trial, for one that has ended, and for a cost that the study's objective cannot have or that
-    contradicts what was told; and else as `list_open_trials`.
+    an unknown trial, for a new value or a failure of one that has ended, and for a cost that the study's
+    objective cannot have, or that contradicts or precedes what was told; and else as `list_open_trials`.
     """
     check_type("number", number, Integral, "the number of a trial, such as 0")
     check_type("tokens", tokens, Integral, "a whole number, such as 400_000")
@@ -177,12 +177,7 @@ class AskTell:
         return [_describe(found) for found in self._proposals.list_unfinished()]
 
     def ask(self, configuration: Mapping[str, Any] | None = None) -> OpenTrial:
-        """Start the next trial, or continue one that the study's rule had paused.
-
-        `configuration` holds fields of the trial, nested or dotted; the sampler draws the others. Raises
-        StudyError when a budget is spent, when nothing is left to try, and for a configuration that the study
-        refuses or has tried; SpaceError for one outside of the space.
-        """
+        """As the function `ask`."""
         if spent := self._budget.find_spent():
             raise StudyError(f"no trial starts: {spent}")
         max_trials, end = self._resolved.study.budget.trials, self._budget.find_search_end()
@@ -212,13 +207,7 @@ class AskTell:
         is_complete: bool = False,
         error: str | None = None,
     ) -> TellResult:
-        """Report an open trial's cost at a number of tokens, and end the trial if it is complete or failed.
-
-        `cost` is nats per token or the share of wrong answers; lower is better. The study's rule may stop or
-        pause the trial. Raises StudyError for an unknown trial, for a new value or a failure of one that has
-        ended, for a value that the objective cannot have, and for one that contradicts or precedes what was
-        told.
-        """
+        """As the function `tell`."""
         outcome = self._find_trial(number)
         if cost is not None:
             self._check_value(outcome, tokens, cost)

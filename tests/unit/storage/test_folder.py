@@ -87,9 +87,11 @@ class VanishingFolder(HostileStore):
         return fs.FileInfo(path, type=fs.FileType.Directory)
 
     def delete_dir(self, path: str) -> None:
+        self.asked = path
         raise FileNotFoundError(2, f"Path does not exist '{path}'")
 
 
-def test_a_folder_that_another_process_deletes_at_the_same_time_is_deleted() -> None:
+def test_a_folder_that_another_process_deletes_at_the_same_time_is_no_error() -> None:
     store: Any = VanishingFolder("")
     Folder(store, "bucket/study").delete()
+    assert store.asked == "bucket/study"

@@ -48,8 +48,7 @@ _ABBREVIATIONS = (
 _INITIALS = r"(?<![\w'\u2019])(?:(?:[A-Za-z]\.){2,32}|[A-HJ-Z]\.)"  # a single I is the pronoun
 
 _NEAR_WIDE = "\u3001-\u312f\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff01-\uff9f"
-_FAR_WIDE = "\U00020000-\U0003ffff"
-_WIDE = _NEAR_WIDE + _FAR_WIDE
+_WIDE = _NEAR_WIDE + "\U00020000-\U0003ffff"
 """Characters and signs of Chinese and Japanese, which are written without blanks."""
 _SHARED_SIGNS = "\u00b7\u2014\u2018-\u201d\u2026"
 """Signs of Chinese in a sentence without other letters: quotation marks, dashes, dots of omission."""

@@ -57,12 +57,10 @@ def is_unavailable(error: Exception) -> bool:
     """
     if isinstance(error, StorageInternalError):
         return not isinstance(error.__cause__, SQLAlchemyError) or is_unavailable(error.__cause__)
-    if isinstance(error, DBAPIError) and error.connection_invalidated:
-        return True
-    if isinstance(error, DBAPIError) and isinstance(
-        error.orig, InsufficientPrivilege | ReadOnlySqlTransaction
-    ):
-        return True
+    if isinstance(error, DBAPIError):
+        is_refused = isinstance(error.orig, InsufficientPrivilege | ReadOnlySqlTransaction)
+        if is_refused or error.connection_invalidated:
+            return True
     # PendingRollbackError: the connection was lost earlier in the same transaction.
     outages = OSError | InterfaceError | OperationalError | PendingRollbackError | PoolTimeoutError
     return isinstance(error, outages)
