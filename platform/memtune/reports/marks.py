@@ -8,24 +8,20 @@ from collections.abc import Iterable, Sequence
 from itertools import cycle
 from typing import Any, NamedTuple
 
+from memtune.tracking.runs.run_tags import COLOURS
+
 Point = tuple[float, float]
 Polygon = tuple[Point, ...]
 """Corners within the square from -1 to 1, with y upwards."""
 
-COLOURS = (
-    *("#0072B2", "#D55E00", "#00875F", "#B8588F", "#2F8FC4", "#A87400", "#555555"),
-    *("#7030C0", "#7A0F22", "#4F5F00", "#1B2A80"),
-)
-"""Okabe and Ito (2008), distinguishable for colour-blind readers, without their yellow. The pale ones are
-darkened to a contrast of 3 to 1 with white, as WCAG 2.2 asks of graphics; four dark ones follow. The number
-of colours and that of dashes have no factor in common, so that lines differ as long as possible."""
 DARK_COLOURS = (
     *("#4FA3DC", "#FF8A3D", "#2CC295", "#E394C0", "#8FD3FF", "#FFC04D", "#BBBBBB"),
     *("#A050F5", "#C95068", "#7A8010", "#4960C0"),
 )
-"""The same on a dark page."""
+"""The colours of alternatives on a dark page."""
 DASHES: tuple[tuple[int, ...], ...] = ((), (6, 2), (2, 2), (8, 2, 2, 2), (5, 1, 1, 1, 1, 1))
-"""Lengths of strokes and gaps in pixels; none for a line without gaps."""
+"""Lengths of strokes and gaps in pixels; none for a line without gaps. Their number and that of colours have
+no factor in common, so that lines differ as long as possible."""
 
 
 class Mark(NamedTuple):

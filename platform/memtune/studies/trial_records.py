@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from memtune.studies.director import DirectedTrial
 from memtune.studies.seed_repeats import TrialNames
 from memtune.tracking import CorpusInput, Recorder
 from memtune.tracking.runs.run_store import RecordedTrial
-from memtune.tracking.runs.run_tags import ALTERNATIVE_PARAMETER, MONEY_METRIC
+from memtune.tracking.runs.run_tags import ALTERNATIVE_PARAMETER, COLOUR, COLOURS, MONEY_METRIC
 from memtune.training import Report, TrialConfig, make_report
 from memtune.trial_state import TrialState
 from memtune.usage import Usage
@@ -42,6 +43,7 @@ class StudyRecords:
         study = resolved.study
         objective = resolved.task.objective
         self._tags = {"space": " ".join(study.spaces), "name": study.name}
+        self._colours = dict(zip(sorted(resolved.alternatives), cycle(COLOURS), strict=False))
         self._progress = StudyProgress(objective, study.prices)
         tags = {**self._tags, "question": study.question, "objective": objective}
         recorder.start_study(
@@ -130,12 +132,14 @@ class StudyRecords:
         self, number: int, identity: str, config: TrialConfig, max_tokens: int | None = None
     ) -> None:
         corpus, compared = self._resolved.corpus, self._resolved.study.compare
-        name = self.names.name(number, config)
+        name, alternative = self.names.name(number, config), name_alternative(config, compared)
+        tags = {**self._tags, **make_trial_tags(config, corpus, compared), "number": name.removeprefix("#")}
+        colour = self._colours.setdefault(alternative, COLOURS[len(self._colours) % len(COLOURS)])
         self._recorder.start_trial(
             identity,
-            f"{name_alternative(config, compared)} {name}",
+            f"{alternative} {name}",
             collect_trial_parameters(config, len(corpus.vocabulary), compared),
-            {**self._tags, **make_trial_tags(config, corpus, compared), "number": name.removeprefix("#")},
+            {**tags, COLOUR: colour},
             make_corpus_input(corpus, self._resolved.settings),
             max_tokens,
             describe_trial_run(

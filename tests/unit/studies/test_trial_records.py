@@ -430,6 +430,22 @@ def test_the_run_of_a_trial_is_named_after_what_its_study_compares(
     assert run.info.run_name == f"layers {dict(outcome.config.model)['layers']} #0"
 
 
+def test_the_runs_of_one_alternative_have_one_colour_in_mlflow_and_those_of_another_a_different_one(
+    study_file: Path, settings: Settings, client: MlflowClient
+) -> None:
+    study_file.write_text(f'compare = "model.layers"\n{study_file.read_text()}')
+    comparing = resolve(study_file, settings)
+    opened = comparing.open_proposals()
+    with open_records(comparing) as (_, records):
+        director = Director(opened, records, max_trials=4)
+        for _ in range(4):
+            start(director)
+    runs = [run for outcome in opened.list_outcomes() for run in find_runs(client, outcome)]
+    colours = {(run.data.tags["memtune.alternative"], run.data.tags["mlflow.runColor"]) for run in runs}
+    assert len({alternative for alternative, _ in colours}) == len({colour for _, colour in colours})
+    assert len(colours) == len({alternative for alternative, _ in colours}) > 1
+
+
 def make_cost(tokens: int) -> StudyCost:
     """The cost of a study that lasted a minute."""
     total = CostRow(group="all", trials=1, tokens=tokens, cpu_hours=1.5, gpu_hours=0.0, money=None)

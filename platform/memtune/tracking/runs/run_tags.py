@@ -45,6 +45,15 @@ RANK, FIGURE = "memtune.rank", "memtune.figure"
 """The place of a trial's configuration in its study, and its figure in words; set when the study ends."""
 BEST_OF_FAMILY = "memtune.best_of_family"
 """Is "yes" on the best trial of each alternative of a study; its name is that of earlier versions."""
+COLOUR = "mlflow.runColor"
+"""The colour of a run in MLflow's tables and charts: that of its alternative in its study."""
+COLOURS = (
+    *("#0072B2", "#D55E00", "#00875F", "#B8588F", "#2F8FC4", "#A87400", "#555555"),
+    *("#7030C0", "#7A0F22", "#4F5F00", "#1B2A80"),
+)
+"""Of alternatives in alphabetical order. Okabe and Ito (2008), distinguishable for colour-blind readers,
+without their yellow. The pale ones are darkened to a contrast of 3 to 1 with white, as WCAG 2.2 asks of
+graphics; four dark ones follow."""
 NOTE = "mlflow.note.content"
 """The description that MLflow's pages show as Markdown."""
 RANKING_METRIC = "best_validation"
@@ -55,8 +64,8 @@ TOKENS_METRIC, HOURS_METRIC, MONEY_METRIC = "tokens", "hours", "spent_money"
 
 
 def name_tags(tags: Mapping[str, str]) -> dict[str, str]:
-    """Tags as they are stored, as `memtune.<name>`."""
-    return {f"memtune.{name}": value for name, value in tags.items()}
+    """Tags as they are stored, as `memtune.<name>`; those of MLflow keep their names."""
+    return {name if name.startswith("mlflow.") else f"memtune.{name}": tags[name] for name in tags}
 
 
 def read_alternative(tags: Mapping[str, str]) -> str:
