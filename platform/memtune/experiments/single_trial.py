@@ -1,5 +1,6 @@
 """One configuration trained in this process, without Ray, and recorded like a trial of a study."""
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
@@ -13,6 +14,7 @@ from memtune.data_frames import make_frame, render_table
 from memtune.errors import StudyError
 from memtune.library import FileKind, find_file
 from memtune.model_checks.check_run import check_new_families
+from memtune.models.layers.lstm_stack import explain_unused_dropout
 from memtune.objective import Objective
 from memtune.plugins import list_sources, store_sources
 from memtune.results.model_evaluation import evaluate
@@ -33,6 +35,8 @@ from memtune.tracking import Recorder, Registration, check_tracking, find_evalua
 from memtune.training import AnyTrainer, Progress, Report, TrialConfig, create_trainer
 from memtune.trial_state import StopReason, TrialEnd, TrialState
 from memtune.values import Place, Value, parse
+
+log = logging.getLogger(__name__)
 
 TrialSource = str | Path | Mapping[str, Any]
 """A trial as users give it: a TOML file or the name of a packaged trial, or the content of such a file."""
@@ -148,6 +152,8 @@ def train_trial(
     corpus = open_or_draw_corpus(file.corpus, settings.corpus_store)
     check_tracking(settings.tracking_uri, corpus.name)
     check_new_families([file.trial])
+    if problem := explain_unused_dropout(file.trial.model):
+        log.warning("%s: %s", name, problem)
     checkpoints = open_checkpoints(file.trial, corpus, settings)
     folder = f"{settings.studies_folder}/{SINGLE_TRIALS_FOLDER}"
     store_sources(folder, list_sources(file.trial.model_dump(mode="json")))

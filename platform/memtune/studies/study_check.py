@@ -12,6 +12,7 @@ import torch
 
 from memtune.data_frames import make_frame, render_table
 from memtune.errors import ConfigurationError, StudyError
+from memtune.models.layers.lstm_stack import explain_unused_dropout
 from memtune.number_format import format_count
 from memtune.settings import Settings
 from memtune.studies.definition.resolved_study import BUDGET_SAMPLES, ResolvedStudy
@@ -154,6 +155,7 @@ def check_study(
     resolved = resolve_study(path, study, settings)
     _warn_of_ignored_priors(resolved)
     _warn_of_unused_repeats(resolved)
+    _warn_of_unused_dropout(resolved)
     has_cluster = bool(address or os.environ.get("RAY_ADDRESS"))
     _check_resources(resolved, has_cluster)
     if not has_cluster:
@@ -188,6 +190,13 @@ def _warn_of_unused_repeats(resolved: ResolvedStudy) -> None:
             names,
             verb,
         )
+
+
+def _warn_of_unused_dropout(resolved: ResolvedStudy) -> None:
+    models = [sample.model for sample in islice(resolved.draw(range(BUDGET_SAMPLES)), DEVICE_SAMPLES)]
+    problems = [explain_unused_dropout(model) for model in models if getattr(model, "dropout", 0.0)]
+    if problems and all(problems):
+        log.warning("%s: %s", resolved.place, problems[0])
 
 
 def _check_resources(resolved: ResolvedStudy, has_cluster: bool) -> None:

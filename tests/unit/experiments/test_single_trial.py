@@ -207,3 +207,13 @@ def test_an_error_in_a_trial_file_names_the_file(
         load_trial(file)
     assert message in str(caught.value)
     assert file.name in str(caught.value)
+
+
+def test_a_dropout_that_drops_nothing_is_named(
+    file: Path, settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    train(file, {"model.dropout": 0.1}, settings=settings)
+    assert "small: dropout = 0.1 has no effect, because one layer has nothing between layers" in caplog.text
+    caplog.clear()
+    train(file, {"model.dropout": 0.1, "model.dropout_placement": "after"}, settings=settings)
+    assert "has no effect" not in caplog.text

@@ -3,7 +3,8 @@ from typing import Any
 import pytest
 import torch
 
-from memtune.models import LSTMConfig, build_model, logits
+from memtune.models import MODELS, LSTMConfig, build_model, logits
+from memtune.models.layers.lstm_stack import explain_unused_dropout
 from tests.oracles.lstm import ALL_REGULARISATION
 
 WORDS = 23
@@ -112,6 +113,18 @@ def test_dropout_between_layers_has_nothing_to_drop_in_one_layer():
     hidden_BTH, _ = model.encode(draw_text(20), model.initial_state(3))
     again_BTH, _ = model.encode(draw_text(20), model.initial_state(3))
     assert torch.equal(hidden_BTH, again_BTH)
+
+
+@pytest.mark.parametrize(
+    "family", [name for name in MODELS if "dropout_placement" in MODELS[name].model_fields]
+)
+def test_a_dropout_is_called_unused_where_training_drops_nothing(family: str):
+    for placement in ("between", "after"):
+        for layers in (1, 2):
+            config = MODELS[family](width=8, layers=layers, dropout=0.5, dropout_placement=placement)
+            model = build_model(config, WORDS, seed=1).train()
+            drops_nothing = torch.equal(logits(model, draw_text(20))[0], logits(model, draw_text(20))[0])
+            assert (explain_unused_dropout(config) is not None) == drops_nothing, (placement, layers)
 
 
 def test_dropout_after_each_layer_drops_from_the_last_layer_too():

@@ -96,6 +96,12 @@ def test_a_study_whose_sampler_ignores_the_priors_that_it_states_says_so(
         ({"repeats.seeds": 5}, "seeds under [repeats] has no effect without best or until; add best = 2"),
         ({"repeats.seeds": 5, "repeats.best": 1}, ""),
         ({"sampler.kind": "random", "sampler.prior": "none"}, ""),
+        (
+            {"model.layers": 1, "model.dropout": {"choice": [0.0, 0.1]}},
+            "dropout = 0.1 has no effect, because one layer has nothing between layers; add "
+            'dropout_placement = "after"',
+        ),
+        ({"model.dropout": 0.1, "model.layers": {"choice": [1, 2]}}, ""),
     ],
 )
 def test_a_term_without_effect_is_named(

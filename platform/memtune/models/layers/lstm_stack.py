@@ -22,6 +22,18 @@ StackDropoutPlacement = Literal["between", "after", "around"]
 """Placements of `DropoutPlacement`, and "around": on the input of every layer and the output of the last."""
 
 
+def explain_unused_dropout(model: object) -> str | None:
+    """Why the dropout of a family's configuration drops nothing; None where it drops something or is 0."""
+    dropout = getattr(model, "dropout", 0.0)
+    layers = max(getattr(model, "layers", 0), getattr(model, "layers_above", 0))
+    if not dropout or layers != 1 or getattr(model, "dropout_placement", None) != "between":
+        return None
+    return (
+        f"dropout = {dropout:g} has no effect, because one layer has nothing between layers; add "
+        'dropout_placement = "after"'
+    )
+
+
 class LSTMStack(nn.Module):
     """`layers` LSTM layers of one width, with dropout between or after the layers, and within them.
 
