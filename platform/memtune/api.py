@@ -5,9 +5,11 @@ A study is the driver with Ray as its executor, the live display, and the regist
 
 import logging
 import signal
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from math import inf
 from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MEGABYTE = 1_000_000
+FIRST_LINE_SECONDS = 10.0
+"""From here on the speed of a training is not that of its first batches."""
 REPORT_FILE, FIGURE_FOLDER = "report.html", "figures"
 """Among the artifacts of a study's run."""
 RECORDED_FIGURES = (
@@ -157,7 +161,8 @@ def train(
 
     `trial` is a TOML file, the name of a packaged trial, or a mapping with the content of a file; `overrides`
     replace its fields by dotted name. Each report is a line of the terminal, of the output of a notebook's
-    cell, or of `console`; without `progress` nothing is printed.
+    cell, or of `console`; a pipe gets a line with the time left first, where reports are far apart. Without
+    `progress` nothing is printed.
 
     `on_progress` is called a few times a second, `on_report` at each milestone. The configuration is
     registered when its mean over the seeds of all such trainings is the best of its label or of its family.
@@ -174,13 +179,22 @@ def train(
     name, file = open_trial(trial, overrides)
     unit = file.trial.task.prediction_unit
     with _explain_interrupt(), LineDisplay(output) as display:
+        # A pipe gets one line before the first report, which may take an hour.
+        line_at = inf if display.is_shown_in_place else time.monotonic() + FIRST_LINE_SECONDS
 
         def show(now: "Progress") -> None:
-            display.replace(format_progress(now, unit))
+            nonlocal line_at
+            line = format_progress(now, unit)
+            display.replace(line)
+            if time.monotonic() > line_at:
+                line_at = inf
+                display.add_line(line)
             if on_progress:
                 on_progress(now)
 
         def tell(report: "Report") -> None:
+            nonlocal line_at
+            line_at = inf
             display.add_line(format_report(report, unit))
             if on_report:
                 on_report(report)

@@ -1,6 +1,7 @@
 """One configuration without Ray: trained, recorded, registered, and resumed after an interruption."""
 
 from concurrent.futures import Future, ThreadPoolExecutor
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from memtune.api import train
 from memtune.errors import ConfigurationError, StorageError, StudyError
 from memtune.experiments.single_trial import TrainResult, load_trial
+from memtune.reports.text_console import TextConsole
 from memtune.results import registration
 from memtune.results.comparison import compare, find_champions
 from memtune.results.model_evaluation import evaluate
@@ -207,6 +209,17 @@ def test_an_error_in_a_trial_file_names_the_file(
         load_trial(file)
     assert message in str(caught.value)
     assert file.name in str(caught.value)
+
+
+def test_a_pipe_learns_the_time_left_before_the_first_report_of_a_long_training(
+    file: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for seconds, lines in ((0.0, 1), (600.0, 0)):
+        monkeypatch.setattr("memtune.api.FIRST_LINE_SECONDS", seconds)
+        printed = StringIO()
+        train(file, {"seed": lines}, settings=settings, console=TextConsole(file=printed))
+        told = ["s left" in line for line in printed.getvalue().splitlines()]
+        assert told == [True] * lines + [False] * 3
 
 
 def test_a_dropout_that_drops_nothing_is_named(
