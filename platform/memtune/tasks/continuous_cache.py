@@ -15,6 +15,7 @@ Shapes: B batch, T time, N words of a block, M cache slots, H hidden width, F fl
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import Annotated
 
@@ -115,8 +116,9 @@ def _compute_losses(
     weights_W = torch.tensor(grid.weights, dtype=torch.float64, device=place)
     total_FW = torch.zeros(len(grid.flatnesses), len(weights_W), dtype=torch.float64, device=place)
     with evaluation_mode(network):
-        for hidden_MH, words_M, new in _iterate_blocks(network, plan, grid.size, place):
-            _, nats_N = network.output.negative_log_likelihood_by_row(hidden_MH[-new:], words_M[-new:])
+        for hidden_MH, words_M, new, read in _iterate_blocks(network, plan, grid.size, place):
+            block = hidden_MH[-new:], words_M[-new:]
+            _, nats_N = network.output.negative_log_likelihood_by_row(*block, **read)
             probabilities_FN = _compute_cache_probabilities(hidden_MH, words_M, new, grid)
             for total_W, cache_N in zip(total_FW, probabilities_FN, strict=True):
                 total_W += _mix_losses(nats_N.double(), cache_N.double(), weights_W)
@@ -133,23 +135,30 @@ def _mix_losses(nats_N: Tensor, cache_N: Tensor, weights_W: Tensor) -> Tensor:
 
 def _iterate_blocks(
     model: NeuralLanguageModel, plan: Plan, cache_size: int, place: torch.device
-) -> Iterator[tuple[Tensor, Tensor, int]]:
-    """The states and next words of the cache and then of a block, (M, H) and (M,), and the block's length."""
+) -> Iterator[tuple[Tensor, Tensor, int, dict[str, Tensor]]]:
+    """The states and next words of the cache and then of a block, (M, H) and (M,), the block's length, and
+    what the output layer reads of its words besides (`collect_contexts`).
+    """
     hidden: list[Tensor] = []
     words: list[Tensor] = []
+    contexts: defaultdict[str, list[Tensor]] = defaultdict(list)
     new = 0
     state: RecurrentState | None = None
     for index in range(len(plan)):
         batch = plan.batch(index).to(place)
         initial = state if batch.carries_state and state else model.initial_state(batch.rows)
+        mask_BT = batch.get_mask()
         hidden_BTH, state = model.encode(batch.inputs_BT, initial)
-        hidden.append(hidden_BTH[batch.get_mask()])
-        words.append(batch.targets_BT[batch.get_mask()])
+        hidden.append(hidden_BTH[mask_BT])
+        words.append(batch.targets_BT[mask_BT])
+        for name, values in model.collect_contexts(batch.inputs_BT, initial).items():
+            contexts[name].append(values[mask_BT])
         new += len(words[-1])
         if new >= BLOCK_WORDS or index == len(plan) - 1:
             hidden_MH, words_M = torch.cat(hidden), torch.cat(words)
-            yield hidden_MH, words_M, new
+            yield hidden_MH, words_M, new, {name: torch.cat(found) for name, found in contexts.items()}
             hidden, words, new = [hidden_MH[-cache_size:]], [words_M[-cache_size:]], 0
+            contexts.clear()
 
 
 def _compute_cache_probabilities(

@@ -11,6 +11,7 @@ from memtune.models import LSTMConfig, build_model
 from memtune.models.families.feed_forward import FeedForwardConfig
 from memtune.models.families.kneser_ney import KneserNeyConfig
 from memtune.models.families.recurrent_memory import RecurrentMemoryConfig
+from memtune.models.maximum_entropy import MaximumEntropyConfig
 from memtune.tasks import (
     CacheGrid,
     ContinuousCache,
@@ -28,8 +29,11 @@ MODELS = [
     LSTMConfig(**WIDE, layers=2, dropout=0.5),
     RecurrentMemoryConfig(**WIDE, memory_size=4),
     FeedForwardConfig(**WIDE, order=3),
+    LSTMConfig(**WIDE, maximum_entropy=MaximumEntropyConfig(order=3, size=64)),
 ]
-each_model = pytest.mark.parametrize("config", MODELS, ids=lambda config: config.family)
+each_model = pytest.mark.parametrize(
+    "config", MODELS, ids=["lstm", "recurrent_memory", "feed_forward", "maximum_entropy"]
+)
 SENTENCE, STREAM = SentenceProtocol(), StreamProtocol()
 FILTERED = SentenceProtocol(variant="tran2016", batch_size=2, min_length=4, max_length=9)
 each_protocol = pytest.mark.parametrize(
@@ -43,7 +47,11 @@ def corpus(tmp_path_factory):
 
 
 def make_model(config, corpus):
-    return build_model(config, len(corpus.vocabulary), seed=1).double().eval()
+    model = build_model(config, len(corpus.vocabulary), seed=1).double().eval()
+    for name, parameter in model.named_parameters():
+        if name == "output.table_S":  # the weights of n-grams, which start at zero
+            torch.nn.init.uniform_(parameter, -0.5, 0.5, torch.Generator().manual_seed(1))
+    return model
 
 
 def list_texts(corpus, protocol) -> list[list[int]]:
