@@ -137,6 +137,11 @@ class Classification(Task[Classifier, LabelledBatch]):
     _gradient_hooks: list[RemovableHandle] = field(default_factory=list, init=False)
     objective = Objective.ACCURACY
 
+    def __post_init__(self) -> None:
+        """Raises CorpusError where no label of training or validation counts."""
+        _require_labels("train", self.training_examples)
+        _require_labels("valid", self.evaluation_examples["valid"])
+
     @cached_property
     def chance(self) -> float:
         """The validation accuracy of the best constant answer."""
@@ -228,6 +233,7 @@ class Classification(Task[Classifier, LabelledBatch]):
                 f'the corpus has no labels for "{split}"; it has {", ".join(self.evaluation_examples)}'
             )
         examples = self.evaluation_examples[split]
+        _require_labels(split, examples)
         order = _sort_within_pools(examples.lengths_E2, np.arange(len(examples)), len(examples))
         bounds = cut_by_length(examples.lengths_E2[order, 0], EVALUATION_BATCH_WORDS)
         plan = TaskPlan(bounds, examples.label_count, examples.batch, order)
@@ -241,6 +247,14 @@ class Classification(Task[Classifier, LabelledBatch]):
                 answers.append((nats_N, credits_N, count_best_candidates(-logits_NC) > 1))
         nats, credits, ties = zip(*answers, strict=True)
         return torch.cat(nats), torch.cat(credits), torch.cat(ties)
+
+
+def _require_labels(split: str, examples: Examples) -> None:
+    if not examples.label_count:
+        raise CorpusError(
+            f"no label of the {split} split counts: neutral sentences do not in two classes, and _ asks "
+            "nothing in a probe; import a split with other labels"
+        )
 
 
 def _scale_rows(factors_V1: Tensor, gradient_VE: Tensor) -> Tensor:

@@ -402,3 +402,14 @@ def test_any_network_reads_the_two_sentences_separately(inference_corpus):
     model: Any = build_task_model(task, LSTMConfig(width=5), len(inference_corpus.vocabulary), seed=1)
     metrics = task.open(inference_corpus, PROTOCOL).evaluate(model, "valid")
     assert 0 <= require(metrics.accuracy) <= 1
+
+
+@pytest.mark.parametrize("split", ["train", "valid"])
+def test_a_split_of_neutral_sentences_is_refused_in_two_classes(split, tmp_path):
+    examples = {
+        each: [Example([["film"]], {"sentiment": [(0, 0, 1, 2 if each == split else 4, True)]})]
+        for each in ("train", "valid", "test")
+    }
+    import_corpus("neutral", examples, tmp_path)
+    with pytest.raises(CorpusError, match=f"no label of the {split} split counts: neutral sentences"):
+        SentimentConfig(classes=2).open(open_corpus("neutral", tmp_path), PROTOCOL)

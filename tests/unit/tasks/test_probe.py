@@ -160,6 +160,15 @@ def test_the_ceiling_is_the_share_of_answers_for_which_training_asks(tmp_path):
     assert open_rows(open_corpus("some", tmp_path)).ceiling == 2 / 3
 
 
+@pytest.mark.parametrize("silent", ["train", "valid", "test"])
+def test_a_split_that_asks_nothing_is_refused(silent, tmp_path):
+    rows = {split: [["a", "_" if split == silent else "b"]] for split in ("train", "valid", "test")}
+    import_corpus("silent", rows, tmp_path, ImportOptions(vocabulary="all"))
+    corpus = open_corpus("silent", tmp_path)
+    with pytest.raises(CorpusError, match=f"no label of the {silent} split counts"):
+        open_rows(corpus).evaluate(build_probed(make_trial(), corpus), "test")
+
+
 def test_a_model_that_reads_ahead_is_refused():
     config = make_trial(family="recurrent_memory", memory_size=3, bidirectional=True)
     with pytest.raises(ConfigurationError, match="reads ahead; choose a configuration that reads from left"):
