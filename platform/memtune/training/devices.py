@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 
 from memtune.errors import ConfigurationError
+from memtune.number_format import format_count
 
 
 def open_device(name: str) -> torch.device:
@@ -18,15 +19,17 @@ def open_device(name: str) -> torch.device:
 
     Raises ConfigurationError for an unknown or missing device.
     """
-    try:
-        device = torch.device(name)
-    except RuntimeError:
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", name):
         raise ConfigurationError(
             f'device must be "cpu", "cuda" or one GPU of several such as "cuda:1", got "{name}"'
-        ) from None
+        )
+    device = torch.device(name)
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ConfigurationError(f'device "{name}" is not available: torch finds no GPU; set device = "cpu"')
     if device.type == "cuda":
+        if (device.index or 0) >= (count := torch.cuda.device_count()):
+            found = format_count(count, "GPU")
+            raise ConfigurationError(f'device "{name}" is not available: torch finds {found}, the first is 0')
         # By default cuDNN's recurrent networks round float32 operands to the 10 bits of TensorFloat-32, which
         # is not the precision that a trial states. Both kinds of cuDNN are set, because torch's older switch
         # torch.backends.cudnn.allow_tf32 raises an error where they differ.

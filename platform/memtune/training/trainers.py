@@ -128,6 +128,7 @@ def _read_text(plan: Plan) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]
 
 MEASURED_SECONDS = 0.3
 """Of training for the cost of a configuration."""
+UNREACHED_TOKENS = 2**62
 VALIDATION_SHARE = 0.3
 """Seconds of a validated token, which needs no backward pass, divided by those of a trained one.
 
@@ -162,7 +163,10 @@ def measure_seconds_per_token(config: TrialConfig, corpus: Corpus, device: str =
     """
     if config.training is None:
         return 0.0
-    trainer = GradientTrainer(config, corpus, device)
+    # A report or the end of the budget would end the measurement, which may then have no step.
+    endless = {"epochs": None, "tokens": UNREACHED_TOKENS, "report_every": UNREACHED_TOKENS}
+    training = config.training.model_copy(update=endless)
+    trainer = GradientTrainer(config.model_copy(update={"training": training}), corpus, device)
     measure, slow_steps = (time.process_time, 1) if device == "cpu" else (time.perf_counter, 2)
     for _ in range(slow_steps):  # the first one, and the one that captures a CUDA graph
         trainer.train_for(0.0)

@@ -126,6 +126,8 @@ DIVERGENCE_FACTOR = 10
 def find_divergence(metrics: Metrics, outcome_count: int) -> str | None:
     """The problem of a validation that is NaN or far worse than chance; None without a problem."""
     limit = DIVERGENCE_FACTOR * outcome_count
+    if math.isnan(metrics.perplexity):
+        return "the validation loss is not a number"
     if metrics.perplexity <= limit:
         return None
     return (

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 
+from memtune.errors import ConfigurationError
 from memtune.training import open_device
 
 BACKENDS: list[Any] = [torch.backends.cudnn.rnn, torch.backends.cuda.matmul]
@@ -22,5 +23,13 @@ def _default_precision() -> Iterator[None]:
 @pytest.mark.usefixtures("_default_precision")
 def test_a_gpu_computes_float32_without_tensorfloat32(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert open_device("cuda:1") == torch.device("cuda:1")
     assert {backend.fp32_precision for backend in BACKENDS} == {"ieee"}
+
+
+def test_a_gpu_that_the_machine_does_not_have_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    with pytest.raises(ConfigurationError, match='"cuda:2" is not available: torch finds 2 GPUs'):
+        open_device("cuda:2")

@@ -15,9 +15,10 @@ from memtune.corpora.batching.protocols import SentenceProtocol
 from memtune.errors import ConfigurationError, TrialError
 from memtune.models import build_model
 from memtune.models.outputs.word_classes import compute_class_borders, compute_zipf_counts
-from memtune.tasks import LanguageModelling
+from memtune.tasks import LanguageModelling, Metrics
 from memtune.training import GradientTrainer, measure_seconds_per_token, trainers
 from memtune.training.memory_footprint import measure_peak_bytes
+from memtune.training.trial_report import find_divergence
 from memtune.training.weight_files import load_model, save_model
 from memtune.trial_state import StopReason, TrialEnd
 from tests.presence import require
@@ -285,6 +286,12 @@ def test_a_validation_far_worse_than_chance_ends_the_trial(corpus, make_trial):
     assert trainer.best is None or require(trainer.best.valid_perplexity) < 10 * len(corpus.vocabulary)
 
 
+def test_a_validation_that_is_not_a_number_is_told_apart():
+    assert find_divergence(Metrics(loss=math.nan, perplexity=math.nan, tokens=1), 2) == (
+        "the validation loss is not a number"
+    )
+
+
 def test_best_is_the_report_with_the_lowest_validation_loss(corpus, make_trial):
     trainer = _run_to_end(GradientTrainer(make_trial(MEMORY, epochs=4), corpus))
     assert require(trainer.best).valid_loss == min(require(report.valid_loss) for report in trainer.curve)
@@ -384,9 +391,10 @@ def test_bfloat16_is_refused_on_a_processor_without_its_instructions(corpus, mak
         GradientTrainer(make_trial(precision="bfloat16"), corpus)
 
 
-def test_an_unknown_device_is_refused(corpus, make_trial):
-    with pytest.raises(ConfigurationError, match='such as "cuda:1", got "gpu"'):
-        GradientTrainer(make_trial(), corpus, "gpu")
+@pytest.mark.parametrize("device", ["gpu", "mps", "meta"])
+def test_an_unknown_device_is_refused(corpus, make_trial, device):
+    with pytest.raises(ConfigurationError, match=f'such as "cuda:1", got "{device}"'):
+        GradientTrainer(make_trial(), corpus, device)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
@@ -409,3 +417,19 @@ def test_the_estimated_cost_of_a_training_has_its_validations(corpus, make_trial
     assert often == pytest.approx(10 * seldom)
     validated = 0.01 * trainers.VALIDATION_SHARE * corpus["valid"].token_count
     assert often == pytest.approx(validated / 300, rel=0.05)
+
+
+@pytest.mark.parametrize("budget", [{"epochs": 1, "report_every": 1}, {"tokens": 1}])
+def test_the_cost_of_a_training_is_measured_over_its_reports_and_its_budget(
+    corpus, make_trial, monkeypatch, budget
+):
+    """Else one batch in the first step would leave nothing to measure."""
+    measured: list[GradientTrainer] = []
+
+    def note(*given: Any) -> GradientTrainer:
+        measured.append(GradientTrainer(*given))
+        return measured[-1]
+
+    monkeypatch.setattr(trainers, "GradientTrainer", note)
+    measure_seconds_per_token(make_trial(**budget), corpus)
+    assert measured[0].tokens > 2 * measured[0].epoch_tokens
