@@ -146,8 +146,10 @@ def test_building_has_no_parameters_and_draws_no_random_number(config):
 
 
 @every_example
-def test_the_state_is_the_words_before_the_present_one(config):
-    assert config.state_size() == config.order - 1
+def test_the_state_by_formula_is_what_the_model_carries(config):
+    words_BT = draw_text(1, 20)
+    _, state = negative_log_likelihood(fit_model(config), words_BT[:, :-1], words_BT[:, 1:])
+    assert sum(tensor.numel() for tensor in state.values()) == config.state_size()
 
 
 @every_example

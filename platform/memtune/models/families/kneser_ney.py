@@ -247,8 +247,10 @@ class KneserNeyConfig(CountingConfig):
 
     @override
     def state_size(self) -> int:
-        """The words before the present one."""
-        return self.order - 1
+        """The words before the present one, of a context of n - 1 words; one at least, for a text that has
+        begun has no start sign.
+        """
+        return max(1, self.order - 2)
 
     @override
     def describe(self) -> dict[str, str | int | float]:
@@ -316,7 +318,7 @@ class KneserNey(LanguageModel):
         p_BT = torch.full_like(targets_BT, 1 / self.vocabulary_size, dtype=torch.float64)
         for order, gram_BT, context_BT in zip(self.tables, grams, contexts, strict=True):
             p_BT = order.gain[gram_BT] + order.backoff[context_BT] * p_BT
-        return p_BT.log(), {"words": keep_recent_words(words_BK, max(1, self.config.order - 2))}
+        return p_BT.log(), {"words": keep_recent_words(words_BK, self.config.state_size())}
 
     def _iterate_context_words(self, words_BK: Tensor, steps: int) -> Iterator[Tensor]:
         """The word 1, 2, ... n - 1 places before each target, (B, T); ABSENT before the start of the text."""
