@@ -101,10 +101,12 @@ def test_an_exported_corpus_has_the_same_digest_when_imported(import_texts, stor
 
 def test_an_export_replaces_no_file(import_texts, store, cache, tmp_path):
     import_texts()
-    (tmp_path / "train.txt").write_text("mine")
-    with pytest.raises(StorageError, match=r"train\.txt exists; remove it, or export to another folder"):
-        export_text(open_corpus("small", store, cache), tmp_path)
-    assert (tmp_path / "train.txt").read_text() == "mine"
+    folder = tmp_path / "out"
+    folder.mkdir()
+    (folder / "valid.txt").write_text("mine")
+    with pytest.raises(StorageError, match=r"valid\.txt exists; remove it, or export to another folder"):
+        export_text(open_corpus("small", store, cache), folder)
+    assert {path.name: path.read_text() for path in folder.iterdir()} == {"valid.txt": "mine"}
 
 
 @pytest.mark.parametrize("format", ["text", "parquet"])

@@ -5,6 +5,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from memtune.corpora.sources.line_reader import LineReader
+from memtune.corpora.sources.source_file import SourceFile
 from memtune.corpora.text_blocks import (
     SENTENCE_END,
     BadLineError,
@@ -80,6 +81,18 @@ def test_the_digest_is_that_of_the_file(tmp_path):
 def read_all(path, block_bytes=16):
     for _ in LineReader(path, block_bytes).read_blocks():
         pass
+
+
+def test_a_file_system_that_gives_only_a_text_is_reported_by_it(tmp_path, monkeypatch):
+    """Those of pyarrow raise OSError without a number."""
+    (tmp_path / "text").write_text("one\n")
+
+    def fail(*_: object) -> None:
+        raise OSError("the connection was lost")
+
+    monkeypatch.setattr(SourceFile, "read_chunks", fail)
+    with pytest.raises(CorpusError, match=r"cannot read .*text: the connection was lost"):
+        read_all(tmp_path / "text")
 
 
 def test_bytes_that_are_not_utf8_are_refused_with_file_byte_and_line(tmp_path):

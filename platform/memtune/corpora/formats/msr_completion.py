@@ -182,7 +182,9 @@ def _attach_trees(
         sentences.append(words)
         trees.append(arcs)
     first, candidates, _, answer, question = example.rows["completion"][0]
-    blank = next(place for place, words in enumerate(zip_longest(*sentences)) if len(set(words)) > 1)
+    differing = (place for place, words in enumerate(zip_longest(*sentences)) if len(set(words)) > 1)
+    if (blank := next(differing, None)) is None:
+        raise BadLineError(f"question {question} has candidates that differ in punctuation alone")
     return Example(sentences, {"completion": [(first, candidates, blank, answer, question)], "trees": trees})
 
 

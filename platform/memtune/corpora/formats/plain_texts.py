@@ -95,7 +95,12 @@ def _read_codes(reader: LineReader, unit: str) -> Iterator[Codes]:
             if unit == "bytes":
                 yield np.frombuffer(chunk, np.uint8).astype(np.uint32)
             else:
-                yield np.frombuffer(decoder.decode(chunk).encode("utf-32-le"), np.uint32)
+                codes = np.frombuffer(decoder.decode(chunk).encode("utf-32-le"), np.uint32)
+                if not codes.all():
+                    raise CorpusError(
+                        f"{reader.name}: a NUL, so the data are binary; import its bytes with --tokens bytes"
+                    )
+                yield codes
         decoder.decode(b"", final=True)
     except UnicodeDecodeError as error:
         raise CorpusError(
@@ -105,8 +110,6 @@ def _read_codes(reader: LineReader, unit: str) -> Iterator[Codes]:
 
 def _make_block(codes: Codes, unit: str) -> Block:
     """The block of whole lines; its words are the names of the characters or bytes."""
-    if unit == "characters" and not codes.all():
-        raise CorpusError("a NUL, so the data are binary; import their bytes with --tokens bytes")
     distinct, indices = np.unique(codes, return_inverse=True)
     spell = name_byte if unit == "bytes" else lambda code: name_character(chr(code))
     names = [SENTENCE_END if code == _LINE_FEED else spell(int(code)) for code in distinct]

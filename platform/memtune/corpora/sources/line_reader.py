@@ -174,7 +174,7 @@ class LineReader:
         try:
             yield
         except OSError as error:
-            raise CorpusError(f"cannot read {self.name}: {error.strerror}") from None
+            raise CorpusError(f"cannot read {self.name}: {error.strerror or error}") from None
 
     def _cut_at_line_ends(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
         rest = b""

@@ -130,7 +130,7 @@ def find_kind(place: Path, role: str = "the file") -> SourceKind:
         raise CorpusError(
             f"the name of {shown} is not UTF-8, so a manifest cannot hold it; rename the file"
         ) from None
-    if glob.has_magic(str(place)) and not place.exists():
+    if glob.has_magic(str(place)) and not os.path.exists(place):
         find_local_files(place)
         return "pattern"
     mode = _read_status(place, role).st_mode

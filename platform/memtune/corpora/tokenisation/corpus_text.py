@@ -70,11 +70,11 @@ def export_text(corpus: Corpus, folder: Path, format: ExportFormat = "text") -> 
             with path.open("xb") as file:
                 written.append(path)
                 _write_split(iterate_sentences(corpus, split), file, format)
-    except FileExistsError as error:
-        raise StorageError(f"{error.filename} exists; remove it, or export to another folder") from None
     except OSError as error:
         for path in written:
             path.unlink()
+        if isinstance(error, FileExistsError):
+            raise StorageError(f"{error.filename} exists; remove it, or export to another folder") from None
         raise StorageError(f"cannot write to {folder}: {error.strerror}; choose another place") from None
     return written
 

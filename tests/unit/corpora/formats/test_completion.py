@@ -161,6 +161,20 @@ def test_punctuation_marked_by_trees_can_be_dropped(import_text, tmp_path):
     assert corpus.annotations["trees"]["train"].to_pylist()[0]["heads"] == [1, -1, 1]
 
 
+def test_candidates_that_differ_in_dropped_punctuation_alone_are_refused(import_text, tmp_path):
+    candidates = "".join(f"1{letter}) Go [{sign}] there\n" for letter, sign in zip("ab", ",;", strict=True))
+    tree = "1\tGo\t_\t_\t_\t_\t0\troot\t_\t_\n2\t{}\t_\t_\t_\t_\t1\tpunct\t_\t_\n"
+    tree += "3\tthere\t_\t_\t_\t_\t1\tadvmod\t_\t_\n\n"
+    with pytest.raises(CorpusError, match="question 1 has candidates that differ in punctuation alone"):
+        import_text(
+            "msr-completion",
+            candidates,
+            beside={"trees.conllu": tree.format(",") + tree.format(";")},
+            trees=tmp_path / "trees.conllu",
+            punctuation="drop",
+        )
+
+
 @pytest.mark.parametrize("candidates", [[("go", "there"), ("goes", "then")], [("go", "there")]])
 def test_trees_of_other_words_are_refused(import_text, tmp_path, candidates):
     beside = {"trees.conllu": format_trees(*candidates)}
