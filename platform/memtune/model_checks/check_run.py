@@ -310,5 +310,5 @@ def _find_problem(config: LanguageModelConfig) -> str | None:
     if not config.reads_ahead and not is_equal(second_BTV, whole_BTV[:, READ_CUT:]):
         return "a text read in two pieces has other predictions than in one: the state lacks what they need"
     if config.multiply_adds(words) < 1 or config.state_size() < 0:
-        return "multiply_adds and state_size must not be negative"
+        return "multiply_adds must be at least 1, and state_size must not be negative"
     return None

@@ -143,3 +143,12 @@ def test_the_backend_of_this_machine_keeps_single_precision():
     generator = torch.Generator().manual_seed(3)
     left, right = (torch.randn(512, 512, generator=generator) for _ in range(2))
     assert ((left @ right).double() - left.double() @ right.double()).norm() < 1e-5 * 512**1.5
+
+
+def test_a_cache_without_hard_links_keeps_no_temporary_file(monkeypatch, tmp_path):
+    def refuse(*paths: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(matmul_backend.os, "link", refuse)
+    assert matmul_backend.store_backend(SLOW, tmp_path) == SLOW
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]

@@ -137,8 +137,9 @@ def store_backend(backend: MatmulBackend, folder: Path) -> MatmulBackend:
     with suppress(OSError):
         record.parent.mkdir(parents=True, exist_ok=True)
         temporary = record.with_suffix(f".{os.getpid()}")
-        temporary.write_text(backend.model_dump_json(), encoding="utf-8")
-        with suppress(FileExistsError):
+        try:
+            temporary.write_text(backend.model_dump_json(), encoding="utf-8")
             os.link(temporary, record)
-        temporary.unlink()
+        finally:
+            temporary.unlink(missing_ok=True)
     return _load_cached_backend(folder) or backend
