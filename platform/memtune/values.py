@@ -19,6 +19,8 @@ Place = str | Callable[[str], str]
 """Where data come from, in messages; a function returns it for a field by its dotted name."""
 UNION_LABEL = re.compile(r"(constrained-)?(str|int|float|bool)|[a-z-]+\[.*\]")
 """What pydantic puts into a location for a member of a union without tags, such as "literal['papers']"."""
+ENUM_MEMBER = re.compile(r"<\w+\.\w+: ('[^']*')>")
+"""How pydantic writes a member of an enumeration, which files name by its value."""
 SIZE_ERRORS = ("byte_size", "byte_size_unit")
 SCALAR_ERRORS = ("int_type", "float_type", "string_type", "bool_type", "literal_error", *SIZE_ERRORS)
 """Pydantic's errors for a list or a table in place of one value."""
@@ -201,7 +203,7 @@ def _format_problem(schema: Any, problem: Any) -> str:
     if problem["type"] in TABLE_ERRORS:
         table = _describe_table(_resolve_schema(_generate_json_schema(schema), own), problem["input"])
         return f"{name}{members}: {table}" if name else table
-    message = str(problem["msg"]).removeprefix("Value error, ")
+    message = ENUM_MEMBER.sub(r"\1", str(problem["msg"]).removeprefix("Value error, "))
     got = "" if problem["type"] == "value_error" else f", got {_abbreviate(problem['input'])}"
     if problem["type"] in ("tuple_type", "list_type") and isinstance(problem["input"], str):
         message, got = f'must be a list; write ["{_abbreviate(problem["input"])[1:-1]}"]', ""

@@ -93,3 +93,9 @@ def test_a_whole_number_may_have_an_exponent_and_a_real_one_no_fraction() -> Non
         int,
         float,
     ]
+
+
+def test_a_member_of_an_enumeration_is_named_by_its_value() -> None:
+    trial = {"model": {"family": "lstm"}, "task": {"kind": "sentiment", "objective": "perplexity"}}
+    with pytest.raises(ConfigurationError, match=r"task.objective .*: Input should be 'accuracy', got 'per"):
+        parse(TrialConfig, trial, "trial.toml")

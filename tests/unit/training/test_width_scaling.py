@@ -135,6 +135,10 @@ def test_matrices_have_the_deviations_and_rates_of_table_3() -> None:
     [
         ({"training": {"optimiser": {"kind": "sgd"}}}, 'rates of "adam" and "adamw", not of "sgd"'),
         ({"model": {"tie_output": True}}, "not a tied output layer; set tie_output = false"),
+        (
+            {"model": {"family": "lstmn", "layers": 2, "embedding_width": 32}},
+            "wide as the layers at one width alone; change embedding_width",
+        ),
         ({"model": {"output": {"kind": "adaptive"}}}, 'not output.kind = "adaptive"; use "softmax"'),
     ],
 )

@@ -92,6 +92,13 @@ class LSTMNConfig(NarrowEmbeddingsConfig):
         reading = self.layers * slots * 3 * self.width  # a score, a hidden state and a memory per slot
         return self._count_matrix_entries() + reading + self.output.multiply_adds(self.width, vocabulary_size)
 
+    @override
+    def find_width_scaling_problem(self, base_width: int) -> str | None:
+        base = self.model_copy(update={"width": base_width})
+        if base.has_skip_projection != self.has_skip_projection:
+            return "not embeddings as wide as the layers at one width alone; change embedding_width"
+        return super().find_width_scaling_problem(base_width)
+
     @property
     @override
     def state_grows(self) -> bool:
