@@ -262,14 +262,11 @@ def _estimate_variance(
     lent = min(max(0, PRIOR_FREEDOM - own), pooled)
     parts = [(variance(each) * own / (own + lent), own) for each in costs]
     if lent:
-        parts.append((len(costs) * _pool_variances(lenders) * lent / (own + lent), pooled))
+        squares = sum((len(each) - 1) * variance(each) for each in lenders)
+        parts.append((len(costs) * (squares / pooled) * lent / (own + lent), pooled))
     total = sum(part for part, _ in parts)
     # Between deviations of zero there is no freedom to estimate, and every difference is exact.
     return total, total**2 / sum(part**2 / freedom for part, freedom in parts) if total else own
-
-
-def _pool_variances(costs: Sequence[Sequence[float]]) -> float:
-    return sum((len(each) - 1) * variance(each) for each in costs) / sum(len(each) - 1 for each in costs)
 
 
 def _find_last_look(seeds: int) -> int:

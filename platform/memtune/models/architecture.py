@@ -55,12 +55,15 @@ class LanguageModelConfig(PluginConfig):
         """Whether the models see words after the predicted one, so that sentences must be read whole."""
         return False
 
-    @abstractmethod
     def require_network(self, purpose: str) -> "NeuralLanguageModelConfig":
         """This configuration, if it is that of a network; `purpose` says in the error what needs one.
 
         Raises ConfigurationError for a family that learns by counting.
         """
+        raise ConfigurationError(
+            f'{purpose} needs a network, and family = "{self.family}" learns by counting; use a '
+            f'network such as family = "lstm"'
+        )
 
     @abstractmethod
     def build(self, vocabulary_size: int) -> "LanguageModel":
@@ -103,13 +106,6 @@ class CountingConfig(LanguageModelConfig):
     """
 
     is_trained_by_gradient: ClassVar[bool] = False
-
-    @override
-    def require_network(self, purpose: str) -> "NeuralLanguageModelConfig":
-        raise ConfigurationError(
-            f'{purpose} needs a network, and family = "{self.family}" learns by counting; use a '
-            f'network such as family = "lstm"'
-        )
 
     @override
     def parameter_count(self, vocabulary_size: int) -> int:

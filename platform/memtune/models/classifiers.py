@@ -96,6 +96,13 @@ class Classifier(Model):
     readers: nn.ModuleList
     head: nn.Sequential
 
+    def __init__(self, config: NeuralLanguageModelConfig, vocabulary_size: int, readers: int = 1) -> None:
+        """A subclass builds its head afterwards: initial values are drawn in this order."""
+        super().__init__()
+        self.config, self.vocabulary_size = config, vocabulary_size
+        body = strip_output_layer(config)
+        self.readers = nn.ModuleList(body.build(vocabulary_size) for _ in range(readers))
+
     @override
     def require_network(self, purpose: str) -> NeuralLanguageModel:
         """The reader of sentences, or that of the first sentence of a pair."""
@@ -135,9 +142,7 @@ class SentenceClassifier(Classifier):
     def __init__(
         self, config: NeuralLanguageModelConfig, vocabulary_size: int, head: ClassifierConfig
     ) -> None:
-        super().__init__()
-        self.config, self.vocabulary_size = config, vocabulary_size
-        self.readers = nn.ModuleList([strip_output_layer(config).build(vocabulary_size)])
+        super().__init__(config, vocabulary_size)
         self.head = head.build(config.hidden_width, config.hidden_width)
 
     @override
@@ -154,11 +159,8 @@ class PairClassifier(Classifier):
     def __init__(
         self, config: NeuralLanguageModelConfig, vocabulary_size: int, head: ClassifierConfig, shared: bool
     ) -> None:
-        super().__init__()
-        self.config, self.vocabulary_size = config, vocabulary_size
-        body, width = strip_output_layer(config), config.hidden_width
-        self.readers = nn.ModuleList(body.build(vocabulary_size) for _ in range(1 if shared else 2))
-        self.head = head.build(2 * width, width)
+        super().__init__(config, vocabulary_size, 1 if shared else 2)
+        self.head = head.build(2 * config.hidden_width, config.hidden_width)
 
     @override
     def forward(
@@ -196,9 +198,8 @@ class AnswerClassifier(Classifier):
         head: ClassifierConfig,
         reads_last_state: bool,
     ) -> None:
-        super().__init__()
-        self.config, self.vocabulary_size, self.reads_last_state = config, vocabulary_size, reads_last_state
-        self.readers = nn.ModuleList([strip_output_layer(config).build(vocabulary_size)])
+        super().__init__(config, vocabulary_size)
+        self.reads_last_state = reads_last_state
         self.head = head.build(config.hidden_width, config.hidden_width)
 
     @override

@@ -129,12 +129,8 @@ class FusedPairClassifier(classifiers.Classifier):
         reading: PairReadingConfig,
         head: classifiers.ClassifierConfig,
     ) -> None:
-        super().__init__()
-        self.config, self.vocabulary_size = config, vocabulary_size
+        super().__init__(config, vocabulary_size, 1 if reading.shared_reader else 2)
         width, input_width = config.width, config.input_width
-        body = classifiers.strip_output_layer(config)
-        count = 1 if reading.shared_reader else 2
-        self.readers = nn.ModuleList(body.build(vocabulary_size) for _ in range(count))
         self.source = _SourceAttention(input_width, width, reading.has_recurrent_attention)
         self.gate = nn.Linear(width + input_width, width) if reading.fusion == "deep" else None
         self.starts_from_premise = reading.first_slot == "premise"

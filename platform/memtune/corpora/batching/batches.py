@@ -87,8 +87,6 @@ class TreeBatch(DeviceBatch):
     token_count: int
     """Predicted words that count."""
     learning_rate_scale: float = 1.0
-    carries_state: bool = False
-    """Batches of trees do not share state."""
 
 
 BatchT_co = TypeVar("BatchT_co", covariant=True)

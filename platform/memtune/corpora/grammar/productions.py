@@ -234,12 +234,6 @@ def _expand_close(symbol: Symbol) -> Iterator[Production]:
         yield Production(0.09, lexicon.SUBORDINATORS, ((clause, 0),), "mark", ("advcl",))
 
 
-def _expand_reporter(symbol: Symbol) -> Iterator[Production]:
-    """The name of the reporter again, as the subject of another verb."""
-    then = ((Symbol("verb", "singular", "people", depth=1), 1),)
-    yield Production(1.0, lexicon.Lexicon((symbol.word,)), then, enter=("conj", "nsubj"))
-
-
 def _expand_caller(symbol: Symbol) -> Iterator[Production]:
     """A woman calls a man or a man a woman; in the main clause the called one answers the caller."""
     for caller, called in (("woman", "man"), ("man", "woman")):
@@ -257,21 +251,16 @@ def _expand_called(symbol: Symbol) -> Iterator[Production]:
     yield Production(1.0, lexicon.NAMES[symbol.category], then, enter=("obj",))
 
 
-def _expand_answering(symbol: Symbol) -> Iterator[Production]:
-    then = ((Symbol("meeting"), 1),)
-    yield Production(1.0, lexicon.Lexicon((symbol.word,)), then, enter=("nsubj",))
-
-
-def _expand_answered(symbol: Symbol) -> Iterator[Production]:
-    yield Production(1.0, lexicon.Lexicon((symbol.word,)), ((Symbol("close", depth=1), 1),), enter=("obj",))
-
-
 def _make_word_rule(words: lexicon.Lexicon, relation: str) -> Callable[[Symbol], Iterator[Production]]:
     return lambda symbol: iter((Production(1.0, words, relation=relation),))
 
 
-def _make_partner_rule(relation: str) -> Callable[[Symbol], Iterator[Production]]:
-    return lambda symbol: iter((Production(1.0, lexicon.Lexicon((symbol.word,)), relation=relation),))
+def _make_partner_rule(
+    relation: str = "", enter: tuple[str, ...] = (), then: Symbol | None = None
+) -> Callable[[Symbol], Iterator[Production]]:
+    """The partner alone, or as the head of new frames, before a symbol of the frame above it."""
+    after = ((then, 1),) if then else ()
+    return lambda symbol: iter((Production(1.0, lexicon.Lexicon((symbol.word,)), after, relation, enter),))
 
 
 _RULES: dict[str, Callable[[Symbol], Iterator[Production]]] = {
@@ -289,11 +278,14 @@ _RULES: dict[str, Callable[[Symbol], Iterator[Production]]] = {
     "reporting": _expand_reporting,
     "that": _expand_that,
     "close": _expand_close,
-    "reporter": _expand_reporter,
+    # The name of the reporter again, as the subject of another verb.
+    "reporter": _make_partner_rule(
+        enter=("conj", "nsubj"), then=Symbol("verb", "singular", "people", depth=1)
+    ),
     "caller": _expand_caller,
     "called": _expand_called,
-    "answering": _expand_answering,
-    "answered": _expand_answered,
+    "answering": _make_partner_rule(enter=("nsubj",), then=Symbol("meeting")),
+    "answered": _make_partner_rule(enter=("obj",), then=Symbol("close", depth=1)),
     "meeting": _make_word_rule(lexicon.MEETING, ""),
     "adverb": _make_word_rule(lexicon.ADVERBS, "advmod"),
     "comma": _make_word_rule(lexicon.COMMA, "punct"),

@@ -292,14 +292,8 @@ class MuonConfig(OptimiserBase):
             # Set afterwards, because torch's constructor refuses parameters of three dimensions.
             muon.param_groups[0]["params"] = group["params"]
             return muon
-        return AdamW(
-            [_leave_out_vectors(group)],
-            self.learning_rate,
-            (self.beta1, self.beta2),
-            self.epsilon,
-            self.weight_decay,
-            fused=True,
-        )
+        shared = self.model_dump(exclude={"kind", "momentum"})
+        return AdamWConfig(**shared, decayed="matrices").build([group])
 
 
 def _leave_out_vectors(group: Any) -> Any:
