@@ -1,4 +1,4 @@
-"""The torch device of a name."""
+"""The torch device of a name, and what a result depends on of this machine."""
 
 import os
 import platform

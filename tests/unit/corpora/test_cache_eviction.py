@@ -4,8 +4,10 @@ import os
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -84,6 +86,25 @@ def test_the_corpus_that_needs_space_is_not_evicted(cache, cached):
 
 def assert_opens(name: str, place: str | Path | CorpusStore, cache: Path) -> None:
     assert open_corpus(name, place, cache)["train"].token_count > 0
+
+
+def test_sizes_are_read_while_another_process_downloads_a_corpus(cache, cached, monkeypatch):
+    """A file that is renamed between two looks at it ended one of 2,000 evictions."""
+    monkeypatch.setenv("MEMTUNE_CACHE_BYTES", str(9 * SIZE))
+    renamed, is_over = cached["new"] / "data" / "shard", Event()
+
+    def download() -> None:
+        while not is_over.is_set():
+            renamed.with_suffix(".partial").write_bytes(bytes(SIZE))
+            renamed.with_suffix(".partial").replace(renamed)
+
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(download)
+        for _ in range(200):
+            evict(cache, cache / "corpora" / "another", 1)
+        is_over.set()
+        other.result()
+    assert all(folder.exists() for folder in cached.values())
 
 
 def test_an_evicted_corpus_is_downloaded_again(import_texts, remote_store, cache, monkeypatch):

@@ -217,3 +217,15 @@ def test_a_small_text_may_expand_by_any_factor(tmp_path):
     path = tmp_path / "text"
     path.write_bytes(gzip.compress(b"the cat sleeps\n" * 2**19))
     assert sum(map(len, LineReader(path).read_chunks())) == 15 * 2**19
+
+
+def test_the_size_of_a_folder_is_known_unless_a_file_of_it_is_compressed(tmp_path):
+    """Links count as the files that they name, and a compressed file has more text than bytes."""
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    (tmp_path / "elsewhere").write_bytes(bytes(1000))
+    (folder / "link").symlink_to(tmp_path / "elsewhere")
+    (folder / "own").write_bytes(bytes(24))
+    assert LineReader(folder).size_bytes == 1024
+    (folder / "compressed").write_bytes(gzip.compress(b"a cat"))
+    assert LineReader(folder).size_bytes is None

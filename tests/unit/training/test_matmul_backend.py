@@ -149,6 +149,6 @@ def test_a_cache_without_hard_links_keeps_no_temporary_file(monkeypatch, tmp_pat
     def refuse(*paths: object) -> None:
         raise PermissionError
 
-    monkeypatch.setattr(matmul_backend.os, "link", refuse)
+    monkeypatch.setattr("os.link", refuse)
     assert matmul_backend.store_backend(SLOW, tmp_path) == SLOW
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]

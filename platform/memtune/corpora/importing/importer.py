@@ -150,10 +150,11 @@ def _read_vectors(
 ) -> tuple[Vectors, dict[str, Any]]:
     """The vectors of the vocabulary, and what the manifest says of them besides their file."""
     with closing(LineReader(file.path, skip_bad=options.skip_bad)) as reader:
+        size = reader.size_bytes
 
         def show(done: int) -> None:
             if progress:
-                progress(done, reader.size_bytes, "vectors")
+                progress(done, size, "vectors")
 
         vectors = read_vectors(reader, selection.vocabulary, file.seed, show)
         source = FileRecord(name=str(file.path), sha256=reader.sha256, bytes=reader.bytes_read)

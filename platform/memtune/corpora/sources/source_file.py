@@ -207,10 +207,13 @@ class SourceFile:
         """Bytes of the file or of all files; None where they are not known: a pipe, compressed or remote."""
         if self.kind == "pipe" or self.remote is not None:
             return None
-        if self.is_folder:
-            return sum(os.stat(file, follow_symlinks=False).st_size for file in self.list_files())
-        with self.local_path.open("rb") as file:
-            return None if _find_codec(_peek(file)) else os.fstat(file.fileno()).st_size
+        size = 0
+        for path in self.list_files() if self.is_folder else [self.local_path]:
+            with open(path, "rb") as file:
+                if _find_codec(_peek(file)):
+                    return None
+                size += os.fstat(file.fileno()).st_size
+        return size
 
     def read_chunks(self, chunk_bytes: int) -> Iterator[bytes]:
         """The decompressed text, also several times and of a pipe, from its start. Raises OSError."""

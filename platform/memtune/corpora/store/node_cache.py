@@ -184,11 +184,8 @@ def evict(cache: Path, folder: Path, needed_bytes: int) -> None:
     """Delete unused corpora until `needed_bytes` fit within the limit, or none is left to delete."""
     corpora = folder.parent
     with FileLock(corpora / ".eviction.lock"):
-        others = {
-            path: sum(each.stat().st_size for each in path.rglob("*") if each.is_file())
-            for path in corpora.iterdir()
-            if path.is_dir() and path != folder
-        }
+        folders = [path for path in corpora.iterdir() if path.is_dir() and path != folder]
+        others = {path: sum(map(_measure_file, path.rglob("*"))) for path in folders}
         excess = sum(others.values()) + needed_bytes - read_byte_limit(cache)
         for path in sorted(others, key=_read_last_use):
             if excess <= 0:
@@ -202,6 +199,15 @@ def evict(cache: Path, folder: Path, needed_bytes: int) -> None:
                 continue
             finally:
                 os.close(lock)
+
+
+def _measure_file(path: Path) -> int:
+    """Bytes of a file; 0 for a folder, and for a file that a download has renamed since it was listed."""
+    try:
+        state = path.stat()
+    except FileNotFoundError:
+        return 0
+    return state.st_size if stat.S_ISREG(state.st_mode) else 0
 
 
 def _read_last_use(folder: Path) -> float:
