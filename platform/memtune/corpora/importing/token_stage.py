@@ -25,8 +25,8 @@ from memtune.corpora.importing.counted_text import CountedText, Numbers, SplitCo
 from memtune.corpora.importing.division import Division
 from memtune.corpora.importing.import_sources import Source, list_sources
 from memtune.corpora.sources.line_reader import LineReader
-from memtune.corpora.store.manifest import ImportOptions
-from memtune.corpora.store.token_choice import TokenChoice, parse_token_choice
+from memtune.corpora.store.content_checks import MAX_TOKENISER_BYTES
+from memtune.corpora.store.manifest import ImportOptions, TokenChoice, parse_token_choice
 from memtune.corpora.store.vocabulary import EOS, UNK, Vocabulary
 from memtune.corpora.text_blocks import SENTENCE_END, Block, TextFile
 from memtune.corpora.tokenisation.corpus_text import make_tokeniser
@@ -41,7 +41,6 @@ RAW_FORMAT = "raw"
 
 _SENTENCES_PER_CALL = 1024
 _WORDS_PER_CALL = 2**16
-_MAX_FILE_BYTES = 2**26
 
 
 def _make_tokeniser(
@@ -52,7 +51,7 @@ def _make_tokeniser(
         return make_tokeniser(choice.kind, "")
     if choice.path is not None:
         with closing(LineReader(choice.path)) as reader:
-            content = reader.read_content(_MAX_FILE_BYTES, "give a smaller tokenizer.json")
+            content = reader.read_content(MAX_TOKENISER_BYTES, "give a smaller tokenizer.json")
         try:
             return make_tokeniser("subwords", content.decode())
         except (CorpusError, UnicodeDecodeError) as error:

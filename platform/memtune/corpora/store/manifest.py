@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from memtune.arguments import CORPUS_NAME, check_type
-from memtune.corpora.store.token_choice import parse_token_choice
 from memtune.errors import CorpusError
 from memtune.values import UserValue, Value
 
@@ -19,6 +20,38 @@ Count = Annotated[int, Field(ge=0, lt=2**48)]
 """A number of bytes, tokens or rows; the limit keeps sums of them within int64."""
 
 _NAME_PATTERN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}")
+_TRAINED = re.compile(r"(bpe|unigram):([0-9]{1,7})")
+_MIN_TRAINED, _MAX_TRAINED = 300, 500_000
+
+
+@dataclass(frozen=True)
+class TokenChoice:
+    """Words, characters, bytes, subwords that are trained to a size, or those of a tokenizer.json."""
+
+    kind: Literal["words", "characters", "bytes", "bpe", "unigram", "file"]
+    size: int = 0
+    path: Path | None = None
+
+
+_SIMPLE = {kind: TokenChoice(kind) for kind in ("words", "characters", "bytes")}
+
+
+def parse_token_choice(text: str) -> TokenChoice:
+    """The choice that a text such as `characters`, `bpe:8000` or FILE.json names. Raises ValueError."""
+    if text in _SIMPLE:
+        return _SIMPLE[text]
+    found = _TRAINED.fullmatch(text)
+    if found:
+        size = int(found[2])
+        if not _MIN_TRAINED <= size <= _MAX_TRAINED:
+            raise ValueError(
+                f"{text}: the size must be from {_MIN_TRAINED} (256 of them are bytes) to "
+                f"{_MAX_TRAINED:,}, got {size:,}"
+            )
+        return TokenChoice("bpe" if found[1] == "bpe" else "unigram", size)
+    if text.endswith(".json"):
+        return TokenChoice("file", path=Path(text))
+    raise ValueError(f"{text} is none of words, characters, bytes, bpe:8000, unigram:8000 and FILE.json")
 
 
 class ImportOptions(UserValue):
