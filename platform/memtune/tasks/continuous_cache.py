@@ -56,7 +56,10 @@ class ContinuousCache(UserValue):
     @property
     def label(self) -> str:
         """Name of the settings in records of evaluations; different settings have different names."""
-        return f"cache_{self.size}_{self.flatness:g}_{self.weight:g}"
+        parts = [f"{each:g}" for each in (self.flatness, self.weight)]
+        if tuple(map(float, parts)) != (self.flatness, self.weight):  # six digits are not the numbers
+            parts = [str(self.flatness), str(self.weight)]
+        return "_".join(["cache", str(self.size), *parts])
 
 
 class CacheGrid(UserValue):

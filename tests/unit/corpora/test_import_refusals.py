@@ -39,6 +39,11 @@ def test_a_min_count_that_leaves_no_word_is_refused(import_texts):
         import_texts(min_count=100)
 
 
+def test_a_training_text_of_unknown_words_alone_is_refused(import_texts):
+    with pytest.raises(CorpusError, match="the training text has no word besides <unk>; give another text"):
+        import_texts(train="<unk> <unk>\n")
+
+
 def test_a_missing_file_is_reported_before_any_file_is_read(write_texts, store, cache):
     sources = write_texts() | {"test": TextFile(store.local_path / "absent.txt")}
     with pytest.raises(CorpusError, match=r"the test file .*absent.txt does not exist"):

@@ -163,3 +163,8 @@ def test_a_model_without_hidden_states_is_refused(corpus):
 def test_invalid_settings_are_refused(wrong):
     with pytest.raises(ConfigurationError, match=next(iter(wrong))):
         parse(ContinuousCache, wrong, "cache")
+
+
+def test_the_name_of_a_cache_tells_its_settings_apart():
+    assert ContinuousCache(size=20, flatness=1.0, weight=0.1).label == "cache_20_1_0.1"
+    assert ContinuousCache(size=20, flatness=1.0000001, weight=0.1).label == "cache_20_1.0000001_0.1"

@@ -348,8 +348,9 @@ def _choose_tokens(
     order = order[wanted[order] & (order != 0) & (order != unknown)].astype(np.int64)
     if not len(order):
         text = "training text" if options.vocabulary == "train" else "text"
-        least = format_count(options.min_count, "time")
-        raise CorpusError(f"no word occurs at least {least} in the {text}; lower min_count")
+        if options.min_count == 1:
+            raise CorpusError(f"the {text} has no word besides {UNK}; give another text")
+        raise CorpusError(f"no word occurs at least {options.min_count} times in the {text}; lower min_count")
     if options.max_size is not None:
         order = order[: options.max_size - 1 - has_unknown]
     return order, has_unknown
