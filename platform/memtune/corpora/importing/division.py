@@ -65,7 +65,7 @@ def divide_block(block: Block, division: Division) -> Iterator[tuple[str, Block]
         np.float64,
     ) / float(2 ** (8 * _DIGEST_BYTES))
     ends = np.cumsum([division.shares[split] for split in SPLITS], dtype=np.float64)
-    choices = np.searchsorted(ends / ends[-1], hashes[_find_group_starts(block)], side="right")
+    choices = np.searchsorted(ends[:-1] / ends[-1], hashes[_find_group_starts(block)], side="right")
     for index, split in enumerate(SPLITS):
         chosen = choices == index
         if chosen.any():
