@@ -19,7 +19,8 @@ from typing_extensions import override
 from memtune.corpora.batching.batches import BOUNDARY, shift_targets
 from memtune.corpora.batching.protocols import Protocol
 from memtune.corpora.store.corpus import Corpus
-from memtune.models.architecture import LanguageModel, RecurrentState
+from memtune.errors import ConfigurationError
+from memtune.models.architecture import LanguageModel, LanguageModelConfig, RecurrentState
 from memtune.tasks.item_costs import evaluation_mode
 from memtune.tasks.questions import Answers, QuestionTask, QuestionTaskConfig, batch_by_length
 
@@ -38,8 +39,21 @@ class AgreementConfig(QuestionTaskConfig):
     )
 
     @override
+    def build(self, model: LanguageModelConfig, vocabulary_size: int) -> LanguageModel:
+        self.check_context(model)
+        return super().build(model, vocabulary_size)
+
+    @override
     def open_questions(self, corpus: Corpus, protocol: Protocol) -> "Agreement":
         return Agreement(corpus, protocol, self)
+
+    def check_context(self, model: LanguageModelConfig) -> None:
+        """Raise ConfigurationError where a model that reads ahead would read sentences in pieces."""
+        if self.context == "text" and model.reads_ahead:
+            raise ConfigurationError(
+                f'task.context = "text" is read in pieces, and this family = "{model.family}" reads ahead: '
+                'sentences must be whole; set task.context = "sentence"'
+            )
 
 
 class Agreement(QuestionTask):
@@ -51,7 +65,7 @@ class Agreement(QuestionTask):
 
     def __init__(self, corpus: Corpus, protocol: Protocol, config: AgreementConfig) -> None:
         super().__init__(corpus, protocol, config)
-        self._context = config.context
+        self._config = config
         protocol.require_text("agreement, whose questions are read before a tree is known,")
 
     @override
@@ -62,8 +76,10 @@ class Agreement(QuestionTask):
     @override
     @torch.no_grad()
     def answer(self, model: LanguageModel, split: str, device: str | torch.device = "cpu") -> Answers:
+        self._config.check_context(model.config)
         rows, forms_Q2 = self.question_table(split), self._find_verb_forms(split)
-        score = self._score_by_sentence if self._context == "sentence" else self._score_through_text
+        by_sentence = self._config.context == "sentence"
+        score = self._score_by_sentence if by_sentence else self._score_through_text
         with evaluation_mode(model):
             nats_Q2 = score(model, split, self.ids_V[forms_Q2], torch.device(device))
         sentences, verbs = (rows.column(name).to_pylist() for name in ("sentence", "verb"))

@@ -9,8 +9,9 @@ import torch
 
 from memtune.corpora import Example
 from memtune.corpora.batching.protocols import SentenceProtocol
-from memtune.errors import CorpusError, StorageError
+from memtune.errors import ConfigurationError, CorpusError, StorageError
 from memtune.models import logits
+from memtune.models.families.recurrent_memory import RecurrentMemoryConfig
 from memtune.tasks import AgreementConfig
 
 
@@ -61,6 +62,16 @@ def test_the_context_text_carries_the_state_from_question_to_question(open_joine
             expected = -compute_log_probability(network, before + ids[:verb], corpus.vocabulary.get_id(right))
             assert answers.nats_QC[row, 0] == pytest.approx(expected, rel=1e-4)
         before += [*ids, 0]
+
+
+def test_a_model_that_reads_ahead_does_not_read_a_text_in_pieces(open_joined):
+    corpus, task = open_joined(QUESTIONS), AgreementConfig(context="text")
+    config = RecurrentMemoryConfig(width=4, memory_size=2, bidirectional=True)
+    with pytest.raises(ConfigurationError, match=r"must be whole; set task\.context = \"sent"):
+        task.build(config, len(corpus.vocabulary))
+    model = config.build(len(corpus.vocabulary))
+    with pytest.raises(ConfigurationError, match="reads ahead: sentences must be whole"):
+        task.open(corpus, SentenceProtocol()).answer(model, "valid")
 
 
 def test_a_question_with_an_unknown_form_does_not_count_and_stays_in_the_answers(open_joined, build_network):
