@@ -4,8 +4,9 @@ The lease needs no locks of the storage. Drivers queue in a separate Optuna stud
 storage numbers trials uniquely and refuses writes to ended trials. So the holder is the first driver whose
 trial has not ended, and a holder that another driver expired learns of it at its next heartbeat.
 
-A heartbeat increments a counter. Clocks of machines differ, so a waiting driver watches the counter by its
-own clock. It does not wait for a process of its own machine that has exited.
+A heartbeat increments a counter, while another driver waits to see it: a journal keeps each one permanently.
+Clocks of machines differ, so a waiting driver watches the counter by its own clock. It does not wait for a
+process of its own machine that has exited.
 """
 
 import logging
@@ -31,6 +32,7 @@ from memtune.storage.uris import JOURNAL_PREFIX
 from memtune.values import Value
 
 HEARTBEAT_SECONDS = 4.0
+"""Seconds between two looks of a driver at its queue."""
 LEASE_TIMEOUT_SECONDS = 20.0
 """Seconds without a heartbeat after which a holder expires that may still be alive."""
 POLL_SECONDS = 0.1
@@ -115,7 +117,7 @@ class Lease:
         self._study_name, self._notify = study_name, notify
         self._heartbeat_seconds, self._timeout_seconds = heartbeat_seconds, timeout_seconds
         self._patience_seconds = patience_seconds
-        # A journal keeps every heartbeat permanently, so heartbeats have a journal of their own.
+        # A journal is read whole, so that of the trials does not hold heartbeats.
         journal = storage_url.startswith(JOURNAL_PREFIX)
         self._storage = open_study_database(f"{storage_url}.drivers" if journal else storage_url)
         self._redacted_url = redact_url(storage_url)
@@ -133,7 +135,8 @@ class Lease:
             self._trial_id = self._storage.create_new_trial(self._queue_id)
             own = Holder.from_current_process().model_dump()
             self._storage.set_trial_user_attr(self._trial_id, HOLDER_KEY, own)
-            self._last_heartbeat = read_clock_seconds()
+            self._number = self._storage.get_trial(self._trial_id).number
+            self._last_renewal = read_clock_seconds()
             try:
                 self._wait_for_turn()
             except BaseException:
@@ -153,18 +156,18 @@ class Lease:
         self._thread.join(self._timeout_seconds)
         if isinstance(error, Exception):
             with suppress(Exception):
-                self._send_heartbeat()
+                self._renew()
             self._raise_if_lost()
         self._release()
 
     def check(self) -> None:
         """Raise StudyError when another driver has the lease; called before every shared write.
 
-        A driver loses the lease when it sends no heartbeat for long, because it was stopped or had no
-        connection to the storage.
+        A driver loses the lease when it sends no heartbeat for long although another one waits, because it
+        was stopped or had no connection to the storage.
         """
-        if not self._lost.is_set() and read_clock_seconds() - self._last_heartbeat > self._heartbeat_seconds:
-            self._send_heartbeat()
+        if not self._lost.is_set() and read_clock_seconds() - self._last_renewal > self._heartbeat_seconds:
+            self._renew()
         self._raise_if_lost()
 
     def check_for_records(self) -> None:
@@ -187,7 +190,7 @@ class Lease:
         start, is_notified = read_clock_seconds(), False
         # The last heartbeat of each driver ahead, and since when it is the last.
         seen: dict[int, tuple[object, float]] = {}
-        while ahead := self._find_earlier_drivers():
+        while ahead := [trial for trial in self._list_queue() if trial.number < self._number]:
             for trial in ahead:
                 found = trial.user_attrs.get(HOLDER_KEY)  # None for an instant after the trial was created
                 holder = None if found is None else Holder.model_validate(found)
@@ -210,10 +213,8 @@ class Lease:
             self.check()
             time.sleep(POLL_SECONDS)
 
-    def _find_earlier_drivers(self) -> list[FrozenTrial]:
-        own = self._storage.get_trial(self._trial_id).number
-        queue = self._storage.get_all_trials(self._queue_id, deepcopy=False, states=(OptunaState.RUNNING,))
-        return [trial for trial in queue if trial.number < own]
+    def _list_queue(self) -> list[FrozenTrial]:
+        return self._storage.get_all_trials(self._queue_id, deepcopy=False, states=(OptunaState.RUNNING,))
 
     def _expire(self, trial: FrozenTrial) -> None:
         trial_id = self._storage.get_trial_id_from_study_id_trial_number(self._queue_id, trial.number)
@@ -234,18 +235,24 @@ class Lease:
                 raise
 
     def _run_heartbeat_loop(self) -> None:
-        """Send heartbeats. Errors are ignored: an unavailable storage also keeps other drivers out."""
+        """Renew the lease. Errors are ignored: an unavailable storage also keeps other drivers out."""
         while not self._closing.wait(self._heartbeat_seconds) and not self._lost.is_set():
             with suppress(Exception):
-                self._send_heartbeat()
+                self._renew()
 
-    def _send_heartbeat(self) -> None:
-        """Increment the counter, or note that another driver has ended the trial."""
+    def _renew(self) -> None:
+        """Note whether another driver has ended the own trial; send a heartbeat where another one waits."""
         with self._heartbeat_lock:
-            now, count = read_clock_seconds(), self._heartbeat_count + 1
-            try:
-                self._storage.set_trial_user_attr(self._trial_id, HEARTBEAT_COUNT_KEY, count)
-            except UpdateFinishedTrialError:
+            now, numbers = read_clock_seconds(), [trial.number for trial in self._list_queue()]
+            if self._number not in numbers:
                 self._lost.set()
                 return
-            self._heartbeat_count, self._last_heartbeat = count, now
+            if max(numbers) > self._number:
+                count = self._heartbeat_count + 1
+                try:
+                    self._storage.set_trial_user_attr(self._trial_id, HEARTBEAT_COUNT_KEY, count)
+                except UpdateFinishedTrialError:
+                    self._lost.set()
+                    return
+                self._heartbeat_count = count
+            self._last_renewal = now

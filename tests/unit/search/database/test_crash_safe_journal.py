@@ -101,7 +101,7 @@ def test_a_driver_whose_lease_file_was_deleted_ends_with_that_error(
     def lose_lease_file() -> None:
         with Lease(storage, "s", heartbeat_seconds=600.0) as lease:
             Path(f"{storage.removeprefix('journal://')}.drivers").unlink()
-            lease._last_heartbeat -= 1000.0
+            lease._last_renewal -= 1000.0
             lease.check()
 
     with pytest.raises(StudyError, match=r"study\.log\.drivers was deleted"):
@@ -113,7 +113,7 @@ def test_records_wait_for_a_lease_that_cannot_be_checked_with_the_name_of_its_da
     with Lease(storage, "s", heartbeat_seconds=600.0) as lease:
         file = Path(f"{storage.removeprefix('journal://')}.drivers")
         moved = file.rename(file.with_name("moved"))
-        lease._last_heartbeat -= 1000.0
+        lease._last_renewal -= 1000.0
         with pytest.raises(StorageError, match=r"study database .*study\.log does not answer"):
             lease.check_for_records()
         moved.rename(file)

@@ -145,6 +145,15 @@ def test_a_driver_with_patience_waits_for_one_that_is_alive(url: str) -> None:
         called.result()
 
 
+def test_a_lease_for_which_nobody_waits_is_renewed_without_a_write(tmp_path: Path) -> None:
+    """A journal keeps each heartbeat: those of a day would take 3 MB."""
+    with Lease(f"journal://{tmp_path}/study.log", "s", heartbeat_seconds=600.0) as held:
+        before = (tmp_path / "study.log.drivers").read_bytes()
+        held._last_renewal -= 1000.0
+        held.check()
+        assert (tmp_path / "study.log.drivers").read_bytes() == before
+
+
 def test_the_lease_of_a_killed_process_of_this_machine_is_free_at_once(url: str, hold: Hold) -> None:
     holder = hold()
     holder.kill()
