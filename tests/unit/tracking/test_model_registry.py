@@ -283,6 +283,21 @@ def test_the_better_of_two_studies_that_finish_at_once_is_champion(
     assert read_versions_by_alias(client) == aliases
 
 
+def test_a_model_that_two_processes_register_at_once_has_one_version(register, monkeypatch, client):
+    """As the mean over seeds of two trainings that end at the same moment."""
+    create = MlflowClient.create_model_version
+
+    def register_in_between(*arguments, **options):
+        monkeypatch.setattr(MlflowClient, "create_model_version", create)
+        assert register(5.0).champion.version == 1
+        return create(*arguments, **options)
+
+    monkeypatch.setattr(MlflowClient, "create_model_version", register_in_between)
+    assert register(5.0).version.version == 1
+    assert [version.version for version in client.search_model_versions("name = 'ptb'")] == [1]
+    assert read_versions_by_alias(client) == {"champion": 1, "best-lstm": 1}
+
+
 def test_an_interrupted_registration_is_completed_by_the_next_one(register, monkeypatch, client):
     """The process dies after it has created the version and before the registration."""
 

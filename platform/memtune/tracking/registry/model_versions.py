@@ -219,26 +219,35 @@ def create_version(client: "MlflowClient", candidate: RegisteredVersion, source:
     except MlflowException as error:
         if error.error_code != "RESOURCE_ALREADY_EXISTS":
             raise
-        for known in list_own_versions(client, candidate.corpus, after=0):
-            if known.content == candidate.content:
-                aliases = {*known.offered_as.split(), *candidate.offered_as.split()}
-                together = " ".join(sorted(aliases))
-                if together != known.offered_as:
-                    place = known.corpus, str(known.version)
-                    client.set_model_version_tag(*place, "offered_as", together)
-                return known.model_copy(update={"offered_as": together})
-    version = client.create_model_version(
-        candidate.corpus,
-        source,
-        candidate.run_id,
-        _make_tags(candidate),
-        description=candidate.summary,
-        model_id=candidate.model_id,
-    )
-    if candidate.model_id is not None:
-        named = json.dumps([{"name": candidate.corpus, "version": version.version}])
-        client.set_logged_model_tags(candidate.model_id, {MODEL_VERSIONS_TAG: named})
-    return candidate.model_copy(update={"version": int(version.version)})
+    known = _find_same(client, candidate)
+    if known is None:
+        created = client.create_model_version(
+            candidate.corpus,
+            source,
+            candidate.run_id,
+            _make_tags(candidate),
+            description=candidate.summary,
+            model_id=candidate.model_id,
+        )
+        # Another process may have registered the same content meanwhile: the first version stays.
+        known = _find_same(client, candidate)
+        if known is None or known.version == int(created.version):
+            if candidate.model_id is not None:
+                named = json.dumps([{"name": candidate.corpus, "version": created.version}])
+                client.set_logged_model_tags(candidate.model_id, {MODEL_VERSIONS_TAG: named})
+            return candidate.model_copy(update={"version": int(created.version)})
+        client.delete_model_version(candidate.corpus, created.version)
+    together = " ".join(sorted({*known.offered_as.split(), *candidate.offered_as.split()}))
+    if together != known.offered_as:
+        client.set_model_version_tag(known.corpus, str(known.version), "offered_as", together)
+    return known.model_copy(update={"offered_as": together})
+
+
+def _find_same(client: "MlflowClient", candidate: RegisteredVersion) -> RegisteredVersion | None:
+    """The first version with the content of a candidate."""
+    own = list_own_versions(client, candidate.corpus, after=0)
+    same = (version for version in own if version.content == candidate.content)
+    return min(same, key=lambda version: version.version, default=None)
 
 
 def _make_tags(candidate: RegisteredVersion) -> dict[str, str]:
