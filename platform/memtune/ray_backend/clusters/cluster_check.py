@@ -62,7 +62,7 @@ def find_missing_ssh_key(cluster: ClusterFile) -> Iterator[Problem]:
     key = str(cluster.table("auth").get("ssh_private_key") or "")
     if not key or PLACEHOLDER.search(key):
         return
-    if not (path := cluster.folder / Path(key).expanduser()).is_file():
+    if not (path := cluster.folder / os.path.expanduser(key)).is_file():
         fix = "name the private key with which this machine connects to the nodes"
         yield "auth.ssh_private_key", f"{path} is not a file", fix
 
@@ -252,9 +252,12 @@ def find_wrong_gpu_counts(cluster: ClusterFile) -> Iterator[Problem]:
 
 
 def _count_gpus(machine: dict[str, Any]) -> int | None:
-    """Google's accelerators, or the number in a name such as a2-highgpu-4g; None without both."""
-    if accelerators := machine.get("guestAccelerators"):
-        return sum(int(accelerator.get("acceleratorCount", 0)) for accelerator in accelerators)
+    """Google's accelerators, or the number in a name such as a2-highgpu-4g; None without a number."""
+    if isinstance(accelerators := machine.get("guestAccelerators"), list) and accelerators:
+        counts = [
+            each.get("acceleratorCount", 0) if isinstance(each, dict) else None for each in accelerators
+        ]
+        return sum(counts) if all(isinstance(count, int) for count in counts) else None
     named = re.search(r"-(\d+)g(?:-\w+)?$", str(machine.get("machineType", "")))
     return int(named[1]) if named else None
 
@@ -381,7 +384,7 @@ def _find_declared_versions(cluster: ClusterFile) -> Iterator[tuple[str, str, st
                 yield "python", f"docker.{name}", f"{image[2]}.{image[3]}"
     for remote, local in cluster.mounts.items():
         if local.suffix == ".txt" and local.is_file():
-            pinned = RAY_VERSION.findall(local.read_text(encoding="utf-8"))
+            pinned = RAY_VERSION.findall(local.read_text(encoding="utf-8", errors="replace"))
             yield from (("ray", f"file_mounts.{remote}", version) for version in pinned)
 
 

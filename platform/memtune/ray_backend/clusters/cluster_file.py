@@ -3,6 +3,7 @@
 The token of the cluster is in a file on the client, created once, readable by its owner only, never printed.
 """
 
+import os
 import re
 import secrets
 from collections.abc import Mapping
@@ -60,7 +61,7 @@ class ClusterFile:
     def mounts(self) -> dict[str, Path]:
         """The local file or folder of each file mount, by its path on the nodes."""
         mounts = self.table("file_mounts").items()
-        return {remote: self.folder / Path(str(local)).expanduser() for remote, local in mounts}
+        return {str(remote): self.folder / os.path.expanduser(str(local)) for remote, local in mounts}
 
     @property
     def temporary_folder(self) -> str:
@@ -92,7 +93,7 @@ def load_cluster(path: Path) -> ClusterFile:
         raise ConfigurationError(f"cannot read {path}: {error.strerror}; name a cluster file") from error
     except UnicodeDecodeError as error:
         raise ConfigurationError(f"{path} is not a text file: {error}; name a cluster file") from None
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # also a date such as 2026-13-01
         raise ConfigurationError(f"{path} is not YAML: {error}; correct that line") from error
     if not isinstance(config, dict):
         raise ConfigurationError(f"{path} is not a YAML table; start from one of the files in clusters/")

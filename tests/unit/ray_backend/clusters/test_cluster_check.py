@@ -314,6 +314,30 @@ def test_the_number_of_gpus_of_a_google_machine_is_checked(machine: str, gpus: i
     assert f"the machine has {gpus}" in finding.problem
 
 
+@pytest.mark.parametrize(
+    "entries",
+    [
+        {"file_mounts": {1: 2}},
+        {"file_mounts": {"~/a": "~no_such_user/a"}},
+        {"file_mounts": {"~/a.txt": "latin.txt"}},
+        {"auth": {"ssh_user": "me", "ssh_private_key": "~no_such_user/key"}},
+        {"available_node_types": {"a": {"node_config": {"guestAccelerators": 4}}}},
+        {"available_node_types": {"a": {"node_config": {"guestAccelerators": [4]}}}},
+        {
+            "available_node_types": {
+                "a": {"node_config": {"guestAccelerators": [{"acceleratorCount": "two"}]}}
+            }
+        },
+    ],
+    ids=str,
+)
+def test_an_entry_of_an_unexpected_kind_has_findings_and_no_traceback(
+    entries: dict[str, Any], write: Write, project: Path
+) -> None:
+    (project / "latin.txt").write_bytes(b"ray==2.60.0  # \xe9\n")
+    find_faults(write("gcp", lambda config: config.update(entries)))
+
+
 def test_a_message_of_ray_is_shown_without_the_prefix_of_its_log(write: Write) -> None:
     (finding,) = find_faults(write("onprem", lambda config: config["provider"].pop("head_ip")))
     assert finding.problem.startswith("Ray refuses it: Please supply a `head_ip`")
@@ -393,7 +417,7 @@ def test_every_placeholder_of_a_shipped_file_is_found() -> None:
     ]
 
 
-@pytest.mark.parametrize("text", ["- a\n- list\n", "a: [1\n"])
+@pytest.mark.parametrize("text", ["- a\n- list\n", "a: [1\n", "a: 2026-13-01\n"])
 def test_a_file_that_is_not_a_table_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text(text)
     with pytest.raises(ConfigurationError, match=r"bad\.yaml"):
