@@ -31,6 +31,7 @@ from memtune.studies.definition.begun_studies import (
 )
 from memtune.studies.definition.mixer_points import pin_named_point
 from memtune.studies.definition.resolved_study import ResolvedStudy
+from memtune.studies.definition.study import copy_as_toml
 from memtune.studies.definition.study_loader import StudySource, open_study, resolve_study
 from memtune.studies.director import Director, Records
 from memtune.studies.trial_records import StudyRecords
@@ -190,7 +191,7 @@ class AskTell:
         elif end or len(self._proposals.list_outcomes()) >= max_trials:
             raise StudyError(refusal)
         else:
-            point: dict[str, Scalar] = dict(flatten(configuration))
+            point: dict[str, Scalar] = dict(flatten(copy_as_toml(configuration)))
             proposal = self._proposals.propose(
                 pin_named_point(self._resolved.space, point, "the configuration")
             )

@@ -80,7 +80,7 @@ class ReproducedRow(Value):
 
 @dataclass(frozen=True)
 class RowHooks:
-    """What is called while a row is trained: a few times a second, at each report, and at its end."""
+    """What is called while a row is trained: a few times a second, and at each report."""
 
     on_progress: Callable[[PublishedRow, TrialConfig, Progress], None] = lambda row, trial, progress: None
     on_report: Callable[[PublishedRow, TrialConfig, Report], None] = lambda row, trial, report: None

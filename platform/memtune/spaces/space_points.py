@@ -34,7 +34,8 @@ def pin_point(space: Space, point: Mapping[str, Scalar], where: str) -> dict[str
     pinned: dict[str, Scalar] = {}
     for field, value in _put_branches_first(space, point):
         found, nearest = _pin_field(space, field, value, pinned, where)
-        if found and (nearest != value or isinstance(nearest, bool) != isinstance(value, bool)):
+        is_other = nearest is None or nearest != value or isinstance(nearest, bool) != isinstance(value, bool)
+        if found and is_other:
             allowed = describe_allowed(found.leaf, nearest)
             raise SpaceError(f"{where}: {field} = {value!r} is not in the space; {allowed}")
         pinned |= {**found.conditions, found.name: nearest} if found else {}

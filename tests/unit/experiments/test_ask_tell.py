@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from benchmarks.tables.memtune_search import NoRecords
@@ -194,7 +195,7 @@ def test_a_value_that_cannot_be_measured_is_refused(
 
 
 def test_an_external_configuration_is_checked_and_started_once(resolved: ResolvedStudy) -> None:
-    asked = call(resolved).ask(POINT)
+    asked = call(resolved).ask({**POINT, "model.layers": np.int64(2)})
     assert asked.configuration["model"]["layers"] == 2
     assert asked.configuration["training"]["optimiser"]["learning_rate"] == 0.5
     assert [trial.number for trial in call(resolved).list_open()] == [asked.number]

@@ -91,6 +91,7 @@ def test_the_family_of_a_combined_space_is_the_model_s():
         ({"model.width": 100}, r"model.width = 100 is not in the space; the nearest allowed value is 96"),
         ({"model.width": 999}, r"the nearest allowed value is 256"),
         ({"model.width": "wide"}, r"model.width = 'wide' is not in the space; it takes a number"),
+        ({"model.width": None}, r"model.width = None is not in the space; it takes a number"),
         ({"model.tie": 1}, r"model.tie = 1 is not in the space; allowed: False, True"),
         ({KIND: "rmsprop"}, r"kind = 'rmsprop' is not in the space; allowed: 'sgd', 'adam'"),
         (
