@@ -218,10 +218,6 @@ class Proposals:
         """The running trials, which a later driver resumes."""
         return [outcome for outcome in self.list_outcomes() if outcome.state is TrialState.RUNNING]
 
-    def list_paused(self) -> list[StoredTrial]:
-        """The trials that the early-stopping rule has paused and may continue."""
-        return [outcome for outcome in self.list_outcomes() if outcome.state is TrialState.PAUSED]
-
     def list_outcomes(self) -> list[StoredTrial]:
         """Every trial that was started, running ones included: what a budget of trials counts."""
         return trial_store.read_started(self._buffer.retry_until(self._store.list_asked))

@@ -1,17 +1,18 @@
 """One driver's run of a checked study: its trials and repeats on an executor, and the model to register."""
 
 import os
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, field, replace
-from typing import Self
 
-from memtune.errors import ExecutorLostError, StorageError, StudyError, TrackingError
+from memtune.corpora import open_corpus
+from memtune.errors import CorpusError, ExecutorLostError, StorageError, StudyError, TrackingError
 from memtune.library import RESUMED_VARIABLE, format_resumption
 from memtune.number_format import format_count
 from memtune.plugins import list_sources
-from memtune.search import Lease, Proposals, Rule, StoredTrial, StudyReader
+from memtune.search import Lease, Proposals, Rule, StorageUnavailableError, StoredTrial, StudyReader
 from memtune.seed_statistics import SeedCosts, choose_compared, decide_seeds
 from memtune.studies.budgets import BudgetMonitor, Reserve, StudyCost, compute_study_cost
 from memtune.studies.checkpoint_store import list_trained, warn_of_lost_trials
@@ -31,6 +32,7 @@ from memtune.studies.seed_repeats import (
 from memtune.studies.trial_records import StudyRecords
 from memtune.studies.trial_worker import Assignment
 from memtune.tracking import Recorder, Registration, check_tracking
+from memtune.trial_state import TrialState
 
 FLUSH_SECONDS = 60.0
 
@@ -126,8 +128,8 @@ def run_study(
     """Run a checked study, or resume it, and offer its best model to the registry.
 
     With `reuse`, configurations that another study has trained are not trained again, unless this study
-    measures their speed. Raises StudyError when the study has begun and `resume` is not set, or when another
-    driver runs it.
+    measures their speed. Raises StudyError when the study has begun and `resume` is not set, when another
+    driver runs it, or when its corpus is replaced meanwhile.
     """
     database = resolved.settings.study_database
     with (
@@ -137,24 +139,26 @@ def run_study(
         return run.run(resume, reuse)
 
 
-class _StudyRun:
+class _StudyRun(AbstractContextManager["_StudyRun"]):
     """The run of one study by one driver, which holds the study's lease."""
 
     def __init__(self, resolved: ResolvedStudy, executor: Executor, hooks: StudyHooks, lease: Lease) -> None:
         self._resolved, self._study = resolved, resolved.study
         self._executor, self._hooks, self._lease = executor, hooks, lease
-        self._recorder_stack, self._is_connected = ExitStack(), False
+        self._recorder: Recorder | None = None
+        self._is_connected = False
         self._background = ThreadPoolExecutor(1, "memtune-background")
         self._gpu_bytes: int | None = None
         self._spent_budget: str | None = None
         self._fault: str | None = None
         self._executor_loss: ExecutorLostError | None = None
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        with self._background, self._recorder_stack:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        # Records are sent only while the study database says that this driver has the study.
+        stall_seconds = 0.0 if isinstance(error, StorageUnavailableError) else FLUSH_SECONDS
+        with ExitStack() as ending:
+            ending.callback(lambda: self._recorder and self._recorder.close(stall_seconds))
+            ending.enter_context(self._background)
             self._executor.close()
 
     def run(self, resume: bool, reuse: bool) -> StudyResult:
@@ -225,7 +229,16 @@ class _StudyRun:
         conclusion = None if result.is_interrupted else self._conclude(recorder)
         self._records.close(interrupted=bool(open_trials or proposals.list_unfinished()))
         disconnecting.result()
+        if self._fault and not self._has_same_corpus():
+            raise StudyError(f"study {name} ends: {self._fault}")
         return replace(result, conclusion=conclusion, is_recorded=recorder.flush(FLUSH_SECONDS))
+
+    def _has_same_corpus(self) -> bool:
+        """Whether the corpus of this name is still the study's: on another one, a resume finds no study."""
+        corpus, store = self._resolved.corpus, self._resolved.settings.corpus_store
+        with suppress(CorpusError):
+            return open_corpus(corpus.name, store).digest == corpus.digest
+        return True  # it is missing, and may be restored
 
     def _conclude(self, recorder: Recorder) -> Conclusion | None:
         try:
@@ -248,20 +261,18 @@ class _StudyRun:
         return opening.result()
 
     def _open_recorder(self) -> Recorder:
-        tracking_uri = self._resolved.settings.tracking_uri
-        corpus = self._resolved.corpus.name
+        tracking_uri, corpus = self._resolved.settings.tracking_uri, self._resolved.corpus.name
         check_tracking(tracking_uri, corpus)
-        recorder = Recorder(tracking_uri, corpus, guard=self._lease.check_for_records)
-        return self._recorder_stack.enter_context(recorder)
+        self._recorder = Recorder(tracking_uri, corpus, guard=self._lease.check_for_records)
+        return self._recorder
 
     def _compute_cost(self, result: StudyResult, seconds: float) -> StudyCost:
-        epoch_tokens = self._resolved.task.epoch_tokens
         return compute_study_cost(
             self._resolved.id,
             {"trials": result.outcomes, "repeats": result.repeats},  # MLflow has the totals alone
             seconds,
             self._study.prices,
-            lambda outcome: outcome.config.count_tokens(lambda: epoch_tokens),
+            lambda outcome: outcome.config.count_tokens(lambda: self._resolved.task.epoch_tokens),
         )
 
     def _check_progress(self, proposals: Proposals, resume: bool, reuse: bool) -> None:
@@ -271,8 +282,8 @@ class _StudyRun:
         stored = [*outcomes, *self._earlier_repeats]
         check_trials(self._resolved, stored)  # before anything starts
         warn_of_lost_trials(self._resolved.id, trained, [trial.identity for trial in stored])
-        open_trials = len(proposals.list_unfinished())
-        paused_trials = len(proposals.list_paused())
+        states = Counter(trial.state for trial in outcomes)
+        open_trials, paused_trials = states[TrialState.RUNNING], states[TrialState.PAUSED]
         ended = f"{len(outcomes) - open_trials - paused_trials} of {format_count(max_trials, 'trial')} ended"
         ended += f", {paused_trials} paused" if paused_trials else ""
         if outcomes:

@@ -1,6 +1,7 @@
 """What one driver's run gives to its executor, its display, its records and its repeats."""
 
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -11,11 +12,13 @@ import pytest
 from typer.testing import CliRunner
 
 from memtune.cli.command_line import app
+from memtune.corpora import import_corpus
 from memtune.errors import StudyError
 from memtune.results.study.study_view import open_view
-from memtune.search import Lease, StudyReader
-from memtune.search.database import study_lease
+from memtune.search import Lease, StorageUnavailableError, StudyReader
+from memtune.search.database import outage_buffer, study_lease
 from memtune.settings import Settings
+from memtune.studies import study_run
 from memtune.studies.definition.study_terms import read_stored_terms
 from memtune.studies.director import DirectedTrial, Watcher
 from memtune.studies.executor import ExecutorRun, InProcessExecutor
@@ -364,6 +367,49 @@ def test_a_driver_whose_study_was_taken_over_leaves_the_end_of_its_run_to_the_ot
     run(study_file, settings, terms, conclude=lambda: take_over(settings, resolved.id, monkeypatch))
     (study,) = find_runs(settings, resolved.id, "study")
     assert study.info.status == "RUNNING"
+
+
+class InterveningExecutor(InProcessExecutor):
+    """Something happens before, or after, its trials run."""
+
+    def __init__(
+        self, before: Callable[[], object] = lambda: None, after: Callable[[], object] = lambda: None
+    ) -> None:
+        self._before, self._after = before, after
+
+    def run_trials(self, run: ExecutorRun) -> None:
+        self._before()
+        super().run_trials(run)
+        self._after()
+
+
+def test_a_study_whose_corpus_was_replaced_meanwhile_is_to_be_started_again_and_not_resumed(
+    study_file: Path, settings: Settings
+) -> None:
+    def replace_corpus() -> None:
+        splits = dict.fromkeys(("train", "valid", "test"), [["another", "text"]] * 20)
+        import_corpus("tiny", splits, settings.corpus_store, replace=True)
+
+    with pytest.raises(StudyError, match=r"study layers-\S+ ends: on \S+: corpus .*; start a new study"):
+        run(study_file, settings, {"budget.trials": 1}, InterveningExecutor(before=replace_corpus))
+
+
+def test_records_are_not_waited_for_where_the_study_database_has_not_answered_for_the_limit(
+    study_file: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They would be sent only while it says that the driver has the study."""
+    journal = Path(settings.study_database.removeprefix("journal://"))
+
+    def lose_database() -> None:
+        for file in (journal, journal.with_name(f"{journal.name}.drivers")):
+            file.rename(f"{file}.away")
+        monkeypatch.setattr(outage_buffer, "OUTAGE_LIMIT_SECONDS", 0.0)
+        monkeypatch.setattr(study_lease, "read_clock_seconds", lambda: float("inf"))
+
+    start = time.monotonic()
+    with pytest.raises(StorageUnavailableError, match="has not answered"):
+        run(study_file, settings, {"budget.trials": 1}, InterveningExecutor(after=lose_database))
+    assert time.monotonic() - start < study_run.FLUSH_SECONDS / 2
 
 
 def test_a_trial_that_a_truncated_journal_has_lost_is_named(
