@@ -179,12 +179,12 @@ class Proposals:
 
     def report(self, number: int, tokens: int, value: float) -> None:
         """Add a point to a running trial's curve; the first value at a number of tokens stays."""
-        self._buffer.write(lambda is_retry: self._store.write_report(number, tokens, value))
+        self._buffer.write(lambda: self._store.write_report(number, tokens, value))
 
     def store_usage(self, number: int, usage: Usage) -> None:
         """Store what a running trial has used so far."""
         stored = usage.model_dump(mode="json")
-        self._buffer.write(lambda is_retry: self._store.write_usage(number, stored))
+        self._buffer.write(lambda: self._store.write_usage(number, stored))
 
     def complete(self, number: int, value: float, end: TrialEnd | None = None) -> None:
         """End a trial with its final value; a value that is not finite is a failure."""
@@ -204,11 +204,11 @@ class Proposals:
     def pause(self, number: int, end: TrialEnd, tokens: int, value: float) -> None:
         """Pause a running trial at a report; the sampler learns from its curve so far."""
         stored = end.model_dump(mode="json")
-        self._buffer.write(lambda is_retry: self._write_pause(number, stored, tokens, value))
+        self._buffer.write(lambda: self._write_pause(number, stored, tokens, value))
 
     def resume(self, number: int) -> None:
         """Continue a paused trial."""
-        self._buffer.write(lambda is_retry: self._store.write_resumption(number))
+        self._buffer.write(lambda: self._store.write_resumption(number))
 
     def fail(self, number: int, end: TrialEnd) -> None:
         """End a failed trial; the sampler learns that it is the worst."""
@@ -250,14 +250,14 @@ class Proposals:
 
     def _end(self, number: int, state: OptunaState, end: TrialEnd | None, **fields: float | None) -> None:
         stored = {"state": state.name, "end": end and end.model_dump(mode="json"), **fields}
-        self._buffer.write(lambda is_retry: self._write_end(number, stored, is_retry))
+        self._buffer.write(lambda: self._write_end(number, stored))
 
     def _write_pause(self, number: int, end: dict[str, Any], tokens: int, value: float) -> None:
         self._store.write_pause(number, end, tokens, value)
         self._learn_from(number)
 
-    def _write_end(self, number: int, ending: dict[str, Any], is_retry: bool) -> None:
-        self._store.write_end(number, ending, is_retry)
+    def _write_end(self, number: int, ending: dict[str, Any]) -> None:
+        self._store.write_end(number, ending)
         self._learn_from(number)
 
     def _learn_from(self, number: int) -> None:

@@ -352,10 +352,11 @@ class TrialStore:
         if trial.user_attrs.get(USAGE_KEY) != usage:
             self._storage.set_trial_user_attr(trial_id, USAGE_KEY, usage)
 
-    def write_end(self, number: int, ending: dict[str, Any], is_retry: bool) -> None:
-        """End a trial. A retry accepts a trial that has ended like this: the first attempt had succeeded."""
+    def write_end(self, number: int, ending: dict[str, Any]) -> None:
+        """End a trial, unless it has ended like this: the answer to the first attempt may be lost."""
         self.guard()
-        if is_retry and self._read_end(number) == ending:
+        trial = self.read_trial(number)
+        if trial.state.is_finished() and trial.user_attrs.get(END_KEY) == ending:
             return
         trial_id, _ = self._find_running_trial(number)
         self._storage.set_trial_user_attr(trial_id, END_KEY, ending)
@@ -400,10 +401,6 @@ class TrialStore:
         if trial.state is not OptunaState.RUNNING:
             raise StudyError(f"trial {number} has ended ({STATES[trial.state]}) and takes no more reports")
         return trial_id, trial
-
-    def _read_end(self, number: int) -> dict[str, Any] | None:
-        trial = self.read_trial(number)
-        return trial.user_attrs.get(END_KEY) if trial.state.is_finished() else None
 
     def _apply_end(self, number: int, ending: dict[str, Any]) -> None:
         state = OptunaState[ending["state"]]

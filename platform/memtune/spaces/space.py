@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import Any
 
 from memtune.errors import ConfigurationError, SpaceError
@@ -149,15 +148,9 @@ def combine_spaces(spaces: Iterable[Space]) -> Space:
         source=" + ".join(space.source for space in listed),
         root=Branch("family", options, is_key_written=False, field=FAMILY_FIELD),
         question=" ".join(questions),
-        paper_points=_join_points(listed, attrgetter("paper_points")),
-        prior_points=_join_points(listed, attrgetter("prior_points")),
+        paper_points=tuple({FAMILY_FIELD: s.family, **point} for s in listed for point in s.paper_points),
+        prior_points=tuple({FAMILY_FIELD: s.family, **point} for s in listed for point in s.prior_points),
     )
-
-
-def _join_points(
-    spaces: Iterable[Space], get_points: Callable[[Space], tuple[Mapping[str, Scalar], ...]]
-) -> tuple[Mapping[str, Scalar], ...]:
-    return tuple({FAMILY_FIELD: space.family, **point} for space in spaces for point in get_points(space))
 
 
 def _find_fitted(configuration: dict[str, Any]) -> list[tuple[dict[str, Any], str, FittedSize]]:

@@ -20,8 +20,11 @@ def select_repeated(outcomes: Iterable[StoredTrial], count: int, compared: str) 
     seed and is not repeated.
     """
     complete = [each for each in _rank_complete(outcomes) if each.config.model.is_trained_by_gradient]
-    first = _find_best_of_each(complete, compared)
-    return [*first, *(outcome for outcome in complete if outcome not in first)][:count]
+    first: dict[str, StoredTrial] = {}
+    for outcome in complete:
+        first.setdefault(name_alternative(outcome.config, compared), outcome)
+    best = [*first.values()]
+    return [*best, *(outcome for outcome in complete if outcome not in best)][:count]
 
 
 def list_repeatable(outcomes: Iterable[StoredTrial], precision: str | None) -> list[StoredTrial]:
@@ -123,13 +126,6 @@ class TrialNames:
 def _rank_complete(outcomes: Iterable[StoredTrial]) -> list[StoredTrial]:
     complete = [each for each in outcomes if each.state is TrialState.COMPLETE and each.value is not None]
     return sorted(complete, key=_order)
-
-
-def _find_best_of_each(ordered: Iterable[StoredTrial], compared: str) -> list[StoredTrial]:
-    first: dict[str, StoredTrial] = {}
-    for outcome in ordered:
-        first.setdefault(name_alternative(outcome.config, compared), outcome)
-    return list(first.values())
 
 
 def _order(outcome: StoredTrial) -> tuple[bool, float, int]:

@@ -103,11 +103,9 @@ def test_an_end_that_was_written_before_an_outage_is_not_written_again(open_stud
     proposal = proposals.ask()
     assert proposal is not None
     proposals.complete(proposal.number, 4.0)
-    ending = proposals._store._read_end(proposal.number)
-    assert ending is not None
-    proposals._store.write_end(proposal.number, ending, is_retry=True)
+    proposals.complete(proposal.number, 4.0)
     with pytest.raises(StudyError, match="has ended"):
-        proposals._store.write_end(proposal.number, {**ending, "value": 5.0}, is_retry=True)
+        proposals.complete(proposal.number, 5.0)
 
 
 def test_an_end_whose_answer_was_lost_is_sent_again_without_an_error(
@@ -118,10 +116,10 @@ def test_an_end_whose_answer_was_lost_is_sent_again_without_an_error(
     assert proposal is not None
     write_end = proposals._store.write_end
 
-    def lose_first_answer(number: int, ending: dict[str, Any], is_retry: bool) -> None:
-        write_end(number, ending, is_retry)
-        if not is_retry:
-            raise OperationalError("COMMIT", {}, Exception("connection lost"))
+    def lose_first_answer(number: int, ending: dict[str, Any]) -> None:
+        monkeypatch.setattr(proposals._store, "write_end", write_end)
+        write_end(number, ending)
+        raise OperationalError("COMMIT", {}, Exception("connection lost"))
 
     monkeypatch.setattr(proposals._store, "write_end", lose_first_answer)
     proposals.complete(proposal.number, 4.0)

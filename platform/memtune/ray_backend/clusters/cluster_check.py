@@ -254,10 +254,9 @@ def find_wrong_gpu_counts(cluster: ClusterFile) -> Iterator[Problem]:
 def _count_gpus(machine: dict[str, Any]) -> int | None:
     """Google's accelerators, or the number in a name such as a2-highgpu-4g; None without a number."""
     if isinstance(accelerators := machine.get("guestAccelerators"), list) and accelerators:
-        counts = [
-            each.get("acceleratorCount", 0) if isinstance(each, dict) else None for each in accelerators
-        ]
-        return sum(counts) if all(isinstance(count, int) for count in counts) else None
+        found = [each.get("acceleratorCount", 0) for each in accelerators if isinstance(each, dict)]
+        counts = [count for count in found if isinstance(count, int)]
+        return sum(counts) if len(counts) == len(accelerators) else None
     named = re.search(r"-(\d+)g(?:-\w+)?$", str(machine.get("machineType", "")))
     return int(named[1]) if named else None
 

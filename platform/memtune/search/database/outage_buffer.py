@@ -35,8 +35,7 @@ FIRST_RETRY_PAUSE_SECONDS, MAX_RETRY_PAUSE_SECONDS = 0.5, 15.0
 """Seconds between two attempts. Connecting to a machine that is down takes up to five seconds more."""
 
 T = TypeVar("T")
-BufferedWrite = Callable[[bool], None]
-"""A write; its argument says whether it was attempted before."""
+BufferedWrite = Callable[[], None]
 
 logger = logging.getLogger(__name__)
 
@@ -93,14 +92,14 @@ class OutageBuffer:
     def __init__(self, redacted_url: str, clock: Callable[[], float] = time.monotonic) -> None:
         """`redacted_url` names the storage in messages."""
         self._redacted_url, self._clock = redacted_url, clock
-        self._pending_writes: deque[tuple[BufferedWrite, bool]] = deque()
+        self._pending_writes: deque[BufferedWrite] = deque()
         self._backoff = Backoff(FIRST_RETRY_PAUSE_SECONDS, MAX_RETRY_PAUSE_SECONDS)
         self._outage_start: float | None = None
         self._next_attempt, self._last_error = 0.0, ""
 
     def write(self, write: BufferedWrite) -> None:
         """Write after the queued ones, now or after the outage; raises what the write raises otherwise."""
-        self._pending_writes.append((write, False))
+        self._pending_writes.append(write)
         if self._is_due():
             self._flush_writes()
 
@@ -138,13 +137,13 @@ class OutageBuffer:
     def _flush_writes(self) -> bool:
         """Carry out the queued writes; return whether the queue is empty."""
         while self._pending_writes:
-            write, is_retry = self._pending_writes.popleft()
+            write = self._pending_writes.popleft()
             try:
                 with suppress_optuna_messages():
-                    write(is_retry)
+                    write()
             except Exception as error:
                 if is_unavailable(error):
-                    self._pending_writes.appendleft((write, True))
+                    self._pending_writes.appendleft(write)
                 self._record_failure(error)
                 return False
             self._record_recovery()

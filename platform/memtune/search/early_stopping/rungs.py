@@ -144,11 +144,6 @@ class Rung:
         for ranking in (self.rankings[None], self.rankings.setdefault(alternative, [])):
             insort(ranking, (self.values[number], number))
 
-    def get_place(self, number: int, alternative: str | None = None) -> tuple[int, int]:
-        """The rank of a trial, 1 is the best, and the number of trials: of an alternative, or of all."""
-        ranking = self.rankings[alternative]
-        return 1 + bisect_left(ranking, (self.values[number], number)), len(ranking)
-
     def list_best_values(self) -> dict[str, list[float]]:
         """The best values of each alternative that has reached the rung, best first."""
         return {
@@ -206,7 +201,8 @@ class Rungs:
 
     def _get_rank_within(self, number: int, index: int, alternative: str | None, can_wait: bool) -> RungRank:
         rung = self._rungs[index]
-        rank, count = rung.get_place(number, alternative)
+        ranking = rung.rankings[alternative]
+        rank, count = 1 + bisect_left(ranking, (rung.values[number], number)), len(ranking)
         return RungRank(rung.tokens, rank, count, self._count_survivors(count, can_wait), alternative)
 
     def list_survivors(self, index: int, *, is_final: bool) -> list[int]:

@@ -20,9 +20,9 @@ class Storage:
         self.written = []
 
     def write(self, value):
-        def write(is_retry):
+        def write():
             self.check()
-            self.written.append((value, is_retry))
+            self.written.append(value)
 
         return write
 
@@ -55,7 +55,7 @@ def test_writes_wait_in_order_until_the_storage_is_available(database, buffer, c
         buffer.write(database.write(value))
     database.up, clock[0] = True, 1.0
     buffer.write(database.write("d"))
-    assert database.written == [("a", True), ("b", False), ("c", False), ("d", False)]
+    assert database.written == ["a", "b", "c", "d"]
 
 
 def test_no_attempt_is_made_before_the_pause_is_over(database, buffer, clock):
@@ -66,7 +66,7 @@ def test_no_attempt_is_made_before_the_pause_is_over(database, buffer, clock):
     assert database.written == []
     clock[0] = 0.6
     buffer.write(database.write("c"))
-    assert [value for value, _ in database.written] == ["a", "b", "c"]
+    assert database.written == ["a", "b", "c"]
 
 
 def test_pauses_grow_up_to_a_bound(database, buffer, clock):
@@ -88,7 +88,7 @@ def test_a_read_is_refused_while_writes_wait(database, buffer, clock):
         buffer.try_once(lambda: "answer from elsewhere")
     database.up, clock[0] = True, 10.0
     assert buffer.try_once(database.check) == "answer"
-    assert database.written == [("a", True)]
+    assert database.written == ["a"]
 
 
 def test_an_outage_over_the_limit_is_permanent(database, buffer, clock):
@@ -138,13 +138,13 @@ def test_an_outage_and_its_end_are_logged_once(database, buffer, clock, caplog):
 
 
 def test_a_refused_write_is_raised_and_not_retried(database, buffer):
-    def refused(is_retry):
+    def refused():
         raise IntegrityError("INSERT", {}, Exception("duplicate key"))
 
     with pytest.raises(IntegrityError):
         buffer.write(refused)
     buffer.write(database.write("a"))
-    assert database.written == [("a", False)]
+    assert database.written == ["a"]
 
 
 def test_a_stored_proposal_is_returned_although_the_answer_was_lost(open_study, monkeypatch):
