@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
+from memtune.number_format import format_count
 from memtune.reports.figure_files import DARK, LIGHT, make_figure
 from memtune.reports.text_console import make_table
 from memtune.results.question_answers import ModelAnswers, SharedMistakes
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 MAX_ATTRACTORS = 5
 MAX_REGIONS = 24
+MCNEMAR_TITLE = "McNemar's exact test, corrected for all pairs (Holm)"
 
 
 def make_answers_table(model_answers: Sequence[ModelAnswers], title: str) -> Table:
@@ -47,22 +49,20 @@ def make_answers_table(model_answers: Sequence[ModelAnswers], title: str) -> Tab
 
 
 def _list_seed_means(model_answers: Sequence[ModelAnswers]) -> Iterator[list[str]]:
-    """Rows with the mean accuracy and the standard deviation of models that differ by their seeds.
-
-    These are of one family and of one registered name, or of one study.
-    """
-    by_kind = defaultdict[tuple[str, str], list[ModelAnswers]](list)
+    """Rows with the mean accuracy and the standard deviation of models that differ by their seeds alone."""
+    by_configuration = defaultdict[str, dict[int, ModelAnswers]](dict)
     for model in model_answers:
-        by_kind[re.split("[#@/]", model.model_uri.removeprefix("models:/"))[0], model.family].append(model)
-    for (name, family), seeds in by_kind.items():
-        if len(seeds) < 2:
-            continue
-        by_seed = [dict(group_answers(model.answers)) for model in seeds]
-        for group, answers in by_seed[0].items():
+        by_configuration[model.configuration].setdefault(model.seed, model)
+    for seeds in by_configuration.values():
+        first, *others = seeds.values()
+        by_seed = [dict(group_answers(model.answers)) for model in seeds.values()]
+        for group, answers in by_seed[0].items() if others else ():
             if answers.question_count:
                 values = [answered[group].accuracy for answered in by_seed]
                 shown = f"{statistics.mean(values):.2%} ± {statistics.stdev(values):.2%}"
-                yield [f"{name}, mean ± standard deviation of {len(seeds)}", family, group, "", "", "", shown]
+                name = re.split("[#@/]", first.model_uri.removeprefix("models:/"))[0]
+                title = f"{name}, mean ± standard deviation of {len(seeds)} seeds"
+                yield [title, first.family, group, "", "", "", shown]
 
 
 def group_answers(answers: Answers) -> list[tuple[str, Answers]]:
@@ -85,7 +85,7 @@ def _format_accuracy_cells(answers: Answers) -> list[str]:
 
 def make_mistakes_table(found: SharedMistakes) -> Table:
     """One row for each set of models that make the same mistakes, then the total of each model."""
-    title = f"mistakes on {found.questions:,} questions, by the models that make them and no others"
+    title = f"mistakes on {_name_questions(found)}, by the models that make them and no others"
     table = make_table(title, ("models", ">mistakes"))
     for region in found.regions:
         table.add_row(" and ".join(region.models), _format_mistakes(region.mistakes))
@@ -98,22 +98,25 @@ def make_mistakes_table(found: SharedMistakes) -> Table:
 def make_mcnemar_table(found: SharedMistakes) -> Table:
     """One row for each pair of models."""
     columns = ("first", "second", ">only first correct", ">only second correct", ">ties", ">p")
-    table = make_table("McNemar's exact test, corrected for all pairs (Holm)", columns)
+    table = make_table(MCNEMAR_TITLE, columns)
     for test in found.tests:
         counts = (f"{count:,}" for count in (test.first_only, test.second_only, test.ties))
-        table.add_row(test.first, test.second, *counts, "< 0.001" if test.p < 0.001 else f"{test.p:.3f}")
+        table.add_row(test.first, test.second, *counts, _format_p(test.p).removeprefix("= "))
     return table
 
 
 def draw_mistakes(found: SharedMistakes) -> "Figure":
     """A bar for each set of models that make the same mistakes, below it the models of the set.
 
-    Each model has its family's name and its total.
+    Each model has its family's name and its total. Below them is the test of each pair.
     """
     regions, names = found.regions[:MAX_REGIONS], [model.name for model in found.models]
-    figure = make_figure(max(5.5, 0.62 * len(regions) + 3.4), 3.0 + 0.34 * len(names))
-    title = f"{found.questions:,} questions, {found.correct_for_all:,.0f} answered correctly by all"
+    height = 3.0 + 0.34 * len(names) + 0.16 * len(found.tests)
+    figure = make_figure(max(5.5, 0.62 * len(regions) + 3.4), height)
+    title = f"{_name_questions(found)}, {found.correct_for_all:,.0f} answered correctly by all"
     figure.suptitle(title, fontsize=9)
+    tests = (f"{test.first} and {test.second}: p {_format_p(test.p)}" for test in found.tests)
+    figure.supxlabel("\n".join([MCNEMAR_TITLE, *tests]), fontsize=8)
     bars, sets = figure.subplots(2, 1, sharex=True, height_ratios=[3, 0.4 + 0.36 * len(names)])
     heights = [region.mistakes for region in regions]
     drawn = bars.bar(range(len(regions)), heights, color=LIGHT, edgecolor=DARK)
@@ -128,6 +131,14 @@ def draw_mistakes(found: SharedMistakes) -> "Figure":
     sets.set_ylim(len(names) - 0.5, -0.5)
     sets.grid(visible=True, axis="y", alpha=0.3)
     return figure
+
+
+def _name_questions(found: SharedMistakes) -> str:
+    return f"{format_count(found.questions, 'question')} of {found.corpus}, {found.split}"
+
+
+def _format_p(p: float) -> str:
+    return "< 0.001" if p < 0.001 else f"= {p:.3f}"
 
 
 def _format_mistakes(count: float) -> str:

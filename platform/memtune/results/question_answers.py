@@ -25,7 +25,7 @@ from memtune.results.loaded_models import open_model
 from memtune.seed_statistics import correct_holm
 from memtune.settings import Settings
 from memtune.tasks import QUESTION_TASKS, Answers, QuestionTaskConfig
-from memtune.values import Value, parse
+from memtune.values import Value, digest, parse
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,12 @@ class ModelAnswers:
     answers: Answers
     unknown_rate: float
     """Share of the words of the questions that the model reads as `<unk>`."""
+    corpus: str
+    """That has the questions."""
+    split: str
+    configuration: str
+    """What was trained on which text, without its seed, as a digest."""
+    seed: int
 
 
 def ask(
@@ -77,7 +83,16 @@ def ask(
         opened.question_table(split)  # refuses a split without questions before its reading is recorded
         source.record_access(split)
         answers = opened.answer(language_model, split, device)
-        return ModelAnswers(uri, source.model.config.family, answers, opened.unknown_rate(split))
+        return ModelAnswers(
+            uri,
+            source.model.config.family,
+            answers,
+            opened.unknown_rate(split),
+            opened.question_corpus.name,
+            split,
+            digest(source.config.configuration_identity, source.corpus.digest),
+            source.config.seed,
+        )
 
     found = []
     for model in models:
@@ -200,6 +215,9 @@ class ModelMistakes(Value):
 class SharedMistakes(Value):
     """The mistakes of several models on the same questions."""
 
+    corpus: str
+    """That has the questions; of the first model where each has its own."""
+    split: str
     questions: int
     """Questions that count for every model."""
     correct_for_all: float
@@ -227,6 +245,8 @@ def find_shared_mistakes(answers: Sequence[ModelAnswers]) -> SharedMistakes:
     )
     wrong = sum(region.mistakes for region in regions)
     return SharedMistakes(
+        corpus=answers[0].corpus,
+        split=answers[0].split,
         questions=asked_by_all,
         correct_for_all=asked_by_all - wrong,
         models=tuple(

@@ -57,7 +57,8 @@ def test_ask_compares_the_mistakes_of_two_models(settings: Settings, tmp_path: P
     assert records[0]["by_attractors"]["5+"]["questions"] == 1
     shown = read_output("ask", *models, "--questions", "asked", "--answers", str(tmp_path / "answers"))
     assert "5+" in shown
-    assert "mistakes on 2 questions, by the models that make them" in shown
+    assert "mistakes on 2 questions of asked, valid," in shown
+    assert "mean ± standard deviation of 2 seeds" in shown
     assert len((tmp_path / "answers" / "tiny-1.tsv").read_text().splitlines()) == 4
     before = count_test_accesses(settings.tracking_uri, "tiny")
     refused = read_error("ask", "models:/tiny/1", "--questions", "asked", "--split", "test")

@@ -38,7 +38,7 @@ from memtune.results.inspection.word_pairs import (
     PathAttention,
     SentenceLinks,
 )
-from memtune.results.question_answers import ModelMistakes, OverlapRegion, SharedMistakes
+from memtune.results.question_answers import McNemarTest, ModelMistakes, OverlapRegion, SharedMistakes
 from memtune.training import Report
 
 
@@ -195,18 +195,24 @@ def test_accuracy_is_drawn_against_perplexity_for_reports_that_have_both() -> No
     assert (list(axes.lines[0].get_xdata()), list(axes.lines[0].get_ydata())) == ([100, 80], [0.5, 0.6])
 
 
-def test_mistakes_have_the_families_and_their_totals() -> None:
+def test_mistakes_have_the_families_their_totals_and_tests_and_the_questions() -> None:
     models = [ModelMistakes(name=name, model=name, mistakes=count) for name, count in (("a", 5), ("b", 3.5))]
+    test = McNemarTest(first="a", second="b", first_only=1, second_only=3, ties=2, p=0.625)
     found = SharedMistakes(
+        corpus="linzen",
+        split="valid",
         questions=10,
         correct_for_all=4,
         models=tuple(models),
         regions=(OverlapRegion(models=("a",), mistakes=2.5), OverlapRegion(models=("a", "b"), mistakes=3.5)),
-        tests=(),
+        tests=(test,),
     )
-    bars, sets = list_axes(draw_mistakes(found))
+    figure = draw_mistakes(found)
+    bars, sets = list_axes(figure)
     assert [bar.get_height() for bar in bars.patches] == [2.5, 3.5]
     assert [label.get_text() for label in sets.get_yticklabels()] == ["a: 5", "b: 3.5"]
+    assert figure.get_suptitle() == "10 questions of linzen, valid, 4 answered correctly by all"
+    assert figure.get_supxlabel().splitlines()[1:] == ["a and b: p = 0.625"]
 
 
 def test_groups_of_words_name_the_compared_model_and_no_legend_hides_a_mark() -> None:

@@ -24,6 +24,13 @@ def make_answers(right: str, attractors: str = "", names: str = "") -> Answers:
     )
 
 
+def ask_one(
+    model: str, family: str, answers: Answers, seed: int = 0, configuration: str = ""
+) -> ModelAnswers:
+    """A model of this home; without `configuration` no other model differs from it by the seed alone."""
+    return ModelAnswers(model, family, answers, 0.25, "linzen", "valid", configuration or model, seed)
+
+
 def test_a_mistake_is_in_the_region_of_all_models_that_make_it():
     regions = count_overlap(
         {"a": make_answers("+--+-"), "b": make_answers("+-+-+"), "c": make_answers("+-++-")}
@@ -54,7 +61,8 @@ def test_answers_to_different_questions_are_refused():
 
 def test_answers_are_shown_by_attractors_five_and_more_together():
     table = make_answers_table(
-        [ModelAnswers("models:/m/1", "lstm", make_answers("+-++?", "00167"), 0.25)], "asked"
+        [ask_one("models:/m/1", "lstm", make_answers("+-++?", "00167"))],
+        "asked",
     )
     rows = list(zip(*(column.cells for column in table.columns), strict=True))
     assert table.columns[2].header == "attractors"
@@ -68,17 +76,19 @@ def test_answers_are_shown_by_attractors_five_and_more_together():
     assert rows[0][8] == "25.00%"
 
 
-def test_models_that_differ_by_their_seeds_have_a_row_with_mean_and_deviation():
+def test_models_that_differ_by_their_seeds_alone_have_a_row_with_mean_and_deviation():
+    """Not one of another width, and not a model that is named twice, as a version and as a trial."""
     models = [
-        ModelAnswers("models:/m/1", "lstm", make_answers("++--"), 0.0),
-        ModelAnswers("models:/m/2", "lstm", make_answers("+++-"), 0.0),
-        ModelAnswers("models:/m/3", "rnn", make_answers("+++-"), 0.0),
+        ask_one("models:/m/1", "lstm", make_answers("++--"), 1, "narrow"),
+        ask_one("models:/m/2", "lstm", make_answers("+++-"), 2, "narrow"),
+        ask_one("study#4 seed 2", "lstm", make_answers("+++-"), 2, "narrow"),
+        ask_one("models:/m/3", "lstm", make_answers("----"), 2, "wide"),
     ]
     rows = list(zip(*(column.cells for column in make_answers_table(models, "").columns), strict=True))
     means = [row for row in rows if "mean" in row[0]]
     assert [(row[0], row[1], row[2], row[6]) for row in means] == [
-        ("m, mean ± standard deviation of 2", "lstm", "all", "62.50% ± 17.68%"),
-        ("m, mean ± standard deviation of 2", "lstm", "0", "62.50% ± 17.68%"),
+        ("m, mean ± standard deviation of 2 seeds", "lstm", "all", "62.50% ± 17.68%"),
+        ("m, mean ± standard deviation of 2 seeds", "lstm", "0", "62.50% ± 17.68%"),
     ]
 
 
@@ -101,6 +111,6 @@ def test_regions_of_a_model_add_up_to_its_mistakes():
 def test_the_table_of_answers_shows_the_number_of_ties():
     tied = make_answers("++")
     tied.nats_QC[1] = [1.0, 1.0]
-    table = make_answers_table([ModelAnswers("models:/m/1", "lstm", tied, 0.0)], "asked")
+    table = make_answers_table([ask_one("models:/m/1", "lstm", tied)], "asked")
     columns = {str(column.header): next(iter(column.cells)) for column in table.columns}
     assert (columns["ties"], columns["accuracy"]) == ("1", "75.00%")

@@ -5,12 +5,11 @@ from math import comb
 import pytest
 
 from memtune.results.question_answers import (
-    ModelAnswers,
     compare_answers,
     compare_pairs,
     find_shared_mistakes,
 )
-from tests.unit.results.test_error_overlap import make_answers
+from tests.unit.results.test_error_overlap import ask_one, make_answers
 
 
 def compute_p(first: int, second: int) -> float:
@@ -46,9 +45,9 @@ def test_questions_that_are_not_asked_or_tied_do_not_enter_the_test() -> None:
 def test_models_are_named_by_their_family_and_have_totals() -> None:
     found = find_shared_mistakes(
         [
-            ModelAnswers("models:/m/1", "lstm", make_answers("+--+-"), 0.0),
-            ModelAnswers("models:/m/2", "stack_lstm", make_answers("+-+-+"), 0.0),
-            ModelAnswers("models:/m/3", "lstm", make_answers("+-++-"), 0.0),
+            ask_one("models:/m/1", "lstm", make_answers("+--+-")),
+            ask_one("models:/m/2", "stack_lstm", make_answers("+-+-+")),
+            ask_one("models:/m/3", "lstm", make_answers("+-++-")),
         ]
     )
     first, third = "lstm (models:/m/1)", "lstm (models:/m/3)"
